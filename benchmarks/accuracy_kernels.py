@@ -28,7 +28,7 @@ from stepsim.workload.model.architecture import (
     Mixer,
 )
 from stepsim.workload.model.blocks import layer_blocks
-from stepsim.workload.model.columns import PlanColumns, plan_columns
+from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.compressed_attention import CompressedAttention
 from stepsim.workload.model.delta_net import TRITON_CHANNEL_OPERATIONS, GatedDeltaNet
 from stepsim.workload.model.device import Device
@@ -43,16 +43,11 @@ from stepsim.workload.model.kernels import (
     ScanRate,
 )
 from stepsim.workload.model.mamba import CHANNEL_OPERATIONS, Mamba2
-from stepsim.workload.model.operators import (
-    Operator,
-    OperatorKind,
-    attention_operators,
-    convolution,
-    grouped,
-)
-from stepsim.workload.model.plan import ModelPlan, Precision
+from stepsim.workload.model.operators import attention_operators, convolution, grouped
+from stepsim.workload.model.parts import Operator, OperatorKind
 from stepsim.workload.model.pricing import Pricer
 from stepsim.workload.model.sparse_attention import SparseLatentAttention
+from stepsim.workload.plan import Plan, PlanTable
 
 GPUS = ("H100", "H200", "B200", "GB200")
 SETS = ("H100", "B200")
@@ -255,11 +250,11 @@ def hopper_like(gpu: str) -> Device:
     return replace(own, generation=first.generation)
 
 
-def shapes(rows: Sequence[Row], size: str = "batch") -> PlanColumns:
+def shapes(rows: Sequence[Row], size: str = "batch") -> PlanTable:
     """Plans of one rank with the rows' samples and sequences."""
-    return plan_columns(
-        [
-            ModelPlan(
+    return PlanTable(
+        plans=[
+            Plan.of_batch(
                 microbatch_size=int(row.get(size, 1)),
                 global_batch=int(row.get(size, 1)),
                 sequence=int(row["seq" if "seq" in row else "tokens"]),
@@ -270,15 +265,13 @@ def shapes(rows: Sequence[Row], size: str = "batch") -> PlanColumns:
     )
 
 
-def price(
-    device: Device,
-    columns: PlanColumns,
-    operators: Sequence[Operator],
-    precision: Precision = Precision.BF16,
-) -> Floats:
+def price(device: Device, columns: PlanTable, operators: Sequence[Operator]) -> Floats:
     """Seconds of a forward of some operators."""
-    pricer = Pricer(device=device, framework=BARE, columns=columns, precision=precision)
-    return pricer.price(operators).forward
+    return (
+        Pricer(device=device, framework=BARE, columns=columns)
+        .together(map(Pricer(device=device, framework=BARE, columns=columns).price_one, operators))
+        .forward
+    )
 
 
 def roof(device: Device, flops: Floats | float, moved: Floats | float) -> Floats:
@@ -410,7 +403,7 @@ def convolutions(folder: Path) -> Iterator[Line]:
 
 
 def core_of(
-    attention: GroupedAttention | LatentAttention, columns: PlanColumns
+    attention: GroupedAttention | LatentAttention, columns: PlanTable
 ) -> tuple[Operator, ...]:
     """The core attention of a layer."""
     model = Architecture(
@@ -595,7 +588,7 @@ def sparse(folder: Path) -> Iterator[Line]:
         yield joined("sparse_attention", f"{op} of {name}", gpu, parts)
 
 
-def _forward_of(layer: Layer, hidden: int, columns: PlanColumns) -> list[Operator]:
+def _forward_of(layer: Layer, hidden: int, columns: PlanTable) -> list[Operator]:
     """What a mixer does in serving: no norm, no residual, and no target of the indexer."""
     model = Architecture(name="one", hidden=hidden, layers=(layer,), vocabulary=1000)
     blocks = layer_blocks(layer, model, columns)
@@ -744,11 +737,11 @@ def trained(
     """Products of experts in one phase, launched one by one; gradients in `sums` bytes."""
     count = np.array([float(row["op"].split()[1]) for row in rows])
     m, n, k = (numbers(rows, name) for name in ("m", "n", "k"))
-    columns = plan_columns([ModelPlan()] * len(rows))
+    columns = PlanTable(plans=[Plan()] * len(rows))
     item = grouped("experts", columns, count * m, count, k, n)
     framework = replace(BARE, gradient_bytes=sums)
-    pricer = Pricer(device=device, framework=framework, columns=columns, precision=Precision.BF16)
-    priced = pricer.price([item])
+    pricer = Pricer(device=device, framework=framework, columns=columns)
+    priced = pricer.together(map(pricer.price_one, [item]))
     flops = 2.0 * count * m * n * k
     amounts = (item.forward, item.input_grad, item.weight_grad)[phase]
     measured = flops / (numbers(rows, "tflops") * 1e12)
@@ -763,8 +756,8 @@ def attended(row: Row, device: Device, phase: int) -> tuple[Floats, Floats, Floa
     heads, width = int(row["n"]), int(row["k"])
     attention = GroupedAttention(heads=heads, kv_heads=heads, head_dim=width, value_dim=128)
     core = core_of(attention, columns)
-    pricer = Pricer(device=device, framework=BARE, columns=columns, precision=Precision.BF16)
-    priced = pricer.price(core)
+    pricer = Pricer(device=device, framework=BARE, columns=columns)
+    priced = pricer.together(map(pricer.price_one, core))
     flops = (core[0].forward, core[0].input_grad)[phase].flops
     measured = flops / (float(row["tflops"]) * 1e12)
     return measured, (priced.forward, priced.input_grad)[phase], roof(device, flops, 0)

@@ -45,7 +45,10 @@ def _is_above(row: PublishedComparison, other: PublishedComparison) -> bool:
         return False
     assert small.memory_gib is not None
     assert large.memory_gib is not None
-    first, second = (replace(each, microbatch_size=1) for each in plans)
+    first, second = (
+        replace(each, microbatch_size=1, microbatches=each.microbatches * each.microbatch_size)
+        for each in plans
+    )
     return first == second and small.memory_gib > 1.05 * large.memory_gib
 
 

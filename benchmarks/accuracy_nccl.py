@@ -20,7 +20,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology.dimension import GOOD, SIZE_BANDS
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 ONE_NODE = "kernels/nccl_one_node.csv"
 NCCL = "measured/nccl/nccl_allreduce"

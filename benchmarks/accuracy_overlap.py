@@ -1,10 +1,9 @@
 """How far the slowdown of kernels beside communication is from what was measured.
 
 Usage: python benchmarks/accuracy_overlap.py FOLDER/reference/overlap
-           [--steps | --left-out | --published]
+           [--steps | --left-out]
 Prints the tables of docs/overlap.md; with `--steps` that of whole steps, which takes a minute, with
-`--left-out` errors of each family by constants that were set without it, with `--published` errors
-of published steps by the closed form, with the slowdown and without.
+`--left-out` errors of each family by constants that were set without it.
 `from_traces.csv` holds kernels of public traces that ran alone and beside a communication kernel.
 Errors are |predicted / measured beside - 1| of clean rows of 10 us and more. A trace says neither
 how many bytes a communication moved nor how long it waited: rings are taken to move what their
@@ -16,16 +15,12 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from math import log
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import numpy as np
-from accuracy_order import most_npus
 from kernels_beside_comms import LEAST_US, BesideRow, comm_demand, kernel_demand, read_beside_rows
-from numpy.typing import NDArray
 from sizes import arguments
 
 import stepsim
@@ -33,12 +28,9 @@ from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.files.accelerators import device_names, read_device
-from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.files.reading import csv_rows
-from stepsim.runs.published import model_of
+from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.plan import Precision
-from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.overlap import (
     LAW,
     MEMORY_DRAW,
@@ -149,7 +141,7 @@ def clean_rows(path: Path) -> list[Row]:
     gpus = {}
     for name in sorted({row.gpu for _, row in pairs}):
         try:
-            gpus[name] = GpuLimits.of(gpu_called(name))
+            gpus[name] = gpu_called(name).limits
         except PlanError as error:
             print(f"left out: {error}", file=sys.stderr)
     return [
@@ -261,7 +253,7 @@ class Published(NamedTuple):
 
 def published() -> list[Published]:
     """Kernels of threads; times of alone and beside are those of `kernels_published.csv`."""
-    ampere, hopper = (GpuLimits.of(read_device(name)) for name in ("a100-80gb", "h100"))
+    ampere, hopper = (read_device(name).limits for name in ("a100-80gb", "h100"))
     ring = CommEngine.RING.traits.moving(300e9)
     product, stream = KernelDemand(), KernelDemand(kind=KernelKind.STREAM)
     gemm = beside_s(1.18e-3, product, [ring], ampere) / 1.18e-3
@@ -378,52 +370,6 @@ def steps() -> Iterator[str]:
         yield f"| {pair.what} | {pair.measured:+.1%} | {changes} |"
 
 
-def published_errors(folder: Path) -> Iterator[str]:
-    """The table of published steps: mean sizes of errors by source, without slowdown and with it.
-
-    The law takes the place of the framework's factor beside gathers; no constant is set again.
-    """
-    yield "## Published steps"
-    yield ""
-    yield "| runs of | runs | without | --overlap-cost | without, one factor | with, one factor |"
-    yield "|---|---:|---:|---:|---:|---:|"
-    for name in ("dev.csv", "cards_dev.csv"):
-        steps, _ = read_published_steps(folder / name)
-        whole = [step for step in steps if step.is_complete and step.measured_s]
-        judged = [step for step in whole if step.plan.npus <= most_npus(step)]
-        named = {"dev.csv": str.strip, "cards_dev.csv": "cards: {}".format}[name]
-        by_source: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for step in judged:
-            with suppress(StepsimError):
-                by_source[named(step.source)].append(_both_errors(step))
-        for source, logs in by_source.items():
-            yield _source_line(source, np.array(logs))
-        yield _source_line(f"all of {name}", np.concatenate([*map(np.array, by_source.values())]))
-
-
-def _both_errors(step: PublishedStep) -> tuple[float, float]:
-    """Logarithm of predicted over measured, without slowdown and with it."""
-    plain = model_of(step)
-    slowed = replace(
-        plain,
-        framework=replace(plain.framework, fsdp_slowdown=0.0),
-        slowing=Slowing.on(plain.device, plain.framework, None),
-    )
-    assert step.measured_s
-    measured_s = step.measured_s
-    first, last = (
-        log(float(model.seconds([step.plan])[0]) / measured_s) for model in (plain, slowed)
-    )
-    return first, last
-
-
-def _source_line(source: str, logs: NDArray[np.float64]) -> str:
-    """Mean sizes of errors, as they are and after one factor for all."""
-    errors = [np.expm1(logs), np.expm1(logs - logs.mean(axis=0))]
-    cells = " | ".join(f"{size:.1%}" for each in errors for size in np.abs(each).mean(axis=0))
-    return f"| {source} | {len(logs)} | {cells} |"
-
-
 def _table(title: str, groups: dict[str, list[Row]]) -> Iterator[str]:
     yield ""
     yield f"| {title} | rows | {' | '.join(WAYS)} |"
@@ -455,9 +401,7 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
 def main() -> None:
     """Print the tables for a folder."""
     folder, *more = arguments()
-    if "--published" in more:
-        found = published_errors(Path(folder).parent / "steps")
-    elif "--steps" in more:
+    if "--steps" in more:
         found = steps()
     else:
         rows = clean_rows(Path(folder) / "from_traces.csv")

@@ -14,11 +14,11 @@ from stepsim.measured.calibration.calibration import LeafOverhead, LinkFit, mess
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.parallel.p2p import P2PMode
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.stages import StageWork
 from stepsim.runs.leaf import explained_share, fit_overhead, simulate_leaves
 from stepsim.runs.replay import PipelineWork, ReplayRuntime, simulate_work
+from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Row, Work
 
 PS_PER_MS = 10**9
@@ -45,7 +45,7 @@ def iteration_ms(
     works = tuple(
         StageWork(chunks=tuple(((row,),) for row in rows), per_step=()) for rows in stages
     )
-    plan = ParallelPlan(pp=len(stages), microbatches=schedule.microbatches)
+    plan = Plan(pp=len(stages), microbatches=schedule.microbatches)
     link = LinkFit(
         placement=NodePlacement.INTRA_NODE,
         latency_ps=round(hop_ps),
@@ -116,7 +116,7 @@ most: expect that, not the errors below, on a log of other degrees or microbatch
 def leaf_logs(paths: Sequence[Path]) -> Iterator[str]:
     """What leaf modules explain, and overheads fitted on two or three runs tried on the others."""
     runs = [read_optimus_log(path) for path in paths[: sized(None, 2)]]
-    names = [f"pp{r.pp} tp{r.tp} mbs{r.microbatch_size}" for r in runs]
+    names = [f"pp{r.plan.pp} tp{r.plan.tp} mbs{r.plan.microbatch_size}" for r in runs]
     yield LEAF_TEXT
     yield "| run | measured, ms | spread of steps | explained by leaf modules | unexplained |"
     yield "|---|---|---|---|---|"

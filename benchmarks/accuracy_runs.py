@@ -23,7 +23,7 @@ from stepsim.network.measured_times import CommTable
 from stepsim.runs.ready import infer_hidden, with_runtime
 from stepsim.runs.replay import Durations, replay
 from stepsim.runs.validate import RunValidation, validate_run, validate_runs
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 MACHINE = "H800"
 LARGE = 10**9

@@ -20,12 +20,11 @@ from scipy.optimize import nnls
 from stepsim.base.arrays import Floats
 from stepsim.files.load import topology_of
 from stepsim.network.two_levels import interconnect_of
+from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.architecture import ExpertMlp
 from stepsim.workload.model.choices import ExpertDispatch
-from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.dispatch import ExpertWay, reached
-from stepsim.workload.model.plan import ModelPlan
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.plan import Plan, PlanTable
 
 NODES = {"H100": 8, "H200": 8, "B200": 8, "GB200": 4}
 """GPUs of a node, which the table does not print: those of its machine, of GB200 of a tray."""
@@ -65,7 +64,7 @@ class Case(NamedTuple):
     def predicted(self) -> float:
         """Seconds by the closed form: the network's, or those of the kernel, whichever is more."""
         network = interconnect_of(topology_of(TOPOLOGIES[self.gpu]).fit(self.ranks))
-        plan = ModelPlan(
+        plan = Plan.of_batch(
             dp=self.ranks,
             ep=self.ranks,
             expert_tp=1,
@@ -73,8 +72,8 @@ class Case(NamedTuple):
             sequence=self.tokens,
             dispatch=self.dispatch,
         )
-        columns = plan_columns([plan])
-        way, size = ExpertWay(mlp=self.mlp, name=self.way), np.array([self.size])
+        columns = PlanTable(plans=[plan])
+        way, size = ExpertWay(routing=self.mlp, name=self.way), np.array([self.size])
         sent = size * way.sent_share(columns, network.domain)
         taken = network.seconds(CollectiveKind.ALL_TO_ALL, sent, columns.ep, columns.expert_tp)
         least = way.least_seconds(size, columns, network.domain, network.inner)

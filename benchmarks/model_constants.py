@@ -42,7 +42,8 @@ from stepsim.files.accelerators import (
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.files.reading import shipped_folder
 from stepsim.runs.published import model_of, simulated
-from stepsim.workload.model.plan import Precision
+from stepsim.workload.model.choices import Precision
+from stepsim.workload.model.divide import stage_slices
 from stepsim.workload.model.step_time import StepModel
 
 FAMILIES = (
@@ -308,7 +309,7 @@ def comparable(path: Path) -> list[PublishedStep]:
         if not step.is_complete or not step.measured_s or step.plan.npus > most_npus(step):
             continue
         try:
-            step.plan.stage_slices(step.architecture)
+            stage_slices(step.architecture, step.plan)
         except StepsimError as error:
             refused.append(f"{step.source} {step.name}: {error}")
             continue

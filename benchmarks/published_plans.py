@@ -17,14 +17,14 @@ from stepsim.explore.plan.asked import make_space
 from stepsim.explore.plan.document import why_slower
 from stepsim.explore.plan.runs import PlanJob, run_plan
 from stepsim.explore.plan.search import (
-    PricedPlans,
+    FittingPlans,
     SearchedPlan,
-    price_plans,
+    fitting_plans,
     search_plans,
     searched,
 )
 from stepsim.files.asked import StepInputs, read_inputs
-from stepsim.step.plan_space import PlanSpace, plan_words
+from stepsim.step.plans import PlanSpace, plan_words
 from stepsim.workload.model.model import Model
 
 _NAMES = {
@@ -43,7 +43,7 @@ class PublishedPlan:
     model: Model
     job: StepInputs
     space: PlanSpace
-    priced: PricedPlans
+    priced: FittingPlans
     place: int
 
     @property
@@ -60,7 +60,7 @@ class PublishedPlan:
             return best, best
         job = PlanJob(model=self.model, topology=topology, base=self.space.base)
         run = run_plan(job, published)
-        return searched(self.space, topology, self.priced, self.place, run), best
+        return searched(self.space, self.priced, self.place, run), best
 
 
 def published_plans(path: Path) -> list[dict[str, str]]:
@@ -85,7 +85,7 @@ def find_published(row: Mapping[str, str]) -> PublishedPlan:
     space = make_space(
         job.workload, job.topology, job.options, (int(row["n_gpus"]),), fixed={}, most={}
     )
-    priced = price_plans(job.workload, space, job.topology, memory_limit=1.0)
+    priced = fitting_plans(space, job.topology, memory_limit=1.0)
     wanted = {name: int(row[column]) for name, column in _DEGREES.items()}
     for place, plan in enumerate(priced.plans):
         same = all(getattr(plan, name) == value for name, value in wanted.items())

@@ -39,7 +39,7 @@ from stepsim.serve.library import NamedNouns
 from stepsim.step.prepared import prepare
 from stepsim.step.simulate import simulate_step
 from stepsim.step.totals import step_totals
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "performance.md"

@@ -15,8 +15,8 @@ from stepsim.files.load import read_model, topology_of
 from stepsim.network.fold import every_rank, fold
 from stepsim.network.two_levels import interconnect_of
 from stepsim.step.prepared import prepare
-from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.plan import Plan
 
 
 def test_graph(benchmark: Any) -> None:
@@ -29,7 +29,7 @@ def test_graph(benchmark: Any) -> None:
 def test_plans_priced_together(benchmark: Any) -> None:
     degrees = sized((1, 2, 4, 8), (1, 2))
     plans = [
-        ModelPlan(tp=tp, pp=pp, dp=4, global_batch=4 * batch, sequence=8192)
+        Plan.of_batch(tp=tp, pp=pp, dp=4, global_batch=4 * batch, sequence=8192)
         for tp, pp, batch in product(degrees, degrees, range(8, 73))
     ]
     model = StepModel(

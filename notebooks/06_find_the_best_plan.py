@@ -48,7 +48,7 @@ rows = [
 ]
 for (model, gpus), search in found.items():
     best = search.plans[0]
-    degrees = {"tp": best.tp, "cp": best.cp, "pp": best.pp, "dp": best.dp, "ep": best.ep}
+    degrees = {name: getattr(best.plan, name) for name in ("tp", "cp", "pp", "dp", "ep")}
     words = ", ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1)
     step, rate = best.step_time_ps / 1e12, best.tokens_per_s_per_npu
     rows.append(

@@ -14,23 +14,13 @@ from stepsim.network.prices import Prices
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.run.spans import Span
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Stream, degrees_of
 from stepsim.workload.model.device import Device
-from stepsim.workload.rows import (
-    CollectiveKind,
-    CommOp,
-    Group,
-    MadeFor,
-    Microbatch,
-    ParallelAxis,
-    Row,
-    Stream,
-    Work,
-    Workload,
-)
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import CommOp, Microbatch, Row, Work, Workload
 
 Run = Callable[..., tuple[int, str, str]]
 """Runs a command of the command line: exit code, stdout, stderr."""
@@ -82,7 +72,8 @@ def uniform_workload(*, forward: int, backward: int, pp: int, microbatches: int)
     block = Microbatch(embedding=(), layers=((row(forward, backward),),), head=())
     return Workload(
         source="uniform",
-        made_for=MadeFor(pp=pp, npus=pp),
+        degrees=degrees_of(pp=pp),
+        npus=pp,
         microbatches=(block,) * microbatches,
     )
 
@@ -104,7 +95,7 @@ def pipeline_graph(
     host_overhead_ps: int = 0,
 ) -> TaskGraph:
     """One rank per stage; stage s takes `forward[s]` and `backward[s]` ps, messages one byte."""
-    plan = ParallelPlan(pp=schedule.placement.ranks, microbatches=schedule.microbatches)
+    plan = Plan(pp=schedule.placement.ranks, microbatches=schedule.microbatches)
     works = tuple(
         StageWork(chunks=(((row(f, b),),),), per_step=())
         for f, b in zip(forward, backward, strict=True)

@@ -7,7 +7,7 @@ import numpy as np
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import SegmentKind
 from stepsim.run.spans import TaskKind
-from stepsim.workload.rows import Stream
+from stepsim.workload.axes import Stream
 
 Place = tuple[int, int, int]
 """Rank, segment, task of the task list (-1 for messages)."""

@@ -18,27 +18,13 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2POptions, P2PProgram, StepKind, default_mode
 from stepsim.parallel.p2p.columns import far_ranks
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.stages import StageWork, split_stages
-from stepsim.step.inputs import (
-    WorkSource,
-    choose_plan,
-    choose_schedule,
-    make_work,
-    prices_of,
-    scaled_workload,
-)
-from stepsim.workload.rows import (
-    CollectiveKind,
-    CommOp,
-    Group,
-    ParallelAxis,
-    Row,
-    StepItem,
-    Stream,
-    Work,
-)
+from stepsim.step.job import WorkSource, job_of
+from stepsim.step.schedule import choose_schedule, prices_of
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Stream
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import CommOp, Row, StepItem, Work
 
 After = tuple[int, ...]
 
@@ -420,7 +406,7 @@ def with_shares_of_launches(rows: Sequence[Row]) -> list[Row]:
 class PlainStep:
     """The programs of all pipeline ranks, and what they take."""
 
-    plan: ParallelPlan
+    plan: Plan
     schedule: Schedule
     programs: list[list[Segment]]
     message: CommOp
@@ -504,10 +490,8 @@ def ends(took: Sequence[int], after: Sequence[Sequence[int]]) -> list[int]:
 
 def plain_step(source: WorkSource, topology: Topology, options: StepOptions) -> PlainStep:
     """The step of a job, written plainly; links are not shared in time."""
-    made = make_work(source, topology, options)
-    options = made.options
-    work, _ = scaled_workload(made.workload, made.sized)
-    plan, _ = choose_plan(work, topology, made.sized)
+    job = job_of(source, topology, options)
+    options, work, plan = job.options, job.workload, job.plan
     network = place(topology, plan, options.placement)
     schedule = choose_schedule(work, network, plan, options)
     stages = split_stages(work, plan, schedule.placement, options.stage_rows)

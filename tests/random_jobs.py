@@ -18,20 +18,8 @@ from stepsim.network.topology import (
 )
 from stepsim.network.topology.dimension import PLAIN, Library, Protocol
 from stepsim.network.topology.listed import ListedTopology
-from stepsim.workload.rows import (
-    CollectiveKind,
-    CommOp,
-    Group,
-    MadeFor,
-    Microbatch,
-    ParallelAxis,
-    Phase,
-    Role,
-    Row,
-    StepItem,
-    Work,
-    Workload,
-)
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
+from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Work, Workload
 
 TIMES = st.sampled_from([0, 0, 1_000, 70_000, 1_000_000]) | st.integers(0, 2_000_000)
 SIZES = st.sampled_from([0, 1, 999, 40_000]) | st.integers(0, 10**5)
@@ -133,7 +121,9 @@ def workloads(draw: st.DrawFn) -> Workload:
     ends = draw(st.lists(st.sampled_from(list(GRADIENTS)), max_size=2, unique=True))
     return Workload(
         source="random",
-        made_for=MadeFor(tp=tp, ep=ep, expert_tp=shared, pp=pp, npus=tp * dp * pp),
+        degrees=degrees_of(tp=tp, ep=ep, pp=pp),
+        expert_tp=shared,
+        npus=tp * dp * pp,
         pp_comm_bytes=draw(SIZES),
         microbatches=tuple(blocks),
         per_step=tuple(draw(step_items(name)) for name in ends),
@@ -144,7 +134,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 def jobs(draw: st.DrawFn) -> Job:
     """A workload with a schedule and a mode that are defined for it."""
     workload = draw(workloads())
-    pp = workload.made_for.pp
+    pp = workload.degrees["pp"]
     names = [name for name in SCHEDULES if name != "dualpipe" or pp % 2 == 0]
     schedule = draw(st.sampled_from(names))
     return Job(
@@ -160,7 +150,7 @@ def jobs(draw: st.DrawFn) -> Job:
 @st.composite
 def circumstances(draw: st.DrawFn, job: Job) -> dict[str, Any]:
     """Stragglers, host times and contention, as keyword arguments of `simulate`."""
-    npus = job.workload.made_for.npus or 1
+    npus = job.workload.npus or 1
     slow = st.dictionaries(
         st.integers(0, npus - 1), st.sampled_from([1.1, 1.3, 2, 0.5]), min_size=1, max_size=3
     )

@@ -10,11 +10,11 @@ from helpers import line_of_npus
 
 from stepsim.core.write import SegmentKind
 from stepsim.parallel.p2p import Direction, Message, P2PMode, P2POptions, StepKind
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind, Schedule, build
 from stepsim.parallel.stages import StageWork
 from stepsim.runs.replay import PipelineWork, ReplayRuntime, simulate_work, work_row
 from stepsim.step.prepared import SimulatedStep
+from stepsim.workload.plan import Plan
 
 PS_PER_MS = 10**9
 NAMES = {
@@ -45,7 +45,7 @@ class MadeRun:
             )
             for f, b in zip(self.forward, self.backward, strict=True)
         )
-        plan = ParallelPlan(pp=len(works), microbatches=self.microbatches)
+        plan = Plan(pp=len(works), microbatches=self.microbatches)
         work = PipelineWork(source="made", plan=plan, works=works, message_bytes=1)
         schedule = build(self.schedule, ranks=plan.pp, microbatches=plan.microbatches)
         network = line_of_npus(plan.pp, ps(self.hop_ms))

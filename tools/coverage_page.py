@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from stepsim.files.accelerators import device_names, framework_names, read_device, read_framework
-from stepsim.workload.model.framework import ErrorBand
+from stepsim.workload.model.evidence import ErrorBand
 
 _HEAD = """# What predictions were held against
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         explain_log as explain_log,
     )
     from stepsim.face.models import (
-        ModelPlan as ModelPlan,
+        Plan as Plan,
         make_schedule as make_schedule,
         model as model,
     )
@@ -82,7 +82,7 @@ _HOMES = {
     ),
     "face.inspections": "InspectionResult inspect list_models",
     "face.logs": "LogExplanationResult explain_log",
-    "face.models": "ModelPlan make_schedule model",
+    "face.models": "Plan make_schedule model",
     "face.sweeps": "SweepResult load_sweep sweep",
 }
 """The public names, by the modules that have them."""

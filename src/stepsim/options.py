@@ -14,7 +14,8 @@ from stepsim.base.errors import PlanError
 from stepsim.base.option import Option, Panel, asked
 from stepsim.base.structs import replace
 from stepsim.base.units import Quantity
-from stepsim.parallel.modes import Engine, EpLayout, JobPlacement, RankOrder, Sharing, StageRows
+from stepsim.parallel.modes import Engine, JobPlacement, Sharing, StageRows
+from stepsim.workload.axes import EpLayout, RankOrder
 from stepsim.workload.model.choices import (
     AttentionKernel,
     ContextParallelKind,

@@ -13,7 +13,7 @@ import stepsim
 from stepsim.face.results import Result
 from stepsim.files.reading import topology_names
 from stepsim.network.topology import Topology
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 MODES = ("none", "siblings", "fair")
 POD = """

@@ -20,7 +20,8 @@ import stepsim
 from stepsim.base.errors import StepsimError
 from stepsim.network.topology import Topology
 from stepsim.show.tables.model import Shown
-from stepsim.workload.rows import CollectiveKind, Workload
+from stepsim.workload.axes import CollectiveKind
+from stepsim.workload.rows import Workload
 
 MOST_RANKS = 256
 """Jobs that are simulated have at most as many ranks and, of each, microbatches times rows."""
@@ -77,13 +78,13 @@ def _simulate(workload: Workload, path: Path) -> None:
     from stepsim.show.tables.inspection import workload_shown
     from stepsim.show.tables.step import step_shown
 
-    made_for = workload.made_for
+    degrees = workload.degrees
     blocks = min(2, len(workload.microbatches))
     rows = sum(1 for block in workload.microbatches[:blocks] for _ in block.rows())
-    unit = made_for.pp * lcm(made_for.tp, made_for.ep)
+    unit = degrees["pp"] * lcm(degrees["tp"], degrees["ep"])
     if unit > MOST_RANKS or rows > MOST_ROWS:
         return
-    npus = None if made_for.npus and made_for.npus <= MOST_RANKS else unit
+    npus = None if workload.npus and workload.npus <= MOST_RANKS else unit
     contention = "fair" if _chosen(path, 18) else "none"
     result = stepsim.simulate(
         workload, _network(), microbatches=blocks, contention=contention, npus=npus
@@ -137,7 +138,7 @@ def check_schedule(path: Path) -> None:
     work = uniform_workload(forward=10**9, backward=10**9, pp=ranks, microbatches=count)
     layers = work.microbatches[0].layers * schedule.placement.chunks
     blocks = tuple(type(b)(embedding=(), layers=layers, head=()) for b in work.microbatches)
-    work = Workload(source="made", made_for=work.made_for, microbatches=blocks)
+    work = Workload(source="made", degrees=work.degrees, npus=work.npus, microbatches=blocks)
     result = stepsim.simulate(work, "hgx-h100", npus=ranks, schedule=str(path))
     finite_json(result.document().to_json())
 
@@ -266,7 +267,7 @@ def check_log(path: Path) -> None:
 
     is_measured(path)
     run = read_optimus_log(path)
-    if run.pp * run.microbatches > 1024 or run.tp * run.dp * run.pp > MOST_RANKS:
+    if run.plan.pp * run.plan.microbatches > 1024 or run.plan.npus > MOST_RANKS:
         return
     result = simulate_leaves(run)
     finite_json(result.document().to_json())

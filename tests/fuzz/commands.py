@@ -77,9 +77,15 @@ def _small_jobs() -> Iterator[None]:
     """Lower what a job may have."""
     from stepsim.network import one_collective as collective_probe
     from stepsim.parallel import schedules
-    from stepsim.step import inputs as planning
+    from stepsim.step import job
 
-    limits = [(planning, "MAX_NPUS", 1024), (planning, "_MAX_MICROBATCHES", 256)]
+    counts = dict.fromkeys(("microbatch_size", "microbatches"), 256)
+    sizes = {"npus": 1024, "pp": 1024, "global_batch": 1024 * 256}
+    limits: list[tuple[Any, str, Any]]
+    limits = [
+        (job, "MAX_NPUS", 1024),
+        (job, "_MOST", {**job._MOST, **counts, **sizes}),
+    ]
     limits += [(collective_probe, "MAX_NPUS", 1024), (schedules, "_MAX_ACTIONS", 4096)]
     kept = [(module, name, getattr(module, name)) for module, name, _ in limits]
     try:

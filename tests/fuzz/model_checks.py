@@ -249,7 +249,7 @@ def check_published(path: Path) -> None:
 def check_gemm(path: Path) -> None:
     from stepsim.files.accelerators import read_device
     from stepsim.files.calibrations import fit_gemm_rates
-    from stepsim.workload.model.plan import Precision
+    from stepsim.workload.model.choices import Precision
 
     found = fit_gemm_rates(path, read_device("h100"), Precision.BF16)
     finite([found.rate, found.start_ps, found.spread])

@@ -26,12 +26,17 @@ LOOPS = (ast.For, ast.comprehension)
 
 @dataclass(frozen=True)
 class Found:
-    """A class or a function and the room it is in; of a class its annotated fields."""
+    """A class or a function and the room it is in; of a class its annotated fields.
+
+    Those that are `known` may not be None: an option that nobody gave is no plan yet.
+    """
 
     room: str
     folder: str
+    module: str
     node: ast.ClassDef | ast.FunctionDef
     fields: frozenset[str] = frozenset()
+    known: frozenset[str] = frozenset()
 
     @property
     def takes(self) -> set[str]:
@@ -59,6 +64,8 @@ def names(annotation: ast.expr) -> Iterator[str]:
             yield node.attr
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from re.findall(r"\w+", node.value)
+        elif isinstance(node, ast.Constant) and node.value is None:
+            yield "None"
 
 
 def found_in(package: Path) -> tuple[list[Found], list[Found]]:
@@ -69,16 +76,16 @@ def found_in(package: Path) -> tuple[list[Found], list[Found]]:
         folder = folders[0] if len(folders) > 1 else ""
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.ClassDef):
-                fields = frozenset(
-                    each.target.id
+                kinds = {
+                    each.target.id: set(names(each.annotation))
                     for each in node.body
-                    if isinstance(each, ast.AnnAssign)
-                    and isinstance(each.target, ast.Name)
-                    and "ClassVar" not in names(each.annotation)
-                )
-                classes.append(Found(room, folder, node, fields))
+                    if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+                }
+                fields = frozenset(name for name in kinds if "ClassVar" not in kinds[name])
+                known = frozenset(name for name in fields if "None" not in kinds[name])
+                classes.append(Found(room, folder, file.name, node, fields, known))
             elif isinstance(node, ast.FunctionDef):
-                functions.append(Found(room, folder, node))
+                functions.append(Found(room, folder, file.name, node))
     return classes, functions
 
 
@@ -117,7 +124,17 @@ def is_way_to_a_time(function: ast.AST) -> bool:
 def counts(package: Path) -> dict[str, int]:
     """What is counted, by name; see `tests/house.toml`."""
     classes, functions = found_in(package)
-    plans = {each.node.name for each in classes if len(each.fields & DEGREES) >= 3}
+    plans = {each.node.name for each in classes if len(each.known & DEGREES) >= 3}
+    pricing = {
+        each.module
+        for each in functions
+        if any(
+            isinstance(node, ast.Attribute)
+            and node.attr in ("price", "price_one")
+            and "pricer" in names(node.value)
+            for node in ast.walk(each.node)
+        )
+    }
     timed = {each.node.name for each in classes if each.room in TIMED}
     read = {
         name
@@ -129,11 +146,17 @@ def counts(package: Path) -> dict[str, int]:
     large = [each.fields for each in classes if len(each.fields) >= FEWEST]
     return {
         "nouns_of_a_plan": len(plans),
-        "enumerators_of_plans": sum(
-            bool(plans & each.gives and {"Iterator", "Iterable", "list"} & each.gives)
-            or bool(calls(each.node)["product"] and plans & (each.gives | each.takes))
-            for each in functions
+        "enumerators_of_plans": len(
+            {
+                (each.room, each.module)
+                for each in functions
+                if plans & each.gives
+                and {"Iterator", "Iterable", "list"} & each.gives
+                and "tuple" not in each.gives
+                and not (plans | {"PricedPlans"}) & each.takes
+            }
         ),
+        "models_of_a_layer": len(pricing - {"pricing.py"}),
         "nouns_of_a_recorded_run": len(recorded),
         "ways_to_a_time": sum(
             is_way_to_a_time(each.node) for each in functions if each.room not in OUTSIDE

@@ -23,7 +23,7 @@ from stepsim.network.collectives.algorithms import able_algorithms, refusal
 from stepsim.network.collectives.double_binary_tree import double_tree, tree_depth
 from stepsim.network.collectives.flows import levels_of
 from stepsim.network.topology import Dimension, DimensionKind, Layout, LinkClass, NestedTopology
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 RING, SWITCH = DimensionKind.RING, DimensionKind.SWITCH
 RAIL, CONNECTED = DimensionKind.RAIL, DimensionKind.FULLY_CONNECTED

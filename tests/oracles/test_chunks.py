@@ -19,7 +19,7 @@ from stepsim.network.collectives import parse_algorithm
 from stepsim.network.one_collective import probe_collective
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.step.simulate import simulate_step
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 
 def network(*dimensions: tuple[int, float]) -> NestedTopology:

@@ -203,7 +203,7 @@ def logs(shared: Path) -> list[LeafRun]:
 
 
 def test_leaf_logs(logs: list[LeafRun]) -> None:
-    shapes = [(run.pp, run.tp, run.microbatches) for run in logs]
+    shapes = [(run.plan.pp, run.plan.tp, run.plan.microbatches) for run in logs]
     assert shapes == [(4, 2, 32), (4, 2, 4), (2, 4, 16), (8, 1, 32)]
     assert explained_share(logs[3]) == pytest.approx(0.44, abs=0.005)
 

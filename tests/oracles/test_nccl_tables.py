@@ -11,7 +11,7 @@ from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.load import topology_of
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.two_levels import interconnect_of
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 LARGE = 16 << 20
 DENSE = 1024

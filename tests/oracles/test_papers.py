@@ -6,16 +6,8 @@ from helpers import collective, row
 from stepsim import simulate
 from stepsim.base.errors import ScheduleError
 from stepsim.parallel.schedules import FusedPair, build
-from stepsim.workload.rows import (
-    CollectiveKind,
-    Group,
-    MadeFor,
-    Microbatch,
-    Part,
-    Row,
-    Work,
-    Workload,
-)
+from stepsim.workload.axes import CollectiveKind, Group, Part, degrees_of
+from stepsim.workload.rows import Microbatch, Row, Work, Workload
 
 V_MIN = """
 0F0,5F0,0F1,5I0,5W0,5F1,0F2,0I0,5I1,0W0,5W1,5F2,0F3,0I1,5I2,0W1,5W2,5F3,0I2,5I3,0W2,5W3,0I3,0W3
@@ -100,7 +92,8 @@ def mixture_of_experts(layers: int, microbatches: int) -> Workload:
     block = Microbatch(embedding=(), layers=((computes, sends, computes, sends),) * layers, head=())
     return Workload(
         source="experts",
-        made_for=MadeFor(pp=2, ep=4, npus=8),
+        degrees=degrees_of(pp=2, ep=4),
+        npus=8,
         microbatches=(block,) * microbatches,
     )
 

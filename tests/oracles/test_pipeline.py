@@ -63,7 +63,7 @@ def rows_time(rows: Sequence[Row]) -> tuple[int, int]:
 def test_seed_pipeline_time_is_the_longest_path(name: str, workloads: Path) -> None:
     workload: Workload = stepsim.load_workload(workloads / f"{name}.txt")
     times = [rows_time(list(block.rows())) for block in workload.microbatches]
-    stages = workload.made_for.pp
+    stages = workload.degrees["pp"]
     expected = longest_path([[f for f, _ in times]] * stages, [[b for _, b in times]] * stages)
     result = stepsim.simulate(workload, "ideal", stage_rows="every", p2p="eager")
     assert result.report.pipeline_time_ps == expected

@@ -20,9 +20,9 @@ from stepsim.explain.traffic import find_traffic
 from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
+from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Row, Work
 
 FILES = {
@@ -106,7 +106,7 @@ def run(
         )
         for rank in range(placement.ranks)
     )
-    plan = ParallelPlan(pp=placement.ranks, microbatches=schedule.microbatches)
+    plan = Plan(pp=placement.ranks, microbatches=schedule.microbatches)
     stages = Stages(works=works, pp_comm_bytes=1, warnings=())
     with patch("stepsim.core.actions.fused_tasks", partial(scaled_pair, factor)):
         graph = write_graph(stages, schedule, plan, replace(options, p2p=mode))

@@ -6,8 +6,8 @@ import pytest
 
 import stepsim
 from stepsim.base.errors import StepsimError
-from stepsim.parallel.modes import EpLayout
-from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.axes import EpLayout
+from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Workload
 
 JOBS = {  # tp, dp, pp, ep, microbatches; without all_gpus 16 NPUs are assumed
@@ -70,7 +70,7 @@ def test_file_simulates_as_the_job_it_describes(name: str, shared: Path) -> None
     tp, dp, pp, ep, microbatches = JOBS[name]
     layout, expert_tp = (EpLayout.FOLDED, 1) if dp % ep else (None, None)
     step = stepsim.simulate(path, ep_layout=layout)
-    assert step.plan == ParallelPlan(
+    assert step.plan == Plan(
         tp=tp, dp=dp, pp=pp, ep=ep, microbatches=microbatches, expert_tp=expert_tp
     )
     day_ps = 24 * 3600 * 10**12

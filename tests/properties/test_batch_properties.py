@@ -21,7 +21,8 @@ from stepsim.face.steps import noise, sensitivity, simulate
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import leaders, with_values
 from stepsim.run.spans import TaskKind
-from stepsim.workload.rows import Phase, Row, Stream
+from stepsim.workload.axes import Phase, Stream
+from stepsim.workload.rows import Row
 from stepsim.workload.scaling import ComputeScale
 
 Values = dict[str, float]

@@ -23,9 +23,9 @@ from stepsim.measured.calibration.calibration import (
 )
 from stepsim.measured.clocks import NodePlacement
 from stepsim.network.measured_times import MeasuredCurve
+from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.calibration import HeldStep, MeasuredKernels
-from stepsim.workload.model.plan import Precision
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.model.choices import Precision
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
     ['a "box"', "\x7f", "a\nb", "#", "[x]", "\\", "'''", '"""', "\x00", "\r"]

@@ -28,7 +28,7 @@ from stepsim.network.collectives import (
 from stepsim.network.collectives.flows import link_parameters
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import PLAIN
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 NPUS = 32
 SIZES = st.integers(1, 2**36)

@@ -16,7 +16,7 @@ from stepsim.core.write import SegmentKind
 from stepsim.face.results import Result
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
-from stepsim.workload.rows import Group, ParallelAxis
+from stepsim.workload.axes import Group, ParallelAxis
 
 some_examples = examples(25)
 

@@ -21,20 +21,8 @@ from stepsim.network.topology import (
     Topology,
 )
 from stepsim.step.totals import step_totals
-from stepsim.workload.rows import (
-    CollectiveKind,
-    CommOp,
-    Group,
-    MadeFor,
-    Microbatch,
-    ParallelAxis,
-    Part,
-    Phase,
-    Role,
-    StepItem,
-    Work,
-    Workload,
-)
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Part, Phase, degrees_of
+from stepsim.workload.rows import CommOp, Microbatch, Role, StepItem, Work, Workload
 
 
 @given(job=jobs(), network=networks(), data=st.data())
@@ -117,7 +105,8 @@ def two_stages(*items: StepItem) -> Workload:
     block = Microbatch(embedding=(), layers=((times,), (times,)), head=())
     return Workload(
         source="made",
-        made_for=MadeFor(pp=2, npus=4),
+        degrees=degrees_of(pp=2),
+        npus=4,
         pp_comm_bytes=20_000,
         microbatches=(block,),
         per_step=items,
@@ -165,7 +154,8 @@ def test_reductions_that_are_held_for_one_slow_each_other(
     block = Microbatch(embedding=(), layers=((row(10, 10),),), head=())
     workload = Workload(
         source="made",
-        made_for=MadeFor(tp=tp, npus=4),
+        degrees=degrees_of(tp=tp),
+        npus=4,
         microbatches=(block,),
         per_step=(gradients(size),),
     )

@@ -23,7 +23,7 @@ from stepsim.network.collectives import (
 from stepsim.network.topology import NestedTopology, Topology
 from stepsim.network.topology.dimension import PLAIN
 from stepsim.network.topology.listed import ListedTopology
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 SWITCHED = ["gb200-nvl72", "hgx-a100", "ideal"]
 """One switch joins what is inside: no flow moves along two dimensions."""

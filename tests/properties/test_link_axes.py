@@ -19,16 +19,8 @@ from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.asked import read_options
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import with_values
-from stepsim.workload.rows import (
-    Group,
-    MadeFor,
-    Microbatch,
-    Phase,
-    Role,
-    StepItem,
-    Work,
-    Workload,
-)
+from stepsim.workload.axes import Group, Phase, degrees_of
+from stepsim.workload.rows import Microbatch, Role, StepItem, Work, Workload
 
 NUMBERS = {
     "bandwidth": ["20 GB/s", "50 GB/s", "800 Gbps", "inf"],
@@ -67,7 +59,8 @@ def two_stages() -> Workload:
     )
     return Workload(
         source="made",
-        made_for=MadeFor(tp=2, pp=2, npus=32),
+        degrees=degrees_of(tp=2, pp=2),
+        npus=32,
         pp_comm_bytes=90_000,
         microbatches=(Microbatch(embedding=(), layers=((layer,), (layer,)), head=()),),
         per_step=(gradients,),

@@ -26,6 +26,7 @@ from stepsim.runs.ready import infer_hidden, with_runtime
 from stepsim.runs.replay import Durations, replay
 from stepsim.runs.validate import validate_run
 from stepsim.runs.what_if import RunChange, change_run
+from stepsim.workload.plan import Plan
 
 MILLISECONDS = st.floats(min_value=1, max_value=50).map(lambda x: round(x, 3))
 
@@ -186,11 +187,7 @@ def leaf_run(layers_ps: list[int]) -> LeafRun:
     )
     return LeafRun(
         source="made",
-        pp=len(stages),
-        tp=1,
-        dp=1,
-        microbatch_size=1,
-        microbatches=8,
+        plan=Plan(pp=len(stages), microbatches=8),
         stages=stages,
         step_ps=1,
         step_spread_ps=0,

@@ -13,12 +13,12 @@ from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.models.huggingface import architecture_of
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.divide import check_plan
 from stepsim.workload.model.held import counts_by_chunk, plan_places, rank_parameters
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.memory import rank_memory
-from stepsim.workload.model.plan import ModelPlan, check_plan
 from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.plan import Plan, PlanTable
 
 PUBLISHED: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "unit/files/models/published.json").read_text()
@@ -45,7 +45,7 @@ def priced(architecture: Architecture, device: str = "h200") -> StepModel:
     )
 
 
-def fitting(architecture: Architecture, plan: ModelPlan) -> ModelPlan:
+def fitting(architecture: Architecture, plan: Plan) -> Plan:
     """The plan, where it divides the model."""
     try:
         check_plan(architecture, plan)
@@ -62,9 +62,9 @@ def test_parameters_of_all_stages_are_those_of_the_model(name: str, data: st.Dat
     assume(ep == 1 or architecture.is_sparse)
     dp = 8
     plan = fitting(
-        architecture, ModelPlan(tp=tp, pp=pp, ep=ep, dp=dp, expert_tp=1, global_batch=dp)
+        architecture, Plan.of_batch(tp=tp, pp=pp, ep=ep, dp=dp, expert_tp=1, global_batch=dp)
     )
-    columns = plan_columns([plan])
+    columns = PlanTable(plans=[plan])
     counts = counts_by_chunk(architecture, plan.layout, plan_places(plan))
     dense, routed = rank_parameters(architecture, columns, counts)
     held = tp * dense.sum() + ep * routed.sum()
@@ -80,7 +80,7 @@ def test_parameters_of_all_stages_are_those_of_the_model(name: str, data: st.Dat
 def test_more_tokens_never_take_less_time_or_memory(name: str, tp: int, cp: int) -> None:
     architecture = read(name)
     first = fitting(
-        architecture, ModelPlan(tp=tp, cp=cp, dp=4, global_batch=8, expert_tp=1, sequence=2048)
+        architecture, Plan.of_batch(tp=tp, cp=cp, dp=4, global_batch=8, expert_tp=1, sequence=2048)
     )
     plans = [replace(first, sequence=length) for length in (2048, 4096, 8192, 16384)]
     steps = priced(architecture)
@@ -94,7 +94,7 @@ def test_more_tokens_never_take_less_time_or_memory(name: str, tp: int, cp: int)
 def test_plans_priced_together_are_those_priced_alone(name: str) -> None:
     steps = priced(read(name))
     plans = [
-        ModelPlan(dp=dp, pp=pp, microbatch_size=size, global_batch=16, sequence=4096)
+        Plan.of_batch(dp=dp, pp=pp, microbatch_size=size, global_batch=16, sequence=4096)
         for dp in (1, 2)
         for pp in (1, 2)
         for size in (1, 2)
@@ -108,7 +108,7 @@ def test_plans_priced_together_are_those_priced_alone(name: str) -> None:
 def test_shorter_documents_are_never_slower(name: str) -> None:
     """Of a sequence filled with shorter samples a token reads fewer keys; nothing else grows."""
     steps = priced(read(name), "h100")
-    plan = ModelPlan(sequence=8192, cuda_graph=True)
+    plan = Plan(sequence=8192, cuda_graph=True)
     packed = [replace(plan, packed=length) for length in (8192, 4096, 1024, 256, 64, 8)]
     seconds = steps.seconds(packed)
     assert (np.diff(seconds) <= 1e-9 * seconds[0]).all(), seconds

@@ -13,9 +13,9 @@ from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model, topology_of
 from stepsim.network.placement import place
-from stepsim.step.inputs import prices_of
 from stepsim.step.prepared import prepare
-from stepsim.workload.rows import Stream
+from stepsim.step.schedule import prices_of
+from stepsim.workload.axes import Stream
 
 MODELS = (
     *("llama-3.2-1b", "llama-3-8b", "qwen3-30b-a3b", "mixtral-8x7b", "gemma-7b", "bloom-560m"),

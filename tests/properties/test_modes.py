@@ -16,10 +16,10 @@ from stepsim.core.write import write_graph
 from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import ActionKind, FusedPair, OrderEntry, Runtime, Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.run.spans import TaskKind
+from stepsim.workload.plan import Plan
 
 
 @st.composite
@@ -90,7 +90,7 @@ def run(
         StageWork(chunks=(((row(f, i, w),),),) * placement.chunks, per_step=())
         for f, i, w in costs.ranks
     )
-    plan = ParallelPlan(pp=placement.ranks, microbatches=schedule.microbatches)
+    plan = Plan(pp=placement.ranks, microbatches=schedule.microbatches)
     stages = Stages(works=works, pp_comm_bytes=1, warnings=())
     chosen = replace(options or StepOptions(), p2p=mode)
     graph = write_graph(stages, schedule, plan, chosen)

@@ -11,9 +11,10 @@ from stepsim.base.structs import replace
 from stepsim.files.accelerators import device_names, read_device, read_framework
 from stepsim.files.load import public_names, read_model, topology_of
 from stepsim.network.two_levels import interconnect_of
+from stepsim.workload.model.choices import Precision, Recompute
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
 from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.plan import Plan
 
 _MEASURED = 1e-3
 """Share by which kernels that were measured on each device may be slower on the better one."""
@@ -36,7 +37,7 @@ def has_more(one: Device, other: Device) -> bool:
 
 PAIRS = [(one, other) for one, other in permutations(DEVICES, 2) if has_more(one, other)]
 PLANS = [
-    ModelPlan(tp=tp, dp=8, pp=pp, microbatch_size=mbs, global_batch=64, sequence=seq, **more)
+    Plan.of_batch(tp=tp, dp=8, pp=pp, microbatch_size=mbs, global_batch=64, sequence=seq, **more)
     for tp, pp, mbs, seq, more in (
         (1, 1, 1, 2048, {}),
         (2, 1, 4, 8192, {"zero": 3}),

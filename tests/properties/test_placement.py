@@ -11,19 +11,19 @@ from stepsim.base.structs import replace
 from stepsim.files.load import topology_of
 from stepsim.network.placement import KEPT_WHOLE, find_crossing, place
 from stepsim.network.topology import DimensionKind
-from stepsim.parallel.modes import JobPlacement, RankOrder
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import Group
+from stepsim.parallel.modes import JobPlacement
+from stepsim.workload.axes import Group, RankOrder
+from stepsim.workload.plan import Plan
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> ParallelPlan:
+def plans(draw: st.DrawFn) -> Plan:
     """Degrees of up to a few hundred NPUs, expert groups of any size that divides a stage."""
     tp, cp, dp, pp = (draw(st.integers(1, top)) for top in (8, 4, 12, 4))
     ranks = tp * cp * dp
     expert_tp = draw(st.sampled_from([size for size in range(1, ranks + 1) if ranks % size == 0]))
     groups = ranks // expert_tp
-    return ParallelPlan(
+    return Plan(
         tp=tp,
         cp=cp,
         dp=dp,
@@ -34,20 +34,20 @@ def plans(draw: st.DrawFn) -> ParallelPlan:
     )
 
 
-def racks_of_groups(plan: ParallelPlan, group: Group, size: int) -> np.ndarray:
+def racks_of_groups(plan: Plan, group: Group, size: int) -> np.ndarray:
     """In how many racks of `size` each group of a kind lies: counted member by member."""
     npus = plan.npus_of(plan.groups(group))
     return np.array([len(set((row // size).tolist())) for row in npus])
 
 
 @given(plan=plans())
-def test_blocks_hold_whole_groups(plan: ParallelPlan) -> None:
+def test_blocks_hold_whole_groups(plan: Plan) -> None:
     for group in KEPT_WHOLE:
         assert racks_of_groups(plan, group, plan.npu_block(group)).max() == 1
 
 
 @given(plan=plans(), size=st.integers(2, 72), kind=st.sampled_from(["switch", "rail"]))
-def test_groups_that_fit_together_are_whole(plan: ParallelPlan, size: int, kind: str) -> None:
+def test_groups_that_fit_together_are_whole(plan: Plan, size: int, kind: str) -> None:
     """Where all blocks of groups nest in a number that fits in a rack, no group leaves one."""
     unit = int(np.lcm.reduce([plan.npu_block(group) for group in KEPT_WHOLE]))
     assume(unit <= size)
@@ -58,7 +58,7 @@ def test_groups_that_fit_together_are_whole(plan: ParallelPlan, size: int, kind:
 
 @given(plan=plans(), size=st.integers(2, 72), used=st.integers(1, 72))
 def test_a_group_whose_block_divides_what_is_used_is_whole(
-    plan: ParallelPlan, size: int, used: int
+    plan: Plan, size: int, used: int
 ) -> None:
     network = place(racks(size, used=min(used, size)), plan, JobPlacement.ALIGNED)
     for group in KEPT_WHOLE:
@@ -67,7 +67,7 @@ def test_a_group_whose_block_divides_what_is_used_is_whole(
 
 
 @given(plan=plans(), size=st.integers(2, 72))
-def test_idle_npus_are_no_npus_of_the_job(plan: ParallelPlan, size: int) -> None:
+def test_idle_npus_are_no_npus_of_the_job(plan: Plan, size: int) -> None:
     """Racks hold the job, the last one maybe in part; their links are as fast as they were."""
     topology = racks(size)
     network = place(topology, plan, JobPlacement.ALIGNED)
@@ -81,7 +81,7 @@ def test_idle_npus_are_no_npus_of_the_job(plan: ParallelPlan, size: int) -> None
 
 
 @given(plan=plans(), size=st.integers(2, 72))
-def test_a_crossing_is_told_where_another_placement_has_none(plan: ParallelPlan, size: int) -> None:
+def test_a_crossing_is_told_where_another_placement_has_none(plan: Plan, size: int) -> None:
     """Packed racks that cut groups are told of, exactly if aligned ones cut fewer kinds."""
     topology = racks(size)
 
@@ -119,7 +119,7 @@ def test_a_crossing_is_told_where_another_placement_has_none(plan: ParallelPlan,
     ],
 )
 def test_npus_taken_of_a_rack_of_72(npus: int, degrees: dict[str, Any], taken: int) -> None:
-    plan = ParallelPlan(**degrees, expert_tp=1)
+    plan = Plan(**degrees, expert_tp=1)
     assert plan.npus == npus
     for name in ("gb200-nvl72", "gb300-nvl72"):
         network = place(topology_of(name), plan, JobPlacement.ALIGNED)

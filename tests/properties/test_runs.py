@@ -13,7 +13,7 @@ from random_jobs import Job, jobs, networks
 from stepsim.face.steps import simulate
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import is_fixed, leaders, with_values
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 
 @examples(40)

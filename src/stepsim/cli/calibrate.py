@@ -156,7 +156,7 @@ def calibrate_trace(
         held_shown,
         kernels_shown,
     )
-    from stepsim.workload.model.plan import Precision
+    from stepsim.workload.model.choices import Precision
 
     check_outputs([*paths, *(options.plans or ())], files=[output, csv])
     device = options.asked.get("device")
@@ -234,7 +234,7 @@ def calibrate_model(
 def _gemm_rate(path: Path, device: str | None, precision: str) -> "MeasuredRate":
     from stepsim.files.accelerators import read_device
     from stepsim.files.calibrations import fit_gemm_rates
-    from stepsim.workload.model.plan import Precision
+    from stepsim.workload.model.choices import Precision
 
     if device is None:
         raise CalibrationError("--gemm needs --device: the device that it was measured on")

@@ -87,7 +87,7 @@ def _probes(
         probe_algorithms,
         probe_collective,
     )
-    from stepsim.workload.rows import CollectiveKind
+    from stepsim.workload.axes import CollectiveKind
 
     known = member(CollectiveKind, kind, "kind")
     sizes = parse_sizes(size)

@@ -57,7 +57,7 @@ def _schedules() -> Iterable[str]:
 
 
 def _collectives() -> Iterable[str]:
-    from stepsim.workload.rows import CollectiveKind
+    from stepsim.workload.axes import CollectiveKind
 
     return CollectiveKind
 

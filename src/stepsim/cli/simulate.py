@@ -358,20 +358,20 @@ def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:
 def _write_workload(job: "StepInputs", path: Path, options: OneStepOptions) -> None:
     """Write a model's workload, and say what its reader should know."""
     from stepsim.files.simai.write import write_simai_text
-    from stepsim.step.inputs import make_work
+    from stepsim.step.job import job_of
     from stepsim.workload.model.model import Model
 
-    made = make_work(job.workload, job.topology, job.options)
+    made = job_of(job.workload, job.topology, job.options)
     beside: dict[str, Any] = {
         name: False
         for name in _BESIDE
-        if made.built and getattr(made.built.plan, name) and getattr(job.options, name) is None
+        if made.setup and getattr(made.plan, name) and getattr(job.options, name) is None
     }
     if beside:
-        made = make_work(job.workload, job.topology, replace(job.options, **beside))
+        made = job_of(job.workload, job.topology, replace(job.options, **beside))
     if not isinstance(job.workload, Model):
         raise PlanError(f"{job.workload.source}: --write-workload writes that of a model")
-    notes = write_simai_text(made.workload, path)
+    notes = write_simai_text(made.given, path)
     if beside:
         notes.append(f"written with {', '.join(beside)} off: a SimAI text cannot say otherwise")
     warn((f"{path}: {note}" for note in notes), quiet=options.quiet)

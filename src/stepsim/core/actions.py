@@ -13,24 +13,14 @@ from typing import Self
 
 from msgspec import Struct
 
-from stepsim.base.structs import Noun, Same, replace
+from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import listed_waits
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.run.spans import TaskKind
 from stepsim.run.waits import NodeWaits
-from stepsim.workload.rows import (
-    NO_KERNELS,
-    CommOp,
-    Group,
-    Kernels,
-    ParallelAxis,
-    Phase,
-    Row,
-    StepItem,
-    Stream,
-    Work,
-)
+from stepsim.workload.axes import Group, ParallelAxis, Phase, Stream
+from stepsim.workload.rows import NO_KERNELS, CommOp, Kernels, Row, StepItem, Work
 
 
 class HostPart(IntEnum):
@@ -281,8 +271,8 @@ class HostTimes(Noun):
         Overhead is before an action's first part, which of a backward has its last rows. The first
         stage's forwards get their batch, the last stage's compute the loss.
         """
-        if action.kind is ActionKind.WEIGHT_GRAD:
-            return HostTimes()
+        if action.kind is ActionKind.WEIGHT_GRAD or self == _NO_HOST:
+            return _NO_HOST
         part = range(rows) if part is None else part
         forward = action.kind is ActionKind.FORWARD
         begins = part.start == 0 if forward else part.stop == rows
@@ -292,6 +282,9 @@ class HostTimes(Noun):
             get_batch_ps=self.get_batch_ps if forward and begins and action.stage == 0 else 0,
             loss_time_ps=self.loss_time_ps if ends and action.stage == last_stage else 0,
         )
+
+
+_NO_HOST = HostTimes()
 
 
 def forward_tasks(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> TaskList:
@@ -309,14 +302,11 @@ def forward_tasks(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> T
 
 
 class BackwardParts(Noun):
-    """Which part of a backward a task list holds, and how it is issued.
-
-    `part` takes some rows' share.
-    """
+    """Which part of a backward a task list holds, without its first `skipped` rows."""
 
     input_grad: bool = True
     weight_grad: bool = True
-    part: range | None = None
+    skipped: int = 0
 
     def host_ps(self, row: Row) -> int:
         """Host time of a row's launches in the parts that are held."""
@@ -338,7 +328,7 @@ def backward_tasks(
     builder = _TaskListBuilder(comms=comms)
     phase = Phase.INPUT_GRAD if parts.input_grad else Phase.WEIGHT_GRAD
     after = builder.host(HostPart.HOST_OVERHEAD, phase, host.host_overhead_ps, ())
-    part = range(len(rows)) if parts.part is None else parts.part
+    part = range(parts.skipped, len(rows))
     due: dict[int, tuple[int, ...]] = {}
     for i in reversed(part):
         row = rows[i]
@@ -499,30 +489,34 @@ class TaskLists(Struct, kw_only=True):
     last_stage: int
     lists: list[TaskList] = []
     _numbers: dict[tuple[Task, ...], int] = {}
-    _of_actions: dict[tuple[object, ...], int] = {}
+    _of_actions: dict[tuple[object, ...], tuple[tuple[Row, ...], int]] = {}
 
     def action(self, action: Action, rows: tuple[Row, ...], part: range | None = None) -> int:
-        """Number of the task list of an action, or of some rows' share of it."""
+        """Number of the task list of an action, or of some rows' share of it.
+
+        What runs again in the backward goes back to its checkpoint, ahead of the share.
+        """
         host = self.options.host.around(
             action, last_stage=self.last_stage, rows=len(rows), part=part
         )
-        key = Same(rows), action.kind, part, host
+        share = range(len(rows)) if part is None else part
+        forward = action.kind is ActionKind.FORWARD
+        again = () if forward else (i for i in share if rows[i].recompute)
+        first = min([share.start, *(_last_checkpoint(rows, i) for i in again)])
+        own = rows[first : share.stop]
+        key = tuple(map(id, own)), action.kind, share.start - first, host
         if key not in self._of_actions:
-            self._of_actions[key] = self.add(self._of_action(rows, action.kind, part, host))
-        return self._of_actions[key]
+            made = self._of_action(own, action.kind, share.start - first, host)
+            self._of_actions[key] = own, self.add(made)  # rows that are held keep their ids
+        return self._of_actions[key][1]
 
     def _of_action(
-        self, rows: tuple[Row, ...], kind: ActionKind, part: range | None, host: HostTimes
+        self, rows: tuple[Row, ...], kind: ActionKind, skipped: int, host: HostTimes
     ) -> TaskList:
         if kind is ActionKind.FORWARD:
-            own = rows if part is None else rows[part.start : part.stop]
-            return forward_tasks(own, self.comms, host)
+            return forward_tasks(rows, self.comms, host)
         input_grad, weight_grad = _GRADIENTS[kind]
-        parts = BackwardParts(
-            input_grad=input_grad,
-            weight_grad=weight_grad,
-            part=part,
-        )
+        parts = BackwardParts(input_grad=input_grad, weight_grad=weight_grad, skipped=skipped)
         return backward_tasks(rows, self.comms, parts, host)
 
     def fused(self, forward: int, backward: int) -> int:
@@ -563,15 +557,20 @@ class Buckets(Struct, kw_only=True):
     weight: int
     weight_of: Callable[[Row], int]
     _passed: int = 0
+    _full: int = 0
     _taken: tuple[int, ...] = ()
 
     def add(self, row: Row) -> tuple[CommOp, ...]:
         """The row's gradients are ready: what to reduce now, nothing until a bucket is full."""
         self._passed += self.weight_of(row)
+        if self._passed < min(self._full, self.weight):
+            return ()
         taken = self._taken or (0,) * len(self.ops)
         ready = tuple(op.size_bytes * self._passed // self.weight for op in self.ops)
         if sum(ready) - sum(taken) < self.bucket_bytes and self._passed < self.weight:
             return ()
+        every = max(sum(op.size_bytes for op in self.ops), 1)  # no bucket is full before
+        self._full = (sum(ready) + self.bucket_bytes) * self.weight // every
         self._taken = ready
         shares = zip(self.ops, taken, ready, strict=True)
         return tuple(replace(op, size_bytes=b - a) for op, a, b in shares if b > a)

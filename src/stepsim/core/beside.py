@@ -21,6 +21,7 @@ from stepsim.core.flat import Flat, Tasks, inside, listed
 from stepsim.network.collectives import Algorithm
 from stepsim.network.prices import Prices, Use
 from stepsim.run.spans import TaskKind
+from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.overlap import (
     ACROSS_NODES_SMS,
     MOST_TAKEN,
@@ -30,7 +31,7 @@ from stepsim.workload.overlap import (
     GpuLimits,
     row_slowdown,
 )
-from stepsim.workload.rows import CollectiveKind, CommOp
+from stepsim.workload.rows import CommOp
 
 _ENGINES = {
     CollectiveKind.ALL_REDUCE: CommEngine.RING_IN_PLACE,

@@ -34,10 +34,10 @@ from stepsim.core.ends import TOO_LONG, ends, ordered_waits
 from stepsim.core.write import Look, Program, SegmentKind, TaskGraph
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Prices, Use
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.run.spans import TaskKind
 from stepsim.run.waits import NodeWaits
-from stepsim.workload.rows import Group
+from stepsim.workload.axes import Group
+from stepsim.workload.plan import Plan
 
 if TYPE_CHECKING:
     from stepsim.network.contention import Contention
@@ -228,15 +228,13 @@ def _wait_alike(one: Tasks, other: Tasks) -> bool:
     return all(map(np.array_equal, *columns))
 
 
-def far_actor(actor: int, stage: int, actors: Actors, plan: ParallelPlan) -> int:
+def far_actor(actor: int, stage: int, actors: Actors, plan: Plan) -> int:
     """The actor at the other end of an actor's messages with a stage."""
     shift = (stage - int(actors.stages[actor])) * plan.stage_ranks
     return actors.of(int(actors.ranks[actor]) + shift)
 
 
-def _joined(
-    programs: Sequence[Tasks], actors: Actors, plan: ParallelPlan
-) -> tuple[list[Small], int]:
+def _joined(programs: Sequence[Tasks], actors: Actors, plan: Plan) -> tuple[list[Small], int]:
     """The node of every task of every actor, and how many nodes there are.
 
     They are numbered as the first task of each appears.
@@ -251,7 +249,7 @@ def _joined(
 
 
 def _join_messages(
-    first: Small, programs: Sequence[Tasks], actors: Actors, plan: ParallelPlan, firsts: Small
+    first: Small, programs: Sequence[Tasks], actors: Actors, plan: Plan, firsts: Small
 ) -> None:
     """A receipt is the node of the send."""
     for actor, (mine, begin) in enumerate(zip(programs, firsts.tolist(), strict=False)):

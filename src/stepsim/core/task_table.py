@@ -11,7 +11,7 @@ from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.parallel.schedules import ActionKind
 from stepsim.parallel.schedules.order import ACTION_KINDS, Order
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
-from stepsim.workload.rows import Phase, Stream
+from stepsim.workload.axes import Phase, Stream
 
 _PHASES = {
     Phase.FORWARD: TaskPhase.FORWARD,

@@ -58,19 +58,12 @@ from stepsim.parallel.p2p import (
     default_mode,
 )
 from stepsim.parallel.p2p.columns import far_ranks
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind, OrderEntry, Schedule
 from stepsim.parallel.schedules.order import Order
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.rows import (
-    CollectiveKind,
-    CommOp,
-    Group,
-    ParallelAxis,
-    Row,
-    Shards,
-    Stream,
-)
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Stream
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import CommOp, Row, Shards
 
 NONE = -1
 
@@ -206,7 +199,7 @@ class TaskGraph(Noun):
     their groups lie on the topology. `notes` say which communications were left out.
     """
 
-    plan: ParallelPlan
+    plan: Plan
     schedule: Schedule
     options: StepOptions
     p2p: P2PMode
@@ -238,9 +231,7 @@ class TaskGraph(Noun):
                 yield program.message, Stream(stream)
 
 
-def write_graph(
-    stages: Stages, schedule: Schedule, plan: ParallelPlan, options: StepOptions
-) -> TaskGraph:
+def write_graph(stages: Stages, schedule: Schedule, plan: Plan, options: StepOptions) -> TaskGraph:
     """The programs of all stages; raises ScheduleError where an end of a message has no other."""
     p2p = options.p2p or default_mode(schedule)
     lists = TaskLists(
@@ -562,9 +553,10 @@ class _StageWriter(Struct, kw_only=True, dict=True):
 
     def _reductions(self, row: Row) -> None:
         """Start what a row's gradients allow on their stream; the step ends when it has ended."""
-        self._beside(row.name, row.weight_grad.comms, Stream.DP, reads=True)
-        if self._buckets:
-            self._beside("gradient bucket", self._buckets.add(row), Stream.DP, reads=True)
+        if row.weight_grad.comms:
+            self._beside(row.name, row.weight_grad.comms, Stream.DP, reads=True)
+        if self._buckets and (ready := self._buckets.add(row)):
+            self._beside("gradient bucket", ready, Stream.DP, reads=True)
 
     def _beside(self, label: str, ops: Sequence[CommOp], stream: Stream, **more: int) -> None:
         """Start collectives on their stream, beside the actions."""

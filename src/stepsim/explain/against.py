@@ -24,7 +24,7 @@ from stepsim.measured.profile.kernel_classes import (
     kernel_work,
 )
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
-from stepsim.workload.rows import Stream
+from stepsim.workload.axes import Stream
 
 
 class StepPart(StrEnum):

@@ -20,7 +20,7 @@ from stepsim.core.flat import ListTimes, Tasks
 from stepsim.core.timeline import Cohort
 from stepsim.core.write import SegmentKind, TaskGraph
 from stepsim.run.spans import TaskKind
-from stepsim.workload.rows import Part, Stream
+from stepsim.workload.axes import Part, Stream
 
 _Row = tuple[Part, tuple[int, ...]]
 """The part of a task of a list, and earlier ones that it waits for."""

@@ -18,7 +18,7 @@ from stepsim.core.flat import ListTimes
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import Look, TaskGraph
 from stepsim.explain.breakdown import part_of
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 _Place = tuple[int, int]
 """An actor and the number of one of its tasks."""

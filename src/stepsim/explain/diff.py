@@ -13,7 +13,7 @@ from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S, format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import LinkUse, Report
-from stepsim.workload.rows import Part, PartKind, part_label
+from stepsim.workload.axes import Part, PartKind, part_label
 
 _WAITING = frozenset(p.key for p in Part if p.kind in (PartKind.SKEW, PartKind.IDLE))
 """Components that are idle time for want of others: of slower members, of pipeline neighbours."""

@@ -34,11 +34,11 @@ from stepsim.network.topology.dimension import Accuracy, size_band
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import ActionKind
 from stepsim.parallel.schedules.order import peak_live
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 if TYPE_CHECKING:
     from stepsim.explain.memory import StagePeak, StepMemory
-    from stepsim.workload.model.effort import Effort
+    from stepsim.workload.model.evidence import Effort
 
 
 class StepTotals(Noun):

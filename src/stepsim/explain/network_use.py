@@ -15,7 +15,8 @@ from stepsim.explain.report import CommUse, LinkUse, LinkUser
 from stepsim.explain.traffic import Traffic
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
-from stepsim.workload.rows import CollectiveKind, CommOp, Group
+from stepsim.workload.axes import CollectiveKind, Group
+from stepsim.workload.rows import CommOp
 
 
 class PlacedComm(Noun):

@@ -31,7 +31,7 @@ from stepsim.base.structs import (
 from stepsim.explain.throughput import Throughput
 from stepsim.network.fold import Actors
 from stepsim.parallel.schedules.order import PeakLive
-from stepsim.workload.rows import ParallelAxis, Part
+from stepsim.workload.axes import ParallelAxis, Part
 
 WEIGHTY = 0.02
 """The least share of the step time that is said first."""

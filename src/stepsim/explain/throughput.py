@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from stepsim.base.structs import Bytes, Count, Entry
 
 if TYPE_CHECKING:
-    from stepsim.workload.model.effort import Effort
-    from stepsim.workload.model.framework import ErrorBand
+    from stepsim.workload.model.evidence import Effort, ErrorBand
 
 _TERA = 1e12
 _SECONDS_PER_HOUR = 3600

@@ -9,7 +9,8 @@ from stepsim.base.arrays import Ints, Summand, add_up
 from stepsim.core.write import TaskGraph
 from stepsim.network.collectives.flows import loads_by_owner
 from stepsim.network.prices import Prices, Use
-from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis
+from stepsim.workload.rows import CommOp
 
 _AT_ONCE = 1 << 18
 """NPUs that are traced together: what all of a large job put on links takes much memory."""

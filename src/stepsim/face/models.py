@@ -17,12 +17,13 @@ from stepsim.files.schedule_csv import parse_schedule
 from stepsim.parallel.schedules import Schedule
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.device import Device
+from stepsim.workload.model.divide import check_plan
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan, check_plan
+from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Workload
 
-__all__ = ["ModelPlan", "TrainableModel", "make_schedule", "model"]
+__all__ = ["Plan", "TrainableModel", "make_schedule", "model"]
 
 
 class TrainableModel(Model):
@@ -31,7 +32,7 @@ class TrainableModel(Model):
     @checked
     def workload(
         self,
-        plan: ModelPlan,
+        plan: Plan,
         device: Device | str | Path,
         framework: Framework | str | Path = DEFAULT_FRAMEWORK,
     ) -> Workload:

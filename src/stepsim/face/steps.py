@@ -29,8 +29,9 @@ from stepsim.network.topology.network import MAX_NPUS
 from stepsim.parallel.schedules import Schedule
 from stepsim.step.compare import compare_schedules, usual_schedules
 from stepsim.step.simulate import simulate_step
+from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.model import Model
-from stepsim.workload.rows import CollectiveKind, Workload
+from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike

@@ -10,10 +10,10 @@ from stepsim.base.errors import PlanError
 from stepsim.base.memo import remembered
 from stepsim.base.structs import replace
 from stepsim.files.reading import first_bytes, read_toml, shipped_folder, shipped_once
+from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.layout import named_layout
-from stepsim.workload.model.plan import Precision
 
 _LENT = MappingProxyType({Precision.FP16: Precision.BF16, Precision.MXFP8: Precision.FP8})
 """Formats that run at another's rates where a device has none of their own."""

@@ -17,14 +17,14 @@ from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml
 from stepsim.files.writing import write_whole
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.products import fit_products
+from stepsim.workload.axes import Phase
 from stepsim.workload.model.calibration import (
     MeasuredRate,
     ModelCalibration,
 )
+from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.plan import Precision
 from stepsim.workload.model.pricing import WEIGHT_GRADIENT_FACTOR
-from stepsim.workload.rows import Phase
 
 _LEAST, _MOST = 1e-6, 1e9
 

@@ -20,7 +20,17 @@ from stepsim.workload.model.architecture import (
     Layer,
     LinearBlock,
 )
+from stepsim.workload.model.choices import (
+    AttentionKernel,
+    ContextParallelKind,
+    ExpertDispatch,
+    GraphScope,
+    Precision,
+    Recompute,
+    RecomputeModule,
+)
 from stepsim.workload.model.context import ContextParallel
+from stepsim.workload.model.divide import layout_of_costs
 from stepsim.workload.model.framework import Framework, Recipe, RecipeShape
 from stepsim.workload.model.layout import (
     LayerLayout,
@@ -28,17 +38,7 @@ from stepsim.workload.model.layout import (
     even_or_ends,
     parse_layout,
 )
-from stepsim.workload.model.plan import (
-    AttentionKernel,
-    ContextParallelKind,
-    ExpertDispatch,
-    GraphScope,
-    ModelPlan,
-    Precision,
-    Recompute,
-    RecomputeModule,
-    layout_of_costs,
-)
+from stepsim.workload.plan import Plan
 
 _SHAPE = ("hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "act", "vocab")
 _PLAN = ("gpu", "n_gpus", "seq", "gbs", "mbs", "tp", "pp", "dp", "precision", "framework")
@@ -105,7 +105,7 @@ class PublishedStep(Noun):
     source: str
     model: str
     architecture: Architecture
-    plan: ModelPlan
+    plan: Plan
     device: str
     framework: str
     npus_per_node: int
@@ -278,7 +278,7 @@ def _of_columns(row: Mapping[str, str]) -> Architecture:
     )
 
 
-def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
+def _plan(row: Mapping[str, str], architecture: Architecture) -> Plan:
     kernels = {each.value: each for each in AttentionKernel}
     recompute, modules, offload = _recomputed(row)
     note, sequence = row.get("note") or "", _count(row, "seq")
@@ -289,7 +289,7 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
     usual = _usual(row, framework, architecture) if framework else {}
     by_cost = pp > 1 and framework is not None and framework.balances_stages
     stages = pp * chunks
-    return ModelPlan(
+    return Plan.of_batch(
         tp=_count(row, "tp", 1),
         cp=_count(row, "cp", 1),
         dp=_count(row, "dp", 1),

@@ -8,6 +8,7 @@ import hashlib
 
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Names, Noun
+from stepsim.workload.plan import Plan
 
 
 class LeafStage(Noun):
@@ -33,15 +34,11 @@ class LeafStage(Noun):
 class LeafRun(Noun):
     """A logged run; `step_ps` is the median of its steps, the first left out as warm-up.
 
-    `step_spread_ps` is their median distance from it; `microbatch_size` is in samples.
+    `step_spread_ps` is their median distance from it.
     """
 
     source: str
-    pp: int
-    tp: int
-    dp: int
-    microbatch_size: int
-    microbatches: int
+    plan: Plan
     stages: tuple[LeafStage, ...]
     step_ps: int
     step_spread_ps: int
@@ -51,15 +48,12 @@ class LeafRun(Noun):
     warnings: Names = ()
 
     def __post_init__(self) -> None:
-        for name in ("pp", "tp", "dp", "microbatch_size", "microbatches", "step_ps"):
-            if getattr(self, name) < 1:
-                raise TraceError(
-                    f"{self.source}: {name} is {getattr(self, name)}: expected 1 or more"
-                )
-        if len(self.stages) != self.pp:
+        if self.step_ps < 1:
+            raise TraceError(f"{self.source}: step_ps is {self.step_ps}: expected 1 or more")
+        if len(self.stages) != self.plan.pp:
             raise TraceError(
-                f"{self.source}: forward times of {len(self.stages)} of {self.pp} stages: expected "
-                "all of them"
+                f"{self.source}: forward times of {len(self.stages)} of {self.plan.pp} stages: "
+                "expected all of them"
             )
 
     @property

@@ -164,8 +164,13 @@ class LogDocument(Document):
             )
             for stage in log.stages
         ]
-        degrees = {name: getattr(log, name) for name in ("pp", "tp", "dp", "microbatches")}
-        return cls.taken_from(log, degrees=degrees, stages=stages)
+        names = ("pp", "tp", "dp", "microbatches")
+        return cls.taken_from(
+            log,
+            degrees={name: getattr(log.plan, name) for name in names},
+            microbatch_size=log.plan.microbatch_size,
+            stages=stages,
+        )
 
 
 def run_document(run: RunSummary | LeafRun) -> RunDocument | LogDocument:

@@ -19,7 +19,7 @@ from stepsim.network.shared_links import (
     colour_sites,
     find_transfer_sites,
 )
-from stepsim.workload.rows import Stream
+from stepsim.workload.axes import Stream
 
 _NOTHING = (np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 TransferKey = tuple[int, int]

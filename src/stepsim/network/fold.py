@@ -19,8 +19,8 @@ from stepsim.base.structs import Noun, replace
 from stepsim.network.groups import lowered
 from stepsim.network.prices import Prices, Use
 from stepsim.network.shared_links import TransferSites, refine_sites, sites_of_ranks, uncoloured
-from stepsim.parallel.ranks import Ranks
-from stepsim.workload.rows import Group
+from stepsim.workload.axes import Group
+from stepsim.workload.plan import Ranks
 
 _StagePairs = tuple[tuple[int, int], ...]
 """(stage, other stage) of all messages."""

@@ -13,7 +13,7 @@ from stepsim.base.structs import Noun
 from stepsim.network.collectives import Beside, Siblings
 from stepsim.network.topology import Topology
 from stepsim.network.topology.placed import Turn
-from stepsim.parallel.ranks import Ranks
+from stepsim.workload.plan import Ranks
 
 
 class GroupPatterns(Noun):

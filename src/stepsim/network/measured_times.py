@@ -14,7 +14,7 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import MAX_INT64, format_size_bytes, format_time_ps
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 _OUTLIER_FACTOR = 1.5
 FLOOR_BYTES = 1 << 16

@@ -29,7 +29,7 @@ from stepsim.network.measured_times import bus_factor
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import sum_loads
 from stepsim.network.topology.network import MAX_NPUS
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 _MOST_SIZES = 1000
 

@@ -15,9 +15,9 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import npu_word
 from stepsim.network.topology import Dimension, DimensionKind, NestedTopology, Topology
-from stepsim.parallel.modes import JobPlacement, RankOrder
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import Group
+from stepsim.parallel.modes import JobPlacement
+from stepsim.workload.axes import Group, RankOrder
+from stepsim.workload.plan import Plan
 
 KEPT_WHOLE = (Group.TP, Group.CP, Group.EP, Group.ETP)
 
@@ -26,7 +26,7 @@ SIZES_OF_GROUPS: Mapping[Group, str] = MappingProxyType(
 )
 
 
-def place(topology: Topology, plan: ParallelPlan, placement: JobPlacement) -> Topology:
+def place(topology: Topology, plan: Plan, placement: JobPlacement) -> Topology:
     """The network as a job lies in it; raises TopologyError if it is too small."""
     if not _has_blocks(topology) or plan.npus <= topology.dimensions[0].whole:
         return topology.fit(plan.npus)
@@ -47,7 +47,7 @@ def _has_blocks(topology: Topology) -> TypeGuard[NestedTopology]:
     return inside.kind is DimensionKind.SWITCH and bool(outside) and plain
 
 
-def _aligned(plan: ParallelPlan, inside: Dimension, shared: int) -> int:
+def _aligned(plan: Plan, inside: Dimension, shared: int) -> int:
     """NPUs of a block so that its groups are whole: as many as is usual, or fewer.
 
     They are a multiple of `shared`, the NPUs that have a NIC together. Groups that no block can
@@ -62,7 +62,7 @@ def _aligned(plan: ParallelPlan, inside: Dimension, shared: int) -> int:
     return (usual // unit or inside.whole // unit) * unit or inside.whole
 
 
-def crossing(plan: ParallelPlan, network: Topology) -> tuple[Group, ...]:
+def crossing(plan: Plan, network: Topology) -> tuple[Group, ...]:
     """Groups kept whole where they can be, of which some lie in more than one fast block."""
     if not _has_fast_blocks(network) or plan.npus <= network.node_size:
         return ()
@@ -79,7 +79,7 @@ def _has_fast_blocks(network: Topology) -> bool:
     return inside.link.bandwidth > outside.link.bandwidth
 
 
-def _crosses(plan: ParallelPlan, group: Group, size: int) -> bool:
+def _crosses(plan: Plan, group: Group, size: int) -> bool:
     if plan.group_size(group) == 1 or size % plan.npu_block(group) == 0:
         return False
     blocks = plan.npus_of(plan.groups(group)) // size
@@ -126,7 +126,7 @@ class Crossing(Noun):
 
 
 def find_crossing(
-    topology: Topology, network: Topology, plan: ParallelPlan, placement: JobPlacement
+    topology: Topology, network: Topology, plan: Plan, placement: JobPlacement
 ) -> Crossing | None:
     """Groups that cross blocks of `network` under a placement, and under which other they do not.
 
@@ -159,7 +159,7 @@ def find_crossing(
 
 
 def whole_degrees(
-    topology: Topology, plan: ParallelPlan, placement: JobPlacement, group: Group
+    topology: Topology, plan: Plan, placement: JobPlacement, group: Group
 ) -> Iterator[int]:
     """Smaller degrees of a job's groups of a kind that lie in one block each, the largest first.
 

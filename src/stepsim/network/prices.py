@@ -27,8 +27,9 @@ from stepsim.network.groups import GroupPatterns, find_patterns
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import flows_of
 from stepsim.parallel.modes import Sharing
-from stepsim.parallel.ranks import ParallelPlan, Ranks
-from stepsim.workload.rows import CollectiveKind, CommOp, Group
+from stepsim.workload.axes import CollectiveKind, Group
+from stepsim.workload.plan import Plan, Ranks
+from stepsim.workload.rows import CommOp
 
 if TYPE_CHECKING:
     from stepsim.network.measured_times import CommTable
@@ -70,8 +71,8 @@ class PhasePrice(Noun, eq=False):
 _Ps = TypeVar("_Ps", int, Ints)
 Known = dict[tuple[object, ...], Any]
 """What was found of groups, flows and costs on networks, for jobs that come after."""
-_LIE = ("lie",)
-"""Key of how the groups of the last plan lie: those of many plans take much memory."""
+_MANY = 4096
+"""NPUs above which it is kept of the last plan alone how its groups lie: it takes much memory."""
 _MOST = 4096
 """So many findings are kept; then all is found anew."""
 
@@ -85,7 +86,7 @@ class Prices(Struct, kw_only=True):
     same network, or of one whose links have other numbers, is not found again.
     """
 
-    plan: ParallelPlan
+    plan: Plan
     topology: Topology
     comms: tuple[CommOp, ...]
     algorithms: Mapping[CollectiveKind, AlgorithmChoice] = {}
@@ -102,12 +103,12 @@ class Prices(Struct, kw_only=True):
         asked = tuple(self.algorithms.items()), Same(self.table), self.sharing is Sharing.FAIR
         self._flows = self._name("flows", flows_of(self.topology))
         self._network = self._name("network", *asked, flows_of(self.topology, numbers=True))
-        plan = replace(self.plan, microbatches=1)
-        ranks = self._flows, plan, self.sharing is Sharing.NONE
-        lie = self.known.get(_LIE)
-        if lie is None or lie[0] != ranks:
-            lie = self.known[_LIE] = ranks, {}
-        self._patterns = lie[1]
+        ranks = self._flows, self.plan.lie, self.sharing is Sharing.NONE
+        lie = "lie", *ranks
+        if lie not in self.known and self.plan.npus > _MANY:
+            for key in [key for key in self.known if key[0] == "lie"]:
+                del self.known[key]
+        self._patterns = self.known.setdefault(lie, {})
 
     def _name(self, *key: object) -> object:
         """A short name of a key, and of no other while somebody holds it."""

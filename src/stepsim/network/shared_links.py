@@ -18,8 +18,8 @@ from stepsim.base.structs import Noun, replace
 from stepsim.network.collectives.flows import loads_by_owner
 from stepsim.network.groups import GroupPatterns
 from stepsim.network.prices import PhasePrice, Prices, Use
-from stepsim.parallel.ranks import Ranks
-from stepsim.workload.rows import Group
+from stepsim.workload.axes import Group
+from stepsim.workload.plan import Ranks
 
 _SiteKind = tuple[Group, int, int]
 """Group kind, and for messages the stages of sender and receiver, else -1."""

@@ -4,10 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from stepsim.base.structs import Names, Noun
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import Stages, split_stages
-from stepsim.workload.rows import CollectiveKind, Group, Phase, Work, Workload
+from stepsim.workload.axes import CollectiveKind, Group, Phase
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import Work, Workload
 from stepsim.workload.scaling import placeholder_rows
 
 
@@ -28,7 +29,7 @@ class Inspection(Noun):
     """
 
     workload: Workload
-    plan: ParallelPlan
+    plan: Plan
     layers_per_stage: tuple[int, ...]
     pp_comm_bytes: int
     compute_ps: dict[Phase, int]
@@ -39,9 +40,7 @@ class Inspection(Noun):
     warnings: Names
 
 
-def inspect_workload(
-    workload: Workload, plan: ParallelPlan, warnings: Iterable[str] = ()
-) -> Inspection:
+def inspect_workload(workload: Workload, plan: Plan, warnings: Iterable[str] = ()) -> Inspection:
     """Add up what one rank of the first stage computes and communicates."""
     slices = len(workload.layout.slices) if workload.layout else 0
     placement = Placement(ranks=plan.pp, chunks=max(slices // plan.pp, 1))

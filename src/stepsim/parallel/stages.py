@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.parallel.modes import StageRows
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement, PlacementKind
-from stepsim.workload.rows import CommOp, Microbatch, ParallelAxis, Role, Row, StepItem, Workload
+from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Workload
 
 if TYPE_CHECKING:
     from stepsim.workload.model.layout import LayerLayout
@@ -52,7 +53,7 @@ class Stages(Noun):
 
 def split_stages(
     workload: Workload,
-    plan: ParallelPlan,
+    plan: Plan,
     placement: Placement,
     stage_rows: StageRows = StageRows.ENDS,
 ) -> Stages:
@@ -71,9 +72,9 @@ def split_stages(
     distinct = {id(block): block for block in workload.microbatches}.values()
     layers = [(block, _stage_layers(block, workload, pp)) for block in distinct]
     warnings = list(_check_chunks(workload, [each for _, each in layers], pp, placement))
-    if pp != workload.made_for.pp:
+    if pp != workload.degrees["pp"]:
         warnings.append(
-            f"the file has pp {workload.made_for.pp}, you asked for {pp}: layers are split "
+            f"the file has pp {workload.degrees['pp']}, you asked for {pp}: layers are split "
             "again; gradients, parameters and optimizer compute of a stage grow with its layers"
         )
     if pp > 1 and workload.pp_comm_assumed:
@@ -104,7 +105,7 @@ def _shared(blocks: Iterable[_Rows], known: dict[tuple[int, ...], _Rows]) -> tup
     return tuple(known.setdefault(tuple(map(id, rows)), rows) for rows in blocks)
 
 
-def _with_whole_sizes(workload: Workload, plan: ParallelPlan) -> Workload:
+def _with_whole_sizes(workload: Workload, plan: Plan) -> Workload:
     """The workload with the whole size of collectives that tell a member's share."""
 
     def whole(op: CommOp) -> CommOp:
@@ -167,10 +168,10 @@ def owned_items(workload: Workload, dense: int, expert: int) -> Iterator[StepIte
 
 
 def _stage_layers(block: Microbatch, workload: Workload, pp: int) -> list[list[_Rows]]:
-    """Layers of each stage for one block; the workload's stage repeats `made_for.pp` times."""
-    if pp == workload.made_for.pp:
+    """Layers of each stage for one block; the workload's stage repeats `degrees["pp"]` times."""
+    if pp == workload.degrees["pp"]:
         return [list(block.layers)] * pp
-    return _split(list(block.layers) * workload.made_for.pp, pp)
+    return _split(list(block.layers) * workload.degrees["pp"], pp)
 
 
 def _split(layers: list[_Rows], parts: int) -> list[list[_Rows]]:
@@ -268,7 +269,7 @@ def _per_step(
     if not (first or last):
         items = [item for item in items if item.role is not Role.EMBEDDING_GRADIENTS]
     for item in _in_order(items):
-        yield _resized(item, Fraction(workload.made_for.pp, pp), first=first, last=last)
+        yield _resized(item, Fraction(workload.degrees["pp"], pp), first=first, last=last)
 
 
 def _in_order(items: Iterable[StepItem]) -> list[StepItem]:

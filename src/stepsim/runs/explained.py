@@ -24,7 +24,7 @@ from stepsim.files.traces.step_lines import read_step_log
 from stepsim.measured.step_log import StepLog
 from stepsim.options import ALIASES
 from stepsim.runs.suspects import LogEvidence, Simulated, Suspects, held_bytes
-from stepsim.step.inputs import held_degrees
+from stepsim.step.job import held_degrees
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.model import Model
 

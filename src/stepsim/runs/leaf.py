@@ -26,7 +26,6 @@ from stepsim.measured.calibration.calibration import (
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import PS_PER_MS
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.stages import StageWork
 from stepsim.runs.replay import PipelineWork, ReplayRuntime, schedule_for, simulate_work, work_row
 from stepsim.runs.validate import Compared, Source
@@ -166,9 +165,8 @@ def _simulate(run: LeafRun, at: Floats) -> SimulatedStep:
         forward = round(stage.layers_ps * float(at[1])) + stage.ends_ps
         row = work_row("leaves", forward, _BACKWARD_OVER_FORWARD * forward)
         works.append(StageWork(chunks=(((row,),),), per_step=()))
-    plan = ParallelPlan(tp=run.tp, dp=run.dp, pp=run.pp, microbatches=run.microbatches)
     work = PipelineWork(
-        source=run.source, plan=plan, works=tuple(works), message_bytes=0, warnings=run.warnings
+        source=run.source, plan=run.plan, works=tuple(works), message_bytes=0, warnings=run.warnings
     )
     runtime = ReplayRuntime(
         host_overhead_ps=round(float(at[0])), topology=message_topology((), DEFAULT_NODE_SIZE)

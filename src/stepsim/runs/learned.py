@@ -30,8 +30,9 @@ from stepsim.network.measured_times import CommTable
 from stepsim.run.spans import TaskKind
 from stepsim.runs.validate import validate_runs
 from stepsim.step.against import StepAgainst, doubts, hold_against
-from stepsim.step.models import machine_of
+from stepsim.step.model_plan import setup_of
 from stepsim.step.simulate import simulate_step
+from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.calibration import (
     LEAST_JOBS,
     HeldStep,
@@ -43,7 +44,6 @@ from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
-from stepsim.workload.rows import CollectiveKind
 
 _LEAST_KERNELS = 3
 """Fewer kernels of a class do not tell its rate."""
@@ -82,11 +82,12 @@ class TracedStep(Noun):
         model, options = job.workload, job.options
         if not isinstance(model, Model):
             raise PlanError(f"{model.source}: expected a model, whose operators are known")
-        machine = machine_of(job.topology, options, model.architecture)
+        setup = setup_of(job.topology, options, model.architecture)
+        precision = options.precision or Precision.BF16
         return cls(
             profile=profile,
             job=job,
-            machine=_Machine(*machine, options.precision or Precision.BF16),
+            machine=_Machine(setup.device, setup.framework, precision),
             held=_held(profile, job),
         )
 

@@ -15,7 +15,7 @@ from stepsim.workload.model.calibration import (
     ModelCalibration,
     slowed,
 )
-from stepsim.workload.model.plan import Precision
+from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.step_time import StepModel
 
 _ROUNDS = 12

@@ -21,11 +21,12 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine
 from stepsim.parallel.p2p import P2PMode
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.step.prepared import SimulatedStep
-from stepsim.workload.rows import Phase, Row, StepItem, Work
+from stepsim.workload.axes import Phase
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import Row, StepItem, Work
 
 
 class Durations(StrEnum):
@@ -53,7 +54,7 @@ class PipelineWork(Noun):
     """Stage work of a job, and the plan it is for; the input of `simulate_work`."""
 
     source: str
-    plan: ParallelPlan
+    plan: Plan
     works: tuple[StageWork, ...]
     message_bytes: int
     warnings: Names = ()
@@ -136,14 +137,14 @@ def _measured_work(summary: RunSummary, durations: Durations) -> PipelineWork:
     )
 
 
-def job_plan(summary: RunSummary) -> ParallelPlan:
+def job_plan(summary: RunSummary) -> Plan:
     """The run's plan; ranks beside the pipeline that names do not tell apart count as dp."""
     degrees = summary.run.degrees
     width = degrees.stage_ranks or 1
     tp = degrees.tp or 1
     dp = width // tp
     ep = degrees.ep if degrees.ep and not width % degrees.ep else 1
-    return ParallelPlan(
+    return Plan(
         tp=tp,
         dp=dp,
         pp=degrees.pp,

@@ -19,7 +19,7 @@ from stepsim.files.load import with_numbers
 from stepsim.measured.step_log import StepLog
 from stepsim.network.topology import LinkClass, Topology
 from stepsim.options import OPTIONS, StepOptions
-from stepsim.step.inputs import make_work
+from stepsim.step.job import job_of
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.expert_load import ExpertSkew
 from stepsim.workload.model.choices import (
@@ -31,7 +31,7 @@ from stepsim.workload.model.choices import (
 )
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.plan import Plan
 
 _SOLVED_FROM = 1.03
 """Sizes are solved for where the step is so many times slower than predicted."""
@@ -109,14 +109,12 @@ class Suspects(Noun):
 
     def simulated(self) -> Iterator[Simulated]:
         """All that the job can run with."""
-        built = make_work(self.model, self.topology, self.options).built
-        if built is None:
-            return
+        plan = job_of(self.model, self.topology, self.options).plan
         sparse = self.model.architecture.is_sparse
-        for each in _settings(built.plan, self.options):
+        for each in _settings(plan, self.options):
             if found := self._run(each):
                 yield found
-        for sized in self._sized(built.plan, sparse=sparse):
+        for sized in self._sized(plan, sparse=sparse):
             if found := self._solved(sized):
                 yield found
 
@@ -174,7 +172,7 @@ class Suspects(Noun):
             return LogEvidence.FOR if uneven > asked else LogEvidence.AGAINST
         return LogEvidence.NOTHING
 
-    def _sized(self, plan: ModelPlan, *, sparse: bool) -> Iterator[_Sized]:
+    def _sized(self, plan: Plan, *, sparse: bool) -> Iterator[_Sized]:
         """Suspects with a size, the most usual first."""
         yield _Sized(make=_slow_clocks, usual=1.15, spread=1.0, default=1.1, most=4.0)
         *inner, outer = self.topology.link_classes
@@ -211,7 +209,7 @@ _TIMERS = {
 _COMPUTE_TIMERS = "(forward|backward)-compute"
 
 
-def _settings(plan: ModelPlan, options: StepOptions) -> Iterator[Suspected]:
+def _settings(plan: Plan, options: StepOptions) -> Iterator[Suspected]:
     """Suspects without a size."""
     yield from _of_memory(plan)
     yield from _of_overlap(plan)
@@ -228,7 +226,7 @@ def _settings(plan: ModelPlan, options: StepOptions) -> Iterator[Suspected]:
         )
 
 
-def _of_memory(plan: ModelPlan) -> Iterator[Suspected]:
+def _of_memory(plan: Plan) -> Iterator[Suspected]:
     words = {
         Recompute.NONE: "nothing is recomputed",
         Recompute.SELECTIVE: "core attention is recomputed",
@@ -245,7 +243,7 @@ def _of_memory(plan: ModelPlan) -> Iterator[Suspected]:
             )
 
 
-def _of_overlap(plan: ModelPlan) -> Iterator[Suspected]:
+def _of_overlap(plan: Plan) -> Iterator[Suspected]:
     switches = {
         "dp_overlap": (plan.dp > 1, "gradients and parameters move beside compute"),
         "tp_comm_overlap": (plan.tp > 1, "tp collectives are pipelined with their products"),
@@ -264,7 +262,7 @@ def _of_overlap(plan: ModelPlan) -> Iterator[Suspected]:
             )
 
 
-def _of_pipeline(plan: ModelPlan) -> Iterator[Suspected]:
+def _of_pipeline(plan: Plan) -> Iterator[Suspected]:
     """The other of Megatron-LM's schedules, and the other way to exchange tokens of experts."""
     if plan.pp > 1 and plan.order is PipelineOrder.ALTERNATING:
         plain = plan.chunks > 1
@@ -289,7 +287,7 @@ def _of_pipeline(plan: ModelPlan) -> Iterator[Suspected]:
         )
 
 
-def _of_kernels(plan: ModelPlan) -> Iterator[Suspected]:
+def _of_kernels(plan: Plan) -> Iterator[Suspected]:
     fused = plan.attention is AttentionKernel.FLASH
     yield Suspected(
         name="attention-unfused" if fused else "attention-flash",

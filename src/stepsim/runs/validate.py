@@ -28,7 +28,8 @@ from stepsim.runs.ready import runtime_of, with_runtime
 from stepsim.runs.replay import Durations, ReplayRuntime, best_durations, columns, replay
 from stepsim.runs.what_if import simulate_costs
 from stepsim.step.prepared import SimulatedStep
-from stepsim.workload.rows import CollectiveKind, Phase, StepItem, Work
+from stepsim.workload.axes import CollectiveKind, Phase
+from stepsim.workload.rows import StepItem, Work
 
 
 class Source(StrEnum):

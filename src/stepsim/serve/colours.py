@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from stepsim.explain.memory import MemoryPart
 from stepsim.show.palette import AXIS_SHADES, Shade
-from stepsim.workload.rows import ParallelAxis, Part, PartKind
+from stepsim.workload.axes import ParallelAxis, Part, PartKind
 
 PAPERS = ("#ffffff", "#11161d")
 """What marks are drawn on: the page in light and in dark."""

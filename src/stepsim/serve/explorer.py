@@ -38,12 +38,13 @@ from stepsim.serve.sliders import slider_values
 from stepsim.serve.state import KNOBS, NOISE, ExplorerState, number_quantity, number_text
 from stepsim.serve.tasks import tasks_within
 from stepsim.show.tables.studies import worth_table
-from stepsim.step.inputs import held_degrees
+from stepsim.step.job import held_degrees
 from stepsim.step.prepared import SimulatedStep, prepare, quickest
 from stepsim.step.simulate import simulate_step
 from stepsim.step.size import step_size
+from stepsim.workload.axes import Part
 from stepsim.workload.model.model import Model
-from stepsim.workload.rows import Part, Workload
+from stepsim.workload.rows import Workload
 from stepsim.workload.scaling import ComputeScale
 
 _KEPT = 4

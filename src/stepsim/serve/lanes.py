@@ -17,7 +17,7 @@ from stepsim.parallel.schedules.order import ACTION_KINDS, Order
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 from stepsim.show.palette import span_shades
 from stepsim.show.words import message_way, name_ranks
-from stepsim.workload.rows import ParallelAxis
+from stepsim.workload.axes import ParallelAxis
 
 _MOST_SPANS = 40_000
 _ACTIONS, _GRADIENTS, _MESSAGES = range(3)

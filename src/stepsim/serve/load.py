@@ -7,7 +7,7 @@ from stepsim.base.units import Quantity, format_size_bytes
 from stepsim.explain.report import LinkUse
 from stepsim.network.topology import NestedTopology, Topology
 from stepsim.step.prepared import SimulatedStep
-from stepsim.workload.rows import ParallelAxis
+from stepsim.workload.axes import ParallelAxis
 
 _AXES = tuple(ParallelAxis)
 

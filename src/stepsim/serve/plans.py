@@ -10,11 +10,10 @@ from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
 from stepsim.serve.sliders import held_options, moved
-from stepsim.step.inputs import BuiltModel, for_schedule
-from stepsim.step.models import work_of_model
-from stepsim.workload.model.memory import rank_memory
+from stepsim.step.job import Job, job_of
+from stepsim.step.schedule import for_schedule
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.plan import PlanTable
 
 _MOST_TP = 64
 _MOST_PP = 64
@@ -29,10 +28,9 @@ def plan_map(job: StepInputs) -> dict[str, object]:
     model, topology, options = job.workload, job.topology, job.options
     if not isinstance(model, Model):
         raise PlanError("only a model can be split otherwise: a workload file has one plan")
-    now = work_of_model(model, topology, options).built
-    assert now is not None
-    held = held_options(job, now)
-    made: dict[tuple[int, int], BuiltModel] = {}
+    now = job_of(model, topology, options)
+    held = held_options(job, now.plan)
+    made: dict[tuple[int, int], Job] = {}
     for pp in _degrees(now.plan.npus, min(_MOST_PP, model.architecture.depth)):
         for tp in _degrees(now.plan.npus // pp, _MOST_TP):
             split = held if pp == now.plan.pp else moved(held, pp=pp)
@@ -58,32 +56,28 @@ def _degrees(npus: int, most: int) -> list[int]:
     return sorted(n for n in tried if n <= most and npus % n == 0)
 
 
-def _built(model: Model, topology: Topology, options: StepOptions) -> BuiltModel | None:
-    """What a model is made of under a plan; None where it does not divide."""
+def _built(model: Model, topology: Topology, options: StepOptions) -> Job | None:
+    """The job of a model under a plan; None where it does not divide."""
     try:
-        return work_of_model(model, topology, options).built
+        return job_of(model, topology, options)
     except StepsimError:
         return None
 
 
-def _cells(made: list[BuiltModel], topology: Topology) -> list[dict[str, object]]:
+def _cells(made: list[Job], topology: Topology) -> list[dict[str, object]]:
     """What is shown of some plans of one size on one machine."""
-    if not made:
+    setup = made[0].setup if made else None
+    if setup is None:
         return []
-    first, plans = made[0], [built.plan for built in made]
+    table = PlanTable(plans=[job.plan for job in made])
     try:
-        network = interconnect_of(topology.fit(plans[0].npus))
+        network = interconnect_of(topology.fit(made[0].plan.npus))
     except TopologyError as error:
         raise PlanError(f"no map of plans here: {error}") from None
-    steps = StepModel(
-        architecture=first.architecture,
-        device=first.device,
-        framework=first.framework,
-        interconnect=network,
-    )
-    memory = rank_memory(first.architecture, first.device, first.framework, plans)
-    step_ps = np.rint(steps.seconds(plans) * PS_PER_S).astype(np.int64).tolist()
-    shares = memory.share_of(first.device).tolist()
+    setup = replace(setup, interconnect=network)
+    memory = setup.memory(table)
+    step_ps = np.rint(setup.seconds(table) * PS_PER_S).astype(np.int64).tolist()
+    shares = memory.share_of(setup.device).tolist()
     return [
         {
             "step_ps": step,

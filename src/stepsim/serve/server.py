@@ -56,7 +56,7 @@ class ObsoleteError(BaseException):
     """
 
 
-class Job(Struct, kw_only=True):
+class Asked(Struct, kw_only=True):
     """A piece of work, and the thread that does it while it does."""
 
     is_stopped: bool = False
@@ -108,7 +108,7 @@ class Service(Struct, kw_only=True):
     quick: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="stepsim-quick")
     )
-    jobs: dict[str, list[tuple[int, Job]]] = {}
+    jobs: dict[str, list[tuple[int, Asked]]] = {}
     busy: set[IOStream] = set()
     uploading: int = 0
 
@@ -130,7 +130,7 @@ class Service(Struct, kw_only=True):
                 job.stop()
 
     async def ask(
-        self, question: Mapping[str, object], tab: str, number: int, job: Job
+        self, question: Mapping[str, object], tab: str, number: int, job: Asked
     ) -> dict[str, object]:
         """The answer to a question, by the quick worker unless it takes long."""
 
@@ -340,7 +340,7 @@ class _AnswerHandler(_Handler):
 
     def initialize(self, service: Service) -> None:
         super().initialize(service)
-        self.job = Job()
+        self.job = Asked()
 
     async def post(self) -> None:
         question = self.message()

@@ -4,26 +4,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import replace
 from stepsim.files.asked import StepInputs
 from stepsim.network.placement import place
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import BUILDERS, needs_times
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.parallel.stages import split_stages
-from stepsim.step.inputs import (
-    BuiltModel,
-    WorkSource,
-    choose_plan,
-    choose_schedule,
-    for_schedule,
-    held_degrees,
-    make_work,
-    scaled_workload,
-)
+from stepsim.step.job import Job, WorkSource, held_degrees, job_of
+from stepsim.step.schedule import choose_schedule, for_schedule
 from stepsim.workload.model.model import Model
+from stepsim.workload.plan import Plan
 
 _OF_MODELS = ("npus", "sequence", "global_batch", "tp", "pp", "cp", "ep", "microbatch_size")
 _PLANNED = ("expert_tp", "recompute", "recompute_layers", "layout", "schedule")
@@ -37,14 +29,6 @@ _STEPS = (2, 3)
 """Values are these numbers times powers of two."""
 
 
-class _Checked(Noun):
-    """A job that can run: what its model was made of, and its degrees."""
-
-    built: BuiltModel | None
-    plan: ParallelPlan
-    sequence: int
-
-
 def slider_values(job: StepInputs) -> dict[str, object]:
     """Names of sliders with their values and the one that the job has, and schedules that can run.
 
@@ -53,7 +37,7 @@ def slider_values(job: StepInputs) -> dict[str, object]:
     """
     work, topology, options = job.workload, job.topology, job.options
     now = _checked(work, topology, options)
-    held = held_options(job, now.built if now else None)
+    held = held_options(job, now.plan if now and now.setup else None)
     sliders = []
     for name in _OF_MODELS if isinstance(work, Model) else _OF_FILES:
         current = _current(name, options, now)
@@ -71,33 +55,30 @@ def slider_values(job: StepInputs) -> dict[str, object]:
     }
 
 
-def _checked(work: WorkSource, topology: Topology, options: StepOptions) -> _Checked | None:
+def _checked(work: WorkSource, topology: Topology, options: StepOptions) -> Job | None:
     """The job as far as it is made before anything is simulated; None where it cannot be."""
     try:
-        made = make_work(work, topology, options)
-        scaled, _ = scaled_workload(made.workload, made.sized)
-        plan, _ = choose_plan(scaled, topology, made.sized)
-        network = place(topology, plan, options.placement)
-        schedule = made.options.schedule
+        job = job_of(work, topology, options)
+        network = place(topology, job.plan, options.placement)
+        schedule = job.options.schedule
         if not (isinstance(schedule, str) and needs_times(schedule)):
-            chosen = choose_schedule(scaled, network, plan, made.options)
-            split_stages(scaled, plan, chosen.placement, options.stage_rows)
+            chosen = choose_schedule(job.workload, network, job.plan, job.options)
+            split_stages(job.workload, job.plan, chosen.placement, options.stage_rows)
     except StepsimError:
         return None
-    sequence = made.built.plan.sequence if made.built else 0
-    return _Checked(built=made.built, plan=plan, sequence=sequence)
+    return job
 
 
-def held_options(job: StepInputs, built: BuiltModel | None) -> StepOptions:
+def held_options(job: StepInputs, plan: Plan | None) -> StepOptions:
     """The options of a job with all that its model's plan has where nobody asked for it.
 
-    Another degree is then the only change. `built` is what the model was made of; a job that could
-    not be made, and one of a workload file, keeps its options.
+    Another degree is then the only change. `plan` is the model's; a job that could not be made, and
+    one of a workload file, keeps its options.
     """
-    if built is None:
+    if plan is None:
         return job.options
     degrees, _ = held_degrees(job.workload, job.topology, job.options)
-    options, plan = replace(job.options, **degrees), built.plan
+    options = replace(job.options, **degrees)
     if options.chunks is not None and isinstance(options.schedule, str):
         looped = f"{PAIRED if plan.runs_pairs else 'interleaved'}:{options.chunks}"
         named = looped if options.chunks > 1 and options.schedule == "1f1b" else options.schedule
@@ -119,17 +100,15 @@ def moved(options: StepOptions, **changed: Any) -> StepOptions:
     return replace(options, layout=None) if "pp" in changed and lists_stages(options) else options
 
 
-def _current(name: str, options: StepOptions, now: _Checked | None) -> int | None:
+def _current(name: str, options: StepOptions, now: Job | None) -> int | None:
     """The value that the job has of a slider; None where it is not known."""
-    if now is not None and now.built is not None:
-        return int(getattr(now.built.plan, name))
-    if now is not None and name in ("npus", "pp", "microbatches"):
+    if now is not None and (now.setup or name in ("npus", "pp", "microbatches")):
         return int(getattr(now.plan, name))
     asked = getattr(options, name)
     return 1 if asked is None and name == "microbatch_size" else asked
 
 
-def _candidates(name: str, work: WorkSource, now: _Checked | None) -> Iterable[int]:
+def _candidates(name: str, work: WorkSource, now: Job | None) -> Iterable[int]:
     """Values of a slider that are tried."""
     replicas = now.plan.dp if now else 1
     if name == "ep" and isinstance(work, Model) and not work.architecture.is_sparse:
@@ -167,7 +146,7 @@ def _round_numbers(most: int) -> list[int]:
 
 
 def _schedules(
-    work: WorkSource, topology: Topology, options: StepOptions, now: _Checked | None
+    work: WorkSource, topology: Topology, options: StepOptions, now: Job | None
 ) -> Sequence[str]:
     """Names of schedules that the job can run, interleaved ones with their chunks."""
     asked = options.schedule if isinstance(options.schedule, str) else options.schedule.label

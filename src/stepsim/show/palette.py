@@ -12,7 +12,7 @@ import numpy as np
 from stepsim.base.arrays import Ints
 from stepsim.parallel.schedules import BUILDERS, ActionKind
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
-from stepsim.workload.rows import ParallelAxis, Part
+from stepsim.workload.axes import ParallelAxis, Part
 
 PALETTE = (
     "#4477aa",

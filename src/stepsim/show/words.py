@@ -7,10 +7,11 @@ from typing import NamedTuple
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import CommUse
 from stepsim.explain.throughput import Throughput
-from stepsim.parallel.modes import EpLayout, RankOrder, Sharing
+from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.run.spans import TaskKind
 from stepsim.show.palette import ACTION_NAMES
+from stepsim.workload.axes import EpLayout, RankOrder
 from stepsim.workload.rows import CommOp
 
 _MOST_RUNS = 4

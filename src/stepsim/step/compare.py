@@ -17,17 +17,11 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.inspection import inspect_workload
 from stepsim.parallel.schedules import Schedule
-from stepsim.step.inputs import (
-    WorkSource,
-    choose_plan,
-    for_schedule,
-    held_degrees,
-    make_work,
-    scaled_workload,
-)
+from stepsim.step.job import WorkSource, held_degrees, job_of
 from stepsim.step.prepared import SimulatedStep
+from stepsim.step.schedule import for_schedule
 from stepsim.step.simulate import simulate_step
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 if TYPE_CHECKING:
     from stepsim.core.events import OnProgress
@@ -113,10 +107,8 @@ def usual_schedules(source: WorkSource, topology: Topology, options: StepOptions
     """
     degrees, _ = _held(source, topology, options)
     plain = for_schedule(replace(options, **degrees), "1f1b")
-    made = make_work(source, topology, plain)
-    work, _ = scaled_workload(made.workload, made.sized)
-    plan, _ = choose_plan(work, topology, made.sized)
-    layers = gcd(*inspect_workload(work, plan).layers_per_stage)
+    job = job_of(source, topology, plain)
+    layers = gcd(*inspect_workload(job.workload, job.plan).layers_per_stage)
     chunks = [n for n in range(2, _MOST_CHUNKS + 1) if layers % n == 0]
     return ["1f1b", *(f"interleaved:{n}" for n in chunks[:_INTERLEAVED]), *_USUAL]
 

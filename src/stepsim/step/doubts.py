@@ -16,13 +16,14 @@ from stepsim.explain.report import WEIGHTY, Finding, Report, by_weight
 from stepsim.network.placement import SIZES_OF_GROUPS, Crossing, whole_degrees
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.step.inputs import WorkSource, scaled_workload
+from stepsim.step.job import WorkSource, scaled_workload
 from stepsim.step.prepared import PreparedStep, prepare
-from stepsim.workload.rows import CollectiveKind, Doubt, Group, Work, Workload
+from stepsim.workload.axes import CollectiveKind, Group
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import Doubt, Work, Workload
 
 if TYPE_CHECKING:
-    from stepsim.workload.model.plan import ModelPlan
+    from stepsim.workload.plan import Plan
 
 _Rates = dict[tuple[str, str], float]
 """The slowest picoseconds per byte of communications of a kind in a group."""
@@ -59,8 +60,8 @@ def weighed(
         return report
     smaller: Iterator[tuple[str, StepOptions]] = iter(())
     if look:
-        plan = look.built.plan
-        smaller = smaller_degrees(crossing, topology, ready.graph.plan, plan, ready.options)
+        plan = ready.graph.plan
+        smaller = smaller_degrees(crossing, topology, plan, ready.options)
     return with_crossing(report, crossing, options, step_time, smaller)
 
 
@@ -82,7 +83,8 @@ def weigh_doubts(
         step = report.step_time_ps
         if doubt.mended is None or not step:
             return Finding(text=doubt.text)
-        bound = _bound_ps(workload, scaled_workload(doubt.mended, options)[0], report) / step
+        mended, _ = scaled_workload(doubt.mended, options, samples=options.samples)
+        bound = _bound_ps(workload, mended, report) / step
         if bound < WEIGHTY:
             return _finding(doubt, f"the step changes by at most {bound:.1%}", bound)
         try:
@@ -108,7 +110,7 @@ def _bound_ps(before: Workload, after: Workload, report: Report) -> float:
     for use in report.comms:
         key = use.group, use.kind
         rates[key] = max(rates.get(key, 0.0), use.time_ps / use.size_bytes)
-    passes = (report.microbatches + stages - 1) * max(before.made_for.pp / stages, 1)
+    passes = (report.microbatches + stages - 1) * max(before.degrees["pp"] / stages, 1)
     message = rates.get((Group.PP, CollectiveKind.SEND_RECV), inf if stages > 1 else 0.0)
     moved = abs(after.pp_comm_bytes - before.pp_comm_bytes)
     rows = _most_of_a_microbatch(before, after, rates)
@@ -197,8 +199,7 @@ def _compared(step_ps: int, than_ps: int) -> str:
 def smaller_degrees(
     crossing: Crossing,
     topology: Topology,
-    ranks: ParallelPlan,
-    plan: "ModelPlan",
+    plan: Plan,
     options: StepOptions,
 ) -> Iterator[tuple[str, StepOptions]]:
     """Options of a model with smaller degrees of the first kind of groups that cross, with flags.
@@ -208,7 +209,7 @@ def smaller_degrees(
     group = crossing.groups[0]
     name = SIZES_OF_GROUPS[group]
     same = replace(options, npus=plan.npus, microbatches=None, global_batch=plan.global_batch)
-    for degree in whole_degrees(topology, ranks, crossing.placement, group):
+    for degree in whole_degrees(topology, plan, crossing.placement, group):
         words = OPTIONS[name].words(str(degree), short=True)
         changed: dict[str, Any] = {name: degree}
         yield " ".join(words), replace(same, **changed)

@@ -4,7 +4,7 @@ from stepsim.network.placement import place
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.inspection import Inspection, inspect_workload
-from stepsim.step.inputs import WorkSource, choose_plan, make_work, scaled_workload
+from stepsim.step.job import WorkSource, job_of
 
 
 def inspect_work(
@@ -14,9 +14,7 @@ def inspect_work(
 
     Raises PlanError where the machine has no room for it.
     """
-    made = make_work(source, topology, options)
-    workload, _ = scaled_workload(made.workload, made.sized)
-    plan, assumed = choose_plan(workload, topology, made.sized)
-    place(topology, plan, options.placement)
-    device = made.built.device.name if made.built else topology.device
-    return inspect_workload(workload, plan, assumed), device
+    job = job_of(source, topology, options)
+    place(topology, job.plan, options.placement)
+    device = job.setup.device.name if job.setup else topology.device
+    return inspect_workload(job.workload, job.plan, job.notes), device

@@ -1,263 +1,265 @@
-"""The plan of a model by the options asked for, and what is assumed where they say nothing."""
+"""A model as a job: its plan by the options asked for, and what they leave open.
+
+What nobody says is decided here: what jobs of the framework have, what a public recipe of the model
+sets, its layout, its batch. Each has a sentence that says how to pin it.
+"""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from math import lcm
 from types import MappingProxyType
 from typing import Any
 
-from stepsim.base.errors import PlanError
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.errors import PlanError, TopologyError
+from stepsim.base.structs import replace
+from stepsim.network.placement import place
 from stepsim.network.topology import Topology
+from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
+from stepsim.parallel.schedules.combined_1f1b import PAIRED
+from stepsim.step.job import Job, check_counts, held_degrees
+from stepsim.workload.axes import RankOrder
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.choices import ContextParallelKind, Precision, Recompute
+from stepsim.workload.model.build import build_workload
+from stepsim.workload.model.choices import Precision, Recompute
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import Device
+from stepsim.workload.model.divide import check_plan, layout_of_costs
 from stepsim.workload.model.framework import Framework, Recipe, RecipeShape
+from stepsim.workload.model.interconnect import NO_NETWORK
 from stepsim.workload.model.layout import LayerLayout, named_layout
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan, layout_of_costs
-from stepsim.workload.model.slowing import Slowing
+from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.plan import Plan
 
 DEFAULT_SEQUENCE = 4096
 """Tokens of a sample where nobody says it."""
-SEQUENCE_ASSUMED = (
-    f"no sequence given: stepsim assumes {DEFAULT_SEQUENCE} tokens (--sequence sets it)"
-)
 DEFAULT_TOKENS = 4 * 2**20
 """Tokens of a step, about, where nobody says how large its batch is."""
+USUAL_SCHEDULE = OPTIONS["schedule"].default
 
 _NAMED = (
     *("expert_tp", "precision", "recompute", "recompute_layers", "zero", "shard_ranks"),
     *("attention", "dispatch", "sequence_parallel", "reshard", "tp_comm_overlap"),
     *("dp_overlap", "cuda_graph", "expert_overlap", "shared_overlap", "delay_wgrad", "packed"),
 )
-_MOST = MappingProxyType({"microbatch_size": 1 << 20, "sequence": 1 << 30})
-"""Largest values: samples of a microbatch as in workload files, tokens of a sample."""
-_COUNTED = ("tp", "cp", "pp", "ep", "expert_tp", "npus", "sequence", "shard_ranks", "packed")
+"""Options that are the plan's fields of the same name."""
+_MOST_CHUNKS = 1 << 20
 
 
-class AsRun(Noun):
-    """Options of a model's step with what the jobs of its framework have where nobody said it.
+def assumed(name: str, value: object) -> str:
+    """That nobody said an option, what it is taken to be, and the flag that sets it."""
+    return f"no {name} given: stepsim assumes {value} ({OPTIONS[name].words('')[0]} sets it)"
 
-    `assumed` are those values, by the names of the options.
+
+SEQUENCE_ASSUMED = assumed("sequence", f"{DEFAULT_SEQUENCE} tokens")
+
+
+# the job
+
+
+def made_work(
+    model: Model, topology: Topology, options: StepOptions, known: dict[Any, Any] | None
+) -> Job:
+    """The job of a model under its plan, as it is made; raises PlanError.
+
+    `known` is as `job_of` takes it.
     """
+    chosen, said = held_degrees(model, topology, options)
+    decided = replace(options, **chosen)
+    setup = setup_of(topology, decided, model.architecture)
+    run = with_schedule(decided, setup)
+    if run.schedule == PAIRED != decided.schedule and not decided.expert_overlap:
+        said = [*said, f"schedule {PAIRED}: so jobs of {setup.framework.name} run"]
+    plan, notes = planned(setup, topology, run)
+    check_plan(model.architecture, plan)
+    network = place(topology, plan, run.placement)
+    with suppress(TopologyError):  # one without dimensions has no closed form
+        setup = replace(setup, interconnect=interconnect_of(network))
+    machine = setup.device, setup.framework, setup.interconnect
+    work = build_workload(model, plan, *machine, known)
+    lossless = all(link.efficiency == 1 for link in topology.link_classes)
+    if lossless and not topology.library.protocols and work.effort is not None:
+        work = replace(work, effort=replace(work.effort, band=None))
+        notes.append(
+            f"{topology.name}: ideal links, no efficiency, no protocols, so no range (base = "
+            '"hgx-h100" in its file takes those of a machine)'
+        )
+    if plan.dp_overlap and plan.zero < 2:
+        run = replace(run, dp_overlap=True)
+    return Job(
+        given=work,
+        workload=work,
+        plan=plan,
+        asked=options,
+        options=run,
+        setup=setup,
+        notes=(*said, *notes),
+    )
 
-    options: StepOptions
-    assumed: Mapping[str, object]
+
+# what a model runs on
 
 
-def as_jobs_run(
-    options: StepOptions, device: Device, framework: Framework, architecture: Architecture
-) -> AsRun:
-    """The options with the framework's defaults in place of those that were not asked for.
+def setup_of(topology: Topology, options: StepOptions, architecture: Architecture) -> StepModel:
+    """What a model runs on and is trained with; raises PlanError where either is not known.
+
+    The framework is that of such jobs on the device: with the bytes of states that a public recipe
+    says, and with the calibration asked for. The network is not known yet.
+    """
+    device, framework = options.device, options.framework
+    if not isinstance(device, Device):
+        raise PlanError(
+            f"device is missing: topology {topology.name} names none, and compute times are those "
+            'of a device: expected --device, e.g. h100, or device = "h100" in the topology file'
+        )
+    if not isinstance(framework, Framework):
+        raise PlanError(
+            "framework: expected a training framework, e.g. megatron-core (--framework)"
+        )
+    precision = precision_of(options)
+    framework = framework.of_casts if precision.casts else framework
+    framework = framework.of_job(device.name, precision, sparse=architecture.is_sparse)
+    if options.recipe:
+        framework = framework.of_model(architecture.name, device.name, precision)
+    if options.states is not None:
+        framework = replace(framework, **options.states.held)
+    if options.loss_chunks is not None:
+        if not 1 <= options.loss_chunks <= _MOST_CHUNKS:
+            raise PlanError(f"loss_chunks is {options.loss_chunks}: expected 1 to {_MOST_CHUNKS}")
+        framework = replace(framework, loss_chunks=options.loss_chunks)
+    if options.overlap_cost:  # what gathers take of compute is part of it
+        framework = replace(framework, fsdp_slowdown=0.0)
+    if options.calibration is not None:
+        device, framework = options.calibration.apply(device, framework, precision)
+    return StepModel(
+        architecture=architecture, device=device, framework=framework, interconnect=NO_NETWORK
+    )
+
+
+def precision_of(options: StepOptions) -> Precision:
+    """The format of products asked for, bf16 where nobody says it."""
+    return options.precision or Precision.BF16
+
+
+# the schedule
+
+
+def with_schedule(options: StepOptions, setup: StepModel) -> StepOptions:
+    """Chunks alone ask for the interleaved schedule, as Megatron-LM's arguments do.
+
+    Of jobs with experts it is the one that overlaps their exchanges, if that is asked for or the
+    framework's jobs do; without a pipeline too. Raises PlanError where no schedule overlaps them.
+    """
+    chunked, given = (options.chunks or 1) > 1, options.schedule != USUAL_SCHEDULE
+    pp, ep = options.pp or 1, options.ep or 1
+    overlaps = options.expert_overlap
+    if overlaps and ep > 1 and pp > 1 and not (chunked or given):
+        raise PlanError(
+            f"expert_overlap with pp {pp}: expected chunks of at least 2, Megatron-LM overlaps "
+            "exchanges between experts in its interleaved schedule alone"
+        )
+    if given:
+        if overlaps is not None and ep > 1 and overlaps != _is_paired(options):
+            raise PlanError(
+                f"expert_overlap is {'on' if overlaps else 'off'} with schedule "
+                f"{OPTIONS['schedule'].text(options.schedule)}: expected {PAIRED} if it is on, "
+                "another schedule if it is off"
+            )
+        return options
+    if overlaps is None:
+        overlaps = setup.framework.overlaps_experts_on(setup.device.name, precision_of(options))
+    if overlaps and ep > 1 and chunked == (pp > 1):
+        return replace(options, schedule=PAIRED)
+    return replace(options, schedule="interleaved") if chunked else options
+
+
+def _is_paired(options: StepOptions) -> bool:
+    """Whether the schedule runs a forward and a backward as one."""
+    schedule = options.schedule
+    name = parse_name(schedule)[0] if isinstance(schedule, str) else schedule.name
+    return name == PAIRED
+
+
+def chunks_of(options: StepOptions, pp: int) -> int:
+    """Virtual stages of a rank, as the schedule has them."""
+    schedule = options.schedule
+    if isinstance(schedule, Schedule):
+        return schedule.placement.stages // schedule.placement.ranks
+    held = options.chunks or parse_name(schedule)[1]
+    if needs_times(schedule) or pp == 1:
+        return held or 1
+    placement = build(schedule, ranks=pp, microbatches=2 * pp, chunks=held).placement
+    return placement.stages // placement.ranks
+
+
+# the plan
+
+
+def planned(setup: StepModel, topology: Topology, options: StepOptions) -> tuple[Plan, list[str]]:
+    """The plan of a model under the options asked for, and what was assumed; raises PlanError.
+
+    What these leave open is as jobs of the framework have it, then as a public recipe of the model
+    says.
+    """
+    run, defaults = as_jobs_run(options, setup)
+    plan, notes = _as_asked(setup, topology, run)
+    plan, told = with_recipe(options, plan, setup)
+    plan = replace(plan, expert_overlap=_is_paired(options))
+    if "dp_overlap" in defaults and plan.replicas == 1:
+        plan = replace(plan, dp_overlap=False)
+    own = {name: each for name, each in defaults.items() if getattr(plan, name) == each}
+    notes += [*_said_of_defaults(setup.framework, plan, own), *told]
+    if options.calibration:
+        notes += options.calibration.said(setup.device, setup.framework, plan.precision)
+        kind = {"sparse": setup.architecture.is_sparse, "mixes": setup.architecture.mixes}
+        notes += options.calibration.said_of_interval(setup.device, setup.framework, plan, **kind)
+    return plan, notes
+
+
+def as_jobs_run(options: StepOptions, setup: StepModel) -> tuple[StepOptions, Mapping[str, object]]:
+    """The options with the framework's defaults where nothing was asked, and these defaults.
 
     Collectives of tp are pipelined with sequence parallelism alone: Transformer Engine refuses it
     without.
     """
-    precision = options.precision or Precision.BF16
-    known = framework.defaults_on(device.name, sparse=architecture.is_sparse, precision=precision)
+    known = setup.framework.defaults_on(
+        setup.device.name, sparse=setup.architecture.is_sparse, precision=precision_of(options)
+    )
     if not options.sequence_parallel and "tp_comm_overlap" in known:
         known = known | {"tp_comm_overlap": False}
-    assumed: dict[str, Any] = {
+    unsaid: dict[str, Any] = {
         name: value for name, value in known.items() if getattr(options, name) is None
     }
-    return AsRun(options=replace(options, **assumed), assumed=MappingProxyType(assumed))
+    return replace(options, **unsaid), unsaid
 
 
-class ByRecipe(Noun):
-    """What a public recipe of a model sets where nobody asked: nothing, if there is none.
-
-    `options` are of a step, `fields` of its plan; `said` are words about both, and about what the
-    framework's memory is of the model; `source` says where they are from.
-    """
-
-    options: Mapping[str, Any]
-    fields: Mapping[str, Any]
-    said: Names = ()
-    source: str = ""
-
-
-def by_recipe(
-    asked: StepOptions,
-    degrees: RecipeShape | None,
-    device: Device,
-    framework: Framework,
-    architecture: Architecture,
-) -> ByRecipe:
-    """What the model's public recipe for a device sets beside the options asked for.
-
-    There is none without `degrees`. A layout that is not of so many layers is left out, and modules
-    where the options say what is recomputed.
-    """
-    model, precision = architecture.name, asked.precision or Precision.BF16
-    if degrees is None or not (asked.recipe and framework.knows(model, device.name, precision)):
-        return ByRecipe(options={}, fields={})
-    found = framework.recipe_of(model, device.name, precision, degrees)
-    states = framework.states_recipe(model, device.name, precision)
-    options: dict[str, Any] = {}
-    fields: dict[str, Any] = {}
-    if found and asked.zero is None and found.zero not in (None, degrees.zero):
-        options["zero"] = found.zero
-    if found and asked.dispatch is None and found.dispatch is not None and (asked.ep or 1) > 1:
-        options["dispatch"] = found.dispatch
-    if found and asked.layout is None and _divides(found, architecture, degrees):
-        options["layout"] = found.layout
-    if found and asked.recompute is None:
-        fields = recomputed_by(found)
-    said = [f"{name} {value}" for name, value in options.items()]
-    told = (*said, *_said_of_fields(fields))
-    return ByRecipe(
-        options=options,
-        fields=fields,
-        said=(*told, *_said_of_states(states)),
-        source=next((each.source for each in (told and found, states) if each), ""),
-    )
-
-
-def planned_by_recipe(
-    asked: StepOptions,
-    plan: ModelPlan,
-    device: Device,
-    framework: Framework,
-    architecture: Architecture,
-) -> ModelPlan:
-    """A plan with what the model's public recipe sets for its degrees beside the options asked for.
-
-    Modules are its own where the plan recomputes nothing else.
-    """
-    said = None if plan.recompute is Recompute.NONE else plan.recompute
-    asked = replace(asked, ep=plan.ep, recompute=said or asked.recompute)
-    degrees = RecipeShape(tp=plan.tp, pp=plan.pp, chunks=plan.chunks, zero=plan.zero)
-    found = by_recipe(asked, degrees, device, framework, architecture)
-    fields = {**found.options, **found.fields}
-    if "layout" in fields:
-        ahead = len(architecture.prediction_layers)
-        fields["layout"] = named_layout(fields["layout"], ahead)
-    return replace(plan, **fields) if fields else plan
-
-
-def recomputed_by(recipe: Recipe) -> dict[str, Any]:
-    """Fields of a plan that say what a recipe recomputes and offloads; none where it does not."""
-    found = {
-        "recompute_modules": recipe.recompute_modules,
-        "offload_layers": recipe.offload_layers,
-    }
-    return {name: value for name, value in found.items() if value}
-
-
-def said_of_recipe(architecture: Architecture, framework: Framework, found: ByRecipe) -> list[str]:
-    """A sentence about what a public recipe sets, and how to leave it out."""
-    if not found.said:
-        return []
-    where = f"{found.source}; " if found.source else ""
-    return [
-        f"public recipe of {architecture.name} for {framework.name}: {', '.join(found.said)} "
-        f"({where}--no-recipe turns it off)"
-    ]
-
-
-def _divides(recipe: Recipe, architecture: Architecture, degrees: RecipeShape) -> bool:
-    """Whether a recipe has a layout of a model's layers over the virtual stages."""
-    if recipe.layout is None:
-        return False
-    stages = degrees.pp * degrees.chunks
-    ahead = len(architecture.prediction_layers)
-    try:
-        named_layout(recipe.layout, ahead).resolve(architecture.depth, ahead, stages)
-    except PlanError:
-        return False
-    return True
-
-
-def _said_of_fields(fields: Mapping[str, Any]) -> Iterator[str]:
-    if modules := fields.get("recompute_modules"):
-        yield f"recompute {' and '.join(modules)}"
-    if layers := fields.get("offload_layers"):
-        yield f"activations of {layers} layers wait in the host's memory (no time)"
-
-
-def _said_of_states(recipe: Recipe | None) -> Iterator[str]:
-    for name, value in (recipe.states.changed if recipe and recipe.states else {}).items():
-        parts = ", ".join(value) if isinstance(value, tuple) else value
-        yield _STATES[name].format(parts)
-
-
-def slowing_of(options: StepOptions, device: Device, framework: Framework) -> Slowing | None:
-    """What communication takes from compute in the closed form; None where nobody asks for it."""
-    if not options.overlap_cost:
-        return None
-    return Slowing.on(device, framework, options.overlap_cost.count)
-
-
-_STATES = MappingProxyType(
-    {
-        "gradient_bytes": "gradients of {} bytes",
-        "optimizer_bytes": "optimizer of {:g} bytes a parameter",
-        "gate_bytes": "inputs of experts' activations of {:g} bytes",
-        "result_bytes": "results of attention of {:g} bytes",
-        "casts_weights": "weights in 8 bits alone",
-        "graph_scopes": "CUDA graphs of {}",
-        "pads_experts": "experts with as many tokens as fit",
-        "free_sms": "products that leave {} SMs free",
-        "drops_cast_norms": "nothing kept of what norms make",
-    }
-)
-"""Words about the fields of a framework that a recipe says."""
-
-
-def said_of_defaults(
-    framework: Framework, plan: ModelPlan, assumed: Mapping[str, object]
-) -> list[str]:
-    """A sentence about the defaults that a plan has of its framework; none where none matters."""
-    texts = [
-        f"{name} {OPTIONS[name].text(value)}"
-        for name, value in assumed.items()
-        if _matters(name, plan)
-    ]
-    return [f"defaults of {framework.name}: {', '.join(texts)} (as its jobs run)"] if texts else []
-
-
-def _matters(name: str, plan: ModelPlan) -> bool:
-    """Whether a plan could run otherwise without the value that it has of an option."""
-    match name:
-        case "zero" | "dp_overlap":
-            return plan.dp * plan.cp > 1 and (name == "zero" or plan.zero < 2)
-        case "reshard":
-            return plan.dp * plan.cp > 1 and plan.zero == 3
-        case "tp_comm_overlap":
-            return plan.tp > 1
-        case "dispatch" | "shared_overlap" | "delay_wgrad":
-            return plan.ep > 1
-        case "expert_overlap":
-            return False  # its schedule says it
-        case _:
-            return plan.cuda_graph
-
-
-def model_plan(
-    model: Model, topology: Topology, options: StepOptions
-) -> tuple[ModelPlan, list[str]]:
-    """The plan of a model under the options asked for, and what was assumed; raises PlanError."""
+def _as_asked(setup: StepModel, topology: Topology, options: StepOptions) -> tuple[Plan, list[str]]:
+    """The plan that the options say, and what was assumed; raises PlanError."""
     notes: list[str] = []
-    for name in _COUNTED:
-        if getattr(options, name) == 0:
-            raise PlanError(f"{name} is 0: expected at least 1")
-    for name, most in _MOST.items():
-        if (getattr(options, name) or 1) > most:
-            raise PlanError(f"{name} is {getattr(options, name)}: expected 1 to {most}")
+    check_counts(options)
     tp, cp, pp, ep = (getattr(options, name) or 1 for name in ("tp", "cp", "pp", "ep"))
-    dp = _replicas(topology, options, tp * cp * pp, ep, notes)
+    npus = default_size(topology, options, lcm(tp * cp * pp, ep))
+    if options.npus is None:
+        notes.append(assumed("npus", npus))
+    dp, rest = divmod(npus, tp * cp * pp)
+    if rest:
+        raise PlanError(f"npus is {npus}: expected a multiple of tp*cp*pp, {tp * cp * pp}")
     if options.sequence is None:
         notes.append(SEQUENCE_ASSUMED)
     chunks = chunks_of(options, pp)
-    layout = asked_layout(model.architecture, options, pp * chunks)
-    notes += _said_of_layout(model.architecture, options, layout, pp * chunks)
+    layout = asked_layout(setup, options, pp * chunks)
+    notes += _said_of_layout(setup.architecture.depth, options, layout, pp * chunks)
     batch = batch_of(options, dp * options.samples, pp)
     if options.global_batch is None and options.microbatches is None:
-        notes.append(_said_of_batch(options, batch, dp))
-    plan = ModelPlan(
+        tokens, count = (
+            batch * (options.sequence or DEFAULT_SEQUENCE),
+            batch // (dp * options.samples),
+        )
+        said = f"{batch} samples ({tokens / 1e6:.3g} million tokens, {count} microbatches of each "
+        notes.append(assumed("global_batch", f"{said}pipeline), near 4 million tokens"))
+    plan = Plan.of_batch(
         tp=tp,
         cp=cp,
         dp=dp,
@@ -267,8 +269,10 @@ def model_plan(
         microbatch_size=options.samples,
         global_batch=batch,
         layout=layout,
+        rank_order=options.rank_order or RankOrder.TP_DP_PP,
         **plan_fields(options),
     )
+    check_counts(plan)
     return plan, notes
 
 
@@ -276,15 +280,9 @@ def plan_fields(options: StepOptions) -> dict[str, Any]:
     """Fields of a plan that options say beside degrees, batch and layout."""
     found = {name: value for name in _NAMED if (value := getattr(options, name)) is not None}
     sequence = options.sequence or DEFAULT_SEQUENCE
-    return {**found, "context": exchange_of(options), "sequence": sequence}
-
-
-def exchange_of(options: StepOptions) -> ContextParallelKind:
-    """How ranks share a sequence: as asked, else as jobs of the framework do."""
-    if options.cp_comm is not None:
-        return options.cp_comm
     known = options.framework if isinstance(options.framework, Framework) else None
-    return (known.context if known else ContextParallel()).exchange
+    context = options.cp_comm or (known.context if known else ContextParallel()).exchange
+    return {**found, "context": context, "sequence": sequence}
 
 
 def default_size(topology: Topology, options: StepOptions, unit: int = 1) -> int:
@@ -292,18 +290,6 @@ def default_size(topology: Topology, options: StepOptions, unit: int = 1) -> int
     if options.npus is not None:
         return options.npus
     return -(-topology.default_npus // unit) * unit
-
-
-def _replicas(
-    topology: Topology, options: StepOptions, split: int, ep: int, notes: list[str]
-) -> int:
-    """Data-parallel degree of the NPUs asked for, else of the topology's."""
-    npus = default_size(topology, options, lcm(split, ep))
-    if options.npus is None:
-        notes.append(f"no npus given: stepsim assumes {npus} (--npus sets it)")
-    if npus % split:
-        raise PlanError(f"npus is {npus}: expected a multiple of tp*cp*pp, {split}")
-    return npus // split
 
 
 def batch_of(options: StepOptions, samples: int, pp: int) -> int:
@@ -330,36 +316,14 @@ def default_batch(samples: int, pp: int, sequence: int) -> int:
     return max(1, (2 * DEFAULT_TOKENS + unit * sequence) // (2 * unit * sequence)) * unit
 
 
-def _said_of_batch(options: StepOptions, batch: int, dp: int) -> str:
-    tokens = batch * (options.sequence or DEFAULT_SEQUENCE)
-    count = batch // (dp * options.samples)
-    return (
-        f"no global_batch given: stepsim assumes {batch} samples ({tokens / 1e6:.3g} million "
-        f"tokens, {count} microbatches of each pipeline), near 4 million tokens "
-        "(--global-batch sets it)"
-    )
-
-
-def chunks_of(options: StepOptions, pp: int) -> int:
-    """Virtual stages of a rank, as the schedule has them."""
-    schedule = options.schedule
-    if isinstance(schedule, Schedule):
-        return schedule.placement.stages // schedule.placement.ranks
-    held = options.chunks or parse_name(schedule)[1]
-    if needs_times(schedule) or pp == 1:
-        return held or 1
-    placement = build(schedule, ranks=pp, microbatches=2 * pp, chunks=held).placement
-    return placement.stages // placement.ranks
-
-
-def asked_layout(architecture: Architecture, options: StepOptions, stages: int) -> LayerLayout:
+def asked_layout(setup: StepModel, options: StepOptions, stages: int) -> LayerLayout:
     """The layout asked for, else the framework's; it is resolved when the plan is checked.
 
     A framework that balances stages shares blocks out by cost, others equally, or as evenly as
     layers and virtual stages allow.
     """
-    framework = options.framework
-    if options.layout is None and isinstance(framework, Framework) and framework.balances_stages:
+    architecture = setup.architecture
+    if options.layout is None and setup.framework.balances_stages:
         return layout_of_costs(architecture, stages)
     ahead, depth = len(architecture.prediction_layers), architecture.depth
     found = named_layout(options.layout or "equal", ahead).counting_ends(depth, stages)
@@ -368,20 +332,19 @@ def asked_layout(architecture: Architecture, options: StepOptions, stages: int) 
 
 
 def _said_of_layout(
-    architecture: Architecture, options: StepOptions, layout: LayerLayout, stages: int
-) -> list[str]:
+    depth: int, options: StepOptions, layout: LayerLayout, stages: int
+) -> Iterator[str]:
     """That ends count as layers, where nobody asked for it."""
     name = layout.text()
-    if name is None or options.layout == name or name not in _COUNTED_ENDS:
-        return []
-    megatron = "" if name == "even" else ", Megatron-LM's --account-for-...-in-pipeline-split"
-    return [
-        f"{architecture.depth} layers over {stages} virtual stages: {_COUNTED_ENDS[name]} "
-        f"(--layout {name}{megatron})"
-    ]
+    if name in _COUNTED_ENDS and options.layout != name:
+        megatron = "" if name == "even" else ", Megatron-LM's --account-for-...-in-pipeline-split"
+        yield (
+            f"{depth} layers over {stages} virtual stages: {_COUNTED_ENDS[name]} "
+            f"(--layout {name}{megatron})"
+        )
 
 
-_COUNTED_ENDS = MappingProxyType(
+_COUNTED_ENDS: Mapping[str | None, str] = MappingProxyType(
     {
         "even": "some stages have a layer more than others",
         "ends": "embedding and loss count as layers",
@@ -389,3 +352,121 @@ _COUNTED_ENDS = MappingProxyType(
         "head": "the loss counts as a layer",
     }
 )
+
+
+def _said_of_defaults(
+    framework: Framework, plan: Plan, defaults: Mapping[str, object]
+) -> Iterator[str]:
+    """A sentence about the defaults that a plan has of its framework; none where none matters."""
+    texts = [
+        f"{name} {OPTIONS[name].text(value)}"
+        for name, value in defaults.items()
+        if _matters(name, plan)
+    ]
+    if texts:
+        yield f"defaults of {framework.name}: {', '.join(texts)} (as its jobs run)"
+
+
+def _matters(name: str, plan: Plan) -> bool:
+    """Whether a plan could run otherwise without the value that it has of an option."""
+    match name:
+        case "zero" | "dp_overlap":
+            return plan.replicas > 1 and (name == "zero" or plan.zero < 2)
+        case "reshard":
+            return plan.replicas > 1 and plan.zero == 3
+        case "tp_comm_overlap":
+            return plan.tp > 1
+        case "dispatch" | "shared_overlap" | "delay_wgrad":
+            return plan.ep > 1
+        case "expert_overlap":
+            return False  # its schedule says it
+        case _:
+            return plan.cuda_graph
+
+
+# public recipes
+
+
+def with_recipe(asked: StepOptions, plan: Plan, setup: StepModel) -> tuple[Plan, list[str]]:
+    """A plan with what a public recipe of its model sets beside the options asked for.
+
+    What it sets is told; nothing where there is no recipe. A layout that is not of so many layers
+    is left out, and modules where anything else is recomputed.
+    """
+    device, framework, model = setup.device, setup.framework, setup.architecture.name
+    if not (asked.recipe and framework.knows(model, device.name, plan.precision)):
+        return plan, []
+    degrees = RecipeShape(tp=plan.tp, pp=plan.pp, chunks=plan.chunks, zero=plan.zero)
+    found = framework.recipe_of(model, device.name, plan.precision, degrees)
+    states = framework.states_recipe(model, device.name, plan.precision)
+    fields = dict(_set_by(found, asked, plan)) if found else {}
+    layout = _recipe_layout(found, setup.architecture, plan) if found else None
+    if asked.layout is None and layout is not None:
+        fields["layout"] = layout
+    told = [*_said_of_fields(fields, found), *_said_of_states(states)]
+    if not told:
+        return replace(plan, **fields), []
+    source = next((each.source for each in (fields and found, states) if each), "")
+    where = f"{source}; " if source else ""
+    return replace(plan, **fields), [
+        f"public recipe of {model} for {framework.name}: {', '.join(told)} ({where}--no-recipe "
+        "turns it off)"
+    ]
+
+
+def _set_by(recipe: Recipe, asked: StepOptions, plan: Plan) -> Iterator[tuple[str, Any]]:
+    """Fields of a plan that a recipe sets where nobody asked, but its layout."""
+    if asked.zero is None and recipe.zero not in (None, plan.zero):
+        yield "zero", recipe.zero
+    if asked.dispatch is None and recipe.dispatch is not None and plan.ep > 1:
+        yield "dispatch", recipe.dispatch
+    if asked.recompute is None and plan.recompute is Recompute.NONE:
+        if recipe.recompute_modules:
+            yield "recompute_modules", recipe.recompute_modules
+        if recipe.offload_layers:
+            yield "offload_layers", recipe.offload_layers
+
+
+def _recipe_layout(recipe: Recipe, architecture: Architecture, plan: Plan) -> LayerLayout | None:
+    """A recipe's layout of a model's layers over the virtual stages; None where it has none."""
+    if recipe.layout is None:
+        return None
+    ahead, stages = len(architecture.prediction_layers), plan.pp * plan.chunks
+    try:
+        layout = named_layout(recipe.layout, ahead)
+        layout.resolve(architecture.depth, ahead, stages)
+    except PlanError:
+        return None
+    return layout
+
+
+def _said_of_fields(fields: Mapping[str, Any], recipe: Recipe | None) -> Iterator[str]:
+    for name in ("zero", "dispatch", "layout"):
+        if name in fields:
+            yield f"{name} {getattr(recipe, name)}"
+    if modules := fields.get("recompute_modules"):
+        yield f"recompute {' and '.join(modules)}"
+    if layers := fields.get("offload_layers"):
+        yield f"activations of {layers} layers wait in the host's memory (no time)"
+
+
+def _said_of_states(recipe: Recipe | None) -> Iterator[str]:
+    for name, value in (recipe.states.changed if recipe and recipe.states else {}).items():
+        parts = ", ".join(value) if isinstance(value, tuple) else value
+        yield _STATES[name].format(parts)
+
+
+_STATES = MappingProxyType(
+    {
+        "gradient_bytes": "gradients of {} bytes",
+        "optimizer_bytes": "optimizer of {:g} bytes a parameter",
+        "gate_bytes": "inputs of experts' activations of {:g} bytes",
+        "result_bytes": "results of attention of {:g} bytes",
+        "casts_weights": "weights in 8 bits alone",
+        "graph_scopes": "CUDA graphs of {}",
+        "pads_experts": "experts with as many tokens as fit",
+        "free_sms": "products that leave {} SMs free",
+        "drops_cast_norms": "nothing kept of what norms make",
+    }
+)
+"""Words about the fields of a framework that a recipe says."""

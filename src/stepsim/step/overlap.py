@@ -12,12 +12,11 @@ from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
-from stepsim.step.inputs import WorkSource
+from stepsim.step.job import WorkSource
 from stepsim.step.prepared import SimulatedStep
 from stepsim.step.totals import step_totals
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.slowing import law_holds
 from stepsim.workload.overlap import CommSms
 
 FREE = "overlap is free: communication does not slow the compute beside it; with --overlap-cost on"
@@ -35,7 +34,7 @@ def slowed_step_ps(
     """
     device = options.device
     is_free = not options.overlap_cost and options.contention is not Sharing.FAIR
-    has_law = isinstance(source, Model) and isinstance(device, Device) and law_holds(device)
+    has_law = isinstance(source, Model) and isinstance(device, Device) and device.law_holds
     if not (is_free and has_law) or options.activation_size_bytes is not None:
         return None
     asked = replace(options, overlap_cost=CommSms(), engine=None)

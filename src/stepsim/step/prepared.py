@@ -18,25 +18,19 @@ from stepsim.network.prices import Known, Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.stages import split_stages
-from stepsim.step.inputs import (
-    MadeWork,
-    WorkSource,
-    choose_plan,
-    choose_schedule,
-    make_work,
-    prices_of,
-    scaled_workload,
-)
-from stepsim.step.size import OnSize, TooLarge, memory_of, size_of, too_large, with_memory
-from stepsim.workload.overlap import CommEngine, GpuLimits
+from stepsim.step.job import Job, WorkSource, job_of
+from stepsim.step.schedule import choose_schedule, prices_of
+from stepsim.step.size import OnSize, memory_of, size_of
+from stepsim.workload.overlap import DISPATCH_ENGINES, CommEngine
+from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Doubt, Workload
 from stepsim.workload.scaling import doubt_placeholders
 
 if TYPE_CHECKING:
     from stepsim.core.beside import OverlapCost
     from stepsim.explain.memory import StepMemory
+    from stepsim.step.fits import TooLarge
     from stepsim.step.second_look import SecondLook
     from stepsim.workload.overlap import CommSms
 
@@ -72,7 +66,7 @@ class PreparedStep(Noun, dict=True):
     assumed: Names
     notes: Names
     memory: "StepMemory | None" = None
-    unfit: TooLarge | None = None
+    unfit: "TooLarge | None" = None
     second_look: "SecondLook | None" = None
     overlap: "OverlapCost | None" = None
     fold_ranks: bool = True
@@ -171,7 +165,7 @@ class SimulatedStep(Noun):
         return self.report.step_time_s
 
     @property
-    def plan(self) -> ParallelPlan:
+    def plan(self) -> Plan:
         """Who computes what: the degrees, and where groups of ranks lie."""
         return self.timeline.graph.plan
 
@@ -194,18 +188,20 @@ def prepare(
     `known` is what prices of steps before have found, and what these add to. `on_size` is called
     with the step's size before its schedule is built.
     """
-    made, asked = make_work(workload, topology, options), options
-    options = made.options
-    work, found = scaled_workload(made.workload, made.sized)
-    plan, assumed = choose_plan(work, topology, made.sized)
+    job = job_of(workload, topology, options, known)
+    work, plan, options = job.workload, job.plan, job.options
     network = place(topology, plan, options.placement)
     if on_size:
-        on_size(size_of(work, plan, options))
+        on_size(size_of(job))
     schedule = choose_schedule(work, network, plan, options)
     stages = split_stages(work, plan, schedule.placement, options.stage_rows)
-    memory = memory_of(work, made, schedule, stages, options)
-    unfit = too_large(memory, made.built, topology, asked)
-    work, full = with_memory(work, memory, made.built)
+    memory = memory_of(job, schedule, stages)
+    full, unfit = list[str](), None
+    if job.setup:
+        from stepsim.step.fits import too_large, with_memory
+
+        work, full = with_memory(memory, job)
+        unfit = too_large(memory, job, topology)
     graph = write_graph(stages, schedule, plan, options)
     prices = prices_of(plan, graph.comms, network, options, known)
     said(__name__, "workload %s: %d layers", work.source, work.layers)
@@ -213,10 +209,9 @@ def prepare(
     said(__name__, "schedule %s: %d stages", schedule.label, plan.pp)
     said(__name__, "task graph: %d communications", len(graph.comms))
     idle = options.idle(schedule, graph.p2p)
-    assumed = [*made.notes, *found, *assumed, *idle, *full]
-    every = (*work.warnings, *notes, *assumed, *stages.warnings)
+    every = (*work.warnings, *notes, *job.notes, *idle, *full, *stages.warnings)
     return PreparedStep(
-        given=made.workload,
+        given=job.given,
         machine=topology,
         workload=work,
         options=options,
@@ -224,32 +219,30 @@ def prepare(
         prices=prices,
         slow=options.slow.factors(plan.npus) if options.slow else None,
         assumed=every,
-        notes=(*work.notes, *_unknown_device(made, topology), *idle_npus(network)),
+        notes=(*work.notes, *_unknown_device(job, topology), *idle_npus(network)),
         memory=memory,
         unfit=unfit,
-        second_look=_second_look(made, asked),
-        overlap=_overlap_cost(made, topology, sms) if (sms := options.overlap_cost) else None,
+        second_look=_second_look(job),
+        overlap=_overlap_cost(job, topology, sms) if (sms := options.overlap_cost) else None,
     )
 
 
-def _overlap_cost(made: MadeWork, topology: Topology, overlap: "CommSms") -> "OverlapCost":
+def _overlap_cost(job: Job, topology: Topology, overlap: "CommSms") -> "OverlapCost":
     """What communication takes from compute on the step's device; raises PlanError."""
     from stepsim.core.beside import OverlapCost
     from stepsim.files.accelerators import read_device
-    from stepsim.workload.model.slowing import DISPATCH_ENGINES
 
-    built = made.built
-    if not (built or topology.device):
+    if not (job.setup or topology.device):
         raise PlanError(
-            f"overlap_cost: {made.workload.source} is of an unknown device: expected a model, or a "
+            f"overlap_cost: {job.given.source} is of an unknown device: expected a model, or a "
             "topology that names its device"
         )
-    device = built.device if built else read_device(topology.device)
+    device = job.setup.device if job.setup else read_device(topology.device)
     try:
-        gpu = GpuLimits.of(device)
+        gpu = device.limits
     except PlanError as error:
         raise PlanError(f"overlap_cost: {error}") from None
-    exchange = DISPATCH_ENGINES[built.plan.dispatch] if built else None
+    exchange = DISPATCH_ENGINES[job.plan.dispatch] if job.setup else None
     return OverlapCost(
         gpu=gpu,
         sms=overlap.count,
@@ -257,23 +250,21 @@ def _overlap_cost(made: MadeWork, topology: Topology, overlap: "CommSms") -> "Ov
     )
 
 
-def _second_look(made: MadeWork, asked: StepOptions) -> "SecondLook | None":
+def _second_look(job: Job) -> "SecondLook | None":
     """What else is known of a model's step."""
-    effort = made.workload.effort
-    if not (made.built and effort):
+    if not (job.setup and job.given.effort):
         return None
     from stepsim.step.second_look import SecondLook
 
-    schedule = made.options.schedule
-    return SecondLook(built=made.built, effort=effort, asked=asked, schedule=schedule)
+    return SecondLook(job=job, setup=job.setup, effort=job.given.effort)
 
 
-def _unknown_device(made: MadeWork, topology: Topology) -> Names:
+def _unknown_device(job: Job, topology: Topology) -> Names:
     """That a file's compute times do not become those of the topology's device."""
-    if made.built or not topology.device:
+    if job.setup or not topology.device:
         return ()
     return (
-        f"compute times are those of {made.workload.source}, of an unknown device: they are not "
+        f"compute times are those of {job.given.source}, of an unknown device: they are not "
         f"changed for {topology.device}, the device of {topology.name}",
     )
 

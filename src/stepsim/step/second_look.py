@@ -11,15 +11,13 @@ from stepsim.base.option import Panel
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explain.report import Finding
-from stepsim.options import OPTIONS, StepOptions
-from stepsim.parallel.schedules import Schedule
+from stepsim.options import OPTIONS
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
-from stepsim.step.inputs import BuiltModel
-from stepsim.step.model_plan import slowing_of
+from stepsim.step.job import Job
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.effort import Effort
-from stepsim.workload.model.evidence import Evidence, source_of
+from stepsim.workload.model.evidence import Effort, Evidence, source_of
 from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.plan import PlanTable
 
 _COUNTED = frozenset(
     name
@@ -37,15 +35,11 @@ _RANGE = (0.8, 1.25)
 
 
 class SecondLook(Noun):
-    """What else is known of a step of a model that was `built`, of an `effort`.
+    """What else is known of a step of a model, of an `effort`."""
 
-    `asked` are the options that it was asked with, `schedule` is what became of its schedule.
-    """
-
-    built: BuiltModel
+    job: Job
+    setup: StepModel
     effort: Effort
-    asked: StepOptions
-    schedule: str | Schedule
 
     def findings(self, step_time_ps: int) -> Iterator[Finding]:
         """Where a step time is further from another answer than predictions are known to be.
@@ -54,34 +48,27 @@ class SecondLook(Noun):
         """
         if not step_time_ps:
             return
-        built = self.built
-        sparse = built.architecture.is_sparse
-        said = _said_of_device(built.device, built.framework.name, sparse=sparse)
+        setup, plan = self.setup, self.job.plan
+        sparse = setup.architecture.is_sparse
+        said = _said_of_device(setup.device, setup.framework.name, sparse=sparse)
         if said and self.effort.band is None:
             yield Finding(text=said)
         step_s, effort = step_time_ps / PS_PER_S, self.effort
-        rate = effort.hardware_flops / self.built.plan.npus / step_s
+        rate = effort.hardware_flops / plan.npus / step_s
         if rate > effort.peak_flops:
             yield Finding(
                 text=f"no {effort.device} is so fast: {rate / 1e12:,.0f} TFLOP/s in "
-                f"{self.built.plan.precision}, of which it has {effort.peak_flops / 1e12:,.0f}"
+                f"{plan.precision}, of which it has {effort.peak_flops / 1e12:,.0f}"
             )
-        if all(option.name in _COUNTED for option in self.asked.changed()):
+        if all(option.name in _COUNTED for option in self.job.asked.changed()):
             yield from self._off_closed_form(step_s)
 
     def closed_form_s(self) -> float | None:
         """Seconds of the step by the closed form of its plan; None where there is none."""
-        built = self.built
-        if built.interconnect is None or self.schedule not in _CLOSED_FORMS:
+        setup = self.setup
+        if not setup.interconnect.is_known or self.job.options.schedule not in _CLOSED_FORMS:
             return None
-        model = StepModel(
-            architecture=built.architecture,
-            device=built.device,
-            framework=built.framework,
-            interconnect=built.interconnect,
-            slowing=slowing_of(self.asked, built.device, built.framework),
-        )
-        return float(model.seconds([built.plan])[0])
+        return float(setup.seconds(PlanTable(plans=[self.job.plan]))[0])
 
     def _range(self) -> tuple[float, float]:
         """Factors between which a step of its kind is expected."""

@@ -16,7 +16,7 @@ from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.doubts import weighed
-from stepsim.step.inputs import WorkSource
+from stepsim.step.job import WorkSource
 from stepsim.step.prepared import SimulatedStep, prepare
 from stepsim.step.size import OnSize
 

@@ -6,7 +6,7 @@ NPUs lie, and what they put on links, are columns with a line per NPU: these are
 of gpt_1024, moe_128 and llama-3-8b on 1 to 16 million NPUs, and of gpt_1024 on 1 and 4 million that
 share links in time.
 
-Of a model all is known that ranks hold, of a workload what its user said of its chunks.
+Of a model all is known that ranks hold (`fits`), of a workload what its user said of its chunks.
 """
 
 import os
@@ -18,26 +18,19 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, ScheduleError
 from stepsim.base.structs import Noun, replace
-from stepsim.base.units import MAX_INT64, format_size_bytes
+from stepsim.base.units import MAX_INT64
 from stepsim.core.timeline import MOST_EVENTS
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.parallel.schedules import Placement, Schedule, build, needs_times
+from stepsim.parallel.schedules import Schedule, build, needs_times
 from stepsim.parallel.stages import Stages
-from stepsim.step.inputs import (
-    BuiltModel,
-    MadeWork,
-    WorkSource,
-    choose_plan,
-    make_work,
-    scaled_workload,
-)
+from stepsim.step.job import Job, WorkSource, job_of
+from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
-    from stepsim.explain.memory import HeldBytes, StepMemory
+    from stepsim.explain.memory import StepMemory
 
 _LIKE = 4  # ranks of a small schedule of the same shape
 _MESSAGE_ENDS = 4  # a message forward and one backward, each with its send and its receive
@@ -60,18 +53,16 @@ OnSize = Callable[[StepSize], None]
 
 def step_size(workload: WorkSource, topology: Topology, options: StepOptions) -> StepSize:
     """Size of a step, of what it is made from; raises as `prepare` does."""
-    made = make_work(workload, topology, options)
-    work, _ = scaled_workload(made.workload, made.sized)
-    plan, _ = choose_plan(work, topology, made.sized)
-    return size_of(work, plan, made.options)
+    return size_of(job_of(workload, topology, options))
 
 
-def size_of(workload: Workload, plan: ParallelPlan, options: StepOptions) -> StepSize:
-    """Size of a step of a workload under a plan.
+def size_of(job: Job) -> StepSize:
+    """Size of a step of a job.
 
     A rank of each stage is simulated. Where ranks share links or multiprocessors in time, each row
     of an action is a task of its own.
     """
+    workload, plan, options = job.workload, job.plan, job.options
     chunks, halves = _shape(options.schedule, plan.pp, options.chunks)
     stages = plan.pp * chunks
     row_by_row = options.contention is Sharing.FAIR or options.overlap_cost
@@ -94,7 +85,7 @@ def memory_of_machine() -> int | None:
         return None
 
 
-def _bytes_of(workload: Workload, plan: ParallelPlan, options: StepOptions, of_tasks: int) -> int:
+def _bytes_of(workload: Workload, plan: Plan, options: StepOptions, of_tasks: int) -> int:
     """Bytes of a step whose tasks take so many: what microbatches and ranks take is added."""
     of_tasks += plan.microbatches * _BYTES_OF_MICROBATCH
     if options.contention is Sharing.FAIR:
@@ -143,86 +134,26 @@ def _tasks_of_rows(workload: Workload) -> int:
     works = [work for row in block.rows() for _, work in row.works()]
     tasks = sum((work.compute_ps > 0) + (work.wait_ps > 0) + len(work.comms) for work in works)
     # a file has the rows of one stage, a model all of them and a layout
-    return tasks if workload.layout else tasks * workload.made_for.pp
+    return tasks if workload.layout else tasks * workload.degrees["pp"]
 
 
 _LARGEST = MAX_INT64 >> 4
 """Bytes of one part of a rank's memory, so that the sum of all parts has 64 bits."""
 
 
-def memory_of(
-    work: Workload, made: MadeWork, schedule: Schedule, stages: Stages, options: StepOptions
-) -> "StepMemory | None":
+def memory_of(job: Job, schedule: Schedule, stages: Stages) -> "StepMemory | None":
     """Memory of a rank of every stage; None where neither a model nor the options say it."""
-    placement, asked = schedule.placement, options.activation_bytes
-    shares = None if asked is None else asked * _chunk_shares(work, stages, placement)
-    if made.built is None:
-        return None if shares is None else _of_chunks(_whole(shares, schedule), schedule)
+    asked = job.options.activation_bytes
+    shares = None if asked is None else asked * _chunk_shares(job.workload, stages, schedule)
+    if job.setup is None:
+        return None if shares is None else _of_chunks(whole_bytes(shares, schedule), schedule)
     from stepsim.explain.memory import step_memory
+    from stepsim.step.fits import bytes_of_ranks
 
-    held = _held(made.built, schedule)
+    held = bytes_of_ranks(job.setup, job.plan, schedule)
     if shares is not None:
-        held = replace(held, activations=_whole(shares, schedule))
-    return step_memory(held, schedule, made.built.device.memory_bytes)
-
-
-class TooLarge(Noun):
-    """A step of a model whose fullest rank holds more bytes than its device has.
-
-    `options` are those that were asked for on a `topology`.
-    """
-
-    built: BuiltModel
-    options: StepOptions
-    topology: Topology
-    held_bytes: int
-
-    def text(self) -> str:
-        """That the step does not fit, and the flags by which it would: plans are looked at."""
-        from stepsim.step.models import plan_chooser
-
-        device = self.built.device
-        said = f"{_filled(self.held_bytes, device.memory_bytes, device.name)}: it does not fit"
-        chooser = plan_chooser(self.built.architecture, self.topology, self.options)
-        flags = chooser.remedy(self.built.plan)
-        remedy = f"fits with {flags}" if flags else "no plan that fits is known"
-        remedy += f"; as it is with {self._in_bf16}" if self._in_bf16 else ""
-        return f"{said}, times and rates are those if it fitted ({remedy})"
-
-    @property
-    def _in_bf16(self) -> str:
-        """Flags by which the plan fits with gradients and optimizer in bf16; empty where none."""
-        from stepsim.workload.model.choices import Recompute, StateFormat
-        from stepsim.workload.model.memory import TIGHT_SHARE, rank_memory
-
-        built = self.built
-        framework = replace(built.framework, **StateFormat.BF16.held)
-        plans = [built.plan, replace(built.plan, recompute=Recompute.FULL)]
-        memory = rank_memory(built.architecture, built.device, framework, plans)
-        flags = ("--states bf16", "--states bf16 --recompute full")
-        fits = (memory.share_of(built.device) < TIGHT_SHARE).tolist()
-        return next((each for each, fit in zip(flags, fits, strict=True) if fit), "")
-
-
-def too_large(
-    memory: "StepMemory | None", built: BuiltModel | None, topology: Topology, options: StepOptions
-) -> TooLarge | None:
-    """That a model's step takes more memory than there is; None where it fits."""
-    if memory is None or built is None or memory.fullest.total <= built.device.memory_bytes:
-        return None
-    held = memory.fullest.total
-    return TooLarge(built=built, options=options, topology=topology, held_bytes=held)
-
-
-def with_memory(
-    work: Workload, memory: "StepMemory | None", built: BuiltModel | None
-) -> tuple[Workload, list[str]]:
-    """A model's workload with the memory of its fullest rank, and a warning where it is tight."""
-    if memory is None or built is None or work.effort is None:
-        return work, []
-    held, capacity = memory.fullest.total, built.device.memory_bytes
-    effort = replace(work.effort, memory_bytes=held, capacity_bytes=capacity)
-    return replace(work, effort=effort), _warnings(held, capacity, built.device.name)
+        held = replace(held, activations=whole_bytes(shares, schedule))
+    return step_memory(held, schedule, job.setup.device.memory_bytes)
 
 
 def _of_chunks(kept: Ints, schedule: Schedule) -> "StepMemory":
@@ -234,34 +165,12 @@ def _of_chunks(kept: Ints, schedule: Schedule) -> "StepMemory":
     return step_memory(held, schedule)
 
 
-def _held(built: BuiltModel, schedule: Schedule) -> "HeldBytes":
-    from stepsim.explain.memory import HeldBytes, MemoryPart
-    from stepsim.workload.model.memory import rank_parts
-
-    placement = schedule.placement
-    ranks, chunks = range(placement.ranks), range(placement.chunks)
-    places = tuple(tuple(placement.stage(rank, chunk) for chunk in chunks) for rank in ranks)
-    parts = rank_parts(built.architecture, built.framework, built.plan, places)
-    return HeldBytes(
-        activations=_whole(parts.activations[0], schedule),
-        logits=_whole(parts.logits[0], schedule),
-        recomputed=_whole(parts.working[0]),
-        fixed={
-            MemoryPart.WEIGHTS: _whole(parts.weights[0]),
-            MemoryPart.GRADIENTS: _whole(parts.gradients[0]),
-            MemoryPart.OPTIMIZER: _whole(parts.optimizer[0]),
-            MemoryPart.BUFFERS: _whole(parts.buffers[0]),
-            MemoryPart.RESERVED: np.full(placement.ranks, built.device.reserved_bytes),
-        },
-    )
-
-
-def _chunk_shares(work: Workload, stages: Stages, placement: Placement) -> Floats:
+def _chunk_shares(work: Workload, stages: Stages, schedule: Schedule) -> Floats:
     """Layers of every chunk over those that a stage has on average; shape (ranks, chunks).
 
     Rows of layers are counted, for a chunk may have a part of a layer.
     """
-    blocks = work.microbatches
+    blocks, placement = work.microbatches, schedule.placement
     layers = [layer for block in blocks for layer in (*block.layers, *block.prediction)]
     names = {row.name for layer in layers for row in layer}
     rows = np.array(
@@ -275,7 +184,7 @@ def _chunk_shares(work: Workload, stages: Stages, placement: Placement) -> Float
     return rows * placement.ranks * held_by / max(float(rows.sum()), 1.0)
 
 
-def _whole(sizes: Floats, schedule: Schedule | None = None) -> Ints:
+def whole_bytes(sizes: Floats, schedule: Schedule | None = None) -> Ints:
     """Sizes as whole bytes; a schedule keeps at most those of all its microbatches and chunks.
 
     Raises PlanError where a rank could hold more bytes than 64 bits count.
@@ -288,17 +197,3 @@ def _whole(sizes: Floats, schedule: Schedule | None = None) -> Ints:
             "(microbatch_size, sequence and activation_size set it)"
         )
     return np.asarray(np.rint(sizes), np.int64)
-
-
-def _warnings(held: int, capacity: int, device: str) -> list[str]:
-    from stepsim.workload.model.memory import TIGHT_SHARE
-
-    if not TIGHT_SHARE <= held / capacity <= 1:
-        return []
-    cost = "retries of the allocator cost published runs 20 to 30 % there"
-    return [f"{_filled(held, capacity, device)}: {cost}"]
-
-
-def _filled(held: int, capacity: int, device: str) -> str:
-    sizes = f"{format_size_bytes(held)} of {format_size_bytes(capacity)}"
-    return f"the fullest rank holds {sizes} on {device}, {held / capacity:.0%}"

@@ -7,7 +7,7 @@ from stepsim.explain.make_report import StepTotals, make_totals
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.step.inputs import WorkSource
+from stepsim.step.job import WorkSource
 from stepsim.step.prepared import PreparedStep, SimulatedStep, prepare, quickest
 
 
@@ -60,15 +60,5 @@ def run_step(
     `FlatStep.timeline` takes it.
     """
     with garbage.paused():
-        ready = ready_step(workload, topology, options, known)
+        ready = prepare(workload, topology, quickest(options), known=known)
         return RunStep(ready=ready, timeline=ready.flat().timeline(apart=apart))
-
-
-def ready_step(
-    workload: WorkSource, topology: Topology, options: StepOptions, known: Known
-) -> PreparedStep:
-    """A training step that is to run the quickest way; raises as `prepare` does.
-
-    `known` is what prices of earlier steps have found, and what this one adds to.
-    """
-    return prepare(workload, topology, quickest(options), known=known)

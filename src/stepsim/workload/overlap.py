@@ -19,14 +19,11 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import ceil, sqrt
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, shipped
 from stepsim.base.units import PS_PER_NS, PS_PER_S
-
-if TYPE_CHECKING:
-    from stepsim.workload.model.device import Device
+from stepsim.workload.model.choices import ExpertDispatch
 
 
 class OverlapLaw(Noun):
@@ -74,10 +71,7 @@ _STREAM_REGISTERS = (32, 40, 48, 64)
 """Registers of a streaming kernel's threads: nobody says which, so waves are averaged over them."""
 _MOST_BLOCKS = 32
 _USUAL_SHARED = 227 << 10
-_SHARED_BYTES = MappingProxyType(
-    {"volta": 96 << 10, "ampere": 164 << 10, "cdna3": 64 << 10, "cdna4": 160 << 10}
-)
-"""Shared memory of an SM by generation (data sheets); Hopper and Blackwell have the usual one."""
+"""Shared memory of an SM in bytes, of Hopper and Blackwell."""
 
 
 class GpuLimits(Noun):
@@ -92,21 +86,6 @@ class GpuLimits(Noun):
     bytes_per_s: float
     channel_bytes_per_s: float = 0.0
     shared_bytes: int = _USUAL_SHARED
-
-    @classmethod
-    def of(cls, device: "Device") -> "GpuLimits":
-        """Those of a device; raises PlanError where it has no SMs that anybody counted."""
-        if device.processors is None:
-            raise PlanError(
-                f"processors of {device.name} are not known: expected a GPU whose device file "
-                "says how many multiprocessors it has"
-            )
-        return cls(
-            sms=device.processors,
-            bytes_per_s=device.memory_bandwidth,
-            channel_bytes_per_s=device.channel_bandwidth or 0.0,
-            shared_bytes=_SHARED_BYTES.get(device.generation, _USUAL_SHARED),
-        )
 
 
 class KernelKind(StrEnum):
@@ -227,6 +206,18 @@ class CommEngine(StrEnum):
     def traits(self) -> CommTraits:
         """Its numbers, as `engines.toml` says them."""
         return shipped(__file__, "engines.toml", dict[CommEngine, CommTraits])[self]
+
+
+DISPATCH_ENGINES: Mapping[ExpertDispatch, CommEngine] = MappingProxyType(
+    {
+        ExpertDispatch.ALL_TO_ALL: CommEngine.POINT_TO_POINT,
+        ExpertDispatch.DEEPEP: CommEngine.DEEPEP,
+        ExpertDispatch.DEEPEP_FP8: CommEngine.DEEPEP,
+        ExpertDispatch.HYBRIDEP: CommEngine.HYBRIDEP,
+        ExpertDispatch.HYBRIDEP_FP8: CommEngine.HYBRIDEP,
+    }
+)
+"""What carries tokens to their experts."""
 
 
 class CommSms(Noun, kw_only=False):

@@ -3,181 +3,23 @@
 A `Workload` holds the rows of one stage, microbatch by microbatch, and the items that follow the
 pipeline, each with its role. Which stage runs what is decided later (`stepsim.parallel.stages`),
 when the plan is known. Names of rows are labels: nothing is read out of them.
-
-`ParallelAxis` is the one table of axes: streams, breakdowns, documents, tables and colours follow
-it. A new axis is a line of it, its stream and its part; a degree in `MadeFor` and in
-`stepsim.parallel.ranks.ParallelPlan`, and its process groups beside them. `fsdp` is the axis of
-parameters that are sharded and gathered layer by layer; its degree counts the shards.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import WorkloadError
-from stepsim.base.structs import Names, NameWithFields, Noun, replace
+from stepsim.base.structs import Names, Noun, replace
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
+from stepsim.workload.model.evidence import Effort
 from stepsim.workload.overlap import Demands, KernelDemand
 
 if TYPE_CHECKING:
-    from stepsim.workload.model.effort import Effort
     from stepsim.workload.model.layout import LayerLayout
-
-
-class Phase(StrEnum):
-    """Part of a layer's work."""
-
-    FORWARD = "forward"
-    INPUT_GRAD = "input_grad"
-    WEIGHT_GRAD = "weight_grad"
-
-
-class CollectiveKind(StrEnum):
-    """Communication pattern over the ranks of a group."""
-
-    ALL_REDUCE = "all_reduce"
-    ALL_GATHER = "all_gather"
-    REDUCE_SCATTER = "reduce_scatter"
-    ALL_TO_ALL = "all_to_all"
-    BROADCAST = "broadcast"
-    REDUCE = "reduce"
-    GATHER = "gather"
-    SCATTER = "scatter"
-    SEND_RECV = "send_recv"
-
-
-class Group(StrEnum):
-    """Process group of a rank.
-
-    `DP_CP` holds the same parameters, `DP_EP` the same experts, `ETP` the parts of one expert.
-    `FSDP` are the shards of a parameter, `DP_FSDP` the ranks that hold the same shard. `STAGE` is
-    every rank of its pipeline stage; `INNER` and `OUTER` are the ranks along the innermost topology
-    dimension and across it.
-    """
-
-    TP = "tp"
-    CP = "cp"
-    DP = "dp"
-    DP_CP = "dp_cp"
-    EP = "ep"
-    DP_EP = "dp_ep"
-    ETP = "etp"
-    FSDP = "fsdp"
-    DP_FSDP = "dp_fsdp"
-    PP = "pp"
-    STAGE = "stage"
-    INNER = "inner"
-    OUTER = "outer"
-
-
-class Stream(IntEnum):
-    """Queues of an NPU: each runs one task at a time, in order.
-
-    Collectives lie on the stream of their axis, sends on `PP_FORWARD` (to the next stage) and
-    `PP_BACKWARD`, their receipt on the peer's `_RECV` streams. `EAGER` is no queue: messages in
-    flight that nobody waits to send. `HOST` is the processor that launches kernels.
-    """
-
-    COMPUTE = 0
-    TP = 1
-    CP = 2
-    EP = 3
-    FSDP = 4
-    DP = 5
-    PP_FORWARD = 6
-    PP_BACKWARD = 7
-    PP_FORWARD_RECV = 8
-    PP_BACKWARD_RECV = 9
-    EAGER = 10
-    HOST = 11
-
-
-class PartKind(StrEnum):
-    """What a part of the step is.
-
-    What the rank does itself, a transfer that is in flight while compute waits for it, kernels that
-    the host has not launched yet, or idle time for want of others: of a collective's slowest
-    member, of a neighbour in the pipeline.
-    """
-
-    WORK = "work"
-    EXPOSED = "exposed"
-    LAUNCH = "launch"
-    SKEW = "skew"
-    IDLE = "idle"
-
-
-class Part(IntEnum):
-    """Parts of a rank's step, in ps; their sum is the step time.
-
-    `HEAD`, `INNER` and `TAIL` are idle with nothing in flight: before the first task, between, and
-    after the last one until the step ends. Exposed time is idle while an awaited transfer is in
-    flight, or while the host launches (`EXPOSED_HOST`); `HOST` is time that the device gives it.
-    `SLOWED` is what compute takes longer because communication runs beside it. `label` is what
-    tables and figures call a part, `key` what documents do.
-    """
-
-    label: str
-    kind: PartKind
-
-    def __new__(cls, number: int, label: str, kind: PartKind) -> "Part":
-        """A part with its number, its label and what it is."""
-        part = int.__new__(cls, number)
-        part._value_ = number
-        part.label = label
-        part.kind = kind
-        return part
-
-    COMPUTE = 0, "compute", PartKind.WORK
-    EXPOSED_TP = 1, "exposed tp", PartKind.EXPOSED
-    EXPOSED_CP = 2, "exposed cp", PartKind.EXPOSED
-    EXPOSED_EP = 3, "exposed ep", PartKind.EXPOSED
-    EXPOSED_FSDP = 4, "exposed fsdp", PartKind.EXPOSED
-    EXPOSED_DP = 5, "exposed dp", PartKind.EXPOSED
-    EXPOSED_PP = 6, "exposed pp", PartKind.EXPOSED
-    SKEW = 7, "skew", PartKind.SKEW
-    HEAD = 8, "idle, start-up", PartKind.IDLE
-    INNER = 9, "idle, steady", PartKind.IDLE
-    TAIL = 10, "idle, drain", PartKind.IDLE
-    HOST = 11, "host", PartKind.WORK
-    EXPOSED_HOST = 12, "exposed host", PartKind.LAUNCH
-    SLOWED = 13, "slowed by comm", PartKind.WORK
-
-    @property
-    def key(self) -> str:
-        """Its name in documents, e.g. `exposed_tp`."""
-        return self.name.lower()
-
-
-def parts_of(*kinds: PartKind) -> tuple[Part, ...]:
-    """The parts of some kinds, kind by kind in the order given."""
-    return tuple(part for kind in kinds for part in Part if part.kind is kind)
-
-
-def part_label(key: str) -> str:
-    """What tables call a part by its name in documents; one of a later stepsim keeps its name."""
-    return next((part.label for part in Part if part.key == key), key.replace("_", " "))
-
-
-class ParallelAxis(NameWithFields):
-    """Parallel axis a communication serves: its stream, and what it is when it is waited for.
-
-    The NPUs of a job are the product of the degrees that `split` them; the others take groups of
-    ranks that those tell apart.
-    """
-
-    stream: Stream
-    exposed: Part
-    splits: bool
-
-    TP = "tp", Stream.TP, Part.EXPOSED_TP, True
-    CP = "cp", Stream.CP, Part.EXPOSED_CP, True
-    EP = "ep", Stream.EP, Part.EXPOSED_EP, False
-    FSDP = "fsdp", Stream.FSDP, Part.EXPOSED_FSDP, False
-    DP = "dp", Stream.DP, Part.EXPOSED_DP, True
-    PP = "pp", Stream.PP_FORWARD, Part.EXPOSED_PP, True
 
 
 class CommOp(Noun):
@@ -447,30 +289,6 @@ class Microbatch(Noun):
         )
 
 
-class MadeFor(Noun):
-    """Degrees for which the numbers of a workload hold; `npus` is None where nobody said.
-
-    `expert_tp` ranks share an expert; None: as many as tp. `microbatches` are those of a pipeline;
-    None: as many as there are blocks. A layer has so many `experts`, `top_k` of them for each
-    token, where a source says it.
-    """
-
-    tp: int = 1
-    cp: int = 1
-    ep: int = 1
-    expert_tp: int | None = None
-    fsdp: int = 1
-    pp: int = 1
-    npus: int | None = None
-    microbatches: int | None = None
-    experts: int | None = None
-    top_k: int = 1
-
-    def degrees(self) -> dict[ParallelAxis, int]:
-        """The degree of every axis that the workload was made for; dp may be any."""
-        return {axis: getattr(self, axis) for axis in ParallelAxis if hasattr(self, axis)}
-
-
 class Doubt(Noun):
     """What a source says and can hardly mean: `text`, e.g. of two numbers that contradict.
 
@@ -489,7 +307,11 @@ class Doubt(Noun):
 class Workload:
     """One pipeline stage of a training step, per microbatch, and what runs once per step.
 
-    `microbatches` are the distinct blocks in order; `loss` rows follow the head. A rank sends
+    `microbatches` are the distinct blocks in order; `loss` rows follow the head. Its numbers hold
+    for the `degrees` of all axes but dp and for `expert_tp` ranks that share an expert (None: as
+    many as tp), on so many `npus`; a pipeline runs `pipeline_microbatches` (None: as many as there
+    are blocks). A layer has so many `experts`, `top_k` of them for each token, where a source says
+    it. A rank sends
     `pp_comm_bytes` to the next stage per microbatch; `pp_comm_assumed` says where the number is
     from if the source has none. With a `layout` the layers are those of the whole model, and it
     says which virtual stage has which; `per_parameter` is done by every stage for its own rows.
@@ -503,7 +325,12 @@ class Workload:
 
     source: str
     microbatches: tuple[Microbatch, ...]
-    made_for: MadeFor = field(default_factory=MadeFor)
+    degrees: Mapping[str, int] = field(default_factory=degrees_of)
+    expert_tp: int | None = None
+    npus: int | None = None
+    pipeline_microbatches: int | None = None
+    experts: int | None = None
+    top_k: int = 1
     loss: tuple[Row, ...] = ()
     per_step: tuple[StepItem, ...] = ()
     pp_comm_bytes: int = 0
@@ -511,7 +338,7 @@ class Workload:
     layout: "LayerLayout | None" = None
     per_parameter: tuple[PerParameter, ...] = ()
     reading: str = ""
-    effort: "Effort | None" = None
+    effort: Effort | None = None
     reads_network: bool = False
     described: tuple[tuple[str, str], ...] = ()
     warnings: Names = ()

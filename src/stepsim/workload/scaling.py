@@ -18,20 +18,9 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase
 from stepsim.workload.expert_load import ExpertCounts, ExpertLaw
-from stepsim.workload.rows import (
-    CollectiveKind,
-    CommOp,
-    Doubt,
-    Group,
-    Microbatch,
-    ParallelAxis,
-    Phase,
-    Row,
-    Work,
-    Workload,
-    scaled_ps,
-)
+from stepsim.workload.rows import CommOp, Doubt, Microbatch, Row, Work, Workload, scaled_ps
 
 _MAX_SCALE = 1e6
 _PHASES = ("forward", "input_grad", "weight_grad")
@@ -259,7 +248,7 @@ def load_experts_unevenly(
         loaded.append(replace(block, layers=tuple(layers)))
     mean, most = sum(fullest) / len(fullest), max(fullest)
     text = (
-        f"expert load {load}: the fullest of {workload.made_for.ep} expert ranks has {mean:.2f} "
+        f"expert load {load}: the fullest of {workload.degrees['ep']} expert ranks has {mean:.2f} "
         f"times the mean load, {most:.2f} in the worst of {len(fullest)} layers of microbatches"
     )
     return replace(workload, microbatches=tuple(loaded), warnings=(*workload.warnings, text))
@@ -273,21 +262,22 @@ def _fullest(
     workload: Workload, load: ExpertLaw | ExpertCounts, seed: int, layer: int, microbatch: int
 ) -> float:
     """Tokens of the fullest expert rank over the mean; 1 where nobody counted any."""
-    made = workload.made_for
+    ep = workload.degrees["ep"]
     if isinstance(load, ExpertCounts):
         counted = load.of(layer, microbatch)
-        if counted is not None and made.experts not in (None, len(counted)):
+        if counted is not None and workload.experts not in (None, len(counted)):
             raise PlanError(
-                f"{load}: {len(counted)} experts: {workload.source} has {made.experts} in a layer"
+                f"{load}: {len(counted)} experts: {workload.source} has {workload.experts} in a "
+                "layer"
             )
-        return max(rank_loads(counted, made.ep)) if counted else 1.0
-    if made.experts is None:
+        return max(rank_loads(counted, ep)) if counted else 1.0
+    if workload.experts is None:
         raise PlanError(
             f"expert_load is {load}: {workload.source} does not say how many experts it has: "
             "expected a file with the tokens of each of them"
         )
     random = np.random.default_rng([seed, layer, microbatch])
-    return max(rank_loads(load.shares(random, made.experts, made.top_k).tolist(), made.ep))
+    return max(rank_loads(load.shares(random, workload.experts, workload.top_k).tolist(), ep))
 
 
 def _has_experts(rows: Iterable[Row]) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from helpers import Run
 
 from stepsim.show.tables.step import STEP_TABLES
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 
 @pytest.mark.parametrize(("name", "first"), [("plan", "--gpus"), ("sweep", "--set")])

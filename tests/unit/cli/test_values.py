@@ -91,7 +91,7 @@ def test_a_step_needs_no_more_than_it_uses(workloads: Path) -> None:
     assert not {"stepsim.serve", "stepsim.explore", "stepsim.runs", "stepsim.measured"} & found
     studies = ("explain.as_profile", "explain.diff", "explain.improve", "explain.stragglers")
     elsewhere = ("network.contention", "network.measured_times", "explain.memory")
-    of_models = ("workload.model.architecture", "workload.model.device", "step.models")
+    of_models = ("workload.model.architecture", "workload.model.device", "step.model_plan")
     of_files = ("files.accelerators", "files.schedule_csv", "network.topology.listed")
     assert not {f"stepsim.{each}" for each in (*studies, *elsewhere, *of_models, *of_files)} & found
 

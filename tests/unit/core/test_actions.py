@@ -23,17 +23,12 @@ from stepsim.core.actions import (
 )
 from stepsim.core.flat import list_times
 from stepsim.options import OPTIONS, StepOptions
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.run.spans import TaskKind
-from stepsim.workload.rows import (
-    CollectiveKind,
-    Group,
-    Phase,
-    Row,
-    Work,
-)
+from stepsim.workload.axes import CollectiveKind, Group, Phase
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import Row, Work
 
-PLAN = ParallelPlan(tp=2, dp=2)
+PLAN = Plan(tp=2, dp=2)
 NO_HOST = HostTimes()
 
 
@@ -76,7 +71,7 @@ def backward(rows: Sequence[Row], parts: BackwardParts | None = None) -> TaskLis
 
 
 def test_a_collective_of_one_rank_does_not_exist_and_is_told() -> None:
-    table = CommNumbers(alone=ParallelPlan(tp=1, dp=2).alone)
+    table = CommNumbers(alone=Plan(tp=1, dp=2).alone)
     groups = (Group.TP, Group.TP, Group.DP)
     assert [table.number(collective(8, group)) for group in groups] == [None, None, 0]
     assert table.dropped == {Group.TP}
@@ -192,7 +187,7 @@ def test_halves_with_unlike_exchanges_take_turns_by_the_share_that_is_done() -> 
 
 
 def test_a_reduction_that_nobody_shares_is_none() -> None:
-    alone = CommNumbers(alone=ParallelPlan(tp=2, dp=1).alone)
+    alone = CommNumbers(alone=Plan(tp=2, dp=1).alone)
     assert reduction_tasks("g", [collective(8, Group.DP)], alone) is None
 
 

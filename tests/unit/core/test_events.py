@@ -18,7 +18,7 @@ from stepsim.parallel.modes import Sharing
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
 from stepsim.run.waits import NodeWaits
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 
 def action(kind: ActionKind, stage: int, microbatch: int = 0) -> Action:

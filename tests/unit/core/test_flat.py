@@ -13,10 +13,11 @@ from stepsim.core.write import TaskGraph, write_graph
 from stepsim.network.fold import every_rank, fold
 from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.rows import CommOp, Group, Row, Work
+from stepsim.workload.axes import Group
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import CommOp, Row, Work
 
 HOP = 10
 TP = collective(8, Group.TP)
@@ -28,7 +29,7 @@ def reducing(*comms: CommOp) -> Row:
     return replace(row(5, 7), forward=Work(compute_ps=5, comms=comms))
 
 
-def graph_of(plan: ParallelPlan, *rows: Row) -> TaskGraph:
+def graph_of(plan: Plan, *rows: Row) -> TaskGraph:
     works = (StageWork(chunks=((rows,),), per_step=()),) * plan.pp
     stages = Stages(works=works, pp_comm_bytes=8, warnings=())
     schedule = build("1f1b", ranks=plan.pp, microbatches=plan.microbatches)
@@ -44,7 +45,7 @@ def laid_out(graph: TaskGraph, *, folded: bool = True, slow: float = 1.0) -> lis
     return lay_out(graph, actors, prices, factors)[0]
 
 
-ALONE = ParallelPlan(tp=2)
+ALONE = Plan(tp=2)
 
 
 def test_an_action_that_nobody_can_delay_is_one_task() -> None:
@@ -85,7 +86,7 @@ def test_a_slow_rank_computes_longer_by_its_factor_rounded() -> None:
 
 
 def test_microbatches_share_the_times_of_their_actions() -> None:
-    (laid,) = laid_out(graph_of(ParallelPlan(tp=2, microbatches=3), reducing(TP)))
+    (laid,) = laid_out(graph_of(Plan(tp=2, microbatches=3), reducing(TP)))
     assert len(laid.times) == 2
     assert laid.duration_ps.tolist() == [25, 7] * 3
     assert sorted({times.duration_ps for times in laid.times.values()}) == [7, 25]

@@ -17,8 +17,9 @@ from stepsim.core.actions import (
     spread_launches,
 )
 from stepsim.run.spans import TaskKind
+from stepsim.workload.axes import Part, Stream
 from stepsim.workload.model.build import with_launches
-from stepsim.workload.rows import Part, Row, Stream, Work
+from stepsim.workload.rows import Row, Work
 
 NUMBERS = CommNumbers(alone=frozenset())
 
@@ -72,9 +73,10 @@ def test_a_forward_that_runs_again_is_launched_again() -> None:
 
 def test_rows_that_run_one_by_one_take_no_longer_than_together() -> None:
     rows = layer(compute_ps=100, host_ps=900) * 3
-    parts = [BackwardParts(part=range(i, i + 1)) for i in range(len(rows))]
+    spread = spread_launches(rows)
     alone = sum(
-        length(backward_tasks(spread_launches(rows), NUMBERS, part, HostTimes())) for part in parts
+        length(backward_tasks(spread[: i + 1], NUMBERS, BackwardParts(skipped=i), HostTimes()))
+        for i in range(len(rows))
     )
     assert alone == length(backward_tasks(rows, NUMBERS, BackwardParts(), HostTimes())) == 1800
 

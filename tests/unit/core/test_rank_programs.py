@@ -10,10 +10,11 @@ from stepsim.core.write import Look, SegmentKind, TaskGraph, write_graph
 from stepsim.network.prices import Use
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.rows import CommOp, Group, Work
+from stepsim.workload.axes import Group
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import CommOp, Work
 
 TP = collective(8, Group.TP)
 ACTION, SEND, RECV = SegmentKind.ACTION, SegmentKind.SEND, SegmentKind.RECV
@@ -25,7 +26,7 @@ def graph(name: str = "1f1b", *comms: CommOp, pp: int = 2, microbatches: int = 2
     works = (StageWork(chunks=(rows,), per_step=()),) * pp
     stages = Stages(works=works, pp_comm_bytes=8, warnings=())
     schedule = build(name, ranks=pp, microbatches=microbatches)
-    plan = ParallelPlan(tp=2, pp=pp, microbatches=microbatches)
+    plan = Plan(tp=2, pp=pp, microbatches=microbatches)
     return write_graph(stages, schedule, plan, StepOptions(p2p=P2PMode.EAGER))
 
 

@@ -7,17 +7,12 @@ from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.face.steps import collective_time
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Part, Phase, degrees_of
 from stepsim.workload.model.layout import LayerLayout, counted_layout
 from stepsim.workload.rows import (
-    CollectiveKind,
     CommOp,
-    Group,
-    MadeFor,
     Microbatch,
-    ParallelAxis,
-    Part,
     PerParameter,
-    Phase,
     Role,
     Row,
     Shards,
@@ -50,7 +45,8 @@ def job(compute_ps: int, *, pp: int = 1, fsdp: int = 8, **how: bool) -> Workload
     block = Microbatch(embedding=(), layers=(layer(compute_ps, **how),) * LAYERS, head=())
     return Workload(
         source="shards",
-        made_for=MadeFor(fsdp=fsdp, pp=pp, npus=8 * pp),
+        degrees=degrees_of(fsdp=fsdp, pp=pp),
+        npus=8 * pp,
         microbatches=(block,),
         layout=LayerLayout(),
     )

@@ -11,13 +11,14 @@ from stepsim.core.write import SegmentKind, TaskGraph, write_graph
 from stepsim.files.load import topology_of, workload_of
 from stepsim.files.schedule_csv import parse_schedule
 from stepsim.options import StepOptions
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import ActionKind, Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.run.spans import TaskKind
 from stepsim.step.prepared import prepare
 from stepsim.step.simulate import simulate_step
-from stepsim.workload.rows import Group, Phase, Role, Row, StepItem, Work
+from stepsim.workload.axes import Group, Phase
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import Role, Row, StepItem, Work
 
 
 def test_a_step_does_not_remember_those_before_it(moe: Path) -> None:
@@ -81,7 +82,7 @@ def written(*rows: Row, name: str = "gpipe", pp: int = 1, **options: Any) -> Tas
     """Four microbatches of these rows on every stage, whose gradients are reduced at the end."""
     work = StageWork(chunks=((rows,),), per_step=(GRADIENTS,))
     stages = Stages(works=(work,) * pp, pp_comm_bytes=0, warnings=())
-    plan = ParallelPlan(dp=2, pp=pp, microbatches=4)
+    plan = Plan(dp=2, pp=pp, microbatches=4)
     return write_graph(stages, build(name, ranks=pp, microbatches=4), plan, StepOptions(**options))
 
 

@@ -15,7 +15,7 @@ from stepsim.explain.shares import device_shares
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.network.topology import Topology
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 
 @given(job=jobs(), network=networks(), data=st.data())

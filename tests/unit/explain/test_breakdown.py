@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, strategies as st
 
 from stepsim.explain.breakdown import breakdown, list_gaps
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 Flight = tuple[int, int, Part]
 """Start, duration and part of a transfer."""

@@ -10,7 +10,8 @@ from stepsim.explain.counters import Curves, link_rates, live_activations
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.schedules.order import peak_live
-from stepsim.workload.rows import Group, MadeFor, Microbatch, Row, Work, Workload
+from stepsim.workload.axes import Group, degrees_of
+from stepsim.workload.rows import Microbatch, Row, Work, Workload
 
 F, B = 10, 20
 
@@ -45,7 +46,8 @@ def test_the_highest_points_are_the_peaks_of_the_schedule(
     schedule = build(name, ranks=ranks, microbatches=microbatches)
     workload = Workload(
         source="even",
-        made_for=MadeFor(pp=ranks, npus=ranks),
+        degrees=degrees_of(pp=ranks),
+        npus=ranks,
         microbatches=(Microbatch(embedding=(), layers=((_row(),), (_row(),)), head=()),),
     )
     result = stepsim.simulate(workload, "ideal", schedule=name, microbatches=microbatches)
@@ -71,7 +73,8 @@ def _row(*, comm_bytes: int = 0) -> Row:
 def test_the_integral_of_a_rate_is_the_bytes_on_the_links(pp: int) -> None:
     workload = Workload(
         source="even",
-        made_for=MadeFor(tp=2, pp=pp, npus=4 * pp),
+        degrees=degrees_of(tp=2, pp=pp),
+        npus=4 * pp,
         microbatches=(Microbatch(embedding=(), layers=((_row(comm_bytes=10**6),),), head=()),) * 3,
         pp_comm_bytes=10**5,
     )

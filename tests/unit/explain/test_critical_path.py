@@ -20,7 +20,7 @@ from stepsim.explain.critical_path import (
 from stepsim.network.topology import Topology
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 HOP = 3
 

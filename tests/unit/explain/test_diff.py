@@ -17,7 +17,7 @@ from stepsim.files.load import load_result
 from stepsim.show.console import PlainConsole
 from stepsim.show.tables.comparison import diff_shown
 from stepsim.show.terminal import print_shown
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 MS = 10**9
 GIB = 2**30

@@ -14,16 +14,17 @@ from stepsim.explain.traffic import find_traffic
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.options import StepOptions
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.rows import CollectiveKind, CommOp, Group, Work
+from stepsim.workload.axes import CollectiveKind, Group
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import CommOp, Work
 
 MB, MS = 10**6, 10**9
 REDUCE = CollectiveKind.ALL_REDUCE
 
 
-def graph_of(plan: ParallelPlan, *comms: CommOp, message: int = 0) -> TaskGraph:
+def graph_of(plan: Plan, *comms: CommOp, message: int = 0) -> TaskGraph:
     """A row with these forward collectives on every stage, in every microbatch."""
     rows = ((replace(row(5, 7), forward=Work(compute_ps=5, comms=comms)),),)
     works = (StageWork(chunks=(rows,), per_step=()),) * plan.pp
@@ -41,7 +42,7 @@ def uses(graph: TaskGraph, step_ps: int = 100 * MS) -> tuple[LinkUse, LinkUse]:
 
 def test_collectives_load_the_links_of_their_groups_alone() -> None:
     """Three microbatches of 4 MB over tp, which lies within nodes: two links each way."""
-    graph = graph_of(ParallelPlan(tp=2, dp=2, microbatches=3), collective(4 * MB, Group.TP))
+    graph = graph_of(Plan(tp=2, dp=2, microbatches=3), collective(4 * MB, Group.TP))
     inner, outer = uses(graph)
     assert (inner.links, inner.used, inner.bandwidth_bytes_per_s) == (4, 4, 4e9)
     assert inner.total_bytes == 4 * 3 * 4 * MB
@@ -54,7 +55,7 @@ def test_collectives_load_the_links_of_their_groups_alone() -> None:
 
 def test_messages_cross_the_links_between_their_stages_both_ways() -> None:
     """Stages on two nodes: 2 MB forward and back for each of five microbatches."""
-    graph = graph_of(ParallelPlan(tp=2, pp=2, microbatches=5), message=2 * MB)
+    graph = graph_of(Plan(tp=2, pp=2, microbatches=5), message=2 * MB)
     inner, outer = uses(graph)
     assert inner.used == 0
     assert outer.used == 4
@@ -68,7 +69,7 @@ def test_users_of_the_busiest_link_are_listed_most_bytes_first() -> None:
     """An all-gather of two ranks sends half its bytes."""
     small, large = collective(1 * MB, Group.DP), collective(3 * MB, Group.DP)
     gather = collective(10 * MB, Group.DP, CollectiveKind.ALL_GATHER)
-    _, outer = uses(graph_of(ParallelPlan(tp=2, dp=2), small, large, gather))
+    _, outer = uses(graph_of(Plan(tp=2, dp=2), small, large, gather))
     assert outer.users == (
         LinkUser(group=Group.DP, kind=CollectiveKind.ALL_GATHER, bytes=5 * MB),
         LinkUser(group=Group.DP, kind=REDUCE, bytes=4 * MB),
@@ -77,13 +78,13 @@ def test_users_of_the_busiest_link_are_listed_most_bytes_first() -> None:
 
 
 def test_a_step_of_no_time_uses_no_share_of_a_link() -> None:
-    graph = graph_of(ParallelPlan(tp=2, dp=2), collective(4 * MB, Group.TP))
+    graph = graph_of(Plan(tp=2, dp=2), collective(4 * MB, Group.TP))
     assert uses(graph, step_ps=0)[0].utilisation == 0.0
 
 
 def test_a_round_that_sends_nothing_loads_no_link_of_any_stage() -> None:
     """Three ranks on nodes of two share out a byte: one of their rounds sends nothing."""
-    plan = ParallelPlan(tp=3, dp=2, pp=2)
+    plan = Plan(tp=3, dp=2, pp=2)
     graph = graph_of(plan, collective(1, Group.TP))
     link = LinkClass(name="wire", bandwidth=1e9, latency_ps=0)
     dimensions = (

@@ -22,7 +22,7 @@ from stepsim.explain.report import Report, SimulatedRanks
 from stepsim.explain.traffic import find_traffic
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 F, B = 10, 20
 SHAPES = [(1, 1), (2, 2), (4, 4), (4, 8), (3, 7)]

@@ -16,8 +16,9 @@ from stepsim.files.load import read_model
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.schedules.order import peak_live
 from stepsim.show.figures.memory import plot_memory
+from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.memory import rank_memory
-from stepsim.workload.model.plan import ModelPlan, Recompute
+from stepsim.workload.plan import Plan
 
 ACTIVATIONS = MemoryPart.ACTIVATIONS
 
@@ -86,7 +87,7 @@ def step_of(**options: Any) -> Result:
 @pytest.mark.parametrize("recompute", Recompute)
 @pytest.mark.parametrize("chunks", [1, 2])
 def test_the_fullest_rank_is_that_of_the_closed_form(chunks: int, recompute: Recompute) -> None:
-    plan = ModelPlan(
+    plan = Plan.of_batch(
         tp=2, dp=2, pp=4, chunks=chunks, global_batch=32, sequence=4096, recompute=recompute
     )
     model = read_model("llama-3.1-8b").architecture

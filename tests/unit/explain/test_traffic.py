@@ -7,14 +7,14 @@ from unit.explain.test_links import graph_of
 
 from stepsim.explain.traffic import Traffic, find_traffic
 from stepsim.network.prices import Prices
-from stepsim.parallel.modes import RankOrder
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import CollectiveKind, CommOp, Group
+from stepsim.workload.axes import CollectiveKind, Group, RankOrder
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import CommOp
 
 MB = 10**6
 
 
-def traffic(plan: ParallelPlan, *comms: CommOp) -> Traffic:
+def traffic(plan: Plan, *comms: CommOp) -> Traffic:
     graph = graph_of(plan, *comms, message=MB)
     topology = two_levels(plan.npus // 2)
     return find_traffic(graph, Prices(plan=plan, topology=topology, comms=graph.comms))
@@ -43,7 +43,7 @@ def test_all_bytes_are_counted_wherever_ranks_lie(
 
     On fully connected levels a flow crosses a link or two, one of each class.
     """
-    plan = ParallelPlan(tp=tp, dp=2 * dp, pp=pp, microbatches=2, rank_order=order)
+    plan = Plan(tp=tp, dp=2 * dp, pp=pp, microbatches=2, rank_order=order)
     found = traffic(plan, collective(4 * MB, Group.DP, CollectiveKind.ALL_TO_ALL))
     sent = plan.npus * 2 * 4 * MB * (2 * dp - 1) / (2 * dp)
     messages = 2 * (pp - 1) * plan.stage_ranks * 2 * MB

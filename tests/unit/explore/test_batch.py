@@ -23,16 +23,9 @@ from stepsim.explore.batch import Batch
 from stepsim.explore.batch.communications import MeasuredLength
 from stepsim.face.steps import simulate
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import (
-    CollectiveKind,
-    CommOp,
-    Group,
-    ParallelAxis,
-    Phase,
-    Work,
-    Workload,
-)
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import CommOp, Work, Workload
 from stepsim.workload.scaling import ComputeScale
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -234,7 +227,7 @@ def test_collectives_due_at_one_row_are_all_awaited() -> None:
     rows = [
         replace(row(10, 10), forward=Work(compute_ps=10, comms=(op,)), forward_lag=1) for op in ops
     ]
-    comms = CommNumbers(alone=ParallelPlan(tp=2).alone)
+    comms = CommNumbers(alone=Plan(tp=2).alone)
     loss = forward_tasks(rows, comms, HostTimes(loss_time_ps=1)).tasks[-1]
     assert loss.after == (1, 2, 3)
 

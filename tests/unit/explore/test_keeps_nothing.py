@@ -13,12 +13,12 @@ from stepsim.explore.plan.runs import PlanJob
 from stepsim.explore.sweep.work import SweepJob
 from stepsim.network.prices import Prices
 from stepsim.parallel.schedules import Schedule
-from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Workload
 
 KINDS = (
     *(PlanJob, SweepJob, TaskList, TaskGraph, Program),
-    *(Prices, Schedule, ModelPlan, Workload),
+    *(Prices, Schedule, Plan, Workload),
 )
 
 

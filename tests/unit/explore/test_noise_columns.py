@@ -18,7 +18,8 @@ from stepsim.explore.noise.columns import ColumnNode, NodeColumns
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.files.load import topology_of, workload_of
 from stepsim.step.prepared import prepare
-from stepsim.workload.rows import Group, ParallelAxis, Work, Workload
+from stepsim.workload.axes import Group, ParallelAxis
+from stepsim.workload.rows import Work, Workload
 
 SAMPLES = 2
 
@@ -76,7 +77,7 @@ def data_parallel(npus: int, reduced: int = 0) -> Workload:
     return replace(
         work,
         microbatches=(replace(block, layers=((reducing,),)),),
-        made_for=replace(work.made_for, npus=npus),
+        npus=npus,
     )
 
 

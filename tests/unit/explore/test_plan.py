@@ -22,21 +22,21 @@ from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan import Objective, PlanSpace, search_plans
 from stepsim.explore.plan.asked import make_space, parse_fixed, parse_npu_counts
 from stepsim.explore.plan.budget import parse_budget
-from stepsim.explore.plan.document import PlanDocument
-from stepsim.explore.plan.held import held_values, wider_values
+from stepsim.explore.plan.document import PlanDocument, held_values, wider_values
 from stepsim.explore.plan.runs import HERE, PlanRun, PlanRuns, Workers
-from stepsim.explore.plan.search import price_plans
+from stepsim.explore.plan.search import fitting_plans
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model
 from stepsim.files.models.megatron_plan import counted_ends, megatron_plan
 from stepsim.show.figures.plans import plan_front, plot_plans
-from stepsim.step.model_plan import DEFAULT_SEQUENCE, default_batch, model_plan
-from stepsim.step.plan_space import KNOWN_APART, step_options_of
+from stepsim.step.model_plan import DEFAULT_SEQUENCE, default_batch, planned, setup_of
+from stepsim.step.plans import KNOWN_APART, step_options_of
 from stepsim.step.simulate import simulate_step
-from stepsim.workload.model.choices import ExpertDispatch
+from stepsim.workload.axes import Part
+from stepsim.workload.model.choices import ExpertDispatch, PipelineOrder, Recompute
+from stepsim.workload.model.divide import stage_slices
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan, PipelineOrder, Recompute
-from stepsim.workload.rows import Part
+from stepsim.workload.plan import Plan
 
 SMALL = "llama-3.1-8b"
 JOB: dict[str, Any] = {"global_batch": 16, "sequence": 4096}
@@ -58,7 +58,7 @@ def space(
     return found, made, inputs.topology
 
 
-def exact(model: Model, made: PlanSpace, topology: Any, plan: ModelPlan) -> int:
+def exact(model: Model, made: PlanSpace, topology: Any, plan: Plan) -> int:
     step = simulate_step(model, topology, step_options_of(plan, made.base))
     return step.report.step_time_ps
 
@@ -112,14 +112,14 @@ def test_fixed_values_and_bounds_hold() -> None:
 def test_stages_with_ends_that_cost_more_get_fewer_layers() -> None:
     """Its head is as long as two layers: the last of four stages is the slowest of equal ones."""
     model, made, topology = space("tp=1", "pp=4", "vpp=1", "mbs=1", "recompute=none", "cp=1")
-    equal, balanced = price_plans(model, made, topology, memory_limit=10).plans
+    equal, balanced = fitting_plans(made, topology, memory_limit=10).plans
     assert equal.layout.equal
-    counts = [each.layers for each in balanced.stage_slices(made.architecture)]
+    counts = [each.layers for each in stage_slices(made.architecture, balanced)]
     assert sum(counts) == 32
     assert counts[-1] < min(counts[:-1])
     assert exact(model, made, topology, balanced) < exact(model, made, topology, equal)
     options = step_options_of(balanced, made.base)
-    again, _ = model_plan(model, topology, options)
+    again, _ = planned(made.setup, topology, options)
     assert again.layout == balanced.layout
 
 
@@ -127,19 +127,20 @@ def test_depths_that_nothing_divides_are_shared_out() -> None:
     _, made, _ = space("pp=4", "vpp=1", "recompute=none", "mbs=1", model="gpt2")
     assert {plan.layout.equal for plan in made.plans()} == {True}
     counted = replace(made.architecture, layers=made.architecture.layers[:11])
-    plans = [*replace(made, architecture=counted).plans()]
-    assert plans[0].stage_slices(counted)[-1].layers == 2, "the head counts as a layer"
+    plans = [*replace(made, setup=replace(made.setup, architecture=counted)).plans()]
+    assert stage_slices(counted, plans[0])[-1].layers == 2, "the head counts as a layer"
     prime = replace(made.architecture, layers=made.architecture.layers[:1] * 25)
-    plans = [*replace(made, architecture=prime).plans()]
-    counts = {tuple(s.layers for s in plan.stage_slices(prime)) for plan in plans}
+    made = replace(made, setup=replace(made.setup, architecture=prime))
+    plans = [*made.plans()]
+    counts = {tuple(s.layers for s in stage_slices(prime, plan)) for plan in plans}
     assert counts == {(7, 6, 6, 6)}
     assert plans
-    assert not [*replace(made, architecture=prime, base=replace(made.base, layout="equal")).plans()]
+    assert not [*replace(made, base=replace(made.base, layout="equal")).plans()]
 
 
 def test_the_search_finds_what_running_everything_finds() -> None:
     model, made, topology = space("mbs=1", "recompute=none", "vpp=1", "cp=1", npus=(4, 8))
-    whole = price_plans(model, made, topology)
+    whole = fitting_plans(made, topology)
     steps = [exact(model, made, topology, plan) for plan in whole.plans]
     weights = {
         Objective.STEP: steps,
@@ -198,24 +199,24 @@ NOTHING_DOES: tuple[tuple[str, dict[str, Any], tuple[str, ...], str], ...] = (
 def test_where_nothing_does_what_would_is_named(
     npus: str, asked: dict[str, Any], fix: tuple[str, ...], said: str
 ) -> None:
-    model, made, topology = space(*fix, npus=parse_npu_counts(npus), **asked)
+    _, made, topology = space(*fix, npus=parse_npu_counts(npus), **asked)
     with pytest.raises(PlanError, match=said):
-        price_plans(model, made, topology)
+        fitting_plans(made, topology)
 
 
 def test_what_would_do_does() -> None:
-    model, made, topology = space("tp=8", "pp=4", "mbs=1", "recompute=none")
+    _, made, topology = space("tp=8", "pp=4", "mbs=1", "recompute=none")
     with pytest.raises(PlanError, match=r"on 32 GPUs: tp 8, .* takes 8\.9 GiB"):
-        price_plans(model, made, topology)
-    priced = price_plans(model, replace(made, npus=(32,)), topology)
+        fitting_plans(made, topology)
+    priced = fitting_plans(replace(made, npus=(32,)), topology)
     assert round(min(priced.memory) / 2**30, 1) == 8.9
 
 
 def test_no_single_change_may_do() -> None:
-    model, made, topology = space(model="llama-3.1-405b")
+    _, made, topology = space(model="llama-3.1-405b")
     said = r"nearest, .*; no other size, batch or option alone would do"
     with pytest.raises(PlanError, match=said):
-        price_plans(model, made, topology, memory_limit=0.001)
+        fitting_plans(made, topology, memory_limit=0.001)
 
 
 @pytest.mark.parametrize("text", ["", "0", "8..", "16..8", "8,8", "9" * 30 + ".."])
@@ -262,19 +263,20 @@ MODEL_ARGUMENTS = """--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336
     ],
 )
 def test_megatron_arguments_are_read_back(fix: tuple[str, ...], tmp_path: Path) -> None:
-    model, made, topology = space(*fix, sequence=8192, dp_overlap=True)
-    plan = price_plans(model, made, topology, memory_limit=10).plans[-1]
-    arguments = megatron_plan(plan, plan.stage_slices(made.architecture))
+    _, made, topology = space(*fix, sequence=8192, dp_overlap=True)
+    plan = fitting_plans(made, topology, memory_limit=10).plans[-1]
+    arguments = megatron_plan(plan, stage_slices(made.architecture, plan))
     path = tmp_path / "run.sh"
     path.write_text(MODEL_ARGUMENTS.replace("\n", " ") + " ".join(arguments))
     read = read_model(path)
     inputs = read_inputs(read, topology, {"npus": 8})
-    again, _ = model_plan(read, topology, inputs.options)
+    setup = setup_of(topology, inputs.options, read.architecture)
+    again, _ = planned(setup, topology, inputs.options)
     names = ("tp", "cp", "pp", "dp", "chunks", "microbatch_size", "recompute", "zero")
     for name in (*names, "precision", "dp_overlap", "sequence_parallel", "sequence"):
         if name != "sequence_parallel" or plan.tp > 1:
             assert getattr(again, name) == getattr(plan, name), name
-    assert again.stage_slices(made.architecture) == plan.stage_slices(made.architecture)
+    assert stage_slices(made.architecture, again) == stage_slices(made.architecture, plan)
 
 
 def test_the_command_shows_and_writes_the_best(run: Run, tmp_path: Path) -> None:
@@ -425,8 +427,8 @@ def test_zero_bubble_schedules_are_searched_where_they_are_asked_for() -> None:
     assert (options.schedule, options.chunks) == ("zb-v", None)
     assert halved.step_ps == exact(model, made, topology, halved.plan)
     document = PlanDocument.of(found, made, topology="hgx-h100", top=10)
-    assert document.plans[0].schedule == found.plans[0].plan.order
-    assert bool(document.megatron_arguments) == (document.plans[0].schedule == "1f1b")
+    assert document.plans[0].plan.order == found.plans[0].plan.order
+    assert bool(document.megatron_arguments) == (document.plans[0].plan.order == "1f1b")
     assert all(each.plan.order == "1f1b" for each in search_plans(*space(*asked)).plans)
 
 
@@ -510,7 +512,11 @@ def test_what_a_framework_refuses_is_passed_over() -> None:
     attention = replace(model.architecture.layers[0].attention, kv_heads=2)
     layers = tuple(replace(each, attention=attention) for each in model.architecture.layers)
     few = replace(model, architecture=replace(model.architecture, layers=layers))
-    made = replace(made, architecture=few.architecture, fixed={**made.fixed, "tp": (2, 4, 8)})
+    made = replace(
+        made,
+        setup=replace(made.setup, architecture=few.architecture),
+        fixed={**made.fixed, "tp": (2, 4, 8)},
+    )
     found = search_plans(few, made, topology)
     assert {each.plan.tp for each in found.plans} == {2}
     assert found.passed_over == 2
@@ -528,7 +534,7 @@ def test_an_uneven_layout_has_to_gain_more_than_is_known(
 ) -> None:
     model, made, topology = space("tp=1", "pp=4", "vpp=1", "mbs=1", "recompute=none", "cp=1")
 
-    def run(self: Any, plan: ModelPlan) -> PlanRun:
+    def run(self: Any, plan: Plan) -> PlanRun:
         uneven = plan.layout.slices and counted_ends(plan.layout.slices) is None
         parts = {part.key: 0 for part in Part}
         step = int(PS_PER_S * (1 - gain if uneven else 1))
@@ -606,8 +612,8 @@ def test_a_document_says_what_stands_beside_the_best(run: Run) -> None:
 def test_a_schedule_that_no_search_knows_is_refused() -> None:
     with pytest.raises(PlanError, match="schedule is dualpipe: expected one of 1f1b, zb-h1, zb-v"):
         space("schedule=dualpipe")
-    model, made, topology = space("schedule=zb-v", "vpp=1", "pp=2")
+    _, made, topology = space("schedule=zb-v", "vpp=1", "pp=2")
     with pytest.raises(
         PlanError, match=r"pp 2: schedule zb-v needs other .*; without schedule=zb-v: "
     ):
-        price_plans(model, made, topology)
+        fitting_plans(made, topology)

@@ -8,7 +8,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan import search_plans
 from stepsim.explore.plan.asked import make_space, parse_fixed
 from stepsim.explore.plan.runs import PlanJob, run_plan
-from stepsim.explore.plan.search import price_plans
+from stepsim.explore.plan.search import fitting_plans
 from stepsim.files.asked import read_inputs
 from stepsim.workload.model.model import Model
 
@@ -40,7 +40,7 @@ def test_a_pruned_search_finds_what_an_exhaustive_one_finds(seed: int) -> None:
         fixed |= {"chunks": (1,)}
     made = make_space(model, topology, inputs.options, sizes, fixed=fixed, most={"ep": 2, "tp": 2})
     limit = 4.0 if model.architecture.is_sparse else draw.choice([1.0, 0.5])
-    priced = price_plans(model, made, topology, memory_limit=limit)
+    priced = fitting_plans(made, topology, memory_limit=limit)
     job = PlanJob(model=model, topology=topology, base=made.base)
     steps = [run_plan(job, plan).step_time_ps for plan in priced.plans]
     assert all(

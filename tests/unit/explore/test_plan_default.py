@@ -8,15 +8,15 @@ from helpers import few
 
 from stepsim.base.structs import replace
 from stepsim.explore.plan.asked import make_space
-from stepsim.explore.plan.search import price_plans, search_plans
+from stepsim.explore.plan.search import fitting_plans, search_plans
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.network.topology import Topology
-from stepsim.step.inputs import held_degrees, make_work
-from stepsim.step.plan_space import PlanSpace
+from stepsim.step.job import held_degrees, job_of
+from stepsim.step.plans import PlanSpace
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.plan import Plan
 
 JOBS = (
     ("llama-3-8b", "hgx-h100", 8),
@@ -47,10 +47,8 @@ def space_of(job: StepInputs, npus: int) -> tuple[Model, PlanSpace, Topology]:
     return model, make_space(model, topology, job.options, [npus], fixed={}, most={}), topology
 
 
-def default_of(job: StepInputs) -> ModelPlan:
-    built = make_work(job.workload, job.topology, job.options).built
-    assert built is not None
-    return built.plan
+def default_of(job: StepInputs) -> Plan:
+    return job_of(job.workload, job.topology, job.options).plan
 
 
 @pytest.mark.parametrize(("model", "topology", "npus"), few(JOBS, JOBS[0], JOBS[5]))
@@ -87,8 +85,8 @@ def test_a_plan_is_chosen_quickly(model: str, topology: str, npus: int) -> None:
 
 
 def test_a_search_takes_plans_that_fit_well_where_there_are_any() -> None:
-    asked = space_of(question("llama-3-8b", "hgx-h100", 8), 8)
-    well, every = (price_plans(*asked, memory_limit=limit) for limit in (None, 1.0))
+    _, space, topology = space_of(question("llama-3-8b", "hgx-h100", 8), 8)
+    well, every = (fitting_plans(space, topology, memory_limit=limit) for limit in (None, 1.0))
     capacity = 80 * 2**30
     assert max(well.memory) < 0.92 * capacity < max(every.memory) <= capacity
 

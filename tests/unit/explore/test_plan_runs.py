@@ -13,7 +13,7 @@ from stepsim.explore.sweep.executors import Pool
 from stepsim.explore.sweep.study import pack
 from stepsim.files.asked import read_inputs
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.plan import Plan
 
 
 class Losing(Executor):
@@ -35,7 +35,7 @@ class Losing(Executor):
 
 
 @pytest.fixture(scope="module")
-def searched() -> tuple[PlanJob, ModelPlan]:
+def searched() -> tuple[PlanJob, Plan]:
     inputs = read_inputs("llama-3.1-8b", "hgx-h100", {"global_batch": 16, "sequence": 4096})
     model, topology = inputs.workload, inputs.topology
     assert isinstance(model, Model)
@@ -49,14 +49,14 @@ def runs(job: PlanJob, executor: Executor, workers: int = 1) -> PlanRuns:
     return PlanRuns(packed=pack(job), pool=pool, store=None)
 
 
-def test_another_worker_is_asked_where_one_is_lost(searched: tuple[PlanJob, ModelPlan]) -> None:
+def test_another_worker_is_asked_where_one_is_lost(searched: tuple[PlanJob, Plan]) -> None:
     job, plan = searched
     losing = Losing(2)
     assert runs(job, losing).result(plan) == run_plan(job, plan)
     assert losing.asked == ["_run_packed"] * 3
 
 
-def test_a_search_ends_where_workers_keep_dying(searched: tuple[PlanJob, ModelPlan]) -> None:
+def test_a_search_ends_where_workers_keep_dying(searched: tuple[PlanJob, Plan]) -> None:
     job, plan = searched
     for ask in (PlanRuns.result, PlanRuns.warnings):
         with pytest.raises(SweepError, match="workers were lost 3 times over one plan"):
@@ -64,7 +64,7 @@ def test_a_search_ends_where_workers_keep_dying(searched: tuple[PlanJob, ModelPl
 
 
 def test_a_plan_is_begun_once_and_its_warnings_are_a_workers(
-    searched: tuple[PlanJob, ModelPlan],
+    searched: tuple[PlanJob, Plan],
 ) -> None:
     job, plan = searched
     executor = Losing(0)

@@ -25,13 +25,8 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.workload.rows import (
-    CollectiveKind,
-    Group,
-    MadeFor,
-    Work,
-    Workload,
-)
+from stepsim.workload.axes import CollectiveKind, Group, degrees_of
+from stepsim.workload.rows import Work, Workload
 from stepsim.workload.scaling import ComputeScale
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -89,7 +84,7 @@ def tied_job(weight_grad_ps: int) -> tuple[Workload, Topology]:
     )
     workload = uniform_workload(forward=1, backward=1, pp=1, microbatches=1)
     block = replace(workload.microbatches[0], layers=((gathered,),))
-    workload = replace(workload, microbatches=(block,), made_for=MadeFor(tp=2, npus=2))
+    workload = replace(workload, microbatches=(block,), degrees=degrees_of(tp=2), npus=2)
     link = LinkClass(name="wire", latency_ps=0, bandwidth=1e11)
     dimension = Dimension(kind=DimensionKind.FULLY_CONNECTED, size=2, link=link)
     return workload, NestedTopology(name="pair", source="test", dimensions=(dimension,))

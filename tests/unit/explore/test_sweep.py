@@ -21,7 +21,7 @@ from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.load import read_model
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology.nested import with_link
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.scaling import ComputeScale
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 import stepsim
 from stepsim.base.errors import StepsimError, printable
 from stepsim.options import OPTIONS
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 WORK = uniform_workload(forward=10**9, backward=2 * 10**9, pp=2, microbatches=2)
 STEP = {"workload": WORK, "topology": "ring"}
@@ -76,7 +76,7 @@ NOUNS: list[Any] = [
     WORK,
     stepsim.load_topology("ring"),
     stepsim.schedules.build("gpipe", ranks=2, microbatches=2),
-    stepsim.ModelPlan(),
+    stepsim.Plan(),
     CollectiveKind.ALL_REDUCE,
     Path("absent"),
     date(2026, 1, 1),
@@ -155,9 +155,9 @@ def test_wrong_arguments_are_named(name: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("value", [Thing(), "x", -1, 0.5, np.arange(3), [1]])
 def test_wrong_plans_are_refused(value: Any) -> None:
-    for field in stepsim.ModelPlan.__struct_fields__:
+    for field in stepsim.Plan.__struct_fields__:
         with pytest.raises(StepsimError, match=field):
-            stepsim.ModelPlan(**{field: value})
+            stepsim.Plan(**{field: value})
 
 
 def test_nouns_texts_and_numbers_mean_the_same() -> None:

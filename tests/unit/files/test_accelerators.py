@@ -15,7 +15,7 @@ from stepsim.files.accelerators import (
 )
 from stepsim.files.load import topology_of
 from stepsim.files.reading import shipped_folder
-from stepsim.workload.model.plan import Precision, RecomputeModule
+from stepsim.workload.model.choices import Precision, RecomputeModule
 
 
 @pytest.mark.parametrize("name", device_names())

@@ -14,8 +14,9 @@ from stepsim.options import StepOptions
 from stepsim.parallel.modes import StageRows
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import StageWork, split_stages
-from stepsim.step.inputs import choose_plan
-from stepsim.workload.rows import CollectiveKind, Role
+from stepsim.step.job import plan_of_workload
+from stepsim.workload.axes import CollectiveKind
+from stepsim.workload.rows import Role
 
 Write = Callable[[str | bytes], Path]
 HEADER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1"
@@ -80,7 +81,7 @@ def test_gradients_of_embedding_and_head_are_on_the_ends_alone(workloads: Path) 
     workload = read_simai_text(workloads / "gpt_1024.txt")
     topology = stepsim.load_topology("hgx-h100")
     sizes = {}
-    plan, _ = choose_plan(workload, topology, StepOptions())
+    plan, _ = plan_of_workload(workload, topology, StepOptions())
     for rows in StageRows:
         stages = split_stages(workload, plan, Placement(ranks=plan.pp), rows)
         sizes[rows] = [reduced(stage) for stage in stages.works]

@@ -8,18 +8,8 @@ import pytest
 from stepsim.base.errors import WorkloadError
 from stepsim.files.simai.sections import Header, Policy
 from stepsim.files.simai.text import SimaiDocument, read_simai_document, read_simai_text
-from stepsim.workload.rows import (
-    CollectiveKind,
-    CommOp,
-    Group,
-    MadeFor,
-    Microbatch,
-    ParallelAxis,
-    Phase,
-    Role,
-    Row,
-    Workload,
-)
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
+from stepsim.workload.rows import CommOp, Microbatch, Role, Row, Workload
 
 Read = Callable[..., Workload]
 Write = Callable[[str | bytes], Path]
@@ -105,9 +95,7 @@ def test_header_keys_come_in_any_order_with_or_without_colon(
     header = document(content).header
     assert header == Header(
         policy=Policy.HYBRID_TRANSFORMER_FWD_IN_BCKWD,
-        tp=8,
-        ep=4,
-        pp=2,
+        degrees=degrees_of(tp=8, ep=4, pp=2),
         vpp=8,
         ga=1,
         npus=128,
@@ -117,7 +105,7 @@ def test_header_keys_come_in_any_order_with_or_without_colon(
         is_simai=True,
     )
     workload = read(content)
-    assert workload.made_for == MadeFor(tp=8, ep=4, pp=2, npus=128)
+    assert (workload.degrees, workload.npus) == (degrees_of(tp=8, ep=4, pp=2), 128)
     assert (workload.pp_comm_bytes, workload.pp_comm_assumed) == (50331648, "")
     assert workload.described == (
         ("policy", "HYBRID_TRANSFORMER_FWD_IN_BCKWD"),
@@ -134,14 +122,14 @@ def test_missing_and_zero_keys_mean_one_or_unknown(
     content = text(f"HYBRID_TRANSFORMER {keys}", line())
     header = Header(policy=Policy.HYBRID_TRANSFORMER, is_simai="pp" in keys)
     assert document(content).header == header
-    assert read(content).made_for == MadeFor(tp=1, ep=1, pp=1, npus=None)
+    assert (read(content).degrees, read(content).npus) == (degrees_of(), None)
 
 
 def test_positional_header_of_astra_sim(read: Read) -> None:
     header = "HYBRID_TRANSFORMER\tmodel_parallel_NPU_group: 4 checkpoints: 2 0 2"
     workload = read(text(f"{header} checkpoint_initiates: 1 1", line(), line(), line()))
     rows = list(workload.rows())
-    assert workload.made_for == MadeFor(tp=4)
+    assert (workload.degrees, workload.npus) == (degrees_of(tp=4), None)
     assert [row.checkpoint for row in rows] == [True, False, True]
     assert [row.recompute for row in rows] == [False, True, False]
 
@@ -182,7 +170,7 @@ PLAIN = text(TRANSFORMER, line("a", "5 ALLREDUCE 64"), line("b", "7 NONE 0"))
 def test_white_space_means_nothing(content: str | bytes, read: Read) -> None:
     def facts(workload: Workload) -> object:
         works = [(row.name, row.works()) for row in workload.rows()]
-        return workload.made_for, works, workload.warnings
+        return workload.degrees, works, workload.warnings
 
     assert facts(read(content)) == facts(read(PLAIN))
 

@@ -9,7 +9,7 @@ from stepsim import simulate
 from stepsim.base.errors import PlanError
 from stepsim.files.asked import read_inputs
 from stepsim.files.simai.write import write_simai_text
-from stepsim.step.inputs import make_work
+from stepsim.step.job import job_of
 
 APART: dict[str, Any] = {"dp_overlap": False, "microbatch_size": 1, "chunks": 1}
 """A text cannot say that gradients and parameters move beside compute, as models run by default."""
@@ -17,7 +17,7 @@ APART: dict[str, Any] = {"dp_overlap": False, "microbatch_size": 1, "chunks": 1}
 
 def write(path: Path, model: str, **options: Any) -> list[str]:
     job = read_inputs(model, "hgx-h100", options)
-    return write_simai_text(make_work(job.workload, job.topology, job.options).workload, path)
+    return write_simai_text(job_of(job.workload, job.topology, job.options).given, path)
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,13 @@ from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.prices import Prices, Use
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.runs.ready import infer_hidden, with_bandwidth, with_runtime
 from stepsim.runs.replay import Durations, replay
 from stepsim.runs.validate import validate_run, validate_runs
 from stepsim.runs.what_if import RunChange, WhatIf, change_run
-from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis, Part
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Part
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import CommOp
 
 RUN = MadeRun(forward=(10, 8, 8, 12), backward=(20, 16, 16, 21), microbatches=8)
 
@@ -205,7 +206,7 @@ def test_message_topology_prices_messages_as_calibrated() -> None:
             (NodePlacement.INTER_NODE, 5000),
         )
     ]
-    plan = ParallelPlan(pp=4, dp=4)
+    plan = Plan(pp=4, dp=4)
     op = CommOp(
         kind=CollectiveKind.SEND_RECV, group=Group.PP, axis=ParallelAxis.PP, size_bytes=1000
     )

@@ -22,7 +22,7 @@ from stepsim.measured.summary import RunSummary
 from stepsim.run.spans import TaskKind, TaskPhase
 from stepsim.runs.learned import calibrate_profiles, recorded_collectives
 from stepsim.runs.measured import replay_measured
-from stepsim.workload.model.plan import Precision
+from stepsim.workload.model.choices import Precision
 
 RUNS = (
     "pp2_tp1_exp4_expn8_dp8_nl8_hs4096_sl1024",

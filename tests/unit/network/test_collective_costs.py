@@ -18,7 +18,7 @@ from stepsim.network.collectives import (
     with_siblings_ps,
 )
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 RING = AlgorithmChoice(algorithm=Algorithm.RING)
 KINDS = [kind for kind in CollectiveKind if kind is not CollectiveKind.SEND_RECV]

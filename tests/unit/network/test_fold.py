@@ -11,13 +11,14 @@ from stepsim.core.write import TaskGraph, write_graph
 from stepsim.network.fold import Actors, every_rank, fold
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.rows import CommOp, Group, Work
+from stepsim.workload.axes import Group
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import CommOp, Work
 
 
-def graph_of(plan: ParallelPlan, *comms: CommOp) -> TaskGraph:
+def graph_of(plan: Plan, *comms: CommOp) -> TaskGraph:
     """Every stage runs one row with these forward collectives."""
     rows = ((replace(row(5, 7), forward=Work(compute_ps=5, comms=comms)),),)
     works = (StageWork(chunks=(rows,), per_step=()),) * plan.pp
@@ -42,11 +43,11 @@ def classes(
 
 
 TP, DP = collective(8, Group.TP), collective(8, Group.DP)
-GRID = ParallelPlan(tp=2, dp=3)
+GRID = Plan(tp=2, dp=3)
 
 
 def test_ranks_of_a_stage_behave_alike_where_nothing_tells_them_apart() -> None:
-    assert classes(graph_of(ParallelPlan(tp=2, dp=3, pp=2), TP, DP)) == [
+    assert classes(graph_of(Plan(tp=2, dp=3, pp=2), TP, DP)) == [
         [0, 1, 2, 3, 4, 5],
         [6, 7, 8, 9, 10, 11],
     ]
@@ -68,13 +69,13 @@ def test_ranks_that_meet_nobody_are_only_slow_or_not() -> None:
 
 def test_a_slow_rank_is_felt_along_its_pipeline_alone() -> None:
     """Two stages of three ranks: rank 4 sends to and receives from rank 1."""
-    plan = ParallelPlan(dp=3, pp=2)
+    plan = Plan(dp=3, pp=2)
     assert classes(graph_of(plan), slow=[1]) == [[0, 2], [1], [3, 5], [4]]
 
 
 def test_groups_that_pay_other_prices_are_told_apart() -> None:
     """Groups of three over nodes of two: the ranks of the first and the second lie differently."""
-    plan = ParallelPlan(tp=3, dp=2)
+    plan = Plan(tp=3, dp=2)
     assert classes(graph_of(plan, TP), topology=two_levels(nodes=3)) == [[0, 1, 2], [3, 4, 5]]
     assert classes(graph_of(plan, TP)) == [[0, 1, 2, 3, 4, 5]]
 
@@ -87,7 +88,7 @@ def actors_of(graph: TaskGraph, *, folded: bool) -> Actors:
 @pytest.mark.parametrize("folded", [True, False])
 def test_groups_hold_the_actors_that_stand_for_their_members(folded: bool) -> None:
     """Folded, one actor meets itself; else three data-parallel groups of two."""
-    graph = graph_of(ParallelPlan(tp=3, dp=2), DP)
+    graph = graph_of(Plan(tp=3, dp=2), DP)
     actors = actors_of(graph, folded=folded)
     assert len(actors) == (1 if folded else 6)
     assert actors.groups[Group.DP].tolist() == ([0] if folded else [0, 1, 2, 0, 1, 2])

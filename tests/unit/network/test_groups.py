@@ -4,13 +4,11 @@ import numpy as np
 from helpers import two_levels
 
 from stepsim.network.groups import GroupPatterns, find_patterns
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import Group
+from stepsim.workload.axes import Group
+from stepsim.workload.plan import Plan
 
 
-def patterns(
-    plan: ParallelPlan, group: Group, *, nodes: int, siblings: bool = False
-) -> GroupPatterns:
+def patterns(plan: Plan, group: Group, *, nodes: int, siblings: bool = False) -> GroupPatterns:
     """Groups of a kind over nodes of two NPUs."""
     members = plan.groups(group)
     npus = np.sort(plan.npus_of(members), axis=1)
@@ -19,7 +17,7 @@ def patterns(
 
 
 def test_groups_within_nodes_are_one_look() -> None:
-    found = patterns(ParallelPlan(tp=2, dp=2), Group.TP, nodes=2)
+    found = patterns(Plan(tp=2, dp=2), Group.TP, nodes=2)
     assert found.pattern.tolist() == [0, 0]
     assert found.group_of.tolist() == [0, 0, 1, 1]
     assert [found.row(rank) for rank in range(4)] == [0, 0, 1, 1]
@@ -29,7 +27,7 @@ def test_groups_within_nodes_are_one_look() -> None:
 
 def test_groups_that_break_nodes_otherwise_are_other_looks() -> None:
     """Threes over nodes of two: 0 1 2 and 6 7 8 begin a node, 3 4 5 and 9 10 11 end one."""
-    found = patterns(ParallelPlan(tp=3, dp=4), Group.TP, nodes=6)
+    found = patterns(Plan(tp=3, dp=4), Group.TP, nodes=6)
     first, second, third, fourth = found.pattern.tolist()
     assert first == third != second == fourth
     assert found.look(0) == found.look(8) != found.look(3)
@@ -37,7 +35,7 @@ def test_groups_that_break_nodes_otherwise_are_other_looks() -> None:
 
 
 def test_rows_of_a_stage_are_together_by_look() -> None:
-    plan = ParallelPlan(tp=3, dp=2, pp=2)
+    plan = Plan(tp=3, dp=2, pp=2)
     found = patterns(plan, Group.TP, nodes=6)
     assert [each.tolist() for each in found.rows(0, plan.stage_ranks)] == [[0], [1]]
     assert [each.tolist() for each in found.rows(1, plan.stage_ranks)] == [[2], [3]]
@@ -45,7 +43,7 @@ def test_rows_of_a_stage_are_together_by_look() -> None:
 
 def test_siblings_are_the_groups_of_a_stage_that_may_meet() -> None:
     """Data-parallel pairs 0 2 and 1 3 cross nodes together; tp pairs stay in nodes of their own."""
-    plan = ParallelPlan(tp=2, dp=2)
+    plan = Plan(tp=2, dp=2)
     across, inside = (
         patterns(plan, group, nodes=2, siblings=True) for group in (Group.DP, Group.TP)
     )
@@ -58,7 +56,7 @@ def test_siblings_are_the_groups_of_a_stage_that_may_meet() -> None:
 
 def test_siblings_of_stages_that_lie_alike_are_known_once() -> None:
     """Stages of four ranks on two nodes each: the groups of stage 1 have those of stage 0."""
-    plan = ParallelPlan(tp=2, dp=2, pp=2)
+    plan = Plan(tp=2, dp=2, pp=2)
     found = patterns(plan, Group.DP, nodes=4, siblings=True)
     assert len(found.pattern) == 4
     assert len({found.look(rank) for rank in range(8)}) == 1
@@ -67,6 +65,6 @@ def test_siblings_of_stages_that_lie_alike_are_known_once() -> None:
 
 def test_every_rank_is_in_the_group_that_holds_it() -> None:
     for group in (Group.TP, Group.DP):
-        found = patterns(ParallelPlan(tp=3, dp=2, pp=2), group, nodes=6, siblings=True)
+        found = patterns(Plan(tp=3, dp=2, pp=2), group, nodes=6, siblings=True)
         for rank in range(12):
             assert rank in found.members[found.row(rank)]

@@ -14,7 +14,7 @@ from stepsim.files.collectives.times_csv import (
 )
 from stepsim.files.reading import MAX_FILE_BYTES
 from stepsim.network.measured_times import CommTable, MeasuredCurve, bus_factor
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 KIB, MIB, US = 1 << 10, 1 << 20, 10**6
 AR = CollectiveKind.ALL_REDUCE

@@ -24,7 +24,7 @@ from stepsim.network.one_collective import (
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.show.figures.collectives import plot_probes
 from stepsim.show.figures.style import FigureStyle
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 MIB = 1 << 20
 WIRE = LinkClass(name="wire", bandwidth=50e9, latency_ps=500_000)

@@ -4,9 +4,9 @@ import pytest
 
 from stepsim.network.placement import crossing, find_crossing, idle_npus, place, whole_degrees
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.parallel.modes import JobPlacement, RankOrder
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import Group
+from stepsim.parallel.modes import JobPlacement
+from stepsim.workload.axes import Group, RankOrder
+from stepsim.workload.plan import Plan
 
 ALIGNED, PACKED = JobPlacement.ALIGNED, JobPlacement.PACKED
 
@@ -37,7 +37,7 @@ def racks(
 )
 def test_a_job_takes_of_each_rack_what_its_groups_fill(tp: int, dp: int, taken: int) -> None:
     """Groups of three take six of eight; those larger than a rack cannot be whole in any."""
-    plan = ParallelPlan(tp=tp, dp=dp)
+    plan = Plan(tp=tp, dp=dp)
     network = place(racks(), plan, ALIGNED)
     assert network.node_size == taken
     assert network.npus >= plan.npus
@@ -45,13 +45,13 @@ def test_a_job_takes_of_each_rack_what_its_groups_fill(tp: int, dp: int, taken: 
 
 
 def test_a_job_that_one_rack_holds_lies_in_it() -> None:
-    network = place(racks(), ParallelPlan(tp=3, dp=2), ALIGNED)
+    network = place(racks(), Plan(tp=3, dp=2), ALIGNED)
     assert network.npus == 8
     assert not idle_npus(network)
 
 
 def test_idle_npus_are_said() -> None:
-    plan = ParallelPlan(tp=3, dp=6)
+    plan = Plan(tp=3, dp=6)
     (text,) = idle_npus(place(racks(), plan, ALIGNED))
     assert text.startswith("the job takes 6 of the 8 NPUs of each fast block")
     assert idle_npus(place(racks(), plan, PACKED)) == ()
@@ -59,7 +59,7 @@ def test_idle_npus_are_said() -> None:
 
 def test_groups_cross_racks_where_they_are_packed() -> None:
     """Ranks 6 7 8 are a group: in racks of eight it is broken, in six of each it is whole."""
-    plan = ParallelPlan(tp=3, dp=6)
+    plan = Plan(tp=3, dp=6)
     assert crossing(plan, place(racks(), plan, ALIGNED)) == ()
     packed = place(racks(), plan, PACKED)
     assert crossing(plan, packed) == (Group.TP,)
@@ -75,7 +75,7 @@ def test_groups_cross_racks_where_they_are_packed() -> None:
 
 def test_another_order_of_ranks_may_keep_groups_whole() -> None:
     """With stages innermost a tensor-parallel pair is two ranks apart and fills two racks."""
-    plan = ParallelPlan(tp=2, pp=8, rank_order=RankOrder.PP_TP_DP)
+    plan = Plan(tp=2, pp=8, rank_order=RankOrder.PP_TP_DP)
     network = place(racks(8), plan, ALIGNED)
     found = find_crossing(racks(8), network, plan, ALIGNED)
     assert found is not None
@@ -84,7 +84,7 @@ def test_another_order_of_ranks_may_keep_groups_whole() -> None:
 
 
 def test_groups_larger_than_a_rack_cross_in_any_case() -> None:
-    plan = ParallelPlan(tp=16, dp=2)
+    plan = Plan(tp=16, dp=2)
     network = place(racks(), plan, ALIGNED)
     found = find_crossing(racks(), network, plan, ALIGNED)
     assert found is not None
@@ -94,7 +94,7 @@ def test_groups_larger_than_a_rack_cross_in_any_case() -> None:
 
 
 def test_racks_that_are_no_faster_inside_are_no_blocks() -> None:
-    plan = ParallelPlan(tp=16, dp=2)
+    plan = Plan(tp=16, dp=2)
     even = place(racks(slow=9e11), plan, ALIGNED)
     assert crossing(plan, even) == ()
 
@@ -102,4 +102,4 @@ def test_racks_that_are_no_faster_inside_are_no_blocks() -> None:
 def test_other_networks_are_taken_as_they_are() -> None:
     """A ring of racks knows who is beside whom: nothing may stay idle."""
     ringed = racks(kind=DimensionKind.RING)
-    assert place(ringed, ParallelPlan(tp=3, dp=6), ALIGNED).node_size == 8
+    assert place(ringed, Plan(tp=3, dp=6), ALIGNED).node_size == 8

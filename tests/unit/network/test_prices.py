@@ -13,20 +13,21 @@ from unit.network.test_measured_times import curve, table
 from stepsim.base.structs import replace
 from stepsim.network.collectives import Algorithm, AlgorithmChoice
 from stepsim.network.prices import Known, Prices, Use
-from stepsim.parallel.modes import RankOrder, Sharing
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis
+from stepsim.parallel.modes import Sharing
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, RankOrder
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import CommOp
 
 MB, MS = 10**6, 10**9
-PLAN = ParallelPlan(tp=2, dp=2)
-PIPELINE = ParallelPlan(tp=2, pp=2)
+PLAN = Plan(tp=2, dp=2)
+PIPELINE = Plan(tp=2, pp=2)
 TP, DP = collective(4 * MB, Group.TP), collective(4 * MB, Group.DP)
 MESSAGE = CommOp(
     kind=CollectiveKind.SEND_RECV, group=Group.PP, axis=ParallelAxis.PP, size_bytes=2 * MB
 )
 
 
-def prices(*comms: CommOp, plan: ParallelPlan = PLAN, sharing: Sharing = Sharing.NONE) -> Prices:
+def prices(*comms: CommOp, plan: Plan = PLAN, sharing: Sharing = Sharing.NONE) -> Prices:
     return Prices(plan=plan, topology=two_levels(), comms=comms, sharing=sharing)
 
 
@@ -90,7 +91,7 @@ def test_every_phase_has_the_latency_of_its_own_steps() -> None:
     levels = AlgorithmChoice(
         algorithm=Algorithm.HIERARCHICAL, levels=(Algorithm.RING, Algorithm.RING)
     )
-    plain = prices(TP, plan=ParallelPlan(tp=4))
+    plain = prices(TP, plan=Plan(tp=4))
     priced = replace(plain, algorithms={CollectiveKind.ALL_REDUCE: levels})
     phases = priced.phases(Use(0, 0), 0)
     assert [(phase.latency_ps, phase.alone_ps) for phase in phases] == [
@@ -111,7 +112,7 @@ def test_measured_times_replace_those_of_the_groups_they_are_of() -> None:
 
 def test_measured_times_say_nothing_of_groups_that_fill_nodes_unevenly() -> None:
     """Three ranks on two nodes: no curve is of such a group."""
-    plan = ParallelPlan(tp=3)
+    plan = Plan(tp=3)
     plain = prices(TP, plan=plan)
     known = table(curve({MB: 5, 16 * MB: 5}, ranks=3, nodes=2))
     assert durations(replace(plain, table=known)) == durations(plain)

@@ -8,7 +8,7 @@ from stepsim.base.structs import replace
 from stepsim.network.collectives import Algorithm, Cost, collective_cost, collective_shape
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.network.topology.dimension import Library, Protocol
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 US = 1_000_000
 LL = Protocol(

@@ -22,20 +22,8 @@ from stepsim.network.topology import (
     Topology,
 )
 from stepsim.run.spans import Span, TaskKind
-from stepsim.workload.rows import (
-    CollectiveKind,
-    CommOp,
-    Group,
-    MadeFor,
-    Microbatch,
-    ParallelAxis,
-    Phase,
-    Role,
-    Row,
-    StepItem,
-    Work,
-    Workload,
-)
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
+from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Work, Workload
 
 MS = 10**9
 MB = 10**6
@@ -78,7 +66,8 @@ def job(
     block = Microbatch(embedding=(), layers=tuple((each,) for each in rows), head=())
     return Workload(
         source="test",
-        made_for=MadeFor(tp=tp, ep=ep, pp=pp, npus=tp * dp * pp),
+        degrees=degrees_of(tp=tp, ep=ep, pp=pp),
+        npus=tp * dp * pp,
         pp_comm_bytes=message,
         microbatches=(block,) * microbatches,
         per_step=per_step,

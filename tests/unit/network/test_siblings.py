@@ -13,11 +13,11 @@ from stepsim.network.collectives import Algorithm, AlgorithmChoice
 from stepsim.network.prices import Prices, Use
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology, Topology
 from stepsim.network.topology.wirings import Ports
-from stepsim.parallel.modes import RankOrder, Sharing
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.parallel.modes import Sharing
+from stepsim.workload.axes import CollectiveKind, Group, RankOrder
+from stepsim.workload.plan import Plan
 
-PLAN = ParallelPlan(tp=4, dp=2, pp=2)
+PLAN = Plan(tp=4, dp=2, pp=2)
 
 
 def shared_nic(nodes: int = 4) -> NestedTopology:
@@ -35,7 +35,7 @@ def shared_nic(nodes: int = 4) -> NestedTopology:
     )
 
 
-def prices(sharing: Sharing, plan: ParallelPlan = PLAN, network: Topology | None = None) -> Prices:
+def prices(sharing: Sharing, plan: Plan = PLAN, network: Topology | None = None) -> Prices:
     return Prices(
         plan=plan,
         topology=network or shared_nic(),

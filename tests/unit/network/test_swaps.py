@@ -15,7 +15,7 @@ from stepsim.network.collectives import collective_cost, collective_shape
 from stepsim.network.topology import LinkClass
 from stepsim.network.topology.cabling import find_swaps
 from stepsim.network.topology.listed import ListedTopology
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 CLASSES = [LinkClass(name=name, bandwidth=1e9, latency_ps=1_000) for name in ("in", "out", "up")]
 

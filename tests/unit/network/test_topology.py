@@ -25,7 +25,7 @@ from stepsim.network.topology import (
 from stepsim.network.topology.graph import check_size
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.nested import with_link, with_values
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 Shares = dict[tuple[str, str], float]
 

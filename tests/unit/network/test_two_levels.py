@@ -5,7 +5,7 @@ import pytest
 
 from stepsim.files.load import topology_of
 from stepsim.network.two_levels import interconnect_of
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 
 def all_gather_s(topology: str, ranks: int) -> float:

@@ -12,13 +12,12 @@ from pairs import in_turn
 
 from stepsim import simulate
 from stepsim.base.errors import PlanError
-from stepsim.parallel.modes import RankOrder
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import Group
+from stepsim.workload.axes import Group, RankOrder
+from stepsim.workload.plan import Plan
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> ParallelPlan:
+def plans(draw: st.DrawFn) -> Plan:
     tp, dp, pp = (draw(st.integers(1, 6)) for _ in range(3))
     cp = draw(st.integers(1, 3))
     ranks = tp * cp * dp
@@ -26,22 +25,23 @@ def plans(draw: st.DrawFn) -> ParallelPlan:
     shared: list[int | None] = [n for n in range(1, ranks + 1) if (ranks // ep) % n == 0]
     shared += [None] if cp * dp % ep == 0 else []
     shards = [n for n in range(1, cp * dp + 1) if (cp * dp) % n == 0]
-    return ParallelPlan(
+    return Plan(
         tp=tp,
         cp=cp,
         dp=dp,
         pp=pp,
         ep=ep,
         expert_tp=draw(st.sampled_from(shared)),
-        fsdp=draw(st.sampled_from(shards)),
+        zero=3,
+        shard_ranks=draw(st.sampled_from(shards)),
     )
 
 
-def listed(plan: ParallelPlan, group: Group) -> list[list[int]]:
+def listed(plan: Plan, group: Group) -> list[list[int]]:
     return sorted(plan.groups(group).tolist())
 
 
-def coordinates(plan: ParallelPlan, rank: int) -> tuple[int, int, int]:
+def coordinates(plan: Plan, rank: int) -> tuple[int, int, int]:
     """Its tp index, that of its replica and its stage, by the groups that it is in."""
     return (
         next(group.index(rank) for group in listed(plan, Group.TP) if rank in group),
@@ -59,7 +59,7 @@ def coordinates(plan: ParallelPlan, rank: int) -> tuple[int, int, int]:
     ],
 )
 def test_groups_of_tp2_dp4_pp2_ep2(group: Group, expected: list[list[int]]) -> None:
-    assert listed(ParallelPlan(tp=2, dp=4, pp=2, ep=2), group) == expected
+    assert listed(Plan(tp=2, dp=4, pp=2, ep=2), group) == expected
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_groups_of_tp2_dp4_pp2_ep2(group: Group, expected: list[list[int]]) -> N
 def test_folded_expert_groups_take_consecutive_ranks(
     ep: int, expert_groups: list[list[int]], across: list[list[int]]
 ) -> None:
-    plan = ParallelPlan(tp=4, dp=2, ep=ep, expert_tp=1)
+    plan = Plan(tp=4, dp=2, ep=ep, expert_tp=1)
     assert listed(plan, Group.EP) == expert_groups
     assert listed(plan, Group.DP_EP) == across
 
@@ -92,12 +92,12 @@ def test_folded_expert_groups_take_consecutive_ranks(
 def test_groups_of_tp2_cp2_dp2_with_experts_spread_over_all(
     group: Group, expected: list[list[int]]
 ) -> None:
-    plan = ParallelPlan(tp=2, cp=2, dp=2, ep=4, expert_tp=1, fsdp=2)
+    plan = Plan(tp=2, cp=2, dp=2, ep=4, expert_tp=1, zero=3, shard_ranks=2)
     assert listed(plan, group) == expected
 
 
 @given(plans(), st.sampled_from(Group))
-def test_every_kind_of_group_partitions_the_ranks(plan: ParallelPlan, group: Group) -> None:
+def test_every_kind_of_group_partitions_the_ranks(plan: Plan, group: Group) -> None:
     groups = plan.groups(group)
     assert sorted(groups.ravel().tolist()) == list(range(plan.npus))
     assert groups.shape[1] == plan.group_size(group)
@@ -105,20 +105,20 @@ def test_every_kind_of_group_partitions_the_ranks(plan: ParallelPlan, group: Gro
 
 
 @given(plans(), st.sampled_from([g for g in Group if g is not Group.PP]))
-def test_groups_other_than_pp_lie_inside_one_stage(plan: ParallelPlan, group: Group) -> None:
+def test_groups_other_than_pp_lie_inside_one_stage(plan: Plan, group: Group) -> None:
     stages = plan.groups(group) // plan.stage_ranks
     assert np.all(stages == stages[:, :1])
 
 
 @given(plans())
-def test_ranks_of_an_expert_group_hold_different_experts(plan: ParallelPlan) -> None:
+def test_ranks_of_an_expert_group_hold_different_experts(plan: Plan) -> None:
     across = {r: i for i, ranks in enumerate(listed(plan, Group.DP_EP)) for r in ranks}
     for ranks in listed(plan, Group.EP):
         assert len({across[rank] for rank in ranks}) == plan.ep
 
 
 @given(plans())
-def test_coordinates_are_the_digits_of_the_rank(plan: ParallelPlan) -> None:
+def test_coordinates_are_the_digits_of_the_rank(plan: Plan) -> None:
     for rank in range(plan.npus):
         tp, dp, pp = coordinates(plan, rank)
         assert (tp < plan.tp, dp < plan.replicas, pp < plan.pp) == (True, True, True)
@@ -126,20 +126,20 @@ def test_coordinates_are_the_digits_of_the_rank(plan: ParallelPlan) -> None:
         assert plan.stage_of(rank) == pp
 
 
-@pytest.mark.parametrize("field", ["tp", "cp", "dp", "pp", "ep", "fsdp", "microbatches"])
+@pytest.mark.parametrize("field", ["tp", "cp", "dp", "pp", "ep", "shard_ranks", "microbatches"])
 @pytest.mark.parametrize("value", [0, -2])
 def test_degrees_below_one_are_refused(field: str, value: int) -> None:
     degrees: dict[str, Any] = {field: value}
     with pytest.raises(PlanError, match=f"{field} is {value}"):
-        ParallelPlan(**degrees)
+        Plan(**degrees)
 
 
 @pytest.mark.parametrize(("tp", "dp", "ep"), [(2, 4, 3), (2, 4, 16), (1, 1, 2)])
 def test_ep_must_divide_dp_or_folded_the_stage(tp: int, dp: int, ep: int) -> None:
-    with pytest.raises(PlanError, match=rf"ep is {ep}: expert groups must divide dp \({dp}\)$"):
-        ParallelPlan(tp=tp, dp=dp, ep=ep)
-    with pytest.raises(PlanError, match=rf"1 \* {ep}: it must divide the {tp * dp} ranks"):
-        ParallelPlan(tp=tp, dp=dp, ep=ep, expert_tp=1)
+    said = f"ep x expert_tp is {ep}: expected a divisor of tp x cp x dp, {tp * dp}$"
+    for expert_tp in (None, 1):
+        with pytest.raises(PlanError, match=said):
+            Plan(tp=tp, dp=dp, ep=ep, expert_tp=expert_tp)
 
 
 def test_expert_groups_do_not_jump_between_layouts_with_the_number_of_npus(moe: Path) -> None:
@@ -165,15 +165,15 @@ def test_a_layout_without_experts_is_named(workloads: Path) -> None:
 
 
 def test_shards_and_parts_of_experts_must_divide_what_they_share() -> None:
-    with pytest.raises(PlanError, match=r"fsdp is 3: it must divide cp\*dp \(8\)"):
-        ParallelPlan(cp=2, dp=4, fsdp=3)
-    with pytest.raises(PlanError, match=r"expert_tp \* ep is 3 \* 2: .* 8 ranks of a stage"):
-        ParallelPlan(tp=2, dp=4, ep=2, expert_tp=3)
+    with pytest.raises(PlanError, match=r"shard_ranks is 3: expected a divisor of dp x cp, 8"):
+        Plan(cp=2, dp=4, shard_ranks=3)
+    with pytest.raises(PlanError, match="ep x expert_tp is 6: expected a divisor of"):
+        Plan(tp=2, dp=4, ep=2, expert_tp=3)
 
 
 @pytest.mark.parametrize("order", RankOrder)
 def test_every_rank_order_fills_the_npus_and_its_first_axis_runs_fastest(order: RankOrder) -> None:
-    plan = ParallelPlan(tp=2, dp=3, pp=4, rank_order=order)
+    plan = Plan(tp=2, dp=3, pp=4, rank_order=order)
     ranks = np.arange(24, dtype=np.int64)
     npus = plan.npus_of(ranks)
     assert sorted(npus.tolist()) == ranks.tolist()
@@ -184,7 +184,7 @@ def test_every_rank_order_fills_the_npus_and_its_first_axis_runs_fastest(order: 
         index[middle] + strides[middle] * index[slowest]
     )
     assert npus.tolist() == expected.tolist()
-    assert (ParallelPlan(tp=2, dp=3, pp=4).npus_of(ranks) == ranks).all()
+    assert (Plan(tp=2, dp=3, pp=4).npus_of(ranks) == ranks).all()
 
 
 ORDERS, CONTENTIONS = ("pp-tp-dp", "dp-tp-pp"), ("none", "fair")

@@ -6,22 +6,11 @@ from helpers import row
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.parallel.modes import StageRows
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import Stages, split_stages
-from stepsim.workload.rows import (
-    CollectiveKind,
-    CommOp,
-    Group,
-    MadeFor,
-    Microbatch,
-    ParallelAxis,
-    Phase,
-    Role,
-    StepItem,
-    Work,
-    Workload,
-)
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import CommOp, Microbatch, Role, StepItem, Work, Workload
 
 LOSS = row(1, 0, name="cross_entropy1")
 
@@ -51,7 +40,7 @@ def job(
 
     return Workload(
         source="job",
-        made_for=MadeFor(pp=pp),
+        degrees=degrees_of(pp=pp),
         pp_comm_bytes=pp_comm_bytes,
         microbatches=tuple(block(b) for b in range(blocks)),
         loss=(LOSS,),
@@ -67,10 +56,10 @@ def split(
     chunks: int = 1,
     stage_rows: StageRows = StageRows.ENDS,
 ) -> Stages:
-    stages = pp or workload.made_for.pp
+    stages = pp or workload.degrees["pp"]
     return split_stages(
         workload,
-        ParallelPlan(pp=stages, tp=tp),
+        Plan(pp=stages, tp=tp),
         Placement(ranks=stages, chunks=chunks),
         stage_rows,
     )
@@ -189,7 +178,7 @@ def test_layers_are_whole_where_there_are_enough_of_them() -> None:
 
 
 def test_a_file_that_is_not_re_split_never_cuts_layers() -> None:
-    workload = replace(two_row_layers(2), made_for=MadeFor(pp=2))
+    workload = replace(two_row_layers(2), degrees=degrees_of(pp=2))
     with pytest.raises(PlanError, match="3 chunks: a stage of the file has 2 layers"):
         split(workload, chunks=3)
 
@@ -270,7 +259,7 @@ def test_gradients_are_taken_out_where_only_dp_reduces_them() -> None:
 def test_what_was_assumed_about_messages_is_said_where_there_are_any() -> None:
     assumed = replace(job(1, pp=2), pp_comm_assumed="guessed")
     assert "guessed" in split(assumed).warnings
-    assert "guessed" not in split(replace(assumed, made_for=MadeFor())).warnings
+    assert "guessed" not in split(replace(assumed, degrees=degrees_of())).warnings
 
 
 def test_messages_need_a_pipeline() -> None:

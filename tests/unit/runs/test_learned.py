@@ -24,8 +24,8 @@ from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.profile.events import Profile
 from stepsim.runs.learned import calibrate_profiles
 from stepsim.workload.model.calibration import LEAST_JOBS, HeldStep, bands_of
+from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.plan import Precision
 
 JOBS: dict[str, dict[str, Any]] = {
     "llama-2-7b": {"npus": 8, "tp": 1, "pp": 1, "global_batch": 8},

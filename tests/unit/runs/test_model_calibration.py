@@ -16,7 +16,8 @@ from stepsim.runs.published import model_of, validate_published
 from stepsim.runs.published_calibration import calibrate_steps
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.calibration import ModelCalibration, slowed
-from stepsim.workload.model.plan import ModelPlan, Precision
+from stepsim.workload.model.choices import Precision
+from stepsim.workload.plan import Plan
 
 LAYER = Layer(
     attention=GroupedAttention(heads=32, kv_heads=8, head_dim=128), mlp=DenseMlp(width=14336)
@@ -25,7 +26,7 @@ LLAMA = Architecture(name="llama-8b", hidden=4096, layers=(LAYER,) * 32, vocabul
 HOST_PS = 9_000_000_000
 
 
-def measured(plan: ModelPlan, name: str, *, factor: float, host_ps: int) -> PublishedStep:
+def measured(plan: Plan, name: str, *, factor: float, host_ps: int) -> PublishedStep:
     """A step as if compute were slower, and launching a layer took so long."""
     step = PublishedStep(
         model="a-model",
@@ -50,7 +51,7 @@ def measured(plan: ModelPlan, name: str, *, factor: float, host_ps: int) -> Publ
 def steps(*sequences: int, factor: float = 1.0, host_ps: int = HOST_PS) -> list[PublishedStep]:
     return [
         measured(
-            ModelPlan(tp=tp, dp=8 // tp, global_batch=32, sequence=sequence),
+            Plan.of_batch(tp=tp, dp=8 // tp, global_batch=32, sequence=sequence),
             f"{tp}-{sequence}",
             factor=factor,
             host_ps=host_ps,
@@ -102,7 +103,9 @@ def test_a_factor_beyond_reason_is_an_error() -> None:
 
 def test_a_step_that_no_plan_expresses_is_left_out() -> None:
     good, other = steps(4096)[:1], steps(4096)[0]
-    deep = replace(other, name="deep", plan=replace(other.plan, dp=1, pp=8, chunks=8))
+    deep = replace(
+        other, name="deep", plan=replace(other.plan, dp=1, pp=8, chunks=8, microbatches=32)
+    )
     found = calibrate_steps([*good, deep])
     assert [row.step.name for row in found.rows] == ["1-4096"]
     assert found.notes[0].startswith("made deep is left out: layout: 32 layers over 64")

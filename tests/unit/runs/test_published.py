@@ -25,10 +25,15 @@ from stepsim.runs.published import (
 )
 from stepsim.show.tables.validation import published_shown
 from stepsim.workload.model.architecture import GroupedAttention, LatentAttention
-from stepsim.workload.model.choices import ContextParallelKind, ExpertDispatch, GraphScope
+from stepsim.workload.model.choices import (
+    ContextParallelKind,
+    ExpertDispatch,
+    GraphScope,
+    RecomputeModule,
+)
 from stepsim.workload.model.context import ContextParallel
+from stepsim.workload.model.divide import stage_slices
 from stepsim.workload.model.mamba import Mamba2
-from stepsim.workload.model.plan import RecomputeModule
 
 
 def read(folder: Path, *rows: dict[str, str]) -> tuple[tuple[PublishedStep, ...], tuple[str, ...]]:
@@ -228,7 +233,9 @@ def test_small_models_of_nanotron_have_tied_ends(tmp_path: Path) -> None:
 def test_ends_count_as_layers_where_only_so_they_come_out_even(tmp_path: Path) -> None:
     even, odd, neither = ({"layers": layers, "pp": "4", "dp": "1"} for layers in ("8", "14", "15"))
     steps, _ = read(tmp_path, even, odd, neither)
-    layers = [[each.layers for each in step.plan.stage_slices(step.architecture)] for step in steps]
+    layers = [
+        [each.layers for each in stage_slices(step.architecture, step.plan)] for step in steps
+    ]
     assert layers == [[2, 2, 2, 2], [3, 4, 4, 3], [4, 4, 4, 3]]
 
 
@@ -294,11 +301,11 @@ def test_a_note_says_how_a_run_was_set_up(tmp_path: Path) -> None:
     assert plan.attended == 256
     assert plan.dispatch is ExpertDispatch.HYBRIDEP
     assert plan.graph_scopes == (GraphScope.ATTENTION, GraphScope.ROUTER)
-    assert [each.layers for each in plan.stage_slices(step.architecture)] == [3, 5]
+    assert [each.layers for each in stage_slices(step.architecture, plan)] == [3, 5]
     whole = "CUDA graph full-iteration; layout Et*5|t*3L"
     step = read_one(tmp_path, {"note": whole, "cuda_graph": "1"})
     assert step.plan.graph_scopes == ()
-    assert [each.layers for each in step.plan.stage_slices(step.architecture)] == [5, 3]
+    assert [each.layers for each in stage_slices(step.architecture, step.plan)] == [5, 3]
     assert step.release is None
 
 

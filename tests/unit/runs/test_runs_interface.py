@@ -15,7 +15,7 @@ from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp, operations
 from stepsim.network.measured_times import MeasuredCurve
 from stepsim.runs.validate import Compared, Source
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 RUN = MadeRun(forward=(10, 12), backward=(20, 21), microbatches=6)
 

@@ -19,7 +19,7 @@ from stepsim.serve import server
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
-from stepsim.serve.server import Job, ObsoleteError, Service
+from stepsim.serve.server import Asked, ObsoleteError, Service
 
 OWN = {"X-Stepsim": "1", "Content-Type": "application/json"}
 SIZE = 60 << 20
@@ -179,7 +179,7 @@ def spin(began: Event, ended: Event) -> None:
 
 
 def test_a_job_stops_where_it_is_and_its_thread_goes_on() -> None:
-    job, began, ended = Job(), Event(), Event()
+    job, began, ended = Asked(), Event(), Event()
     with ThreadPoolExecutor(1) as pool:
         working = pool.submit(job.run, lambda: spin(began, ended))
         assert began.wait(20)
@@ -188,13 +188,13 @@ def test_a_job_stops_where_it_is_and_its_thread_goes_on() -> None:
         with pytest.raises(ObsoleteError):
             working.result(20)
         assert ended.is_set()
-        assert pool.submit(Job().run, lambda: 7).result(20) == 7
+        assert pool.submit(Asked().run, lambda: 7).result(20) == 7
         with pytest.raises(ObsoleteError):
             pool.submit(job.run, lambda: 7).result(20)
 
 
 def test_a_job_that_is_stopped_after_its_end_is_done() -> None:
-    job = Job()
+    job = Asked()
     assert job.run(lambda: 3) == 3
     job.stop()
     assert sum(range(100)) == 4950

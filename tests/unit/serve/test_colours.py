@@ -14,7 +14,7 @@ from stepsim.serve.colours import (
 )
 from stepsim.serve.page import page_and_policy
 from stepsim.show.palette import SHADES, contrast
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 MARK, WORDS = 3.0, 4.5
 TINTS = {

@@ -19,7 +19,7 @@ from stepsim.serve.explorer import Explorer
 from stepsim.serve.facts import memory_shown
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
-from stepsim.step.inputs import held_degrees
+from stepsim.step.job import held_degrees
 
 WORKLOADS = Path(__file__).parents[3] / "workloads"
 FILES = ("gpt_tp4.txt", "moe_128.txt")

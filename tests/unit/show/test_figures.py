@@ -39,7 +39,7 @@ from stepsim.show.palette import (
     ink_on,
     series_colours,
 )
-from stepsim.workload.rows import ParallelAxis, Part, PartKind, parts_of
+from stepsim.workload.axes import ParallelAxis, Part, PartKind, parts_of
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB: dict[str, Any] = {"npus": 32, "pp": 4}

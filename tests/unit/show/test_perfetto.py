@@ -25,7 +25,7 @@ from stepsim.show.trace.perfetto import COLOURS, trace_bytes, trace_lines, write
 from stepsim.show.trace.processes import traced
 from stepsim.show.trace.window import Window
 from stepsim.step.prepared import SimulatedStep
-from stepsim.workload.rows import MadeFor, Microbatch, Workload
+from stepsim.workload.rows import Microbatch, Workload
 
 HOSTILE = '</script><b>"\\\x01\x1f\u2028\u00b5\u5c42\ud800'
 
@@ -255,7 +255,7 @@ def test_names_from_files_stay_names(tmp_path: Path) -> None:
     layer = (replace(row(5, 5), name=HOSTILE),)
     workload = Workload(
         source=HOSTILE,
-        made_for=MadeFor(npus=1),
+        npus=1,
         microbatches=(Microbatch(embedding=(), layers=(layer,), head=()),),
     )
     target = tmp_path / "step.json"

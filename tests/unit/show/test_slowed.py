@@ -16,7 +16,7 @@ from stepsim.show.page.columns import span_columns
 from stepsim.show.palette import PART_COLOURS, SHADES, Shade
 from stepsim.show.trace.perfetto import trace_lines
 from stepsim.show.trace.processes import traced
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 JOBS: list[dict[str, Any]] = [{"tp": 2, "pp": 1}, {"pp": 2, "tp": 2}]
 

@@ -27,7 +27,7 @@ from stepsim.show.tables.model import (
 )
 from stepsim.show.tables.step import stages_table
 from stepsim.show.terminal import print_shown
-from stepsim.workload.rows import Part, PartKind
+from stepsim.workload.axes import Part, PartKind
 
 LINKS = Table(
     caption="links of a job",

@@ -11,16 +11,16 @@ import stepsim
 from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import replace, toml_text
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.files.load import topology_of
+from stepsim.files.load import read_model, topology_of
 from stepsim.options import StepOptions
-from stepsim.step.models import machine_of, said_of_calibration
+from stepsim.step.model_plan import setup_of
 from stepsim.workload.model.calibration import (
     MachineFactor,
     MeasuredRate,
     ModelCalibration,
     slowed,
 )
-from stepsim.workload.model.plan import Precision
+from stepsim.workload.model.choices import Precision
 
 FACTOR = MachineFactor(
     device="H100",
@@ -31,6 +31,7 @@ FACTOR = MachineFactor(
     spread=0.021,
 )
 CALIBRATION = ModelCalibration(factors=(FACTOR,))
+LLAMA = read_model("llama-3.1-8b").architecture
 OPTIONS = StepOptions(
     device=read_device("h100"),
     framework=read_framework("megatron-core"),
@@ -40,10 +41,10 @@ SIZE: dict[str, Any] = {"npus": 8, "tp": 8, "global_batch": 4}
 
 
 def test_the_factor_slows_the_device_down() -> None:
-    device, framework = machine_of(topology_of("hgx-h100"), OPTIONS)
-    assert device == slowed(read_device("h100"), 1.5)
-    assert framework == read_framework("megatron-core")
-    assert said_of_calibration(device, framework, OPTIONS) == [
+    setup = setup_of(topology_of("hgx-h100"), OPTIONS, LLAMA)
+    assert setup.device == slowed(read_device("h100"), 1.5)
+    assert setup.framework == read_framework("megatron-core")
+    assert [*CALIBRATION.said(setup.device, setup.framework, Precision.BF16)] == [
         "calibrated: compute takes 1.500 of the prediction on H100, megatron-core, bf16, from 7 "
         "steps, each within 2.1%"
     ]
@@ -51,11 +52,10 @@ def test_the_factor_slows_the_device_down() -> None:
 
 def test_another_precision_is_predicted_without() -> None:
     asked = replace(OPTIONS, precision=Precision.FP8)
-    device, framework = machine_of(topology_of("hgx-h100"), asked)
-    assert device == OPTIONS.device
-    assert (
-        "no factor of H100, megatron-core, fp8" in said_of_calibration(device, framework, asked)[0]
-    )
+    setup = setup_of(topology_of("hgx-h100"), asked, LLAMA)
+    assert setup.device == OPTIONS.device
+    (said,) = CALIBRATION.said(setup.device, setup.framework, Precision.FP8)
+    assert "no factor of H100, megatron-core, fp8" in said
 
 
 def test_measured_rates_alone_are_told() -> None:
@@ -67,10 +67,10 @@ def test_measured_rates_alone_are_told() -> None:
         shapes=9,
         spread=0.01,
     )
-    asked = replace(OPTIONS, calibration=ModelCalibration(rates=(rate,)))
-    device, framework = machine_of(topology_of("hgx-h100"), asked)
-    assert device.rates[Precision.BF16].rate == 5e14
-    assert said_of_calibration(device, framework, asked) == [
+    known = ModelCalibration(rates=(rate,))
+    setup = setup_of(topology_of("hgx-h100"), replace(OPTIONS, calibration=known), LLAMA)
+    assert setup.device.rates[Precision.BF16].rate == 5e14
+    assert [*known.said(setup.device, setup.framework, Precision.BF16)] == [
         "calibrated: products of H100 in bf16 at 500 TFLOP/s, from 9 shapes"
     ]
 

@@ -24,13 +24,14 @@ from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.load import public_names
 from stepsim.network.two_levels import interconnect_of
 from stepsim.step.compare import compare_schedules
-from stepsim.step.inputs import BuiltModel, held_degrees, make_work
+from stepsim.step.job import held_degrees, job_of
 from stepsim.step.model_plan import DEFAULT_TOKENS, default_batch
-from stepsim.step.plan_space import PlanSpace
+from stepsim.step.plans import PlanSpace
+from stepsim.workload.axes import Part
 from stepsim.workload.model.framework import JOB_DEFAULTS
-from stepsim.workload.model.memory import TIGHT_SHARE, rank_memory
-from stepsim.workload.model.plan import ModelPlan
-from stepsim.workload.rows import Part
+from stepsim.workload.model.memory import TIGHT_SHARE
+from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.plan import Plan
 
 FSDP = ("composer-fsdp", "torch-fsdp-compiled", "torch-fsdp-compiled-2024", "torch-fsdp-eager")
 MACHINES = ("hgx-a100", "hgx-h100", "hgx-h200", "hgx-b200", "gb200-nvl72")
@@ -40,15 +41,15 @@ def inputs(model: str, topology: str = "hgx-h100", **options: Any) -> StepInputs
     return read_inputs(model, topology, options)
 
 
-def built_of(job: StepInputs) -> BuiltModel:
-    built = make_work(job.workload, job.topology, job.options).built
-    assert built is not None
-    return built
+def built_of(job: StepInputs) -> tuple[Plan, StepModel]:
+    built = job_of(job.workload, job.topology, job.options)
+    assert built.setup is not None
+    return built.plan, built.setup
 
 
-def planned(model: str, **options: Any) -> ModelPlan:
+def planned(model: str, **options: Any) -> Plan:
     """The plan of a model's step under the options."""
-    return built_of(inputs(model, **options)).plan
+    return built_of(inputs(model, **options))[0]
 
 
 def swept(job: StepInputs, axis: str, together: int) -> list[int]:
@@ -201,7 +202,7 @@ def test_a_plan_that_is_chosen_is_said_with_flags_that_give_it() -> None:
 def test_no_plan_is_taken_for_a_larger_batch_than_others_need() -> None:
     """16,384 GPUs need more than 4 million tokens; microbatches of two would need twice as many."""
     plan = planned("llama-3.1-405b", npus=16384)
-    assert (plan.microbatch_size, plan.tokens) == (1, 2048 * 4096)
+    assert (plan.microbatch_size, plan.step_tokens) == (1, 2048 * 4096)
 
 
 def test_degrees_that_are_given_in_part_leave_the_others_at_one() -> None:
@@ -232,8 +233,9 @@ def test_no_degree_is_sought_beyond_the_gpus(tmp_path: Path) -> None:
 def test_experts_with_a_load_are_shared_out() -> None:
     job = {"npus": 64, "sequence": 2048, "global_batch": 64}
     for load, shared in (("skew:1.2", True), ("skew:1", False)):
-        plan = planned("olmoe-7b", topology="hgx-b200", expert_load=load, **job)
-        assert (plan.ep > 1) == shared
+        asked = inputs("olmoe-7b", "hgx-b200", expert_load=load, **job)
+        degrees, _ = held_degrees(asked.workload, asked.topology, asked.options)
+        assert (degrees["ep"] > 1) == shared
 
 
 def test_prediction_layers_follow_layers_shared_out_by_cost() -> None:
@@ -395,28 +397,26 @@ def test_more_gpus_are_the_remedy_where_no_plan_fits() -> None:
     assert not [finding for finding in larger.findings if "does not fit" in finding.text]
 
 
-def share(job: StepInputs) -> tuple[ModelPlan, float]:
+def share(job: StepInputs) -> tuple[Plan, float]:
     """The plan of a job, and the share of its device's memory that it takes."""
-    built = built_of(job)
-    memory = rank_memory(built.architecture, built.device, built.framework, [built.plan])
-    return built.plan, float(memory.share_of(built.device)[0])
+    plan, setup = built_of(job)
+    return plan, float(setup.memory([plan]).share_of(setup.device)[0])
 
 
-def least(job: StepInputs, plan: ModelPlan) -> float:
+def least(job: StepInputs, plan: Plan) -> float:
     """The share of memory that the smallest plan of the search's space takes."""
-    built = built_of(job)
+    _, setup = built_of(job)
+    network = interconnect_of(job.topology.fit(plan.npus))
     space = PlanSpace(
-        architecture=built.architecture,
+        setup=replace(setup, interconnect=network),
         npus=(plan.npus,),
         global_batch=plan.global_batch,
         sequence=plan.sequence,
-        domain=interconnect_of(job.topology.fit(plan.npus)).domain,
         base=replace(job.options, npus=None, zero=plan.zero),
         asked=job.options,
     )
     plans = list(space.plans())
-    memory = rank_memory(built.architecture, built.device, built.framework, plans)
-    return float(memory.share_of(built.device).min())
+    return float(setup.memory(plans).share_of(setup.device).min())
 
 
 def check_fit(topology: str, names: list[str], sizes: tuple[int, ...]) -> None:

@@ -8,14 +8,13 @@ import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.explore.plan.asked import make_space, parse_fixed
-from stepsim.explore.plan.search import price_plans
+from stepsim.explore.plan.search import fitting_plans
 from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
-from stepsim.step.models import work_of_model
-from stepsim.step.plan_space import step_options_of
+from stepsim.step.job import job_of
+from stepsim.step.plans import step_options_of
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.step_time import StepModel
 
 FRAMEWORK = replace(
     read_framework("megatron-core"), host_layer_ps=0, host_expert_layer_ps=0, host_step_ps=0
@@ -40,16 +39,10 @@ def both(model: str, **options: Any) -> tuple[float, float]:
     asked = {**JOBS[model], "tp": 1, "recipe": False, "framework": FRAMEWORK, **options}
     job = read_inputs(model, "hgx-h100", asked)
     step = simulate_step(job.workload, job.topology, job.options)
-    built = work_of_model(job.workload, job.topology, job.options).built  # type: ignore[arg-type]
-    assert built is not None
-    assert built.interconnect is not None
-    priced = StepModel(
-        architecture=built.architecture,
-        device=built.device,
-        framework=built.framework,
-        interconnect=built.interconnect,
-    )
-    return step.step_time_s, float(priced.seconds([built.plan])[0])
+    built = job_of(job.workload, job.topology, job.options)
+    assert built.setup is not None
+    assert built.setup.interconnect.is_known
+    return step.step_time_s, float(built.setup.seconds([built.plan])[0])
 
 
 @pytest.mark.parametrize("model", JOBS)
@@ -88,8 +81,8 @@ def test_input_gradients_are_sent_after_the_weight_gradients_of_experts() -> Non
     for delayed in (False, True):
         asked = {**QWEN, "tp": 1, "framework": FRAMEWORK, "delay_wgrad": delayed}
         job = read_inputs("qwen3-30b-a3b", "hgx-h100", asked)
-        made = work_of_model(job.workload, job.topology, job.options)  # type: ignore[arg-type]
-        rows = made.workload.microbatches[0].layers[0]
+        made = job_of(job.workload, job.topology, job.options)
+        rows = made.given.microbatches[0].layers[0]
         late = {row.name for row in rows if row.weights_first}
         assert late == (set() if delayed else {"experts", "combination"})
 
@@ -124,7 +117,7 @@ def test_a_search_prices_plans_as_jobs_run_them() -> None:
     assert isinstance(job.workload, Model)
     fixed = parse_fixed(["tp=1", "pp=1", "ep=8", "mbs=1", "recompute=none"])
     space = make_space(job.workload, job.topology, job.options, (8,), fixed=fixed, most={})
-    plans = [*price_plans(job.workload, space, job.topology, memory_limit=1e9).plans]
+    plans = [*fitting_plans(space, job.topology, memory_limit=1e9).plans]
     assert plans
     assert all(plan.runs_pairs for plan in plans)
     options = step_options_of(plans[0], space.base)

@@ -8,21 +8,14 @@ from helpers import uniform_workload
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.parallel.modes import EpLayout
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.step.inputs import plan_job
-from stepsim.workload.rows import (
-    CollectiveKind,
-    CommOp,
-    Group,
-    MadeFor,
-    ParallelAxis,
-    Work,
-    Workload,
-)
+from stepsim.options import StepOptions
+from stepsim.step.job import plan_of_workload
+from stepsim.workload.axes import CollectiveKind, EpLayout, Group, ParallelAxis, degrees_of
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import CommOp, Work, Workload
 
 
-def workload(made_for: MadeFor, *, microbatches: int = 3, group: Group | None = None) -> Workload:
+def workload(*, microbatches: int = 3, group: Group | None = None, **fields: Any) -> Workload:
     """Blocks of one row; its forward all-reduces over `group`."""
     made = uniform_workload(forward=1, backward=1, pp=1, microbatches=microbatches)
     if group is not None:
@@ -32,7 +25,7 @@ def workload(made_for: MadeFor, *, microbatches: int = 3, group: Group | None = 
         block = made.microbatches[0]
         row = replace(block.layers[0][0], forward=Work(comms=(comm,)))
         made = replace(made, microbatches=(replace(block, layers=((row,),)),))
-    return replace(made, made_for=made_for)
+    return replace(made, **fields)
 
 
 def topology(inner: int, outer: int, *, grows: bool = False) -> NestedTopology:
@@ -53,53 +46,60 @@ def topology(inner: int, outer: int, *, grows: bool = False) -> NestedTopology:
 
 
 GROWING = topology(8, 2, grows=True)
-FULL = MadeFor(tp=2, pp=2, ep=2, npus=32)
+FULL: Any = {"degrees": degrees_of(tp=2, pp=2, ep=2), "npus": 32}
 
 
 def test_the_files_degrees_are_the_plan() -> None:
-    plan, warnings = plan_job(workload(FULL), GROWING)
-    assert plan == ParallelPlan(tp=2, dp=8, pp=2, ep=2, microbatches=3)
+    plan, warnings = plan_of_workload(workload(**FULL), GROWING, StepOptions())
+    assert plan == Plan(tp=2, dp=8, pp=2, ep=2, microbatches=3)
     assert warnings == []
 
 
 def test_npus_asked_for_beat_the_file_and_scale_dp() -> None:
-    plan, warnings = plan_job(workload(FULL), GROWING, npus=64)
-    assert plan == ParallelPlan(tp=2, dp=16, pp=2, ep=2, microbatches=3)
+    plan, warnings = plan_of_workload(workload(**FULL), GROWING, StepOptions(npus=64))
+    assert plan == Plan(tp=2, dp=16, pp=2, ep=2, microbatches=3)
     assert warnings == []
 
 
 def test_the_file_beats_the_topologys_size() -> None:
-    assert plan_job(workload(FULL), topology(8, 8))[0].npus == 32
+    assert plan_of_workload(workload(**FULL), topology(8, 8), StepOptions())[0].npus == 32
 
 
 def test_a_topology_of_fixed_size_is_filled() -> None:
-    plan, warnings = plan_job(workload(MadeFor(tp=2, pp=2)), topology(8, 3))
+    plan, warnings = plan_of_workload(
+        workload(degrees=degrees_of(tp=2, pp=2), npus=None), topology(8, 3), StepOptions()
+    )
     assert (plan.npus, plan.dp) == (24, 6)
     assert warnings == []
 
 
 @pytest.mark.parametrize(
-    ("made_for", "npus"),
+    ("sizes", "npus"),
     [
-        (MadeFor(tp=8, pp=3), 24),
-        (MadeFor(tp=3), 18),
-        (MadeFor(tp=1, ep=32), 32),
-        (MadeFor(tp=2, ep=16, pp=3), 96),
+        ({"tp": 8, "pp": 3}, 24),
+        ({"tp": 3}, 18),
+        ({"tp": 1, "ep": 32}, 32),
+        ({"tp": 2, "ep": 16, "pp": 3}, 96),
     ],
 )
-def test_two_nodes_are_assumed_and_rounded_up_with_a_warning(made_for: MadeFor, npus: int) -> None:
-    plan, (warning,) = plan_job(workload(made_for), GROWING)
+def test_two_nodes_are_assumed_and_rounded_up_with_a_warning(
+    sizes: dict[str, int], npus: int
+) -> None:
+    plan, (warning,) = plan_of_workload(
+        workload(degrees=degrees_of(**sizes), npus=None), GROWING, StepOptions()
+    )
     assert plan.npus == npus
     assert f"stepsim assumes {npus} NPUs" in warning
 
 
 def test_pp_asked_for_re_splits_the_same_npus() -> None:
-    plan, _ = plan_job(workload(FULL), GROWING, pp=8)
-    assert plan == ParallelPlan(tp=2, dp=2, pp=8, ep=2, microbatches=3)
+    plan, _ = plan_of_workload(workload(**FULL), GROWING, StepOptions(pp=8))
+    assert plan == Plan(tp=2, dp=2, pp=8, ep=2, microbatches=3)
 
 
 def test_microbatches_asked_for_replace_the_files() -> None:
-    assert plan_job(workload(FULL), GROWING, microbatches=7)[0].microbatches == 7
+    plan, _ = plan_of_workload(workload(**FULL), GROWING, StepOptions(microbatches=7))
+    assert plan.microbatches == 7
 
 
 @pytest.mark.parametrize(
@@ -108,19 +108,26 @@ def test_microbatches_asked_for_replace_the_files() -> None:
 def test_global_batch_is_shared_by_the_pipelines(
     npus: int | None, size: int, microbatches: int
 ) -> None:
-    plan, _ = plan_job(workload(FULL), GROWING, npus=npus, global_batch=96, microbatch_size=size)
+    plan, _ = plan_of_workload(
+        workload(**FULL), GROWING, StepOptions(npus=npus, global_batch=96, microbatch_size=size)
+    )
     assert plan.microbatches == microbatches
     assert plan.microbatches * plan.dp * size == 96
 
 
 @pytest.mark.parametrize(("npus", "tp", "dp"), [(16, 8, 2), (4, 4, 1)])
 def test_policies_of_dimensions_take_the_innermost_one_as_tp(npus: int, tp: int, dp: int) -> None:
-    plan, _ = plan_job(workload(MadeFor(), group=Group.INNER), GROWING, npus=npus)
+    plan, _ = plan_of_workload(
+        workload(degrees=degrees_of(), npus=None, group=Group.INNER),
+        GROWING,
+        StepOptions(npus=npus),
+    )
     assert (plan.tp, plan.dp) == (tp, dp)
 
 
 def test_the_innermost_dimension_matters_to_no_other_policy() -> None:
-    assert plan_job(workload(MadeFor(), group=Group.STAGE), GROWING, npus=16)[0].tp == 1
+    staged = workload(degrees=degrees_of(), npus=None, group=Group.STAGE)
+    assert plan_of_workload(staged, GROWING, StepOptions(npus=16))[0].tp == 1
 
 
 @pytest.mark.parametrize(
@@ -138,13 +145,16 @@ def test_wishes_that_contradict_each_other_are_named(
     wishes: dict[str, Any], words: list[str]
 ) -> None:
     with pytest.raises(PlanError) as caught:
-        plan_job(workload(FULL), GROWING, **wishes)
+        plan_of_workload(workload(**FULL), GROWING, StepOptions(**wishes))
     assert [word for word in words if word not in str(caught.value)] == []
 
 
 def test_a_file_made_for_one_layout_is_not_laid_out_in_another() -> None:
-    experts = workload(MadeFor(tp=4, ep=2, expert_tp=1))
+    experts = workload(degrees=degrees_of(tp=4, ep=2), expert_tp=1, npus=None)
     with pytest.raises(PlanError, match="ep_layout is dp: in uniform 1 ranks share an expert"):
-        plan_job(experts, GROWING, npus=16, ep_layout=EpLayout.DP)
+        plan_of_workload(experts, GROWING, StepOptions(npus=16, ep_layout=EpLayout.DP))
     for layout in (None, EpLayout.FOLDED):
-        assert plan_job(experts, GROWING, npus=16, ep_layout=layout)[0].ep_layout == "folded"
+        assert (
+            plan_of_workload(experts, GROWING, StepOptions(npus=16, ep_layout=layout))[0].ep_layout
+            == "folded"
+        )

@@ -11,7 +11,8 @@ from stepsim.explain.report import Report
 from stepsim.files.accelerators import device_names, read_device
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import topology_of
-from stepsim.parallel.modes import JobPlacement, RankOrder
+from stepsim.parallel.modes import JobPlacement
+from stepsim.workload.axes import RankOrder
 from stepsim.workload.model.choices import Precision
 
 MODEL = "qwen3-30b-a3b"

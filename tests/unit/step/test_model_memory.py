@@ -13,9 +13,10 @@ from stepsim.files.accelerators import read_device, read_framework
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.show.tables.answer import answer_of
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
+from stepsim.workload.model.choices import PipelineOrder
 from stepsim.workload.model.held import plan_places
 from stepsim.workload.model.memory import kept_by_1f1b, rank_memory, rank_parts
-from stepsim.workload.model.plan import ModelPlan, PipelineOrder
+from stepsim.workload.plan import Plan
 
 
 def kept(schedule: Schedule) -> tuple[tuple[int, ...], ...]:
@@ -48,7 +49,7 @@ def test_zero_bubble_schedules_keep_what_a_search_counts(
         attention=GroupedAttention(heads=16, kv_heads=16, head_dim=64), mlp=DenseMlp(width=4096)
     )
     model = Architecture(name="even", hidden=1024, layers=(layer,) * 2 * pp, vocabulary=8)
-    plan = ModelPlan(
+    plan = Plan.of_batch(
         pp=pp, chunks=order.chunks, order=order, global_batch=microbatches, sequence=2048
     )
     device, framework = read_device("h100"), read_framework("megatron-core")

@@ -11,13 +11,13 @@ from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.files.models.launch import launch_of, with_launch
 from stepsim.files.reading import shipped_folder
-from stepsim.step.inputs import BuiltModel, MadeWork, make_work
-from stepsim.step.plan_space import PlanSpace, step_options_of
+from stepsim.step.job import Job, job_of
+from stepsim.step.plans import PlanSpace, step_options_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.choices import Precision, Recompute, RecomputeModule
 from stepsim.workload.model.framework import RecipeShape
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.plan import Plan
 
 NEMOTRON = {"tp": 8, "pp": 8, "chunks": 12, "npus": 128, "global_batch": 32, "device": "h100"}
 LLAMA = {
@@ -49,19 +49,13 @@ GB200 = {**BRIDGE, "pp": 4, "chunks": 4, "ep": 64, "device": "gb200"}
 GB300 = {**BRIDGE, "pp": 2, "chunks": 8, "ep": 32, "device": "gb300"}
 
 
-def made(model: str, **options: Any) -> MadeWork:
+def made(model: str, **options: Any) -> Job:
     job = read_inputs(model, None, options)
-    return make_work(job.workload, job.topology, job.options)
+    return job_of(job.workload, job.topology, job.options)
 
 
-def built_of(model: str, **options: Any) -> BuiltModel:
-    built = made(model, **options).built
-    assert built is not None
-    return built
-
-
-def plan_of(model: str, **options: Any) -> ModelPlan:
-    return built_of(model, **options).plan
+def plan_of(model: str, **options: Any) -> Plan:
+    return made(model, **options).plan
 
 
 def said(model: str, **options: Any) -> list[str]:
@@ -140,7 +134,9 @@ def test_the_plan_of_no_degrees_has_its_recipe() -> None:
 
 def test_a_search_has_plans_with_the_recipe_unless_recomputation_is_asked_for() -> None:
     job = read_inputs("deepseek-v3", "gb200-nvl72", {**BRIDGE, "zero": 1})
-    built = built_of("deepseek-v3", **GB200)
+    setup = made("deepseek-v3", **GB200).setup
+    assert setup is not None
+    assert setup.interconnect.domain == 64
     fixed: dict[str, tuple[object, ...]] = {
         "tp": (1,),
         "pp": (4,),
@@ -148,13 +144,12 @@ def test_a_search_has_plans_with_the_recipe_unless_recomputation_is_asked_for() 
         "ep": (64,),
         "microbatch_size": (1,),
     }
-    base = replace(job.options, device=built.device, framework=built.framework)
+    base = replace(job.options, device=setup.device, framework=setup.framework)
     space = PlanSpace(
-        architecture=built.architecture,
+        setup=setup,
         npus=(256,),
         global_batch=4096,
         sequence=4096,
-        domain=64,
         base=base,
         asked=base,
         fixed=fixed,
@@ -218,15 +213,14 @@ def test_what_is_launched_recomputes_the_modules_and_is_read_back(
     bridge = framework == "megatron-bridge"
     own = {"schedule": "1f1b", "dispatch": "deepep"}  # Megatron-Core sends no tokens in 8 bits
     options = dict(GB200) if bridge else {**DEEPSEEK, **own}
-    built = built_of("deepseek-v3", **options)
-    launch = launch_of(built.plan, built.architecture, framework)
+    model = read_inputs("deepseek-v3", None, options).workload
+    assert isinstance(model, Model)
+    launch = launch_of(plan_of("deepseek-v3", **options), model.architecture, framework)
     said = "\n".join(launch.lines)
     modules = "[mla_up_proj]" if bridge else "layernorm mla_up_proj moe_act"
     assert modules in said
     path = tmp_path / "plan.sh"
     path.write_text(said)
-    model = read_inputs("deepseek-v3", None, options).workload
-    assert isinstance(model, Model)
     back = with_launch(model, path)
     assert "recompute" not in back.asked
 

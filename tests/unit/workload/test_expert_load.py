@@ -11,10 +11,11 @@ from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.files.asked import read_inputs
 from stepsim.files.expert_counts import is_expert_counts, read_expert_counts
 from stepsim.files.load import workload_of
-from stepsim.step.models import work_of_model
+from stepsim.step.job import job_of
+from stepsim.workload.axes import Group
 from stepsim.workload.expert_load import ExpertLaw, is_expert_law, parse_expert_law
 from stepsim.workload.model.model import Model
-from stepsim.workload.rows import Group, Row, Workload
+from stepsim.workload.rows import Row, Workload
 from stepsim.workload.scaling import load_experts_unevenly, rank_loads
 
 MODEL = 'based_on = "qwen1.5-moe-a2.7b"\nnum_hidden_layers = 3\n'
@@ -44,7 +45,7 @@ def sparse(tmp_path: Path) -> Path:
 def rows_of(path: Path, **options: Any) -> Workload:
     job = read_inputs(path, "hgx-h100", {**JOB, **options})
     assert isinstance(job.workload, Model)
-    return work_of_model(job.workload, job.topology, job.options).workload
+    return job_of(job.workload, job.topology, job.options).given
 
 
 def step_ps(path: Path, **options: Any) -> int:

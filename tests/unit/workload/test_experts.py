@@ -10,7 +10,7 @@ from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.files.expert_counts import read_expert_load
 from stepsim.files.load import workload_of
 from stepsim.files.reading import topology_names
-from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.scaling import load_experts, rank_loads, skewed_loads
 
 

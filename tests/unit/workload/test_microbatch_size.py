@@ -8,7 +8,8 @@ from helpers import row, uniform_workload
 from stepsim import simulate
 from stepsim.base.errors import PlanError
 from stepsim.files.load import workload_of
-from stepsim.workload.rows import ParallelAxis, Phase, Workload
+from stepsim.workload.axes import ParallelAxis, Phase
+from stepsim.workload.rows import Workload
 from stepsim.workload.scaling import enlarge_microbatches
 
 

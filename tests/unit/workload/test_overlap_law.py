@@ -7,8 +7,10 @@ from hypothesis import given, strategies as st
 from stepsim.base.errors import PlanError
 from stepsim.files.accelerators import device_names, read_device
 from stepsim.network.fair_rates import Crossings, fair_levels
+from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.evidence import Evidence, source_of
 from stepsim.workload.overlap import (
+    DISPATCH_ENGINES,
     CommDemand,
     CommEngine,
     GpuLimits,
@@ -109,16 +111,16 @@ def test_several_communications_add_up() -> None:
 
 
 def test_limits_are_those_of_the_device_file() -> None:
-    ampere = GpuLimits.of(read_device("a100-80gb"))
+    ampere = read_device("a100-80gb").limits
     assert ampere.sms * ampere.channel_bytes_per_s == pytest.approx(108 * 10e9)
     for name in device_names():
         device = read_device(name)
         if device.processors:
-            assert GpuLimits.of(device).sms == device.processors
+            assert device.limits.sms == device.processors
             assert {"processors", "channel"} <= device.sources.keys()
         else:
             with pytest.raises(PlanError, match=f"processors of {device.name} are not known"):
-                GpuLimits.of(device)
+                _ = device.limits
 
 
 @pytest.mark.parametrize("engine", CommEngine)
@@ -133,3 +135,10 @@ def test_no_kernel_loses_more_than_half_of_the_sms() -> None:
     product = KernelDemand()
     assert slowdown(product, [CommDemand(sms=1000)], HOPPER) == 2.0
     assert slowdown(product, [CommDemand(sms=66)], HOPPER) == 2.0
+
+
+def test_every_dispatcher_has_what_carries_it() -> None:
+    assert {*DISPATCH_ENGINES} == {*ExpertDispatch}
+    assert all(DISPATCH_ENGINES[each].traits.sms == each.sms for each in ExpertDispatch), (
+        "SMs of dispatchers are said twice"
+    )

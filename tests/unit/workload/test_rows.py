@@ -14,20 +14,8 @@ from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import replace
 from stepsim.explain.report import ResultDocument
 from stepsim.files.simai.text import read_simai_text
-from stepsim.workload.rows import (
-    CollectiveKind,
-    CommOp,
-    Group,
-    MadeFor,
-    Microbatch,
-    ParallelAxis,
-    Phase,
-    Role,
-    Row,
-    StepItem,
-    Work,
-    Workload,
-)
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
+from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Work, Workload
 from stepsim.workload.scaling import ComputeScale
 
 Write = Callable[[str | bytes], Path]
@@ -100,7 +88,8 @@ def from_roles() -> Workload:
     return Workload(
         source="from roles",
         microbatches=(block,),
-        made_for=MadeFor(tp=2, pp=3, npus=12),
+        degrees=degrees_of(tp=2, pp=3),
+        npus=12,
         loss=(row(work(800, op(reduce, 2048)), work(0)),),
         per_step=(
             item(Role.SCALARS, Phase.FORWARD, work(0, op(reduce, 4))),

@@ -28,9 +28,9 @@ from stepsim.network.topology.dimension import is_number
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
-from stepsim.step.inputs import WorkSource
+from stepsim.step.job import WorkSource
 from stepsim.step.prepared import PreparedStep, prepare
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 from stepsim.workload.scaling import ComputeScale
 
 _TOTALS_AT_ONCE = 4096
@@ -289,7 +289,7 @@ def _why_fixed(job: PreparedStep) -> str:
     """Why compute and host times are part of the graph; empty if they are only durations."""
     schedule, options = job.graph.schedule, job.options
     uneven = options.expert_load is not None
-    split_again = job.graph.plan.pp != job.workload.made_for.pp
+    split_again = job.graph.plan.pp != job.workload.degrees["pp"]
     one_by_one = reduces_as_it_launches(job.workload.rows())
     reasons = {
         f"{schedule.name} searches for its order by them": needs_times(schedule.name),

@@ -22,7 +22,7 @@ from stepsim.explore.batch.scenarios import PHASES, Scenarios
 from stepsim.network.prices import Prices, Use
 from stepsim.run.spans import TaskKind
 from stepsim.run.waits import NodeWaits
-from stepsim.workload.rows import Part, Phase
+from stepsim.workload.axes import Part, Phase
 
 _NOTHING: Mapping[int, Ints] = MappingProxyType({})
 

@@ -15,7 +15,7 @@ from stepsim.core.actions import HostPart, HostTimes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS
 from stepsim.network.topology.nested import followed, is_fixed, leaders
-from stepsim.workload.rows import ParallelAxis, Phase
+from stepsim.workload.axes import ParallelAxis, Phase
 from stepsim.workload.scaling import ComputeScale
 
 PHASES = tuple(Phase)

@@ -22,9 +22,9 @@ from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.step.inputs import held_degrees, make_work
+from stepsim.step.job import held_degrees, job_of
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.plan import Plan
 
 SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
 """Sequences that are priced, and lengths of their documents, as shares of the whole."""
@@ -149,9 +149,7 @@ def microbatch_prices(
     """
     unsaid, _ = held_degrees(model, topology, options)
     options = replace(options, **unsaid)
-    work = make_work(model, topology, options)
-    assert work.built is not None
-    plan = work.built.plan
+    plan = job_of(model, topology, options).plan
     unit = 2 * plan.cp * plan.tp
     lengths = sorted({max(int(plan.sequence * share) // unit, 1) * unit for share in SHARES[:-1]})
     lengths = [*(length for length in lengths if length < plan.sequence), plan.sequence]
@@ -231,7 +229,7 @@ def _replicas_meet(batch: Batch) -> bool:
     return any(graph.plan.span(group)[1] > replica for group in groups)
 
 
-def _held(options: StepOptions, plan: ModelPlan) -> StepOptions:
+def _held(options: StepOptions, plan: Plan) -> StepOptions:
     """The options with the plan's own degrees and batch, whatever the sequence is."""
     names = ("tp", "cp", "pp", "ep", "npus", "global_batch", "microbatch_size")
     return replace(options, microbatches=None, **{name: getattr(plan, name) for name in names})

@@ -19,7 +19,7 @@ from stepsim.core.flat import GROUPS
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.network.groups import lowered
 from stepsim.run.waits import EndView, NodeWaits
-from stepsim.workload.rows import Group
+from stepsim.workload.axes import Group
 
 
 class NodeDurations(Protocol):

@@ -16,7 +16,7 @@ from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.step.inputs import WorkSource
+from stepsim.step.job import WorkSource
 from stepsim.workload.expert_load import ExpertLaw
 
 _SAMPLES_AT_ONCE = 256

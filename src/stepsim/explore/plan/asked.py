@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, replace
-from stepsim.explore.plan.document import PlanDocument
+from stepsim.explore.plan.document import PlanDocument, wider_values
 from stepsim.explore.plan.explain import explain_plan
-from stepsim.explore.plan.held import wider_values
 from stepsim.explore.plan.runs import HERE, Workers
 from stepsim.explore.plan.search import Objective, OnPlan, PlanSearch, search_plans
 from stepsim.files.asked import StepInputs
@@ -19,9 +18,9 @@ from stepsim.step.model_plan import (
     SEQUENCE_ASSUMED,
     as_jobs_run,
     default_batch,
+    setup_of,
 )
-from stepsim.step.models import machine_of
-from stepsim.step.plan_space import MOST_NPUS, SEARCHED, SHORT_NAMES, PlanSpace
+from stepsim.step.plans import MOST_NPUS, SEARCHED, SHORT_NAMES, PlanSpace
 from stepsim.workload.model.model import Model
 
 if TYPE_CHECKING:
@@ -205,15 +204,15 @@ def make_space(
     """The space of a search under options with a batch and a sequence; raises PlanError."""
     assert options.global_batch is not None
     assert options.sequence is not None
-    device, framework = machine_of(topology, options)
-    run = as_jobs_run(options, device, framework, model.architecture)
+    setup = setup_of(topology, options, model.architecture)
+    setup = replace(setup, interconnect=interconnect_of(topology.fit(max(npus))))
+    run, _ = as_jobs_run(options, setup)
     return PlanSpace(
-        architecture=model.architecture,
+        setup=setup,
         npus=tuple(npus),
         global_batch=options.global_batch,
         sequence=options.sequence,
-        domain=interconnect_of(topology.fit(max(npus))).domain,
-        base=replace(run.options, npus=None),
+        base=replace(run, npus=None),
         asked=options,
         fixed=fixed,
         most=most,

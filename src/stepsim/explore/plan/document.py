@@ -1,22 +1,27 @@
 """What a search of plans found, as a document: `stepsim plan --json`."""
 
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Self
 
 from msgspec import Meta
 
+from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Picoseconds, Seconds, Share
 from stepsim.base.units import format_time_ps
 from stepsim.explain.throughput import Throughput
-from stepsim.explore.plan.held import held_values
 from stepsim.explore.plan.runs import DrawnSteps
 from stepsim.explore.plan.search import PlanSearch, SearchedPlan
-from stepsim.files.models.launch import LaunchForm, launch_of
+from stepsim.files.models.launch import LaunchForm, launch_form, launch_of
 from stepsim.files.models.megatron_plan import model_arguments
-from stepsim.step.plan_space import KNOWN_APART, PlanSpace, plan_words, step_options_of
+from stepsim.options import OPTIONS
+from stepsim.step.model_plan import plan_fields
+from stepsim.step.plans import KNOWN_APART, PlanSpace, plan_words, step_options_of
+from stepsim.workload.axes import Part
 from stepsim.workload.model.choices import ExpertDispatch, Recompute
+from stepsim.workload.model.divide import stage_slices
 from stepsim.workload.model.layout import layout_text
-from stepsim.workload.model.plan import ModelPlan
-from stepsim.workload.rows import Part
+from stepsim.workload.plan import Plan
 
 if TYPE_CHECKING:
     from stepsim.explore.batches.draws import DrawnBatches
@@ -26,24 +31,9 @@ class PlanEntry(Entry):
     """A plan: its options as people type them, what it takes, and why it is behind the best."""
 
     options: dict[str, str]
+    plan: Plan
     npus: Count
-    tp: Count
-    cp: Count
-    pp: Count
-    dp: Count
-    ep: Count
-    expert_tp: Count
-    chunks: Count
-    microbatch_size: Count
-    microbatches: Count
-    schedule: Annotated[str, Meta(description="1f1b is interleaved where there are chunks")]
     layout: Annotated[str, Meta(description="layers of virtual stages, in Megatron-LM's letters")]
-    recompute: Recompute
-    zero: Count
-    dp_overlap: bool
-    tp_comm_overlap: bool
-    dispatch: ExpertDispatch
-    cuda_graph: bool
     step_time_ps: Picoseconds
     priced_s: Seconds
     tokens_per_s_per_npu: Annotated[float, Meta(ge=0)]
@@ -60,7 +50,7 @@ class PlanEntry(Entry):
     ] = None
 
 
-def _connections(plan: ModelPlan, device: object) -> str:
+def _connections(plan: Plan, device: object) -> str:
     """The queues of a GPU that Megatron-LM asserts at its start (`validate_args`)."""
     generation = getattr(device, "generation", "")
     if plan.zero == 3:
@@ -165,12 +155,11 @@ def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> Pl
     plan, run, rates = found.plan, found.run, found.run.throughput
     parts = run.mean_breakdown_ps()
     options = step_options_of(plan, space.base)
-    return PlanEntry.taken_from(
-        plan,
+    return PlanEntry(
+        plan=plan,
+        npus=plan.npus,
         options={o.name: o.text(getattr(options, o.field)) for o in options.changed()},
-        expert_tp=plan.expert_degree,
-        schedule=plan.order.value,
-        layout=layout_text(plan.stage_slices(space.architecture)),
+        layout=layout_text(stage_slices(space.architecture, plan)),
         step_time_ps=found.step_ps,
         priced_s=found.priced_s,
         tokens_per_s_per_npu=found.tokens_per_npu,
@@ -194,3 +183,68 @@ def why_slower(found: SearchedPlan, best: SearchedPlan) -> str:
     said = [f"{p.label} +{format_time_ps(grown[p])}" for p in order[:2] if grown[p] > 0]
     less = [p for p in reversed(order) if grown[p] < 0][:1]
     return ", ".join([*said, *(f"{p.label} -{format_time_ps(-grown[p])}" for p in less)])
+
+
+# what plans share, and what a search varies
+
+_Values = Mapping[str, tuple[object, ...]]
+
+_WIDER: Mapping[str, _Values] = MappingProxyType(
+    {
+        "zero": {"zero": (1, 3)},
+        "recompute": {"recompute": (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)},
+        "overlap": {"dp_overlap": (False, True), "tp_comm_overlap": (False, True)},
+        "dispatch": {"dispatch": tuple(ExpertDispatch)},
+        "graphs": {"cuda_graph": (False, True)},
+    }
+)
+_OF_TORCH: Mapping[str, _Values] = MappingProxyType(
+    {
+        "zero": {"zero": (0, 3)},
+        "recompute": {"recompute": (Recompute.NONE, Recompute.OPERATORS, Recompute.FULL)},
+    }
+)
+"""Of these torchtitan has others."""
+
+_HELD = (
+    *("zero", "recompute", "dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph"),
+    *("schedule", "precision", "cp_comm", "sequence_parallel", "attention"),
+)
+
+
+def wider_values(names: Iterable[str], framework: str) -> dict[str, tuple[object, ...]]:
+    """Values of the options that a search varies beside degrees, by the names of the options.
+
+    `names` are groups of options: zero, recompute, overlap, dispatch, graphs. Raises PlanError.
+    """
+    torch = launch_form(framework) is LaunchForm.TORCHTITAN
+    groups = {**_WIDER, **_OF_TORCH} if torch else _WIDER
+    values: dict[str, tuple[object, ...]] = {}
+    for name in names:
+        if name not in groups:
+            raise PlanError(f"search is {name!r}: expected one of {', '.join(groups)}")
+        values.update(groups[name])
+    return values
+
+
+def held_values(space: PlanSpace) -> dict[str, str]:
+    """Options that all plans of a space share, with their values as people type them."""
+    return {
+        name: OPTIONS[name].text(value)
+        for name in _HELD
+        for value in [_held(space, name)]
+        if value is not None
+    }
+
+
+def _held(space: PlanSpace, name: str) -> object:
+    """The one value of an option; None where it has values, or where it does nothing."""
+    if name == "dispatch" and not space.architecture.is_sparse:
+        return None
+    if name == "cp_comm":
+        return plan_fields(space.base)["context"]
+    if name in ("precision", "sequence_parallel", "attention"):
+        asked = getattr(space.base, name)
+        return getattr(Plan(), name) if asked is None else asked
+    values = space.values(name)
+    return values[0] if len(values) == 1 else None

@@ -6,7 +6,7 @@ from math import prod
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
-from stepsim.step.plan_space import MOST_NPUS, SHORT_NAMES, PlanSpace
+from stepsim.step.plans import MOST_NPUS, SHORT_NAMES, PlanSpace
 
 _MOST_DOUBLINGS = 12
 _DEGREES = ("tp", "cp", "pp")

@@ -38,11 +38,11 @@ from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import forget_schedules
-from stepsim.step.plan_space import handicap, plan_kind, step_options_of
+from stepsim.step.plans import handicap, plan_kind, step_options_of
 from stepsim.step.totals import RunStep, run_step
+from stepsim.workload.axes import Part
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan
-from stepsim.workload.rows import Part
+from stepsim.workload.plan import Plan
 
 if TYPE_CHECKING:
     from stepsim.explore.batches.draws import BatchSteps, DrawnBatches
@@ -152,10 +152,10 @@ class PlanRuns(Struct, kw_only=True):
     packed: bytes
     pool: Pool
     store: PlanStore | None
-    known: dict[ModelPlan, PlanRun] = {}
-    begun: dict[ModelPlan, Future[PlanRun]] = {}
+    known: dict[Plan, PlanRun] = {}
+    begun: dict[Plan, Future[PlanRun]] = {}
 
-    def ahead(self, plans: Iterator[ModelPlan]) -> None:
+    def ahead(self, plans: Iterator[Plan]) -> None:
         """Begin with the first plans, where there are workers for them beside this process.
 
         Each worker has one at work, one for when it ends before the first of them is known, and
@@ -167,13 +167,13 @@ class PlanRuns(Struct, kw_only=True):
             self._begin([plan for plan in first if plan not in self.known and not self._held(plan)])
         deque(plans, maxlen=0)
 
-    def result(self, plan: ModelPlan) -> PlanRun:
+    def result(self, plan: Plan) -> PlanRun:
         """The result of a plan; raises SweepError where workers keep dying."""
         if plan not in self.known and not self._held(plan):
             self._keep(plan, self._answer(lambda: self._begin([plan])[0]))
         return self.known[plan]
 
-    def whole(self, plan: ModelPlan) -> PlanRun:
+    def whole(self, plan: Plan) -> PlanRun:
         """The result of a plan with the parts of its step, which is simulated again without them.
 
         A file of another search of the same job may have it without.
@@ -184,7 +184,7 @@ class PlanRuns(Struct, kw_only=True):
             self._keep(plan, run)
         return run
 
-    def warnings(self, plan: ModelPlan) -> Names:
+    def warnings(self, plan: Plan) -> Names:
         """What a whole report of a plan warns of."""
         return self._answer(lambda: self.pool.executor.submit(_warnings_packed, self.packed, plan))
 
@@ -199,7 +199,7 @@ class PlanRuns(Struct, kw_only=True):
                 return future.result()
         raise SweepError(f"workers were lost {_LOSSES} times over one plan")
 
-    def _begin(self, plans: Sequence[ModelPlan]) -> list[Future[PlanRun]]:
+    def _begin(self, plans: Sequence[Plan]) -> list[Future[PlanRun]]:
         """Results to come of plans."""
         for plan in plans:
             if self._is_lost(self.begun.get(plan)):
@@ -212,7 +212,7 @@ class PlanRuns(Struct, kw_only=True):
             return future is None
         return future.cancelled() or isinstance(future.exception(), self.pool.losses)
 
-    def _held(self, plan: ModelPlan) -> bool:
+    def _held(self, plan: Plan) -> bool:
         """Whether the file has a result, which is then known."""
         found = self.store.get(content_hash(plan)) if self.store else None
         if self.store is None or found is None:
@@ -228,7 +228,7 @@ class PlanRuns(Struct, kw_only=True):
         self.known[plan] = run
         return True
 
-    def _keep(self, plan: ModelPlan, run: PlanRun) -> None:
+    def _keep(self, plan: Plan, run: PlanRun) -> None:
         self.known[plan] = run
         self.begun.pop(plan, None)
         if self.store is not None:
@@ -274,12 +274,12 @@ class _Simulator(Struct, kw_only=True):
     """
 
     job: PlanJob
-    fastest: tuple[ModelPlan, RunStep] | None = None
+    fastest: tuple[Plan, RunStep] | None = None
     least_ps: float = inf
     least_of: dict[tuple[float, ...], float] = {}
     known: Known = {}
 
-    def run(self, plan: ModelPlan) -> PlanRun:
+    def run(self, plan: Plan) -> PlanRun:
         """The result of a plan; a user's mistake is the error of its result."""
         try:
             with garbage.paused():
@@ -293,22 +293,22 @@ class _Simulator(Struct, kw_only=True):
             self.least_ps, self.fastest = found.step_time_ps, (plan, step)
         return _plan_run(found, drawn)
 
-    def _may_be_first(self, plan: ModelPlan, judged_ps: int) -> bool:
+    def _may_be_first(self, plan: Plan, judged_ps: int) -> bool:
         """Whether a plan may be the first of its kind."""
         like = *plan_kind(plan), handicap(plan)
         least_ps = self.least_of.get(like, inf)
         self.least_of[like] = min(least_ps, judged_ps)
         return judged_ps <= least_ps or not self.job.fastest_alone
 
-    def _drawn(self, plan: ModelPlan) -> DrawnSteps | None:
+    def _drawn(self, plan: Plan) -> DrawnSteps | None:
         """Its steps of documents, where plans are judged by them."""
         job = self.job
         if job.drawn is None:
             return None
         steps = job.drawn.of(job.model, job.topology, step_options_of(plan, job.base))
-        return DrawnSteps.of(steps, plan.tokens)
+        return DrawnSteps.of(steps, plan.step_tokens)
 
-    def warnings(self, plan: ModelPlan) -> Names:
+    def warnings(self, plan: Plan) -> Names:
         """What a whole report of a plan warns of; it is simulated unless it was the fastest."""
         with garbage.paused():
             is_known = self.fastest is not None and self.fastest[0] == plan
@@ -316,17 +316,17 @@ class _Simulator(Struct, kw_only=True):
             report = step.simulated().report
         return report.said
 
-    def _step(self, plan: ModelPlan) -> RunStep:
+    def _step(self, plan: Plan) -> RunStep:
         options = step_options_of(plan, self.job.base)
         return run_step(self.job.model, self.job.topology, options, self.known)
 
 
-def _run_packed(packed: bytes, plan: ModelPlan) -> PlanRun:
+def _run_packed(packed: bytes, plan: Plan) -> PlanRun:
     """What a worker does: the result of one plan of a packed job."""
     return _simulator(packed).run(plan)
 
 
-def _warnings_packed(packed: bytes, plan: ModelPlan) -> Names:
+def _warnings_packed(packed: bytes, plan: Plan) -> Names:
     """What a worker does: what a whole report of one plan of a packed job warns of."""
     return _simulator(packed).warnings(plan)
 
@@ -336,7 +336,7 @@ def _simulator(packed: bytes) -> _Simulator:
     return _Simulator(job=unpack(packed))
 
 
-def run_plan(job: PlanJob, plan: ModelPlan) -> PlanRun:
+def run_plan(job: PlanJob, plan: Plan) -> PlanRun:
     """Simulate a plan; a user's mistake is the error of its result."""
     return _Simulator(job=job).run(plan)
 

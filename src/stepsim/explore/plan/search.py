@@ -24,20 +24,20 @@ from stepsim.explore.plan.runs import (
 )
 from stepsim.files.models.launch import refused_by
 from stepsim.network.topology import Topology
-from stepsim.network.two_levels import interconnect_of
-from stepsim.step.model_plan import slowing_of
-from stepsim.step.models import machine_of
-from stepsim.step.plan_space import KNOWN_APART, PlanSpace, handicap, plan_kind, plan_words
-from stepsim.step.plan_variants import balanced_plans, eased_plans
-from stepsim.workload.model.columns import PlanColumns, plan_columns
-from stepsim.workload.model.device import Device
-from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.interconnect import Interconnect
-from stepsim.workload.model.memory import RankMemory, rank_memory, which_fit
+from stepsim.step.plans import (
+    KNOWN_APART,
+    PlanSpace,
+    handicap,
+    plan_kind,
+    plan_words,
+    price_plans,
+)
+from stepsim.workload.axes import Part, PartKind, parts_of
+from stepsim.workload.model.interconnect import NO_NETWORK
+from stepsim.workload.model.memory import which_fit
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.model.step_time import StepModel
-from stepsim.workload.rows import Part, PartKind, parts_of
+from stepsim.workload.plan import Plan, PlanTable
 
 if TYPE_CHECKING:
     from stepsim.explore.batches.draws import DrawnBatches
@@ -59,7 +59,6 @@ class Objective(StrEnum):
 
 _PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "reserved")
 _LEAST_GAIN = 0.0005  # what is printed as 0.1 %
-_NO_NETWORK = Interconnect(domain=1 << 40, inner=np.inf, outer=np.inf)
 
 
 class SearchedPlan(Noun):
@@ -68,7 +67,7 @@ class SearchedPlan(Noun):
     `memory_share` is of the device's capacity.
     """
 
-    plan: ModelPlan
+    plan: Plan
     run: PlanRun
     priced_s: float
     memory_bytes: int
@@ -87,7 +86,7 @@ class SearchedPlan(Noun):
     @property
     def tokens_per_npu(self) -> float:
         """Tokens per second and NPU; of drawn steps net of padding."""
-        return self.plan.tokens / (self.judged_ps / PS_PER_S) / self.plan.npus
+        return self.plan.step_tokens / (self.judged_ps / PS_PER_S) / self.plan.npus
 
     @property
     def kind(self) -> tuple[int, ...]:
@@ -142,17 +141,17 @@ class PlanSearch(Noun):
         return min(self.plans, key=lambda one: one.step_ps * _weight(one.plan, self.objective))
 
 
-class PricedPlans(Noun, eq=False):
+class FittingPlans(Noun, eq=False):
     """Plans that fit, with price and bound in seconds, memory in bytes; arrays over plans.
 
     `unfit` are plans that do not fit, `unfit_price` and `unfit_memory` the same of them.
     """
 
-    plans: Sequence[ModelPlan]
+    plans: Sequence[Plan]
     price: Floats
     bound: Floats
     memory: Floats
-    unfit: Sequence[ModelPlan]
+    unfit: Sequence[Plan]
     unfit_price: Floats
     unfit_memory: Floats
 
@@ -175,10 +174,10 @@ def search_plans(
     one of full sequences.
 
     A plan is left out where its memory is above `memory_limit` of the device's capacity
-    (`price_plans`), or where its bound is above the best that was simulated. Equal plans keep the
+    (`fitting_plans`), or where its bound is above the best that was simulated. Equal plans keep the
     order of the space. Raises PlanError where no plan divides, or none fits.
     """
-    priced = price_plans(model, space, topology, memory_limit=memory_limit)
+    priced = fitting_plans(space, topology, memory_limit=memory_limit)
     weight = np.array([_weight(plan, objective) for plan in priced.plans])
     memory_first = objective is Objective.MEMORY
     wanted = priced.memory if memory_first else priced.price * weight
@@ -192,9 +191,7 @@ def search_plans(
         drawn=drawn,
         fastest_alone=not memory_first,
     )
-    race = _Race(
-        priced=priced, space=space, topology=topology, weight=weight, bound=bound, order=order
-    )
+    race = _Race(priced=priced, space=space, weight=weight, bound=bound, order=order)
     with open_runs(job, workers) as opened:
         race.run(opened, runs, progress)
         if not race.done and race.passed:  # nothing else was asked for
@@ -243,9 +240,8 @@ class _Race(Struct, kw_only=True):
     of the framework are `passed`, with the rules, while it is `judged` by them; `kept` break none.
     """
 
-    priced: PricedPlans
+    priced: FittingPlans
     space: PlanSpace
-    topology: Topology
     weight: Floats
     bound: Floats
     order: Sequence[int]
@@ -272,7 +268,7 @@ class _Race(Struct, kw_only=True):
             if run.error:
                 self.refused.append(f"{plan_words(self.priced.plans[index])}: {run.error}")
                 continue
-            one = searched(self.space, self.topology, self.priced, index, run)
+            one = searched(self.space, self.priced, index, run)
             self.done.append((index, one))
             self.best = min(self.best, one.judged_ps / PS_PER_S * self.weight[index])
             if progress:
@@ -299,17 +295,17 @@ class _Race(Struct, kw_only=True):
             yield f"{count} plans were passed over, which {self.space.framework} refuses: {rule}"
 
 
-def _cost(plan: ModelPlan, objective: Objective) -> float:
+def _cost(plan: Plan, objective: Objective) -> float:
     """What a second of a plan's step costs."""
     return float(plan.npus) if objective is Objective.TOKENS_PER_DOLLAR else 1.0
 
 
-def _weight(plan: ModelPlan, objective: Objective) -> float:
+def _weight(plan: Plan, objective: Objective) -> float:
     """What a second of a plan's step counts."""
     return _cost(plan, objective) * handicap(plan)
 
 
-def _what_binds(priced: PricedPlans, best: SearchedPlan) -> str:
+def _what_binds(priced: FittingPlans, best: SearchedPlan) -> str:
     """The best plan's largest loss, and memory where a plan that does not fit is priced lower."""
     loss = _largest_loss(best)
     faster = np.flatnonzero(priced.unfit_price < (1 - _LEAST_GAIN) * best.priced_s)
@@ -334,125 +330,85 @@ def _largest_loss(best: SearchedPlan) -> str:
     return f"{name}: {most / best.step_ps:.1%} of the step" if most else "compute alone"
 
 
-def price_plans(
-    model: Model, space: PlanSpace, topology: Topology, *, memory_limit: float | None = None
-) -> PricedPlans:
-    """Prices, bounds and memory of the plans that fit; raises PlanError where none does.
+def fitting_plans(
+    space: PlanSpace, topology: Topology, *, memory_limit: float | None = None
+) -> FittingPlans:
+    """The plans that fit and those that do not; raises PlanError where none does.
 
     Plans take at most `memory_limit` of the device's capacity. Where that is None they fit well,
     as the plan of a step by default does; where none fits well, they fit.
     """
-    plans = list(space.plans())
-    device, framework = machine_of(topology, space.base, model.architecture)
-    limit = 1.0 if memory_limit is None else memory_limit
+    setup, priced = space.setup, price_plans(space)
+    plans, limit = priced.plans, 1.0 if memory_limit is None else memory_limit
 
     def choose(other: PlanSpace) -> str | None:
         topology.fit(max(other.npus))
-        return _smallest(other, device, framework, limit if plans else np.inf)
+        return _smallest(other, limit if plans else np.inf)
 
     if not plans:
         raise PlanError(
             f"no plan divides the job: {space.why_empty()}{what_would_do(space, choose)}"
         )
-    network = interconnect_of(topology.fit(max(space.npus)))
-    steps = _step_model(model, device, framework, network)
-    steps = replace(steps, slowing=slowing_of(space.base, device, framework))
-    if space.may_ease:
-        columns = plan_columns(plans)
-        memory = rank_memory(model.architecture, device, framework, plans, columns)
-        plans = eased_plans(plans, columns, memory.share_of(device), steps)
-    if space.base.layout is None:
-        plans += balanced_plans(plans, steps)
-    columns = plan_columns(plans)
-    memory = rank_memory(model.architecture, device, framework, plans, columns)
-    share = memory.share_of(device)
-    is_fit = which_fit(share) if memory_limit is None else share <= limit
-    fits, unfit = np.flatnonzero(is_fit), np.flatnonzero(~is_fit)
-    if not len(fits):
-        least = int(np.argmin(share))
-        said = _none_fits(plans, memory, least, device, limit)
-        raise PlanError(said + what_would_do(space, choose))
-    price = steps.seconds(plans, columns)
-    some = [plans[i] for i in fits.tolist()]
-    return PricedPlans(
-        plans=some,
-        price=price[fits],
-        bound=_bounds(model, device, framework, some, columns.take(fits.tolist())),
-        memory=memory.total[fits],
-        unfit=[plans[i] for i in unfit.tolist()],
-        unfit_price=price[unfit],
-        unfit_memory=memory.total[unfit],
-    )
-
-
-def _none_fits(
-    plans: Sequence[ModelPlan], memory: RankMemory, least: int, device: Device, limit: float
-) -> str:
-    """Which plan is nearest, and what most of its bytes are for."""
-    taken = float(memory.total[least])
-    parts = {name: float(getattr(memory, name)[least]) for name in _PARTS}
-    name, most = max(parts.items(), key=lambda part: part[1])
-    share = "" if limit == 1 else f"{limit:.0%} of "
-    return (
-        f"no plan of {len(plans)} fits in {share}{device.memory_bytes / 2**30:.0f} GiB of "
-        f"{device.name}: the nearest, {plan_words(plans[least])}, takes {taken / 2**30:.1f} GiB, "
-        f"{most / 2**30:.1f} of them {name}"
-    )
-
-
-def _smallest(space: PlanSpace, device: Device, framework: Framework, limit: float) -> str | None:
-    """The plan of a space that takes least, where that is at most `limit` of the capacity."""
-    plans = list(space.plans())
-    if not plans:
-        return None
-    taken = rank_memory(space.architecture, device, framework, plans).total
-    least = int(taken.argmin())
-    if taken[least] > limit * device.memory_bytes:
-        return None
-    fits = "" if taken[least] <= device.memory_bytes else ", which does not fit"
-    return f"{plan_words(plans[least])} takes {taken[least] / 2**30:.1f} GiB{fits}"
-
-
-def _bounds(
-    model: Model,
-    device: Device,
-    framework: Framework,
-    plans: Sequence[ModelPlan],
-    columns: PlanColumns,
-) -> Floats:
-    """Compute of the busiest rank in seconds: no step is shorter, whatever network and schedule."""
+    fits = which_fit(priced.share) if memory_limit is None else priced.share <= limit
+    if not fits.any():
+        least = plans[int(np.argmin(priced.share))]
+        raise PlanError(_none_fits(len(plans), least, setup, limit) + what_would_do(space, choose))
     bare = replace(
-        framework,
+        setup.framework,
         host_layer_ps=0,
         host_expert_layer_ps=0,
         host_step_ps=0,
         host_tp_ps=0,
         skew=0.0,
     )
-    return _step_model(model, device, bare, _NO_NETWORK).parts(plans, columns).pipeline
-
-
-def _step_model(
-    model: Model, device: Device, framework: Framework, network: Interconnect
-) -> StepModel:
-    return StepModel(
-        architecture=model.architecture,
-        device=device,
-        framework=framework,
-        interconnect=network,
+    # compute of the busiest rank: no step is shorter, whatever network and schedule
+    alone = replace(setup, framework=bare, interconnect=NO_NETWORK)
+    some = PlanTable(plans=[plans[i] for i in np.flatnonzero(fits)])
+    return FittingPlans(
+        plans=some.plans,
+        price=priced.seconds[fits],
+        bound=alone.parts(some).pipeline,
+        memory=priced.memory[fits],
+        unfit=[plans[i] for i in np.flatnonzero(~fits)],
+        unfit_price=priced.seconds[~fits],
+        unfit_memory=priced.memory[~fits],
     )
 
 
-def searched(
-    space: PlanSpace, topology: Topology, priced: PricedPlans, place: int, run: PlanRun
-) -> SearchedPlan:
+def _none_fits(count: int, least: Plan, setup: StepModel, limit: float) -> str:
+    """Which plan is nearest, and what most of its bytes are for."""
+    memory, device = setup.memory([least]), setup.device
+    taken = float(memory.total[0])
+    parts = {name: float(getattr(memory, name)[0]) for name in _PARTS}
+    name, most = max(parts.items(), key=lambda part: part[1])
+    share = "" if limit == 1 else f"{limit:.0%} of "
+    return (
+        f"no plan of {count} fits in {share}{device.memory_bytes / 2**30:.0f} GiB of "
+        f"{device.name}: the nearest, {plan_words(least)}, takes {taken / 2**30:.1f} GiB, "
+        f"{most / 2**30:.1f} of them {name}"
+    )
+
+
+def _smallest(space: PlanSpace, limit: float) -> str | None:
+    """The plan of a space that takes least, where that is at most `limit` of the capacity."""
+    plans, capacity = list(space.plans()), space.setup.device.memory_bytes
+    if not plans:
+        return None
+    taken = space.setup.memory(plans).total
+    least = int(taken.argmin())
+    if taken[least] > limit * capacity:
+        return None
+    fits = "" if taken[least] <= capacity else ", which does not fit"
+    return f"{plan_words(plans[least])} takes {taken[least] / 2**30:.1f} GiB{fits}"
+
+
+def searched(space: PlanSpace, priced: FittingPlans, place: int, run: PlanRun) -> SearchedPlan:
     """A plan that was priced with what its simulation gave."""
-    device, _ = machine_of(topology, space.base)
     memory = int(priced.memory[place])
     return SearchedPlan(
         plan=priced.plans[place],
         run=run,
         priced_s=float(priced.price[place]),
         memory_bytes=memory,
-        memory_share=memory / device.memory_bytes,
+        memory_share=memory / space.setup.device.memory_bytes,
     )

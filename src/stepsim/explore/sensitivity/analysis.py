@@ -24,7 +24,7 @@ from stepsim.network.topology.dimension import LAUNCH_LATENCY, split_link
 from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import needs_times
-from stepsim.step.inputs import WorkSource, held_degrees
+from stepsim.step.job import WorkSource, held_degrees
 from stepsim.step.totals import step_totals
 from stepsim.workload.scaling import ComputeScale
 

@@ -23,9 +23,9 @@ from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import LINK_FIELDS
 from stepsim.network.topology.nested import followed, with_values
 from stepsim.options import StepOptions
-from stepsim.step.inputs import choose_plan, held_degrees, make_work
+from stepsim.step.job import held_degrees, job_of
 from stepsim.step.totals import step_totals
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 _BANDWIDTH = next(field for field in LINK_FIELDS if field.name == "bandwidth")
 _CHUNK = 50_000
@@ -81,9 +81,8 @@ class ScenarioGroup(Noun, dict=True):
     @cached_property
     def links(self) -> tuple[LinkKind, ...]:
         """The links of each class in a job of the group's size; raises PlanError."""
-        made = make_work(self.study.workload, self.network, self.options())
-        plan, _ = choose_plan(made.workload, self.network, made.sized)
-        topology = place(self.network, plan, made.options.placement)
+        job = job_of(self.study.workload, self.network, self.options())
+        topology = place(self.network, job.plan, job.options.placement)
         columns = topology.link_classes, topology.link_counts(), followed(topology, _BANDWIDTH)
         return tuple(
             LinkKind(count, link.bandwidth, (f"{link.name}.bandwidth", f"{leader}.bandwidth"))

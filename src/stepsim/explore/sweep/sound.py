@@ -11,7 +11,7 @@ from pathlib import Path
 from stepsim.base.errors import SweepError
 from stepsim.base.units import Quantity
 from stepsim.explore.sweep.database import schema_of
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 APPLICATION_ID = 0x57E9_51A  # names the file's kind in its header, see `man file`
 VERSION = 6

@@ -26,7 +26,8 @@ from stepsim.network.topology.nested import with_link, with_uplinks
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
-from stepsim.step.inputs import WorkSource, for_schedule
+from stepsim.step.job import WorkSource
+from stepsim.step.schedule import for_schedule
 from stepsim.workload.rows import Workload
 
 _DEFAULTS = StepOptions()
@@ -122,7 +123,7 @@ def identity(study: Study) -> dict[str, str]:
 
 def _stages(study: Study) -> int:
     """Pipeline stages of a job where they are no axis."""
-    own = study.workload.made_for.pp if isinstance(study.workload, Workload) else 1
+    own = study.workload.degrees["pp"] if isinstance(study.workload, Workload) else 1
     return study.options.pp or own
 
 

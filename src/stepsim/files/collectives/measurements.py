@@ -9,7 +9,7 @@ from stepsim.files.collectives.nccl_tests import is_nccl_tests, parse_nccl_tests
 from stepsim.files.collectives.times_csv import parse_comm_table
 from stepsim.files.reading import read_text
 from stepsim.network.measured_times import CommTable
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 
 class _Format(Noun):

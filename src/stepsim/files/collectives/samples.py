@@ -7,7 +7,7 @@ import numpy as np
 from stepsim.base.arrays import ints
 from stepsim.base.errors import CalibrationError, bad_value
 from stepsim.network.measured_times import MeasuredCurve
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 _CurveKey = tuple[str, str, CollectiveKind, int, int]
 """Machine, source, kind, ranks, nodes."""

@@ -34,7 +34,7 @@ from stepsim.files.collectives.samples import (
 )
 from stepsim.files.writing import text_of_cell, write_csv_rows, write_whole
 from stepsim.network.measured_times import CommTable, bus_factor
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 _COLUMNS = ("machine", "source", "kind", "ranks", "nodes", "bytes", "time_us")
 _MAX_RANKS = 1 << 24

@@ -34,8 +34,9 @@ from stepsim.files.models.torchtitan import torchtitan_asked, torchtitan_lacks, 
 from stepsim.files.reading import parse_toml, read_text, read_toml
 from stepsim.files.writing import write_whole
 from stepsim.workload.model.architecture import Architecture
+from stepsim.workload.model.divide import stage_slices
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.plan import Plan
 
 
 class LaunchForm(StrEnum):
@@ -79,7 +80,7 @@ class Launch(Noun):
     refused: Names = ()
 
 
-def launch_of(plan: ModelPlan, architecture: Architecture, framework: str) -> Launch:
+def launch_of(plan: Plan, architecture: Architecture, framework: str) -> Launch:
     """A model's plan as a framework, by its name, is launched with it."""
     form = launch_form(framework)
     refused = tuple(_refused(plan, architecture, framework))
@@ -88,13 +89,13 @@ def launch_of(plan: ModelPlan, architecture: Architecture, framework: str) -> La
     if form is LaunchForm.TORCHTITAN:
         lines = torchtitan_plan(plan, architecture, _is_compiled(framework))
     else:
-        lines = megatron_plan(plan, plan.stage_slices(architecture))
+        lines = megatron_plan(plan, stage_slices(architecture, plan))
     if form is LaunchForm.MEGATRON_BRIDGE:
         lines = tuple(_overrides(lines, plan.chunks))
     return Launch(form=form, lines=lines)
 
 
-def refused_by(plan: ModelPlan, architecture: Architecture, framework: str) -> Names:
+def refused_by(plan: Plan, architecture: Architecture, framework: str) -> Names:
     """Rules of a framework that the degrees of a plan break.
 
     What the framework has not at all, such as a schedule, breaks none: it was asked for.
@@ -104,7 +105,7 @@ def refused_by(plan: ModelPlan, architecture: Architecture, framework: str) -> N
     return ()
 
 
-def _refused(plan: ModelPlan, architecture: Architecture, framework: str) -> Iterator[str]:
+def _refused(plan: Plan, architecture: Architecture, framework: str) -> Iterator[str]:
     """What a framework has not, and which of its rules the plan breaks."""
     match launch_form(framework):
         case LaunchForm.TORCHTITAN:

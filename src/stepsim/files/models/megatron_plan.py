@@ -26,9 +26,16 @@ from stepsim.workload.model.architecture import (
     NormKind,
     QkNorm,
 )
-from stepsim.workload.model.choices import AttentionKernel, ContextParallelKind, ExpertDispatch
+from stepsim.workload.model.choices import (
+    AttentionKernel,
+    ContextParallelKind,
+    ExpertDispatch,
+    Precision,
+    Recompute,
+)
+from stepsim.workload.model.divide import stage_slices
 from stepsim.workload.model.layout import StageSlice, layout_text
-from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
+from stepsim.workload.plan import Plan
 
 _STRATEGIES = {stage: name for name, stage in FSDP_STAGES.items()}
 _CONTEXT = {ContextParallelKind.ALL_GATHER: "all_gather", ContextParallelKind.ALL_TO_ALL: "a2a"}
@@ -41,19 +48,19 @@ _DISPATCHERS = {
 }
 
 
-def megatron_plan(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Names:
+def megatron_plan(plan: Plan, slices: tuple[StageSlice, ...]) -> Names:
     """Arguments of a plan whose virtual stages run `slices`, one text each with its value."""
     return tuple(_arguments(plan, slices))
 
 
-def broken_by(plan: ModelPlan, architecture: Architecture) -> Names:
+def broken_by(plan: Plan, architecture: Architecture) -> Names:
     """Rules of Megatron-LM that a model's plan breaks, one sentence each."""
-    slices = plan.stage_slices(architecture)
+    slices = stage_slices(architecture, plan)
     line = " ".join((*megatron_plan(plan, slices), *_of_model(plan, architecture)))
     return tuple(broken_rules(line_arguments(line)))
 
 
-def megatron_lacks(plan: ModelPlan) -> Iterator[str]:
+def megatron_lacks(plan: Plan) -> Iterator[str]:
     """What a plan asks for that Megatron-LM has not, one sentence each."""
     if plan.order.chunks:
         yield f"no schedule {plan.order}"
@@ -79,7 +86,7 @@ def sizes_of(architecture: Architecture) -> dict[str, str]:
     return {"num-layers": str(architecture.depth), **experts}
 
 
-def _of_model(plan: ModelPlan, architecture: Architecture) -> Iterator[str]:
+def _of_model(plan: Plan, architecture: Architecture) -> Iterator[str]:
     """Arguments of the model and the job that rules speak of."""
     yield f"--world-size {plan.npus}"
     yield from (f"--{name} {value}" for name, value in sizes_of(architecture).items())
@@ -93,7 +100,7 @@ def _of_model(plan: ModelPlan, architecture: Architecture) -> Iterator[str]:
         yield f"--group-query-attention --num-query-groups {grouped[0].kv_heads}"
 
 
-def _arguments(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
+def _arguments(plan: Plan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
     yield f"--tensor-model-parallel-size {plan.tp}"
     yield f"--pipeline-model-parallel-size {plan.pp}"
     if plan.cp > 1:
@@ -113,7 +120,7 @@ def _arguments(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]
     yield from _compute(plan)
 
 
-def _experts(plan: ModelPlan) -> Iterator[str]:
+def _experts(plan: Plan) -> Iterator[str]:
     if plan.ep > 1:
         yield f"--expert-model-parallel-size {plan.ep}"
     if plan.ep > 1 or plan.expert_degree != plan.tp:
@@ -128,7 +135,7 @@ def _experts(plan: ModelPlan) -> Iterator[str]:
         yield f"--{PAIRED_WEIGHTS if plan.runs_pairs else BESIDE_WEIGHTS}"
 
 
-def _stages(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
+def _stages(plan: Plan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
     """Virtual stages, and who runs the ends where that is not an equal share of the layers.
 
     The bars of a layout say how many virtual stages there are: Megatron-LM refuses to hear it
@@ -157,7 +164,7 @@ def counted_ends(slices: Sequence[StageSlice]) -> tuple[bool, bool] | None:
     return None
 
 
-def _sharding(plan: ModelPlan) -> Iterator[str]:
+def _sharding(plan: Plan) -> Iterator[str]:
     """ZeRO's stage, from stage 2 on by Megatron FSDP, and what of it runs beside compute."""
     if plan.zero:
         yield "--use-distributed-optimizer"
@@ -172,7 +179,7 @@ def _sharding(plan: ModelPlan) -> Iterator[str]:
         yield "--overlap-param-gather"
 
 
-def _compute(plan: ModelPlan) -> Iterator[str]:
+def _compute(plan: Plan) -> Iterator[str]:
     match plan.recompute:
         case Recompute.FULL if plan.recompute_layers is not None:
             yield "--recompute-granularity full"

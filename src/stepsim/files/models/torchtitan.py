@@ -23,8 +23,9 @@ from stepsim.workload.model.choices import (
     Precision,
     Recompute,
 )
+from stepsim.workload.model.divide import stage_slices
 from stepsim.workload.model.layout import StageSlice
-from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.plan import Plan
 
 _CONVERTERS = {
     Precision.FP8: "quantize.linear.float8",
@@ -97,7 +98,7 @@ def _models() -> dict[str, tuple[str, str]]:
     return shipped(__file__, "torchtitan.toml", dict[str, tuple[str, str]])
 
 
-def torchtitan_lacks(plan: ModelPlan, architecture: Architecture, compiled: bool) -> Iterator[str]:
+def torchtitan_lacks(plan: Plan, architecture: Architecture, compiled: bool) -> Iterator[str]:
     """Why torchtitan cannot run a plan of a model, one sentence each."""
     if plan.zero not in (0, 3):
         yield f"zero is {plan.zero}: it replicates (0) or shards with FSDP (3)"
@@ -127,7 +128,7 @@ def torchtitan_lacks(plan: ModelPlan, architecture: Architecture, compiled: bool
     yield from _lacks_of_experts(plan)
 
 
-def _lacks_of_experts(plan: ModelPlan) -> Iterator[str]:
+def _lacks_of_experts(plan: Plan) -> Iterator[str]:
     """Why torchtitan cannot exchange tokens of experts as a plan does, one sentence each."""
     if plan.ep == 1:
         return
@@ -141,7 +142,7 @@ def _lacks_of_experts(plan: ModelPlan) -> Iterator[str]:
     yield from (f"no {name}" for name, asked in overlaps.items() if asked)
 
 
-def torchtitan_plan(plan: ModelPlan, architecture: Architecture, compiled: bool) -> Names:
+def torchtitan_plan(plan: Plan, architecture: Architecture, compiled: bool) -> Names:
     """The lines of a job's TOML file."""
     parts = (
         _model(plan, architecture),
@@ -153,7 +154,7 @@ def torchtitan_plan(plan: ModelPlan, architecture: Architecture, compiled: bool)
     return tuple(line for part in parts for line in part)
 
 
-def _model(plan: ModelPlan, architecture: Architecture) -> Iterator[str]:
+def _model(plan: Plan, architecture: Architecture) -> Iterator[str]:
     known = _models().get(architecture.name)
     converter = _CONVERTERS.get(plan.precision)
     if known or converter:
@@ -168,7 +169,7 @@ def _model(plan: ModelPlan, architecture: Architecture) -> Iterator[str]:
         yield 'recipe_name = "mxfp8_cublas"'
 
 
-def _training(plan: ModelPlan) -> Iterator[str]:
+def _training(plan: Plan) -> Iterator[str]:
     yield "[training]"
     local = plan.global_batch // plan.dp if plan.pp > 1 else plan.microbatch_size
     yield f"local_batch_size = {local}"
@@ -177,7 +178,7 @@ def _training(plan: ModelPlan) -> Iterator[str]:
     yield 'mixed_precision_param = "bfloat16"'
 
 
-def _parallelism(plan: ModelPlan, architecture: Architecture) -> Iterator[str]:
+def _parallelism(plan: Plan, architecture: Architecture) -> Iterator[str]:
     shards = max(plan.shards // plan.cp, 1) if plan.zero else 1
     yield "[parallelism]"
     yield f"data_parallel_replicate_degree = {plan.dp // shards}"
@@ -194,10 +195,10 @@ def _parallelism(plan: ModelPlan, architecture: Architecture) -> Iterator[str]:
         yield f'expert_parallel_comm_backend = "{_BACKENDS.get(plan.dispatch, "")}"'
     yield f"pipeline_parallel_degree = {plan.pp}"
     if plan.pp > 1:
-        yield from _pipeline(plan, plan.stage_slices(architecture))
+        yield from _pipeline(plan, stage_slices(architecture, plan))
 
 
-def _pipeline(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
+def _pipeline(plan: Plan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
     looped = plan.chunks > 1 and not plan.order.chunks
     schedule = "Interleaved1F1B" if looped else _SCHEDULES.get(plan.order, "")
     yield f'pipeline_parallel_schedule = "{schedule}"'

@@ -25,26 +25,18 @@ Files of ASTRA-sim 1.0 mean something else in places. Source: ASTRA-sim 1.0, `Wo
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
 
+from msgspec import field
+
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import MAX_INT64, plain_number
-from stepsim.workload.rows import (
-    CollectiveKind,
-    CommOp,
-    Group,
-    Microbatch,
-    ParallelAxis,
-    Phase,
-    Role,
-    Row,
-    StepItem,
-    Work,
-)
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
+from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Work
 from stepsim.workload.scaling import is_placeholder
 
 _KEYS = {
@@ -88,9 +80,7 @@ class Header(Noun):
     """
 
     policy: Policy
-    tp: int = 1
-    ep: int = 1
-    pp: int = 1
+    degrees: Mapping[str, int] = field(default_factory=degrees_of)
     vpp: int = 1
     ga: int | None = None
     npus: int | None = None
@@ -110,10 +100,11 @@ def parse_header(place: str, line: str) -> Header:
     words = line.split()
     policy = _policy(place, words[0])
     values, lists, unknown = _collect(place, policy, words[1:])
-    degrees = {key: values[key] or 1 for key in ("tp", "ep", "pp", "vpp") if key in values}
+    said = {key: values[key] or 1 for key in ("tp", "ep", "pp") if key in values}
     return Header(
         policy=policy,
-        **degrees,
+        degrees=degrees_of(**said),
+        vpp=values.get("vpp") or 1,
         ga=values.get("ga") or None,
         npus=values.get("npus") or None,
         pp_comm_bytes=values.get("pp_comm_bytes") or None,

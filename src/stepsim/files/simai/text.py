@@ -33,20 +33,8 @@ from stepsim.files.simai.sections import (
     split_sections,
     unknown_names,
 )
-from stepsim.workload.rows import (
-    CollectiveKind,
-    CommOp,
-    Doubt,
-    Group,
-    MadeFor,
-    ParallelAxis,
-    Phase,
-    Role,
-    Row,
-    StepItem,
-    Work,
-    Workload,
-)
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase
+from stepsim.workload.rows import CommOp, Doubt, Role, Row, StepItem, Work, Workload
 from stepsim.workload.scaling import is_placeholder
 
 _MAX_COMPUTE_NS = 10**13
@@ -143,7 +131,8 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
     size, assumed = _pp_comm(header, told, where)
     workload = Workload(
         source=document.source,
-        made_for=MadeFor(tp=header.tp, ep=header.ep, pp=header.pp, npus=header.npus),
+        degrees=header.degrees,
+        npus=header.npus,
         microbatches=sections.microbatches,
         loss=sections.loss,
         per_step=sections.per_step,
@@ -340,10 +329,11 @@ def _with_checkpoints(path: Path, rows: list[FileRow], header: Header) -> list[F
 
 def _described(header: Header, *, is_astra: bool) -> Iterator[tuple[str, str]]:
     """What the header says, for people."""
+    degrees = header.degrees
     yield "policy", f"{header.policy}, as ASTRA-sim 1.0 runs it" if is_astra else str(header.policy)
     yield (
         "header",
-        f"tp {header.tp}, ep {header.ep}, pp {header.pp}, vpp {header.vpp}, "
+        f"tp {degrees['tp']}, ep {degrees['ep']}, pp {degrees['pp']}, vpp {header.vpp}, "
         f"ga {header.ga or 'missing'}, all_gpus {header.npus or 'missing'}",
     )
 
@@ -353,7 +343,7 @@ def _told_pp_comm(header: Header, sections: Sections) -> tuple[int, str]:
     rows = [row for layer in sections.microbatches[0].layers for row in layer]
     preferred = [row for row in rows if row.name.startswith(_OUTPUT_ROW)]
     for row in (*preferred, *rows):
-        size = _activation_bytes(row.forward.comms, header.tp)
+        size = _activation_bytes(row.forward.comms, header.degrees["tp"])
         if size:
             place = f" (line {row.line})" if isinstance(row, FileRow) else ""
             return size, f"{row.name!r}{place}"
@@ -457,7 +447,7 @@ def _all_parameters(workload: Workload) -> Iterator[Doubt]:
 def _shared_ends(workload: Workload) -> Iterator[Doubt]:
     """Embedding and head counted on every stage."""
     shares = [item.embedding_share + item.head_share for item in workload.per_step]
-    if workload.made_for.pp > 1 and any(shares):
+    if workload.degrees["pp"] > 1 and any(shares):
         bare = (
             replace(item, embedding_share=Fraction(0), head_share=Fraction(0))
             for item in workload.per_step
@@ -474,7 +464,7 @@ def _shared_ends(workload: Workload) -> Iterator[Doubt]:
 def _messages(workload: Workload, activation_bytes: int) -> Iterator[Doubt]:
     """The header's pp_comm against the activation behind an output row."""
     said = workload.pp_comm_bytes
-    if workload.made_for.pp == 1 or workload.pp_comm_assumed or not (said and activation_bytes):
+    if workload.degrees["pp"] == 1 or workload.pp_comm_assumed or not (said and activation_bytes):
         return
     if abs(Fraction(said, activation_bytes) - 1) > _TOLERANCE:
         yield Doubt(

@@ -13,17 +13,8 @@ from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_NS
 from stepsim.files.writing import write_whole
 from stepsim.parallel.stages import held_parameters, owned_items
-from stepsim.workload.rows import (
-    CollectiveKind,
-    CommOp,
-    Group,
-    Phase,
-    Role,
-    Row,
-    StepItem,
-    Work,
-    Workload,
-)
+from stepsim.workload.axes import CollectiveKind, Group, Phase
+from stepsim.workload.rows import CommOp, Role, Row, StepItem, Work, Workload
 
 _WORDS = {
     CollectiveKind.ALL_REDUCE: "ALLREDUCE",
@@ -67,10 +58,11 @@ def write_simai_text(workload: Workload, path: Path) -> list[str]:
     items = [*workload.per_step, *owned_items(workload, *held_parameters(held))]
     steps = [_item(each) for each in sorted(items, key=lambda item: list(Role).index(item.role))]
     lines = [*steps, *map(_line, written)]
-    made = workload.made_for
+    degrees = workload.degrees
     header = (
-        f"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: {made.tp} ep: {made.ep} "
-        f"pp: {made.pp} vpp: {len(layers)} ga: 1 all_gpus: {made.npus} "
+        f"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: {degrees['tp']} "
+        f"ep: {degrees['ep']} "
+        f"pp: {degrees['pp']} vpp: {len(layers)} ga: 1 all_gpus: {workload.npus} "
         f"{_ids('checkpoints', written, len(steps))} "
         f"{_ids('checkpoint_initiates', written, len(steps))} pp_comm: {workload.pp_comm_bytes}"
     )
@@ -80,19 +72,19 @@ def write_simai_text(workload: Workload, path: Path) -> list[str]:
 
 def _stage(workload: Workload) -> Sequence[tuple[Row, ...]]:
     """Layers of one stage, all of which are alike."""
-    made, block = workload.made_for, workload.microbatches[0]
+    degrees, block = workload.degrees, workload.microbatches[0]
     why = "a SimAI text cannot say it"
     if workload.layout is None or any(row.shards for row in workload.rows()):
         raise PlanError(f"parameters are gathered beside compute (zero, dp_overlap): {why}")
-    if made.cp > 1 or any(row.forward_lag or row.backward_lag for row in workload.rows()):
+    if degrees["cp"] > 1 or any(row.forward_lag or row.backward_lag for row in workload.rows()):
         raise PlanError(f"cp or tp_comm_overlap lets exchanges run beside rows: {why}")
-    if made.ep > 1 and made.expert_tp not in (1, made.tp):
-        raise PlanError(f"expert_tp is {made.expert_tp}, tp {made.tp}: {why}")
+    if degrees["ep"] > 1 and workload.expert_tp not in (1, degrees["tp"]):
+        raise PlanError(f"expert_tp is {workload.expert_tp}, tp {degrees['tp']}: {why}")
     if block.prediction:
         raise PlanError(f"layers that predict further tokens: {why}")
-    slices = workload.layout.resolve(len(block.layers), 0, made.pp)
+    slices = workload.layout.resolve(len(block.layers), 0, degrees["pp"])
     counts = {each.layers for each in slices}
-    if len(counts) > 1 or len(set(map(id, block.layers))) > 1 < made.pp:
+    if len(counts) > 1 or len(set(map(id, block.layers))) > 1 < degrees["pp"]:
         raise PlanError(f"stages have {min(counts)} to {max(counts)} layers, or other kinds: {why}")
     return block.layers[: counts.pop()]
 
@@ -180,14 +172,15 @@ def _ids(key: str, rows: Sequence[Row], before: int) -> str:
 
 
 def _notes(workload: Workload, rows: Sequence[Row]) -> Iterator[str]:
-    made = workload.made_for
+    degrees = workload.degrees
     if any(work.host_ps for row in rows for _, work in row.works()):
         yield "the host's launches are left out, as if kernels had never to wait for them"
-    if (made.microbatches or 1) > 1:
-        yield f"a text holds one microbatch: read it with --microbatches {made.microbatches}"
-    if made.ep > 1 and made.expert_tp == 1 < made.tp:
+    count = workload.pipeline_microbatches or 1
+    if count > 1:
+        yield f"a text holds one microbatch: read it with --microbatches {count}"
+    if degrees["ep"] > 1 and workload.expert_tp == 1 < degrees["tp"]:
         yield "experts lie over tp too: read it with --ep-layout folded"
-    if made.pp > 1:
+    if degrees["pp"] > 1:
         yield "read back, ends of the pipeline reduce their gradients by their share of compute"
     if any(op.least_ps for row in rows for _, work in row.works() for op in work.comms):
         yield "what the kernels of a dispatcher take is left out: the network alone decides"

@@ -16,7 +16,7 @@ from stepsim.base.structs import Count, Names, Share, TomlTable
 from stepsim.network.collectives import Algorithm
 from stepsim.network.topology import DimensionKind
 from stepsim.network.topology.dimension import LinkClass, Protocol
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 _ALGORITHMS = [name.value for name in Algorithm if name is not Algorithm.AUTO]
 _Positive = Annotated[int, Meta(extra_json_schema={"minimum": 1})]

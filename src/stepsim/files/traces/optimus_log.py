@@ -21,6 +21,7 @@ from stepsim.base.errors import TraceError, bad_value
 from stepsim.files.reading import open_file
 from stepsim.measured.leaf_log import LeafRun, LeafStage
 from stepsim.measured.run import PS_PER_MS
+from stepsim.workload.plan import Plan
 
 _HEADER = re.compile(r"\[rank:(\d+) stage:(\d+)\] transformer-block\(module\) forward time")
 _STEP = re.compile(r"- step (\d+)")
@@ -61,11 +62,13 @@ def read_optimus_log(path: Path) -> LeafRun:
         notes.append(f"{log.mixed} blocks of mixed ranks left out")
     return LeafRun(
         source=str(path),
-        pp=log.settings["PP"],
-        tp=log.settings["TP"],
-        dp=log.settings["DP"],
-        microbatch_size=log.settings["MBS"],
-        microbatches=count,
+        plan=Plan(
+            pp=log.settings["PP"],
+            tp=log.settings["TP"],
+            dp=log.settings["DP"],
+            microbatch_size=log.settings["MBS"],
+            microbatches=count,
+        ),
         stages=tuple(_stages(log, count, path)),
         step_ps=round(middle * PS_PER_MS),
         step_spread_ps=round(median(abs(time - middle) for time in times) * PS_PER_MS),

@@ -20,8 +20,8 @@ from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
+from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.calibration import HeldStep, MeasuredKernels, MeasuredRate
-from stepsim.workload.rows import CollectiveKind
 
 Degree = Annotated[int, Meta(ge=1, le=1 << 24)]
 Ratio = Annotated[float, Meta(ge=0, le=1e6, description="relative: 0.1 is 10 %")]

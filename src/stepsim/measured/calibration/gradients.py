@@ -15,7 +15,7 @@ from stepsim.measured.run import gradient_groups
 from stepsim.measured.step_ops import ALIKE, StepOp
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 _LARGE_BYTES = 10**9
 """All-reduces that tell the scaling alone: below, the launch is as long."""

@@ -11,8 +11,8 @@ from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.kernel_classes import KernelClass, KernelWork, kernel_work
 from stepsim.run.spans import UNKNOWN, TaskKind
 from stepsim.workload.model.calibration import MeasuredRate
+from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.plan import Precision
 
 
 def recorded_rate(

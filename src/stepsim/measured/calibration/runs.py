@@ -29,7 +29,7 @@ from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import gradient_bytes
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 _FEW_SAMPLES = 2
 

@@ -26,7 +26,7 @@ from stepsim.network.collectives.nvls import NVLS
 from stepsim.network.collectives.ring import BIDIRECTIONAL_RING, RING
 from stepsim.network.collectives.tree import TREE
 from stepsim.network.topology import DimensionKind, Layout
-from stepsim.workload.rows import CollectiveKind as Kind
+from stepsim.workload.axes import CollectiveKind as Kind
 
 
 class Algorithm(StrEnum):

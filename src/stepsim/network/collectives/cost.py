@@ -44,7 +44,7 @@ from stepsim.network.collectives.flows import (
 )
 from stepsim.network.topology import Layout, Topology
 from stepsim.network.topology.dimension import Library, Load, Protocol, sum_loads
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 MEASURED = "measured"
 """What stands for the algorithm of a time that was measured."""

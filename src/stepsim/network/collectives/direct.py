@@ -7,7 +7,7 @@ import numpy as np
 
 from stepsim.network.collectives.flows import REDUCING, FlatAlgorithm, FlowStep, inwards, swapped
 from stepsim.network.topology import DimensionKind, Layout
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 _MOST_PAIRS = 1 << 17
 

@@ -20,7 +20,7 @@ from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.topology import DimensionKind, Layout, LinkClass, Load, Topology
 from stepsim.network.topology.dimension import sum_loads
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 _FLOWS_AT_ONCE = 1 << 20
 _MANY = 64

@@ -20,7 +20,7 @@ from stepsim.network.collectives.flows import (
     soon_traced,
 )
 from stepsim.network.topology import Layout
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 
 def _halving_doubling(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:

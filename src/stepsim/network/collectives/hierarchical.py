@@ -18,7 +18,7 @@ from stepsim.network.collectives.flows import (
     LevelledAlgorithm,
     Levels,
 )
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 _SCATTER, _GATHER = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
 

@@ -21,7 +21,7 @@ from stepsim.network.collectives.double_binary_tree import (
 )
 from stepsim.network.collectives.flows import REDUCING, FlatAlgorithm, FlowStep, flows, levels_of
 from stepsim.network.topology import Layout
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 
 def _nvls(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:

@@ -20,7 +20,7 @@ from stepsim.network.collectives.flows import (
     swapped,
 )
 from stepsim.network.topology import Layout
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 
 def _ring(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from stepsim.network.collectives.flows import ROOTED, FlatAlgorithm, FlowStep, backwards, inwards
 from stepsim.network.topology import Layout
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 
 def _binomial_tree(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:

@@ -34,7 +34,7 @@ from stepsim.network.topology.wirings import (
     Star,
     TreeShape,
 )
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 
 class LinkField(Noun):

@@ -21,7 +21,7 @@ from stepsim.show.palette import (
     TRANSFER,
     ink_on,
 )
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

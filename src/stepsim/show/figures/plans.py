@@ -8,7 +8,7 @@ from stepsim.explore.plan.search import PlanSearch, SearchedPlan
 from stepsim.show.figures.drawing import drawn, head, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PATH, series_colour
-from stepsim.step.plan_space import plan_words
+from stepsim.step.plans import plan_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

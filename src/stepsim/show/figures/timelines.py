@@ -22,7 +22,7 @@ from stepsim.show.figures.lanes import Box, Lane, Scene, TimelinePanel, lanes_fi
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_COLOURS, PART_COLOURS, PATH, PER_STEP, TRANSFER, shade
 from stepsim.step.against import StepAgainst
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

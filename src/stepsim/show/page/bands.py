@@ -8,7 +8,7 @@ from stepsim.explain.memory import MemoryPart
 from stepsim.explain.report import CommUse, Report, StageMemory
 from stepsim.show.palette import PART_COLOURS
 from stepsim.show.tables.model import BAR, SHARE, SIZE, TEXT, Piece, Table, share_of
-from stepsim.workload.rows import part_label
+from stepsim.workload.axes import part_label
 
 _COLOURS = {part.key: colour for part, colour in PART_COLOURS.items()}
 _UNKNOWN = "#868686"

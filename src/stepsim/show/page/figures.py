@@ -12,7 +12,7 @@ from stepsim.base.units import time_unit
 from stepsim.show.figures.style import GRID
 from stepsim.show.page.columns import SpanColumns
 from stepsim.show.palette import IDLE, IDLE_GROUND, PATH, PER_STEP, SHADES, ink_on
-from stepsim.workload.rows import Stream
+from stepsim.workload.axes import Stream
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, Range1d

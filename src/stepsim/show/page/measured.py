@@ -20,7 +20,7 @@ from stepsim.show.page.page import Chart
 from stepsim.show.palette import PART_COLOURS, PER_STEP
 from stepsim.show.tables.measured import replay_table
 from stepsim.show.tables.model import Table
-from stepsim.workload.rows import Part
+from stepsim.workload.axes import Part
 
 if TYPE_CHECKING:
     from bokeh.models import Range1d

@@ -9,7 +9,7 @@ from stepsim.explain.throughput import Throughput
 from stepsim.show.tables.model import SHARE, share_of
 from stepsim.show.tables.step import bubble_words
 from stepsim.show.words import degree_words, range_words, rate_words
-from stepsim.workload.rows import PartKind, part_label, parts_of
+from stepsim.workload.axes import PartKind, part_label, parts_of
 
 _BETWEEN = "   "
 _SMALLEST = 0.005

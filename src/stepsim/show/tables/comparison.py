@@ -25,7 +25,7 @@ from stepsim.show.tables.model import (
 from stepsim.show.tables.step import job_pairs, option_pairs
 from stepsim.step.compare import CandidateDocument, ComparisonDocument
 from stepsim.step.diff_files import FileDiffs, NamedDiff
-from stepsim.workload.rows import Part, PartKind, part_label
+from stepsim.workload.axes import Part, PartKind, part_label
 
 COMPARISON_TABLES = ("parts", "settings")
 """Names of what can be shown of a comparison below its schedules."""

@@ -15,7 +15,6 @@ from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_
 from stepsim.network.topology.dimension import Library, Protocol
 from stepsim.network.topology.inspection import TopologyNumbers
 from stepsim.parallel.inspection import Inspection
-from stepsim.parallel.ranks import ParallelPlan
 from stepsim.show.tables.model import (
     BANDWIDTH,
     COUNT,
@@ -30,11 +29,12 @@ from stepsim.show.tables.model import (
     table_of,
 )
 from stepsim.show.words import size_words
+from stepsim.workload.axes import CollectiveKind, Phase
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import Evidence, Provenance, source_of
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.rows import CollectiveKind, Phase
+from stepsim.workload.plan import Plan
 
 _TRAFFIC = {
     "group": TEXT.of("group"),
@@ -84,7 +84,7 @@ def workload_shown(seen: Inspection, device: str) -> Iterator[Shown]:
     )
 
 
-def _alone(plan: ParallelPlan) -> Pairs:
+def _alone(plan: Plan) -> Pairs:
     """Groups of one rank, whose collectives transfer nothing."""
     names = ", ".join(sorted(plan.alone))
     return (("groups of one", f"{names}: their collectives transfer nothing"),) if names else ()

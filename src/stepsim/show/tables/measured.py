@@ -188,8 +188,8 @@ def _log_pairs(run: LeafRun) -> Pairs:
     step = f"{format_time_ps(run.step_ps)} (median of {run.steps}, {low} to {high})"
     return (
         ("log of leaf modules", run.source),
-        ("job", f"pp {run.pp}, tp {run.tp}, dp {run.dp}"),
-        ("microbatches", f"{run.microbatches} of {run.microbatch_size}"),
+        ("job", f"pp {run.plan.pp}, tp {run.plan.tp}, dp {run.plan.dp}"),
+        ("microbatches", f"{run.plan.microbatches} of {run.plan.microbatch_size}"),
         ("measured step", step),
     )
 
@@ -227,7 +227,7 @@ def leaf_tables(run: LeafRun, report: Report, overhead: LeafOverhead | None) -> 
     caption = f"where the {whole} goes, mean over ranks"
     parts = replace(parts_table(report), caption=caption)
     tables: dict[str, Shown] = {"log": (*_log_pairs(run), told), "parts": parts}
-    return tables | {"stages": stages_table(report)} if run.pp > 1 else tables
+    return tables | {"stages": stages_table(report)} if run.plan.pp > 1 else tables
 
 
 def leaf_answer(run: LeafRun, report: Report, overhead: LeafOverhead | None) -> Answer:

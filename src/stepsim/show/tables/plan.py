@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explore.plan.document import PlanDocument, PlanEntry
@@ -69,10 +69,11 @@ def _best(found: PlanDocument) -> Iterator[str]:
         f"{found.model} on {best.npus:,} {found.device} ({found.topology})   "
         f"batch {found.global_batch:,} x {found.sequence:,} tokens"
     )
-    names = [n for n in _DEGREES[1:] if n in _NAMED or getattr(best, n) > 1]
-    names = [n for n in names if n != "expert_tp" or best.ep > 1]
-    degrees = "  ".join(f"{_HEADS.get(name, name)} {getattr(best, name)}" for name in names)
-    order = "" if best.schedule == "1f1b" else f"  {best.schedule}"
+    plan = best.plan
+    names = [n for n in _DEGREES[1:] if n in _NAMED or getattr(plan, n) > 1]
+    names = [n for n in names if n != "expert_tp" or plan.ep > 1]
+    degrees = "  ".join(f"{_HEADS.get(name, name)} {getattr(plan, name)}" for name in names)
+    order = "" if plan.order == "1f1b" else f"  {plan.order}"
     full = " of full sequences" if best.drawn else ""
     yield (
         f"best: {degrees}{order}   {format_time_ps(best.step_time_ps)} per step{full}   "
@@ -146,15 +147,15 @@ def _plans_table(found: PlanDocument) -> Table:
     sparse = _varies(plans, "ep")
     shown = [n for n in _DEGREES if n in ("npus", "tp", "pp", "dp") or _varies(plans, n)]
     shown = [n for n in shown if sparse or n != "expert_tp"]
-    degrees = {_HEADS.get(name, name): COUNT.of(name) for name in shown}
-    recompute = {"recompute": TEXT.of("recompute")} if _varies(plans, "recompute") else {}
-    zero = {"zero": COUNT.of("zero")} if _varies(plans, "zero") else {}
+    degrees = {_HEADS.get(name, name): COUNT.of(_of_plan(name)) for name in shown}
+    recompute = {"recompute": TEXT.of(_text_of("recompute"))} if _varies(plans, "recompute") else {}
+    zero = {"zero": COUNT.of(_of_plan("zero"))} if _varies(plans, "zero") else {}
     runs = {
         name: TEXT.of(_text_of(name))
         for name in _RUNS
-        if len({getattr(plan, name) for plan in plans}) > 1
+        if len({getattr(each.plan, name) for each in plans}) > 1
     }
-    orders = {"schedule": TEXT.of("schedule")} if _varies(plans, "schedule") else {}
+    orders = {"schedule": TEXT.of(_text_of("order"))} if _varies(plans, "order") else {}
     uneven = any("layout" in plan.options for plan in plans)
     columns: dict[str, Column] = {
         **degrees,
@@ -177,15 +178,19 @@ def _plans_table(found: PlanDocument) -> Table:
 
 
 def _varies(plans: tuple[PlanEntry, ...], name: str) -> bool:
-    return any(getattr(plan, name) not in (1, "none", "1f1b") for plan in plans)
+    return any(getattr(each.plan, name) not in (1, "none", "1f1b") for each in plans)
+
+
+def _of_plan(name: str) -> Callable[[PlanEntry], Any]:
+    return lambda entry: getattr(entry.plan, name)
 
 
 def _text_of(name: str) -> Callable[[PlanEntry], str]:
     """Whether a plan has something, or which of its kinds."""
     words = {True: "on", False: "off"}
 
-    def text(plan: PlanEntry) -> str:
-        value = getattr(plan, name)
+    def text(entry: PlanEntry) -> str:
+        value = getattr(entry.plan, name)
         return words[value] if isinstance(value, bool) else str(value)
 
     return text

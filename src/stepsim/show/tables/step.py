@@ -36,7 +36,7 @@ from stepsim.show.tables.model import (
     table_of,
 )
 from stepsim.show.words import name_ranks, range_words, sharing_words, size_words
-from stepsim.workload.rows import part_label
+from stepsim.workload.axes import part_label
 
 _COLOURS = {part.key: colour for part, colour in PART_COLOURS.items()}
 _UNKNOWN = "#bbbbbb"

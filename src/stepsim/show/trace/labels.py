@@ -10,7 +10,7 @@ from stepsim.parallel.p2p import Message
 from stepsim.parallel.schedules import Action, ActionKind, OrderEntry
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.show.trace.document import Category, Fact, Label, SliceColumns
-from stepsim.workload.rows import Group, Phase
+from stepsim.workload.axes import Group, Phase
 
 _OF_ACTION = {
     ActionKind.FORWARD: Category.FORWARD,

@@ -20,12 +20,12 @@ from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.p2p import Message
-from stepsim.parallel.ranks import Ranks
 from stepsim.run.spans import UNKNOWN, Spans
 from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, SliceColumns, Thread
 from stepsim.show.trace.labels import Labels, Ways, actions_of, recorded_slices
 from stepsim.show.trace.window import WHOLE, Window
 from stepsim.step.prepared import SimulatedStep
+from stepsim.workload.plan import Ranks
 
 _MESSAGES = (SegmentKind.SEND, SegmentKind.RECV)
 _RANGES_SHOWN = 4

@@ -1,6 +1,6 @@
 """What a transformer is made of, layer by layer, and how many parameters each part has.
 
-Widths and counts are those of the whole model; `stepsim.workload.model.plan` splits them. Layers
+Widths and counts are those of the whole model; `stepsim.workload.plan` splits them. Layers
 are values: alike layers compare equal, so that a model of 126 alike layers costs no more than one.
 """
 
@@ -8,20 +8,18 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from msgspec import Struct
 from msgspec.structs import fields
 
+from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import NameWithFields, Noun
 from stepsim.workload.model.choices import GraphScope
-
-if TYPE_CHECKING:
-    from stepsim.base.arrays import Floats
-    from stepsim.workload.model.columns import PlanColumns
-    from stepsim.workload.model.context import MixerExchanges
-    from stepsim.workload.model.operators import MixerOperators
+from stepsim.workload.model.dispatch import Routing
+from stepsim.workload.model.parts import MixerExchanges, MixerOperators
+from stepsim.workload.plan import PlanTable
 
 
 class Activation(NameWithFields):
@@ -215,27 +213,27 @@ class Mixer(Noun):
         """Heads that cp must divide beside tp, where tokens are turned against heads; else 0."""
         return self.heads
 
-    def operators(self, hidden: int, columns: "PlanColumns") -> "MixerOperators":
+    def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
         """What runs before tokens are mixed, what mixes them, and what runs after."""
         raise NotImplementedError
 
-    def exchanges(self, columns: "PlanColumns") -> "MixerExchanges":
+    def exchanges(self, columns: PlanTable) -> MixerExchanges:
         """What ranks that share a sequence or heads send before tokens are mixed, and after."""
         raise NotImplementedError
 
-    def outputs(self, columns: "PlanColumns") -> "list[Floats]":
+    def outputs(self, columns: PlanTable) -> list[Floats]:
         """Elements that each product before the mixing makes, the largest first."""
         raise NotImplementedError
 
-    def result(self, columns: "PlanColumns") -> "Floats":
+    def result(self, columns: PlanTable) -> Floats:
         """Elements that mixing makes."""
         raise NotImplementedError
 
-    def kept(self, columns: "PlanColumns", element: "Floats") -> "Floats":
+    def kept(self, columns: PlanTable, element: Floats) -> Floats:
         """Bytes kept for the backward; a product keeps its input in `element` bytes."""
         raise NotImplementedError
 
-    def dropped(self, columns: "PlanColumns") -> "Floats":
+    def dropped(self, columns: PlanTable) -> Floats:
         """Bytes of what is kept that goes where projections up to heads are made again."""
         return 0.0 * columns.tokens
 
@@ -267,7 +265,7 @@ class DenseMlp(Noun):
         return weights + (inputs * self.width + hidden if self.bias else 0)
 
 
-class ExpertMlp(Noun):
+class ExpertMlp(Routing):
     """Mixture of experts: each token goes to `top_k` of `experts`, and through the shared one.
 
     `shared_width` is that of all shared experts together. `router_bias` counts as parameters,
@@ -278,8 +276,6 @@ class ExpertMlp(Noun):
     are sent and after they came back (LatentMoE of Nemotron-3; `moe_layer.py` of Megatron-Core).
     """
 
-    experts: int
-    top_k: int
     width: int
     shared_width: int = 0
     activation: Activation = Activation.SWIGLU
@@ -287,8 +283,6 @@ class ExpertMlp(Noun):
     router_bias: bool = False
     clamped: bool = False
     shared_gate: bool = False
-    groups: int = 1
-    token_groups: int = 1
     latent: int | None = None
 
     def __post_init__(self) -> None:

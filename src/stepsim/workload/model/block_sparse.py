@@ -13,21 +13,18 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
+from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import GroupedAttention, Mixer
-from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import Exchange, MixerExchanges
 from stepsim.workload.model.indexer import SCORE_BYTES, Indexer
 from stepsim.workload.model.operators import (
-    Amounts,
-    MixerOperators,
-    Operator,
     fused_attention,
     grouped_operators,
     memory,
     mixer_kernel,
     products,
 )
-from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.workload.model.parts import Amounts, Exchange, MixerExchanges, MixerOperators, Operator
+from stepsim.workload.plan import PlanTable
 
 
 class BlockSparseAttention(Mixer):
@@ -60,7 +57,7 @@ class BlockSparseAttention(Mixer):
         """None: ranks that share a sequence gather keys and values."""
         return 0
 
-    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+    def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
         """Projections of attention and indexer, choice, attention to what was chosen, way back."""
         own = tuple(grouped_operators(self.attention, hidden, columns))
         core = next(i for i, item in enumerate(own) if item.core)
@@ -70,7 +67,7 @@ class BlockSparseAttention(Mixer):
             after=own[core + 1 :],
         )
 
-    def _projections(self, hidden: float, columns: PlanColumns) -> Iterator[Operator]:
+    def _projections(self, hidden: float, columns: PlanTable) -> Iterator[Operator]:
         """Products for the indexer's queries and keys, forward alone."""
         t, zero = columns.tokens, np.zeros_like(columns.tokens)
         nothing = Amounts(flops=zero, bytes_moved=zero, launches=zero)
@@ -78,7 +75,7 @@ class BlockSparseAttention(Mixer):
         for item in products(columns, ("index queries and keys", t, hidden, width)):
             yield replace(item, input_grad=nothing, weight_grad=nothing)
 
-    def _mix(self, columns: PlanColumns) -> Iterator[Operator]:
+    def _mix(self, columns: PlanTable) -> Iterator[Operator]:
         """Scores of all keys and the choice of blocks, then attention.
 
         Scores take 2 t s/2 H d; each block's best score is written in 4 bytes and read by the
@@ -98,7 +95,7 @@ class BlockSparseAttention(Mixer):
         flops = pairs * (part.head_dim + part.values)
         yield fused_attention(flops, part.head_dim, heads, keys, columns, shared)
 
-    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+    def exchanges(self, columns: PlanTable) -> MixerExchanges:
         """Keys, values and the indexer's keys gathered along cp, gradients of the first two back.
 
         Assumed to be as Megatron-Core's sparse attention does it.
@@ -113,22 +110,22 @@ class BlockSparseAttention(Mixer):
             ),
         )
 
-    def _pair(self, columns: PlanColumns) -> Floats:
+    def _pair(self, columns: PlanTable) -> Floats:
         """Elements of a token's keys and values on a rank."""
         heads = np.maximum(self.attention.kv_heads / columns.tp, 1.0)
         return heads * (self.attention.head_dim + self.attention.values)
 
-    def outputs(self, columns: PlanColumns) -> list[Floats]:
+    def outputs(self, columns: PlanTable) -> list[Floats]:
         """Elements that projections make: queries, then keys and values."""
         t = columns.tokens
         queries = t * self.heads * self.attention.head_dim / columns.tp
         return [queries, t * self._pair(columns)]
 
-    def result(self, columns: PlanColumns) -> Floats:
+    def result(self, columns: PlanTable) -> Floats:
         """Elements of attention's result."""
         return columns.tokens * self.heads * self.attention.values / columns.tp
 
-    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+    def kept(self, columns: PlanTable, element: Floats) -> Floats:
         """Queries, keys, values, the result as it is read, and numbers of the chosen blocks."""
         queries, pair = self.outputs(columns)
         chosen = self.indexer.heads * self.indexer.top_k / self.block

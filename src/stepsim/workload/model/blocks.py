@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepsim.base.structs import replace
+from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import (
     Architecture,
     ExpertMlp,
@@ -18,13 +19,11 @@ from stepsim.workload.model.architecture import (
     Mixer,
 )
 from stepsim.workload.model.choices import GraphScope, RecomputeModule
-from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import Block, ContextParallel, Exchange, shared_blocks
+from stepsim.workload.model.context import ContextParallel, shared_blocks
 from stepsim.workload.model.dispatch import ExpertWay, map_bytes, permuted_bytes
 from stepsim.workload.model.hyper_connections import collapse_streams, expand_streams
 from stepsim.workload.model.operators import (
     CHOICE,
-    Operator,
     attention_operators,
     embedding_operators,
     expert_operators,
@@ -36,7 +35,8 @@ from stepsim.workload.model.operators import (
     residual,
     router_operators,
 )
-from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.workload.model.parts import Block, Exchange, Operator
+from stepsim.workload.plan import PlanTable
 
 _USUAL = ContextParallel()
 
@@ -44,7 +44,7 @@ _USUAL = ContextParallel()
 def layer_blocks(
     layer: Layer,
     architecture: Architecture,
-    columns: PlanColumns,
+    columns: PlanTable,
     context: ContextParallel = _USUAL,
 ) -> tuple[Block, ...]:
     """The blocks of a layer in forward order; ranks share a sequence as `context` says."""
@@ -57,7 +57,7 @@ def layer_blocks(
     )
 
 
-def embedding_block(architecture: Architecture, columns: PlanColumns) -> Block:
+def embedding_block(architecture: Architecture, columns: PlanTable) -> Block:
     """The embedding; its vocabulary is split, so that its outputs are summed over tp."""
     return Block(
         name="embedding",
@@ -68,7 +68,7 @@ def embedding_block(architecture: Architecture, columns: PlanColumns) -> Block:
 
 
 def head_blocks(
-    architecture: Architecture, columns: PlanColumns, *, fused_loss: bool
+    architecture: Architecture, columns: PlanTable, *, fused_loss: bool
 ) -> tuple[Block, ...]:
     """Final norm, head and loss."""
     final, *rest = head_operators(architecture, columns, fused_loss=fused_loss)
@@ -86,7 +86,7 @@ def head_blocks(
 def _attention_blocks(
     layer: Layer,
     architecture: Architecture,
-    columns: PlanColumns,
+    columns: PlanTable,
     context: ContextParallel,
 ) -> Iterator[Block]:
     attention = layer.attention
@@ -109,7 +109,7 @@ def _attention_blocks(
 
 
 def _around(
-    name: str, layer: Layer, architecture: Architecture, columns: PlanColumns
+    name: str, layer: Layer, architecture: Architecture, columns: PlanTable
 ) -> tuple[tuple[Operator, ...], Operator]:
     """What runs before a part of a layer, its norm at the end, and how its output is added."""
     normed = norm(f"{name} norm", architecture, columns)
@@ -120,7 +120,7 @@ def _around(
 
 
 def _mixer_blocks(
-    mixer: Mixer, last: Operator, architecture: Architecture, columns: PlanColumns
+    mixer: Mixer, last: Operator, architecture: Architecture, columns: PlanTable
 ) -> Iterator[Block]:
     """A mixer between what runs on a rank's tokens before it and after it."""
     run, sent = mixer.operators(architecture.hidden, columns), mixer.exchanges(columns)
@@ -131,7 +131,7 @@ def _mixer_blocks(
     yield Block(name="mixer out", operators=after, forward=summed, backward=sent.back_before)
 
 
-def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Iterator[Block]:
+def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanTable) -> Iterator[Block]:
     mlp = layer.mlp
     if mlp is None:
         return
@@ -147,9 +147,7 @@ def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanColumns) 
     yield replace(whole, module=RecomputeModule.MLP)
 
 
-def _input_blocks(
-    layer: Layer, architecture: Architecture, columns: PlanColumns
-) -> Iterator[Block]:
+def _input_blocks(layer: Layer, architecture: Architecture, columns: PlanTable) -> Iterator[Block]:
     """The layer's own input, gated by its output, brought to the hidden width, normed and added.
 
     Ranks of tp compute it whole, on the tokens that they hold outside of products.
@@ -175,7 +173,7 @@ def _expert_blocks(
     before: tuple[Operator, ...],
     after: Operator,
     architecture: Architecture,
-    columns: PlanColumns,
+    columns: PlanTable,
 ) -> Iterator[Block]:
     """Tokens go to their experts and come back: 2skh bytes each way, in both passes.
 
@@ -192,7 +190,7 @@ def _expert_blocks(
 
     def way(name: str) -> Exchange:
         size = moved * columns.dispatch_bytes / 2 if name == "to" else moved
-        kind, own = CollectiveKind.ALL_TO_ALL, ExpertWay(mlp=mlp, name=name)
+        kind, own = CollectiveKind.ALL_TO_ALL, ExpertWay(routing=mlp, name=name)
         return Exchange(kind=kind, group=Group.EP, size_bytes=size, way=own, beside=beside)
 
     mapped = Exchange(
@@ -241,7 +239,7 @@ def _expert_blocks(
 
 
 def _shared_blocks(
-    mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns
+    mlp: ExpertMlp, architecture: Architecture, columns: PlanTable
 ) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
     """Shared experts before the routed ones and after them; all after, if none overlaps them."""
     if mlp.shared is None:
@@ -259,7 +257,7 @@ def _shared_blocks(
     return (into,), (out,)
 
 
-def _gathered(architecture: Architecture, columns: PlanColumns) -> Exchange:
+def _gathered(architecture: Architecture, columns: PlanTable) -> Exchange:
     """The all-gather of 2th bytes with sequence parallelism."""
     return Exchange(
         kind=CollectiveKind.ALL_GATHER,
@@ -268,7 +266,7 @@ def _gathered(architecture: Architecture, columns: PlanColumns) -> Exchange:
     )
 
 
-def _summed(architecture: Architecture, columns: PlanColumns) -> tuple[Exchange, ...]:
+def _summed(architecture: Architecture, columns: PlanTable) -> tuple[Exchange, ...]:
     """The reduce-scatter of 2th bytes with sequence parallelism, the all-reduce without."""
     size = 2.0 * columns.tokens * architecture.hidden * (columns.tp > 1)
     parallel = columns.sequence_parallel

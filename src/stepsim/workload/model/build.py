@@ -17,15 +17,17 @@ Products have blocks by their shapes, as many as the device's processors make wa
 of. Attention, scans and what moves bytes have more blocks than anybody counts.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
-from math import ceil, inf, log2
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from math import ceil, log2
+from typing import Any
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Same, replace
 from stepsim.base.units import PS_PER_S, format_time_ps
+from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.workload.model.architecture import (
     ExpertMlp,
     GroupedAttention,
@@ -34,32 +36,26 @@ from stepsim.workload.model.architecture import (
     Tower,
     said_of_architecture,
 )
-from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
-from stepsim.workload.model.columns import PlanColumns, plan_columns
-from stepsim.workload.model.context import Block, Exchange
+from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.effort import error_band, step_effort
+from stepsim.workload.model.divide import stage_slices
+from stepsim.workload.model.effort import Operations, error_band, step_effort
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.host import host_ps, tower_host_ps, waits_ps
-from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.interconnect import NO_NETWORK, Interconnect
 from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.operators import Operator, OperatorKind, linear
-from stepsim.workload.model.plan import ModelPlan, Recompute
-from stepsim.workload.model.pricing import PhaseSeconds, Pricer
-from stepsim.workload.model.tower import tower_blocks
+from stepsim.workload.model.operators import linear
+from stepsim.workload.model.parts import Block, Exchange, Operator, OperatorKind
+from stepsim.workload.model.pricing import PhaseSeconds
+from stepsim.workload.model.timed import TimedModel, TimedPart
 from stepsim.workload.overlap import KernelDemand, KernelKind
+from stepsim.workload.plan import Plan, PlanTable
 from stepsim.workload.rows import (
-    CollectiveKind,
     CommOp,
-    Group,
     Kernel,
     Kernels,
-    MadeFor,
     Microbatch,
-    ParallelAxis,
     PerParameter,
-    Phase,
     Role,
     Row,
     Shards,
@@ -79,21 +75,42 @@ _Rows = tuple[Row, ...]
 
 def build_workload(
     model: Model,
-    plan: ModelPlan,
+    plan: Plan,
     device: Device,
     framework: Framework,
-    interconnect: Interconnect | None = None,
+    interconnect: Interconnect = NO_NETWORK,
+    known: dict[Any, Any] | None = None,
 ) -> Workload:
     """The workload of a whole model; its layers are shared out by the plan's layout.
 
     `interconnect` tells how much of a layer's communication the host's launches hide behind, and
-    how long gathered parameters slow compute; without it neither is known. Raises PlanError where
-    plan, model and device do not go together.
+    how long gathered parameters slow compute; without it neither is known. `known` has the rows
+    that plans before had, which plans share that differ in how layers are shared out alone. Raises
+    PlanError where plan, model and device do not go together.
     """
     builder = _Builder(
         model=model, plan=plan, device=device, framework=framework, interconnect=interconnect
     )
-    return builder.workload()
+    if known is not None:
+        other = known.setdefault((Same(model), _of_rows(plan)), builder)
+        builder = other if other.suits(builder) else builder
+    return builder.workload(plan)
+
+
+def recomputed_layers(model: Model, plan: Plan) -> list[bool]:
+    """Whether each layer runs forward again before its backward, by virtual stage."""
+    full, most = plan.recompute is Recompute.FULL, plan.recompute_layers
+    stages = layer_ranges(stage_slices(model.architecture, plan))
+    places = (number for stage in stages for number, _ in enumerate(stage))
+    return [full and (most is None or number < most) for number in places]
+
+
+def _of_rows(plan: Plan) -> tuple[object, ...]:
+    """What of a plan its rows depend on."""
+    left = {"layout", "recompute_layers"} | (
+        set() if plan.runs_pairs else {"chunks", "microbatches"}
+    )
+    return tuple(getattr(plan, name) for name in plan.__struct_fields__ if name not in left)
 
 
 _WIDEST = 256
@@ -113,14 +130,9 @@ class Sharding(Noun):
     the step.
     """
 
-    plan: ModelPlan
+    plan: Plan
     framework: Framework
     device: Device
-
-    @property
-    def shards(self) -> int:
-        """Parts of each parameter that is gathered layer by layer; 1 where none is."""
-        return self.plan.shards if self.plan.zero >= 2 else 1
 
     @property
     def expert_replicas(self) -> int:
@@ -165,12 +177,12 @@ class Sharding(Noun):
                     axis=ParallelAxis.DP,
                     size_bytes=size * count,
                 )
-        if self.shards < self.plan.cp * self.plan.dp:
+        if self.plan.fsdp < self.plan.cp * self.plan.dp:
             yield CommOp(
                 kind=CollectiveKind.ALL_REDUCE,
                 group=Group.DP_FSDP,
                 axis=ParallelAxis.DP,
-                size_bytes=size * dense // self.shards,
+                size_bytes=size * dense // self.plan.fsdp,
             )
 
     def per_parameter(self) -> Iterator[PerParameter]:
@@ -214,35 +226,56 @@ class Sharding(Noun):
     def _update_ps(self, replicas: int) -> float:
         """Time of the optimizer's kernels per parameter that a rank computes with."""
         zero = self.plan.zero
-        own = _OWNED_WHOLE if zero == 0 else _OWNED / (self.shards if zero >= 2 else replicas)
+        own = _OWNED_WHOLE if zero == 0 else _OWNED / (self.plan.fsdp if zero >= 2 else replicas)
         moved = own + (0.0 if zero >= 2 else _EVERY)
         return self.device.update_seconds(moved) * PS_PER_S
 
 
+class _Made(Noun, eq=False):
+    """Rows with what is said of them; `networked` ones depend on the network."""
+
+    rows: _Rows
+    notes: tuple[str, ...]
+    networked: bool
+
+
 class _Builder(Noun, dict=True):
-    """Makes rows of blocks; the network decides what is `networked`."""
+    """Makes rows of blocks, once for all that are alike."""
 
     model: Model
-    plan: ModelPlan
+    plan: Plan
     device: Device
     framework: Framework
-    interconnect: Interconnect | None
+    interconnect: Interconnect
     notes: list[str] = []
     networked: list[Layer | Exchange] = []
+    made: dict[object, _Made] = {}
+    flops: dict[object, Operations] = {}
+
+    def suits(self, other: "_Builder") -> bool:
+        """Whether rows are those of another one, whose plan differs in nothing that they need."""
+        mine, its = ((b.device, b.framework, b.interconnect) for b in (self, other))
+        return mine == its
+
+    def _once(self, key: object, make: Callable[[], _Rows]) -> _Made:
+        if key not in self.made:
+            self.notes.clear()
+            self.networked.clear()
+            rows = make()
+            self.made[key] = _Made(
+                rows=rows, notes=tuple(self.notes), networked=bool(self.networked)
+            )
+        return self.made[key]
 
     @cached_property
-    def columns(self) -> PlanColumns:
-        """The plan as columns of one row."""
-        return plan_columns([self.plan])
-
-    @cached_property
-    def pricer(self) -> Pricer:
-        """What prices operators under the plan."""
-        return Pricer(
+    def timed(self) -> TimedModel:
+        """Times of the model's parts under the plan."""
+        return TimedModel(
+            architecture=self.model.architecture,
             device=self.device,
             framework=self.framework,
-            columns=self.columns,
-            precision=self.plan.precision,
+            interconnect=self.interconnect,
+            columns=PlanTable(plans=[self.plan]),
         )
 
     @cached_property
@@ -258,42 +291,48 @@ class _Builder(Noun, dict=True):
         band = error_band(self.framework, self.device, self.plan, sparse=sparse, mixes=mixes)
         return band is not None
 
-    def workload(self) -> Workload:
-        plan, architecture = self.plan, self.model.architecture
+    def workload(self, plan: Plan) -> Workload:
+        """The workload of a plan that differs in how layers are shared out alone."""
+        architecture, again = self.model.architecture, recomputed_layers(self.model, plan)
+        first, last = self._once("first", self._embedding), self._once("last", self._head)
+        layers = [
+            self._once((layer, twice), partial(self._layer, layer, again=twice))
+            for layer, twice in zip(architecture.layers, again, strict=True)
+        ]
+        ahead = [
+            self._once(("ahead", layer), partial(self._prediction, layer))
+            for layer in architecture.prediction_layers
+        ]
         block = Microbatch(
-            embedding=self._embedding(),
-            layers=tuple(self._layers()),
-            head=self._head(),
-            prediction=tuple(map(self._prediction, architecture.prediction_layers)),
+            embedding=first.rows,
+            layers=tuple(each.rows for each in layers),
+            head=last.rows,
+            prediction=tuple(each.rows for each in ahead),
         )
+        made = (first, *layers, last, *ahead)
         tokens = plan.microbatch_size * plan.sequence // plan.cp
         sparse = (each.mlp for each in architecture.layers if isinstance(each.mlp, ExpertMlp))
         experts = next(sparse, None)
         return Workload(
             source=self.model.source,
             microbatches=(block,),
-            made_for=MadeFor(
-                tp=plan.tp,
-                cp=plan.cp,
-                ep=plan.ep,
-                expert_tp=plan.expert_degree,
-                fsdp=self.sharding.shards,
-                pp=plan.pp,
-                npus=plan.npus,
-                microbatches=plan.microbatches,
-                experts=experts.experts if experts else None,
-                top_k=experts.top_k if experts else 1,
-            ),
+            degrees=degrees_of(tp=plan.tp, cp=plan.cp, ep=plan.ep, fsdp=plan.fsdp, pp=plan.pp),
+            expert_tp=plan.expert_degree,
+            npus=plan.npus,
+            pipeline_microbatches=plan.microbatches,
+            experts=experts.experts if experts else None,
+            top_k=experts.top_k if experts else 1,
             per_step=tuple(self._host_step()),
             pp_comm_bytes=2 * tokens * architecture.hidden * architecture.streams // plan.tp,
             layout=plan.layout,
             per_parameter=tuple(self.sharding.per_parameter()),
-            effort=step_effort(
-                self.model, plan, self.columns, self._recomputed(), self.device, self.framework
-            ),
-            reads_network=bool(self.networked),
+            effort=step_effort(self.model, plan, again, self.device, self.framework, self.flops),
+            reads_network=any(each.networked for each in made),
             described=tuple(self._described()),
-            warnings=(*self.model.warnings, *dict.fromkeys(self.notes)),
+            warnings=(
+                *self.model.warnings,
+                *dict.fromkeys(note for each in made for note in each.notes),
+            ),
         )
 
     def _described(self) -> Iterator[tuple[str, str]]:
@@ -302,20 +341,18 @@ class _Builder(Noun, dict=True):
         yield "runs on", f"{self.device.name}, {self.framework.name}, {self.plan.precision}"
 
     def _embedding(self) -> _Rows:
-        architecture = self.model.architecture
-        seen = tuple(map(self._row, tower_blocks(architecture, self.columns)))
-        rows = (*seen, self._row(embedding_block(architecture, self.columns)))
+        architecture, part = self.model.architecture, self.timed.embedding()
+        rows = tuple(self._rows(part))
         if architecture.seeing is not None:
-            rows = self._launched(rows, architecture.seeing)
+            rows = self._launched(rows, architecture.seeing, round(_one(part.host_ps)))
         return self._owned(rows, architecture.first_parameters // self.plan.tp, 0)
 
-    def _launched(self, rows: _Rows, tower: Tower) -> _Rows:
+    def _launched(self, rows: _Rows, tower: Tower, host: int) -> _Rows:
         """The rows of a tower with the host's launches, and what is said of it."""
         self.notes.append(
             f"{self.model.architecture.name}: a sample has {tower.tokens} tokens of one image; no "
             "published run with images was compared: the error of the step is unknown"
         )
-        host = round(float(tower_host_ps(tower, self.columns, self.framework)[0]))
         if not tower.frozen:
             return with_launches(rows, host)
         first = replace(rows[0].forward, host_ps=host)
@@ -323,32 +360,11 @@ class _Builder(Noun, dict=True):
 
     def _head(self) -> _Rows:
         architecture = self.model.architecture
-        rows = self._block_rows(self._head_blocks())
+        rows = self._block_rows(self.timed.head())
         held = architecture.head_parameters
         if architecture.tied and self.plan.pp > 1:
             held += architecture.vocabulary * architecture.hidden
         return self._owned(rows, held // self.plan.tp, 0)
-
-    def _head_blocks(self) -> tuple[Block, ...]:
-        fused = self.framework.fused_loss
-        return head_blocks(self.model.architecture, self.columns, fused_loss=fused)
-
-    def _layers(self) -> Iterator[_Rows]:
-        """Layers in order: alike ones are the same rows, so that their tasks are made once."""
-        known: dict[tuple[Layer, bool], _Rows] = {}
-        layers = self.model.architecture.layers
-        for layer, again in zip(layers, self._recomputed(), strict=True):
-            if (layer, again) not in known:
-                known[layer, again] = self._layer(layer, again=again)
-            yield known[layer, again]
-
-    def _recomputed(self) -> Iterator[bool]:
-        """Whether each layer runs forward again before its backward, by virtual stage."""
-        full = self.plan.recompute is Recompute.FULL
-        most = self.plan.recompute_layers
-        for stage in layer_ranges(self.plan.stage_slices(self.model.architecture)):
-            for number, _ in enumerate(stage):
-                yield full and (most is None or number < most)
 
     def _layer(self, layer: Layer, *, again: bool) -> _Rows:
         if isinstance(layer.attention, GroupedAttention) and layer.attention.head_dim > _WIDEST:
@@ -363,9 +379,10 @@ class _Builder(Noun, dict=True):
                     "no published run with such layers was compared: the error of the step is "
                     "unknown"
                 )
-        blocks = layer_blocks(layer, self.model.architecture, self.columns, self.framework.context)
-        launched = self._host_ps(layer, blocks)
-        rows = self._held_up(layer, self._block_rows(blocks, layer), launched, again=again)
+        part = self.timed.layer(layer)
+        if any(map(_one, part.waits_ps)):
+            self.networked.append(layer)
+        rows = self._held_up(layer, self._block_rows(part), _one(part.host_ps), again=again)
         if again:
             nothing = Work()
             last = Row(
@@ -381,12 +398,13 @@ class _Builder(Noun, dict=True):
     def _prediction(self, layer: Layer) -> _Rows:
         """A layer that predicts a further token: a product of two hidden, the layer, the head."""
         h = self.model.architecture.hidden
-        joint = linear("joint projection", self.columns, self.columns.tokens, 2 * h, h)
-        first = self._row(Block(name="prediction", operators=(joint,)))
-        rows = (first, *self._layer(layer, again=False))
+        columns = self.timed.columns
+        joint = linear("joint projection", columns, columns.tokens, 2 * h, h)
+        first = self.timed.part([Block(name="prediction", operators=(joint,))])
+        rows = (*self._rows(first), *self._layer(layer, again=False))
         dense, routed = self._parameters(layer)
         owned = self._owned(tuple(replace(r, shards=None) for r in rows), dense + 2 * h * h, routed)
-        return (*owned, *self._block_rows(self._head_blocks()))
+        return (*owned, *self._block_rows(self.timed.head()))
 
     def _parameters(self, layer: Layer) -> tuple[int, int]:
         """Dense parameters of a rank, and those of routed experts."""
@@ -402,22 +420,25 @@ class _Builder(Noun, dict=True):
         first = replace(rows[0], parameters=dense, expert_parameters=routed, shards=shards)
         return (first, *(replace(row, parameters=0, expert_parameters=0) for row in rows[1:]))
 
-    def _block_rows(self, blocks: Iterable[Block], layer: Layer | None = None) -> _Rows:
-        listed = tuple(blocks)
-        waits = self._waits_ps(listed, layer)
-        rows = [self._row(block, waited) for block, waited in zip(listed, waits, strict=True)]
+    def _block_rows(self, part: TimedPart) -> _Rows:
+        rows = self._rows(part)
         rows = [r for r in rows if any(w.compute_ps or w.comms or w.wait_ps for _, w in r.works())]
         if self.plan.tp_comm_overlap and self.plan.tp > 1:
             return with_gaps(rows, exposed=self.framework.exposed_tp)
         return tuple(rows)
 
-    def _row(self, block: Block, waited: int = 0) -> Row:
+    def _rows(self, part: TimedPart) -> list[Row]:
+        """A row for each block; of what kernels wait for the host a phase has a third."""
+        waits = (round(_one(each) / _PASSES) for each in part.waits_ps)
+        return list(map(self._row, part.blocks, part.prices, waits))
+
+    def _row(self, block: Block, prices: Sequence[PhaseSeconds], waited: int) -> Row:
         """A block as a row; what runs beside the next block is waited for at its end.
 
         In each phase its kernels wait for the host for `waited` ps.
         """
-        priced = [(operator, self.pricer.price_one(operator)) for operator in block.operators]
-        price = self.pricer.together(each for _, each in priced)
+        priced = [*zip(block.operators, prices, strict=True)]
+        price = self.timed.pricer.together(prices)
         forward, back = _one(price.forward), _one(price.input_grad)
         whole = self.plan.recompute is not Recompute.FULL and block.module is not None
         again = whole and block.module in self.plan.recompute_modules
@@ -451,7 +472,7 @@ class _Builder(Noun, dict=True):
 
         What the backward computes `again`, as a whole or in parts, is before it.
         """
-        sms, free = self.pricer.device.tile_processors, self.framework.free_sms
+        sms, free = self.device.tile_processors, self.framework.free_sms
 
         def made(phase: int, seconds: Iterable[Floats]) -> list[Kernel]:
             operators = (operator for operator, _ in priced)
@@ -473,23 +494,13 @@ class _Builder(Noun, dict=True):
         )
         return forward_run, back_run, weights_run
 
-    def _waits_ps(self, blocks: Sequence[Block], layer: Layer | None) -> list[int]:
-        """What kernels of each block wait for the host in each phase, a third of both passes."""
-        if layer is None:
-            return [0] * len(blocks)
-        network = self.interconnect or _NO_NETWORK
-        waits = waits_ps(layer, blocks, self.columns, self.framework, network)
-        if any(_one(each) for each in waits):
-            self.networked.append(layer)
-        return [round(_one(each) / _PASSES) for each in waits]
-
     def _ops(self, exchanges: Iterable[Exchange]) -> Iterator[CommOp]:
         """Exchanges as collectives; those of no bytes do not exist."""
-        network = self.interconnect or _NO_NETWORK
+        network = self.interconnect
         for each in exchanges:
-            size = round(_one(each.sent_bytes(self.columns, network.domain)))
-            least = _one(each.least_seconds(self.columns, network.domain, network.inner))
-            notices = _one(each.notices(self.columns))
+            size = round(_one(each.sent_bytes(self.timed.columns, network.domain)))
+            least = _one(each.least_seconds(self.timed.columns, network.domain, network.inner))
+            notices = _one(each.notices(self.timed.columns))
             if notices or least:
                 self.networked.append(each)
             if size:
@@ -526,20 +537,13 @@ class _Builder(Noun, dict=True):
             )
         return with_launches(slowed, round(launched))
 
-    def _host_ps(self, layer: Layer, blocks: Iterable[Block]) -> float:
-        """Host time of a layer's kernels in both passes."""
-        plan, network = self.plan, self.interconnect
-        far = network and plan.pp > 1 and plan.tp > 1 and plan.npus > network.domain
-        more = self.framework.host_tp_ps * plan.tp if far else 0
-        return _one(host_ps(layer, blocks, self.columns, self.framework)) + more
-
     def _gather_slowdown(self, layer: Layer, forward: int, backward: int) -> tuple[float, float]:
         """Factors on both passes: kernels and collectives share the device; ranks drift apart."""
-        if self.interconnect is None:
+        if not self.interconnect.is_known:
             return 1.0, 1.0
         nodes = max(self.plan.stage_ranks / self.interconnect.domain, 1.0)
         skew = 1 + self.framework.skew * log2(nodes)
-        if self.plan.zero < 2 or self.sharding.shards == 1:
+        if self.plan.zero < 2 or self.plan.fsdp == 1:
             return skew, skew
         shards = self.sharding.shards_of(*self._parameters(layer))
         gather = sum(map(self._alone_ps, shards.gather)) if shards and not shards.once else 0.0
@@ -553,20 +557,18 @@ class _Builder(Noun, dict=True):
 
     def _alone_ps(self, op: CommOp) -> float:
         """A collective with the network to itself, by the closed form."""
-        if self.interconnect is None:
-            return 0.0
         plan = self.plan
         ranks, stride = {
             Group.TP: (plan.tp, 1),
             Group.ETP: (plan.expert_degree, 1),
             Group.CP: (plan.cp, plan.tp),
             Group.EP: (plan.ep, plan.expert_degree),
-            Group.FSDP: (self.sharding.shards, plan.tp),
+            Group.FSDP: (self.plan.fsdp, plan.tp),
             Group.DP_CP: (plan.cp * plan.dp, plan.tp),
             Group.DP_EP: (self.sharding.expert_replicas, plan.ep * plan.expert_degree),
             Group.DP_FSDP: (
-                plan.cp * plan.dp // self.sharding.shards,
-                plan.tp * self.sharding.shards,
+                plan.cp * plan.dp // self.plan.fsdp,
+                plan.tp * self.plan.fsdp,
             ),
         }[op.group]
         size, n, step = np.array([[op.size_bytes], [ranks], [stride]], np.float64)
@@ -649,7 +651,6 @@ def _visible(row: Row, exposed: float) -> Row:
     return row.with_works(lambda _, work: shorter(work))
 
 
-_NO_NETWORK = Interconnect(domain=1, inner=inf, outer=inf)
 _PASSES = 3
 """A forward, input gradients and weight gradients take about as many kernels, and as long."""
 

@@ -4,7 +4,7 @@ A factor multiplies a prediction's compute, or that of one class of kernels; it 
 a framework and a precision. Steps that predictions were held against say how far off the next is.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, TypeVar
 
@@ -12,9 +12,12 @@ import numpy as np
 from msgspec import Meta, field
 
 from stepsim.base.structs import Count, Names, Positive, Share, TomlTable, replace
+from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device, MatrixRate
-from stepsim.workload.model.framework import ErrorBand, Framework
-from stepsim.workload.model.plan import Precision
+from stepsim.workload.model.effort import error_band
+from stepsim.workload.model.evidence import ErrorBand
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.plan import Plan
 
 
 class MachineFactor(TomlTable):
@@ -185,6 +188,52 @@ class ModelCalibration(TomlTable):
         framework = replace(framework, errors=(*held, *framework.errors))
         found = self.factor_of(device, framework, precision)
         return slowed(device, found.factor) if found else device, framework
+
+    def said(self, device: Device, framework: Framework, precision: Precision) -> Iterator[str]:
+        """What a prediction with it rests on."""
+        found = self.factor_of(device, framework, precision)
+        kernels = self.kernels_of(device, framework, precision)
+        rates = [
+            one for one in self.rates if (one.device, one.precision) == (device.name, precision)
+        ]
+        for each in rates:
+            yield (
+                f"calibrated: products of {device.name} in {precision} at "
+                f"{each.rate / 1e12:.0f} TFLOP/s, from {each.shapes} shapes"
+            )
+        if kernels:
+            factors = ", ".join(f"{each.kernels} {each.factor:.3f}" for each in kernels)
+            count = sum(each.count for each in kernels)
+            yield f"calibrated: kernels take of their prediction, from {count:,} kernels: {factors}"
+        machine = f"{device.name}, {framework.name}, {precision}"
+        if found:
+            yield (
+                f"calibrated: compute takes {found.factor:.3f} of the prediction on {machine}, "
+                f"from {found.runs} steps, each within {found.spread:.1%}"
+            )
+        elif not (rates or kernels):
+            yield f"the calibration has no factor of {machine}: predicted without"
+
+    def said_of_interval(
+        self, device: Device, framework: Framework, plan: Plan, *, sparse: bool, mixes: bool
+    ) -> Iterator[str]:
+        """Why the interval of a step that traces calibrated is not theirs."""
+        if not self.kernels_of(device, framework, plan.precision):
+            return
+        kind = sparse, mixes
+        if any(each.traced and (each.sparse, each.mixes) == kind for each in framework.errors):
+            band = error_band(framework, device, plan, sparse=sparse, mixes=mixes)
+            if not (band and band.traced):
+                yield (
+                    "the interval is not that of the calibration: the step is larger, its sequence "
+                    "longer or its cp higher than those of the traces that it was held against"
+                )
+            return
+        jobs = {each.job for each in self.held if (each.experts, each.mixes) == kind}
+        yield (
+            f"the interval is not that of the calibration: it was held against {len(jobs)} jobs of "
+            f"this kind of model, and {LEAST_JOBS} are needed"
+        )
 
 
 def _of_machine(

@@ -14,13 +14,10 @@ from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.choices import RecomputeModule
-from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import MixerExchanges, gathered_keys
+from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.operators import (
     NORM,
-    MixerOperators,
-    Operator,
     by_head,
     fused_attention,
     keys_before,
@@ -28,6 +25,8 @@ from stepsim.workload.model.operators import (
     products,
     recomputed_with,
 )
+from stepsim.workload.model.parts import MixerExchanges, MixerOperators, Operator
+from stepsim.workload.plan import PlanTable
 
 
 class CompressedAttention(Mixer):
@@ -88,14 +87,14 @@ class CompressedAttention(Mixer):
         """None: ranks that share a sequence gather keys."""
         return 0
 
-    def read(self, columns: PlanColumns) -> Floats:
+    def read(self, columns: PlanTable) -> Floats:
         """Keys that a token reads on average: of the window, and pooled ones."""
         near = keys_before(columns.attended, float(self.window))
         if self.indexer is not None:
             return near + self.indexer.read(columns)
         return near + (columns.attended / self.ratio / 2 if self.ratio else 0.0)
 
-    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+    def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
         """Projections, pooling, indexer, attention, and the result through its low ranks."""
         t, s, h = columns.tokens, columns.shard_tokens, float(hidden)
         queries, rank = self.queries / columns.tp, float(self.query_rank)
@@ -127,7 +126,7 @@ class CompressedAttention(Mixer):
     def _in_group(self) -> int:
         return self.queries // self.output_groups
 
-    def _pooling(self, hidden: float, columns: PlanColumns) -> Iterator[Operator]:
+    def _pooling(self, hidden: float, columns: PlanTable) -> Iterator[Operator]:
         """Products for pooled keys and their gates, and the pooling: read twice backward."""
         if not self.series:
             return
@@ -141,7 +140,7 @@ class CompressedAttention(Mixer):
         size = 2.0 * columns.shard_tokens * width
         yield memory("pooling of keys", size * (1 + 1 / (2 * self.ratio)), 3.0 * size)
 
-    def _mix(self, columns: PlanColumns) -> Iterator[Operator]:
+    def _mix(self, columns: PlanTable) -> Iterator[Operator]:
         """The indexer's choice, attention to the window and to pooled keys, and its target.
 
         Attention: 4 t k a d forward for k keys, 2.5 times that backward.
@@ -156,7 +155,7 @@ class CompressedAttention(Mixer):
             target = self.indexer.target(share * self.indexer.read(columns), columns)
             yield replace(target, core=True)
 
-    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+    def exchanges(self, columns: PlanTable) -> MixerExchanges:
         """Keys and pooled keys gathered along cp, and the indexer's target summed over tp.
 
         Assumed to be as Megatron-Core's sparse attention does it, with `cp_comm_type` allgather.
@@ -167,17 +166,17 @@ class CompressedAttention(Mixer):
         width += self.indexer.dim / self.ratio
         return gathered_keys(width, self.indexer.summed(columns), columns)
 
-    def outputs(self, columns: PlanColumns) -> list[Floats]:
+    def outputs(self, columns: PlanTable) -> list[Floats]:
         """Elements that projections make: queries, down to their rank, keys and pooled keys."""
         s = columns.shard_tokens
         keys = s * self.head_dim * (1 + 2 * self.series)
         return [columns.tokens * self.queries / columns.tp, s * self.query_rank, keys]
 
-    def result(self, columns: PlanColumns) -> Floats:
+    def result(self, columns: PlanTable) -> Floats:
         """Elements of attention's result."""
         return columns.tokens * self.queries / columns.tp
 
-    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+    def kept(self, columns: PlanTable, element: Floats) -> Floats:
         """Queries before and after their norm, keys, the result and what is rotated back.
 
         The ranks' norms keep what they take and make, the pooling its keys and gates, the last
@@ -193,6 +192,6 @@ class CompressedAttention(Mixer):
             pooled = pooled + 4.0 * s * self.series * own.dim + own.kept(columns)
         return inner + out + ranks + pooled
 
-    def dropped(self, columns: PlanColumns) -> Floats:
+    def dropped(self, columns: PlanTable) -> Floats:
         """Queries before and after their norm."""
         return 4.0 * columns.tokens * self.queries / columns.tp

@@ -6,8 +6,7 @@ that they are one block: n - 2 kernels beside n - 2 messages take as long as all
 all of the messages. Where keys and values are gathered head by head, a hop is the kernel of one
 head.
 
-Frameworks differ in how they compute and exchange it. The nouns of a layer's parts are an exchange
-of ranks, and a block of operators that it follows.
+Frameworks differ in how they compute and exchange it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,18 +18,16 @@ from msgspec import Meta
 from stepsim.base.arrays import Bools, Floats
 from stepsim.base.quantities import Time
 from stepsim.base.structs import Amount, Noun, TomlTable, replace
-from stepsim.base.units import PS_PER_S
+from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import (
     GroupedAttention,
     LatentAttention,
     Layer,
 )
-from stepsim.workload.model.choices import ContextParallelKind, GraphScope, RecomputeModule
-from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.dispatch import ExpertWay
-from stepsim.workload.model.interconnect import Interconnect
-from stepsim.workload.model.operators import Operator, OperatorKind, memory
-from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.workload.model.choices import ContextParallelKind
+from stepsim.workload.model.operators import memory
+from stepsim.workload.model.parts import Block, Exchange, MixerExchanges, Operator, OperatorKind
+from stepsim.workload.plan import PlanTable
 
 _Core = GroupedAttention | LatentAttention
 _TURNED_BYTES = 8.0
@@ -78,7 +75,7 @@ class ContextParallel(TomlTable):
     hop_ps: Annotated[Time, Meta(description="launches of a hop's forward")] = 0
 
 
-def runs_by_hop(columns: PlanColumns, context: ContextParallel) -> Floats:
+def runs_by_hop(columns: PlanTable, context: ContextParallel) -> Floats:
     """1 where core attention is a kernel for the keys of each rank, else 0."""
     ring = columns.context_ring > 0
     gathered = (columns.context_all_to_all == 0) & context.gathers_by_hop
@@ -86,7 +83,7 @@ def runs_by_hop(columns: PlanColumns, context: ContextParallel) -> Floats:
     return np.where((ring | gathered) & shared, 1.0, 0.0)
 
 
-def hop_count(attention: _Core, columns: PlanColumns, context: ContextParallel) -> Floats:
+def hop_count(attention: _Core, columns: PlanTable, context: ContextParallel) -> Floats:
     """Kernels of core attention, one after the other: of the ranks, or of heads of keys."""
     by_hop = runs_by_hop(columns, context) > 0
     heads = _widths(attention, columns, repeats=False)[1]
@@ -94,7 +91,7 @@ def hop_count(attention: _Core, columns: PlanColumns, context: ContextParallel) 
     return np.where(by_hop, columns.cp, np.where(by_head, heads, 1.0))
 
 
-def mask_share(columns: PlanColumns, context: ContextParallel, window: int | None = None) -> Floats:
+def mask_share(columns: PlanTable, context: ContextParallel, window: int | None = None) -> Floats:
     """What the busiest rank has of the causal mask, over the mean of all ranks.
 
     1 where it is balanced. Else the last of n ranks reads all keys before its tokens, of a sequence
@@ -108,7 +105,7 @@ def mask_share(columns: PlanColumns, context: ContextParallel, window: int | Non
     return np.where(columns.context_all_to_all > 0, 1.0, last / mean)
 
 
-def kernel_shares(attention: _Core, columns: PlanColumns, context: ContextParallel) -> _Shares:
+def kernel_shares(attention: _Core, columns: PlanTable, context: ContextParallel) -> _Shares:
     """Parts of the kernels: alike where the mask is balanced, else the first hop has half a block.
 
     On the first hop every rank computes the diagonal, on every other some rank computes a block of
@@ -122,7 +119,7 @@ def kernel_shares(attention: _Core, columns: PlanColumns, context: ContextParall
     return _Shares(first=first, between=np.maximum(1 - first - last, 0.0), last=last)
 
 
-def merge_shares(columns: PlanColumns, context: ContextParallel) -> _Shares:
+def merge_shares(columns: PlanTable, context: ContextParallel) -> _Shares:
     """Parts of the n - 1 merges of outputs: none on the first hop, one on each of the others."""
     hops, merges = runs_by_hop(columns, context), np.maximum(columns.cp - 1, 1.0)
     return _Shares(
@@ -130,7 +127,7 @@ def merge_shares(columns: PlanColumns, context: ContextParallel) -> _Shares:
     )
 
 
-def merge_operator(attention: _Core, columns: PlanColumns, context: ContextParallel) -> Operator:
+def merge_operator(attention: _Core, columns: PlanTable, context: ContextParallel) -> Operator:
     """All merges of outputs of a layer, and in its backward all sums of gradients.
 
     Each of n - 1 hops moves `merge_bytes` per element of the output, a d_v of each token, and in
@@ -144,100 +141,14 @@ def merge_operator(attention: _Core, columns: PlanColumns, context: ContextParal
     return memory("merges of hops", forward, backward, core=True)
 
 
-def launch_ps(layer: Layer, columns: PlanColumns, context: ContextParallel) -> Floats:
+def launch_ps(layer: Layer, columns: PlanTable, context: ContextParallel) -> Floats:
     """Host time, in ps, of the hops after the first in both passes of a layer."""
     if not isinstance(layer.attention, GroupedAttention | LatentAttention):
         return np.zeros_like(columns.cp)
     return 3.0 * context.hop_ps * (hop_count(layer.attention, columns, context) - 1)
 
 
-class Exchange(Noun):
-    """One collective of a block; `size_bytes` as in CommOp, an array over plans, 0 where none.
-
-    One that carries tokens to or from their experts names its `way`. One with `beside` 1 runs
-    beside the operators of the block that follows in its pass, one with 0 before them.
-    """
-
-    kind: CollectiveKind
-    group: Group
-    size_bytes: Floats
-    way: ExpertWay | None = None
-    beside: Floats | float = 0.0
-
-    @property
-    def is_dispatch(self) -> bool:
-        """Whether it carries tokens to their experts in the forward."""
-        return self.way is not None and self.way.name == "to"
-
-    def sent_bytes(self, columns: PlanColumns, domain: int) -> Floats:
-        """What ranks send where `domain` of them share a node: see `ExpertWay.sent_share`."""
-        if self.way is None:
-            return self.size_bytes
-        return self.size_bytes * self.way.sent_share(columns, domain)
-
-    def least_seconds(self, columns: PlanColumns, domain: int, inner: float) -> Floats:
-        """Seconds that it takes at least, whatever the network: see `ExpertWay.least_seconds`."""
-        if self.way is None:
-            return np.zeros(len(columns))
-        return self.way.least_seconds(self.size_bytes, columns, domain, inner)
-
-    def notices(self, columns: PlanColumns) -> Floats:
-        """Small collectives or kernels that go ahead of it."""
-        return np.zeros(len(columns)) if self.way is None else self.way.notices(columns)
-
-    def members(self, columns: PlanColumns) -> tuple[Floats, Floats]:
-        """How many ranks take part, and how far apart they are."""
-        return {
-            Group.TP: (columns.tp, np.ones_like(columns.tp)),
-            Group.ETP: (columns.expert_tp, np.ones_like(columns.tp)),
-            Group.CP: (columns.cp, columns.tp),
-            Group.EP: (columns.ep, columns.expert_tp),
-        }[self.group]
-
-    def alone_s(self, columns: PlanColumns, network: Interconnect) -> Floats:
-        """Seconds that it takes with the network to itself, and with what goes ahead of it."""
-        ranks, stride = self.members(columns)
-        sent = self.sent_bytes(columns, network.domain)
-        seconds = network.seconds(self.kind, sent, ranks, stride)
-        seconds = np.maximum(seconds, self.least_seconds(columns, network.domain, network.inner))
-        ahead = self.notices(columns) * network.launch_ps / PS_PER_S
-        return np.where(seconds > 0, seconds + ahead, 0.0)
-
-
-class Block(Noun):
-    """Operators in order, and the exchanges that follow them in each pass.
-
-    `scope` is the part of a layer that CUDA graphs may hold, None where they hold it never but with
-    a whole step; `module` that with which the block and its exchanges are recomputed.
-    What comes `after_counts` is launched once the host has read how many tokens each expert has.
-    Those of the backward run beside the block's own weight gradients where `beside_weights` is 1,
-    else after them. `routed` operators are those of experts on their tokens.
-    """
-
-    name: str
-    operators: tuple[Operator, ...]
-    forward: tuple[Exchange, ...] = ()
-    backward: tuple[Exchange, ...] = ()
-    scope: GraphScope | None = None
-    module: RecomputeModule | None = None
-    after_counts: bool = False
-    beside_weights: Floats | float = 1.0
-    routed: bool = False
-
-
-class MixerExchanges(Noun):
-    """What ranks send around a mixer: `before` and `after` it in the forward, and in the backward.
-
-    `back_before` follows what comes after the mixer, `back_after` the mixer.
-    """
-
-    before: tuple[Exchange, ...] = ()
-    after: tuple[Exchange, ...] = ()
-    back_before: tuple[Exchange, ...] = ()
-    back_after: tuple[Exchange, ...] = ()
-
-
-def turned_against_heads(into: Floats, back: Floats, columns: PlanColumns) -> MixerExchanges:
+def turned_against_heads(into: Floats, back: Floats, columns: PlanTable) -> MixerExchanges:
     """All-to-alls of ranks that share a sequence: `into` elements of a token there, `back` back.
 
     Each has all tokens of some heads in between, so that no state passes between ranks.
@@ -248,7 +159,7 @@ def turned_against_heads(into: Floats, back: Floats, columns: PlanColumns) -> Mi
     return MixerExchanges(before=(there,), after=(home,), back_before=(home,), back_after=(there,))
 
 
-def gathered_keys(width: float, summed: Floats, columns: PlanColumns) -> MixerExchanges:
+def gathered_keys(width: float, summed: Floats, columns: PlanTable) -> MixerExchanges:
     """Keys of a sequence that ranks share, `width` numbers a token, gathered by each of them.
 
     In the backward their gradients are scattered. `summed` bytes are summed over tp after the
@@ -262,7 +173,7 @@ def gathered_keys(width: float, summed: Floats, columns: PlanColumns) -> MixerEx
     )
 
 
-def layouts_of_heads(into: Floats, back: Floats, columns: PlanColumns) -> Operator:
+def layouts_of_heads(into: Floats, back: Floats, columns: PlanTable) -> Operator:
     """What is read and written to lay elements out for these all-to-alls; backward as forward."""
     moved = _TURNED_BYTES / 2 * columns.tokens * (into + back) * (columns.cp > 1)
     return memory("layouts of heads", moved, moved)
@@ -271,7 +182,7 @@ def layouts_of_heads(into: Floats, back: Floats, columns: PlanColumns) -> Operat
 def shared_blocks(
     attention: _Core,
     operators: tuple[Operator, ...],
-    columns: PlanColumns,
+    columns: PlanTable,
     context: ContextParallel,
     *,
     summed: tuple[Exchange, ...],
@@ -328,7 +239,7 @@ def _part_of(operator: Operator, shares: _Shares, hops: Bools, part: int) -> Ope
 def _kernel(
     operator: Operator,
     attention: _Core,
-    columns: PlanColumns,
+    columns: PlanTable,
     context: ContextParallel,
 ) -> Operator:
     """Core attention of the busiest rank, at the rate of the sequences of its kernels.
@@ -382,11 +293,14 @@ class _Sent(Noun):
     hides_sums: Floats
 
     @classmethod
-    def of(cls, attention: _Core, columns: PlanColumns, context: ContextParallel) -> "_Sent":
+    def of(cls, attention: _Core, columns: PlanTable, context: ContextParallel) -> "_Sent":
         """What a layer sends under each of the plans."""
         n, t, hops = columns.cp, columns.tokens, runs_by_hop(columns, context)
         turn = columns.context_all_to_all
-        ring, sends = columns.context_ring * hops, np.maximum(n - 1, 1.0)
+        ring, sends = (
+            columns.context_ring * hops,
+            np.maximum(n - 1, 1.0),
+        )
         count = hop_count(attention, columns, context)
         by_head = (count > 1) & (hops == 0)
         one = np.where(by_head, 1 / count, 1.0)
@@ -454,7 +368,7 @@ def _along_cp(kind: CollectiveKind, size: Floats, beside: Floats | float) -> Exc
     return Exchange(kind=kind, group=Group.CP, size_bytes=size, beside=beside)
 
 
-def _widths(attention: _Core, columns: PlanColumns, *, repeats: bool) -> tuple[Floats, Floats, int]:
+def _widths(attention: _Core, columns: PlanTable, *, repeats: bool) -> tuple[Floats, Floats, int]:
     """A rank's heads, its heads of keys and values, and the width of a value."""
     heads = attention.heads / columns.tp
     if not isinstance(attention, GroupedAttention):
@@ -463,7 +377,7 @@ def _widths(attention: _Core, columns: PlanColumns, *, repeats: bool) -> tuple[F
     return heads, kv, attention.values
 
 
-def _pair(attention: _Core, columns: PlanColumns, *, repeats: bool) -> Floats:
+def _pair(attention: _Core, columns: PlanTable, *, repeats: bool) -> Floats:
     """Elements of a token's keys and values on a rank."""
     _, kv, values = _widths(attention, columns, repeats=repeats)
     return kv * (attention.head_dim + values)

@@ -14,17 +14,17 @@ from typing import ClassVar
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.workload.model.choices import RecomputeModule
-from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.kernels import ScanShape
 from stepsim.workload.model.operators import (
     NORM,
-    Operator,
     convolution,
     memory,
     mixer_kernel,
     recomputed_with,
 )
+from stepsim.workload.model.parts import Operator
 from stepsim.workload.model.state_mixer import StateMixer
+from stepsim.workload.plan import PlanTable
 
 _CHUNK = 64.0  # tokens: `chunk_gated_delta_rule` has no other
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 6, 8
@@ -35,7 +35,7 @@ TRITON_CHANNEL_OPERATIONS = 54.0
 
 
 def delta_rule(
-    name: str, columns: PlanColumns, heads: int, keys: int, values: int, *, gates: float = 0.0
+    name: str, columns: PlanTable, heads: int, keys: int, values: int, *, gates: float = 0.0
 ) -> Operator:
     """The rule over chunks of c tokens, of `heads` with keys d and values v wide.
 
@@ -123,7 +123,7 @@ class GatedDeltaNet(StateMixer):
         """Heads of keys: those of values are as many or more."""
         return self.key_heads
 
-    def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
+    def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
         """Layouts, short convolution, norms of queries and keys, rule and gated norm of a rank.
 
         Layouts: queries, keys and values for the convolution and apart again, the gate, and copies
@@ -146,10 +146,10 @@ class GatedDeltaNet(StateMixer):
             ),
         )
 
-    def _rule(self, columns: PlanColumns) -> Operator:
+    def _rule(self, columns: PlanTable) -> Operator:
         return delta_rule("gated delta rule", columns, self.heads, self.key_dim, self.value_dim)
 
-    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+    def kept(self, columns: PlanTable, element: Floats) -> Floats:
         """What convolution, norms, rule, gate and the last product take; the states are not.
 
         In 2 bytes: the convolution's input, normed queries and keys, their copies for the heads of

@@ -1,6 +1,7 @@
 """What a rank computes on: rates of matrix products and of memory, from a device file."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal, TypeVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.quantities import Bandwidth, Flops, Size, Time
 from stepsim.base.structs import Amount, Names, Positive, Share, TomlTable
 from stepsim.base.units import PS_PER_S
+from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.kernels import (
     USUAL_SCAN,
     GroupedRate,
@@ -18,10 +20,15 @@ from stepsim.workload.model.kernels import (
     ScanRate,
     ScanShape,
 )
-from stepsim.workload.model.plan import Precision
+from stepsim.workload.overlap import GpuLimits
 from stepsim.workload.rows import OPTIMIZER_STEP
 
 _NARROW, _WIDE, _LATENT = 64, 192, 512
+_SHARED_BYTES = MappingProxyType(
+    {"volta": 96 << 10, "ampere": 164 << 10, "cdna3": 64 << 10, "cdna4": 160 << 10}
+)
+"""Shared memory of an SM by generation (data sheets); others have the usual one."""
+
 AnyFloats = TypeVar("AnyFloats", float, Floats)
 _PROCESSORS = 132  # as Hopper has, where nobody says how many
 _GROUPED = (*Precision, "fp8_block")
@@ -162,6 +169,31 @@ class Device(TomlTable):
     def update_seconds(self, moved: AnyFloats) -> AnyFloats:
         """Time of an optimizer's kernels that move so many bytes."""
         return moved / self.bytes_per_s * self.slower.get(OPTIMIZER_STEP, 1.0)
+
+    @property
+    def law_holds(self) -> bool:
+        """Whether the law of overlap holds: its multiprocessors are counted, and not shared.
+
+        A compute unit of CDNA runs blocks of several kernels at a time: there the law is worse than
+        no slowdown.
+        """
+        return self.processors is not None and not self.generation.startswith("cdna")
+
+    @property
+    def limits(self) -> GpuLimits:
+        """What communication takes a share of; raises PlanError where its SMs are not known."""
+        if self.processors is None:
+            raise PlanError(
+                f"processors of {self.name} are not known: expected a GPU whose device file says "
+                "how many multiprocessors it has"
+            )
+        shared = _SHARED_BYTES.get(self.generation)
+        return GpuLimits(
+            sms=self.processors,
+            bytes_per_s=self.memory_bandwidth,
+            channel_bytes_per_s=self.channel_bandwidth or 0.0,
+            **({"shared_bytes": shared} if shared else {}),
+        )
 
     @property
     def tile_processors(self) -> int:

@@ -17,12 +17,23 @@ from numpy.typing import NDArray
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
-from stepsim.workload.model.architecture import ExpertMlp
 from stepsim.workload.model.choices import ExpertDispatch
-from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.plan import PlanTable
 
 _KINDS = tuple(ExpertDispatch)
 _MAPPED = [_KINDS.index(each) for each in (ExpertDispatch.HYBRIDEP, ExpertDispatch.HYBRIDEP_FP8)]
+
+
+class Routing(Noun):
+    """Which experts a token goes to: `top_k` of `experts`.
+
+    Experts lie in `groups`, and those of one token in at most `token_groups` of them.
+    """
+
+    experts: int
+    top_k: int
+    groups: int = 1
+    token_groups: int = 1
 
 
 class DispatchKernel(Noun):
@@ -95,21 +106,21 @@ KERNELS: Mapping[ExpertDispatch, DispatchKernels] = MappingProxyType(
 class ExpertWay(Noun):
     """A way of tokens to the experts of a layer or back, one of the fields of `DispatchKernels`."""
 
-    mlp: ExpertMlp
+    routing: Routing
     name: str = "to"
 
-    def sent_share(self, columns: PlanColumns, domain: int) -> Floats:
+    def sent_share(self, columns: PlanTable, domain: int) -> Floats:
         """Share of the tokens' copies that leave a rank where `domain` ranks share a node.
 
         A token goes once to a node, or to a rank where all are in one; see `reached`.
         """
         nodes = np.ceil(columns.ep * columns.expert_tp / domain)
         places = np.where(nodes > 1, nodes, columns.ep)
-        once = reached(self.mlp, places) / self.mlp.top_k
+        once = reached(self.routing, places) / self.routing.top_k
         return np.where(_sends_once(columns), once, 1.0)
 
     def least_seconds(
-        self, size_bytes: Floats, columns: PlanColumns, domain: int, inner: float
+        self, size_bytes: Floats, columns: PlanTable, domain: int, inner: float
     ) -> Floats:
         """Seconds that a dispatcher's own kernels take to move `size_bytes` of copies at least.
 
@@ -126,23 +137,23 @@ class ExpertWay(Noun):
         found = np.maximum(own, np.where(_sends_once(columns), handed, 0.0))
         return np.where((size_bytes > 0) & (columns.ep > 1), found, 0.0)
 
-    def notices(self, columns: PlanColumns) -> Floats:
+    def notices(self, columns: PlanTable) -> Floats:
         """Small collectives or kernels ahead of the exchange; none where ep is 1."""
         kind = columns.dispatcher.astype(np.int64)
         counts = [getattr(KERNELS[each], self.name).notices for each in _KINDS]
         return np.where(columns.ep > 1, np.array(counts, np.float64)[kind], 0.0)
 
-    def _copies(self, columns: PlanColumns) -> Floats:
+    def _copies(self, columns: PlanTable) -> Floats:
         """Copies of a token that ranks receive, over its experts."""
-        once = reached(self.mlp, columns.ep) / self.mlp.top_k
+        once = reached(self.routing, columns.ep) / self.routing.top_k
         return np.where(_sends_once(columns), once, 1.0)
 
 
-def _sends_once(columns: PlanColumns) -> NDArray[np.bool_]:
+def _sends_once(columns: PlanTable) -> NDArray[np.bool_]:
     return columns.sends_once > 0
 
 
-def reached(mlp: ExpertMlp, places: Floats) -> Floats:
+def reached(routing: Routing, places: Floats) -> Floats:
     """How many of so many places a token's experts lie on, on average, by number of places.
 
     Experts are shared out evenly and chosen at random: of n places with E / n experts each a token
@@ -150,19 +161,19 @@ def reached(mlp: ExpertMlp, places: Floats) -> Floats:
     8 ranks. Where a token has experts of `token_groups` of `groups` alone, those are chosen first.
     """
     sizes, where = np.unique(np.asarray(places, np.float64), return_inverse=True)
-    found = np.array([_reached(mlp, float(size)) for size in sizes])
+    found = np.array([_reached(routing, float(size)) for size in sizes])
     return found[where].reshape(np.shape(places))
 
 
-def _reached(mlp: ExpertMlp, places: float) -> float:
+def _reached(routing: Routing, places: float) -> float:
     if places <= 1:
         return 1.0
-    groups, chosen = mlp.groups, mlp.token_groups if mlp.groups > 1 else 1
+    groups, chosen = routing.groups, routing.token_groups if routing.groups > 1 else 1
     own = max(round(groups / places), 1)
-    experts = mlp.experts / places / own
-    most = mlp.experts * chosen / groups
+    experts = routing.experts / places / own
+    most = routing.experts * chosen / groups
     missed = sum(
-        comb(own, j) * comb(groups - own, chosen - j) * _missed(mlp.top_k, most, j * experts)
+        comb(own, j) * comb(groups - own, chosen - j) * _missed(routing.top_k, most, j * experts)
         for j in range(min(own, chosen) + 1)
     )
     return places * (1 - missed / comb(groups, chosen))
@@ -176,7 +187,7 @@ def _missed(top_k: int, experts: float, own: float) -> float:
     return missed
 
 
-def map_bytes(mlp: ExpertMlp, columns: PlanColumns) -> Floats:
+def map_bytes(routing: Routing, columns: PlanTable) -> Floats:
     """Bytes of the map of tokens to experts that every rank gathers ahead of HybridEP's dispatch.
 
     It has a byte for each token of all ranks and each expert (`hybrid_ep_buffer.py`, branch
@@ -184,11 +195,11 @@ def map_bytes(mlp: ExpertMlp, columns: PlanColumns) -> Floats:
     send counts, and the backward has the forward's map.
     """
     gathers = np.isin(columns.dispatcher, _MAPPED)
-    return np.where(gathers, columns.shard_tokens * mlp.experts * columns.ep, 0.0)
+    return np.where(gathers, columns.shard_tokens * routing.experts * columns.ep, 0.0)
 
 
 def permuted_bytes(
-    mlp: ExpertMlp, columns: PlanColumns, width: float, element: Floats | float = 2.0
+    routing: Routing, columns: PlanTable, width: float, element: Floats | float = 2.0
 ) -> Floats:
     """Bytes read and written to lay a rank's tokens out by expert on one way, in one pass.
 
@@ -199,7 +210,7 @@ def permuted_bytes(
     reversed.
     """
     tokens = columns.shard_tokens * width * element
-    sorted_twice = np.where(mlp.experts > columns.ep, 2.0 * columns.expert_tp, 0.0)
-    plain = 1.0 + mlp.top_k * (1.0 + sorted_twice)
-    once = reached(mlp, columns.ep) + mlp.top_k
+    sorted_twice = np.where(routing.experts > columns.ep, 2.0 * columns.expert_tp, 0.0)
+    plain = 1.0 + routing.top_k * (1.0 + sorted_twice)
+    once = reached(routing, columns.ep) + routing.top_k
     return tokens * np.where(_sends_once(columns), once, plain)

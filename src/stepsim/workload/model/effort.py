@@ -4,52 +4,24 @@ Operations are counted over its operators.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import replace
 from stepsim.workload.model.blocks import head_blocks, layer_blocks
-from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import Block
+from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.framework import ErrorBand, Framework
+from stepsim.workload.model.evidence import Effort, ErrorBand
+from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.operators import OperatorKind
-from stepsim.workload.model.plan import ModelPlan, Recompute
+from stepsim.workload.model.parts import Block, OperatorKind
 from stepsim.workload.model.tower import tower_blocks
-
-
-class Effort(Noun):
-    """A step of a model on all its ranks.
-
-    `model_flops` are those that the model needs: twice the forward's in the backward, or fewer
-    where no gradient goes on, attention as far as its mask reaches. `hardware_flops` are those that
-    run: recomputed ones too. `peak_flops` is the peak of one NPU in the precision, in FLOP/s;
-    `price_per_hour` and `watts` are of one NPU. `memory_bytes` is what the fullest rank holds, of
-    `capacity_bytes`. A step has `global_batch` samples of `sequence` tokens, `microbatch_size` of
-    them in a microbatch.
-    """
-
-    parameters: int
-    tokens: int
-    sequence: int
-    global_batch: int
-    microbatch_size: int
-    model_flops: float
-    hardware_flops: float
-    peak_flops: float
-    device: str
-    framework: str
-    price_per_hour: float | None = None
-    watts: float | None = None
-    band: ErrorBand | None = None
-    memory_bytes: int | None = None
-    capacity_bytes: int | None = None
+from stepsim.workload.plan import Plan, PlanTable
 
 
 def error_band(
     framework: Framework,
     device: Device,
-    plan: ModelPlan,
+    plan: Plan,
     *,
     sparse: bool,
     mixes: bool = False,
@@ -77,7 +49,7 @@ _WIDER = 1.5
 """A guess: how much wider a range is beyond the runs in one respect, as a power of its factors."""
 
 
-def _widened(band: ErrorBand, plan: ModelPlan) -> ErrorBand:
+def _widened(band: ErrorBand, plan: Plan) -> ErrorBand:
     """The band with its range for a plan: wider for each respect in which the plan exceeds it."""
     if not band.others:
         return band
@@ -85,7 +57,7 @@ def _widened(band: ErrorBand, plan: ModelPlan) -> ErrorBand:
     return replace(band, low=band.low**power, high=band.high**power)
 
 
-def _beyond(band: ErrorBand, plan: ModelPlan) -> int:
+def _beyond(band: ErrorBand, plan: Plan) -> int:
     """In how many respects a plan exceeds the runs of a band."""
     return (
         (plan.npus > band.most_npus)
@@ -94,36 +66,51 @@ def _beyond(band: ErrorBand, plan: ModelPlan) -> int:
     )
 
 
+Operations = tuple[float, float, float]
+"""Operations of the forward, of both passes, and how many fewer than twice the forward's these are.
+
+They are those of a rank's microbatch.
+"""
+
+
 def step_effort(
     model: Model,
-    plan: ModelPlan,
-    columns: PlanColumns,
-    recomputed: Iterable[bool],
+    plan: Plan,
+    recomputed: Sequence[bool],
     device: Device,
     framework: Framework,
+    known: dict[object, Operations],
 ) -> Effort:
-    """What a step of all ranks is worth; `recomputed` says which layers run forward again."""
+    """What a step of all ranks is worth; `recomputed` says which layers run forward again.
+
+    `known` are the operations of layers and ends of plans whose rows are the same.
+    """
     architecture = model.architecture
-    again = Counter(zip(architecture.layers, recomputed, strict=True))
-    again += Counter((layer, False) for layer in architecture.prediction_layers)
+    counted = Counter(zip(architecture.layers, recomputed, strict=True))
+    counted += Counter((layer, False) for layer in architecture.prediction_layers)
+    if not known:
+        columns = PlanTable(plans=[plan])
+        for layer in architecture.layer_kinds():
+            known[layer] = _flops(layer_blocks(layer, architecture, columns), plan)
+        head = head_blocks(architecture, columns, fused_loss=framework.fused_loss)
+        known["head"] = _flops(head, plan)
+        known["tower"] = _flops(tower_blocks(architecture, columns), plan)
     forward = hardware = spared = 0.0
-    for (layer, twice), count in again.items():
-        once, both, fewer = _flops(layer_blocks(layer, model.architecture, columns), plan)
+    for (layer, twice), count in counted.items():
+        once, both, fewer = known[layer]
         forward += once * count
         hardware += (both + (once if twice else 0.0)) * count
         spared += fewer * count
     heads = 1 + len(architecture.prediction_layers)
-    once, both, _ = _flops(
-        head_blocks(architecture, columns, fused_loss=framework.fused_loss), plan
-    )
-    first, first_both, first_spared = _flops(tower_blocks(architecture, columns), plan)
+    once, both, _ = known["head"]
+    first, first_both, first_spared = known["tower"]
     forward, hardware, spared = forward + first, hardware + first_both, spared + first_spared
     copies = plan.stage_ranks * plan.microbatches
     return Effort(
         parameters=architecture.parameters()
         + architecture.first_parameters
         - architecture.embedding_parameters,
-        tokens=plan.tokens,
+        tokens=plan.step_tokens,
         sequence=plan.sequence,
         global_batch=plan.global_batch,
         microbatch_size=plan.microbatch_size,
@@ -142,12 +129,7 @@ def step_effort(
     )
 
 
-def _flops(blocks: Iterable[Block], plan: ModelPlan) -> tuple[float, float, float]:
-    """Floating-point operations of a rank's microbatch.
-
-    Those of the forward, of both passes, and how many fewer than twice the forward's the backward
-    has where an operator needs fewer.
-    """
+def _flops(blocks: Iterable[Block], plan: Plan) -> Operations:
     forward = backward = spared = 0.0
     for operator in (each for block in blocks for each in block.operators):
         if operator.kind is not OperatorKind.MEMORY:

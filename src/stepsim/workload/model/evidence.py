@@ -1,8 +1,15 @@
-"""What the numbers of a device or a framework rest on, as their files say it."""
+"""What numbers rest on: sources of those of a device or a framework, errors of predictions.
+
+And what a step of a model is worth.
+"""
 
 import re
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta, field
+
+from stepsim.base.structs import Amount, Noun, Share, TomlTable
 
 
 class Evidence(StrEnum):
@@ -42,3 +49,61 @@ def source_of(text: str | None) -> Provenance:
     if colon and kind in list(Evidence):
         return Provenance(Evidence(kind), rest.strip())
     return Provenance(Evidence.UNSAID, text or "")
+
+
+class ErrorBand(TomlTable):
+    """`[[error]]`: how far off predictions on a device were, each set without the source predicted.
+
+    `error` is the mean as a share, `median` and `ninety` the quantiles, over so many runs of
+    `source`; `sparse` runs have experts, those of a model that `mixes` have layers without
+    usual attention. Between `low` and `high` times a prediction lie 80 % of
+    the measured steps of `others` sources of such models, on at most `most_npus` NPUs, with
+    sequences up to `most_sequence` and cp up to `most_cp`; 0 where nothing is known of them.
+    Sources that were `traced` are jobs that a calibration was held against. Files write the error
+    as `mean`, and `experts` for `sparse`; `benchmarks/model_constants.py` writes them.
+    """
+
+    device: str
+    error: Annotated[Share, Meta(ge=0, le=1e9)] = field(name="mean", default=0.0)
+    runs: Annotated[int, Meta(ge=0, description="0: those of kin alone tell its range")] = 0
+    source: str = ""
+    sparse: bool = field(name="experts", default=False)
+    mixes: Annotated[bool, Meta(description="of hybrids and of sparse attention")] = False
+    generation: Annotated[str, Meta(description="of the device")] = ""
+    median: Amount = 0.0
+    ninety: Annotated[Amount, Meta(description="error that 90 % of the runs stay below")] = 0.0
+    low: Annotated[Amount, Meta(description="measured over predicted, 10 % of the kind")] = 0.0
+    high: Annotated[Amount, Meta(description="measured over predicted, 90 % of the kind")] = 0.0
+    others: Annotated[int, Meta(ge=0, description="sources of the kind")] = 0
+    traced: bool = False
+    most_npus: Annotated[int, Meta(ge=0)] = 0
+    most_sequence: Annotated[int, Meta(ge=0)] = 0
+    most_cp: Annotated[int, Meta(ge=0)] = 0
+
+
+class Effort(Noun):
+    """A step of a model on all its ranks.
+
+    `model_flops` are those that the model needs: twice the forward's in the backward, or fewer
+    where no gradient goes on, attention as far as its mask reaches. `hardware_flops` are those that
+    run: recomputed ones too. `peak_flops` is the peak of one NPU in the precision, in FLOP/s;
+    `price_per_hour` and `watts` are of one NPU. `memory_bytes` is what the fullest rank holds, of
+    `capacity_bytes`. A step has `global_batch` samples of `sequence` tokens, `microbatch_size` of
+    them in a microbatch.
+    """
+
+    parameters: int
+    tokens: int
+    sequence: int
+    global_batch: int
+    microbatch_size: int
+    model_flops: float
+    hardware_flops: float
+    peak_flops: float
+    device: str
+    framework: str
+    price_per_hour: float | None = None
+    watts: float | None = None
+    band: ErrorBand | None = None
+    memory_bytes: int | None = None
+    capacity_bytes: int | None = None

@@ -8,9 +8,10 @@ from msgspec.structs import asdict
 
 from stepsim.base.errors import PlanError
 from stepsim.base.quantities import Size, Time
-from stepsim.base.structs import Amount, Names, Noun, Positive, Share, TomlTable, UnitShare, replace
+from stepsim.base.structs import Amount, Names, Noun, Positive, TomlTable, UnitShare, replace
 from stepsim.workload.model.choices import ExpertDispatch, GraphScope, Precision, RecomputeModule
 from stepsim.workload.model.context import ContextParallel
+from stepsim.workload.model.evidence import ErrorBand
 
 
 class JobDefaults(TomlTable):
@@ -62,36 +63,6 @@ JOB_DEFAULTS = (
     *("shared_overlap", "delay_wgrad"),
 )
 """Options that a framework's jobs have a value of."""
-
-
-class ErrorBand(TomlTable):
-    """`[[error]]`: how far off predictions on a device were, each set without the source predicted.
-
-    `error` is the mean as a share, `median` and `ninety` the quantiles, over so many runs of
-    `source`; `sparse` runs have experts, those of a model that `mixes` have layers without
-    usual attention. Between `low` and `high` times a prediction lie 80 % of
-    the measured steps of `others` sources of such models, on at most `most_npus` NPUs, with
-    sequences up to `most_sequence` and cp up to `most_cp`; 0 where nothing is known of them.
-    Sources that were `traced` are jobs that a calibration was held against. Files write the error
-    as `mean`, and `experts` for `sparse`; `benchmarks/model_constants.py` writes them.
-    """
-
-    device: str
-    error: Annotated[Share, Meta(ge=0, le=1e9)] = field(name="mean", default=0.0)
-    runs: Annotated[int, Meta(ge=0, description="0: those of kin alone tell its range")] = 0
-    source: str = ""
-    sparse: bool = field(name="experts", default=False)
-    mixes: Annotated[bool, Meta(description="of hybrids and of sparse attention")] = False
-    generation: Annotated[str, Meta(description="of the device")] = ""
-    median: Amount = 0.0
-    ninety: Annotated[Amount, Meta(description="error that 90 % of the runs stay below")] = 0.0
-    low: Annotated[Amount, Meta(description="measured over predicted, 10 % of the kind")] = 0.0
-    high: Annotated[Amount, Meta(description="measured over predicted, 90 % of the kind")] = 0.0
-    others: Annotated[int, Meta(ge=0, description="sources of the kind")] = 0
-    traced: bool = False
-    most_npus: Annotated[int, Meta(ge=0)] = 0
-    most_sequence: Annotated[int, Meta(ge=0)] = 0
-    most_cp: Annotated[int, Meta(ge=0)] = 0
 
 
 class RecipeShape(Noun):

@@ -20,15 +20,15 @@ from stepsim.workload.model.architecture import (
     Mixer,
     Mlp,
 )
-from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.hyper_connections import kept_streams
 from stepsim.workload.model.layout import LayerLayout
-from stepsim.workload.model.plan import ModelPlan, RecomputeModule
+from stepsim.workload.plan import Plan, PlanTable
 
 
 def layer_bytes(
-    layer: Layer, architecture: Architecture, columns: PlanColumns, framework: Framework
+    layer: Layer, architecture: Architecture, columns: PlanTable, framework: Framework
 ) -> Floats:
     """Bytes that a layer keeps of a microbatch; with full recomputation its input alone.
 
@@ -48,7 +48,7 @@ def layer_bytes(
     return np.asarray(again * _input(layer, architecture, columns) + (1 - again) * kept)
 
 
-def working_bytes(architecture: Architecture, columns: PlanColumns, framework: Framework) -> Floats:
+def working_bytes(architecture: Architecture, columns: PlanTable, framework: Framework) -> Floats:
     """Bytes of the one layer that is being recomputed, the largest; 0 without recomputation.
 
     Of recomputed modules that is what they drop.
@@ -65,12 +65,12 @@ def working_bytes(architecture: Architecture, columns: PlanColumns, framework: F
     return np.asarray(largest)
 
 
-def _input(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+def _input(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
     """Bytes of what a layer takes: all its residual streams."""
     return 2.0 * columns.shard_tokens * architecture.hidden * layer.streams
 
 
-def _of_operators(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+def _of_operators(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
     """The layer's input, the result of attention, and of its products every second from the first.
 
     That is torch's policy per operator as torchtitan has it (`_get_custom_policy`); products of
@@ -87,7 +87,7 @@ def _of_operators(layer: Layer, architecture: Architecture, columns: PlanColumns
 
 
 def _attention_outputs(
-    attention: Attention | None, architecture: Architecture, columns: PlanColumns
+    attention: Attention | None, architecture: Architecture, columns: PlanTable
 ) -> list[Floats]:
     """Elements of what each product of attention makes, in order."""
     if attention is None:
@@ -114,7 +114,7 @@ def _attention_outputs(
     ]
 
 
-def _mlp_outputs(mlp: Mlp | None, architecture: Architecture, columns: PlanColumns) -> list[Floats]:
+def _mlp_outputs(mlp: Mlp | None, architecture: Architecture, columns: PlanTable) -> list[Floats]:
     """Elements of what each product of an MLP makes, in order: of experts, the shared one's."""
     dense = mlp.shared if isinstance(mlp, ExpertMlp) else mlp
     if dense is None:
@@ -126,7 +126,7 @@ def _mlp_outputs(mlp: Mlp | None, architecture: Architecture, columns: PlanColum
     return [*[inner] * (2 if dense.activation.gated else 1), out]
 
 
-def _result(attention: Attention | None, columns: PlanColumns) -> Floats:
+def _result(attention: Attention | None, columns: PlanTable) -> Floats:
     """Bytes of what core attention makes."""
     if attention is None or isinstance(attention, LinearBlock):
         return np.zeros_like(columns.tp)
@@ -139,7 +139,7 @@ def _result(attention: Attention | None, columns: PlanColumns) -> Floats:
 
 
 def _dropped(
-    layer: Layer, architecture: Architecture, columns: PlanColumns, framework: Framework
+    layer: Layer, architecture: Architecture, columns: PlanTable, framework: Framework
 ) -> Floats:
     """Bytes of a layer that recomputed modules drop, as Megatron-LM's `recompute_modules` do.
 
@@ -149,14 +149,14 @@ def _dropped(
     element = _element(columns, framework)
     whole = (element == 2.0) | framework.drops_cast_norms
     norm = layer.norms * element * columns.shard_tokens * architecture.hidden * whole
-    dropped = columns.drops[RecomputeModule.NORMS] * norm
+    dropped = columns.drops(RecomputeModule.NORMS) * norm
     attention, mlp = layer.attention, layer.mlp
     if isinstance(attention, LatentAttention):
         heads = columns.tokens * attention.heads / columns.tp
         inner = 2.0 * heads * (2 * attention.head_dim + attention.value_dim)
-        dropped = dropped + columns.drops[RecomputeModule.UP_PROJECTION] * inner
+        dropped = dropped + columns.drops(RecomputeModule.UP_PROJECTION) * inner
     elif isinstance(attention, Mixer):
-        dropped = dropped + columns.drops[RecomputeModule.UP_PROJECTION] * attention.dropped(
+        dropped = dropped + columns.drops(RecomputeModule.UP_PROJECTION) * attention.dropped(
             columns
         )
     if isinstance(mlp, ExpertMlp):
@@ -164,23 +164,23 @@ def _dropped(
         made = element * tokens * mlp.width / columns.expert_tp
         whole = _mlp(mlp, architecture, columns, element, framework)
         dropped = dropped + np.where(
-            columns.drops[RecomputeModule.EXPERTS] > 0,
+            columns.drops(RecomputeModule.EXPERTS) > 0,
             whole,
-            columns.drops[RecomputeModule.ACTIVATION] * made,
+            columns.drops(RecomputeModule.ACTIVATION) * made,
         )
     elif isinstance(mlp, DenseMlp):
         whole = _mlp(mlp, architecture, columns, element, framework)
-        dropped = dropped + columns.drops[RecomputeModule.MLP] * whole
+        dropped = dropped + columns.drops(RecomputeModule.MLP) * whole
     return np.asarray(dropped)
 
 
-def _element(columns: PlanColumns, framework: Framework) -> Floats:
+def _element(columns: PlanTable, framework: Framework) -> Floats:
     """Bytes of an element of what products keep of their inputs."""
     return columns.element_bytes if framework.keeps_casts else np.full(len(columns), 2.0)
 
 
 def _whole(
-    layer: Layer, architecture: Architecture, columns: PlanColumns, framework: Framework
+    layer: Layer, architecture: Architecture, columns: PlanTable, framework: Framework
 ) -> Floats:
     """Inputs and outputs of norms, and what attention and MLP keep, without scores.
 
@@ -197,7 +197,7 @@ def _whole(
 
 
 def _attention(
-    attention: Attention | None, columns: PlanColumns, element: Floats, framework: Framework
+    attention: Attention | None, columns: PlanTable, element: Floats, framework: Framework
 ) -> Floats:
     """Queries, keys, values and the result, which its product keeps converted as well.
 
@@ -236,7 +236,7 @@ def _result_bytes(element: Floats, framework: Framework) -> Floats:
     return np.where(element < 2.0, both, 2.0)
 
 
-def _scores(attention: Attention | None, columns: PlanColumns) -> Floats:
+def _scores(attention: Attention | None, columns: PlanTable) -> Floats:
     """Softmax, its dropout's mask and output of unfused attention: 5 bytes a score."""
     if attention is None or isinstance(attention, LinearBlock | Mixer):
         return np.zeros_like(columns.tp)
@@ -247,7 +247,7 @@ def _scores(attention: Attention | None, columns: PlanColumns) -> Floats:
 def _mlp(
     mlp: Mlp | None,
     architecture: Architecture,
-    columns: PlanColumns,
+    columns: PlanTable,
     element: Floats,
     framework: Framework,
 ) -> Floats:
@@ -296,14 +296,14 @@ def _between(
     return np.asarray(tokens * width * (inputs + apart + element))
 
 
-def _expert_weights(mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns) -> Floats:
+def _expert_weights(mlp: ExpertMlp, architecture: Architecture, columns: PlanTable) -> Floats:
     """Elements of the weights of a rank's experts of one layer."""
     inputs = 2 if mlp.activation.gated else 1
     each = (inputs + 1) * mlp.width * mlp.token_width(architecture.hidden)
     return mlp.experts * each / (columns.ep * columns.expert_tp)
 
 
-def mlp_weights(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+def mlp_weights(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
     """Elements of the weights of a layer's MLP on a rank."""
     mlp = layer.mlp
     if isinstance(mlp, ExpertMlp):
@@ -314,7 +314,7 @@ def mlp_weights(layer: Layer, architecture: Architecture, columns: PlanColumns) 
     return np.zeros_like(columns.tp)
 
 
-def largest_matrix(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+def largest_matrix(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
     """Elements of the largest weight of a layer on a rank: an MLP's first, of both its inputs.
 
     Of a mixer alone it is the weight of its first product.
@@ -340,7 +340,7 @@ def loop_places(pp: int, chunks: int) -> Places:
     return tuple(tuple(chunk * pp + rank for chunk in range(chunks)) for rank in range(pp))
 
 
-def plan_places(plan: ModelPlan) -> Places:
+def plan_places(plan: Plan) -> Places:
     """Virtual stages where a plan's schedule has them: handed round, or down and back up."""
     if plan.order.folded:
         return tuple((rank, 2 * plan.pp - 1 - rank) for rank in range(plan.pp))
@@ -374,13 +374,13 @@ def _numbers(layers: Sequence[Layer], kinds: Sequence[Layer]) -> Ints:
     return ints([numbers[id(layer)] for layer in layers])
 
 
-def dense_parameters(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+def dense_parameters(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
     """Parameters of a layer on a rank but those of routed experts, before sharding."""
     whole = layer.parameters(architecture.hidden, architecture.norm)
     return (whole - _routed(layer, architecture)) / columns.tp
 
 
-def routed_parameters(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+def routed_parameters(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
     """Parameters of a layer's routed experts on a rank, before sharding."""
     return _routed(layer, architecture) / (columns.ep * columns.expert_tp)
 
@@ -392,7 +392,7 @@ def _routed(layer: Layer, architecture: Architecture) -> int:
 
 
 def rank_parameters(
-    architecture: Architecture, columns: PlanColumns, counts: Floats
+    architecture: Architecture, columns: PlanTable, counts: Floats
 ) -> tuple[Floats, Floats]:
     """Dense and routed parameters of each rank; shape (plans, pp).
 

@@ -11,13 +11,14 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.units import PS_PER_S
+from stepsim.workload.axes import Group
 from stepsim.workload.model.architecture import Layer, Tower
-from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import Block, Exchange, launch_ps
+from stepsim.workload.model.choices import GraphScope
+from stepsim.workload.model.context import launch_ps
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
-from stepsim.workload.model.operators import Operator, OperatorKind
-from stepsim.workload.rows import Group
+from stepsim.workload.model.parts import Block, Exchange, Operator, OperatorKind
+from stepsim.workload.plan import Plan, PlanTable
 
 DENSE_CALLS = 26
 """Calls of both passes of a dense layer in bf16, whose host time is `host_layer`.
@@ -38,7 +39,7 @@ _ADAPTED = (OperatorKind.MATRIX, OperatorKind.GROUPED)
 
 
 def host_ps(
-    layer: Layer, blocks: Iterable[Block], columns: PlanColumns, framework: Framework
+    layer: Layer, blocks: Iterable[Block], columns: PlanTable, framework: Framework
 ) -> Floats:
     """Host time, in ps, of both passes of a layer: its blocks' calls, and hops of a ring.
 
@@ -52,7 +53,7 @@ def host_ps(
 def waits_ps(
     layer: Layer,
     blocks: Sequence[Block],
-    columns: PlanColumns,
+    columns: PlanTable,
     framework: Framework,
     network: Interconnect,
 ) -> list[Floats]:
@@ -82,7 +83,7 @@ def waits_ps(
 
 
 def called_ps(
-    layer: Layer, blocks: Iterable[Block], columns: PlanColumns, framework: Framework
+    layer: Layer, blocks: Iterable[Block], columns: PlanTable, framework: Framework
 ) -> Floats:
     """Host time, in ps, of the calls of some blocks of a layer, as far as no graph holds them."""
     nothing = np.zeros_like(columns.tp)
@@ -90,16 +91,20 @@ def called_ps(
     return np.where(in_one_graph(columns, framework) > 0, 0.0, made * call_ps(framework, layer))
 
 
-def tower_host_ps(tower: Tower, columns: PlanColumns, framework: Framework) -> Floats:
+def tower_host_ps(tower: Tower, columns: PlanTable, framework: Framework) -> Floats:
     """Host time, in ps, of the layers of a tower that sees: of their forward alone if frozen."""
     layers = framework.host_layer_ps * tower.depth / (3 if tower.frozen else 1)
     return np.where(in_one_graph(columns, framework) > 0, 0.0, layers)
 
 
-def in_one_graph(columns: PlanColumns, framework: Framework) -> Floats:
+def in_one_graph(columns: PlanTable, framework: Framework) -> Floats:
     """1 where a CUDA graph holds the whole step."""
-    unsaid = columns.graphs_unsaid * (not framework.graph_scopes)
-    return np.asarray(columns.graphs_step + unsaid)
+    return columns.of(lambda plan: plan.cuda_graph and not _scopes(plan, framework))
+
+
+def _scopes(plan: Plan, framework: Framework) -> tuple[GraphScope, ...]:
+    """The parts of layers that a plan's graphs hold."""
+    return framework.graph_scopes if plan.graph_scopes is None else plan.graph_scopes
 
 
 def call_ps(framework: Framework, layer: Layer) -> float:
@@ -109,21 +114,20 @@ def call_ps(framework: Framework, layer: Layer) -> float:
     return framework.host_layer_ps / DENSE_CALLS
 
 
-def _outside(block: Block, columns: PlanColumns, framework: Framework) -> Floats:
+def _outside(block: Block, columns: PlanTable, framework: Framework) -> Floats:
     """1 where no graph holds a block."""
-    if block.scope is None:
-        return np.ones_like(columns.tp)
-    usual = columns.graphs_unsaid * (block.scope in framework.graph_scopes)
-    return 1.0 - columns.graphs[block.scope] - usual
+    return columns.of(
+        lambda plan: not (plan.cuda_graph and block.scope in _scopes(plan, framework))
+    )
 
 
-def _calls(block: Block, columns: PlanColumns, framework: Framework) -> Floats:
+def _calls(block: Block, columns: PlanTable, framework: Framework) -> Floats:
     """Calls of a block's operators in all phases, and of its exchanges between experts.
 
     A graph of a part of a layer ends where tokens are sent.
     """
     nothing = np.zeros_like(columns.tp)
-    whole = columns.drops[block.module] if block.module else nothing
+    whole = columns.drops(block.module) if block.module else nothing
     called = (each for each in block.operators if each.called)
     operators = sum((_calls_of(each, columns, whole) for each in called), nothing)
     sent = sum((1.0 * (each.size_bytes > 0) for each in _between_experts(block)), nothing)
@@ -134,7 +138,7 @@ def _between_experts(block: Block) -> tuple[Exchange, ...]:
     return tuple(each for each in (*block.forward, *block.backward) if each.way is not None)
 
 
-def _calls_of(operator: Operator, columns: PlanColumns, whole: Floats) -> Floats:
+def _calls_of(operator: Operator, columns: PlanTable, whole: Floats) -> Floats:
     """Calls of an operator, the forward's twice where it, or the `whole` block, is recomputed.
 
     A frozen product has those of its adapter in place of its gradient.
@@ -145,6 +149,6 @@ def _calls_of(operator: Operator, columns: PlanColumns, whole: Floats) -> Floats
         counts = [np.where(count > 0, 1.0, 0.0) for count in counts]
     beside = _ADAPTER_CALLS - 1 if operator.kind in _ADAPTED else 0
     adapted = 1 + columns.adapters * beside
-    own = columns.drops[operator.module] if operator.module else whole
+    own = columns.drops(operator.module) if operator.module else whole
     again = 1 + np.maximum(whole, own)
     return np.asarray(counts[0] * again + counts[1] + counts[2] * adapted)

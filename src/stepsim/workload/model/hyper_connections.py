@@ -11,11 +11,12 @@ from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import Layer
 from stepsim.workload.model.choices import RecomputeModule
-from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.operators import Operator, OperatorKind, linear, memory
+from stepsim.workload.model.operators import linear, memory
+from stepsim.workload.model.parts import Operator, OperatorKind
+from stepsim.workload.plan import PlanTable
 
 
-def collapse_streams(layer: Layer, hidden: int, columns: PlanColumns) -> tuple[Operator, ...]:
+def collapse_streams(layer: Layer, hidden: int, columns: PlanTable) -> tuple[Operator, ...]:
     """Weights by a product in bf16, and one input of n streams; nothing where there is one.
 
     Forward the streams are read and the input written: n + 1 widths in 2 bytes. Backward streams
@@ -34,7 +35,7 @@ def collapse_streams(layer: Layer, hidden: int, columns: PlanColumns) -> tuple[O
     )
 
 
-def expand_streams(name: str, layer: Layer, hidden: int, columns: PlanColumns) -> Operator:
+def expand_streams(name: str, layer: Layer, hidden: int, columns: PlanTable) -> Operator:
     """A part's output added to all n streams, which are mixed: 2n + 1 widths in 2 bytes.
 
     Backward reads the streams, their gradients and the output, and writes the gradients of both:
@@ -44,7 +45,7 @@ def expand_streams(name: str, layer: Layer, hidden: int, columns: PlanColumns) -
     return memory(name, size * (2 * n + 1), size * (3 * n + 2))
 
 
-def kept_streams(layer: Layer, hidden: int, columns: PlanColumns) -> Floats:
+def kept_streams(layer: Layer, hidden: int, columns: PlanTable) -> Floats:
     """Bytes that a layer keeps of its streams: n before each part, and each part's output."""
     if layer.streams == 1:
         return 0.0 * columns.shard_tokens

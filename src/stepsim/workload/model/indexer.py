@@ -13,15 +13,9 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Noun, replace
-from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.operators import (
-    Amounts,
-    Operator,
-    keys_before,
-    memory,
-    mixer_kernel,
-    products,
-)
+from stepsim.workload.model.operators import keys_before, memory, mixer_kernel, products
+from stepsim.workload.model.parts import Amounts, Operator
+from stepsim.workload.plan import PlanTable
 
 SCORE_BYTES = 4.0
 """Bytes of a score, of the number of a key, and of what attention weighs."""
@@ -49,12 +43,12 @@ class Indexer(Noun):
         """Width of all queries."""
         return self.heads * self.dim
 
-    def read(self, columns: PlanColumns) -> Floats:
+    def read(self, columns: PlanTable) -> Floats:
         """Keys that a token reads, on average of the sequence; one may stand for several tokens."""
         return keys_before(columns.attended / self.ratio, float(self.top_k))
 
     def projections(
-        self, rank: float, hidden: float, keys: float, columns: PlanColumns
+        self, rank: float, hidden: float, keys: float, columns: PlanTable
     ) -> Iterator[Operator]:
         """Products for queries, `keys` wide keys, and weights; their inputs get no gradient."""
         t, zero = columns.tokens, np.zeros_like(columns.tokens)
@@ -67,7 +61,7 @@ class Indexer(Noun):
         ):
             yield replace(item, input_grad=nothing)
 
-    def choice(self, columns: PlanColumns) -> Iterator[Operator]:
+    def choice(self, columns: PlanTable) -> Iterator[Operator]:
         """Scores of all keys before a token, and the choice of the best.
 
         Scores take 2 t s/2 H d in the forward; backward thrice that of the chosen keys: scores
@@ -83,16 +77,16 @@ class Indexer(Noun):
         )
         yield memory("choice of keys", SCORE_BYTES * scores + chosen, np.zeros_like(t))
 
-    def target(self, flops: Floats, columns: PlanColumns) -> Operator:
+    def target(self, flops: Floats, columns: PlanTable) -> Operator:
         """What the indexer learns from: attention's scores of the chosen keys once more."""
         chosen = SCORE_BYTES * columns.tokens * self.read(columns)
         return mixer_kernel("index target", (flops, 0.0 * flops), (chosen, 2.0 * chosen), (1, 1))
 
-    def summed(self, columns: PlanColumns) -> Floats:
+    def summed(self, columns: PlanTable) -> Floats:
         """Bytes of this target that ranks of tp sum, each having that of its own heads."""
         return SCORE_BYTES * columns.tokens * self.read(columns) * (columns.tp > 1)
 
-    def kept(self, columns: PlanColumns) -> Floats:
+    def kept(self, columns: PlanTable) -> Floats:
         """Bytes kept of queries and weights, and of each chosen key in 4 bytes.
 
         Those are its number, its weight and attention's.

@@ -5,7 +5,7 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.axes import CollectiveKind
 
 _STEPS = {CollectiveKind.ALL_REDUCE: 2.0, CollectiveKind.ALL_TO_ALL: 1.0}
 
@@ -31,6 +31,11 @@ class Interconnect(Noun):
     outer_ps: int = 0
     meshed: bool = False
     cables: float = 1.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known of the network."""
+        return self != NO_NETWORK
 
     def _inside(self, ranks: Floats, lost: float = _FEW_RANKS) -> Floats:
         """Bandwidth between so many ranks of a domain: few ranks have fewer channels."""
@@ -70,3 +75,7 @@ class Interconnect(Noun):
         hops = (local - 1) * self.inner_ps + np.log2(nodes) * self.outer_ps
         latency = (self.launch_ps + passes * hops) / PS_PER_S
         return np.where((size_bytes > 0) & (ranks > 1), busy + latency, 0.0)
+
+
+NO_NETWORK = Interconnect(domain=1 << 40, inner=np.inf, outer=np.inf)
+"""One of which nothing is known: a single domain, in which what is sent takes no time."""

@@ -12,10 +12,11 @@ from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.delta_net import delta_rule
-from stepsim.workload.model.operators import NORM, Operator, memory, products
+from stepsim.workload.model.operators import NORM, memory, products
+from stepsim.workload.model.parts import Operator
 from stepsim.workload.model.state_mixer import StateMixer
+from stepsim.workload.plan import PlanTable
 
 _SOLVED = 64.0  # numbers of a chunk's solved product that a token keeps
 
@@ -63,7 +64,7 @@ class KimiDeltaAttention(StateMixer):
         """Heads: a rank has whole ones."""
         return {"linear heads": self.heads}
 
-    def _before(self, hidden: float, columns: PlanColumns) -> tuple[Operator, ...]:
+    def _before(self, hidden: float, columns: PlanTable) -> tuple[Operator, ...]:
         """The product of queries, keys and values, and those of both gates."""
         t, width, rank = columns.tokens, self.inner / columns.tp, self.gate_rank
         made = "mixer in", t, hidden, 3.0 * width + self.heads / columns.tp
@@ -72,7 +73,7 @@ class KimiDeltaAttention(StateMixer):
         down, up = ("gates down", t, hidden, 2.0 * rank), ("gates up", t, rank, 2 * width)
         return tuple(products(columns, made, down, up))
 
-    def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
+    def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
         """Convolution, norms of queries and keys, forgetting, rule and gated norm."""
         size, dim = self.result(columns), self.head_dim
         return (
@@ -83,15 +84,15 @@ class KimiDeltaAttention(StateMixer):
             memory("gated norm", 10.0 * size, 16.0 * size, NORM),
         )
 
-    def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
+    def _turned(self, columns: PlanTable) -> tuple[Floats, Floats]:
         return (5.0 * self.inner + self.heads) / columns.tp, self.inner / columns.tp
 
-    def outputs(self, columns: PlanColumns) -> list[Floats]:
+    def outputs(self, columns: PlanTable) -> list[Floats]:
         """Elements that the first product makes, then those of both gates."""
         t, tp = columns.tokens, columns.tp
         return [t * (3.0 * self.inner + self.heads) / tp, 2.0 * t * self.inner / tp]
 
-    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+    def kept(self, columns: PlanTable, element: Floats) -> Floats:
         """What convolution, norms, gates, rule and the last product take; the states are not.
 
         In 2 bytes: the convolution's input, normed queries and keys, values, both gates and the

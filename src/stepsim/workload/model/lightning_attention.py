@@ -11,10 +11,11 @@ from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.kernels import ScanShape
-from stepsim.workload.model.operators import ACTIVATION, NORM, Operator, memory, mixer_kernel
+from stepsim.workload.model.operators import ACTIVATION, NORM, memory, mixer_kernel
+from stepsim.workload.model.parts import Operator
 from stepsim.workload.model.state_mixer import StateMixer
+from stepsim.workload.plan import PlanTable
 
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 3, 4  # within blocks, states, across blocks
 
@@ -61,7 +62,7 @@ class LightningAttention(StateMixer):
         """Heads: a rank has whole ones."""
         return {"linear heads": self.heads}
 
-    def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
+    def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
         """Activation of what the product made, the scan, and the gated norm of the result."""
         size = self.result(columns)
         return (
@@ -70,7 +71,7 @@ class LightningAttention(StateMixer):
             memory("gated norm", 10.0 * size, 16.0 * size, NORM),
         )
 
-    def _scan(self, columns: PlanColumns) -> Operator:
+    def _scan(self, columns: PlanTable) -> Operator:
         """Blocks of c tokens, of H heads d wide.
 
         Forward, a head and token: 4cd for scores and their products within a block (the kernel
@@ -97,6 +98,6 @@ class LightningAttention(StateMixer):
             ),
         )
 
-    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+    def kept(self, columns: PlanTable, element: Floats) -> Floats:
         """What the product made, queries, keys and values activated, result, last input."""
         return (2.0 * (4 + 3 + 1) + element) * self.result(columns)

@@ -16,10 +16,11 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.workload.model.choices import GraphScope
-from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.kernels import ScanShape
-from stepsim.workload.model.operators import NORM, Operator, convolution, memory, mixer_kernel
+from stepsim.workload.model.operators import NORM, convolution, memory, mixer_kernel
+from stepsim.workload.model.parts import Operator
 from stepsim.workload.model.state_mixer import StateMixer
+from stepsim.workload.plan import PlanTable
 
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 5, 12  # of `_mamba_chunk_scan_combined_fwd` and `_bwd`
 
@@ -89,7 +90,7 @@ class Mamba2(StateMixer):
         """Heads and groups: a rank has whole ones (`mamba_mixer.py` of Megatron-Core)."""
         return {"mamba heads": self.heads, "mamba groups": self.groups}
 
-    def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
+    def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
         """Short convolution, scan and gated norm of a rank.
 
         The backward runs the convolution again (`mamba_split_conv1d_scan_combined`).
@@ -103,7 +104,7 @@ class Mamba2(StateMixer):
             memory("gated norm", 6.0 * result, 10.0 * result, NORM),
         )
 
-    def _scan(self, columns: PlanColumns) -> Operator:
+    def _scan(self, columns: PlanTable) -> Operator:
         """The scan of chunks of q tokens, H heads p wide, G groups and a state of n.
 
         Forward, a token: 2qnG for C and B, 2qpH for their product with x, 2npH for states of
@@ -134,7 +135,7 @@ class Mamba2(StateMixer):
             ),
         )
 
-    def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
+    def _turned(self, columns: PlanTable) -> tuple[Floats, Floats]:
         """What the first product makes, B and C once for each rank that needs them; the result.
 
         Megatron-Core copies groups where there are fewer than ranks (`mamba_context_parallel.py`).
@@ -143,7 +144,7 @@ class Mamba2(StateMixer):
         first = 2 * self.inner + self.joint * copies + self.heads
         return first / columns.tp, self.inner / columns.tp
 
-    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+    def kept(self, columns: PlanTable, element: Floats) -> Floats:
         """What the first product made, the scan's result, and the input of the last product.
 
         The scan keeps no states: the backward makes them again (`ssd_combined.py`).

@@ -12,11 +12,11 @@ from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import Exchange, MixerExchanges
-from stepsim.workload.model.operators import Operator, memory, products
+from stepsim.workload.axes import CollectiveKind, Group
+from stepsim.workload.model.operators import memory, products
+from stepsim.workload.model.parts import Exchange, MixerExchanges, Operator
 from stepsim.workload.model.state_mixer import StateMixer
-from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.workload.plan import PlanTable
 
 
 class Mamba1(StateMixer):
@@ -70,7 +70,7 @@ class Mamba1(StateMixer):
         """Channels: a rank has whole ones."""
         return {"mamba channels": self.heads}
 
-    def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
+    def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
         """Short convolution, time steps, scan and gate.
 
         The scan reads input, time step and gate and writes its result, in 2 bytes each, B and C
@@ -95,7 +95,7 @@ class Mamba1(StateMixer):
             ),
         )
 
-    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+    def exchanges(self, columns: PlanTable) -> MixerExchanges:
         """Tokens turned against channels, and time step, B and C summed over tp."""
         turned = super().exchanges(columns)
         size = 2.0 * columns.tokens * self.joint * (columns.tp > 1)
@@ -107,11 +107,11 @@ class Mamba1(StateMixer):
             back_after=(summed, *turned.back_after),
         )
 
-    def outputs(self, columns: PlanColumns) -> list[Floats]:
+    def outputs(self, columns: PlanTable) -> list[Floats]:
         """Elements that the first product makes, then those of time step, B and C."""
         return [*super().outputs(columns), columns.tokens * self.joint, self.result(columns)]
 
-    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+    def kept(self, columns: PlanTable, element: Floats) -> Floats:
         """Input and gate, the convolution's result, time steps, the scan's result, the last input.
 
         Time step's rank, B and C are kept as norms take them and make them; states are made again.

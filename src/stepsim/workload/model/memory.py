@@ -11,7 +11,7 @@ import numpy as np
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.structs import Noun
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.columns import PlanColumns, plan_columns
+from stepsim.workload.model.choices import PipelineOrder
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held import (
@@ -27,8 +27,8 @@ from stepsim.workload.model.held import (
     working_bytes,
 )
 from stepsim.workload.model.layout import LayerLayout
-from stepsim.workload.model.plan import ModelPlan, PipelineOrder
 from stepsim.workload.model.tower import tower_bytes
+from stepsim.workload.plan import Plan, PlanTable, as_table
 
 TIGHT_SHARE = 0.92  # of the capacity, from which retries of the allocator cost 20 to 30 %
 _GATHERED_LAYERS = 2
@@ -111,11 +111,11 @@ def rank_memory(
     architecture: Architecture,
     device: Device,
     framework: Framework,
-    plans: Sequence[ModelPlan],
-    columns: PlanColumns | None = None,
+    plans: Sequence[Plan] | PlanTable,
 ) -> RankMemory:
-    """Memory of the fullest rank of each plan; `columns` are the plans', where they are known."""
-    columns = plan_columns(plans) if columns is None else columns
+    """Memory of the fullest rank of each plan."""
+    columns = as_table(plans)
+    plans = columns.plans
     parts = np.empty((6, len(plans)))
     groups: dict[object, list[int]] = {}
     for i, plan in enumerate(plans):
@@ -155,16 +155,16 @@ class _RankParts(Noun, eq=False):
 
 
 def rank_parts(
-    architecture: Architecture, framework: Framework, plan: ModelPlan, places: Places
+    architecture: Architecture, framework: Framework, plan: Plan, places: Places
 ) -> _RankParts:
     """Bytes of every rank of one plan whose virtual stages lie as `places` say."""
-    return _held(architecture, framework, plan_columns([plan]), plan.layout, places)
+    return _held(architecture, framework, PlanTable(plans=[plan]), plan.layout, places)
 
 
 def _held(
     architecture: Architecture,
     framework: Framework,
-    columns: PlanColumns,
+    columns: PlanTable,
     layout: LayerLayout,
     places: Places,
 ) -> _RankParts:
@@ -195,7 +195,7 @@ def _held(
 
 
 def _activations(
-    architecture: Architecture, framework: Framework, columns: PlanColumns, counts: Floats
+    architecture: Architecture, framework: Framework, columns: PlanTable, counts: Floats
 ) -> Floats:
     """Bytes that each chunk keeps of a microbatch; shape (plans, pp, chunks).
 
@@ -216,7 +216,7 @@ def _activations(
     return np.asarray(activations)
 
 
-def _logit_bytes(columns: PlanColumns, framework: Framework) -> Floats:
+def _logit_bytes(columns: PlanTable, framework: Framework) -> Floats:
     """Bytes of an entry of the logits of a microbatch; shape (plans,).
 
     Where they are collected, those of the other microbatches are kept as well, in 2 bytes. A loss
@@ -232,7 +232,7 @@ def _logit_bytes(columns: PlanColumns, framework: Framework) -> Floats:
 def _states(
     architecture: Architecture,
     framework: Framework,
-    columns: PlanColumns,
+    columns: PlanTable,
     dense: Floats,
     routed: Floats,
     first: Floats,
@@ -271,7 +271,7 @@ def _first(places: Places) -> Floats:
     return np.array([0 in stages for stages in places], np.float64)
 
 
-def _unsharded(columns: PlanColumns) -> Floats:
+def _unsharded(columns: PlanTable) -> Floats:
     """1 where gradients of sharded parameters add up whole until the last microbatch.
 
     torch's pipelines do so (`torch/distributed/pipelining/stage.py`): gradients of FSDP are shared
@@ -282,7 +282,7 @@ def _unsharded(columns: PlanColumns) -> Floats:
 
 
 def _buffers(
-    architecture: Architecture, columns: PlanColumns, counts: Floats, whole: Floats
+    architecture: Architecture, columns: PlanTable, counts: Floats, whole: Floats
 ) -> Floats:
     """Weight gradients of one MLP in 2 bytes, and gathered parameters; shape (plans, pp).
 
@@ -316,7 +316,7 @@ def _ends(architecture: Architecture, counts: Floats) -> Floats:
 
 def _reduction_bytes(
     architecture: Architecture,
-    columns: PlanColumns,
+    columns: PlanTable,
     framework: Framework,
     counts: Floats,
     own: Floats,

@@ -7,12 +7,11 @@ Recomputation") for what each tensor is, 2 bytes an element, read and written on
 """
 
 from collections.abc import Iterable, Iterator
-from enum import Enum, auto
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -26,151 +25,15 @@ from stepsim.workload.model.architecture import (
     QkNorm,
 )
 from stepsim.workload.model.choices import RecomputeModule
-from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.dispatch import permuted_bytes
 from stepsim.workload.model.kernels import GroupedShape, ScanShape
-from stepsim.workload.overlap import KernelDemand
-from stepsim.workload.rows import Kernel
-
-
-class OperatorKind(Enum):
-    """How an operator's time is found.
-
-    `MATRIX` products at the precision's rate, `HEAD` products in bf16 whatever the precision,
-    `GROUPED` products of experts, `ATTENTION` fused core attention, `SCORES` its unfused products,
-    `SCAN` kernels of a mixer that go through chunks of a sequence with a state passed on, and
-    `MIXED` ones with products in bf16 of their own: products or bytes, whatever takes longer;
-    `MEMORY` kernels that only move bytes.
-    """
-
-    MATRIX = auto()
-    HEAD = auto()
-    GROUPED = auto()
-    ATTENTION = auto()
-    SCORES = auto()
-    SCAN = auto()
-    MIXED = auto()
-    MEMORY = auto()
-
-
-_WEIGHT_GRAD = 2
-_PYTORCH = {
-    OperatorKind.MATRIX: "aten::mm",
-    OperatorKind.HEAD: "aten::mm",
-    OperatorKind.GROUPED: "aten::_grouped_mm",
-    OperatorKind.ATTENTION: "aten::_flash_attention_forward",
-    OperatorKind.SCORES: "aten::baddbmm",
-    OperatorKind.SCAN: "selective_scan",
-    OperatorKind.MIXED: "selective_scan",
-    OperatorKind.MEMORY: "aten::add",
-}
-"""What PyTorch calls operators of a kind."""
-
-
-class Amounts(Noun):
-    """Floating-point operations and bytes of an operator in one phase, arrays over plans."""
-
-    flops: Floats
-    bytes_moved: Floats
-    launches: Floats
-
-    def times(self, share: Floats) -> "Amounts":
-        """A share of the amounts, by plan."""
-        return Amounts(
-            flops=share * self.flops,
-            bytes_moved=share * self.bytes_moved,
-            launches=share * self.launches,
-        )
-
-
-class Operator(Noun):
-    """One operator, phase by phase; `weight_grad` is empty for those without weights.
-
-    `sides` are tokens, inner and outer width of a product. `rows` are batch x heads of attention,
-    `head_dim` its width, `length` the tokens of its kernels' sequences (None: those of a sample),
-    `keys` what a token reads where that is not all before it, `sharing` the heads of a rank that
-    read the same ones.
-    `groups` are products of experts by phase, `scanned` the chunks of a scan.
-    What is done `apart` is part of another kernel in some frameworks, `inside` of the products of
-    experts in some. `module` is that with which it is recomputed. One that is
-    not `called` is part of what the host calls for its product. PyTorch has such an operator
-    under the name `pytorch`; empty: the usual one of its kind.
-    """
-
-    name: str
-    kind: OperatorKind
-    forward: Amounts
-    input_grad: Amounts
-    weight_grad: Amounts
-    core: bool = False
-    head_dim: int = 0
-    rows: Floats | None = None
-    length: Floats | None = None
-    keys: Floats | None = None
-    sharing: Floats | None = None
-    sides: tuple[Floats, Floats, Floats] | None = None
-    groups: tuple[GroupedShape, GroupedShape, GroupedShape] | None = None
-    scanned: ScanShape | None = None
-    apart: bool = False
-    inside: bool = False
-    called: bool = True
-    module: RecomputeModule | None = None
-    pytorch: str = ""
-
-    @property
-    def called_as(self) -> str:
-        """What PyTorch calls the operator."""
-        return self.pytorch or _PYTORCH[self.kind]
-
-    def kernel(self, phase: int, seconds: float, demand: KernelDemand) -> Kernel:
-        """What runs in a phase, 0 to 2, of the first plan, in so many seconds, and asks so much."""
-        amounts = (self.forward, self.input_grad, self.weight_grad)[phase]
-        return Kernel(
-            name=self.name,
-            operator=self.called_as,
-            weight=seconds,
-            sides=self._multiplied(phase),
-            demand=demand,
-            launches=float(amounts.launches[0]),
-        )
-
-    def _multiplied(self, phase: int) -> tuple[tuple[int, ...], ...]:
-        """Shapes of the operands of a product in a phase, of the first plan."""
-        if self.groups is not None:
-            shape = self.groups[phase]
-            count, rows, columns, depth = (
-                round(float(np.ravel(sides)[0]))
-                for sides in (shape.count, shape.rows, shape.columns, shape.depth)
-            )
-            if phase == _WEIGHT_GRAD:
-                return (rows, count * depth), (count * depth, columns)
-            return (count * rows, depth), (count, depth, columns)
-        if self.sides is None:
-            return ()
-        t, k, n = (round(float(np.ravel(side)[0])) for side in self.sides)
-        return (((t, k), (k, n)), ((t, n), (n, k)), ((k, t), (t, n)))[phase]
-
-    def times(self, forward: Floats, backward: Floats) -> "Operator":
-        """A share of the operator in the forward, and another in the backward, by plan."""
-        return replace(
-            self,
-            forward=self.forward.times(forward),
-            input_grad=self.input_grad.times(backward),
-            weight_grad=self.weight_grad.times(backward),
-        )
-
-
-class MixerOperators(Noun):
-    """Operators of a mixer: what runs `before` tokens are mixed, the `mix`, what runs `after`."""
-
-    before: tuple[Operator, ...]
-    mix: tuple[Operator, ...]
-    after: tuple[Operator, ...]
+from stepsim.workload.model.parts import Amounts, Operator, OperatorKind
+from stepsim.workload.plan import PlanTable
 
 
 def linear(
     name: str,
-    columns: PlanColumns,
+    columns: PlanTable,
     tokens: Floats,
     inner: Floats | float,
     outer: Floats | float,
@@ -272,7 +135,7 @@ def fused_attention(
     head_dim: int,
     heads: Floats,
     keys: Floats,
-    columns: PlanColumns,
+    columns: PlanTable,
     sharing: Floats | None = None,
 ) -> Operator:
     """Fused core attention of a mixer to some `keys`, with so many `heads` on a rank.
@@ -296,7 +159,7 @@ def fused_attention(
     )
 
 
-def _rows(heads: Floats, columns: PlanColumns) -> Floats:
+def _rows(heads: Floats, columns: PlanTable) -> Floats:
     """Sequences times heads of a rank's core attention: each packed sample is a sequence."""
     return columns.microbatch_size * heads * columns.sequence / columns.attended
 
@@ -306,7 +169,7 @@ def recomputed_with(module: RecomputeModule, operators: Iterable[Operator]) -> I
     return (replace(each, module=module) for each in operators)
 
 
-def by_head(name: str, columns: PlanColumns, heads: Floats, inner: int, outer: int) -> Operator:
+def by_head(name: str, columns: PlanTable, heads: Floats, inner: int, outer: int) -> Operator:
     """A product of each head of a rank with a weight of its own, in bf16 in every precision."""
     rows, weights = columns.tokens * heads, heads * inner * outer
     flops, one = 2.0 * rows * inner * outer, np.ones_like(rows)
@@ -326,7 +189,7 @@ def by_head(name: str, columns: PlanColumns, heads: Floats, inner: int, outer: i
 
 
 def _casts(
-    columns: PlanColumns,
+    columns: PlanTable,
     product: Operator,
     inner: Floats | float,
     outer: Floats | float,
@@ -341,14 +204,14 @@ def _casts(
     return replace(memory(f"casts of {product.name}", forward, backward, CAST), called=False)
 
 
-def norm(name: str, architecture: Architecture, columns: PlanColumns) -> Operator:
+def norm(name: str, architecture: Architecture, columns: PlanTable) -> Operator:
     """A norm: 4sh forward, 16sh backward."""
     size = columns.shard_tokens * architecture.hidden
     made = memory(name, 4.0 * size, 16.0 * size, NORM)
     return replace(made, module=RecomputeModule.NORMS)
 
 
-def residual(name: str, architecture: Architecture, columns: PlanColumns) -> Operator:
+def residual(name: str, architecture: Architecture, columns: PlanTable) -> Operator:
     """Bias, dropout and residual: 7sh forward (6sh without dropout), 12sh backward."""
     size = columns.shard_tokens * architecture.hidden
     return memory(name, (7.0 if architecture.dropout else 6.0) * size, 12.0 * size)
@@ -362,7 +225,7 @@ def _activation(name: str, kind: Activation, tokens: Floats, width: Floats) -> O
 
 
 def products(
-    columns: PlanColumns, *shapes: tuple[str, Floats, Floats | float, Floats | float]
+    columns: PlanTable, *shapes: tuple[str, Floats, Floats | float, Floats | float]
 ) -> Iterator[Operator]:
     """Products of (name, tokens, inner, outer), each with its casts."""
     for name, tokens, inner, outer in shapes:
@@ -373,7 +236,7 @@ def products(
 
 
 def attention_operators(
-    attention: Attention, architecture: Architecture, columns: PlanColumns
+    attention: Attention, architecture: Architecture, columns: PlanTable
 ) -> Iterator[Operator]:
     """Projections, rotary embedding and core attention of a rank; a mixer has its own."""
     assert not isinstance(attention, Mixer)
@@ -395,7 +258,7 @@ def attention_operators(
 
 
 def grouped_operators(
-    attention: GroupedAttention, hidden: int, columns: PlanColumns
+    attention: GroupedAttention, hidden: int, columns: PlanTable
 ) -> Iterator[Operator]:
     """Projections, norms, rotary embedding, core attention and gate of grouped attention."""
     h, t, heads = float(hidden), columns.tokens, attention.heads / columns.tp
@@ -426,7 +289,7 @@ def grouped_operators(
 
 
 def _latent_projections(
-    attention: LatentAttention, h: float, heads: Floats, columns: PlanColumns
+    attention: LatentAttention, h: float, heads: Floats, columns: PlanTable
 ) -> Iterator[Operator]:
     """Down to the two ranks (not split by tp), and up to the heads of the rank."""
     t, s = columns.tokens, columns.shard_tokens
@@ -460,7 +323,7 @@ def _core(
     attention: GroupedAttention | LatentAttention,
     heads: Floats,
     window: int | None,
-    columns: PlanColumns,
+    columns: PlanTable,
 ) -> Iterator[Operator]:
     """Core attention: one kernel, or two products with softmax and dropout between.
 
@@ -496,7 +359,7 @@ def _unfused(
     attention: GroupedAttention | LatentAttention,
     heads: Floats,
     widths: Floats,
-    columns: PlanColumns,
+    columns: PlanTable,
     used: Floats,
 ) -> Iterator[Operator]:
     t, seq = columns.tokens, columns.sequence
@@ -518,7 +381,7 @@ def _unfused(
 
 
 def mlp_operators(
-    mlp: DenseMlp | LinearBlock, architecture: Architecture, columns: PlanColumns
+    mlp: DenseMlp | LinearBlock, architecture: Architecture, columns: PlanTable
 ) -> Iterator[Operator]:
     """Products and activation of a dense MLP."""
     h, t = float(architecture.hidden), columns.tokens
@@ -542,7 +405,7 @@ the backward has those of both scores and of the loss, and the sum of the two gr
 
 
 def router_operators(
-    mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns
+    mlp: ExpertMlp, architecture: Architecture, columns: PlanTable
 ) -> Iterator[Operator]:
     """Router, choice of experts with its loss, the way to a latent width, tokens laid out.
 
@@ -571,7 +434,7 @@ def _in_kernels(operator: Operator, counts: tuple[int, int]) -> Operator:
 
 
 def expert_operators(
-    mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns
+    mlp: ExpertMlp, architecture: Architecture, columns: PlanTable
 ) -> Iterator[Operator]:
     """Grouped products of a rank's experts: t k / E tokens each, and the activation between."""
     h = float(mlp.token_width(architecture.hidden))
@@ -613,7 +476,7 @@ def _beside_experts(
 
 def grouped(
     name: str,
-    columns: PlanColumns,
+    columns: PlanTable,
     tokens: Floats,
     local: Floats,
     inner: Floats | float,
@@ -645,7 +508,7 @@ def grouped(
     )
 
 
-def embedding_operators(architecture: Architecture, columns: PlanColumns) -> Iterator[Operator]:
+def embedding_operators(architecture: Architecture, columns: PlanTable) -> Iterator[Operator]:
     """Looking tokens up: 6sh, and the same backward; also inputs of layers, which are projected."""
     size = columns.shard_tokens * architecture.hidden
     yield memory("embedding", 6.0 * size, 6.0 * size, "aten::embedding")
@@ -658,7 +521,7 @@ def embedding_operators(architecture: Architecture, columns: PlanColumns) -> Ite
 
 
 def head_operators(
-    architecture: Architecture, columns: PlanColumns, *, fused_loss: bool
+    architecture: Architecture, columns: PlanTable, *, fused_loss: bool
 ) -> Iterator[Operator]:
     """Final norm, product with the vocabulary (bf16 in every precision), and the loss.
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from stepsim.base.arrays import Floats
+from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import GroupedAttention, Mixer
-from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import Exchange, MixerExchanges
 from stepsim.workload.model.mamba import Mamba2
-from stepsim.workload.model.operators import MixerOperators, grouped_operators, memory
-from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.workload.model.operators import grouped_operators, memory
+from stepsim.workload.model.parts import Exchange, MixerExchanges, MixerOperators
+from stepsim.workload.plan import PlanTable
 
 
 class ParallelMixer(Mixer):
@@ -39,7 +39,7 @@ class ParallelMixer(Mixer):
         """Those of the state: keys and values of attention are gathered along cp."""
         return self.mamba.turned_heads
 
-    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+    def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
         """Projections of both, core attention and scan, and both ways back, which are added."""
         attention = tuple(grouped_operators(self.attention, hidden, columns))
         core = next(i for i, item in enumerate(attention) if item.core)
@@ -52,7 +52,7 @@ class ParallelMixer(Mixer):
             after=(*attention[core + 1 :], *inner.after, added),
         )
 
-    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+    def exchanges(self, columns: PlanTable) -> MixerExchanges:
         """Those of the state, and keys and values gathered along cp, gradients scattered."""
         inner = self.mamba.exchanges(columns)
         pair = self._pair(columns) * columns.tokens * columns.cp * (columns.cp > 1)
@@ -67,25 +67,25 @@ class ParallelMixer(Mixer):
             back_after=(scattered, *inner.back_after),
         )
 
-    def _pair(self, columns: PlanColumns) -> Floats:
+    def _pair(self, columns: PlanTable) -> Floats:
         """Elements of a token's keys and values on a rank."""
         part = self.attention
         heads = (part.kv_heads / columns.tp).clip(1.0)
         return heads * (part.head_dim + part.values)
 
-    def _queries(self, columns: PlanColumns) -> Floats:
+    def _queries(self, columns: PlanTable) -> Floats:
         return columns.tokens * self.heads * self.attention.head_dim / columns.tp
 
-    def outputs(self, columns: PlanColumns) -> list[Floats]:
+    def outputs(self, columns: PlanTable) -> list[Floats]:
         """Elements that the state's first product makes, then queries, keys and values."""
         pair = columns.tokens * self._pair(columns)
         return [*self.mamba.outputs(columns), self._queries(columns) + pair]
 
-    def result(self, columns: PlanColumns) -> Floats:
+    def result(self, columns: PlanTable) -> Floats:
         """Elements of both results before their products back."""
         return self.mamba.result(columns) + self._queries(columns)
 
-    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+    def kept(self, columns: PlanTable, element: Floats) -> Floats:
         """What the state keeps; queries, keys, values and attention's result, twice."""
         own = self._queries(columns)
         pair = columns.tokens * self._pair(columns)

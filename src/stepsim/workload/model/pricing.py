@@ -7,12 +7,12 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
-from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import AttentionRate, Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.host import in_one_graph
-from stepsim.workload.model.operators import Amounts, Operator, OperatorKind
-from stepsim.workload.model.plan import Precision
+from stepsim.workload.model.parts import Amounts, Operator, OperatorKind
+from stepsim.workload.plan import PlanTable
 
 WEIGHT_GRADIENT_FACTOR = 1.05  # fp32 accumulation costs 5 %: SimuMax's NT products on B200
 _ALIGNED = 8  # elements: tensor cores take rows of 16 bytes
@@ -41,12 +41,13 @@ class Pricer(Noun):
 
     device: Device
     framework: Framework
-    columns: PlanColumns
-    precision: Precision
+    columns: PlanTable
 
-    def price(self, operators: Iterable[Operator]) -> PhaseSeconds:
-        """Time of all operators together."""
-        return self.together(map(self.price_one, operators))
+    @property
+    def precision(self) -> Precision:
+        """The number format of products, which all plans share."""
+        (precision,) = {plan.precision for plan in self.columns.plans}
+        return precision
 
     def price_one(self, operator: Operator) -> PhaseSeconds:
         """Time of an operator."""
@@ -77,7 +78,7 @@ class Pricer(Noun):
     def _recomputed(self, operator: Operator) -> Floats:
         """1 where the backward runs an operator's forward again as one of chosen parts."""
         columns = self.columns
-        chosen = columns.drops[operator.module] if operator.module else 0.0 * columns.tp
+        chosen = columns.drops(operator.module) if operator.module else 0.0 * columns.tp
         return np.maximum(chosen, columns.recompute_selective * operator.core)
 
     def bytes_seconds(self, moved: Floats) -> Floats:

@@ -12,13 +12,10 @@ from typing import ClassVar
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.workload.model.architecture import Mixer
-from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import (
-    MixerExchanges,
-    layouts_of_heads,
-    turned_against_heads,
-)
-from stepsim.workload.model.operators import MixerOperators, memory, products
+from stepsim.workload.model.context import layouts_of_heads, turned_against_heads
+from stepsim.workload.model.operators import memory, products
+from stepsim.workload.model.parts import MixerExchanges, MixerOperators
+from stepsim.workload.plan import PlanTable
 
 
 class ShortConvolution(Mixer):
@@ -47,7 +44,7 @@ class ShortConvolution(Mixer):
         """Channels: a rank has whole ones."""
         return {"convolution channels": self.heads}
 
-    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+    def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
         """Products, and the gates with the convolution between them as one kernel.
 
         It reads three inputs and writes one result: 8 bytes a channel. Backward it reads these
@@ -65,21 +62,21 @@ class ShortConvolution(Mixer):
             after=tuple(products(columns, ("mixer out", t, channels, h))),
         )
 
-    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+    def exchanges(self, columns: PlanTable) -> MixerExchanges:
         """Tokens turned against channels before the mixing, and back after it."""
         return turned_against_heads(*self._turned(columns), columns)
 
-    def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
+    def _turned(self, columns: PlanTable) -> tuple[Floats, Floats]:
         return 3.0 * self.heads / columns.tp, self.heads / columns.tp
 
-    def outputs(self, columns: PlanColumns) -> list[Floats]:
+    def outputs(self, columns: PlanTable) -> list[Floats]:
         """Elements that the first product makes."""
         return [3.0 * columns.tokens * self.heads / columns.tp]
 
-    def result(self, columns: PlanColumns) -> Floats:
+    def result(self, columns: PlanTable) -> Floats:
         """Elements of the gated result."""
         return columns.tokens * self.heads / columns.tp
 
-    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+    def kept(self, columns: PlanTable, element: Floats) -> Floats:
         """Both gates and the input, the convolution's result, and the last product's input."""
         return 2.0 * self.outputs(columns)[0] + (2.0 + element) * self.result(columns)

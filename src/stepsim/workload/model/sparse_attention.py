@@ -12,18 +12,11 @@ from typing import ClassVar
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import LatentAttention, Mixer
-from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import MixerExchanges, gathered_keys
+from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.indexer import Indexer
-from stepsim.workload.model.operators import (
-    NORM,
-    MixerOperators,
-    Operator,
-    by_head,
-    fused_attention,
-    memory,
-    products,
-)
+from stepsim.workload.model.operators import NORM, by_head, fused_attention, memory, products
+from stepsim.workload.model.parts import MixerExchanges, MixerOperators, Operator
+from stepsim.workload.plan import PlanTable
 
 
 class SparseLatentAttention(Mixer):
@@ -63,7 +56,7 @@ class SparseLatentAttention(Mixer):
         """None: ranks that share a sequence gather keys."""
         return 0
 
-    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+    def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
         """Projections, indexer, attention to the chosen keys, and the way back."""
         latent, t, s, h = self.latent, columns.tokens, columns.shard_tokens, float(hidden)
         heads, rank = self.heads / columns.tp, latent.query_rank
@@ -88,14 +81,12 @@ class SparseLatentAttention(Mixer):
             ),
         )
 
-    def _projections(
-        self, rank: float, hidden: float, columns: PlanColumns
-    ) -> tuple[Operator, ...]:
+    def _projections(self, rank: float, hidden: float, columns: PlanTable) -> tuple[Operator, ...]:
         if not self.chooses:
             return ()
         return tuple(self.indexer.projections(rank, hidden, float(self.indexer.dim), columns))
 
-    def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
+    def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
         """Scores of keys, the choice, attention, and what the indexer learns from.
 
         Attention: 2 t k a (key + latent) forward, 2.5 times that backward.
@@ -114,7 +105,7 @@ class SparseLatentAttention(Mixer):
         result = (*self.indexer.choice(columns), attention, target)
         return tuple(replace(item, core=True) for item in result)
 
-    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+    def exchanges(self, columns: PlanTable) -> MixerExchanges:
         """Keys of attention and of the indexer gathered along cp, and the target summed over tp.
 
         So it is whatever the plan says.
@@ -122,7 +113,7 @@ class SparseLatentAttention(Mixer):
         width = self.key_width + self.indexer.dim * self.chooses
         return gathered_keys(width, self.indexer.summed(columns) * self.chooses, columns)
 
-    def outputs(self, columns: PlanColumns) -> list[Floats]:
+    def outputs(self, columns: PlanTable) -> list[Floats]:
         """Elements that projections make: queries, down to both ranks, and the indexer's."""
         t, s = columns.tokens, columns.shard_tokens
         queries = t * self.heads * self.latent.head_dim / columns.tp
@@ -130,11 +121,11 @@ class SparseLatentAttention(Mixer):
         own = self.indexer
         return [queries, down, t * (own.width + own.dim + own.heads) * self.chooses]
 
-    def result(self, columns: PlanColumns) -> Floats:
+    def result(self, columns: PlanTable) -> Floats:
         """Elements of attention's result, of the latent width."""
         return columns.tokens * self.heads * self.latent.kv_rank / columns.tp
 
-    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+    def kept(self, columns: PlanTable, element: Floats) -> Floats:
         """Queries as projected and as attention takes them, keys, the result on both widths.
 
         The norms of both ranks keep what they take and make.
@@ -149,7 +140,7 @@ class SparseLatentAttention(Mixer):
         chosen = self.indexer.kept(columns) if self.chooses else 0.0
         return 2.0 * (inner + of_all) + out + norms + chosen
 
-    def dropped(self, columns: PlanColumns) -> Floats:
+    def dropped(self, columns: PlanTable) -> Floats:
         """Queries, as projected and as attention takes them (`mla_up_proj` of Megatron-Core)."""
         heads = columns.tokens * self.heads / columns.tp
         return 2.0 * heads * (self.latent.head_dim + self.key_width)

@@ -7,13 +7,10 @@ of Megatron-Core).
 
 from stepsim.base.arrays import Floats
 from stepsim.workload.model.architecture import Mixer
-from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import (
-    MixerExchanges,
-    layouts_of_heads,
-    turned_against_heads,
-)
-from stepsim.workload.model.operators import MixerOperators, Operator, products
+from stepsim.workload.model.context import layouts_of_heads, turned_against_heads
+from stepsim.workload.model.operators import products
+from stepsim.workload.model.parts import MixerExchanges, MixerOperators, Operator
+from stepsim.workload.plan import PlanTable
 
 
 class StateMixer(Mixer):
@@ -29,7 +26,7 @@ class StateMixer(Mixer):
         """Width of the result."""
         raise NotImplementedError
 
-    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+    def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
         """Both products, and between them the layouts of heads and what mixes tokens."""
         out = "mixer out", columns.tokens, self.inner / columns.tp, float(hidden)
         return MixerOperators(
@@ -38,27 +35,27 @@ class StateMixer(Mixer):
             after=tuple(products(columns, out)),
         )
 
-    def _before(self, hidden: float, columns: PlanColumns) -> tuple[Operator, ...]:
+    def _before(self, hidden: float, columns: PlanTable) -> tuple[Operator, ...]:
         """What makes all that the mixing takes: a product."""
         made = "mixer in", columns.tokens, hidden, self.first / columns.tp
         return tuple(products(columns, made))
 
-    def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
+    def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
         """What runs between the products, of a rank's heads."""
         raise NotImplementedError
 
-    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+    def exchanges(self, columns: PlanTable) -> MixerExchanges:
         """Tokens turned against heads before the mixing, and back after it."""
         return turned_against_heads(*self._turned(columns), columns)
 
-    def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
+    def _turned(self, columns: PlanTable) -> tuple[Floats, Floats]:
         """Elements of a token that change ranks: what the first product makes, and the result."""
         return self.first / columns.tp, self.inner / columns.tp
 
-    def outputs(self, columns: PlanColumns) -> list[Floats]:
+    def outputs(self, columns: PlanTable) -> list[Floats]:
         """Elements that the first product makes."""
         return [columns.tokens * self.first / columns.tp]
 
-    def result(self, columns: PlanColumns) -> Floats:
+    def result(self, columns: PlanTable) -> Floats:
         """Elements of the result."""
         return columns.tokens * self.inner / columns.tp

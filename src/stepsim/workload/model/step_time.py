@@ -4,17 +4,15 @@ A pipeline of p ranks and m microbatches takes m times its slowest rank, plus, t
 what the other ranks take for one microbatch of one of their v chunks (Narayanan et al. 2021).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
+from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import Architecture, ExpertMlp, Layer
-from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
-from stepsim.workload.model.columns import PlanColumns, plan_columns
-from stepsim.workload.model.context import Block, Exchange
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held import (
@@ -23,14 +21,12 @@ from stepsim.workload.model.held import (
     plan_places,
     routed_parameters,
 )
-from stepsim.workload.model.host import host_ps, tower_host_ps, waits_ps
 from stepsim.workload.model.interconnect import Interconnect
-from stepsim.workload.model.plan import ModelPlan, Precision
-from stepsim.workload.model.pricing import PhaseSeconds, Pricer
-from stepsim.workload.model.slowing import Slowing
-from stepsim.workload.model.tower import tower_blocks
-from stepsim.workload.overlap import CommEngine
-from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.workload.model.memory import RankMemory, rank_memory
+from stepsim.workload.model.parts import Block, Exchange
+from stepsim.workload.model.pricing import PhaseSeconds
+from stepsim.workload.model.timed import TimedModel, TimedPart
+from stepsim.workload.plan import Plan, PlanTable, as_table
 
 
 class _PartSeconds(Noun):
@@ -105,38 +101,30 @@ class _StepSeconds(Noun):
 
 
 class StepModel(Noun):
-    """Prices plans of one model on one device under one framework.
-
-    `slowing` is what communication takes from the compute beside it, None where it takes nothing.
-    """
+    """Prices plans of one model on one device under one framework."""
 
     architecture: Architecture
     device: Device
     framework: Framework
     interconnect: Interconnect
-    slowing: Slowing | None = None
 
-    def seconds(self, plans: Sequence[ModelPlan], columns: PlanColumns | None = None) -> Floats:
-        """Step time of each plan; `columns` are the plans', where they are known."""
-        return self.parts(plans, columns).step
+    def seconds(self, plans: Sequence[Plan] | PlanTable) -> Floats:
+        """Step time of each plan; they may be of several precisions."""
+        table = as_table(plans)
+        seconds, kinds = np.empty(len(table)), [plan.precision for plan in table.plans]
+        for kind in set(kinds):
+            chosen = [i for i, each in enumerate(kinds) if each is kind]
+            seconds[chosen] = self.parts(table.take(chosen)).step
+        return seconds
 
-    def parts(self, plans: Sequence[ModelPlan], columns: PlanColumns | None = None) -> _StepSeconds:
-        """Parts of the step of each plan; `columns` are the plans', where they are known."""
-        columns = plan_columns(plans) if columns is None else columns
-        parts = {name: np.empty(len(plans)) for name in _StepSeconds.__struct_fields__}
-        for precision in {plan.precision for plan in plans}:
-            chosen = [i for i, plan in enumerate(plans) if plan.precision is precision]
-            alike = self._parts([plans[i] for i in chosen], columns.take(chosen), precision)
-            for name, seconds in parts.items():
-                seconds[chosen] = getattr(alike, name)
-        return _StepSeconds(**parts)
+    def memory(self, plans: Sequence[Plan] | PlanTable) -> RankMemory:
+        """What the fullest rank of each plan holds."""
+        return rank_memory(self.architecture, self.device, self.framework, plans)
 
-    def _parts(
-        self, plans: Sequence[ModelPlan], columns: PlanColumns, precision: Precision
-    ) -> _StepSeconds:
-        """Parts of the step of plans of one precision."""
-        layers, embedding, head = self._microbatch(columns, precision)
-        slowest, total = self._ranks(plans, _part_table(layers, embedding, head))
+    def parts(self, columns: PlanTable) -> _StepSeconds:
+        """Parts of the step of each plan, of one precision."""
+        layers, embedding, head = self._microbatch(columns)
+        slowest, total = self._ranks(columns.plans, _part_table(layers, embedding, head))
         count, chunks = columns.microbatches, columns.chunks
         width = self.architecture.hidden * self.architecture.streams
         message = 2.0 * columns.tokens * width / columns.tp
@@ -145,7 +133,7 @@ class StepModel(Noun):
         skew = 1 + self.framework.skew * np.log2(nodes)
         waited = 2 * chunks * send * ((chunks == 1) | (not self.framework.overlaps_p2p))
         pipeline = skew * count * (slowest + waited)
-        left = np.array([plan.order.bubble for plan in plans])
+        left = columns.of(lambda plan: plan.order.bubble)
         bubble = left * (total - slowest) / chunks + 2 * (columns.pp - 1) * send
         depth = self.architecture.depth / len(layers) / columns.pp
         backward = sum(part.backward_at_least for part in layers) * depth
@@ -159,9 +147,10 @@ class StepModel(Noun):
             host=self._graphed(columns) * self.framework.host_step_ps / PS_PER_S,
         )
 
-    def shares(self, plan: ModelPlan) -> StepShares:
+    def shares(self, plan: Plan) -> StepShares:
         """What the step of a plan is spent on."""
-        layers, embedding, head = self._microbatch(plan_columns([plan]), plan.precision)
+        columns = PlanTable(plans=[plan])
+        layers, embedding, head = self._microbatch(columns)
         counts = counts_by_chunk(self.architecture, plan.layout, plan_places(plan))
         parts = [*layers, embedding, head]
         often = counts.sum(axis=(1, 2)) * plan.microbatches / plan.pp
@@ -169,79 +158,59 @@ class StepModel(Noun):
         sent = sum(float(n * part.exchanged[0]) for n, part in zip(often, parts, strict=True))
         run = [float((part.forward + part.backward)[0]) for part in parts]
         busy = sum(float(n * seconds) for n, seconds in zip(often, run, strict=True))
-        step = float(self.seconds([plan])[0])
+        step = float(self.seconds(columns)[0])
         return StepShares(compute=busy - sent, exchanged=sent, host=whole - busy, rest=step - whole)
 
     # parts of a microbatch
 
-    def part_seconds(self, plans: Sequence[ModelPlan], precision: Precision) -> Floats:
+    def part_seconds(self, columns: PlanTable) -> Floats:
         """Both passes of a microbatch through a layer of each kind, the embedding and the head.
 
-        Shape (plans, kinds + 2); in seconds, of plans of one precision.
+        Shape (plans, kinds + 2); in seconds.
         """
-        return _part_table(*self._microbatch(plan_columns(plans), precision))
+        return _part_table(*self._microbatch(columns))
 
     def _microbatch(
-        self, columns: PlanColumns, precision: Precision
+        self, columns: PlanTable
     ) -> tuple[list[_PartSeconds], _PartSeconds, _PartSeconds]:
-        pricer = Pricer(
-            device=self.device, framework=self.framework, columns=columns, precision=precision
+        timed = TimedModel(
+            architecture=self.architecture,
+            device=self.device,
+            framework=self.framework,
+            interconnect=self.interconnect,
+            columns=columns,
         )
-        layers = [self._layer(layer, pricer) for layer in self.architecture.layer_kinds()]
-        first = tower_blocks(self.architecture, columns)
-        embedding = self._part((*first, embedding_block(self.architecture, columns)), pricer)
-        embedding = replace(embedding, host=self._tower_host(columns))
-        head = self._part(
-            head_blocks(self.architecture, columns, fused_loss=self.framework.fused_loss), pricer
-        )
-        return layers, embedding, head
+        kinds = self.architecture.layer_kinds()
+        layers = [self._layer(layer, timed.layer(layer), timed) for layer in kinds]
+        return layers, self._part(timed.embedding(), timed), self._part(timed.head(), timed)
 
-    def _tower_host(self, columns: PlanColumns) -> Floats:
-        """Seconds of the host's launches of a tower that sees: of its forward alone if frozen."""
-        tower = self.architecture.seeing
-        if tower is None:
-            return np.zeros(len(columns))
-        return tower_host_ps(tower, columns, self.framework) / PS_PER_S
+    def _layer(self, layer: Layer, part: TimedPart, timed: TimedModel) -> _PartSeconds:
+        columns = timed.columns
+        found = self._part(part, timed, layer)
+        host = found.host * (1 + columns.recomputed(self.architecture.depth) / 3)
+        return self._sharded(layer, replace(found, host=host), columns)
 
-    def _layer(self, layer: Layer, pricer: Pricer) -> _PartSeconds:
-        columns = pricer.columns
-        blocks = layer_blocks(layer, self.architecture, columns, self.framework.context)
-        part = self._part(blocks, pricer, layer)
-        launched = host_ps(layer, blocks, columns, self.framework)
-        ranks = columns.stage_ranks * columns.pp
-        far = (columns.pp > 1) & (columns.tp > 1) & (ranks > self.interconnect.domain)
-        host = launched + self.framework.host_tp_ps * columns.tp * far
-        host = host / PS_PER_S * (1 + columns.recomputed(self.architecture.depth) / 3)
-        waits = waits_ps(layer, blocks, columns, self.framework, self.interconnect)
-        part = replace(part, host=host, waited=np.sum(waits, axis=0) / PS_PER_S)
-        return self._sharded(layer, part, columns)
-
-    def _graphed(self, columns: PlanColumns) -> Floats:
+    def _graphed(self, columns: PlanTable) -> Floats:
         """Share of the host's launches that CUDA graphs leave, 1 without them."""
         return np.where(columns.cuda_graph > 0, self.framework.graph_share, 1.0)
 
-    def _part(
-        self, blocks: Iterable[Block], pricer: Pricer, layer: Layer | None = None
-    ) -> _PartSeconds:
-        columns, framework = pricer.columns, self.framework
+    def _part(self, part: TimedPart, timed: TimedModel, layer: Layer | None = None) -> _PartSeconds:
+        columns, framework, listed = timed.columns, self.framework, part.blocks
         forward = backward = exchanged = np.zeros(len(columns))
         rerun = columns.recomputed(self.architecture.depth)
-        listed = tuple(blocks)
-        prices = [pricer.price(block.operators) for block in listed]
-        nothing = pricer.price(())
+        prices = [timed.pricer.together(each) for each in part.prices]
+        nothing = timed.pricer.together(())
         for block, price, before, after in zip(
             listed, prices, (nothing, *prices), (*prices[1:], nothing), strict=False
         ):
             sent = self._exchanged(block.forward, after.forward, columns)
             forward = forward + price.forward + sent
             back = self._exchanged(block.backward, before.backward + before.again, columns)
-            late = self._beside_weights(block, price)
-            slower = self._lost(block.backward, columns) * np.minimum(back, late)
-            back = np.maximum(back - late, 0.0)
+            back = np.maximum(back - self._beside_weights(block, price), 0.0)
             again = price.again
             if block.module is not None:
-                again = np.maximum(again, columns.drops[block.module] * (price.forward + sent))
-            backward = backward + price.backward + back + slower
+                again = np.maximum(again, columns.drops(block.module) * (price.forward + sent))
+            backward = backward + price.backward + back
             exchanged = exchanged + sent + back
             if layer is not None:
                 backward = backward + again * (1 - rerun)
@@ -251,12 +220,14 @@ class StepModel(Noun):
             backward = backward + again
             if columns.paired_share.any():
                 hidden = self._hidden_in_pairs(listed, prices, columns)
-                lost = self._lost(_between_experts(listed), columns)
-                backward = backward - columns.paired_share * hidden * (1 - lost)
+                backward = backward - columns.paired_share * hidden
                 exchanged = exchanged - columns.paired_share * hidden
-        none = np.zeros(len(columns))
         return _PartSeconds(
-            forward=forward, backward=backward, host=none, exchanged=exchanged, waited=none
+            forward=forward,
+            backward=backward,
+            host=part.host_ps / PS_PER_S,
+            exchanged=exchanged,
+            waited=np.sum(part.waits_ps, axis=0) / PS_PER_S,
         )
 
     def _beside_weights(self, block: Block, price: PhaseSeconds) -> Floats:
@@ -264,7 +235,7 @@ class StepModel(Noun):
         return price.weight_grad * block.beside_weights * self.framework.overlaps_input_gradient
 
     def _hidden_in_pairs(
-        self, blocks: Sequence[Block], prices: Sequence[PhaseSeconds], columns: PlanColumns
+        self, blocks: Sequence[Block], prices: Sequence[PhaseSeconds], columns: PlanTable
     ) -> Floats:
         """What of a layer's exchanges between experts hides where two microbatches run as one.
 
@@ -290,7 +261,7 @@ class StepModel(Noun):
         self,
         blocks: Sequence[Block],
         prices: Sequence[PhaseSeconds],
-        columns: PlanColumns,
+        columns: PlanTable,
         *,
         is_backward: bool,
     ) -> _Turns:
@@ -324,7 +295,7 @@ class StepModel(Noun):
         )
 
     def _exchanged(
-        self, exchanges: Sequence[Exchange], computed: Floats, columns: PlanColumns
+        self, exchanges: Sequence[Exchange], computed: Floats, columns: PlanTable
     ) -> Floats:
         """Visible time of a block's exchanges; some run beside what is `computed` in the next."""
         visible = beside = np.zeros(len(columns))
@@ -335,28 +306,9 @@ class StepModel(Noun):
                 seconds = seconds * pipelined
             beside = beside + seconds * exchange.beside
             visible = visible + seconds * (1 - exchange.beside)
-        hidden = np.minimum(beside, computed)
-        return visible + beside - hidden * (1 - self._lost(exchanges, columns))
+        return visible + np.maximum(beside - computed, 0.0)
 
-    def _lost(self, exchanges: Sequence[Exchange], columns: PlanColumns) -> Floats:
-        """Share of its speed that compute loses beside exchanges of a layer, by their mean."""
-        none = np.zeros(len(columns))
-        if self.slowing is None:
-            return none
-        every = lost = none
-        for exchange in exchanges:
-            seconds = exchange.alone_s(columns, self.interconnect)
-            ranks, stride = exchange.members(columns)
-            sent = exchange.sent_bytes(columns, self.interconnect.domain) * (ranks - 1) / ranks
-            far = ranks * stride > self.interconnect.domain
-            if exchange.way is not None:
-                share = self.slowing.lost_to_dispatch(columns.dispatcher, sent, seconds, far)
-            else:
-                share = self.slowing.lost(CommEngine.RING, sent, seconds, far)
-            every, lost = every + seconds, lost + seconds * share
-        return np.divide(lost, every, out=none, where=every > 0)
-
-    def _sharded(self, layer: Layer, part: _PartSeconds, columns: PlanColumns) -> _PartSeconds:
+    def _sharded(self, layer: Layer, part: _PartSeconds, columns: PlanTable) -> _PartSeconds:
         """The layer with parameters gathered and gradients scattered beside it (FSDP)."""
         sharded = columns.zero >= 2.5
         if not sharded.any() and not (columns.zero >= 1.5).any():
@@ -364,7 +316,7 @@ class StepModel(Noun):
         gather, scatter = self._fsdp(layer, columns)
         forward, backward = part.forward, part.backward
         gather_back = gather * (columns.reshard * sharded)
-        slow = self._lost_to_shards(layer, columns, gather)
+        slow = self.framework.fsdp_slowdown
         gather = gather * (sharded | (columns.pp == 1))  # stage 2 of a pipeline: once a step
         use = (columns.zero >= 1.5) & (columns.dp > 1)
         f = np.maximum(forward + slow * np.minimum(gather, forward), gather)
@@ -378,24 +330,7 @@ class StepModel(Noun):
             exchanged=part.exchanged + shown,
         )
 
-    def _lost_to_shards(self, layer: Layer, columns: PlanColumns, gather: Floats) -> Floats:
-        """Share of its speed that compute loses while parameters are gathered."""
-        slow = np.full(len(columns), self.framework.fsdp_slowdown)
-        if self.slowing is None:
-            return slow
-        parameters = dense_parameters(layer, self.architecture, columns)
-        parameters = parameters + routed_parameters(layer, self.architecture, columns)
-        return slow + self._lost_to_ring(2.0 * parameters, gather, columns.shards, columns.tp)
-
-    def _lost_to_ring(self, size: Floats, seconds: Floats, ranks: Floats, stride: Floats) -> Floats:
-        """Share of its speed that compute loses beside a ring that gathers or scatters a size."""
-        if self.slowing is None:
-            return np.zeros(len(seconds))
-        far = ranks * stride > self.interconnect.domain
-        sent = size * (ranks - 1) / np.maximum(ranks, 1)
-        return self.slowing.lost(CommEngine.RING, sent, seconds, far)
-
-    def _fsdp(self, layer: Layer, columns: PlanColumns) -> tuple[Floats, Floats]:
+    def _fsdp(self, layer: Layer, columns: PlanTable) -> tuple[Floats, Floats]:
         parameters = dense_parameters(layer, self.architecture, columns)
         parameters = parameters + routed_parameters(layer, self.architecture, columns)
         gather = self.interconnect.seconds(
@@ -409,7 +344,7 @@ class StepModel(Noun):
         )
         return gather, scatter
 
-    def _send(self, message: Floats, columns: PlanColumns) -> Floats:
+    def _send(self, message: Floats, columns: PlanTable) -> Floats:
         near = columns.tp * columns.cp * columns.dp < self.interconnect.domain
         bandwidth = np.where(near, self.interconnect.inner, self.interconnect.outer)
         delay = (self.interconnect.launch_ps + self.interconnect.outer_ps) / PS_PER_S
@@ -417,7 +352,7 @@ class StepModel(Noun):
 
     # ranks of a pipeline
 
-    def _ranks(self, plans: Sequence[ModelPlan], table: Floats) -> tuple[Floats, Floats]:
+    def _ranks(self, plans: Sequence[Plan], table: Floats) -> tuple[Floats, Floats]:
         """Time of a microbatch on the slowest rank, and on all ranks together."""
         slowest, total = np.empty(len(plans)), np.empty(len(plans))
         groups: dict[object, list[int]] = {}
@@ -433,7 +368,7 @@ class StepModel(Noun):
 
     # once per step
 
-    def _rank_parameters(self, columns: PlanColumns) -> tuple[Floats, Floats]:
+    def _rank_parameters(self, columns: PlanTable) -> tuple[Floats, Floats]:
         """Dense and routed parameters of the fullest rank, before sharding."""
         a = self.architecture
         layers = sum(
@@ -452,7 +387,7 @@ class StepModel(Noun):
         dense = (layers - routed) / columns.pp + ends
         return dense / columns.tp, routed / (columns.pp * columns.ep * columns.expert_tp)
 
-    def _data_parallel(self, columns: PlanColumns, backward: Floats, forward: Floats) -> Floats:
+    def _data_parallel(self, columns: PlanTable, backward: Floats, forward: Floats) -> Floats:
         dense, routed = self._rank_parameters(columns)
         replicas = columns.dp * columns.cp
         expert_replicas = np.maximum(replicas * columns.tp / (columns.ep * columns.expert_tp), 1.0)
@@ -481,13 +416,10 @@ class StepModel(Noun):
         sharded = columns.zero >= 1.5
         depth = float(self.architecture.depth)
         shown = exposed_reduce + exposed_gather
-        stride = columns.stage_ranks / replicas
-        lost = self._lost_to_ring(size * dense, reduce, replicas, stride)
-        shown = shown + lost * (reduce + gather - shown)
         exposed = np.where(sharded, (reduce + gather) / depth, shown)
         return exposed * (1 - columns.adapters)
 
-    def _optimizer(self, columns: PlanColumns) -> Floats:
+    def _optimizer(self, columns: PlanTable) -> Floats:
         """30 bytes per owned parameter where sharded, else 26, and 8 per parameter."""
         dense, routed = self._rank_parameters(columns)
         replicas = columns.dp * columns.cp
@@ -501,12 +433,6 @@ class StepModel(Noun):
         every = np.where(columns.zero >= 1.5, 0.0, 8.0)
         moved = (per_own * own + every * (dense + routed)) * (1 - columns.adapters)
         return self.device.update_seconds(moved)
-
-
-def _between_experts(blocks: Iterable[Block]) -> list[Exchange]:
-    """Exchanges of blocks that carry tokens to experts or back."""
-    every = (each for block in blocks for each in (*block.forward, *block.backward))
-    return [each for each in every if each.group is Group.EP]
 
 
 def _part_table(layers: list[_PartSeconds], embedding: _PartSeconds, head: _PartSeconds) -> Floats:

@@ -13,14 +13,14 @@ from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import Architecture, Tower
 from stepsim.workload.model.blocks import layer_blocks
-from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import Block, Exchange
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held import layer_bytes
-from stepsim.workload.model.operators import Amounts, Operator, products
+from stepsim.workload.model.operators import products
+from stepsim.workload.model.parts import Amounts, Block, Exchange, Operator
+from stepsim.workload.plan import PlanTable
 
 
-def tower_blocks(architecture: Architecture, columns: PlanColumns) -> tuple[Block, ...]:
+def tower_blocks(architecture: Architecture, columns: PlanTable) -> tuple[Block, ...]:
     """The blocks of a tower that sees in forward order; none where nothing is seen."""
     tower = architecture.seeing
     if tower is None:
@@ -36,7 +36,7 @@ def tower_blocks(architecture: Architecture, columns: PlanColumns) -> tuple[Bloc
     return tuple(map(_forward_alone, blocks)) if tower.frozen else blocks
 
 
-def tower_bytes(architecture: Architecture, columns: PlanColumns, framework: Framework) -> Floats:
+def tower_bytes(architecture: Architecture, columns: PlanTable, framework: Framework) -> Floats:
     """Bytes that a tower keeps of a microbatch until its backward; none where it is frozen."""
     tower = architecture.seeing
     if tower is None or tower.frozen:
@@ -54,7 +54,7 @@ def _as_model(tower: Tower) -> Architecture:
     )
 
 
-def _patches(tower: Tower, columns: PlanColumns) -> PlanColumns:
+def _patches(tower: Tower, columns: PlanTable) -> PlanTable:
     """The plans with patches for tokens.
 
     Of causal attention a token reads half of the sequence: in one twice as long it reads all.
@@ -62,8 +62,7 @@ def _patches(tower: Tower, columns: PlanColumns) -> PlanColumns:
     of_sample = float(tower.tokens * tower.merged)
     tokens = columns.microbatch_size * of_sample / columns.cp
     shard = np.where(columns.sequence_parallel > 0, tokens / columns.tp, tokens)
-    return replace(
-        columns,
+    return columns.other(
         tokens=tokens,
         shard_tokens=shard,
         sequence=np.full(len(columns), 2.0 * of_sample),
@@ -72,7 +71,7 @@ def _patches(tower: Tower, columns: PlanColumns) -> PlanColumns:
     )
 
 
-def _projector(tower: Tower, columns: PlanColumns) -> Iterator[Operator]:
+def _projector(tower: Tower, columns: PlanTable) -> Iterator[Operator]:
     """Products that make tokens of the decoder, of whole ranks."""
     for number, (inner, outer, _) in enumerate(tower.products):
         rows = columns.shard_tokens / tower.merged

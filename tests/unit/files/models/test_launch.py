@@ -9,7 +9,7 @@ from helpers import Run, few
 import stepsim
 from stepsim.base.errors import StepsimError, WorkloadError
 from stepsim.explore.plan.asked import make_space, parse_fixed
-from stepsim.explore.plan.search import price_plans
+from stepsim.explore.plan.search import fitting_plans
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model
 from stepsim.files.models.launch import (
@@ -20,10 +20,11 @@ from stepsim.files.models.launch import (
     with_launch,
 )
 from stepsim.files.models.megatron_plan import broken_by, megatron_plan
-from stepsim.step.model_plan import model_plan
-from stepsim.workload.model.choices import ExpertDispatch
+from stepsim.step.model_plan import planned, setup_of
+from stepsim.workload.model.choices import ExpertDispatch, Precision
+from stepsim.workload.model.divide import stage_slices
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan, Precision
+from stepsim.workload.plan import Plan
 
 SHIPPED = (
     *("llama-2-7b", "llama-2-70b", "llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b", "gpt2"),
@@ -35,7 +36,7 @@ SHIPPED = (
 def test_what_a_framework_lacks_for_experts_is_said() -> None:
     """Another dispatcher in place of the one that was asked for would be another step."""
     beside: dict[str, Any] = {"dispatch": ExpertDispatch.HYBRIDEP, "delay_wgrad": True}
-    plan = ModelPlan(dp=8, ep=2, global_batch=8, **beside)
+    plan = Plan.of_batch(dp=8, ep=2, global_batch=8, **beside)
     architecture = read_model("mixtral-8x7b").architecture
     refused = launch_of(plan, architecture, "torch-fsdp-compiled").refused
     assert "no dispatch hybridep: expected all_to_all, deepep" in refused
@@ -52,7 +53,7 @@ def test_megatron_runs_every_line_of_a_model(name: str) -> None:
     assert isinstance(model, Model)
     fixed = parse_fixed(["mbs=1", "zero=0,1,2,3", "recompute=none,full"])
     space = make_space(model, job.topology, job.options, (64,), fixed=fixed, most={})
-    plans = price_plans(model, space, job.topology, memory_limit=1e9).plans
+    plans = fitting_plans(space, job.topology, memory_limit=1e9).plans
     groups = min((getattr(k.attention, "kv_heads", 64)) for k in model.architecture.layer_kinds())
     tried = [plan for plan in plans[:: max(len(plans) // 200, 1)] if groups % plan.tp == 0]
     assert len(tried) > 20
@@ -66,8 +67,8 @@ def test_a_layout_says_how_many_virtual_stages_there_are() -> None:
     model = read_model("llama-3.1-8b")
     asked = {"global_batch": 16, "sequence": 4096, "layout": "10,6,10,6"}
     job = read_inputs(model, "hgx-h100", asked)
-    plan = ModelPlan(pp=2, chunks=2, global_batch=4, sequence=4096)
-    whole = " ".join(megatron_plan(plan, plan.stage_slices(model.architecture)))
+    plan = Plan.of_batch(pp=2, chunks=2, global_batch=4, sequence=4096)
+    whole = " ".join(megatron_plan(plan, stage_slices(model.architecture, plan)))
     assert "--num-virtual-stages-per-pipeline-rank 2" in whole
     uneven = make_space(
         model,
@@ -78,7 +79,7 @@ def test_a_layout_says_how_many_virtual_stages_there_are() -> None:
         most={},
     )
     for found in uneven.plans():
-        line = " ".join(megatron_plan(found, found.stage_slices(model.architecture)))
+        line = " ".join(megatron_plan(found, stage_slices(model.architecture, found)))
         assert "--pipeline-model-parallel-layout 'Et*10|t*6|t*10|t*6L'" in line
         assert "virtual" not in line
 
@@ -113,7 +114,7 @@ UNHIDDEN = {"tp_comm_overlap": True, "sequence_parallel": False}
 )
 def test_why_there_is_no_form_is_said(framework: str, changes: dict[str, Any], said: str) -> None:
     architecture = read_model("llama-3.1-8b").architecture
-    plan = ModelPlan(**{"dp": 2, "global_batch": 8, **changes})
+    plan = Plan.of_batch(**{"dp": 2, "global_batch": 8, **changes})
     launch = launch_of(plan, architecture, framework)
     assert launch.lines == ()
     assert said in " ".join(launch.refused)
@@ -163,7 +164,8 @@ def test_a_job_may_leave_its_replicas_open(tmp_path: Path) -> None:
     model = stepsim.model("gpt2", path)
     step = stepsim.simulate(model, "hgx-h100", npus=8, precision="bf16")
     inputs = read_inputs(with_launch(read_model("gpt2"), path), "hgx-h100", {"npus": 8})
-    plan, _ = model_plan(model, inputs.topology, inputs.options)
+    setup = setup_of(inputs.topology, inputs.options, model.architecture)
+    plan, _ = planned(setup, inputs.topology, inputs.options)
     assert (plan.dp, plan.microbatch_size, plan.global_batch, plan.zero) == (4, 2, 8, 3)
     assert model.asked["framework"] == "torch-fsdp-compiled"
     other = stepsim.simulate(model, "hgx-h100", npus=8, global_batch=16)

@@ -14,7 +14,7 @@ from pairs import pairwise
 from stepsim.base.errors import StepsimError
 from stepsim.files.asked import read_inputs
 from stepsim.files.models.launch import LaunchForm, launch_of, with_launch
-from stepsim.step.inputs import make_work
+from stepsim.step.job import job_of
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.model import Model
@@ -89,12 +89,11 @@ def is_read_back(framework: str, row: Mapping[str, Any], folder: Path) -> bool:
     try:
         job = read_inputs(name, topology, {**JOB, "framework": framework, **asked})
         assert isinstance(job.workload, Model)
-        built = make_work(job.workload, job.topology, job.options).built
+        built = job_of(job.workload, job.topology, job.options)
         written = simulate_step(job.workload, job.topology, job.options).report
     except StepsimError:
         return False
-    assert built is not None
-    launch = launch_of(built.plan, built.architecture, framework)
+    launch = launch_of(built.plan, job.workload.architecture, framework)
     if launch.refused:
         return False
     path = folder / ("plan.toml" if launch.form is LaunchForm.TORCHTITAN else "plan.sh")

@@ -11,11 +11,12 @@ from stepsim.files.models.families import FAMILIES
 from stepsim.files.models.huggingface import architecture_of
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.build import build_workload
+from stepsim.workload.model.divide import check_plan
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan, check_plan
 from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.plan import Plan
 
 PUBLISHED: dict[str, dict[str, Any]] = json.loads(
     Path(__file__).with_name("published.json").read_text()
@@ -65,12 +66,12 @@ def test_active_parameters_are_about_those_of_the_cards(name: str) -> None:
 def test_each_has_a_step_and_its_memory(name: str) -> None:
     architecture, _ = read(name)
     device, framework = read_device("h200"), read_framework("megatron-core")
-    plan = ModelPlan(dp=8, microbatch_size=1, global_batch=16, sequence=4096)
+    plan = Plan.of_batch(dp=8, microbatch_size=1, global_batch=16, sequence=4096)
     check_plan(architecture, plan)
     model = Model(source=name, architecture=architecture)
     workload = build_workload(model, plan, device, framework, NETWORK)
     assert workload.effort is not None
-    dense = 6 * architecture.parameters(active=True) * plan.tokens
+    dense = 6 * architecture.parameters(active=True) * plan.step_tokens
     assert 0.3 * dense < workload.effort.model_flops < 4 * dense
     steps = StepModel(
         architecture=architecture, device=device, framework=framework, interconnect=NETWORK

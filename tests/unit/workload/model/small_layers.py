@@ -3,16 +3,14 @@
 from collections.abc import Mapping
 
 from stepsim.files.accelerators import read_framework
+from stepsim.workload.axes import Group
 from stepsim.workload.model.architecture import Architecture, Layer
 from stepsim.workload.model.blocks import layer_blocks
-from stepsim.workload.model.columns import plan_columns
-from stepsim.workload.model.context import Block
 from stepsim.workload.model.held import layer_bytes
-from stepsim.workload.model.operators import Operator
-from stepsim.workload.model.plan import ModelPlan
-from stepsim.workload.rows import Group
+from stepsim.workload.model.parts import Block, Operator
+from stepsim.workload.plan import Plan, PlanTable
 
-PLAN = ModelPlan(microbatch_size=2, global_batch=2, sequence=64)
+PLAN = Plan.of_batch(microbatch_size=2, global_batch=2, sequence=64)
 T = 128  # tokens of PLAN
 
 
@@ -20,22 +18,22 @@ def model_of(layer: Layer, hidden: int = 64) -> Architecture:
     return Architecture(name="small", hidden=hidden, layers=(layer,) * 4, vocabulary=1000)
 
 
-def blocks_of(model: Architecture, plan: ModelPlan = PLAN) -> tuple[Block, ...]:
+def blocks_of(model: Architecture, plan: Plan = PLAN) -> tuple[Block, ...]:
     """Blocks of its first layer."""
-    return layer_blocks(model.layers[0], model, plan_columns([plan]))
+    return layer_blocks(model.layers[0], model, PlanTable(plans=[plan]))
 
 
-def operators_of(model: Architecture, plan: ModelPlan = PLAN) -> dict[str, Operator]:
+def operators_of(model: Architecture, plan: Plan = PLAN) -> dict[str, Operator]:
     return {item.name: item for block in blocks_of(model, plan) for item in block.operators}
 
 
-def kept(model: Architecture, plan: ModelPlan = PLAN) -> float:
+def kept(model: Architecture, plan: Plan = PLAN) -> float:
     """Bytes that a layer keeps."""
-    columns = plan_columns([plan])
+    columns = PlanTable(plans=[plan])
     return float(layer_bytes(model.layers[0], model, columns, read_framework("megatron-core"))[0])
 
 
-def sent(model: Architecture, plan: ModelPlan, group: Group = Group.CP) -> list[int]:
+def sent(model: Architecture, plan: Plan, group: Group = Group.CP) -> list[int]:
     """Bytes that each exchange of a group sends in the forward."""
     exchanges = [item for block in blocks_of(model, plan) for item in block.forward]
     sizes = [round(float(item.size_bytes[0])) for item in exchanges if item.group is group]

@@ -12,14 +12,14 @@ from unit.workload.model.small_layers import (
 
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
+from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import Architecture, DenseMlp, Layer
 from stepsim.workload.model.build import build_workload
-from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.compressed_attention import CompressedAttention
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import Recompute
-from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.workload.plan import PlanTable
 
 NEAR = CompressedAttention(
     heads=8, head_dim=16, query_rank=24, output_groups=4, output_rank=12, window=8
@@ -44,7 +44,7 @@ def test_parameters_are_those_of_the_classes() -> None:
 
 
 def test_a_token_reads_its_window_and_pooled_keys() -> None:
-    columns = plan_columns([PLAN])
+    columns = PlanTable(plans=[PLAN])
     near = 8 - 8 * 8 / (2 * 64)
     assert NEAR.read(columns).tolist() == [near]
     assert POOLED.read(columns).tolist() == [near + 64 / 16 / 2]

@@ -8,8 +8,9 @@ from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import Architecture, Attention, GroupedAttention, Layer
 from stepsim.workload.model.delta_net import GatedDeltaNet
-from stepsim.workload.model.operators import Operator
-from stepsim.workload.model.plan import ModelPlan, check_plan
+from stepsim.workload.model.divide import check_plan
+from stepsim.workload.model.parts import Operator
+from stepsim.workload.plan import Plan
 
 NET = GatedDeltaNet(heads=8, key_heads=4, key_dim=16, value_dim=32)
 KEYS, VALUES = 4 * 16, 8 * 32
@@ -20,7 +21,7 @@ def model(attention: Attention) -> Architecture:
     return model_of(Layer(attention=attention, mlp=None, norms=1))
 
 
-def operators(attention: Attention, plan: ModelPlan = PLAN) -> dict[str, Operator]:
+def operators(attention: Attention, plan: Plan = PLAN) -> dict[str, Operator]:
     return operators_of(model(attention), plan)
 
 

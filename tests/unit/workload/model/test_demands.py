@@ -5,8 +5,8 @@ import pytest
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model
+from stepsim.workload.axes import Phase
 from stepsim.workload.model.build import build_workload
-from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.overlap import (
     CommDemand,
     CommEngine,
@@ -17,7 +17,8 @@ from stepsim.workload.overlap import (
     row_slowdown,
     slowdown,
 )
-from stepsim.workload.rows import Kernel, Kernels, Phase, Row
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import Kernel, Kernels, Row
 
 GPU = GpuLimits(sms=132, bytes_per_s=3350e9)
 RING = CommEngine.RING.traits.moving(370e9)
@@ -32,7 +33,7 @@ def layer(free_sms: int = 0) -> dict[str, Row]:
     """The rows of a layer of Llama 3 8B by their names."""
     work = build_workload(
         read_model("llama-3-8b"),
-        ModelPlan(sequence=8192),
+        Plan(sequence=8192),
         read_device("h100"),
         replace(read_framework("megatron-core"), free_sms=free_sms),
     )

@@ -10,13 +10,14 @@ from dispatch_times import NODES, SETTING, constants, read_cases
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model, topology_of
 from stepsim.network.two_levels import interconnect_of
+from stepsim.workload.axes import Group
 from stepsim.workload.model.architecture import ExpertMlp, Layer
 from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.build import build_workload
-from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.dispatch import KERNELS, ExpertWay, map_bytes, permuted_bytes, reached
-from stepsim.workload.model.plan import ExpertDispatch, ModelPlan
-from stepsim.workload.rows import CommOp, Group
+from stepsim.workload.plan import Plan, PlanTable
+from stepsim.workload.rows import CommOp
 
 MLP = ExpertMlp(experts=64, top_k=8, width=64)
 GROUPED = ExpertMlp(experts=64, top_k=8, width=64, groups=8, token_groups=4)
@@ -26,13 +27,13 @@ GROUPED = ExpertMlp(experts=64, top_k=8, width=64, groups=8, token_groups=4)
 def test_hybridep_alone_gathers_a_byte_for_each_token_and_expert(dispatch: ExpertDispatch) -> None:
     hybrid = dispatch in (ExpertDispatch.HYBRIDEP, ExpertDispatch.HYBRIDEP_FP8)
     for ep in (1, 8):
-        columns = plan_columns([plan(dispatch, ep)])
+        columns = PlanTable(plans=[plan(dispatch, ep)])
         expected = columns.tokens[0] * 64 * 8 if hybrid and ep > 1 else 0
         assert map_bytes(MLP, columns)[0] == expected
 
 
-def plan(dispatch: ExpertDispatch, ep: int) -> ModelPlan:
-    return ModelPlan(dp=ep, ep=ep, expert_tp=1, global_batch=ep, dispatch=dispatch)
+def plan(dispatch: ExpertDispatch, ep: int) -> Plan:
+    return Plan.of_batch(dp=ep, ep=ep, expert_tp=1, global_batch=ep, dispatch=dispatch)
 
 
 def missed(experts: int, own: int, top_k: int) -> float:
@@ -60,8 +61,8 @@ def missed(experts: int, own: int, top_k: int) -> float:
 def test_a_token_goes_to_a_node_once(
     mlp: ExpertMlp, dispatch: ExpertDispatch, ep: int, domain: int, share: float
 ) -> None:
-    columns = plan_columns([plan(dispatch, ep)])
-    assert ExpertWay(mlp=mlp).sent_share(columns, domain)[0] == pytest.approx(share)
+    columns = PlanTable(plans=[plan(dispatch, ep)])
+    assert ExpertWay(routing=mlp).sent_share(columns, domain)[0] == pytest.approx(share)
 
 
 @pytest.mark.parametrize("mlp", [MLP, GROUPED, ExpertMlp(experts=60, top_k=4, width=8)])
@@ -87,7 +88,7 @@ def test_eight_bits_are_on_the_way_to_the_experts_alone() -> None:
     layer: Layer = architecture.layers[0]
     sizes = {}
     for dispatch in (ExpertDispatch.DEEPEP, ExpertDispatch.DEEPEP_FP8):
-        columns = plan_columns([plan(dispatch, 8)])
+        columns = PlanTable(plans=[plan(dispatch, 8)])
         exchanges = [
             [exchange.size_bytes[0] for exchange in way if exchange.way]
             for block in layer_blocks(layer, architecture, columns)
@@ -109,8 +110,8 @@ def test_tokens_are_laid_out_by_expert_as_often_as_the_dispatcher_needs() -> Non
     """
 
     def moved(dispatch: ExpertDispatch, ep: int) -> float:
-        own = ModelPlan(dp=ep, ep=ep, global_batch=ep, sequence=100, dispatch=dispatch)
-        return float(permuted_bytes(MLP, plan_columns([own]), 32)[0])
+        own = Plan.of_batch(dp=ep, ep=ep, global_batch=ep, sequence=100, dispatch=dispatch)
+        return float(permuted_bytes(MLP, PlanTable(plans=[own]), 32)[0])
 
     assert moved(ExpertDispatch.ALL_TO_ALL, 8) == 2 * 100 * 32 * (1 + 8 + 8 + 8)
     assert moved(ExpertDispatch.ALL_TO_ALL, 64) == 2 * 100 * 32 * (1 + 8)
@@ -146,10 +147,10 @@ def test_kernels_of_a_dispatcher_take_their_time_whatever_the_network() -> None:
 
 def test_nodes_hand_tokens_on_while_they_arrive() -> None:
     """With 64 ranks of 8 a node, 5.43 copies cross NVLink to 7 of 8 ranks, however slow it is."""
-    columns = plan_columns([plan(ExpertDispatch.DEEPEP, 64)])
+    columns = PlanTable(plans=[plan(ExpertDispatch.DEEPEP, 64)])
     size = np.array([8 * 1e6])
     slow, fast = (
-        ExpertWay(mlp=MLP).least_seconds(size, columns, 8, inner)[0] for inner in (1e9, inf)
+        ExpertWay(routing=MLP).least_seconds(size, columns, 8, inner)[0] for inner in (1e9, inf)
     )
     assert slow == pytest.approx(8e6 * 7 / 8 / 1e9)  # an expert for each rank: 8 copies
     own = KERNELS[ExpertDispatch.DEEPEP].to

@@ -7,8 +7,8 @@ import pytest
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.workload.model.effort import error_band
-from stepsim.workload.model.framework import ErrorBand
-from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.model.evidence import ErrorBand
+from stepsim.workload.plan import Plan
 
 DENSE = ErrorBand(
     device="H100",
@@ -25,7 +25,7 @@ DENSE = ErrorBand(
     most_cp=2,
 )
 FRAMEWORK = replace(read_framework("megatron-core"), errors=(DENSE,))
-PLAN = ModelPlan(dp=8, global_batch=8)
+PLAN = Plan.of_batch(dp=8, global_batch=8)
 
 
 def test_runs_on_the_device_say_its_errors() -> None:
@@ -47,14 +47,14 @@ def test_nothing_is_said_of_another_kind() -> None:
 @pytest.mark.parametrize(
     ("plan", "beyond"),
     [
-        (replace(PLAN, dp=128, global_batch=128), 1),
+        (replace(PLAN, dp=128), 1),
         (replace(PLAN, sequence=16384), 1),
         (replace(PLAN, cp=4), 1),
         (replace(PLAN, cp=4, sequence=16384), 2),
     ],
     ids=["NPUs", "sequence", "cp", "both"],
 )
-def test_a_range_is_wider_beyond_the_runs(plan: ModelPlan, beyond: int) -> None:
+def test_a_range_is_wider_beyond_the_runs(plan: Plan, beyond: int) -> None:
     band = error_band(FRAMEWORK, read_device("h100"), plan, sparse=False)
     assert band is not None
     assert log(band.low) == pytest.approx(log(0.9) * 1.5**beyond)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stepsim.files.accelerators import read_device, read_framework
+from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import (
     Architecture,
     Attention,
@@ -20,11 +21,11 @@ from stepsim.workload.model.architecture import (
 )
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.build import build_workload
-from stepsim.workload.model.columns import plan_columns
-from stepsim.workload.model.context import Block, Exchange
+from stepsim.workload.model.choices import ContextParallelKind
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ContextParallelKind, ModelPlan
-from stepsim.workload.rows import CollectiveKind, Group, Workload
+from stepsim.workload.model.parts import Block, Exchange
+from stepsim.workload.plan import Plan, PlanTable
+from stepsim.workload.rows import Workload
 
 MESSAGE = CollectiveKind.SEND_RECV
 GATHER, SCATTER, SUM, TURN = (
@@ -63,14 +64,16 @@ def sent(blocks: tuple[Block, ...], group: Group) -> tuple[Sent, Sent]:
     return forward, backward
 
 
-def of_layer(layer: Layer, plan: ModelPlan, group: Group) -> tuple[Sent, Sent]:
-    return sent(layer_blocks(layer, model(layer), plan_columns([plan])), group)
+def of_layer(layer: Layer, plan: Plan, group: Group) -> tuple[Sent, Sent]:
+    return sent(layer_blocks(layer, model(layer), PlanTable(plans=[plan])), group)
 
 
-def plan(context: str = "ring", **degrees: Any) -> ModelPlan:
+def plan(context: str = "ring", **degrees: Any) -> Plan:
     """Two samples of 256 tokens on each of the ranks of cp."""
     size, kind = 2 * degrees.get("dp", 1), ContextParallelKind(context)
-    return ModelPlan(microbatch_size=2, global_batch=size, sequence=256, context=kind, **degrees)
+    return Plan.of_batch(
+        microbatch_size=2, global_batch=size, sequence=256, context=kind, **degrees
+    )
 
 
 @pytest.mark.parametrize("cp", [1, 2, 4])
@@ -177,7 +180,7 @@ def test_shared_experts_are_split_like_a_dense_layer() -> None:
 
 def test_embedding_and_head_exchange_every_token() -> None:
     small = model(PLAIN)
-    columns, size = plan_columns([plan(tp=2, cp=4)]), 2 * 128 * 128
+    columns, size = PlanTable(plans=[plan(tp=2, cp=4)]), 2 * 128 * 128
     forward, backward = sent((embedding_block(small, columns),), Group.TP)
     assert (forward, backward) == (
         [("embedding", SCATTER, size)],
@@ -193,7 +196,7 @@ def test_a_rank_alone_exchanges_nothing(group: Group) -> None:
     assert of_layer(Layer(attention=GQA, mlp=EXPERTS), plan(), group) == ([], [])
 
 
-def built(own: ModelPlan) -> Workload:
+def built(own: Plan) -> Workload:
     dense = Model(source="small", architecture=model(PLAIN))
     return build_workload(dense, own, read_device("h100"), read_framework("megatron-core"))
 

@@ -10,14 +10,13 @@ from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
 from stepsim.step.totals import step_totals
+from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.build import build_workload
-from stepsim.workload.model.columns import PlanColumns, plan_columns
+from stepsim.workload.model.choices import ContextParallelKind
 from stepsim.workload.model.context import (
-    Block,
     ContextParallel,
-    Exchange,
     kernel_shares,
     launch_ps,
     mask_share,
@@ -27,11 +26,10 @@ from stepsim.workload.model.context import (
 )
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.operators import OperatorKind
-from stepsim.workload.model.plan import ContextParallelKind, ModelPlan, Precision
+from stepsim.workload.model.parts import Block, Exchange, OperatorKind
 from stepsim.workload.model.pricing import Pricer
 from stepsim.workload.model.step_time import StepModel
-from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.workload.plan import Plan, PlanTable
 
 GQA = GroupedAttention(heads=32, kv_heads=8, head_dim=128)
 LAYER = Layer(attention=GQA, mlp=DenseMlp(width=14336))
@@ -50,19 +48,19 @@ BY_HEAD = ContextParallel(balanced=False, gathers_by_head=True)
 S = 65536
 
 
-def of_cp(cp: int, kind: ContextParallelKind = ContextParallelKind.RING) -> ModelPlan:
-    return ModelPlan(cp=cp, global_batch=1, sequence=S, context=kind)
+def of_cp(cp: int, kind: ContextParallelKind = ContextParallelKind.RING) -> Plan:
+    return Plan.of_batch(cp=cp, global_batch=1, sequence=S, context=kind)
 
 
-def columns(*cps: int) -> PlanColumns:
-    return plan_columns([of_cp(cp) for cp in cps])
+def columns(*cps: int) -> PlanTable:
+    return PlanTable(plans=[of_cp(cp) for cp in cps])
 
 
-def blocks_of(plan: ModelPlan, context: ContextParallel) -> tuple[Block, ...]:
-    return layer_blocks(LAYER, LLAMA, plan_columns([plan]), context)
+def blocks_of(plan: Plan, context: ContextParallel) -> tuple[Block, ...]:
+    return layer_blocks(LAYER, LLAMA, PlanTable(plans=[plan]), context)
 
 
-def core_flops(plan: ModelPlan, context: ContextParallel) -> tuple[float, float]:
+def core_flops(plan: Plan, context: ContextParallel) -> tuple[float, float]:
     """Operations of core attention on the busiest rank, forward and backward."""
     found = [
         operator
@@ -76,7 +74,7 @@ def core_flops(plan: ModelPlan, context: ContextParallel) -> tuple[float, float]
     )
 
 
-def sent(plan: ModelPlan, context: ContextParallel, kind: CollectiveKind, phase: str) -> float:
+def sent(plan: Plan, context: ContextParallel, kind: CollectiveKind, phase: str) -> float:
     """Bytes of all exchanges of a kind along cp in a phase of a layer."""
     exchanges: list[Exchange] = [
         each for block in blocks_of(plan, context) for each in getattr(block, phase)
@@ -120,7 +118,7 @@ def test_every_hop_but_the_first_merges_an_output() -> None:
     """A rank of 4 has 16,384 tokens with 32 x 128 values each, and 3 merges of 10 bytes."""
     context = replace(TORCH, merge_bytes=10, sum_bytes=6)
     merges = merge_operator(GQA, columns(1, 4), context)
-    gathered = plan_columns([of_cp(4, ContextParallelKind.ALL_GATHER)])
+    gathered = PlanTable(plans=[of_cp(4, ContextParallelKind.ALL_GATHER)])
     assert merges.forward.bytes_moved[0] == 0
     assert merge_operator(GQA, gathered, context).forward.bytes_moved[0] == (
         3 * 10 * 16384 * 32 * 128
@@ -132,9 +130,9 @@ def test_every_hop_but_the_first_merges_an_output() -> None:
 
 @pytest.mark.parametrize("kind", [ContextParallelKind.ALL_TO_ALL, ContextParallelKind.ALL_GATHER])
 def test_whole_kernels_merge_nothing(kind: ContextParallelKind) -> None:
-    merges = merge_operator(GQA, plan_columns([of_cp(4, kind)]), ContextParallel())
+    merges = merge_operator(GQA, PlanTable(plans=[of_cp(4, kind)]), ContextParallel())
     assert merges.forward.bytes_moved[0] == merges.input_grad.bytes_moved[0] == 0
-    assert launch_ps(LAYER, plan_columns([of_cp(4, kind)]), ContextParallel(hop_ps=5))[0] == 0
+    assert launch_ps(LAYER, PlanTable(plans=[of_cp(4, kind)]), ContextParallel(hop_ps=5))[0] == 0
 
 
 @pytest.mark.parametrize("cp", [2, 4, 8])
@@ -180,7 +178,7 @@ def test_a_ring_over_nodes_is_as_fast_as_one_network_interface() -> None:
     """A gather over two nodes of 8 enters through all of their interfaces."""
 
     def exposed(kind: ContextParallelKind) -> float:
-        plan = ModelPlan(cp=16, global_batch=1, sequence=16384, zero=0, context=kind)
+        plan = Plan.of_batch(cp=16, global_batch=1, sequence=16384, zero=0, context=kind)
         slow, fast = (
             graph_s(
                 read_framework("megatron-core"),
@@ -224,17 +222,21 @@ def test_hops_reach_what_rings_of_flash_attention_reach(
         balanced=balanced, kernels_at_once=1, merge_bytes=10, sum_bytes=10, gradient_bytes=4
     )
 
-    def core_s(plan: ModelPlan) -> tuple[float, float]:
+    def core_s(plan: Plan) -> tuple[float, float]:
         pricer = Pricer(
             device=read_device(device),
             framework=read_framework("torch-fsdp-compiled"),
-            columns=plan_columns([plan]),
-            precision=Precision.BF16,
+            columns=PlanTable(plans=[plan]),
         )
-        price = pricer.price([o for b in blocks_of(plan, context) for o in b.operators if o.core])
+        price = pricer.together(
+            map(
+                pricer.price_one,
+                [o for b in blocks_of(plan, context) for o in b.operators if o.core],
+            )
+        )
         return float(price.forward[0]), float(price.forward[0] + price.input_grad[0])
 
-    alone, ring = core_s(ModelPlan(global_batch=1, sequence=S // 8)), core_s(of_cp(8))
+    alone, ring = core_s(Plan.of_batch(global_batch=1, sequence=S // 8)), core_s(of_cp(8))
     assert 8 * alone[0] / ring[0] == pytest.approx(forward, abs=0.09)
     assert 8 * alone[1] / ring[1] == pytest.approx(both, abs=0.05)
 
@@ -259,7 +261,7 @@ def priced(framework: Framework, bandwidth: float, cp: int = 8) -> float:
     )
     steps = replace(steps, interconnect=network)
     plan = replace(of_cp(cp), zero=0)
-    return float(steps.part_seconds([plan], plan.precision)[0, 0])
+    return float(steps.part_seconds(PlanTable(plans=[plan]))[0, 0])
 
 
 def test_messages_are_free_until_they_are_longer_than_a_kernel() -> None:
@@ -285,7 +287,7 @@ def test_messages_that_hide_behind_nothing_cost_what_they_take() -> None:
 
 def test_a_gap_row_does_not_end_a_hop() -> None:
     """Messages wait for the kernel after a row of hidden collectives, not for that row."""
-    plan = ModelPlan(tp=2, cp=4, global_batch=1, sequence=S, tp_comm_overlap=True)
+    plan = Plan.of_batch(tp=2, cp=4, global_batch=1, sequence=S, tp_comm_overlap=True)
     steps = model(read_framework("megatron-core"))
     workload = build_workload(
         Model(source="x", architecture=LLAMA), plan, steps.device, steps.framework
@@ -301,7 +303,7 @@ def test_a_gap_row_does_not_end_a_hop() -> None:
 # steps
 
 
-def graph_s(framework: Framework, plan: ModelPlan, topology: Topology | None = None) -> float:
+def graph_s(framework: Framework, plan: Plan, topology: Topology | None = None) -> float:
     asked = StepOptions(
         npus=plan.npus,
         cp=plan.cp,
@@ -325,7 +327,7 @@ def test_the_graph_says_what_the_closed_form_says(
     name: str, kind: ContextParallelKind, cp: int
 ) -> None:
     framework = read_framework(name)
-    plan = ModelPlan(cp=cp, dp=8 // cp, global_batch=8 // cp, sequence=S, zero=0, context=kind)
+    plan = Plan.of_batch(cp=cp, dp=8 // cp, global_batch=8 // cp, sequence=S, zero=0, context=kind)
     closed = float(model(framework).seconds([plan])[0])
     assert graph_s(framework, plan) == pytest.approx(closed, rel=0.03)
 

@@ -15,26 +15,25 @@ from stepsim.workload.model.choices import (
     Recompute,
     RecomputeModule,
 )
-from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.host import called_ps, host_ps, waits_ps
 from stepsim.workload.model.interconnect import Interconnect
-from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.plan import Plan, PlanTable
 
 MCORE = read_framework("megatron-core")
-EXPERTS = ModelPlan(dp=8, ep=8, global_batch=8, precision=Precision.MXFP8)
+EXPERTS = Plan.of_batch(dp=8, ep=8, global_batch=8, precision=Precision.MXFP8)
 PARTS = (GraphScope.ATTENTION, GraphScope.MAMBA, GraphScope.ROUTER, GraphScope.PREPROCESS)
 
 
-def host(name: str, plan: ModelPlan, kind: int = 0, framework: Framework = MCORE) -> float:
+def host(name: str, plan: Plan, kind: int = 0, framework: Framework = MCORE) -> float:
     """Host time of a layer of a public model, in ps."""
-    model, columns = read_model(name).architecture, plan_columns([plan])
+    model, columns = read_model(name).architecture, PlanTable(plans=[plan])
     layer: Layer = model.layer_kinds()[kind]
     return float(host_ps(layer, layer_blocks(layer, model, columns), columns, framework)[0])
 
 
-def seconds(name: str, plan: ModelPlan) -> float:
+def seconds(name: str, plan: Plan) -> float:
     """A step of a public model on H100."""
     model = StepModel(
         architecture=read_model(name).architecture,
@@ -46,13 +45,13 @@ def seconds(name: str, plan: ModelPlan) -> float:
 
 
 def test_layers_that_constants_were_set_on_take_them() -> None:
-    assert host("llama-3-8b", ModelPlan()) == pytest.approx(MCORE.host_layer_ps)
+    assert host("llama-3-8b", Plan()) == pytest.approx(MCORE.host_layer_ps)
     assert host("qwen3-30b-a3b", EXPERTS) == pytest.approx(MCORE.host_expert_layer_ps)
 
 
 def test_conversions_are_part_of_the_call_of_their_product() -> None:
     bf16, fp8 = (
-        host("llama-3-8b", ModelPlan(precision=each)) for each in (Precision.BF16, Precision.FP8)
+        host("llama-3-8b", Plan(precision=each)) for each in (Precision.BF16, Precision.FP8)
     )
     assert fp8 == bf16
 
@@ -83,7 +82,7 @@ def test_a_mixer_of_many_kernels_is_many_calls_until_a_graph_holds_it() -> None:
 
 
 def test_parts_that_are_recomputed_take_time_again() -> None:
-    plan = ModelPlan(dp=8, ep=8, global_batch=64, cuda_graph=True)
+    plan = Plan.of_batch(dp=8, ep=8, global_batch=64, cuda_graph=True)
     modules = (RecomputeModule.NORMS, RecomputeModule.ACTIVATION, RecomputeModule.EXPERTS)
     steps = [
         seconds("deepseek-v2-lite", replace(plan, recompute_modules=modules[:n])) for n in range(4)
@@ -95,9 +94,9 @@ def test_parts_that_are_recomputed_take_time_again() -> None:
     assert steps[0] < seconds("deepseek-v2-lite", up) < seconds("deepseek-v2-lite", full)
 
 
-def waits(plan: ModelPlan, outer: float) -> tuple[float, float, float]:
+def waits(plan: Plan, outer: float) -> tuple[float, float, float]:
     """Of a layer with experts: all waits, the calls after the counts, and the dispatch, in us."""
-    model, columns = read_model("qwen3-30b-a3b").architecture, plan_columns([plan])
+    model, columns = read_model("qwen3-30b-a3b").architecture, PlanTable(plans=[plan])
     network = Interconnect(domain=8, inner=400e9, outer=outer)
     layer = model.layer_kinds()[0]
     blocks = layer_blocks(layer, model, columns)
@@ -110,13 +109,13 @@ def waits(plan: ModelPlan, outer: float) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("outer", [400e9, 40e9, 4e9])
 def test_calls_after_the_counts_hide_behind_the_dispatch_alone(outer: float) -> None:
-    plan = ModelPlan(dp=16, ep=16, global_batch=64)
+    plan = Plan.of_batch(dp=16, ep=16, global_batch=64)
     waited, called, dispatch = waits(plan, outer)
     assert waited == pytest.approx(max(called - dispatch, 0.0))
 
 
 def test_two_microbatches_run_as_one_wait_for_the_map_that_hybridep_gathers() -> None:
-    paired = ModelPlan(dp=16, ep=16, global_batch=1600, zero=1, expert_overlap=True)
+    paired = Plan.of_batch(dp=16, ep=16, global_batch=1600, zero=1, expert_overlap=True)
     hybrid = replace(paired, dispatch=ExpertDispatch.HYBRIDEP)
     assert waits(paired, 40e9)[0] < 0.02 * waits(replace(paired, expert_overlap=False), 40e9)[0]
     gathered = 4096 * 128 * 16 * 15 / 16 / 320e9 * 1e6  # a byte for each token and expert
@@ -125,13 +124,13 @@ def test_two_microbatches_run_as_one_wait_for_the_map_that_hybridep_gathers() ->
 
 
 def test_adapters_leave_out_gradients_of_weights_and_what_is_done_with_them() -> None:
-    plan = ModelPlan(dp=8, global_batch=64, sequence=4096, zero=1)
+    plan = Plan.of_batch(dp=8, global_batch=64, sequence=4096, zero=1)
     whole, adapted = (seconds("llama-3-8b", replace(plan, adapters=each)) for each in (False, True))
     assert 0.55 < adapted / whole < 0.75
 
 
 def test_packed_samples_attend_within_themselves() -> None:
-    plan = ModelPlan(sequence=32768)
+    plan = Plan(sequence=32768)
     steps = [seconds("llama-3-8b", replace(plan, packed=each)) for each in (None, 65536, 4096)]
     assert steps[0] == steps[1] > steps[2]
     assert np.isfinite(steps[2])

@@ -7,13 +7,15 @@ import pytest
 
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
+from stepsim.workload.axes import Phase
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.build import build_workload
+from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.interconnect import NO_NETWORK, Interconnect
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan, Recompute
-from stepsim.workload.rows import Phase, Workload
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import Workload
 
 LAYER = Layer(
     attention=GroupedAttention(heads=8, kv_heads=4, head_dim=128), mlp=DenseMlp(width=4096)
@@ -28,9 +30,9 @@ FRAMEWORK = replace(
 
 
 def workload(
-    interconnect: Interconnect | None = None, framework: Framework = FRAMEWORK, **how: Any
+    interconnect: Interconnect = NO_NETWORK, framework: Framework = FRAMEWORK, **how: Any
 ) -> Workload:
-    plan = ModelPlan(dp=4, global_batch=4, sequence=2048, **how)
+    plan = Plan.of_batch(dp=4, global_batch=4, sequence=2048, **how)
     return build_workload(MODEL, plan, read_device("h100"), framework, interconnect)
 
 

@@ -14,11 +14,12 @@ from unit.workload.model.small_layers import (
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
+from stepsim.workload.axes import Group
 from stepsim.workload.model.architecture import ExpertMlp, Layer
-from stepsim.workload.model.context import Exchange
+from stepsim.workload.model.divide import check_plan
 from stepsim.workload.model.mamba import Mamba2
-from stepsim.workload.model.plan import ModelPlan, check_plan
-from stepsim.workload.rows import Group
+from stepsim.workload.model.parts import Exchange
+from stepsim.workload.plan import Plan
 
 MAMBA = Mamba2(heads=8, head_dim=16, groups=2, state=32, chunk=16)
 LAYER = Layer(attention=MAMBA, mlp=None, norms=1, single=True)
@@ -27,7 +28,7 @@ INNER, JOINT = 8 * 16, 2 * 2 * 32  # width of x, of B and C
 FIRST = 2 * INNER + JOINT + 8
 
 
-def turned(plan: ModelPlan) -> list[tuple[str, int, int]]:
+def turned(plan: Plan) -> list[tuple[str, int, int]]:
     """Block, bytes forward and bytes backward of what is sent along cp."""
 
     def size(exchanges: tuple[Exchange, ...]) -> int:
@@ -106,5 +107,5 @@ def test_latent_experts_send_and_compute_tokens_of_their_width() -> None:
         "router": 2 * T * 64 * 8,
     }
     check_operators(operators_of(model_of(layer)), products)
-    plan = replace(PLAN, dp=4, ep=4, global_batch=8)
+    plan = replace(PLAN, dp=4, ep=4)
     assert sent(model_of(layer), plan, Group.EP) == [2 * T * 2 * 16] * 2

@@ -12,9 +12,10 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     Layer,
 )
+from stepsim.workload.model.choices import Precision, Recompute
 from stepsim.workload.model.held import loop_places
 from stepsim.workload.model.memory import RankMemory, rank_memory, rank_parts
-from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
+from stepsim.workload.plan import Plan
 
 ATTENTION = GroupedAttention(heads=64, kv_heads=8, head_dim=128)
 LAYER = Layer(attention=ATTENTION, mlp=DenseMlp(width=28672))
@@ -27,12 +28,12 @@ MOE = Architecture(
     vocabulary=32000,
 )
 B200, MEGATRON = read_device("b200"), read_framework("megatron-core")
-PLAN = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096)
-SHARDED = ModelPlan(dp=8, global_batch=8, sequence=4096, zero=3, sequence_parallel=False)
+PLAN = Plan.of_batch(tp=2, dp=4, global_batch=4, sequence=4096)
+SHARDED = Plan.of_batch(dp=8, global_batch=8, sequence=4096, zero=3, sequence_parallel=False)
 TWO_STAGES = loop_places(2, 1)
 
 
-def memory(plan: ModelPlan, architecture: Architecture = LLAMA) -> RankMemory:
+def memory(plan: Plan, architecture: Architecture = LLAMA) -> RankMemory:
     return rank_memory(architecture, B200, MEGATRON, [plan])
 
 
@@ -66,7 +67,7 @@ def test_shards_of_parameters_take_sixteen_bytes_each() -> None:
 
 def test_experts_are_held_once_per_group() -> None:
     routed = 2 * EXPERTS.routed_parameters(8192)
-    found = memory(ModelPlan(dp=8, ep=4, global_batch=8, sequence=4096), MOE)
+    found = memory(Plan.of_batch(dp=8, ep=4, global_batch=8, sequence=4096), MOE)
     dense = MOE.parameters() - routed
     assert found.weights[0] == 2 * (dense + routed / 4)
     assert found.optimizer[0] == 12 * (dense / 8 + routed / 4 / 2)
@@ -94,7 +95,7 @@ def test_weights_in_eight_bits_may_be_all_that_ranks_hold(
 
 
 def test_experts_keep_their_inputs_converted() -> None:
-    plan = ModelPlan(dp=8, ep=8, global_batch=8, sequence=4096)
+    plan = Plan.of_batch(dp=8, ep=8, global_batch=8, sequence=4096)
     whole, low = (
         memory(replace(plan, precision=precision), MOE).activations[0] / 2 / 4096
         for precision in (Precision.BF16, Precision.FP8)
@@ -113,7 +114,7 @@ def test_the_policy_per_operator_keeps_every_second_product() -> None:
 
 
 def test_a_layer_is_recomputed_once_the_logits_are_gone() -> None:
-    full = ModelPlan(pp=2, dp=2, global_batch=4, sequence=4096, recompute=Recompute.FULL)
+    full = Plan.of_batch(pp=2, dp=2, global_batch=4, sequence=4096, recompute=Recompute.FULL)
     words = replace(LLAMA, vocabulary=1 << 20)
     parts = rank_parts(words, MEGATRON, full, TWO_STAGES)
     first, last = parts.working[0]
@@ -129,7 +130,7 @@ def test_the_ends_of_a_sharded_model_stay_gathered() -> None:
 
 
 def test_deepspeed_takes_norms_in_double_precision_and_keeps_outputs() -> None:
-    plan = ModelPlan(tp=8, pp=2, dp=4, global_batch=32, sequence=2048, recompute=Recompute.FULL)
+    plan = Plan.of_batch(tp=8, pp=2, dp=4, global_batch=32, sequence=2048, recompute=Recompute.FULL)
     framework = read_framework("megatron-deepspeed")
     plain = replace(framework, norm_bytes=0, bucket_bytes=0, keeps_outputs=False)
     with_them, without = (rank_parts(LLAMA, each, plan, TWO_STAGES) for each in (framework, plain))
@@ -143,7 +144,7 @@ def test_deepspeed_takes_norms_in_double_precision_and_keeps_outputs() -> None:
 def test_a_split_vocabulary_takes_other_bytes_an_entry_of_the_logits() -> None:
     """DTensor's loss holds four fp32 tensors beside log-softmax, a whole one two; both 2 bytes."""
     framework = read_framework("torch-fsdp-compiled-2024")
-    plans = [ModelPlan(tp=tp, global_batch=8, sequence=4096, zero=3) for tp in (1, 2)]
+    plans = [Plan.of_batch(tp=tp, global_batch=8, sequence=4096, zero=3) for tp in (1, 2)]
     found = rank_memory(LLAMA, read_device("h100"), framework, plans)
     entries = 4096 * 128256
     assert found.logits.tolist() == [(3 * 4 + 2) * entries, (5 * 4 + 2) * entries / 2]
@@ -161,7 +162,7 @@ def test_gradients_in_sixteen_bits_wait_to_be_added_up() -> None:
 
 
 def test_shards_of_gradients_take_what_the_framework_reduces_them_in() -> None:
-    plan = ModelPlan(dp=8, global_batch=8, sequence=4096, zero=3)
+    plan = Plan.of_batch(dp=8, global_batch=8, sequence=4096, zero=3)
     found = rank_memory(LLAMA, B200, read_framework("megatron-bridge"), [plan])
     assert found.gradients[0] == 2 * LLAMA.parameters() / 8
 
@@ -175,7 +176,7 @@ def test_activations_of_offloaded_layers_are_elsewhere(layers: int, left: int) -
 
 
 def test_every_stage_offloads_its_own_layers() -> None:
-    plan = ModelPlan(pp=2, global_batch=4, sequence=4096)
+    plan = Plan.of_batch(pp=2, global_batch=4, sequence=4096)
     some, whole = (
         rank_parts(LLAMA, MEGATRON, replace(plan, offload_layers=layers), TWO_STAGES)
         for layers in (3, 0)
@@ -185,7 +186,7 @@ def test_every_stage_offloads_its_own_layers() -> None:
 
 def test_pipelines_of_fsdp_hold_whole_parameters_and_gradients() -> None:
     """Two bytes of gathered weights and four of gradients a parameter, beside 16 of its shard."""
-    plan = ModelPlan(pp=2, dp=4, global_batch=8, sequence=4096, zero=3, sequence_parallel=False)
+    plan = Plan.of_batch(pp=2, dp=4, global_batch=8, sequence=4096, zero=3, sequence_parallel=False)
     dropped, kept = (
         rank_parts(LLAMA, MEGATRON, replace(plan, reshard=reshard), TWO_STAGES)
         for reshard in (True, False)
@@ -194,7 +195,7 @@ def test_pipelines_of_fsdp_hold_whole_parameters_and_gradients() -> None:
     layer, words = LAYER.parameters(8192, LLAMA.norm), 128256 * 8192
     gathered = 2 * (2 * layer + words)
     assert kept.buffers[0] - dropped.buffers[0] == pytest.approx(6 * whole - gathered)
-    once = replace(plan, reshard=False, global_batch=4)
+    once = replace(plan, reshard=False, microbatches=1)
     assert rank_parts(LLAMA, MEGATRON, once, TWO_STAGES).buffers[0] == pytest.approx(
         kept.buffers[0] - 4 * whole
     )
@@ -203,7 +204,7 @@ def test_pipelines_of_fsdp_hold_whole_parameters_and_gradients() -> None:
 def test_torch_collects_the_logits_of_a_pipeline() -> None:
     """Of four microbatches three more than the one in work, in 2 bytes an entry."""
     framework = read_framework("torch-fsdp-compiled-2024")
-    plan = ModelPlan(pp=2, tp=2, global_batch=4, sequence=4096, zero=3)
+    plan = Plan.of_batch(pp=2, tp=2, global_batch=4, sequence=4096, zero=3)
     entries = 4096 * 128256 / 2
     logits = rank_parts(LLAMA, framework, plan, TWO_STAGES).logits[0, :, 0]
     assert logits.tolist() == [0, (22 + 3 * 2) * entries]

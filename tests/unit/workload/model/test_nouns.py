@@ -16,6 +16,8 @@ from stepsim.workload.model.architecture import (
     LatentAttention,
     Layer,
 )
+from stepsim.workload.model.choices import Precision
+from stepsim.workload.model.divide import check_plan
 from stepsim.workload.model.layout import (
     LayerLayout,
     balanced_layout,
@@ -26,7 +28,7 @@ from stepsim.workload.model.layout import (
     named_layout,
     parse_layout,
 )
-from stepsim.workload.model.plan import ModelPlan, Precision, check_plan
+from stepsim.workload.plan import Plan
 
 
 def llama_8b() -> Architecture:
@@ -145,16 +147,16 @@ def test_a_layout_that_does_not_add_up_is_refused(
 )
 def test_a_plan_that_does_not_divide_is_refused(fields: dict[str, int], message: str) -> None:
     with pytest.raises(PlanError, match=message):
-        ModelPlan(**fields)  # type: ignore[arg-type]
+        Plan.of_batch(**{"global_batch": 1, **fields})
 
 
 def test_a_plan_that_does_not_fit_the_model_is_refused() -> None:
     with pytest.raises(PlanError, match="heads is 32: expected a multiple of tp, 3"):
-        check_plan(llama_8b(), ModelPlan(tp=3))
+        check_plan(llama_8b(), Plan(tp=3))
     with pytest.raises(PlanError, match="no experts"):
-        check_plan(llama_8b(), ModelPlan(ep=2, dp=2, global_batch=2))
+        check_plan(llama_8b(), Plan.of_batch(ep=2, dp=2, global_batch=2))
     with pytest.raises(PlanError, match="at least one each"):
-        check_plan(llama_8b(), ModelPlan(pp=35))
+        check_plan(llama_8b(), Plan(pp=35))
 
 
 def test_a_count_that_is_none_is_refused_by_name() -> None:
@@ -165,8 +167,8 @@ def test_a_count_that_is_none_is_refused_by_name() -> None:
 
 
 def test_npus_and_microbatches_follow_the_degrees() -> None:
-    plan = ModelPlan(tp=8, cp=2, dp=4, pp=16, global_batch=64, microbatch_size=2)
-    assert (plan.npus, plan.microbatches, plan.tokens) == (1024, 8, 64 * 2048)
+    plan = Plan.of_batch(tp=8, cp=2, dp=4, pp=16, global_batch=64, microbatch_size=2)
+    assert (plan.npus, plan.microbatches, plan.step_tokens) == (1024, 8, 64 * 2048)
     assert Precision.FP8.element_bytes == 1.0
 
 

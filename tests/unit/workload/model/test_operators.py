@@ -14,15 +14,16 @@ from stepsim.workload.model.architecture import (
     Layer,
 )
 from stepsim.workload.model.blocks import embedding_block, head_blocks
-from stepsim.workload.model.columns import plan_columns
-from stepsim.workload.model.operators import Operator, grouped
-from stepsim.workload.model.plan import AttentionKernel, ModelPlan, Precision
+from stepsim.workload.model.choices import AttentionKernel, Precision
+from stepsim.workload.model.operators import grouped
+from stepsim.workload.model.parts import Operator
+from stepsim.workload.plan import Plan, PlanTable
 
 GQA = GroupedAttention(heads=8, kv_heads=2, head_dim=16)
 DENSE = Layer(attention=GQA, mlp=DenseMlp(width=256))
 
 
-def operators(layer: Layer = DENSE, plan: ModelPlan = PLAN) -> dict[str, Operator]:
+def operators(layer: Layer = DENSE, plan: Plan = PLAN) -> dict[str, Operator]:
     return operators_of(model_of(layer, hidden=128), plan)
 
 
@@ -129,7 +130,7 @@ def test_latent_attention_goes_through_its_ranks() -> None:
 def test_experts_get_their_tokens_and_read_their_weights() -> None:
     mlp = ExpertMlp(experts=8, top_k=2, width=64, shared_width=96)
     layer = Layer(attention=None, mlp=mlp)
-    found = operators(layer, replace(PLAN, dp=4, ep=4, global_batch=8))
+    found = operators(layer, replace(PLAN, dp=4, ep=4))
     into = 2 * T * 2 * 128 * 128
     assert amounts(found["experts in"])[:3] == (into, into, into)
     weights = 2 * 128 * 128  # two local experts
@@ -156,7 +157,7 @@ def test_fp8_converts_inputs_and_gradients_in_four_bytes_an_element() -> None:
 
 
 def test_embedding_and_head() -> None:
-    columns = plan_columns([PLAN])
+    columns = PlanTable(plans=[PLAN])
     model = model_of(DENSE, hidden=128)
     embedding = embedding_block(model, columns).operators[0]
     assert amounts(embedding)[3:5] == (6 * T * 128, 6 * T * 128)
@@ -172,7 +173,7 @@ def test_embedding_and_head() -> None:
 def test_clamps_and_biases_of_experts_by_hand() -> None:
     """32 tokens of two experts each, 64 wide of 128: 2 bytes an element, kernel by kernel."""
     plain = ExpertMlp(experts=8, top_k=2, width=64)
-    plan = ModelPlan(sequence=32)
+    plan = Plan(sequence=32)
     found = operators(Layer(attention=GQA, mlp=replace(plain, clamped=True, bias=True)), plan)
     moved = {
         "clamps of experts": (16.0 * 64 * 64, 20.0 * 64 * 64),
@@ -187,7 +188,7 @@ def test_grouped_products_read_operands_and_write_results(
     precision: Precision, element: int
 ) -> None:
     """4 experts, 100 rows in all, 8 to 24 wide: weights of 768, inputs of 800, results of 2,400."""
-    columns = plan_columns([replace(PLAN, precision=precision)])
+    columns = PlanTable(plans=[replace(PLAN, precision=precision)])
     found = grouped("product", columns, np.array([100.0]), np.array([4.0]), 8.0, 24.0)
     assert amounts(found) == (
         *(2 * 100 * 8 * 24,) * 3,

@@ -6,6 +6,7 @@ from unit.workload.model.small_layers import PLAN, T, check_operators, model_of,
 
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.structs import replace
+from stepsim.workload.axes import Group
 from stepsim.workload.model.architecture import (
     Architecture,
     Attention,
@@ -15,18 +16,17 @@ from stepsim.workload.model.architecture import (
     Layer,
 )
 from stepsim.workload.model.block_sparse import BlockSparseAttention
-from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.divide import check_plan
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.kimi_delta import KimiDeltaAttention
 from stepsim.workload.model.lightning_attention import LightningAttention
 from stepsim.workload.model.mamba import Mamba2
 from stepsim.workload.model.mamba1 import Mamba1
-from stepsim.workload.model.operators import Operator
 from stepsim.workload.model.parallel_mixer import ParallelMixer
-from stepsim.workload.model.plan import ModelPlan, check_plan
+from stepsim.workload.model.parts import Operator
 from stepsim.workload.model.short_convolution import ShortConvolution
 from stepsim.workload.model.sparse_attention import SparseLatentAttention
-from stepsim.workload.rows import Group
+from stepsim.workload.plan import Plan, PlanTable
 
 H = 64
 ATTENTION = GroupedAttention(heads=8, kv_heads=2, head_dim=16)
@@ -54,15 +54,15 @@ def model(mixer: Attention) -> Architecture:
     return model_of(Layer(attention=mixer, mlp=None, norms=1, single=True))
 
 
-def operators(mixer: Attention, plan: ModelPlan = PLAN) -> dict[str, Operator]:
+def operators(mixer: Attention, plan: Plan = PLAN) -> dict[str, Operator]:
     return operators_of(model(mixer), plan)
 
 
-def sent(mixer: Attention, plan: ModelPlan, group: Group = Group.CP) -> list[int]:
+def sent(mixer: Attention, plan: Plan, group: Group = Group.CP) -> list[int]:
     return small_layers.sent(model(mixer), plan, group)
 
 
-def kept(mixer: Attention, plan: ModelPlan = PLAN) -> float:
+def kept(mixer: Attention, plan: Plan = PLAN) -> float:
     """Bytes that a layer keeps beside its norm's input and output."""
     return small_layers.kept(model(mixer), plan) - 4 * T * H
 
@@ -113,7 +113,7 @@ def test_bytes_kept_are_counted_by_hand() -> None:
     heads = 8 * (2 * 64 + 4)
     assert kept(KIMI) == T * (128 * (9 * 2 + 4 + 2) + 2 * 2 * 16 + heads)
     assert kept(BLOCKS) == T * (2 * (128 + 64) + 4 * 128 + 4 * 2 * 4)
-    mamba = PARALLEL.mamba.kept(plan_columns([PLAN]), plan_columns([PLAN]).element_bytes)
+    mamba = PARALLEL.mamba.kept(PlanTable(plans=[PLAN]), PlanTable(plans=[PLAN]).element_bytes)
     assert kept(PARALLEL) == float(mamba[0]) + T * (2 * (128 + 64) + 4 * 128)
 
 
@@ -127,7 +127,7 @@ def test_tp_takes_its_share(name: str) -> None:
             assert split[key].forward.flops[0] == pytest.approx(item.forward.flops[0] / 2), key
     assert kept(mixer, replace(PLAN, tp=2)) < kept(mixer)
     with pytest.raises(PlanError, match="expected a multiple of tp, 3"):
-        check_plan(model(mixer), replace(PLAN, tp=3, global_batch=2))
+        check_plan(model(mixer), replace(PLAN, tp=3))
 
 
 def test_ranks_of_a_sequence_turn_tokens_or_gather_keys() -> None:

@@ -7,21 +7,16 @@ import pytest
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
-from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.axes import CollectiveKind
+from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.kernels import GroupedRate, GroupedShape, ScanRate, ScanShape
-from stepsim.workload.model.operators import (
-    Amounts,
-    Operator,
-    OperatorKind,
-    linear,
-    memory,
-)
-from stepsim.workload.model.plan import ModelPlan, Precision
+from stepsim.workload.model.operators import linear, memory
+from stepsim.workload.model.parts import Amounts, Operator, OperatorKind
 from stepsim.workload.model.pricing import Pricer
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.plan import Plan, PlanTable
 
 DEVICE = Device(
     name="round",
@@ -37,12 +32,12 @@ DEVICE = Device(
     kernel_floor_ps=3_000_000,
 )
 FRAMEWORK = Framework(name="plain", memory_factor=2.0, host_layer_ps=0, host_expert_layer_ps=0)
-PLAN = ModelPlan(sequence=1000)
-COLUMNS = plan_columns([PLAN])
+PLAN = Plan(sequence=1000)
+COLUMNS = PlanTable(plans=[PLAN])
 
 
 def pricer() -> Pricer:
-    return Pricer(device=DEVICE, framework=FRAMEWORK, columns=COLUMNS, precision=Precision.BF16)
+    return Pricer(device=DEVICE, framework=FRAMEWORK, columns=COLUMNS)
 
 
 def one(value: float) -> Floats:
@@ -66,33 +61,35 @@ def operator(kind: OperatorKind, first: Amounts, head_dim: int = 128) -> Operato
 
 
 def test_a_product_takes_its_operations_at_the_sustained_rate_and_a_start() -> None:
-    found = pricer().price([linear("one", COLUMNS, one(1e4), 1e4, 1e4)])
+    found = pricer().together(map(pricer().price_one, [linear("one", COLUMNS, one(1e4), 1e4, 1e4)]))
     assert found.forward[0] == pytest.approx(2e12 / 5e13 + 2e-6)
     assert found.weight_grad[0] == pytest.approx(1.05 * (2e12 / 5e13 + 2e-6))
 
 
 def test_a_product_of_few_rows_is_as_long_as_its_weight_takes_to_read() -> None:
-    found = pricer().price([linear("one", COLUMNS, one(1.0), 1e4, 1e4)])
+    found = pricer().together(map(pricer().price_one, [linear("one", COLUMNS, one(1.0), 1e4, 1e4)]))
     assert found.forward[0] == pytest.approx((2 * (1e4 + 1e8) + 2e4) / 8e11)
 
 
 def test_memory_bound_kernels_move_their_bytes_and_have_a_floor() -> None:
-    moved = pricer().price([memory("one", one(8e8), one(4e8))])
+    moved = pricer().together(map(pricer().price_one, [memory("one", one(8e8), one(4e8))]))
     assert (moved.forward[0], moved.backward[0]) == (pytest.approx(2e-3), pytest.approx(1e-3))
-    small = pricer().price([memory("one", one(8.0), one(0.0))])
+    small = pricer().together(map(pricer().price_one, [memory("one", one(8.0), one(0.0))]))
     assert (small.forward[0], small.backward[0]) == (3e-6, 0.0)
 
 
 def test_kernels_beside_those_of_experts_take_time_where_they_are_not_part_of_them() -> None:
     apart = replace(memory("one", one(8e8), one(4e8)), apart=True)
-    assert pricer().price([apart]).forward[0] == 0.0
+    assert pricer().together(map(pricer().price_one, [apart])).forward[0] == 0.0
     unfused = replace(pricer(), framework=replace(FRAMEWORK, fuses_experts=False))
-    found = unfused.price([apart])
+    found = unfused.together(map(unfused.price_one, [apart]))
     assert (found.forward[0], found.backward[0]) == (pytest.approx(2e-3), pytest.approx(1e-3))
 
 
 def test_attention_reaches_half_its_rate_at_its_half_sequence() -> None:
-    found = pricer().price([operator(OperatorKind.ATTENTION, amounts(1e12))])
+    found = pricer().together(
+        map(pricer().price_one, [operator(OperatorKind.ATTENTION, amounts(1e12))])
+    )
     assert found.forward[0] == pytest.approx(1e12 / 5e13 * 2)
     assert found.input_grad[0] == pytest.approx(1e12 / 5e13 / 0.5 * 1.5)
 
@@ -106,7 +103,7 @@ PRODUCTS = ROUNDS * 132 * 64 * 128 * 2 * 100 / 5e13
 
 
 def test_products_of_experts_take_whole_tiles_and_a_start_each() -> None:
-    found = pricer().price([EXPERTS])
+    found = pricer().together(map(pricer().price_one, [EXPERTS]))
     assert found.forward[0] == pytest.approx(np.hypot(PRODUCTS, 8e9 / 8e11) + 4 * 4e-6)
 
 
@@ -115,13 +112,15 @@ def test_weight_gradients_of_experts_are_summed_in_the_bytes_of_the_framework() 
     half = replace(pricer(), framework=replace(FRAMEWORK, gradient_bytes=2))
     for own, size in ((pricer(), 8), (half, 4)):
         expected = np.hypot(PRODUCTS, size * 4 * 130 * 256 / 8e11) + 4 * 4e-6
-        assert own.price([item]).weight_grad[0] == pytest.approx(expected)
+        assert own.together(map(own.price_one, [item])).weight_grad[0] == pytest.approx(expected)
 
 
 def test_one_kernel_of_all_experts_has_no_starts() -> None:
     one_kernel = replace(pricer(), framework=replace(FRAMEWORK, groups_experts=True))
     expected = np.hypot(PRODUCTS, 8e9 / (0.89 * 1e12))
-    assert one_kernel.price([EXPERTS]).forward[0] == pytest.approx(expected)
+    assert one_kernel.together(map(one_kernel.price_one, [EXPERTS])).forward[0] == pytest.approx(
+        expected
+    )
 
 
 def test_a_scan_waits_for_its_state_from_chunk_to_chunk() -> None:
@@ -132,7 +131,7 @@ def test_a_scan_waits_for_its_state_from_chunk_to_chunk() -> None:
     for family, rounds in (("side", 1), ("whole", 2)):
         shape = ScanShape(family=family, heads=one(133), chunk=64)
         item = replace(operator(OperatorKind.SCAN, amounts(1e10)), scanned=shape)
-        found = bare.price([item])
+        found = bare.together(map(bare.price_one, [item]))
         products = 1e10 / 0.5 / (0.1 * 2e14)
         assert found.forward[0] == pytest.approx(10e-6 + 16 * rounds * 2e-6 + products)
         assert found.input_grad[0] == pytest.approx(20e-6 + 32 * rounds * 2e-6 + products)
@@ -156,8 +155,12 @@ def test_a_window_pays_for_tiles_at_its_ends_and_few_heads_for_many() -> None:
 
 
 def test_heads_whose_width_is_no_multiple_of_eight_use_no_tensor_cores() -> None:
-    aligned = pricer().price([operator(OperatorKind.SCORES, amounts(1e12))])
-    odd = pricer().price([operator(OperatorKind.SCORES, amounts(1e12), head_dim=108)])
+    aligned = pricer().together(
+        map(pricer().price_one, [operator(OperatorKind.SCORES, amounts(1e12))])
+    )
+    odd = pricer().together(
+        map(pricer().price_one, [operator(OperatorKind.SCORES, amounts(1e12), head_dim=108)])
+    )
     assert aligned.forward[0] == pytest.approx(1e12 / 5e13 + 2e-6)
     assert odd.forward[0] == pytest.approx(1e12 / 1e13)
 

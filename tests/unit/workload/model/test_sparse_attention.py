@@ -13,15 +13,16 @@ from unit.workload.model.small_layers import (
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
+from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import DenseMlp, LatentAttention, Layer
 from stepsim.workload.model.build import build_workload
-from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.choices import AttentionKernel, RecomputeModule
+from stepsim.workload.model.divide import check_plan
 from stepsim.workload.model.held import layer_bytes
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import AttentionKernel, RecomputeModule, check_plan
 from stepsim.workload.model.sparse_attention import SparseLatentAttention
-from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.workload.plan import PlanTable
 
 LATENT = LatentAttention(
     heads=8, query_rank=48, kv_rank=32, nope_dim=16, rope_dim=8, value_dim=20
@@ -41,7 +42,7 @@ def test_the_indexer_adds_three_products_and_a_norm() -> None:
 
 
 def test_a_token_reads_the_chosen_keys_or_all_before_it() -> None:
-    columns = plan_columns([PLAN, replace(PLAN, sequence=8)])
+    columns = PlanTable(plans=[PLAN, replace(PLAN, sequence=8)])
     item = [sum(min(i, 16) for i in range(64)) / 64, sum(range(8)) / 8]
     assert INDEXER.read(columns).tolist() == pytest.approx(item, abs=0.5)
     assert INDEXER.read(columns).tolist() == [READ, 4]
@@ -109,7 +110,7 @@ def test_ranks_of_a_sequence_gather_keys_and_ranks_of_heads_sum_the_target() -> 
 def test_a_layer_keeps_queries_on_both_widths_and_what_the_indexer_learns_from() -> None:
     framework = read_framework("megatron-core")
     modules = (RecomputeModule.UP_PROJECTION,)
-    columns = plan_columns([PLAN, replace(PLAN, recompute_modules=modules)])
+    columns = PlanTable(plans=[PLAN, replace(PLAN, recompute_modules=modules)])
     attention_alone = Layer(attention=SPARSE, mlp=None, norms=0)
     kept, less = layer_bytes(attention_alone, MODEL, columns, framework)
     heads = 8 * (24 + 40 + 32) + 8 * 20

@@ -8,8 +8,9 @@ from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import topology_of
 from stepsim.network.two_levels import interconnect_of
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
-from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
+from stepsim.workload.model.choices import Precision, Recompute
 from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.plan import Plan, PlanTable
 
 LAYER = Layer(
     attention=GroupedAttention(heads=32, kv_heads=8, head_dim=128), mlp=DenseMlp(width=14336)
@@ -26,11 +27,11 @@ def model(device: str = "h100") -> StepModel:
     )
 
 
-PLAN = ModelPlan(tp=2, pp=4, dp=4, global_batch=128, sequence=8192)
+PLAN = Plan.of_batch(tp=2, pp=4, dp=4, global_batch=128, sequence=8192)
 
 
 def test_parts_add_up_and_one_stage_has_no_bubble() -> None:
-    parts = model().parts([PLAN, replace(PLAN, pp=1, dp=16)])
+    parts = model().parts(PlanTable(plans=[PLAN, replace(PLAN, pp=1, dp=16, microbatches=8)]))
     total = parts.pipeline + parts.bubble + parts.data_parallel + parts.optimizer + parts.host
     np.testing.assert_array_equal(parts.step, total)
     assert parts.bubble[0] > 0
@@ -38,19 +39,19 @@ def test_parts_add_up_and_one_stage_has_no_bubble() -> None:
 
 
 def test_a_pipeline_takes_as_long_as_its_microbatches() -> None:
-    once, twice = (replace(PLAN, global_batch=batch) for batch in (128, 256))
-    parts = model().parts([once, twice])
+    once, twice = (replace(PLAN, microbatches=count) for count in (32, 64))
+    parts = model().parts(PlanTable(plans=[once, twice]))
     assert parts.pipeline[1] == pytest.approx(2 * parts.pipeline[0])
     assert parts.bubble[1] == parts.bubble[0]
 
 
 def test_chunks_divide_the_bubble() -> None:
-    parts = model().parts([PLAN, replace(PLAN, chunks=4)])
+    parts = model().parts(PlanTable(plans=[PLAN, replace(PLAN, chunks=4)]))
     assert parts.bubble[1] < 0.5 * parts.bubble[0]
 
 
 def test_full_recomputation_costs_a_third_of_the_computation() -> None:
-    alone = ModelPlan(global_batch=8, sequence=8192)
+    alone = Plan.of_batch(global_batch=8, sequence=8192)
     plain, again = model().seconds([alone, replace(alone, recompute=Recompute.FULL)])
     assert 1.25 < again / plain < 1.37
 
@@ -67,7 +68,7 @@ def test_sums_that_no_product_makes_cost_a_kernel_per_microbatch() -> None:
     steps = model("a100-80gb")
     apart = replace(read_framework("megatron-deepspeed"), host_layer_ps=0)
     fused = replace(apart, fuses_gradient_sums=True)
-    plan = ModelPlan(tp=2, global_batch=8, sequence=4096, precision=Precision.FP16)
+    plan = Plan.of_batch(tp=2, global_batch=8, sequence=4096, precision=Precision.FP16)
     slow, fast = (replace(steps, framework=each).seconds([plan])[0] for each in (apart, fused))
     a = steps.architecture
     weights = sum(n * _matrices(layer, a.hidden) for layer, n in a.layer_counts().items())
@@ -91,10 +92,10 @@ def test_ranks_of_tp_hold_up_the_host_where_a_pipeline_leaves_its_node(
 ) -> None:
     steps = replace(model(), framework=read_framework("nanotron"))
     alone = replace(steps, framework=replace(steps.framework, host_tp_ps=0))
-    plan = ModelPlan(tp=tp, pp=pp, dp=dp, global_batch=16 * dp, sequence=128)
+    plan = Plan.of_batch(tp=tp, pp=pp, dp=dp, global_batch=16 * dp, sequence=128)
     kinds = len(steps.architecture.layer_kinds())
     slow, fast = (
-        each.part_seconds([plan], plan.precision)[0, :kinds] * 1e3 for each in (steps, alone)
+        each.part_seconds(PlanTable(plans=[plan]))[0, :kinds] * 1e3 for each in (steps, alone)
     )
     assert (slow - fast).tolist() == pytest.approx([more] * kinds)
 
@@ -102,7 +103,7 @@ def test_ranks_of_tp_hold_up_the_host_where_a_pipeline_leaves_its_node(
 @pytest.mark.parametrize("zero", [0, 1, 2])
 def test_ranks_of_a_context_hold_the_same_parameters(zero: int) -> None:
     """Gradients are reduced, and shards owned, over dp times cp."""
-    plain = replace(PLAN, pp=1, dp=8, zero=zero)
-    parts = model().parts([plain, replace(plain, dp=2, cp=4)])
+    plain = replace(PLAN, pp=1, dp=8, microbatches=16, zero=zero)
+    parts = model().parts(PlanTable(plans=[plain, replace(plain, dp=2, cp=4, microbatches=64)]))
     assert parts.optimizer[0] == parts.optimizer[1] > 0
     assert parts.data_parallel[0] == parts.data_parallel[1] > 0

@@ -22,14 +22,13 @@ from stepsim.workload.model.architecture import (
     Tower,
 )
 from stepsim.workload.model.build import build_workload
-from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.operators import Operator
-from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.model.parts import Operator
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.model.tower import tower_blocks
+from stepsim.workload.plan import Plan, PlanTable
 
 DEVICE, FRAMEWORK = read_device("h100"), read_framework("megatron-core")
 NETWORK = Interconnect(
@@ -62,12 +61,12 @@ DECODER = Architecture(
     vocabulary=1000,
     tower=TOWER,
 )
-PLAN = ModelPlan(microbatch_size=2, global_batch=8, sequence=64, dp=2, pp=2)
+PLAN = Plan.of_batch(microbatch_size=2, global_batch=8, sequence=64, dp=2, pp=2)
 PATCHES = 2 * 16 * 4  # samples of a microbatch, tokens of a sample, patches of a token
 
 
 def operators(tower: Tower = TOWER) -> dict[str, Operator]:
-    blocks = tower_blocks(replace(DECODER, tower=tower), plan_columns([PLAN]))
+    blocks = tower_blocks(replace(DECODER, tower=tower), PlanTable(plans=[PLAN]))
     return {item.name: item for block in blocks for item in block.operators}
 
 

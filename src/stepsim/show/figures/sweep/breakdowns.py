@@ -15,7 +15,7 @@ from stepsim.show.figures.sweep.scales import name_ticks, scale_of, time_unit_of
 from stepsim.show.figures.sweep.views import FigureKind, PlotLayout, View, title
 from stepsim.show.palette import IDLE_GROUND, IDLE_PARTS, PART_COLOURS
 from stepsim.show.words import axis_words
-from stepsim.workload.rows import Part, PartKind, parts_of
+from stepsim.workload.axes import Part, PartKind, parts_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

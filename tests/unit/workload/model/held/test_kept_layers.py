@@ -15,10 +15,10 @@ from stepsim.workload.model.architecture import (
     LatentAttention,
     Layer,
 )
-from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.choices import Precision, Recompute, RecomputeModule
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held import layer_bytes, working_bytes
-from stepsim.workload.model.plan import ModelPlan, Precision, Recompute, RecomputeModule
+from stepsim.workload.plan import Plan, PlanTable
 
 MEGATRON = read_framework("megatron-core")
 NANOTRON = read_framework("nanotron")
@@ -27,24 +27,24 @@ LATENT = LatentAttention(
 )
 EXPERTS = ExpertMlp(experts=8, top_k=2, width=1024, shared_width=512)
 LAYER = Layer(attention=LATENT, mlp=EXPERTS)
-PLAN = ModelPlan(tp=2, dp=4, global_batch=4, sequence=1024)
+PLAN = Plan.of_batch(tp=2, dp=4, global_batch=4, sequence=1024)
 LOW = replace(PLAN, precision=Precision.FP8)
 TOKENS = 1024
 
 
-def _kept(layer: Layer, plan: ModelPlan = PLAN, framework: Framework = MEGATRON) -> float:
+def _kept(layer: Layer, plan: Plan = PLAN, framework: Framework = MEGATRON) -> float:
     """Bytes that one layer of width 2048 keeps."""
     model = Architecture(name="one", hidden=2048, layers=(layer,), vocabulary=1000)
-    return float(layer_bytes(layer, model, plan_columns([plan]), framework)[0])
+    return float(layer_bytes(layer, model, PlanTable(plans=[plan]), framework)[0])
 
 
-def _working(layer: Layer, plan: ModelPlan) -> float:
+def _working(layer: Layer, plan: Plan) -> float:
     """Bytes of that layer while it is recomputed."""
     model = Architecture(name="one", hidden=2048, layers=(layer,), vocabulary=1000)
-    return float(working_bytes(model, plan_columns([plan]), MEGATRON)[0])
+    return float(working_bytes(model, PlanTable(plans=[plan]), MEGATRON)[0])
 
 
-def _dropped(layer: Layer, module: RecomputeModule, plan: ModelPlan = PLAN) -> float:
+def _dropped(layer: Layer, module: RecomputeModule, plan: Plan = PLAN) -> float:
     """Bytes that recomputing a module saves, which are those that work on it takes."""
     chosen = replace(plan, recompute_modules=(module,))
     saved = _kept(layer, plan) - _kept(layer, chosen)
@@ -114,7 +114,7 @@ def test_whole_layers_that_are_recomputed_have_nothing_left_to_drop(
     assert _working(LAYER, chosen) == _working(LAYER, full) == _kept(LAYER)
 
 
-def _saved(layer: Layer, plan: ModelPlan, **fields: Any) -> float:
+def _saved(layer: Layer, plan: Plan, **fields: Any) -> float:
     """Bytes that a layer keeps fewer where the framework has other fields."""
     return _kept(layer, plan) - _kept(layer, plan, replace(MEGATRON, **fields))
 

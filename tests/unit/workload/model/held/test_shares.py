@@ -5,10 +5,9 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.files.load import read_model
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.held import counts_by_chunk, loop_places, rank_parameters
 from stepsim.workload.model.layout import LayerLayout, parse_layout
-from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.plan import Plan, PlanTable
 
 
 def even_counts(model: Architecture, pp: int = 1, chunks: int = 1) -> Floats:
@@ -18,8 +17,8 @@ def even_counts(model: Architecture, pp: int = 1, chunks: int = 1) -> Floats:
 
 def test_degrees_share_parameters_out() -> None:
     model = read_model("qwen3-30b-a3b").architecture
-    alone = plan_columns([ModelPlan()])
-    shared = plan_columns([ModelPlan(tp=2, dp=4, ep=4, expert_tp=2, global_batch=4)])
+    alone = PlanTable(plans=[Plan()])
+    shared = PlanTable(plans=[Plan.of_batch(tp=2, dp=4, ep=4, expert_tp=2, global_batch=4)])
     dense, routed = rank_parameters(model, alone, even_counts(model))
     own_dense, own_routed = rank_parameters(model, shared, even_counts(model))
     np.testing.assert_allclose(own_dense, dense / 2)

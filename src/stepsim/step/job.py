@@ -1,0 +1,294 @@
+"""The job of a step: its workload, its plan, and the options that hold for it.
+
+A workload is taken as it is; a model becomes one under its plan on a device. What nobody said is
+decided here and in `model_plan`.
+"""
+
+from collections.abc import Iterator, Mapping
+from math import lcm, prod
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from stepsim.base.errors import CalibrationError, PlanError
+from stepsim.base.option import Panel
+from stepsim.base.structs import Names, Noun, replace
+from stepsim.network.topology import Topology
+from stepsim.network.topology.network import MAX_NPUS
+from stepsim.options import OPTIONS, StepOptions
+from stepsim.workload.axes import EpLayout, Group, ParallelAxis, RankOrder
+from stepsim.workload.expert_load import ExpertCounts, ExpertLaw, ExpertSkew
+from stepsim.workload.model.model import Model
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import Workload
+from stepsim.workload.scaling import (
+    enlarge_microbatches,
+    fill_placeholders,
+    load_experts,
+    load_experts_unevenly,
+    placeholder_rows,
+    rank_loads,
+    scale_compute,
+    skewed_loads,
+)
+
+if TYPE_CHECKING:
+    from stepsim.workload.model.step_time import StepModel
+
+WorkSource = Workload | Model
+"""What a step is made of: a workload, or a model that becomes one under a plan on a device."""
+
+_USUAL: Mapping[str, bool | int] = MappingProxyType(
+    {
+        **dict.fromkeys(("dp_overlap", "tp_comm_overlap", "cuda_graph"), False),
+        **dict.fromkeys(("expert_overlap", "shared_overlap", "delay_wgrad"), False),
+        "reshard": True,
+        "microbatch_size": 1,
+    }
+)
+"""What a workload file's step has of options that are not asked for."""
+_MODEL_ALONE = tuple(name for name, option in OPTIONS.items() if option.panel is Panel.MODEL)
+_MOST: Mapping[str, int] = MappingProxyType(
+    {
+        **dict.fromkeys(("tp", "cp", "pp", "ep", "expert_tp", "npus", "shard_ranks"), MAX_NPUS),
+        **dict.fromkeys(("microbatch_size", "microbatches"), 1 << 20),
+        **dict.fromkeys(("sequence", "packed"), 1 << 30),
+        "global_batch": MAX_NPUS << 20,
+    }
+)
+"""Largest values of counts."""
+_MOST_LOADS = 64
+"""Microbatches that expert loads are drawn for where nobody says how many there are."""
+
+
+class Job(Noun):
+    """What a step runs: a workload under a plan, with options.
+
+    `given` is the workload as it was made or read, `workload` has its compute as the options scale
+    it. `options` are those `asked` for with what was decided, `setup` is what a model runs on, None
+    where the workload was read from a file. `notes` are what was assumed.
+    """
+
+    given: Workload
+    workload: Workload
+    plan: Plan
+    asked: StepOptions
+    options: StepOptions
+    setup: "StepModel | None" = None
+    notes: Names = ()
+
+
+def job_of(
+    source: WorkSource,
+    topology: Topology,
+    options: StepOptions,
+    known: dict[Any, Any] | None = None,
+) -> Job:
+    """The job of a source under the options asked for; raises PlanError.
+
+    A workload is taken as it is, and refuses what only a model can be asked. The errors of a model
+    begin with its name. `known` has rows of jobs before, and takes those of this one.
+    """
+    if isinstance(source, Workload):
+        return _job_of_workload(source, topology, options)
+    from stepsim.step.model_plan import made_work
+
+    try:
+        made = made_work(source, topology, options, known)
+    except PlanError as error:
+        raise PlanError(f"{source.source}: {error}") from None
+    scaled, found = scaled_workload(made.given, made.options, samples=1)
+    _check_layout_of_experts(scaled, made.options)
+    notes = *made.notes, *found, *_said_of_experts(made.plan, made.options)
+    return replace(made, workload=scaled, notes=notes)
+
+
+def held_degrees(
+    source: WorkSource, topology: Topology, options: StepOptions, *, least_pp: int = 1
+) -> tuple[dict[str, Any], list[str]]:
+    """Options of the plan that a model's step takes where none of its degrees is given, and a note.
+
+    Steps that are compared are held to one plan by it, which has `least_pp` stages or more where
+    such a plan fits. Raises PlanError.
+    """
+    if isinstance(source, Workload):
+        return {}, []
+    from stepsim.step.default_plan import choose_plan
+    from stepsim.step.model_plan import setup_of
+
+    setup = setup_of(topology, options, source.architecture)
+    return choose_plan(setup, topology, options, least_pp)
+
+
+def _job_of_workload(workload: Workload, topology: Topology, asked: StepOptions) -> Job:
+    # what a file's step has anyway is as good as not asked for
+    usual = {name: None for name, value in _USUAL.items() if getattr(asked, name) == value}
+    options = replace(asked, **usual)
+    if options.device is not None:
+        raise PlanError(
+            f"device is for models only: the compute times of {workload.source} are those of an "
+            "unknown device and have no operators: expected compute_scale, which scales them"
+        )
+    options.refuse(_MODEL_ALONE, "it is for models only, and this is a workload file")
+    if options.calibration is not None:
+        raise CalibrationError(
+            "this calibration is for models on a known device, and this is a workload file"
+        )
+    scaled, found = scaled_workload(workload, options, samples=options.samples)
+    plan, assumed = plan_of_workload(scaled, topology, options)
+    return Job(
+        given=workload,
+        workload=scaled,
+        plan=plan,
+        asked=asked,
+        options=options,
+        notes=(*found, *assumed, *_said_of_experts(plan, options)),
+    )
+
+
+def check_counts(counts: StepOptions | Plan) -> None:
+    """Raise PlanError where a count that somebody said is below 1 or absurd."""
+    for name, most in _MOST.items():
+        value = getattr(counts, name)
+        if value is not None and not 1 <= value <= most:
+            raise PlanError(f"{name} is {value}: expected 1 to {most}")
+
+
+def scaled_workload(
+    workload: Workload, options: StepOptions, *, samples: int
+) -> tuple[Workload, list[str]]:
+    """The workload with microbatches of so many samples, and compute and expert load as asked.
+
+    What is assumed is told.
+    """
+    if options.fill_placeholders:
+        workload = fill_placeholders(workload)
+    bare, rows = placeholder_rows(workload)
+    note = f"{bare} of {rows} rows with compute have only placeholders (1 or 1000 ns)"
+    workload = enlarge_microbatches(workload, samples)
+    if options.compute_scale:
+        workload = scale_compute(workload, options.compute_scale)
+    ep, load = workload.degrees["ep"], options.expert_load
+    if isinstance(load, ExpertLaw | ExpertCounts):
+        count = options.microbatches or workload.pipeline_microbatches or _MOST_LOADS
+        seed = load.seed if isinstance(load, ExpertLaw) else 0
+        workload = load_experts_unevenly(workload, load, seed=seed, microbatches=count)
+    elif isinstance(load, ExpertSkew):
+        workload = load_experts(workload, skewed_loads(load.over_mean, ep))
+    elif load is not None:
+        workload = load_experts(workload, rank_loads(load, ep))
+    return workload, [note] if bare else []
+
+
+def _said_of_experts(plan: Plan, options: StepOptions) -> Iterator[str]:
+    if options.ep_layout is not None and plan.ep == 1:
+        yield f"ep_layout {options.ep_layout} has no effect: ep is 1"
+
+
+def plan_of_workload(
+    workload: Workload, topology: Topology, options: StepOptions
+) -> tuple[Plan, list[str]]:
+    """Plan of a workload file's job, and the assumptions made.
+
+    `npus` scales dp and keeps the microbatches of a pipeline (weak scaling) unless `global_batch`,
+    in samples, is given. `pp` re-splits the layers.
+    Raises PlanError when the numbers contradict each other.
+    """
+    check_counts(options)
+    warnings: list[str] = []
+    degrees = {**workload.degrees, "pp": options.pp or workload.degrees["pp"]}
+    expert_tp = _check_layout_of_experts(workload, options)
+    size, origin = _job_size(workload, topology, options, degrees, expert_tp, warnings)
+    if size > MAX_NPUS:
+        raise PlanError(f"{size} NPUs ({origin}): expected at most {MAX_NPUS}")
+    if _has_dimension_groups(workload):
+        degrees["tp"] = min(topology.node_size, size)
+    split = {axis: n for axis, n in degrees.items() if ParallelAxis(axis).splits}
+    replica = prod(split.values())
+    if size % replica:
+        named = {a: n for a, n in split.items() if n > 1 or a in ("tp", "pp")}
+        shown = f"{'*'.join(named)} = {'*'.join(map(str, named.values()))} = {replica}"
+        raise PlanError(f"{size} NPUs ({origin}): not divisible by {shown}")
+    if expert_tp is None:
+        _check_experts(degrees, size // degrees["pp"])
+    chosen: dict[str, Any] = {axis: degree for axis, degree in degrees.items() if axis != "fsdp"}
+    if degrees["fsdp"] > 1:
+        chosen |= {"zero": 3, "shard_ranks": degrees["fsdp"]}
+    plan = Plan(
+        **chosen,
+        dp=size // replica,
+        expert_tp=expert_tp,
+        rank_order=options.rank_order or RankOrder.TP_DP_PP,
+    )
+    return replace(plan, microbatches=_microbatches(workload, plan, options)), warnings
+
+
+def _microbatches(workload: Workload, plan: Plan, options: StepOptions) -> int:
+    """Microbatches of a pipeline: so that all process the global batch, if one is given."""
+    batch = options.global_batch
+    if batch is None:
+        own = workload.pipeline_microbatches or len(workload.microbatches)
+        return options.microbatches or own
+    if options.microbatches is not None:
+        raise PlanError("global_batch and microbatches contradict each other: give one of them")
+    per_round = plan.dp * options.samples
+    if batch % per_round:
+        raise PlanError(
+            f"global_batch is {batch}: expected a multiple of dp * microbatch_size = "
+            f"{plan.dp} * {options.samples} = {per_round}"
+        )
+    return batch // per_round
+
+
+def _check_experts(degrees: Mapping[str, int], stage_ranks: int) -> None:
+    """Raise PlanError where groups of experts, split like layers, do not divide the replicas."""
+    ep, replicas = degrees["ep"], stage_ranks // degrees["tp"]
+    if replicas % ep:
+        other = "" if stage_ranks % ep else ", or be folded over tp (--ep-layout folded)"
+        shown = "dp" if degrees["cp"] == 1 else "cp*dp"
+        raise PlanError(f"ep is {ep}: expert groups must divide {shown} ({replicas}){other}")
+
+
+def _check_layout_of_experts(workload: Workload, options: StepOptions) -> int | None:
+    """Ranks that share an expert in the layout asked for, else in the file's; None: as many as tp.
+
+    Raises PlanError where a file was made for another layout.
+    """
+    own, layout = workload.expert_tp, options.ep_layout
+    if layout is None:
+        return own
+    asked = 1 if layout is EpLayout.FOLDED else None
+    if own not in (None, asked or workload.degrees["tp"]):
+        raise PlanError(
+            f"ep_layout is {layout}: in {workload.source} {own} ranks share an expert, and its "
+            "compute times and sizes hold for that alone"
+        )
+    return asked
+
+
+def _has_dimension_groups(workload: Workload) -> bool:
+    """Whether the policy speaks of topology dimensions instead of tp and dp."""
+    return any(op.group in (Group.INNER, Group.OUTER) for op in workload.comms())
+
+
+def _job_size(
+    workload: Workload,
+    topology: Topology,
+    options: StepOptions,
+    degrees: Mapping[str, int],
+    expert_tp: int | None,
+    warnings: list[str],
+) -> tuple[int, str]:
+    """NPUs of the job and where the number comes from."""
+    if options.npus is not None:
+        return options.npus, "npus asked for"
+    if workload.npus is not None:
+        return workload.npus, "all_gpus in the file"
+    size, pp = topology.default_npus, degrees["pp"]
+    split = prod(n for axis, n in degrees.items() if ParallelAxis(axis).splits)
+    tp, shards = degrees["tp"], degrees["fsdp"]
+    unit = pp * lcm(split // pp, (expert_tp or tp) * degrees["ep"], tp * shards)
+    if not topology.grows:
+        return size, f"the size of topology {topology.name}"
+    rounded = -(-size // unit) * unit
+    warnings.append(f"the file gives no all_gpus: stepsim assumes {rounded} NPUs (--npus sets it)")
+    return rounded, "assumed"

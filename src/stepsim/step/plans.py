@@ -1,0 +1,578 @@
+"""The plans of a model that divide it, and what each takes: the one list of them.
+
+Who chooses a plan for a step that says none, searches for the best, or asks what would fit, looks
+at a `PlanSpace` and at its prices.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, cached_property
+from itertools import product
+from math import gcd, inf
+from typing import Any
+
+import numpy as np
+
+from stepsim.base.arrays import Bools, Floats
+from stepsim.base.errors import PlanError
+from stepsim.base.structs import Noun, replace
+from stepsim.files.models.launch import LaunchForm, launch_form
+from stepsim.files.models.megatron_plan import counted_ends
+from stepsim.options import StepOptions
+from stepsim.parallel.schedules.combined_1f1b import PAIRED
+from stepsim.step.model_plan import asked_layout, batch_of, plan_fields, with_recipe
+from stepsim.workload.model.architecture import Architecture, ExpertMlp
+from stepsim.workload.model.choices import (
+    AttentionKernel,
+    ExpertDispatch,
+    PipelineOrder,
+    Precision,
+    Recompute,
+)
+from stepsim.workload.model.divide import check_plan, heads_divide, stage_slices
+from stepsim.workload.model.layout import LayerLayout, balanced_layout
+from stepsim.workload.model.memory import TIGHT_SHARE
+from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.plan import Plan, PlanTable
+
+SEARCHED = (
+    *("tp", "cp", "pp", "chunks", "ep", "expert_tp"),
+    *("microbatch_size", "recompute", "zero", "schedule"),
+    *("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph"),
+)
+"""What a search can vary, by the names of the options."""
+
+SHORT_NAMES = {"microbatch_size": "mbs", "chunks": "vpp", "expert_tp": "etp"}
+"""What people call some of them."""
+
+_RUN = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
+"""Fields of a plan about how it runs: as the options have them, unless they are searched."""
+
+_Fields = dict[str, Any]
+_Obstacle = tuple[tuple[int, int], str]
+"""How far a plan comes that is none, and what stands in its way."""
+_Found = Iterator[_Fields | _Obstacle]
+
+MOST_NPUS = 1 << 22
+"""NPUs of the largest plan that is searched for: 10 s where tp fills a node, else 3 min, 6 GB."""
+_MOST_CHUNKS = 12
+_MOST_UNEVEN = 1.125
+_EVEN_CHUNKS = (1, 2, 4, 8)
+_MOST_SAMPLES = 8
+_LEAST_SEQUENCE = 4096
+"""Tokens of a part under cp: shorter ones are not worth their exchange."""
+_PER_LAYER = 16
+"""Costs of the ends are rounded to this part of a layer: most plans share their layout."""
+_OF_LAYERS = (
+    *("tp", "cp", "dp", "ep", "expert_tp", "microbatch_size"),
+    *("recompute", "zero", "precision", "dispatch", "cuda_graph", "tp_comm_overlap"),
+)
+"""What decides how long a layer and the ends take."""
+
+
+class PlanSpace(Noun, dict=True):
+    """Plans of a model on `npus` NPUs (each size is searched) with one global batch and sequence.
+
+    Where `global_batch` is None plans have the one that a step has by the options. The fast network
+    of `setup` joins a domain of NPUs: tp stays inside. `asked` are the options that were asked for,
+    `base` has those of the framework's jobs besides. `fixed` has the values that an option may
+    have, by name; what is not there is free. `most` bounds a free option.
+    """
+
+    setup: StepModel
+    npus: tuple[int, ...]
+    global_batch: int | None
+    sequence: int
+    base: StepOptions
+    asked: StepOptions
+    fixed: Mapping[str, tuple[object, ...]] = {}
+    most: Mapping[str, int] = {}
+
+    def __post_init__(self) -> None:
+        for name in (*self.fixed, *self.most):
+            if name not in SEARCHED:
+                raise PlanError(f"fix: {name!r} is not searched: expected {', '.join(SEARCHED)}")
+        for value in self.fixed.get("schedule", ()):
+            if value not in list(PipelineOrder):
+                expected = ", ".join(PipelineOrder)
+                raise PlanError(f"fix: schedule is {value}: expected one of {expected}")
+        for name in ("global_batch", "sequence"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise PlanError(f"{name} is {value}: expected at least 1")
+        if not self.npus or min(self.npus) < 1:
+            raise PlanError("npus: expected at least one size of at least 1")
+
+    @property
+    def architecture(self) -> Architecture:
+        """The model."""
+        return self.setup.architecture
+
+    @property
+    def framework(self) -> str:
+        """The name of the framework."""
+        return self.setup.framework.name
+
+    def plans(self) -> Iterator[Plan]:
+        """Every plan that divides the model and the job, in a fixed order."""
+        return (each for each in self._made() if isinstance(each, Plan))
+
+    def why_empty(self) -> str:
+        """What stands in the way where there is no plan at all: of the one that comes furthest."""
+        sizes = ", ".join(map(str, self.npus))
+        nothing = (0, 0), f"gpus is {sizes}: no multiple of the degrees asked for"
+        found = (each for each in self._made() if not isinstance(each, Plan))
+        return max([nothing, *found], key=lambda each: each[0])[1]
+
+    def values(self, name: str) -> tuple[Any, ...]:
+        """Values of an option beside degrees that plans are made with, in the order tried."""
+        if name in self.fixed:
+            return self.fixed[name]
+        if name == "recompute":
+            return _recomputations(self.base)
+        if name == "schedule":
+            return (PipelineOrder.ALTERNATING.value,)
+        held = getattr(self.base, name)
+        if held is None and name == "zero" and launch_form(self.framework) is LaunchForm.TORCHTITAN:
+            return (3,)  # it has FSDP alone
+        return (getattr(Plan(), name) if held is None else held,)
+
+    def _made(self) -> Iterator[Plan | _Obstacle]:
+        """Every plan of all degrees, or what stands in its way.
+
+        Whether a model divides is asked once for a layout and degrees of experts.
+        """
+        checked: set[tuple[object, ...]] = set()
+        for each in _then(_then(self._degrees(), self._laid_out), self._sized):
+            if isinstance(each, tuple):
+                yield each
+                continue
+            try:
+                plan = Plan(**each)
+                like = plan.tp, plan.cp, plan.dp, plan.pp, plan.chunks, plan.order
+                if (*like, plan.ep, plan.expert_tp) not in checked:
+                    check_plan(self.architecture, plan)
+                    checked.add((*like, plan.ep, plan.expert_tp))
+                yield self._by_recipe(plan)
+            except PlanError as error:
+                yield (6, 0), str(error)
+
+    def _degrees(self) -> _Found:
+        for npus in self.npus:
+            for tp, cp, pp in product(*(self._free(n, npus) for n in ("tp", "cp", "pp"))):
+                dp, rest = divmod(npus, tp * cp * pp)
+                if rest:
+                    continue
+                if not heads_divide(self.architecture, tp):
+                    yield (1, -tp), f"tp is {tp}: it does not divide the heads"
+                elif not self._experts(tp, cp, dp):
+                    yield (2, 0), self._no_experts(tp * cp * dp)
+                else:
+                    yield {**self._of_base, "tp": tp, "cp": cp, "pp": pp, "dp": dp}
+
+    def _no_experts(self, ranks: int) -> str:
+        asked = {name: self.fixed[name] for name in ("ep", "expert_tp") if name in self.fixed}
+        values = ", ".join(f"{name} {', '.join(map(str, each))}" for name, each in asked.items())
+        if not self.architecture.is_sparse:
+            return f"{values}: {self.architecture.name} has no experts"
+        return f"{values}: no such degrees divide tp x cp x dp, {ranks}"
+
+    def _laid_out(self, named: _Fields) -> _Found:
+        pp, depth = named["pp"], self.architecture.depth
+        for chunks in self._free("chunks", pp):
+            stages = f"pp {pp}" + (f" x vpp {chunks}" if chunks > 1 else "")
+            layout = self._layout(pp, chunks)
+            if not layout:
+                yield (3, -pp * chunks), f"{stages}: {depth} layers cannot be shared out over them"
+                continue
+            orders = [PipelineOrder(str(each)) for each in self.values("schedule")]
+            for order in orders:
+                if order.fits(pp, chunks):
+                    yield {**named, "chunks": chunks, "order": order, "layout": layout}
+                else:
+                    asked = ", ".join(orders)
+                    needs = f"{stages}: schedule {asked} needs other virtual stages"
+                    yield (3, -pp * chunks), needs
+
+    def _sized(self, named: _Fields) -> _Found:
+        tp, cp, pp, dp = (named[name] for name in ("tp", "cp", "pp", "dp"))
+        inner: Iterable[tuple[Any, ...]] = product(
+            (
+                {"ep": ep, "expert_tp": expert_tp, **run}
+                for ep, expert_tp in self._experts(tp, cp, dp)
+                for run in self._runs(named, ep)
+            ),
+            self._sizes,
+            self.values("recompute"),
+            self.values("zero"),
+        )
+        whole = named["chunks"] > 1 and not named["order"].chunks
+        for run, size, recompute, zero in inner:
+            batch = self.global_batch or batch_of(self.base, dp * size, pp)
+            count, rest = divmod(batch, dp * size)
+            said = f"global_batch is {batch}: "
+            if rest:
+                yield (4, -dp * size), f"{said}no multiple of dp {dp} x mbs {size}"
+            elif whole and count % pp:  # Megatron-LM interleaves whole groups of pp microbatches
+                yield (5, -pp), f"{said}{count} microbatches are no multiple of pp {pp}"
+            else:
+                free = {"microbatch_size": size, "zero": zero, "recompute": recompute}
+                yield {**named, **run, **free, "microbatches": count}
+
+    @property
+    def _sizes(self) -> Sequence[Any]:
+        """Samples of a microbatch that are tried: where no batch is asked for, powers of two."""
+        tried = range(1, _MOST_SAMPLES + 1) if self.global_batch else _powers(_MOST_SAMPLES)
+        return self.fixed.get("microbatch_size", tried)
+
+    @property
+    def may_ease(self) -> bool:
+        """Whether plans that recompute whole layers may do so with some alone: Megatron-LM can."""
+        able = launch_form(self.framework) in (LaunchForm.MEGATRON_LM, LaunchForm.MEGATRON_BRIDGE)
+        return able and len(self.values("recompute")) > 1
+
+    def _runs(self, named: _Fields, ep: int) -> Iterator[_Fields]:
+        """How plans with these degrees may run; what they cannot tell apart is tried once."""
+        does = {
+            "dp_overlap": named["dp"] * named["cp"] > 1,
+            "tp_comm_overlap": named["tp"] > 1,
+            "dispatch": ep > 1,
+        }
+        tried = [self.values(name)[: None if does.get(name, True) else 1] for name in _RUN]
+        return (dict(zip(_RUN, run, strict=True)) for run in product(*tried))
+
+    @cached_property
+    def _of_base(self) -> _Fields:
+        """Fields that all plans have."""
+        return plan_fields(self.base) | {"sequence": self.sequence}
+
+    @cached_property
+    def _has_recipe(self) -> bool:
+        """Whether a public recipe of the model may set what nobody asked or fixed."""
+        setup, precision = self.setup, self.base.precision or Precision.BF16
+        known = setup.framework.knows(self.architecture.name, setup.device.name, precision)
+        return known and "recompute" not in self.fixed
+
+    def _by_recipe(self, plan: Plan) -> Plan:
+        """The plan with what a public recipe of the model sets, where nobody asked or fixed it."""
+        if not self._has_recipe:
+            return plan
+        asked = replace(self.asked, zero=plan.zero) if "zero" in self.fixed else self.asked
+        return with_recipe(asked, plan, self.setup)[0]
+
+    def _free(self, name: str, whole: int) -> tuple[int, ...]:
+        """Values of a degree: what was fixed, else what can divide."""
+        if name in self.fixed:
+            return tuple(int(str(value)) for value in self.fixed[name])
+        match name:
+            case "tp":
+                found = _powers(min(whole, self.setup.interconnect.domain))
+            case "cp":
+                found = _powers(max(1, self.sequence // _LEAST_SEQUENCE))
+            case "pp":
+                depth = self.architecture.depth
+                found = tuple(n for n in _divisors(whole) if n <= depth)
+            case _:
+                found = tuple(range(1, _MOST_CHUNKS + 1)) if whole > 1 else (1,)
+        return tuple(n for n in found if n <= self.most.get(name, n))
+
+    def _experts(self, tp: int, cp: int, dp: int) -> list[tuple[int, int]]:
+        """Degrees of experts and of one expert."""
+        experts = common_experts(self.architecture)
+        if not experts:
+            return [(1, tp)] if self.fixed.get("ep", (1,)) == (1,) else []
+        shared = gcd(experts, tp * cp * dp)
+        degrees = tuple(n for n in _divisors(shared) if n <= self.most.get("ep", n))
+        found = product(
+            self.fixed.get("ep", degrees), self.fixed.get("expert_tp", tuple(sorted({1, tp})))
+        )
+        pairs = sorted((int(str(ep)), int(str(split))) for ep, split in found)
+        return [(ep, etp) for ep, etp in pairs if (tp * cp * dp) % (ep * etp) == 0]
+
+    def _layout(self, pp: int, chunks: int) -> LayerLayout | None:
+        """The layout that a step has by the options; None where the layers do not go into it.
+
+        Even stages are tried with few numbers of chunks, and where the fullest rank has not many
+        more layers than the mean one.
+        """
+        depth, ahead = self.architecture.depth, len(self.architecture.prediction_layers)
+        with suppress(PlanError):
+            found = asked_layout(self.setup, self.base, pp * chunks)
+            slices = found.resolve(depth, ahead, pp * chunks)
+            if self.base.layout or found.text() != "even":
+                return found
+            fullest = max(sum(each.layers for each in slices[rank::pp]) for rank in range(pp))
+            tried = chunks in _EVEN_CHUNKS or "chunks" in self.fixed
+            return found if tried and fullest * pp <= _MOST_UNEVEN * depth else None
+        return None
+
+
+def _then(found: _Found, more: Callable[[_Fields], _Found]) -> _Found:
+    """Fields with more of them, one after the other; obstacles as they are."""
+    for each in found:
+        if isinstance(each, tuple):
+            yield each
+        else:
+            yield from more(each)
+
+
+def _powers(most: int) -> tuple[int, ...]:
+    """Powers of two up to a number."""
+    return tuple(1 << i for i in range(most.bit_length()))
+
+
+def _divisors(number: int) -> tuple[int, ...]:
+    return tuple(n for n in range(1, number + 1) if number % n == 0)
+
+
+def _recomputations(options: StepOptions) -> tuple[Recompute, ...]:
+    """What may be recomputed: what was asked, else nothing, or all.
+
+    Core attention alone is worth it only where its scores are kept.
+    """
+    if options.recompute is not None:
+        return (options.recompute,)
+    unfused = options.attention is AttentionKernel.UNFUSED
+    scores = (Recompute.SELECTIVE,) if unfused else ()
+    return (Recompute.NONE, *scores, Recompute.FULL)
+
+
+def common_experts(architecture: Architecture) -> int:
+    """The largest degree of ep that all layers with experts can have; 0 where there are none."""
+    mlps = (layer.mlp for layer in architecture.layer_kinds())
+    return gcd(*(mlp.experts for mlp in mlps if isinstance(mlp, ExpertMlp)))
+
+
+class PricedPlans(Noun, eq=False):
+    """Plans with the bytes that the fullest rank of each holds, and seconds of its step.
+
+    Plans that nobody asked the price of have an infinite one. `capacity` is the device's, in bytes.
+    """
+
+    plans: list[Plan]
+    memory: Floats
+    seconds: Floats
+    capacity: int
+
+    @property
+    def share(self) -> Floats:
+        """Share of the memory that each plan takes."""
+        return self.memory / self.capacity
+
+    def order(self) -> list[int]:
+        """Plans that have a price, the fastest per token first; equal ones as they come.
+
+        A plan counts more where its layout has to gain something.
+        """
+        table = PlanTable(plans=self.plans)
+        each = self.seconds * table.of(handicap) / table.step_tokens
+        places: list[int] = np.argsort(each, kind="stable").tolist()
+        return places[: int(np.isfinite(self.seconds).sum())]
+
+
+Wanted = Callable[[PlanTable, Floats], Bools]
+"""Which plans are priced, by what they take of the memory."""
+
+
+def price_plans(
+    space: PlanSpace,
+    wanted: Wanted | None = None,
+    most: int | None = None,
+) -> PricedPlans:
+    """The plans of a space with their prices: those `wanted`, all unless that is said.
+
+    The fastest of these, at most so many, are there with stages balanced by cost as well, where
+    nobody says a layout.
+    """
+    setup, plans = space.setup, list(space.plans())
+    table = PlanTable(plans=plans)
+    memory = setup.memory(table).total
+    if space.may_ease:
+        table, memory = _eased(table, memory, setup)
+    priced = _priced(table, memory, setup, wanted)
+    if space.base.layout is not None or not plans:
+        return priced
+    some = priced.plans if most is None else [priced.plans[i] for i in priced.order()[:most]]
+    more = PlanTable(plans=_balanced(some, setup))
+    other = _priced(more, setup.memory(more).total, setup, wanted)
+    return PricedPlans(
+        plans=[*priced.plans, *other.plans],
+        memory=np.concatenate([priced.memory, other.memory]),
+        seconds=np.concatenate([priced.seconds, other.seconds]),
+        capacity=priced.capacity,
+    )
+
+
+def _priced(
+    table: PlanTable, memory: Floats, setup: StepModel, wanted: Wanted | None
+) -> PricedPlans:
+    capacity = setup.device.memory_bytes
+    seconds, priced = np.full(len(table), inf), np.arange(len(table))
+    if wanted is not None:
+        priced = np.flatnonzero(wanted(table, memory / capacity))
+    if len(priced):
+        seconds[priced] = setup.seconds(table.take(priced.tolist()))
+    plans = list(table.plans)
+    return PricedPlans(plans=plans, memory=memory, seconds=seconds, capacity=capacity)
+
+
+def _eased(table: PlanTable, memory: Floats, setup: StepModel) -> tuple[PlanTable, Floats]:
+    """Plans that recompute whole layers, with as few of each virtual stage as fit well.
+
+    `memory` is what they hold, in bytes, and is given for the new plans; those that do not fit
+    well, say how many layers recompute, or fit well with none, stay as they are. What a rank holds
+    is convex in their number: a straight line from one layer to all is not below it.
+    """
+    depth, share = setup.architecture.depth, memory / setup.device.memory_bytes
+    layers = np.ceil(depth / (table.pp * table.chunks))
+    able = (table.recompute_full > 0) & (table.recompute_layers == inf)
+    eased = np.flatnonzero(able & (layers > 1) & (share < TIGHT_SHARE)).tolist()
+    if not eased:
+        return table, memory
+    few = table.take(eased).other(recompute_layers=np.ones(len(eased)))
+    most, without = (
+        setup.memory(each).share_of(setup.device)
+        for each in (few, few.other(recompute_full=np.zeros(len(eased))))
+    )
+    least, layers = share[eased], layers[eased]
+    room = np.maximum(TIGHT_SHARE - least, 0) / np.maximum(most - least, 1e-12)
+    kept = np.ceil(layers - 1 - (layers - 1) * np.minimum(room, 1.0))
+    count = np.where(without < TIGHT_SHARE, layers, 1 + kept)
+    plans, changed = list(table.plans), np.array(eased)[count < layers].tolist()
+    for i, some in zip(changed, count[count < layers].astype(int).tolist(), strict=True):
+        plans[i] = replace(plans[i], recompute_layers=some)
+    table, memory = PlanTable(plans=plans), memory.copy()
+    memory[changed] = setup.memory(table.take(changed)).total
+    return table, memory
+
+
+def _balanced(plans: Sequence[Plan], setup: StepModel) -> list[Plan]:
+    """Plans whose slowest rank is faster with another layout than their own, with that layout.
+
+    The ends count as many layers as they take time. Frameworks that share layers out by cost
+    themselves have none.
+    """
+    piped = [plan for plan in plans if plan.pp > 1 and not plan.order.folded]
+    if setup.framework.balances_stages or not piped:
+        return []
+    architecture = setup.architecture
+    balanced = cache(_balanced_layout)
+    alike = {(plan.layout, plan.pp * plan.chunks): plan for plan in piped}
+    own = {key: stage_slices(architecture, plan) for key, plan in alike.items()}
+    found = []
+    for plan, ends in zip(piped, _end_costs(piped, setup), strict=True):
+        layout = balanced(architecture, plan.pp, plan.chunks, ends)
+        if layout and layout.slices != own[plan.layout, plan.pp * plan.chunks]:
+            found.append(replace(plan, layout=layout))
+    return found
+
+
+def _end_costs(plans: Sequence[Plan], setup: StepModel) -> list[tuple[int, int]]:
+    """What the embedding, and head and prediction layers, take, in parts of a mean layer."""
+    keys = [tuple(getattr(plan, name) for name in _OF_LAYERS) for plan in plans]
+    one = dict(zip(keys, plans, strict=True))
+    table = setup.part_seconds(PlanTable(plans=list(one.values())))
+    costs = dict(zip(one, _in_layers(table, setup.architecture), strict=True))
+    return [costs[key] for key in keys]
+
+
+def _in_layers(table: Floats, architecture: Architecture) -> list[tuple[int, int]]:
+    """The ends of each row of seconds, in parts of the row's mean layer."""
+    counts = architecture.layer_counts()
+    weights = np.array([counts[kind] for kind in architecture.layer_kinds()], float)
+    layer = table[:, :-2] @ weights / architecture.depth
+    ahead = len(architecture.prediction_layers)
+    kinds = [architecture.layer_kinds().index(each) for each in architecture.prediction_layers]
+    last = table[:, -1] * (1 + ahead) + table[:, kinds].sum(axis=1)
+    ends = np.rint(np.stack([table[:, -2], last], axis=1) / layer[:, None] * _PER_LAYER)
+    return [(int(embedding), int(head)) for embedding, head in ends.tolist()]
+
+
+def _balanced_layout(
+    architecture: Architecture, pp: int, chunks: int, ends: tuple[int, int]
+) -> LayerLayout | None:
+    """The layout for ends that cost so many parts of a layer; None where there is none."""
+    embedding, last = (each / _PER_LAYER for each in ends)
+    ahead = len(architecture.prediction_layers)
+    with suppress(PlanError):
+        return balanced_layout(
+            architecture.depth, ahead, pp, chunks, embedding=embedding, last=last
+        )
+    return None
+
+
+def plan_words(plan: Plan) -> str:
+    """A plan in short: what is 1 or off is left out."""
+    return ", ".join(_words(plan)) or "no parallelism"
+
+
+def _words(plan: Plan) -> Iterator[str]:
+    for name in ("tp", "cp", "pp", "dp", "ep"):
+        if getattr(plan, name) > 1:
+            yield f"{name} {getattr(plan, name)}"
+    if plan.ep > 1 and plan.expert_degree != plan.tp:
+        yield f"expert_tp {plan.expert_degree}"
+    if plan.chunks > 1:
+        yield f"vpp {plan.chunks}"
+    yield f"mbs {plan.microbatch_size}"
+    if plan.order.chunks:
+        yield f"schedule {plan.order}"
+    if layout := plan.layout.text():
+        yield f"layout {layout}"
+    if plan.recompute != "none":
+        some = f" of {plan.recompute_layers} layers" if plan.recompute_layers else ""
+        yield f"recompute {plan.recompute}{some}"
+    if plan.zero != 1:
+        yield f"zero {plan.zero}"
+    yield from (name for name in ("dp_overlap", "cuda_graph") if getattr(plan, name))
+    if plan.tp_comm_overlap and plan.tp > 1:
+        yield "tp_comm_overlap"
+    if plan.dispatch is not ExpertDispatch.ALL_TO_ALL and plan.ep > 1:
+        yield f"dispatch {plan.dispatch}"
+
+
+KNOWN_APART = 0.03
+"""Plans whose steps differ by less than this share are equal within what is known.
+
+Of measured pairs in docs/model_accuracy.md (order of alternatives, benchmarks/accuracy_order.py)
+that are predicted less than this apart, the faster one is predicted to be so in 57 of 100 where
+the framework is not nanotron, in 73 where it is; of those 3 to 5 % apart in 87 and 81.
+"""
+
+
+def handicap(plan: Plan) -> float:
+    """What a second of a plan counts: more where an uneven layout has to gain something."""
+    uneven = plan.layout.slices and counted_ends(plan.layout.slices) is None
+    return 1 / (1 - KNOWN_APART) if uneven else 1.0
+
+
+def plan_kind(plan: Plan) -> tuple[int, ...]:
+    """Plans of one kind differ in microbatch size, chunks, layout and recomputation only."""
+    p = plan
+    return p.npus, p.tp, p.cp, p.pp, p.ep, p.expert_degree, p.zero
+
+
+def step_options_of(plan: Plan, base: StepOptions) -> StepOptions:
+    """The options of a step that give a plan."""
+    looped = plan.chunks > 1 and not plan.order.chunks
+    unsaid = base.dispatch or ExpertDispatch.ALL_TO_ALL
+    by_recipe = plan.recompute_modules or plan.offload_layers
+    same = {name: getattr(plan, name) for name in _SAME}
+    return replace(
+        base,
+        **same,
+        schedule=PAIRED if plan.runs_pairs else "interleaved" if looped else plan.order.value,
+        chunks=plan.chunks if plan.pp > 1 and not plan.order.chunks else None,
+        microbatches=None,
+        recompute=None if by_recipe else plan.recompute,
+        dispatch=base.dispatch if plan.dispatch == unsaid else plan.dispatch,
+        layout=base.layout or plan.layout.text(),
+        expert_overlap=plan.runs_pairs,
+    )
+
+
+_SAME = (
+    *("npus", "tp", "cp", "pp", "ep", "expert_tp", "microbatch_size", "global_batch", "sequence"),
+    *("recompute_layers", "zero", "dp_overlap", "tp_comm_overlap", "cuda_graph"),
+)
+"""Options that are the plan's fields of the same name."""

@@ -1,0 +1,241 @@
+"""What layers are made of: operators, exchanges of ranks, and blocks of both.
+
+Sizes are a rank's, per microbatch, arrays over plans.
+"""
+
+from enum import Enum, auto
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.base.structs import Noun, replace
+from stepsim.base.units import PS_PER_S
+from stepsim.workload.axes import CollectiveKind, Group
+from stepsim.workload.model.choices import GraphScope, RecomputeModule
+from stepsim.workload.model.dispatch import ExpertWay
+from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.kernels import GroupedShape, ScanShape
+from stepsim.workload.overlap import KernelDemand
+from stepsim.workload.plan import PlanTable
+from stepsim.workload.rows import Kernel
+
+
+class OperatorKind(Enum):
+    """How an operator's time is found.
+
+    `MATRIX` products at the precision's rate, `HEAD` products in bf16 whatever the precision,
+    `GROUPED` products of experts, `ATTENTION` fused core attention, `SCORES` its unfused products,
+    `SCAN` kernels of a mixer that go through chunks of a sequence with a state passed on, and
+    `MIXED` ones with products in bf16 of their own: products or bytes, whatever takes longer;
+    `MEMORY` kernels that only move bytes.
+    """
+
+    MATRIX = auto()
+    HEAD = auto()
+    GROUPED = auto()
+    ATTENTION = auto()
+    SCORES = auto()
+    SCAN = auto()
+    MIXED = auto()
+    MEMORY = auto()
+
+
+_WEIGHT_GRAD = 2
+_PYTORCH = {
+    OperatorKind.MATRIX: "aten::mm",
+    OperatorKind.HEAD: "aten::mm",
+    OperatorKind.GROUPED: "aten::_grouped_mm",
+    OperatorKind.ATTENTION: "aten::_flash_attention_forward",
+    OperatorKind.SCORES: "aten::baddbmm",
+    OperatorKind.SCAN: "selective_scan",
+    OperatorKind.MIXED: "selective_scan",
+    OperatorKind.MEMORY: "aten::add",
+}
+"""What PyTorch calls operators of a kind."""
+
+
+class Amounts(Noun):
+    """Floating-point operations and bytes of an operator in one phase, arrays over plans."""
+
+    flops: Floats
+    bytes_moved: Floats
+    launches: Floats
+
+    def times(self, share: Floats) -> "Amounts":
+        """A share of the amounts, by plan."""
+        return Amounts(
+            flops=share * self.flops,
+            bytes_moved=share * self.bytes_moved,
+            launches=share * self.launches,
+        )
+
+
+class Operator(Noun):
+    """One operator, phase by phase; `weight_grad` is empty for those without weights.
+
+    `sides` are tokens, inner and outer width of a product. `rows` are batch x heads of attention,
+    `head_dim` its width, `length` the tokens of its kernels' sequences (None: those of a sample),
+    `keys` what a token reads where that is not all before it, `sharing` the heads of a rank that
+    read the same ones.
+    `groups` are products of experts by phase, `scanned` the chunks of a scan.
+    What is done `apart` is part of another kernel in some frameworks, `inside` of the products of
+    experts in some. `module` is that with which it is recomputed. One that is
+    not `called` is part of what the host calls for its product. PyTorch has such an operator
+    under the name `pytorch`; empty: the usual one of its kind.
+    """
+
+    name: str
+    kind: OperatorKind
+    forward: Amounts
+    input_grad: Amounts
+    weight_grad: Amounts
+    core: bool = False
+    head_dim: int = 0
+    rows: Floats | None = None
+    length: Floats | None = None
+    keys: Floats | None = None
+    sharing: Floats | None = None
+    sides: tuple[Floats, Floats, Floats] | None = None
+    groups: tuple[GroupedShape, GroupedShape, GroupedShape] | None = None
+    scanned: ScanShape | None = None
+    apart: bool = False
+    inside: bool = False
+    called: bool = True
+    module: RecomputeModule | None = None
+    pytorch: str = ""
+
+    @property
+    def called_as(self) -> str:
+        """What PyTorch calls the operator."""
+        return self.pytorch or _PYTORCH[self.kind]
+
+    def kernel(self, phase: int, seconds: float, demand: KernelDemand) -> Kernel:
+        """What runs in a phase, 0 to 2, of the first plan, in so many seconds, and asks so much."""
+        amounts = (self.forward, self.input_grad, self.weight_grad)[phase]
+        return Kernel(
+            name=self.name,
+            operator=self.called_as,
+            weight=seconds,
+            sides=self._multiplied(phase),
+            demand=demand,
+            launches=float(amounts.launches[0]),
+        )
+
+    def _multiplied(self, phase: int) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the operands of a product in a phase, of the first plan."""
+        if self.groups is not None:
+            shape = self.groups[phase]
+            count, rows, columns, depth = (
+                round(float(np.ravel(sides)[0]))
+                for sides in (shape.count, shape.rows, shape.columns, shape.depth)
+            )
+            if phase == _WEIGHT_GRAD:
+                return (rows, count * depth), (count * depth, columns)
+            return (count * rows, depth), (count, depth, columns)
+        if self.sides is None:
+            return ()
+        t, k, n = (round(float(np.ravel(side)[0])) for side in self.sides)
+        return (((t, k), (k, n)), ((t, n), (n, k)), ((k, t), (t, n)))[phase]
+
+    def times(self, forward: Floats, backward: Floats) -> "Operator":
+        """A share of the operator in the forward, and another in the backward, by plan."""
+        return replace(
+            self,
+            forward=self.forward.times(forward),
+            input_grad=self.input_grad.times(backward),
+            weight_grad=self.weight_grad.times(backward),
+        )
+
+
+class MixerOperators(Noun):
+    """Operators of a mixer: what runs `before` tokens are mixed, the `mix`, what runs `after`."""
+
+    before: tuple[Operator, ...]
+    mix: tuple[Operator, ...]
+    after: tuple[Operator, ...]
+
+
+class Exchange(Noun):
+    """One collective of a block; `size_bytes` as in CommOp, an array over plans, 0 where none.
+
+    One that carries tokens to or from their experts names its `way`. One with `beside` 1 runs
+    beside the operators of the block that follows in its pass, one with 0 before them.
+    """
+
+    kind: CollectiveKind
+    group: Group
+    size_bytes: Floats
+    way: ExpertWay | None = None
+    beside: Floats | float = 0.0
+
+    @property
+    def is_dispatch(self) -> bool:
+        """Whether it carries tokens to their experts in the forward."""
+        return self.way is not None and self.way.name == "to"
+
+    def sent_bytes(self, columns: PlanTable, domain: int) -> Floats:
+        """What ranks send where `domain` of them share a node: see `ExpertWay.sent_share`."""
+        if self.way is None:
+            return self.size_bytes
+        return self.size_bytes * self.way.sent_share(columns, domain)
+
+    def least_seconds(self, columns: PlanTable, domain: int, inner: float) -> Floats:
+        """Seconds that it takes at least, whatever the network: see `ExpertWay.least_seconds`."""
+        if self.way is None:
+            return np.zeros(len(columns))
+        return self.way.least_seconds(self.size_bytes, columns, domain, inner)
+
+    def notices(self, columns: PlanTable) -> Floats:
+        """Small collectives or kernels that go ahead of it."""
+        return np.zeros(len(columns)) if self.way is None else self.way.notices(columns)
+
+    def members(self, columns: PlanTable) -> tuple[Floats, Floats]:
+        """How many ranks take part, and how far apart they are."""
+        return {
+            Group.TP: (columns.tp, np.ones_like(columns.tp)),
+            Group.ETP: (columns.expert_tp, np.ones_like(columns.tp)),
+            Group.CP: (columns.cp, columns.tp),
+            Group.EP: (columns.ep, columns.expert_tp),
+        }[self.group]
+
+    def alone_s(self, columns: PlanTable, network: Interconnect) -> Floats:
+        """Seconds that it takes with the network to itself, and with what goes ahead of it."""
+        ranks, stride = self.members(columns)
+        sent = self.sent_bytes(columns, network.domain)
+        seconds = network.seconds(self.kind, sent, ranks, stride)
+        seconds = np.maximum(seconds, self.least_seconds(columns, network.domain, network.inner))
+        ahead = self.notices(columns) * network.launch_ps / PS_PER_S
+        return np.where(seconds > 0, seconds + ahead, 0.0)
+
+
+class Block(Noun):
+    """Operators in order, and the exchanges that follow them in each pass.
+
+    `scope` is the part of a layer that CUDA graphs may hold, None where they hold it never but with
+    a whole step; `module` that with which the block and its exchanges are recomputed.
+    What comes `after_counts` is launched once the host has read how many tokens each expert has.
+    Those of the backward run beside the block's own weight gradients where `beside_weights` is 1,
+    else after them. `routed` operators are those of experts on their tokens.
+    """
+
+    name: str
+    operators: tuple[Operator, ...]
+    forward: tuple[Exchange, ...] = ()
+    backward: tuple[Exchange, ...] = ()
+    scope: GraphScope | None = None
+    module: RecomputeModule | None = None
+    after_counts: bool = False
+    beside_weights: Floats | float = 1.0
+    routed: bool = False
+
+
+class MixerExchanges(Noun):
+    """What ranks send around a mixer: `before` and `after` it in the forward, and in the backward.
+
+    `back_before` follows what comes after the mixer, `back_after` the mixer.
+    """
+
+    before: tuple[Exchange, ...] = ()
+    after: tuple[Exchange, ...] = ()
+    back_before: tuple[Exchange, ...] = ()
+    back_after: tuple[Exchange, ...] = ()
