@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from stepsim.base.errors import StepsimError
 from stepsim.files.load import public_model, public_names, read_model
-from stepsim.files.models.families import FAMILIES
+from stepsim.files.models.families import families
 from stepsim.files.models.huggingface import architecture_of
 from stepsim.workload.model.layout import LayerLayout, named_layout
 
@@ -30,7 +30,7 @@ KEYS = sorted({key for name in public_names() for key in public_model(name)})
 @settings(max_examples=200, deadline=None)
 @given(
     st.sampled_from(public_names()),
-    st.sampled_from(sorted(FAMILIES)),
+    st.sampled_from(sorted(families().family)),
     st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4),
 )
 def test_any_configuration_is_an_architecture_or_an_error(

@@ -106,13 +106,13 @@ def remedy(setup: StepModel, topology: Topology, options: StepOptions, plan: Pla
     if not asked.says_degrees:
         enough = (size for size in larger if _in_order(asked.priced(size)))
         return next((f"--gpus {size}" for size in enough), "")
-    free = dict.fromkeys((*DEGREES, "expert_tp", "microbatch_size"))
-    asked = replace(asked, options=replace(options, **free))
-    best = _nearest(_in_order(asked.priced(plan.npus)), plan)
+    unsaid = dict.fromkeys((*DEGREES, "expert_tp", "microbatch_size"))
+    free = replace(asked, options=replace(options, **unsaid))
+    best = _nearest(_in_order(free.priced(plan.npus)), plan)
     if best is not None:
         return _words(asked.changes(best))
     for size in larger:
-        if found := _in_order(asked.priced(size)):
+        if found := _in_order(free.priced(size)):
             return f"--gpus {size} {_words(asked.changes(found[0]))}".rstrip()
     return ""
 

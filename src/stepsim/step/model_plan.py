@@ -209,6 +209,7 @@ def planned(setup: StepModel, topology: Topology, options: StepOptions) -> tuple
     plan = replace(plan, expert_overlap=_is_paired(options))
     if "dp_overlap" in defaults and plan.replicas == 1:
         plan = replace(plan, dp_overlap=False)
+    notes += _said_of_layout(setup.architecture.depth, options, plan)
     own = {name: each for name, each in defaults.items() if getattr(plan, name) == each}
     notes += [*_said_of_defaults(setup.framework, plan, own), *told]
     if options.calibration:
@@ -250,15 +251,12 @@ def _as_asked(setup: StepModel, topology: Topology, options: StepOptions) -> tup
         notes.append(SEQUENCE_ASSUMED)
     chunks = chunks_of(options, pp)
     layout = asked_layout(setup, options, pp * chunks)
-    notes += _said_of_layout(setup.architecture.depth, options, layout, pp * chunks)
     batch = batch_of(options, dp * options.samples, pp)
     if options.global_batch is None and options.microbatches is None:
-        tokens, count = (
-            batch * (options.sequence or DEFAULT_SEQUENCE),
-            batch // (dp * options.samples),
-        )
-        said = f"{batch} samples ({tokens / 1e6:.3g} million tokens, {count} microbatches of each "
-        notes.append(assumed("global_batch", f"{said}pipeline), near 4 million tokens"))
+        tokens = batch * (options.sequence or DEFAULT_SEQUENCE) / 1e6
+        each = f"{batch // (dp * options.samples)} microbatches of each pipeline"
+        said = f"{batch} samples ({tokens:.3g} million tokens, {each}), near 4 million tokens"
+        notes.append(assumed("global_batch", said))
     plan = Plan.of_batch(
         tp=tp,
         cp=cp,
@@ -331,11 +329,9 @@ def asked_layout(setup: StepModel, options: StepOptions, stages: int) -> LayerLa
     return named_layout("even") if options.layout is None and uneven else found
 
 
-def _said_of_layout(
-    depth: int, options: StepOptions, layout: LayerLayout, stages: int
-) -> Iterator[str]:
+def _said_of_layout(depth: int, options: StepOptions, plan: Plan) -> Iterator[str]:
     """That ends count as layers, where nobody asked for it."""
-    name = layout.text()
+    name, stages = plan.layout.text(), plan.pp * plan.chunks
     if name in _COUNTED_ENDS and options.layout != name:
         megatron = "" if name == "even" else ", Megatron-LM's --account-for-...-in-pipeline-split"
         yield (

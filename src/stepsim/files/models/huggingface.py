@@ -11,7 +11,7 @@ from typing import Any
 from stepsim.base.errors import StepsimError, WorkloadError, bad_value
 from stepsim.base.structs import replace
 from stepsim.files.models.attentions import Attentions, shared_layers
-from stepsim.files.models.families import FAMILIES, FAMILIES_BY_KEY, REFUSED, Family
+from stepsim.files.models.families import Family, families
 from stepsim.files.models.feeding import Feeding
 from stepsim.files.models.fields import MOST_LAYERS, Fields
 from stepsim.files.models.kinds import Kind
@@ -135,7 +135,9 @@ def _named(values: Mapping[str, Any], place: str) -> str:
     named = values.get("architectures")
     kind = values.get("model_type")
     if named is None and isinstance(kind, str):
-        known = (name for name in (*FAMILIES, *REFUSED) if _bare(name) == _bare(kind))
+        known = (
+            name for name in (*families().family, *families().refused) if _bare(name) == _bare(kind)
+        )
         named = [next(known, kind)]
     if isinstance(named, str):
         named = [named]
@@ -152,30 +154,29 @@ def _bare(name: str) -> str:
 
 def _family(values: Mapping[str, Any], place: str, notes: list[str]) -> Family:
     """The family of a configuration; of a class that nobody knows the one whose keys it has."""
-    name = _named(values, place)
-    if name in REFUSED:
+    name, known = _named(values, place), families()
+    if why := known.refused.get(name):
         raise WorkloadError(
-            f"{place}: architectures is {name!r}, which has {REFUSED[name]}: this is not modelled"
+            f"{place}: architectures is {name!r}, which has {why}: this is not modelled"
         )
-    if name in FAMILIES:
-        return FAMILIES[name]
+    if name in known.family:
+        return known.family[name]
     inner = values.get("text_config")
     nested = isinstance(inner, Mapping) and "hidden_size" in inner
     keys = inner if nested and isinstance(inner, Mapping) else values
-    key = next((key for key in FAMILIES_BY_KEY if keys.get(key)), "")
+    key = next((key for key in known.by_key if keys.get(key)), "")
     encodes = next((key for key in _OF_ENCODERS if values.get(key)), "")
     if not key or encodes or not _DECODES.search(name):
         why = f" ({encodes} is {values[encodes]})" if encodes else ""
-        expected = f"a model that predicts the next token, e.g. {', '.join(list(FAMILIES)[:3])}"
+        expected = f"a model that predicts the next token, e.g. {', '.join(list(known.family)[:3])}"
         raise WorkloadError(bad_value(place, "architectures", f"{name}{why}", expected))
-    like = next(
-        (each for each, family in FAMILIES.items() if family == FAMILIES_BY_KEY[key]), "Llama's"
-    )
+    alike = (each for each, family in known.family.items() if family == known.by_key[key])
+    like = next(alike, "Llama's")
     notes.append(
         f"architectures is {name}, which nobody here knows: read as {like} by its key {key}; "
         "biases and norms that only its code has are that one's"
     )
-    return replace(FAMILIES_BY_KEY[key], nested=nested, is_guessed=True)
+    return replace(known.by_key[key], nested=nested, is_guessed=True)
 
 
 class _Reader(Attentions, Feeding, kw_only=True):
