@@ -436,3 +436,15 @@ def test_no_default_plan_is_too_large_where_a_search_finds_one_that_fits(topolog
 @pytest.mark.parametrize("topology", MACHINES)
 def test_no_model_is_too_large_by_default_on_any_machine(topology: str) -> None:
     check_fit(topology, sorted(public_names()), (8, 64, 256, 1024))
+
+
+def test_what_would_fit_leaves_out_what_was_asked() -> None:
+    asked = {"tp": 1, "pp": 4, "ep": 64, "mbs": 1}
+    report = simulate(
+        "deepseek-v3", "gb200-nvl72", gpus=256, chunks=4, global_batch=2048, **asked
+    ).report
+    (told,) = (text for text in report.said if "it does not fit" in text)
+    flags = re.findall(r"--(\w+) (\S+)", told[told.index("fits with") :])
+    assert flags
+    assert [name for name, value in flags if asked.get(name) == value] == []
+    assert "--ep" not in told
