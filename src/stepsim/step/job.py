@@ -115,6 +115,7 @@ def held_degrees(
     from stepsim.step.default_plan import choose_plan
     from stepsim.step.model_plan import setup_of
 
+    check_counts(options)
     setup = setup_of(topology, options, source.architecture)
     return choose_plan(setup, topology, options, least_pp)
 

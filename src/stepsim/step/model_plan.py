@@ -414,7 +414,7 @@ def _set_by(recipe: Recipe, asked: StepOptions, plan: Plan) -> Iterator[tuple[st
     """Fields of a plan that a recipe sets where nobody asked, but its layout."""
     if asked.zero is None and recipe.zero not in (None, plan.zero):
         yield "zero", recipe.zero
-    if asked.dispatch is None and recipe.dispatch is not None and plan.ep > 1:
+    if asked.dispatch is None and recipe.dispatch not in (None, plan.dispatch) and plan.ep > 1:
         yield "dispatch", recipe.dispatch
     if asked.recompute is None and plan.recompute is Recompute.NONE:
         if recipe.recompute_modules:

@@ -42,6 +42,8 @@ SEARCHED = (
 )
 """What a search can vary, by the names of the options."""
 
+_COUNTS = ("tp", "cp", "pp", "chunks", "ep", "expert_tp", "microbatch_size")
+
 SHORT_NAMES = {"microbatch_size": "mbs", "chunks": "vpp", "expert_tp": "etp"}
 """What people call some of them."""
 
@@ -92,6 +94,9 @@ class PlanSpace(Noun, dict=True):
         for name in (*self.fixed, *self.most):
             if name not in SEARCHED:
                 raise PlanError(f"fix: {name!r} is not searched: expected {', '.join(SEARCHED)}")
+        for name in _COUNTS:
+            if any(int(str(value)) < 1 for value in self.fixed.get(name, ())):
+                raise PlanError(f"fix: {name} is 0: expected at least 1")
         for value in self.fixed.get("schedule", ()):
             if value not in list(PipelineOrder):
                 expected = ", ".join(PipelineOrder)

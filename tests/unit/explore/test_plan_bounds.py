@@ -4,6 +4,8 @@ from random import Random
 
 import pytest
 
+import stepsim
+from stepsim.base.errors import PlanError
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan import search_plans
 from stepsim.explore.plan.asked import make_space, parse_fixed
@@ -51,3 +53,14 @@ def test_a_pruned_search_finds_what_an_exhaustive_one_finds(seed: int) -> None:
     assert found.plans[0].plan == priced.plans[best]
     assert found.plans[0].step_ps == steps[best]
     assert found.not_run == 0
+
+
+@pytest.mark.parametrize("fixed", [{"tp": 0}, {"mbs": 0}, {"pp": [4, 0]}])
+def test_a_degree_of_nothing_is_refused(fixed: dict[str, object]) -> None:
+    with pytest.raises(PlanError, match=r"fix: \w+ is 0: expected at least 1"):
+        stepsim.plan("llama-3-8b", "hgx-h100", gpus=16, fix=fixed, runs=1)
+
+
+def test_no_samples_in_a_microbatch_are_refused() -> None:
+    with pytest.raises(PlanError, match="microbatch_size is 0: expected 1 to"):
+        stepsim.simulate("llama-3-8b", "hgx-h100", gpus=16, microbatch_size=0)

@@ -439,7 +439,7 @@ def test_no_model_is_too_large_by_default_on_any_machine(topology: str) -> None:
 
 
 def test_what_would_fit_leaves_out_what_was_asked() -> None:
-    asked = {"tp": 1, "pp": 4, "ep": 64, "mbs": 1}
+    asked: dict[str, Any] = {"tp": 1, "pp": 4, "ep": 64, "mbs": 1}
     report = simulate(
         "deepseek-v3", "gb200-nvl72", gpus=256, chunks=4, global_batch=2048, **asked
     ).report

@@ -201,6 +201,8 @@ def loads_by_owner(
     topology: Topology, members: Ints, owners: Ints, step: FlowStep
 ) -> tuple[Ints, Ints, Floats]:
     """What groups (rows of `members`) put on links, by their owners: owner, link and load."""
+    if not len(members):
+        return owners[:0], owners[:0], np.zeros(0)
     whole = zip(owners.tolist(), _exchanged(topology, members, step), strict=False)
     found = [(np.full(len(each.links), owner), each.links, each.loads) for owner, each in whole]
     found = found or [*_listed_by_owner(topology, members, owners, step.listed)]

@@ -2,7 +2,8 @@
 
 import shlex
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explore.plan.document import PlanDocument, PlanEntry
@@ -147,9 +148,9 @@ def _plans_table(found: PlanDocument) -> Table:
     sparse = _varies(plans, "ep")
     shown = [n for n in _DEGREES if n in ("npus", "tp", "pp", "dp") or _varies(plans, n)]
     shown = [n for n in shown if sparse or n != "expert_tp"]
-    degrees = {_HEADS.get(name, name): COUNT.of(_of_plan(name)) for name in shown}
+    degrees = {_HEADS.get(name, name): COUNT.of(attrgetter(f"plan.{name}")) for name in shown}
     recompute = {"recompute": TEXT.of(_text_of("recompute"))} if _varies(plans, "recompute") else {}
-    zero = {"zero": COUNT.of(_of_plan("zero"))} if _varies(plans, "zero") else {}
+    zero = {"zero": COUNT.of(attrgetter("plan.zero"))} if _varies(plans, "zero") else {}
     runs = {
         name: TEXT.of(_text_of(name))
         for name in _RUNS
@@ -179,10 +180,6 @@ def _plans_table(found: PlanDocument) -> Table:
 
 def _varies(plans: tuple[PlanEntry, ...], name: str) -> bool:
     return any(getattr(each.plan, name) not in (1, "none", "1f1b") for each in plans)
-
-
-def _of_plan(name: str) -> Callable[[PlanEntry], Any]:
-    return lambda entry: getattr(entry.plan, name)
 
 
 def _text_of(name: str) -> Callable[[PlanEntry], str]:
