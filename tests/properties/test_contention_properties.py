@@ -125,12 +125,17 @@ def gradients(timeline: Timeline, stage: int, kind: SegmentKind) -> dict[Group, 
 def test_overlapped_gradients_leave_the_pipeline_alone(job: Job, network: Topology) -> None:
     """Without contention; and as many bytes are reduced in all, in buckets or after the pipeline.
 
-    The step need not be shorter: every bucket pays latency.
+    The step need not be shorter: every bucket pays latency. Where backwards have launches of
+    their own, each row has its share of them once its gradients are reduced behind it, so the
+    pipeline may take another time.
     """
     job = Job(**{**vars(job), "dp_overlap": True})
     later = Job(**{**vars(job), "dp_overlap": False})
     one, other = (simulate(each, network, contention="none") for each in (job, later))
-    assert one.report.pipeline_time_ps == other.report.pipeline_time_ps
+    blocks = job.workload.microbatches
+    rows = [row for block in blocks for part in (block.embedding, *block.layers) for row in part]
+    if not any(row.input_grad.host_ps or row.weight_grad.host_ps for row in rows):
+        assert one.report.pipeline_time_ps == other.report.pipeline_time_ps
     kinds = SegmentKind.REDUCTION, SegmentKind.PER_STEP
     for stage in range(one.report.plan["pp"]):
         sums = []
