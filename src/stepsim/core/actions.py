@@ -271,8 +271,8 @@ class HostTimes(Noun):
         Overhead is before an action's first part, which of a backward has its last rows. The first
         stage's forwards get their batch, the last stage's compute the loss.
         """
-        if action.kind is ActionKind.WEIGHT_GRAD or self == _NO_HOST:
-            return _NO_HOST
+        if action.kind is ActionKind.WEIGHT_GRAD:
+            return HostTimes()
         part = range(rows) if part is None else part
         forward = action.kind is ActionKind.FORWARD
         begins = part.start == 0 if forward else part.stop == rows
@@ -282,9 +282,6 @@ class HostTimes(Noun):
             get_batch_ps=self.get_batch_ps if forward and begins and action.stage == 0 else 0,
             loss_time_ps=self.loss_time_ps if ends and action.stage == last_stage else 0,
         )
-
-
-_NO_HOST = HostTimes()
 
 
 def forward_tasks(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> TaskList:
@@ -557,20 +554,15 @@ class Buckets(Struct, kw_only=True):
     weight: int
     weight_of: Callable[[Row], int]
     _passed: int = 0
-    _full: int = 0
     _taken: tuple[int, ...] = ()
 
     def add(self, row: Row) -> tuple[CommOp, ...]:
         """The row's gradients are ready: what to reduce now, nothing until a bucket is full."""
         self._passed += self.weight_of(row)
-        if self._passed < min(self._full, self.weight):
-            return ()
         taken = self._taken or (0,) * len(self.ops)
         ready = tuple(op.size_bytes * self._passed // self.weight for op in self.ops)
         if sum(ready) - sum(taken) < self.bucket_bytes and self._passed < self.weight:
             return ()
-        every = max(sum(op.size_bytes for op in self.ops), 1)  # no bucket is full before
-        self._full = (sum(ready) + self.bucket_bytes) * self.weight // every
         self._taken = ready
         shares = zip(self.ops, taken, ready, strict=True)
         return tuple(replace(op, size_bytes=b - a) for op, a, b in shares if b > a)

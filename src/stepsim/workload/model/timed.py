@@ -55,8 +55,7 @@ class TimedModel(Noun, dict=True):
         """A layer; far ranks of tp take the host longer where a pipeline leaves its node."""
         columns, framework = self.columns, self.framework
         blocks = layer_blocks(layer, self.architecture, columns, framework.context)
-        ranks = columns.stage_ranks * columns.pp
-        far = (columns.pp > 1) & (columns.tp > 1) & (ranks > self.interconnect.domain)
+        far = (columns.pp > 1) & (columns.tp > 1) & (columns.npus > self.interconnect.domain)
         return self.part(
             blocks,
             host_ps(layer, blocks, columns, framework) + framework.host_tp_ps * columns.tp * far,
