@@ -10,7 +10,7 @@ from sizes import sized
 import stepsim
 from stepsim.explore.sweep import Grid, Outcomes, ScenarioSpan, Study, open_for_reading, parse_axis
 from stepsim.explore.sweep.export import write_table
-from stepsim.explore.sweep.store import open_for_writing
+from stepsim.explore.sweep.store import missing_spans, open_for_writing, progress_of, write_span
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.explore.sweep.work import SpanResult
 
@@ -52,7 +52,7 @@ def database(tmp_path: Path) -> Path:
     path = tmp_path / "a.sqlite"
     with open_for_writing(path, study(), resume=False) as store:
         for result in results(study()):
-            store.write(result)
+            write_span(store, result)
     return path
 
 
@@ -65,9 +65,9 @@ def test_store(benchmark: Any, tmp_path: Path) -> None:
         path.unlink(missing_ok=True)
         with open_for_writing(path, asked, resume=False) as store:
             for result in made:
-                store.write(result)
-            assert store.missing(asked.grid.size) == []
-            assert store.progress().done == SCENARIOS
+                write_span(store, result)
+            assert missing_spans(store, asked.grid.size) == []
+            assert progress_of(store).done == SCENARIOS
 
     benchmark(store_all)
 
@@ -75,7 +75,7 @@ def test_store(benchmark: Any, tmp_path: Path) -> None:
 def test_find_what_is_missing(benchmark: Any, database: Path) -> None:
     with open_for_writing(database, study(), resume=True) as store:
         store.connection.execute("DELETE FROM result WHERE id BETWEEN 50 AND 99 OR id = 777")
-        spans = benchmark(store.missing, SCENARIOS + 1)
+        spans = benchmark(missing_spans, store, SCENARIOS + 1)
     assert spans == [
         ScenarioSpan(50, 100),
         ScenarioSpan(777, 778),

@@ -10,25 +10,24 @@ from helpers import Run
 from sweeps import Quick, study
 
 from stepsim.base.errors import StepsimError
-from stepsim.explore.plan.store import open_plans
+from stepsim.explore.plan.runs import SEARCH
+from stepsim.explore.store import open_for_writing
 from stepsim.explore.sweep import run_sweep
 
-SEARCH = {"model": "small 0123", "topology": "hgx-h100 4567"}
+JOB = {"model": "small 0123", "topology": "hgx-h100 4567"}
 RUNS = {f"{i:08x}": b'{"step_time_ps": %d}' % (i * 1_000_003) for i in range(60)}
 PLAN = ("plan", "gpt2", "--gpus", "2", "--global-batch", "2", "--sequence", "64", "--runs", "1")
 
 
 def made(path: Path) -> Path:
-    with closing(open_plans(path, SEARCH, resume=False)) as store:
-        for plan, run in RUNS.items():
-            store.put(plan, run)
+    with open_for_writing(path, SEARCH, JOB) as store, store.transaction() as connection:
+        connection.executemany("INSERT INTO plan VALUES (?, ?)", RUNS.items())
     return path
 
 
 def held(path: Path) -> dict[str, bytes]:
-    with closing(open_plans(path, SEARCH, resume=True)) as store:
-        found = {plan: store.get(plan) for plan in RUNS}
-    return {plan: run for plan, run in found.items() if run is not None}
+    with open_for_writing(path, SEARCH, JOB, resume=True) as store:
+        return dict(store.each("SELECT * FROM plan"))
 
 
 @pytest.mark.parametrize(
@@ -81,17 +80,18 @@ def test_the_database_of_a_sweep_stays_what_it_is(tmp_path: Path) -> None:
     run_sweep(study(), path, jobs=1, make=Quick)
     before = path.read_bytes()
     with pytest.raises(StepsimError, match="a database, but not of a search of plans"):
-        open_plans(path, SEARCH, resume=True)
+        held(path)
     assert path.read_bytes() == before
 
 
 def test_one_process_writes_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    store = open_plans(path, SEARCH, resume=False)
-    with pytest.raises(StepsimError, match="another process is writing it"):
-        open_plans(path, SEARCH, resume=True)
-    store.close()
-    open_plans(path, SEARCH, resume=True).close()
+    with (
+        open_for_writing(path, SEARCH, JOB),
+        pytest.raises(StepsimError, match="another process is writing it"),
+    ):
+        held(path)
+    assert held(path) == {}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes and devices")
@@ -99,4 +99,4 @@ def test_no_file_is_one_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(StepsimError, match="pipe or a device"):
-            open_plans(path, SEARCH, resume=True)
+            held(path)

@@ -172,17 +172,12 @@ def test_escapes_in_a_result(tmp_path: Path) -> None:
 
 DAMAGE = [
     "UPDATE result SET step_time_ps = NULL",
-    "UPDATE result SET id = id + 1000",
     "UPDATE result SET id = -1 WHERE id = 0",
     "UPDATE axis SET quantity = 'x'",
     "UPDATE axis SET stride = 0",
     "UPDATE axis SET name = CAST(x'c5ff' AS TEXT)",
     "UPDATE axis SET length = 99",
-    "UPDATE axis_value SET value = NULL",
     "DELETE FROM axis_value",
-    "DELETE FROM sweep",
-    "INSERT INTO sweep SELECT * FROM sweep",
-    "UPDATE sweep SET size = 1e300",
     "DROP TABLE axis",
 ]
 

@@ -12,8 +12,8 @@ PACKAGE = Path(stepsim.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 NEVER_CALLED = {"eval", "exec", "compile", "os.system", "os.popen", "__import__", "input"}
 NEVER_IMPORTED = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "subprocess", "yaml"}
-PICKLES = "explore/sweep/study.py"
-"""Packs a study for the sweep's own workers, and is never given bytes from a file."""
+PICKLES = "explore/executors.py"
+"""Packs a job for the question's own workers, and is never given bytes from a file."""
 YAML = "files/models/recipes.py"
 """Reads recipes by the reader of YAML that makes plain values alone."""
 WRITES = {"write_text", "write_bytes", "savefig", "to_csv", "to_parquet"}
@@ -22,7 +22,7 @@ INPUTS = "files/reading.py"
 OWN_FILES = {
     "show/page/page.py",
     "base/structs.py",
-    "explore/sweep/database.py",
+    "explore/store.py",
     "cli/root.py",
     "serve/alone.py",
     "serve/page/__init__.py",

@@ -83,7 +83,9 @@ class _SearchOptions(BatchOptions):
         str | None,
         typer.Option("--explain", help="Explain why this plan is not the best, e.g. tp=8,pp=4."),
     ] = None
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Local processes.")] = 1
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", help="Local processes.", show_default="1")
+    ] = None
     store: Annotated[
         Path | None, typer.Option("--store", help="SQLite file for simulated plans.")
     ] = None

@@ -50,7 +50,7 @@ def plan(
     memory_share: float | None = None,
     runs: int = 20,
     top: int = 10,
-    jobs: int = 1,
+    jobs: int | None = None,
     store: str | Path | None = None,
     resume: bool = False,
     lengths: str | Path | Sequence[int] | None = None,

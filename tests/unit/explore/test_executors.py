@@ -7,7 +7,7 @@ from time import sleep
 
 import pytest
 
-from stepsim.explore.sweep.executors import Processes
+from stepsim.explore.executors import Processes
 
 SOON = 60
 MADE_BY: list[int] = []
@@ -42,7 +42,7 @@ def test_workers_end_with_the_pool_whatever_they_do() -> None:
 def test_a_worker_is_a_fork_unless_another_thread_might_hold_a_lock(
     threads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepsim.explore.sweep.executors.active_count", lambda: 1 + threads)
+    monkeypatch.setattr("stepsim.explore.executors.active_count", lambda: 1 + threads)
     monkeypatch.setitem(globals(), "MADE_BY", [os.getpid()])
     with Processes(2) as workers:
         parent, forked = workers.submit(_pids).result(SOON)

@@ -391,7 +391,7 @@ def test_the_file_of_another_search_is_refused(run: Run, tmp_path: Path) -> None
     store = tmp_path / "plans.sqlite"
     assert run(*asked_of("--store", store))[0] == 0
     code, _, said = run(*asked_of("--store", store, "--resume", "--dtype", "fp8"))
-    assert (code, "holds another search: option precision" in said) == (2, True)
+    assert (code, "holds another search of plans: option precision" in said) == (2, True)
     assert "expected the file" in run(*asked_of("--resume"))[2]
 
 

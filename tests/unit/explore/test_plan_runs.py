@@ -9,8 +9,8 @@ import pytest
 from stepsim.base.errors import SweepError
 from stepsim.explore.plan.asked import make_space, parse_fixed
 from stepsim.explore.plan.runs import PlanJob, PlanRuns, run_plan
-from stepsim.explore.sweep.executors import Pool
-from stepsim.explore.sweep.study import pack
+from stepsim.explore.executors import Pool
+from stepsim.explore.executors import pack
 from stepsim.files.asked import read_inputs
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
@@ -25,7 +25,7 @@ class Losing(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        self.asked.append(fn.__name__)
+        self.asked.append(getattr(fn, "func", fn).__name__)
         self.left -= 1
         if self.left >= 0:
             future.set_exception(BrokenExecutor("gone"))
@@ -59,7 +59,7 @@ def test_another_worker_is_asked_where_one_is_lost(searched: tuple[PlanJob, Plan
 def test_a_search_ends_where_workers_keep_dying(searched: tuple[PlanJob, Plan]) -> None:
     job, plan = searched
     for ask in (PlanRuns.result, PlanRuns.warnings):
-        with pytest.raises(SweepError, match="workers were lost 3 times over one plan"):
+        with pytest.raises(SweepError, match="workers were lost 3 times without a result .gone.; tp 2"):
             ask(runs(job, Losing(3)), plan)
 
 

@@ -16,7 +16,7 @@ from stepsim.base.errors import OutputError, SweepError
 from stepsim.base.structs import replace
 from stepsim.explore.sweep import Study, SweepProgress, open_for_reading, run_sweep
 from stepsim.explore.sweep.evaluate import ScenarioGroup
-from stepsim.explore.sweep.store import open_for_writing
+from stepsim.explore.sweep.store import progress_of
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.load import read_model
 from stepsim.network.measured_times import CommTable, MeasuredCurve
@@ -185,7 +185,7 @@ def test_a_fault_of_our_own_ends_the_sweep_and_what_is_stored_is_kept(
     shown = "".join(traceback.format_exception(caught.value))
     assert "sweeps.py" in shown, "the traceback leads to the fault, in a worker too"
     with open_for_reading(database) as store:
-        kept = store.progress()
+        kept = progress_of(store)
     assert kept.failed == 0
     assert jobs == 2 or kept.done == 10
     seen: list[SweepProgress] = []
@@ -209,7 +209,7 @@ def test_a_stopped_sweep_is_continued_and_nothing_is_computed_twice(
     with pytest.raises(KeyboardInterrupt):
         run_sweep(study(), database, jobs=jobs, make=make, progress=stop_later)
     with open_for_reading(database) as store:
-        assert store.progress().done == seen[-1] < 30
+        assert progress_of(store).done == seen[-1] < 30
     if jobs == 2:
         (tmp_path / "log").unlink()
     done = 30 - seen[-1]
@@ -346,7 +346,7 @@ def damaged(path: Path) -> None:
     [
         (lambda path: path.write_text("a text\n" * 99), "not a database of a sweep, or damaged"),
         (foreign, "a database, but not of a sweep"),
-        (newer, "schema version 99: expected 6"),
+        (newer, "schema version 99: expected 7"),
         (damaged, "damaged"),
     ],
 )
@@ -374,9 +374,9 @@ def test_a_database_is_written_by_one_process_and_read_by_many(database: Path) -
 
     def look(progress: SweepProgress) -> None:
         with open_for_reading(database) as reader:
-            counts.append(reader.progress().done)
+            counts.append(progress_of(reader).done)
         with pytest.raises(SweepError, match="another process is writing it"):
-            open_for_writing(database, study(), resume=True)
+            run_quick(database, resume=True)
         assert counts[-1] == progress.done
 
     run_quick(database, progress=look)

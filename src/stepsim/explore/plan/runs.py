@@ -4,15 +4,14 @@ A search asks for the result of one plan after the other and takes the same ones
 workers only begin with the next candidates before they are asked for.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Self
 
 import msgspec
 from msgspec import Meta, Struct
@@ -20,25 +19,26 @@ from msgspec import Meta, Struct
 from stepsim import __version__
 from stepsim.base import garbage
 from stepsim.base.digest import content_hash
-from stepsim.base.errors import PlanError, StepsimError, SweepError
+from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import Entry, Names, Noun, Picoseconds, Share, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.make_report import StepTotals
 from stepsim.explain.throughput import Throughput
-from stepsim.explore.plan.store import PlanStore, open_plans
-from stepsim.explore.sweep.executors import (
+from stepsim.explore.executors import (
     ExecutorKind,
     Pool,
     check_executor,
     dask_pool,
     local_pool,
+    pack,
+    unpack,
 )
-from stepsim.explore.sweep.study import pack, unpack
+from stepsim.explore.store import IDENTITY, Store, StoreKind, open_for_writing
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import forget_schedules
-from stepsim.step.plans import handicap, plan_kind, step_options_of
+from stepsim.step.plans import handicap, plan_kind, plan_words, step_options_of
 from stepsim.step.totals import RunStep, run_step
 from stepsim.workload.axes import Part
 from stepsim.workload.model.model import Model
@@ -46,12 +46,6 @@ from stepsim.workload.plan import Plan
 
 if TYPE_CHECKING:
     from stepsim.explore.batches.draws import BatchSteps, DrawnBatches
-
-_POLL_S = 2.0
-_LOSSES = 3
-_AHEAD = 3
-"""Plans that are given out for each worker."""
-_Answer = TypeVar("_Answer")
 
 
 class DrawnSteps(Entry):
@@ -96,6 +90,12 @@ class PlanRun(Entry):
     error: str = ""
     drawn: DrawnSteps | None = None
 
+    def __post_init__(self) -> None:
+        if not (self.error or self.step_time_ps):
+            raise ValueError("a step without a time")
+        if self.breakdown_ps and self.breakdown_ps.keys() != {part.key for part in Part}:
+            raise ValueError("parts of a step")
+
     def mean_breakdown_ps(self) -> dict[Part, int]:
         """Parts of the step, mean over ranks; of a plan that has them."""
         return {part: self.breakdown_ps[part.key] for part in Part}
@@ -135,8 +135,8 @@ class Workers(Noun):
     With `resume` the results that the file holds are taken.
     """
 
-    jobs: int = 1
-    executor: ExecutorKind | str = ExecutorKind.LOCAL
+    jobs: int | None = None
+    executor: str = ExecutorKind.LOCAL
     scheduler: str | None = None
     store: Path | None = None
     resume: bool = False
@@ -145,32 +145,37 @@ class Workers(Noun):
 HERE = Workers()
 """This process alone."""
 
+SEARCH = StoreKind(
+    name="search of plans",
+    number=0x57E9_51B,
+    version=1,
+    tables={**IDENTITY, "plan": "CREATE TABLE plan (hash TEXT PRIMARY KEY, run BLOB NOT NULL)"},
+    begun="--resume continues the same search",
+)
+
 
 class PlanRuns(Struct, kw_only=True):
     """Results of plans, known, begun or still to begin."""
 
     packed: bytes
     pool: Pool
-    store: PlanStore | None
+    store: Store | None
     known: dict[Plan, PlanRun] = {}
     begun: dict[Plan, Future[PlanRun]] = {}
 
-    def ahead(self, plans: Iterator[Plan]) -> None:
-        """Begin with the first plans, where there are workers for them beside this process.
-
-        Each worker has one at work, one for when it ends before the first of them is known, and
-        one more to choose from. The others are looked at, too: a search counts what it looks at,
-        whoever computes.
-        """
+    def ahead(self, plans: Iterable[Plan]) -> None:
+        """Begin with the first plans, where there are workers for them beside this process."""
         if self.pool.workers > 1:
-            first = islice(plans, _AHEAD * self.pool.workers)
-            self._begin([plan for plan in first if plan not in self.known and not self._held(plan)])
-        deque(plans, maxlen=0)
+            for plan in islice(plans, self.pool.ahead):
+                if not self._is_known(plan):
+                    self._begin(plan)
 
     def result(self, plan: Plan) -> PlanRun:
         """The result of a plan; raises SweepError where workers keep dying."""
-        if plan not in self.known and not self._held(plan):
-            self._keep(plan, self._answer(lambda: self._begin([plan])[0]))
+        if not self._is_known(plan):
+            given = {self._begin(plan): plan}
+            self._keep(plan, next(self.pool.results(self._run, (), plan_words, given)))
+            del self.begun[plan]
         return self.known[plan]
 
     def whole(self, plan: Plan) -> PlanRun:
@@ -186,53 +191,41 @@ class PlanRuns(Struct, kw_only=True):
 
     def warnings(self, plan: Plan) -> Names:
         """What a whole report of a plan warns of."""
-        return self._answer(lambda: self.pool.executor.submit(_warnings_packed, self.packed, plan))
+        task = partial(_warnings_packed, self.packed)
+        return next(self.pool.results(task, [plan], plan_words))
 
-    def _answer(self, ask: Callable[[], Future[_Answer]]) -> _Answer:
-        """What a worker answers; raises SweepError where each of three workers was lost."""
-        for _ in range(_LOSSES):
-            future = ask()
-            while not future.done():
-                wait([future], timeout=_POLL_S)
-                self.pool.check()
-            if not self._is_lost(future):
-                return future.result()
-        raise SweepError(f"workers were lost {_LOSSES} times over one plan")
+    def cancel(self) -> None:
+        """Give up what was begun and not asked for."""
+        for each in self.begun.values():
+            each.cancel()
 
-    def _begin(self, plans: Sequence[Plan]) -> list[Future[PlanRun]]:
-        """Results to come of plans."""
-        for plan in plans:
-            if self._is_lost(self.begun.get(plan)):
-                self.begun[plan] = self.pool.executor.submit(_run_packed, self.packed, plan)
-        return [self.begun[plan] for plan in plans]
+    def _begin(self, plan: Plan) -> Future[PlanRun]:
+        """The result to come of a plan."""
+        if plan not in self.begun:
+            self.begun[plan] = self.pool.executor.submit(self._run, plan)
+        return self.begun[plan]
 
-    def _is_lost(self, future: Future[Any] | None) -> bool:
-        """Whether no worker is to give a result: none was asked, or it is lost."""
-        if future is None or not future.done():
-            return future is None
-        return future.cancelled() or isinstance(future.exception(), self.pool.losses)
+    @property
+    def _run(self) -> Callable[[Plan], PlanRun]:
+        return partial(_run_packed, self.packed)
 
-    def _held(self, plan: Plan) -> bool:
-        """Whether the file has a result, which is then known."""
-        found = self.store.get(content_hash(plan)) if self.store else None
-        if self.store is None or found is None:
-            return False
-        try:
-            run = msgspec.json.decode(found, type=PlanRun)
-        except msgspec.MsgspecError as error:
-            raise SweepError(f"{self.store.path}: the database is damaged: {error}") from None
-        if not (run.error or run.step_time_ps):
-            raise SweepError(f"{self.store.path}: the database is damaged: a step without a time")
-        if run.breakdown_ps and run.breakdown_ps.keys() != {part.key for part in Part}:
-            raise SweepError(f"{self.store.path}: the database is damaged: parts of a step")
-        self.known[plan] = run
-        return True
+    def _is_known(self, plan: Plan) -> bool:
+        """Whether there is a result, which the file may have; raises SweepError."""
+        if plan in self.known or self.store is None:
+            return plan in self.known
+        for (found,) in self.store.each("SELECT run FROM plan WHERE hash = ?", content_hash(plan)):
+            try:
+                self.known[plan] = msgspec.json.decode(found, type=PlanRun)
+            except msgspec.MsgspecError as error:
+                raise self.store.damaged(error) from None
+        return plan in self.known
 
     def _keep(self, plan: Plan, run: PlanRun) -> None:
         self.known[plan] = run
-        self.begun.pop(plan, None)
         if self.store is not None:
-            self.store.put(content_hash(plan), msgspec.json.encode(run))
+            with self.store.transaction() as connection:
+                row = content_hash(plan), msgspec.json.encode(run)
+                connection.execute("INSERT OR REPLACE INTO plan VALUES (?, ?)", row)
 
 
 @contextmanager
@@ -241,27 +234,23 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
 
     Raises SweepError where the options contradict each other or the file holds something else.
     """
-    try:
-        kind = ExecutorKind(workers.executor)
-    except ValueError:
-        expected = ", ".join(ExecutorKind)
-        raise SweepError(f"executor is {workers.executor!r}: expected one of {expected}") from None
-    jobs = None if kind is ExecutorKind.DASK and workers.jobs == 1 else workers.jobs
-    check_executor(kind, jobs, workers.scheduler)
+    check_executor(workers.executor, workers.jobs, workers.scheduler)
     if workers.resume and workers.store is None:
         raise PlanError("resume: expected the file with the results (--store)")
     with ExitStack() as opened:
         store = None
-        if workers.store is not None:
-            store = open_plans(workers.store, job.identity(), resume=workers.resume)
-            opened.callback(store.close)
+        if path := workers.store:
+            found = open_for_writing(path, SEARCH, job.identity(), resume=workers.resume)
+            store = opened.enter_context(found)
         address = workers.scheduler
-        pool = opened.enter_context(dask_pool(address) if address else local_pool(workers.jobs))
+        pool = opened.enter_context(
+            dask_pool(address) if address else local_pool(workers.jobs or 1)
+        )
         runs = PlanRuns(packed=pack(job), pool=pool, store=store)
         try:
             yield runs
         finally:
-            deque((each.cancel() for each in runs.begun.values()), maxlen=0)
+            runs.cancel()
             _simulator.cache_clear()
             forget_schedules()
 

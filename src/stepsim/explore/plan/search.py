@@ -261,8 +261,8 @@ class _Race(Struct, kw_only=True):
             if not self._may_win(index):
                 continue
             left = (other for other in self.order[i:] if self._may_win(other))
-            most = min(runs - tried, len(self.priced.plans))
-            opened.ahead(self.priced.plans[other] for other in islice(left, most))
+            # the same plans are looked at, and counted, whoever computes
+            opened.ahead([self.priced.plans[other] for other in islice(left, runs - tried)])
             tried += 1
             run = opened.result(self.priced.plans[index])
             if run.error:

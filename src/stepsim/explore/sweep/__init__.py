@@ -5,12 +5,12 @@ study = Study(workload=load_workload(FILE), topology=load_topology("hgx-h100"), 
 run_sweep(study, "sweep.sqlite")
 """
 
+from stepsim.explore.executors import ExecutorKind
 from stepsim.explore.sweep.axes import Axis, axis_of, make_axis, parse_axis
 from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup
-from stepsim.explore.sweep.executors import ExecutorKind
 from stepsim.explore.sweep.grid import Grid, ScenarioSpan
 from stepsim.explore.sweep.run import run_sweep, swept
-from stepsim.explore.sweep.store import SweepProgress, SweepStore, open_for_reading
+from stepsim.explore.sweep.store import SweepProgress, open_for_reading
 from stepsim.explore.sweep.study import Study
 from stepsim.explore.sweep.table import SweepTable
 
@@ -23,7 +23,6 @@ __all__ = [
     "ScenarioSpan",
     "Study",
     "SweepProgress",
-    "SweepStore",
     "SweepTable",
     "axis_of",
     "make_axis",

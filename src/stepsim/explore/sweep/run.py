@@ -1,25 +1,31 @@
 """Runs the scenarios of a study that a database does not hold yet."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from itertools import islice
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any
 
-from stepsim.base.errors import SweepError
-from stepsim.explore.sweep.evaluate import ScenarioGroup
-from stepsim.explore.sweep.executors import (
+from stepsim.explore.executors import (
     ExecutorKind,
     Pool,
     check_executor,
     cpus,
     dask_pool,
     local_pool,
+    pack,
 )
+from stepsim.explore.store import Store
+from stepsim.explore.sweep.evaluate import ScenarioGroup
 from stepsim.explore.sweep.grid import ScenarioSpan
-from stepsim.explore.sweep.store import SweepProgress, SweepStore, open_for_writing
-from stepsim.explore.sweep.study import Study, pack
+from stepsim.explore.sweep.store import (
+    SweepProgress,
+    missing_spans,
+    open_for_writing,
+    progress_of,
+    write_span,
+)
+from stepsim.explore.sweep.study import Study
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.explore.sweep.work import (
     SpanResult,
@@ -29,16 +35,8 @@ from stepsim.explore.sweep.work import (
     forget_jobs,
 )
 
-_How = ParamSpec("_How")
 _ProgressCall = Callable[[SweepProgress], None]
-_AHEAD = 3  # spans given out per worker: enough to keep it busy while results are written
-_POLL_S = 2.0
-_LOSSES = 3
 _SECONDS_PER_JOB, _MANY_SECONDS = 4, 4000
-
-
-class _LostWorkerError(Exception):
-    """A worker ended in the middle of a task."""
 
 
 @contextmanager
@@ -49,7 +47,7 @@ def swept(
     resume: bool = False,
     force: bool = False,
     jobs: int | None = None,
-    executor: ExecutorKind | str = ExecutorKind.LOCAL,
+    executor: str = ExecutorKind.LOCAL,
     scheduler: str | None = None,
     make: Callable[..., ScenarioGroup] = ScenarioGroup,
     progress: _ProgressCall | None = None,
@@ -64,12 +62,7 @@ def swept(
     and when workers keep dying. An error that is no StepsimError ends the sweep; what is stored is
     kept. `make` makes the groups of scenarios.
     """
-    try:
-        kind = ExecutorKind(executor)
-    except ValueError:
-        expected = ", ".join(ExecutorKind)
-        raise SweepError(f"executor is {executor!r}: expected one of {expected}") from None
-    check_executor(kind, jobs, scheduler)
+    check_executor(executor, jobs, scheduler)
     job = SweepJob(study=study, make=make)
     with ExitStack() as opened:
         opened.callback(forget_jobs)
@@ -79,90 +72,47 @@ def swept(
         store = opened.enter_context(
             open_for_writing(Path(database), study, resume=resume, force=force)
         )
-        if missing := store.missing(study.grid.size):
+        if spans := missing_spans(store, study.grid.size):
             with ExitStack() as started:
                 if not pool:
-                    local = local_pool(jobs or _worth_starting(job, missing))
+                    local = local_pool(jobs or _worth_starting(job, spans))
                     pool = started.enter_context(local)
-                _run(job, store, pool, progress)
+                _run(job, store, pool, spans, progress)
         yield SweepTable(store=store)
 
 
-def _to_its_end(
-    sweep: Callable[_How, AbstractContextManager[SweepTable]],
-) -> Callable[_How, SweepProgress]:
-    def run(*what: _How.args, **how: _How.kwargs) -> SweepProgress:
-        with sweep(*what, **how) as table:
-            return table.progress
-
-    return run
+def run_sweep(study: Study, database: str | Path, **how: Any) -> SweepProgress:
+    """Compute what a database lacks of a study and close it; takes and raises what `swept` does."""
+    with swept(study, database, **how) as table:
+        return table.progress
 
 
-run_sweep = _to_its_end(swept)
-"""Compute what a database lacks of a study and close it; takes and raises what `swept` does."""
-
-
-def _run(job: SweepJob, store: SweepStore, pool: Pool, progress: _ProgressCall | None) -> None:
-    """Ask the store what is missing, compute it, and again if workers were lost meanwhile."""
-    packed, losses = pack(job), 0
-    seen = store.progress()
+def _run(
+    job: SweepJob,
+    store: Store,
+    pool: Pool,
+    spans: Sequence[ScenarioSpan],
+    progress: _ProgressCall | None,
+) -> None:
+    seen = progress_of(store)
     if progress:
         progress(seen)
-    while missing := store.missing(job.study.grid.size):
-        try:
-            for result in _results(pool, packed, _spans(job, missing)):
-                store.write(result)
-                losses = 0
-                seen = _advanced(seen, result)
-                if progress:
-                    progress(seen)
-        except _LostWorkerError as error:
-            losses += 1
-            if losses == _LOSSES:
-                raise SweepError(_dying(job, missing, str(error))) from None
+    task = partial(evaluate_span, pack(job))
+    for result in pool.results(task, _spans(job, spans), partial(_first_missing, job)):
+        write_span(store, result)
+        seen = _advanced(seen, result)
+        if progress:
+            progress(seen)
 
 
-def _results(pool: Pool, packed: bytes, spans: Iterator[ScenarioSpan]) -> Iterator[SpanResult]:
-    """Results as they come; never more spans given out than keep the workers busy."""
-
-    def give(count: int) -> set[Future[SpanResult]]:
-        return {pool.executor.submit(evaluate_span, packed, s) for s in islice(spans, count)}
-
-    pending: set[Future[SpanResult]] = set()
-    try:
-        pending = give(1 if pool.workers == 1 else _AHEAD * pool.workers)
-        while pending:
-            done, pending = wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED)
-            pool.check()
-            lost = [future for future in done if _is_lost(pool, future)]
-            yield from (future.result() for future in done if future not in lost)
-            if lost:
-                raise _LostWorkerError(_why(lost[0]))
-            pending |= give(len(done))
-    except pool.losses as error:
-        raise _LostWorkerError(str(error) or type(error).__name__) from None
-    finally:
-        for future in pending:
-            future.cancel()
+def _spans(job: SweepJob, spans: Iterable[ScenarioSpan]) -> Iterator[ScenarioSpan]:
+    return job.study.grid.cut(spans, lambda group: job.group(group).chunk)
 
 
-def _is_lost(pool: Pool, future: Future[SpanResult]) -> bool:
-    return future.cancelled() or isinstance(future.exception(), pool.losses)
-
-
-def _why(future: Future[SpanResult]) -> str:
-    error = None if future.cancelled() else future.exception()
-    return str(error) if error else "its task was cancelled"
-
-
-def _spans(job: SweepJob, missing: Iterable[ScenarioSpan]) -> Iterator[ScenarioSpan]:
-    return job.study.grid.cut(missing, lambda group: job.group(group).chunk)
-
-
-def _worth_starting(job: SweepJob, missing: Iterable[ScenarioSpan]) -> int:
+def _worth_starting(job: SweepJob, spans: Iterable[ScenarioSpan]) -> int:
     """Local workers for which there is work: starting one takes about a second."""
     size, seconds = job.study.grid.group_size, 0.0
-    for start, stop in job.study.grid.cut(missing, lambda _: size):
+    for start, stop in job.study.grid.cut(spans, lambda _: size):
         seconds += job.group(start // size).seconds(stop - start)
         if seconds >= _MANY_SECONDS:
             break
@@ -179,10 +129,7 @@ def _advanced(before: SweepProgress, result: SpanResult) -> SweepProgress:
     )
 
 
-def _dying(job: SweepJob, missing: Sequence[ScenarioSpan], why: str) -> str:
-    first = job.study.grid.values(missing[0].start)
+def _first_missing(job: SweepJob, span: ScenarioSpan) -> str:
+    first = job.study.grid.values(span.start)
     shown = ", ".join(f"{name}={text}" for name, text in first.items())
-    return (
-        f"workers were lost {_LOSSES} times without a result ({why.splitlines()[0]}); the first "
-        f"missing scenario is {shown}. What is stored is kept: --resume continues"
-    )
+    return f"the first missing scenario is {shown}. What is stored is kept: --resume continues"

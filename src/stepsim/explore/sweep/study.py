@@ -1,11 +1,7 @@
 """What all scenarios of a sweep have in common, and how a worker receives it."""
 
-import pickle
-import zlib
 from collections.abc import Iterator, Mapping
-from io import BytesIO
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, cast
 
 from stepsim import __version__
@@ -136,29 +132,3 @@ def _shown(option: Option, value: object) -> str:
     """An option as messages show it, with the hash of its content where that may be more."""
     text = option.text(value)
     return text if isinstance(value, str | int | float) else f"{text} {content_hash(value)}"
-
-
-def pack(document: object) -> bytes:
-    """A document as a few kilobytes, small enough to go with every task."""
-    data = BytesIO()
-    _Pickler(data, protocol=5).dump(document)
-    return zlib.compress(data.getvalue(), level=1)
-
-
-class _Pickler(pickle.Pickler):
-    """Pickles the read-only mappings of nouns too."""
-
-    def reducer_override(self, obj: object) -> Any:
-        """A mapping that cannot be written as the dictionary that it shows."""
-        if isinstance(obj, MappingProxyType):
-            return _read_only, (dict(obj),)
-        return NotImplemented
-
-
-def _read_only(values: dict[Any, Any]) -> Mapping[Any, Any]:
-    return MappingProxyType(values)
-
-
-def unpack(data: bytes) -> Any:
-    """The document that was packed."""
-    return pickle.loads(zlib.decompress(data))

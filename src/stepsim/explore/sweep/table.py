@@ -11,9 +11,8 @@ from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import SweepError
 from stepsim.base.structs import Names, Noun
 from stepsim.base.units import Quantity, Value
-from stepsim.explore.sweep.database import database_errors
-from stepsim.explore.sweep.sound import PART_COLUMNS, STEP_COLUMNS
-from stepsim.explore.sweep.store import SweepProgress, SweepStore
+from stepsim.explore.store import Store
+from stepsim.explore.sweep.store import PART_COLUMNS, STEP_COLUMNS, SweepProgress, progress_of
 
 _PIECE = 65_536
 _NUMBERS = (
@@ -78,13 +77,13 @@ class _ValueTotals(NamedTuple):
 class SweepTable(Noun, dict=True):
     """What a database says of its sweep; every property and iterator reads from the file."""
 
-    store: SweepStore
+    store: Store
 
     @cached_property
     def source(self) -> tuple[str, str]:
         """Names of the workload and the topology."""
-        ((workload, topology),) = self._all("SELECT workload, topology FROM sweep")
-        return str(workload), str(topology)
+        workload, topology = (self.identity[n].rpartition(" ")[0] for n in ("workload", "topology"))
+        return workload, topology
 
     @cached_property
     def identity(self) -> dict[str, str]:
@@ -94,12 +93,12 @@ class SweepTable(Noun, dict=True):
     @cached_property
     def progress(self) -> SweepProgress:
         """Scenarios: all, done, failed."""
-        return self.store.progress()
+        return progress_of(self.store)
 
     @cached_property
     def axes(self) -> tuple[StoredAxis, ...]:
         """Axes in the order in which the user named them."""
-        rows = self._all("SELECT axis, name, quantity, stride FROM axis ORDER BY axis")
+        rows = self._all("SELECT * FROM axis ORDER BY axis")
         return tuple(self._axis(*row) for row in rows)
 
     def axis(self, name: str) -> StoredAxis:
@@ -110,9 +109,11 @@ class SweepTable(Noun, dict=True):
         expected = ", ".join(axis.name for axis in self.axes)
         raise SweepError(f"{name!r} is no axis of this sweep: expected {expected}")
 
-    def _axis(self, number: int, name: str, quantity: str, stride: int) -> StoredAxis:
+    def _axis(self, number: int, name: str, quantity: str, stride: int, length: int) -> StoredAxis:
         query = "SELECT text, value FROM axis_value WHERE axis = ? ORDER BY position"
         values = self._all(query, number)
+        if len(values) != length:
+            raise self.store.damaged(f"{len(values)} values of {name}")
         return StoredAxis(
             name=name,
             quantity=Quantity(quantity),
@@ -207,7 +208,7 @@ class SweepTable(Noun, dict=True):
             place = f"row_number() OVER (PARTITION BY {names} ORDER BY {order})"
             source = f"SELECT * FROM (SELECT *, {place} AS place FROM ({source})) WHERE place = 1"
         found = np.full((len(columns), *shape), np.nan)
-        for row in self._each(f"SELECT {names}, {', '.join(columns)} FROM ({source})"):
+        for row in self.store.each(f"SELECT {names}, {', '.join(columns)} FROM ({source})"):
             found[:, *row[: len(axes)]] = row[len(axes) :]
         return found
 
@@ -216,8 +217,4 @@ class SweepTable(Noun, dict=True):
         return {a.name: a.texts[scenario // a.stride % len(a.texts)] for a in self.axes}
 
     def _all(self, query: str, *arguments: object) -> list[Any]:
-        return list(self._each(query, *arguments))
-
-    def _each(self, query: str, *arguments: object) -> Iterator[Any]:
-        with database_errors(self.store.path):
-            yield from self.store.connection.execute(query, arguments)
+        return list(self.store.each(query, *arguments))

@@ -7,7 +7,7 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import SweepError
 from stepsim.base.units import PS_PER_S
-from stepsim.explore.sweep.sound import PART_COLUMNS
+from stepsim.explore.sweep.store import PART_COLUMNS
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.drawing import legend
 from stepsim.show.figures.style import FigureStyle

@@ -1,18 +1,32 @@
 """Where the work is done: here, in other processes, or on a Dask cluster. One interface for all.
 
-A pool is a standard `concurrent.futures.Executor` and what stepsim must know beside it.
+A pool is a standard `concurrent.futures.Executor` and what stepsim must know beside it. Every task
+takes the packed job, which all tasks of a question share.
 """
 
 import os
+import pickle
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from contextlib import contextmanager
 from enum import StrEnum
+from io import BytesIO
+from itertools import islice
 from multiprocessing import active_children, get_context, parent_process
 from threading import Thread, active_count
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 from warnings import catch_warnings, simplefilter
 
 from stepsim import __version__
@@ -22,6 +36,12 @@ from stepsim.base.structs import Noun
 if TYPE_CHECKING:
     from distributed import Client
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+_AHEAD = 3  # tasks of a worker: one at work, one for when it ends, one to choose from
+_POLL_S = 2.0
+_LOSSES = 3
 _CONNECT_S = 5
 _MAX_JOBS = 1024
 _ONE_THREAD = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL"))
@@ -44,6 +64,60 @@ class Pool(Noun):
     executor: Executor
     losses: tuple[type[BaseException], ...] = ()
     check: Callable[[], None] = lambda: None
+
+    @property
+    def ahead(self) -> int:
+        """Tasks that are given out at a time: they keep the workers busy while results are kept."""
+        return 1 if self.workers == 1 else _AHEAD * self.workers
+
+    def results(
+        self,
+        task: Callable[[_Item], _Result],
+        items: Iterable[_Item],
+        name: Callable[[_Item], str],
+        given: Mapping[Future[_Result], _Item] = MappingProxyType({}),
+    ) -> Iterator[_Result]:
+        """Results of a task for some items, and those `given` out already, as they come.
+
+        What a lost worker had is given to another. Raises SweepError, with the `name` of an item,
+        when workers are lost again and again without a result.
+        """
+        left, pending, losses = iter(items), dict(given), 0
+
+        def give(some: Iterable[_Item]) -> None:
+            pending.update((self.executor.submit(task, item), item) for item in some)
+
+        try:
+            give(islice(left, self.ahead - len(pending)))
+            while pending:
+                done, _ = wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+                self.check()
+                ended = [
+                    (future, pending.pop(future)) for future in list(pending) if future in done
+                ]
+                lost = [(future, item) for future, item in ended if self._is_lost(future)]
+                for future, _ in ended:
+                    if not self._is_lost(future):
+                        losses = 0
+                        yield future.result()
+                losses += bool(lost)
+                if losses == _LOSSES:
+                    raise SweepError(_dying(*lost[0], name))
+                give([item for _, item in lost])
+                give(islice(left, len(ended) - len(lost)))
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def _is_lost(self, future: Future[Any]) -> bool:
+        return future.cancelled() or isinstance(future.exception(), self.losses)
+
+
+def _dying(future: Future[Any], item: _Item, name: Callable[[_Item], str]) -> str:
+    why = "its task was cancelled" if future.cancelled() else str(future.exception())
+    return (
+        f"workers were lost {_LOSSES} times without a result ({why.splitlines()[0]}); {name(item)}"
+    )
 
 
 class _Here(Executor):
@@ -102,15 +176,19 @@ def _end_with_parent() -> None:
     os._exit(0)
 
 
-def check_executor(kind: ExecutorKind, jobs: int | None, scheduler: str | None) -> None:
+def check_executor(executor: str, jobs: int | None, scheduler: str | None) -> None:
     """Raise SweepError for options that contradict each other."""
+    if executor not in list(ExecutorKind):
+        expected = ", ".join(ExecutorKind)
+        raise SweepError(f"executor is {executor!r}: expected one of {expected}")
+    is_dask = executor == ExecutorKind.DASK
     if jobs is not None and not 1 <= jobs <= _MAX_JOBS:
         raise SweepError(f"jobs is {jobs}: expected 1 to {_MAX_JOBS}")
-    if kind is ExecutorKind.LOCAL and scheduler is not None:
+    if not is_dask and scheduler is not None:
         raise SweepError(f"scheduler is {scheduler!r}: expected none without --executor dask")
-    if kind is ExecutorKind.DASK and scheduler is None:
+    if is_dask and scheduler is None:
         raise SweepError("--executor dask needs --scheduler, e.g. tcp://127.0.0.1:8786")
-    if kind is ExecutorKind.DASK and jobs is not None:
+    if is_dask and jobs is not None:
         raise SweepError("jobs is set by the workers of the Dask cluster: leave it out")
 
 
@@ -187,3 +265,29 @@ def _version() -> str:
     """Runs on a worker."""
     os.environ.update({name: "1" for name in _ONE_THREAD if name not in os.environ})
     return __version__
+
+
+def pack(document: object) -> bytes:
+    """A document as a few kilobytes, small enough to go with every task."""
+    data = BytesIO()
+    _Pickler(data, protocol=5).dump(document)
+    return zlib.compress(data.getvalue(), level=1)
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles the read-only mappings of nouns too."""
+
+    def reducer_override(self, obj: object) -> Any:
+        """A mapping that cannot be written as the dictionary that it shows."""
+        if isinstance(obj, MappingProxyType):
+            return _read_only, (dict(obj),)
+        return NotImplemented
+
+
+def _read_only(values: dict[Any, Any]) -> Mapping[Any, Any]:
+    return MappingProxyType(values)
+
+
+def unpack(data: bytes) -> Any:
+    """The document that was packed."""
+    return pickle.loads(zlib.decompress(data))
