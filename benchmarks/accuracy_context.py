@@ -22,8 +22,7 @@ from stepsim.files.load import read_model, topology_of
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.run.spans import TaskKind, TaskPhase
-from stepsim.step.simulate import simulate_step
-from stepsim.step.totals import step_totals
+from stepsim.step.prepared import prepare
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.choices import ContextParallelKind, Recompute
 from stepsim.workload.model.context import ContextParallel
@@ -157,8 +156,7 @@ def seconds(job: Job, sequence: int, cp: int, method: str) -> float:
         return attention_s(topology, replace(options, microbatch_size=job.global_batch))
     options = replace(options, recompute=Recompute.FULL)
     model = read_model(job.model)
-    totals = step_totals(model, topology, options, breakdown=False, known={})
-    return totals.step_time_ps / PS_PER_S
+    return prepare(model, topology, options, quick=True).step_time_ps() / PS_PER_S
 
 
 def attention_s(topology: Topology, options: StepOptions) -> float:
@@ -166,7 +164,7 @@ def attention_s(topology: Topology, options: StepOptions) -> float:
     attention = GroupedAttention(heads=8, kv_heads=8, head_dim=128)
     layer = Layer(attention=attention, mlp=DenseMlp(width=128))
     model = Architecture(name="attention", hidden=1024, vocabulary=128, layers=(layer,))
-    step = simulate_step(Model(source="", architecture=model), topology, options)
+    step = prepare(Model(source="", architecture=model), topology, options).simulated()
     spans = next(step.timeline.spans([0]))
     forward = (spans.kind == TaskKind.COMPUTE) & (spans.phase == TaskPhase.FORWARD)
     names = [spans.names[i] for i in spans.name[forward].tolist()]

@@ -41,7 +41,7 @@ from stepsim.files.accelerators import (
 )
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.files.reading import shipped_folder
-from stepsim.runs.published import model_of, simulated
+from stepsim.runs.published import model_of, prepared
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.divide import stage_slices
 from stepsim.workload.model.step_time import StepModel
@@ -278,7 +278,7 @@ def judged(runs: Sequence[Runs], values: Mapping[Key, float]) -> Iterator[LeftOu
             model = each.with_constants(without)
             for step in each.steps:
                 try:
-                    found = simulated(step, model).step_time_ps / PS_PER_S
+                    found = prepared(step, model).step_time_ps() / PS_PER_S
                 except StepsimError as error:
                     print(f"{source} {step.name}: {error}", file=sys.stderr)
                     continue
@@ -292,7 +292,7 @@ def of_cards(path: Path) -> Iterator[LeftOut]:
     """
     for each in grouped(step for step in comparable(path) if step.source in CARDS):
         for step in each.steps:
-            found = simulated(step, each.model).step_time_ps / PS_PER_S
+            found = prepared(step, each.model).step_time_ps() / PS_PER_S
             yield LeftOut(step=step, framework=each.model.framework.name, predicted_s=found)
 
 

@@ -37,8 +37,6 @@ from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.step.prepared import prepare
-from stepsim.step.simulate import simulate_step
-from stepsim.step.totals import step_totals
 from stepsim.workload.axes import CollectiveKind
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -93,7 +91,7 @@ def collective(npus: int) -> list[str]:
 def step(npus: int | None = None) -> Callable[[], object]:
     """A step of a workload, read before."""
     workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
-    return lambda: simulate_step(workload, topology, StepOptions(npus=npus))
+    return lambda: prepare(workload, topology, StepOptions(npus=npus)).simulated()
 
 
 PLANS = tuple(
@@ -136,7 +134,7 @@ def exact_plans() -> str:
 
     def ask() -> None:
         for plan in PLANS:
-            step_totals(workload, topology, plan, breakdown=False, known=known)
+            prepare(workload, topology, plan, known=known, quick=True).step_time_ps()
 
     return f"{len(PLANS) / spent(ask):.0f}"
 
@@ -185,7 +183,7 @@ def structural() -> str:
 def improved() -> str:
     """Microseconds for each operation of a profile, until every change is ranked."""
     workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
-    step = simulate_step(workload, topology, StepOptions(npus=sized(128, 16)))
+    step = prepare(workload, topology, StepOptions(npus=sized(128, 16))).simulated()
     profile = profile_of_step(step.timeline, source=WORKLOAD.name)
     return f"{spent(lambda: improve_profile(profile)) / len(profile.events) * 1e6:.1f} us"
 

@@ -17,8 +17,9 @@ from typing import Any
 
 from stepsim.core import timeline
 from stepsim.files.asked import read_inputs
-from stepsim.step.simulate import simulate_step
-from stepsim.step.size import step_size
+from stepsim.step.job import job_of
+from stepsim.step.prepared import prepare
+from stepsim.step.size import size_of
 
 WORKLOADS = Path(__file__).parents[1] / "workloads"
 STEPS: tuple[tuple[str, dict[str, object]], ...] = (
@@ -52,10 +53,10 @@ def measure(work: str, asked: dict[str, object]) -> dict[str, float]:
     # the log alone says how many tasks were laid out; the process ends after this one step
     timeline.said = count  # type: ignore[assignment, attr-defined]
     small = inputs("gpt_tp4.txt", {})
-    simulate_step(small.workload, small.topology, small.options)
+    prepare(small.workload, small.topology, small.options).simulated()
     job = inputs(work, asked)
     began, held = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    simulate_step(job.workload, job.topology, job.options, weigh=True)
+    prepare(job.workload, job.topology, job.options).simulated(weigh=True)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held
     return {**counted, "seconds": time.process_time() - began, "bytes": grown * 1024}
 
@@ -71,7 +72,7 @@ def main(small: bool) -> None:
     print(f"{'tasks':>22} {'seconds':>15} {'MB':>15}  step (measured, estimated)")
     for work, asked in STEPS[2:3] if small else STEPS:
         found, job = measured(work, asked), inputs(work, asked)
-        said = step_size(job.workload, job.topology, job.options)
+        said = size_of(job_of(job.workload, job.topology, job.options))
         print(
             f"{found['tasks']:10,.0f} {said.tasks:11,} {found['seconds']:7.2f}"
             f" {found['bytes'] / 1e6:7.0f} {said.size_bytes / 1e6:7.0f}  {work} {asked}"

@@ -1,13 +1,17 @@
 """Jobs as people type them, for what takes nouns."""
 
 from pathlib import Path
+from typing import Any
 
 from stepsim.base.structs import replace
+from stepsim.explain.make_report import StepTotals
 from stepsim.explore.batch import Batch, make_batch as compile_batch
 from stepsim.files.asked import read_inputs, read_options
 from stepsim.files.load import workload_of
+from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
+from stepsim.step.prepared import prepare
 from stepsim.workload.rows import Workload
 
 
@@ -24,6 +28,12 @@ def short_job(name: str, layers: int) -> Workload:
     whole = workload_of(Path(__file__).parents[1] / "workloads" / f"{name}.txt")
     blocks = tuple(replace(block, layers=block.layers[:layers]) for block in whole.microbatches)
     return replace(whole, microbatches=blocks, doubts=())
+
+
+def totals_of(*job: Any, known: Known | None = None) -> StepTotals:
+    """Totals with the parts of the step, as a sweep finds them, of a workload on a topology."""
+    ready = prepare(*job, known=known, quick=True)
+    return ready.totals(ready.flat().timeline(), breakdown=True)
 
 
 def make_batch(

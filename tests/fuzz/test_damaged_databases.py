@@ -1,6 +1,7 @@
 """A hostile database is refused."""
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -54,10 +55,11 @@ def test_a_hostile_database_is_refused(statement: str, tmp_path: Path) -> None:
     half_done(path)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(statement)
-    for refused in (
+    ways: tuple[Callable[[], object], ...] = (
         lambda: swept(path),
         lambda: run_sweep(study(), path, resume=True, jobs=1, make=Quick),
-    ):
+    )
+    for refused in ways:
         if statement.startswith("DROP VIEW"):
             refused()  # nobody but people reads it
             continue

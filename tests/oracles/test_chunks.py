@@ -18,7 +18,7 @@ from stepsim.files.asked import read_options
 from stepsim.network.collectives import parse_algorithm
 from stepsim.network.one_collective import probe_collective
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.step.simulate import simulate_step
+from stepsim.step.prepared import prepare
 from stepsim.workload.axes import CollectiveKind
 
 
@@ -130,5 +130,5 @@ def test_steps_with_chunks_are_evaluated_together_as_they_are_run(workloads: Pat
     rates = [5e9, 100e9, 2000e9]
     found = batch.evaluate({"d1.bandwidth": np.array(rates)}).step_time_ps.tolist()
     for rate, step_ps in zip(rates, found, strict=True):
-        alone = simulate_step(workload, network((4, 100.0), (32, rate / 1e9)), options)
+        alone = prepare(workload, network((4, 100.0), (32, rate / 1e9)), options).simulated()
         assert alone.report.step_time_ps == step_ps

@@ -8,7 +8,7 @@ import pytest
 from helpers import examples, row
 from hypothesis import given, strategies as st
 from invariants import check_same_times
-from jobs import asked, make_batch
+from jobs import asked, make_batch, totals_of
 from random_jobs import Job, circumstances, jobs, networks
 
 import stepsim
@@ -20,7 +20,6 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.step.totals import step_totals
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Part, Phase, degrees_of
 from stepsim.workload.rows import CommOp, Microbatch, Role, StepItem, Work, Workload
 
@@ -56,7 +55,7 @@ def check_totals(folded: Result, job: Job, network: Topology, given: dict[str, A
     """Totals, which take no events where no transfers meet, are those of the report."""
     report = folded.report
     options = asked(**job.options(), **given)
-    found = step_totals(job.workload, network, options, breakdown=True, known={})
+    found = totals_of(job.workload, network, options)
     assert found.step_time_ps == report.step_time_ps
     assert found.pipeline_time_ps == report.pipeline_time_ps
     assert found.bubble_fraction == report.bubble_fraction

@@ -3,14 +3,13 @@
 import pytest
 from helpers import examples, two_levels
 from hypothesis import given, strategies as st
-from jobs import asked
+from jobs import asked, totals_of
 from random_jobs import Job, circumstances, jobs, networks
 
 from stepsim.base.structs import replace
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import flows_of, is_fixed, leaders, with_values
-from stepsim.step.totals import step_totals
 
 BANDWIDTHS = st.sampled_from([1e9, 3e9, 5e10, 4.5e11, float("inf")])
 LATENCIES = st.sampled_from([0, 500, 90_000])
@@ -32,8 +31,8 @@ def test_prices_of_other_numbers_change_none(
         values |= {f"{name}.latency": data.draw(LATENCIES) for name in names}
         values["launch_latency"] = data.draw(LATENCIES)
         changed = with_values(network, values)
-        alone = step_totals(job.workload, changed, options, breakdown=True, known={})
-        assert step_totals(job.workload, changed, options, breakdown=True, known=known) == alone
+        alone = totals_of(job.workload, changed, options)
+        assert totals_of(job.workload, changed, options, known=known) == alone
 
 
 @pytest.mark.parametrize("other", [{"nodes": 3}, {}])

@@ -64,7 +64,7 @@ def hold_step_against(
     from stepsim.show.tables.against import against_answer, against_tables
     from stepsim.show.tables.answer import job_line
     from stepsim.step.against import hold_against
-    from stepsim.step.simulate import simulate_step
+    from stepsim.step.prepared import prepare
 
     check_outputs(
         [file, trace], json=json, figures=[views.plot], files=[views.csv], page=views.report
@@ -76,7 +76,7 @@ def hold_step_against(
         )
     recorded = read_with_progress(trace, quiet=options.quiet)
     job = options.inputs(file)
-    step = simulate_step(job.workload, job.topology, job.options, notes=job.notes, weigh=True)
+    step = prepare(job.workload, job.topology, job.options, notes=job.notes).simulated(weigh=True)
     held = hold_against(step, recorded)
     views.write(held)
     against = held.against

@@ -70,7 +70,7 @@ _BESIDE = ("dp_overlap", "tp_comm_overlap")
 
 if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
-    from stepsim.step.prepared import SimulatedStep
+    from stepsim.step.prepared import PreparedStep, SimulatedStep
     from stepsim.step.size import StepSize
     from stepsim.workload.model.model import Model
 
@@ -222,18 +222,17 @@ def simulate_command(
     job = options.inputs(file, node_size)
 
     from stepsim.show.terminal import progress_bar, working
-    from stepsim.step.simulate import simulate_step
+    from stepsim.step.prepared import prepare
 
     with progress_bar(enabled=not options.quiet) as progress:
-        result = simulate_step(
+        ready = prepare(
             job.workload,
             job.topology,
             job.options,
             notes=job.notes,
-            weigh=True,
-            progress=progress,
             on_size=partial(_look_at_size, force=force, quiet=options.quiet),
         )
+        result = ready.simulated(weigh=True, progress=progress)
     if write_workload:
         _write_workload(job, write_workload, options)
     if traced:
@@ -249,15 +248,15 @@ def simulate_command(
         with working("writing the page", enabled=not options.quiet):
             found = find_what_if(job)
             write_step(result, report, command=command_line(), what_if=found)
-    _show_step(result, json, options, asked, job)
+    _show_step(ready, result, json, options, asked)
 
 
 def _show_step(
+    ready: "PreparedStep",
     result: "SimulatedStep",
     json: str | None,
     options: OneStepOptions,
     asked: TablesAsked,
-    job: "StepInputs",
 ) -> None:
     """Print the answer, the tables that were asked for, what was assumed, and what to look at."""
     from stepsim.show.tables.answer import answer_of
@@ -270,7 +269,7 @@ def _show_step(
         from stepsim.step.overlap import said_of_step
 
         sys.stdout.flush()
-        warn(said_of_step(result, job.workload, job.topology))
+        warn(said_of_step(ready, report.step_time_ps))
     warn_of(
         [report],
         quiet=options.quiet,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 from stepsim.base.arguments import checked
 from stepsim.base.arrays import ints
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.core.events import OnProgress
 from stepsim.explore.noise.draws import NoiseModel, noise_model, simulate_noise
@@ -28,7 +29,7 @@ from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.parallel.schedules import Schedule
 from stepsim.step.compare import compare_schedules, usual_schedules
-from stepsim.step.simulate import simulate_step
+from stepsim.step.prepared import prepare
 from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
@@ -61,15 +62,8 @@ def simulate(
     `stepsim.base.errors` when the input is wrong or contradictory.
     """
     job = read_inputs(workload, topology, options)
-    step = simulate_step(
-        job.workload,
-        job.topology,
-        job.options,
-        notes=job.notes,
-        weigh=True,
-        progress=progress,
-        fold_ranks=fold_ranks,
-    )
+    ready = prepare(job.workload, job.topology, job.options, notes=job.notes)
+    step = replace(ready, fold_ranks=fold_ranks).simulated(weigh=True, progress=progress)
     warn_caller(step.report.said)
     return taken_as(Result, step, inputs=job)
 

@@ -25,7 +25,7 @@ from stepsim.measured.step_log import StepLog
 from stepsim.options import ALIASES
 from stepsim.runs.suspects import LogEvidence, Simulated, Suspects, held_bytes
 from stepsim.step.job import held_degrees
-from stepsim.step.simulate import simulate_step
+from stepsim.step.prepared import prepare
 from stepsim.workload.model.model import Model
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def explained_log(
     `typed` are options of a step, by name as people type them: they come before those of a
     `plan_file`, and these before those of the log. `config` names the model where the log does not,
     or another one. Raises TraceError for a log that cannot be read, WorkloadError where nobody says
-    the model, PlanError where nobody says the GPUs, and the errors of `simulate_step`.
+    the model, PlanError where nobody says the GPUs, and the errors of `prepare`.
     """
     log = read_step_log(path, line)
     job = read_logged_job(path, log.form)
@@ -190,7 +190,7 @@ def _explain(
         raise PlanError(f"{log.source}: the log does not say its GPUs: expected --gpus")
     degrees, said = held_degrees(model, topology, options)
     options, notes = replace(options, **degrees), (*inputs.notes, *said)
-    report = simulate_step(model, topology, options, notes=notes, weigh=True).report
+    report = prepare(model, topology, options, notes=notes).simulated(weigh=True).report
     rates = report.throughput
     if rates is None:
         raise WorkloadError(f"{log.source}: the predicted step takes no time")

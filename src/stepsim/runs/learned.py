@@ -31,7 +31,7 @@ from stepsim.run.spans import TaskKind
 from stepsim.runs.validate import validate_runs
 from stepsim.step.against import StepAgainst, doubts, hold_against
 from stepsim.step.model_plan import setup_of
-from stepsim.step.simulate import simulate_step
+from stepsim.step.prepared import prepare
 from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.calibration import (
     LEAST_JOBS,
@@ -104,9 +104,8 @@ class TracedStep(Noun):
 def _held(profile: Profile, job: StepInputs, calibration: Calibration | None = None) -> StepAgainst:
     """The step of a job, calibrated or not, beside its profile."""
     options = with_calibration(job.options, calibration) if calibration else job.options
-    return hold_against(
-        simulate_step(job.workload, job.topology, options, notes=job.notes), profile
-    )
+    ready = prepare(job.workload, job.topology, options, notes=job.notes)
+    return hold_against(ready.simulated(), profile)
 
 
 def calibrate_profiles(

@@ -23,8 +23,7 @@ from stepsim.runs.ready import with_bandwidth, with_runtime
 from stepsim.runs.replay import Durations, replay
 from stepsim.runs.validate import Compared, Source, validate_runs
 from stepsim.runs.what_if import RunChange, WhatIf, change_run
-from stepsim.step.prepared import SimulatedStep
-from stepsim.step.simulate import simulate_step
+from stepsim.step.prepared import SimulatedStep, prepare
 
 
 def calibrate_measured(
@@ -217,4 +216,4 @@ def _simulated(
     typed = {"comm_table": table, "schedule": measurement.schedule, **measurement.options}
     job = read_inputs(measurement.workload, measurement.topology, typed)
     options = with_calibration(job.options, calibration) if calibration else job.options
-    return simulate_step(job.workload, job.topology, options, notes=job.notes)
+    return prepare(job.workload, job.topology, options, notes=job.notes).simulated()

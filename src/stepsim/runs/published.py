@@ -10,14 +10,13 @@ from msgspec import Meta
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Count, Document, Entry, Names, Noun, Seconds, Share, replace
-from stepsim.explain.make_report import StepTotals
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import topology_of, with_numbers
 from stepsim.files.model_steps import PublishedStep
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
-from stepsim.step.totals import step_totals
+from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.model.calibration import ModelCalibration
 from stepsim.workload.model.framework import Framework, Recipe
 from stepsim.workload.model.interconnect import Interconnect
@@ -231,8 +230,8 @@ def model_of(step: PublishedStep) -> StepModel:
     )
 
 
-def simulated(step: PublishedStep, model: StepModel) -> StepTotals:
-    """The step as `simulate` predicts it: the same prices on the machine's own network.
+def prepared(step: PublishedStep, model: StepModel) -> PreparedStep:
+    """The step as `simulate` prepares it: the same prices on the machine's own network.
 
     Raises the errors of `stepsim.base.errors` where the job cannot run there.
     """
@@ -258,7 +257,7 @@ def simulated(step: PublishedStep, model: StepModel) -> StepTotals:
         **said,
     )
     source = Model(source=step.name, architecture=step.architecture)
-    return step_totals(source, topology, options, breakdown=False, known={})
+    return prepare(source, topology, options, quick=True)
 
 
 def _as_run(framework: Framework, step: PublishedStep) -> Framework:

@@ -20,7 +20,7 @@ from stepsim.measured.step_log import StepLog
 from stepsim.network.topology import LinkClass, Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.step.job import job_of
-from stepsim.step.simulate import simulate_step
+from stepsim.step.prepared import prepare
 from stepsim.workload.expert_load import ExpertSkew
 from stepsim.workload.model.choices import (
     AttentionKernel,
@@ -123,7 +123,7 @@ class Suspects(Noun):
         try:
             network = with_numbers(self.topology, change.numbers)
             options = replace(self.options, **change.options)
-            report = simulate_step(self.model, network, options).report
+            report = prepare(self.model, network, options).simulated().report
         except StepsimError:
             return None
         step = report.step_time_ps / PS_PER_S

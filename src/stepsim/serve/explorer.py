@@ -38,10 +38,9 @@ from stepsim.serve.sliders import slider_values
 from stepsim.serve.state import KNOBS, NOISE, ExplorerState, number_quantity, number_text
 from stepsim.serve.tasks import tasks_within
 from stepsim.show.tables.studies import worth_table
-from stepsim.step.job import held_degrees
-from stepsim.step.prepared import SimulatedStep, prepare, quickest
-from stepsim.step.simulate import simulate_step
-from stepsim.step.size import step_size
+from stepsim.step.job import held_degrees, job_of
+from stepsim.step.prepared import SimulatedStep, prepare
+from stepsim.step.size import size_of
 from stepsim.workload.axes import Part
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
@@ -163,7 +162,7 @@ class Explorer(Struct, kw_only=True):
     def tasks(self, state: ExplorerState, low_ps: int, high_ps: int) -> dict[str, object]:
         """The tasks of a state's step between two times."""
         job = self.inputs(state)
-        ready = prepare(job.workload, job.topology, quickest(job.options), known=self._known)
+        ready = prepare(job.workload, job.topology, job.options, known=self._known, quick=True)
         return tasks_within(ready.flat().timeline(), low_ps, high_ps)
 
     def helps(self, state: ExplorerState) -> dict[str, object]:
@@ -230,14 +229,8 @@ class Explorer(Struct, kw_only=True):
 
     def run(self, job: StepInputs, progress: Progress | None = None) -> SimulatedStep:
         """The engine's run of a job."""
-        return simulate_step(
-            job.workload,
-            job.topology,
-            job.options,
-            notes=job.notes,
-            known=self._known,
-            progress=progress,
-        )
+        ready = prepare(job.workload, job.topology, job.options, notes=job.notes, known=self._known)
+        return ready.simulated(progress=progress)
 
     def numbers(self, state: ExplorerState) -> list[dict[str, object]]:
         """Numbers of the network's links that sliders change, as the file has them."""
@@ -265,7 +258,7 @@ class Explorer(Struct, kw_only=True):
             if is_live and state.structure in self._batches:
                 return False
         job = self.inputs(state)
-        return step_size(job.workload, job.topology, job.options).tasks > _MOMENT_TASKS
+        return size_of(job_of(job.workload, job.topology, job.options)).tasks > _MOMENT_TASKS
 
     def _why_not_live(self, state: ExplorerState) -> str:
         """Why the state needs the engine; empty where the batch answers it."""

@@ -16,7 +16,7 @@ from stepsim.network.topology.dimension import split_link
 from stepsim.serve.plans import plan_map
 from stepsim.serve.sliders import interleaved_names, lists_stages
 from stepsim.serve.state import number_quantity, number_text
-from stepsim.step.totals import run_step
+from stepsim.step.prepared import prepare
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.model import Model
 
@@ -92,11 +92,12 @@ def job_changes(job: StepInputs, step_ps: int, *, fits: bool) -> Iterator[dict[s
             typed, _ = read_options({name: text or None for name, text in change.items()})
             named: dict[str, Any] = {name: getattr(typed, name) for name in change}
             options = replace(job.options, **named)
-            run = run_step(job.workload, job.topology, options, known)
+            ready = prepare(job.workload, job.topology, options, known=known, quick=True)
+            other_ps = ready.step_time_ps()
         except StepsimError:
             continue
-        if run.ready.unfit is None:
-            row = _row(words, change, run.timeline.step_time_ps, step_ps)
+        if ready.unfit is None:
+            row = _row(words, change, other_ps, step_ps)
             yield {**row, "mends": not fits}
 
 

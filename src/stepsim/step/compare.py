@@ -18,9 +18,8 @@ from stepsim.options import StepOptions
 from stepsim.parallel.inspection import inspect_workload
 from stepsim.parallel.schedules import Schedule
 from stepsim.step.job import WorkSource, held_degrees, job_of
-from stepsim.step.prepared import SimulatedStep
+from stepsim.step.prepared import SimulatedStep, prepare
 from stepsim.step.schedule import for_schedule
-from stepsim.step.simulate import simulate_step
 from stepsim.workload.axes import Part
 
 if TYPE_CHECKING:
@@ -80,9 +79,8 @@ def compare_schedules(
     for name, schedule in schedules:
         asked = for_schedule(options, schedule)
         try:
-            result = simulate_step(
-                workload, topology, asked, notes=[*notes, *said], weigh=True, progress=progress
-            )
+            ready = prepare(workload, topology, asked, notes=[*notes, *said])
+            result = ready.simulated(weigh=True, progress=progress)
             candidates.append(_Candidate(name=name, result=result))
         except (ScheduleError, PlanError) as error:
             candidates.append(_Candidate(name=name, refusal=str(error)))

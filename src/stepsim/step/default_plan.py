@@ -192,7 +192,7 @@ class _Asked(Noun):
 
     def fastest(self, plans: Sequence[Plan]) -> Plan | None:
         """The fastest of plans in the order of their prices: the first ones are simulated."""
-        from stepsim.step.totals import run_step
+        from stepsim.step.prepared import prepare
 
         tried = list(islice(self._first_of_kinds(plans), _RUNS)) or [*plans[:1]]
         actions = accumulate(each.pp * each.chunks * each.microbatches for each in tried)
@@ -204,8 +204,8 @@ class _Asked(Noun):
         for plan in tried:
             options = replace(self.options, npus=plan.npus, **_PLAIN, **self.options_of(plan))
             try:
-                run = run_step(model, self.topology, options, known)
-                seconds.append(run.timeline.step_time_ps * handicap(plan) / plan.step_tokens)
+                run = prepare(model, self.topology, options, known=known, quick=True)
+                seconds.append(run.step_time_ps() * handicap(plan) / plan.step_tokens)
             except StepsimError:
                 seconds.append(inf)
         return tried[int(np.argmin(seconds))]

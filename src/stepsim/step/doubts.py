@@ -16,7 +16,7 @@ from stepsim.explain.report import WEIGHTY, Finding, Report, by_weight
 from stepsim.network.placement import SIZES_OF_GROUPS, Crossing, whole_degrees
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
-from stepsim.step.job import WorkSource, scaled_workload
+from stepsim.step.job import scaled_workload
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.plan import Plan
@@ -29,26 +29,18 @@ _Rates = dict[tuple[str, str], float]
 """The slowest picoseconds per byte of communications of a kind in a group."""
 
 
-def weighed(
-    report: Report,
-    ready: PreparedStep,
-    flat: Flat,
-    source: WorkSource,
-    topology: Topology,
-    options: StepOptions,
-) -> Report:
+def weighed(report: Report, ready: PreparedStep, flat: Flat) -> Report:
     """The report of a step with what doubts about its workload are worth, and what crossing costs.
 
-    `source`, `topology` and `options` are what the step was made of, `flat` is the table that it
-    was laid out in.
+    `flat` is the table that it was laid out in.
     """
 
     def again(workload: Workload) -> int:
-        other = prepare(workload, topology, ready.options, known=ready.prices.known)
+        other = prepare(workload, ready.machine, ready.options, known=ready.prices.known)
         return other.step_time_ps(flat)
 
     def step_time(other: StepOptions) -> int | None:
-        prepared = prepare(source, topology, other)
+        prepared = prepare(ready.source, ready.machine, other)
         return None if prepared.unfit and not ready.unfit else prepared.step_time_ps()
 
     found = weigh_doubts(ready.doubts, ready.workload, ready.options, report, again)
@@ -61,8 +53,8 @@ def weighed(
     smaller: Iterator[tuple[str, StepOptions]] = iter(())
     if look:
         plan = ready.graph.plan
-        smaller = smaller_degrees(crossing, topology, plan, ready.options)
-    return with_crossing(report, crossing, options, step_time, smaller)
+        smaller = smaller_degrees(crossing, ready.machine, plan, ready.options)
+    return with_crossing(report, crossing, ready.job.asked, step_time, smaller)
 
 
 def weigh_doubts(

@@ -13,8 +13,7 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.step.job import WorkSource
-from stepsim.step.prepared import SimulatedStep
-from stepsim.step.totals import step_totals
+from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.model import Model
 from stepsim.workload.overlap import CommSms
@@ -27,7 +26,7 @@ WORTH_SAYING = 0.005
 def slowed_step_ps(
     source: WorkSource, topology: Topology, options: StepOptions, known: Known
 ) -> int | None:
-    """Step time in ps with what overlap costs; `known` is as `step_totals` takes it.
+    """Step time in ps with what overlap costs; `known` is as `prepare` takes it.
 
     None where the step has it already, or the law is not known: of workload files, of devices whose
     multiprocessors are not counted or are shared, of links shared in time, of measured memory.
@@ -38,13 +37,12 @@ def slowed_step_ps(
     if not (is_free and has_law) or options.activation_size_bytes is not None:
         return None
     asked = replace(options, overlap_cost=CommSms(), engine=None)
-    return step_totals(source, topology, asked, breakdown=False, known=known).step_time_ps
+    return prepare(source, topology, asked, known=known, quick=True).step_time_ps()
 
 
-def said_of_step(step: SimulatedStep, source: WorkSource, topology: Topology) -> Iterator[str]:
-    """What overlap would cost a step, with the plan that it has, where that is worth a line."""
-    step_ps = step.report.step_time_ps
-    slowed_ps = slowed_step_ps(source, topology, step.options, step.prices.known)
+def said_of_step(ready: PreparedStep, step_ps: int) -> Iterator[str]:
+    """What overlap would cost a step that takes so long, where that is worth a line."""
+    slowed_ps = slowed_step_ps(ready.source, ready.machine, ready.options, ready.prices.known)
     if slowed_ps and slowed_ps > step_ps * (1 + WORTH_SAYING):
         more = f"{slowed_ps / step_ps - 1:+.1%}"
         yield f"{FREE} the step takes {format_time_ps(slowed_ps)} ({more})"

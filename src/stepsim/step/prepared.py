@@ -1,16 +1,24 @@
-"""A step that is ready to run: everything before the run, and what is reported after it."""
+"""One training step, from a workload and a network to what is reported: read this first.
+
+A step is prepared (`prepare`): its workload is scaled, a plan and a schedule are chosen, stages
+split, the task graph built, and communications priced. It runs (`PreparedStep.simulated`): ranks
+that behave alike are folded into one, programs laid out, and events or columns say when every task
+starts and ends. What ran is reported (`explain.make_report`). Last, doubts about the input are
+weighed: by how much the step would change without what is doubted (`doubts`).
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from stepsim.base import garbage
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, said
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.core.flat import Flat
 from stepsim.core.timeline import MOST_EVENTS, FlatStep, Timeline, flat_step
 from stepsim.core.write import TaskGraph, write_graph
-from stepsim.explain.make_report import make_report, simulated_ranks
+from stepsim.explain.make_report import StepTotals, make_report, make_totals, simulated_ranks
 from stepsim.explain.report import Finding, Report, ResultDocument, SimulatedRanks
 from stepsim.explain.traffic import Traffic, find_traffic
 from stepsim.network.placement import Crossing, find_crossing, idle_npus, place
@@ -29,6 +37,7 @@ from stepsim.workload.scaling import doubt_placeholders
 
 if TYPE_CHECKING:
     from stepsim.core.beside import OverlapCost
+    from stepsim.core.events import OnProgress
     from stepsim.explain.memory import StepMemory
     from stepsim.step.fits import TooLarge
     from stepsim.step.second_look import SecondLook
@@ -37,29 +46,22 @@ if TYPE_CHECKING:
 _DEFAULTS = StepOptions()
 
 
-def quickest(options: StepOptions) -> StepOptions:
-    """Columns in place of events, unless an engine is asked for or links are shared in time."""
-    if options.engine is None and options.contention is not Sharing.FAIR:
-        return replace(options, engine=Engine.LEVELS)
-    return options
-
-
 class PreparedStep(Noun, dict=True):
     """A step that is ready to run: its graph, what its communications cost, and how it is run.
 
-    `given` is the workload as it was made or read, `workload` has its compute as the graph has it;
-    `slow` are factors on the ranks' compute times. `machine` is the whole network, of which the job
-    takes what `prices` tell. `assumed` is what was taken for granted, `notes` what is as usual and
-    may surprise. `memory` is what ranks hold, where that is known, `unfit` that it is more than
-    they have. `second_look` is what else is known of a model's step, `overlap` what communication
-    takes from compute, None where it takes nothing. With `fold_ranks` one rank of each class runs.
+    `source` and `machine` are what it was made of: the machine is the whole network, of which the
+    `job` takes what `prices` tell. `workload` is the job's with the memory of its fullest rank,
+    `slow` are factors on the ranks' compute times. `assumed` is what was taken for granted, `notes`
+    what is as usual and may surprise. `memory` is what ranks hold, where that is known, `unfit`
+    that it is more than they have. `second_look` is what else is known of a model's step, `overlap`
+    what communication takes from compute, None where it takes nothing. With `fold_ranks` one rank
+    of each class runs.
     """
 
-    given: Workload
+    source: WorkSource
     machine: Topology
-
+    job: Job
     workload: Workload
-    options: StepOptions
     graph: TaskGraph
     prices: Prices
     slow: Floats | None
@@ -71,11 +73,16 @@ class PreparedStep(Noun, dict=True):
     overlap: "OverlapCost | None" = None
     fold_ranks: bool = True
 
+    @property
+    def options(self) -> StepOptions:
+        """Those asked for, with the plan that was taken."""
+        return self.job.options
+
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
         """What the input can hardly mean."""
-        bare = None if self.options.fill_placeholders else doubt_placeholders(self.given)
-        return (*self.given.doubts, *([bare] if bare else []))
+        bare = None if self.options.fill_placeholders else doubt_placeholders(self.job.given)
+        return (*self.job.given.doubts, *([bare] if bare else []))
 
     @cached_property
     def crossing(self) -> Crossing | None:
@@ -101,6 +108,27 @@ class PreparedStep(Noun, dict=True):
             self.overlap,
             like,
         )
+
+    @garbage.paused()
+    def simulated(
+        self, *, weigh: bool = False, progress: "OnProgress | None" = None
+    ) -> "SimulatedStep":
+        """The step with all that is known of it.
+
+        With `weigh` the report says what doubts about the workload are worth in step time.
+        """
+        laid = self.flat()
+        step = self.reported(laid.timeline(progress), weigh=weigh)
+        if not weigh:
+            return step
+        from stepsim.step.doubts import weighed
+
+        return replace(step, report=weighed(step.report, self, laid.flat))
+
+    def totals(self, timeline: Timeline, *, breakdown: bool) -> StepTotals:
+        """Totals of its run alone."""
+        work = self.workload
+        return make_totals(timeline, workload=work.source, breakdown=breakdown, effort=work.effort)
 
     def step_time_ps(self, like: Flat | None = None) -> int:
         """The step time alone, in ps."""
@@ -174,6 +202,7 @@ class SimulatedStep(Noun):
         return ResultDocument.of(self.report, self.ranks)
 
 
+@garbage.paused()
 def prepare(
     workload: WorkSource,
     topology: Topology,
@@ -182,12 +211,18 @@ def prepare(
     notes: Sequence[str] = (),
     known: Known | None = None,
     on_size: OnSize | None = None,
+    quick: bool = False,
 ) -> PreparedStep:
     """Everything before the run: who runs what, in which order, and what communication costs.
 
-    `known` is what prices of steps before have found, and what these add to. `on_size` is called
-    with the step's size before its schedule is built.
+    `notes` are what was assumed before, and stand among the warnings. `known` is what prices of
+    steps before have found, and what these add to. `on_size` is called with the step's size before
+    its schedule is built. A `quick` run has columns in place of events, unless an engine is asked
+    for or links are shared in time. Raises the errors of `stepsim.base.errors` when the input is
+    wrong or contradictory.
     """
+    if quick and options.engine is None and options.contention is not Sharing.FAIR:
+        options = replace(options, engine=Engine.LEVELS)
     job = job_of(workload, topology, options, known)
     work, plan, options = job.workload, job.plan, job.options
     network = place(topology, plan, options.placement)
@@ -211,10 +246,10 @@ def prepare(
     idle = options.idle(schedule, graph.p2p)
     every = (*work.warnings, *notes, *job.notes, *idle, *full, *stages.warnings)
     return PreparedStep(
-        given=job.given,
+        source=workload,
         machine=topology,
+        job=job,
         workload=work,
-        options=options,
         graph=graph,
         prices=prices,
         slow=options.slow.factors(plan.npus) if options.slow else None,

@@ -20,12 +20,11 @@ from stepsim.base.errors import PlanError, ScheduleError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64
 from stepsim.core.timeline import MOST_EVENTS
-from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import Schedule, build, needs_times
 from stepsim.parallel.stages import Stages
-from stepsim.step.job import Job, WorkSource, job_of
+from stepsim.step.job import Job
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Workload
 
@@ -49,11 +48,6 @@ class StepSize(Noun):
 
 OnSize = Callable[[StepSize], None]
 """Called with the size of a step before it is built; raises to give it up."""
-
-
-def step_size(workload: WorkSource, topology: Topology, options: StepOptions) -> StepSize:
-    """Size of a step, of what it is made from; raises as `prepare` does."""
-    return size_of(job_of(workload, topology, options))
 
 
 def size_of(job: Job) -> StepSize:

@@ -22,7 +22,6 @@ from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
 from stepsim.step.prepared import prepare
-from stepsim.step.totals import step_totals
 
 PACKAGE = Path(stepsim.__file__).parent
 JOB = ("-t", "hgx-h100", "--npus", "16", "--pp", "4", "-m", "4", "-q")
@@ -187,7 +186,7 @@ def test_all_change_alike(workloads: Path, replace_ends: Replace) -> None:
         batch = make_batch(*job)
         shown: Any = Explorer(library=library).live(state)
         return {
-            step_totals(*job, breakdown=False, known={}).step_time_ps,
+            prepare(*job, quick=True).step_time_ps(),
             int(batch.evaluate({}).step_time_ps[0]),
             shown["step_ps"],
         }

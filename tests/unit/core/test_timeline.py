@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from jobs import totals_of
 
 import stepsim
 from stepsim.base.errors import PlanError
@@ -15,8 +16,6 @@ from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.step import prepared
 from stepsim.step.prepared import prepare
-from stepsim.step.simulate import simulate_step
-from stepsim.step.totals import step_totals
 
 WORKLOADS = sorted((Path(__file__).parents[3] / "workloads").glob("*.txt"))
 
@@ -55,8 +54,8 @@ def test_totals_are_those_of_the_report_whatever_prices_are_kept(moe: Path) -> N
     for microbatches in (4, 8):
         for sharing in Sharing:
             options = StepOptions(microbatches=microbatches, contention=sharing)
-            found = step_totals(workload, topology, options, breakdown=True, known=known)
-            report = simulate_step(workload, topology, options).report
+            found = totals_of(workload, topology, options, known=known)
+            report = prepare(workload, topology, options).simulated().report
             assert found.step_time_ps == report.step_time_ps
             assert found.pipeline_time_ps == report.pipeline_time_ps
             assert found.bubble_fraction == report.bubble_fraction

@@ -15,7 +15,6 @@ from stepsim.parallel.schedules import ActionKind, Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.run.spans import TaskKind
 from stepsim.step.prepared import prepare
-from stepsim.step.simulate import simulate_step
 from stepsim.workload.axes import Group, Phase
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Role, Row, StepItem, Work
@@ -28,7 +27,7 @@ def test_a_step_does_not_remember_those_before_it(moe: Path) -> None:
         StepOptions(microbatches=8, host_overhead_ps=ps) for ps in (0, 5_000_000, 0, 5_000_000)
     ]
     first, second, third, fourth = (
-        simulate_step(workload, topology, options).report for options in asked
+        prepare(workload, topology, options).simulated().report for options in asked
     )
     assert first.step_time_ps == third.step_time_ps < second.step_time_ps == fourth.step_time_ps
     assert first.breakdown_ps == third.breakdown_ps

@@ -31,7 +31,7 @@ from stepsim.files.models.megatron_plan import counted_ends, megatron_plan
 from stepsim.show.figures.plans import plan_front, plot_plans
 from stepsim.step.model_plan import DEFAULT_SEQUENCE, default_batch, planned, setup_of
 from stepsim.step.plans import KNOWN_APART, step_options_of
-from stepsim.step.simulate import simulate_step
+from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.model.choices import ExpertDispatch, PipelineOrder, Recompute
 from stepsim.workload.model.divide import stage_slices
@@ -59,7 +59,7 @@ def space(
 
 
 def exact(model: Model, made: PlanSpace, topology: Any, plan: Plan) -> int:
-    step = simulate_step(model, topology, step_options_of(plan, made.base))
+    step = prepare(model, topology, step_options_of(plan, made.base)).simulated()
     return step.report.step_time_ps
 
 

@@ -13,7 +13,7 @@ from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.network.topology import Topology
 from stepsim.step.job import held_degrees, job_of
 from stepsim.step.plans import PlanSpace
-from stepsim.step.simulate import simulate_step
+from stepsim.step.prepared import prepare
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
@@ -38,7 +38,7 @@ def question(model: str, topology: str, npus: int, **options: Any) -> StepInputs
 
 
 def step_ps(job: StepInputs) -> int:
-    return simulate_step(job.workload, job.topology, job.options).report.step_time_ps
+    return prepare(job.workload, job.topology, job.options).simulated().report.step_time_ps
 
 
 def space_of(job: StepInputs, npus: int) -> tuple[Model, PlanSpace, Topology]:

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from stepsim.base.errors import SweepError
+from stepsim.explore.executors import Pool, pack
 from stepsim.explore.plan.asked import make_space, parse_fixed
 from stepsim.explore.plan.runs import PlanJob, PlanRuns, run_plan
-from stepsim.explore.executors import Pool
-from stepsim.explore.executors import pack
 from stepsim.files.asked import read_inputs
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
@@ -59,7 +58,7 @@ def test_another_worker_is_asked_where_one_is_lost(searched: tuple[PlanJob, Plan
 def test_a_search_ends_where_workers_keep_dying(searched: tuple[PlanJob, Plan]) -> None:
     job, plan = searched
     for ask in (PlanRuns.result, PlanRuns.warnings):
-        with pytest.raises(SweepError, match="workers were lost 3 times without a result .gone.; tp 2"):
+        with pytest.raises(SweepError, match=r"were lost 3 times .*; tp 2"):
             ask(runs(job, Losing(3)), plan)
 
 

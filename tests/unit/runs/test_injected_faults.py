@@ -11,7 +11,7 @@ from stepsim.base.structs import replace
 from stepsim.files.asked import read_inputs
 from stepsim.runs.explained import LogExplanation, explained_log
 from stepsim.runs.suspects import LogEvidence
-from stepsim.step.simulate import simulate_step
+from stepsim.step.prepared import prepare
 
 SHARED = {
     "recompute": "none",
@@ -65,7 +65,7 @@ def injected(model: str, name: str, size: float, folder: Path) -> LogExplanation
             for each in ("host_layer_ps", "host_expert_layer_ps")
         }
         options = replace(options, framework=replace(framework, **slower))
-    report = simulate_step(inputs.workload, inputs.topology, options).report
+    report = prepare(inputs.workload, inputs.topology, options).simulated().report
     path = folder / "train.log"
     memory = max(stage.memory.total_bytes for stage in report.stages if stage.memory)
     path.write_text(log(report.step_time_ps / 1e9, memory))

@@ -13,7 +13,7 @@ from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.step.job import job_of
 from stepsim.step.plans import step_options_of
-from stepsim.step.simulate import simulate_step
+from stepsim.step.prepared import prepare
 from stepsim.workload.model.model import Model
 
 FRAMEWORK = replace(
@@ -38,7 +38,7 @@ def both(model: str, **options: Any) -> tuple[float, float]:
     """Seconds of a step as the task graph has it, and as the closed form does."""
     asked = {**JOBS[model], "tp": 1, "recipe": False, "framework": FRAMEWORK, **options}
     job = read_inputs(model, "hgx-h100", asked)
-    step = simulate_step(job.workload, job.topology, job.options)
+    step = prepare(job.workload, job.topology, job.options).simulated()
     built = job_of(job.workload, job.topology, job.options)
     assert built.setup is not None
     assert built.setup.interconnect.is_known
@@ -97,7 +97,7 @@ def test_input_gradients_are_sent_after_the_weight_gradients_of_experts() -> Non
 def test_what_no_schedule_overlaps_is_refused(options: dict[str, Any], words: str) -> None:
     job = read_inputs("qwen3-30b-a3b", "hgx-h100", {**options, "expert_overlap": True})
     with pytest.raises(PlanError, match=words):
-        simulate_step(job.workload, job.topology, job.options)
+        prepare(job.workload, job.topology, job.options).simulated()
 
 
 def test_a_search_prices_plans_as_jobs_run_them() -> None:
@@ -122,10 +122,10 @@ def test_a_search_prices_plans_as_jobs_run_them() -> None:
     assert all(plan.runs_pairs for plan in plans)
     options = step_options_of(plans[0], space.base)
     assert options.schedule == "combined-1f1b"
-    found = simulate_step(job.workload, job.topology, options).report.step_time_ps
-    assert found == simulate_step(job.workload, job.topology, job.options).report.step_time_ps
+    found = prepare(job.workload, job.topology, options).simulated().report.step_time_ps
+    assert found == prepare(job.workload, job.topology, job.options).simulated().report.step_time_ps
     off = read_inputs("qwen3-30b-a3b", "gb200-nvl72", {**asked, "expert_overlap": False})
-    assert simulate_step(job.workload, job.topology, off.options).report.step_time_ps > found
+    assert prepare(job.workload, job.topology, off.options).simulated().report.step_time_ps > found
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_published_pairs_of_steps_gain_as_much(
     job = {**QWEN, "global_batch": 1024, "tp": 1, "framework": "megatron-bridge", "recipe": False}
     asked = {**job, "dispatch": "all_to_all", "cuda_graph": False, "expert_overlap": overlap}
     inputs = read_inputs("qwen3-30b-a3b", "hgx-h100", asked)
-    step = simulate_step(inputs.workload, inputs.topology, inputs.options)
+    step = prepare(inputs.workload, inputs.topology, inputs.options).simulated()
     assert step.step_time_s == pytest.approx(measured, rel=most)
 
 

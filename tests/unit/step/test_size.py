@@ -12,8 +12,9 @@ from stepsim.cli import simulate as command
 from stepsim.core import timeline
 from stepsim.files.asked import read_inputs
 from stepsim.network.topology.network import MAX_NPUS
-from stepsim.step import simulate
-from stepsim.step.size import StepSize, step_size
+from stepsim.step import prepared
+from stepsim.step.job import job_of
+from stepsim.step.size import StepSize, size_of as size_of_job
 
 HALF = {"npus": 16, "pp": 2, "chunks": 1, "microbatch_size": 1}
 CASES: list[tuple[str, dict[str, object], float]] = [
@@ -29,7 +30,7 @@ CASES: list[tuple[str, dict[str, object], float]] = [
 
 def size_of(work: str | Path, **asked: Any) -> StepSize:
     job = read_inputs(work, "hgx-h100", asked)
-    return step_size(job.workload, job.topology, job.options)
+    return size_of_job(job_of(job.workload, job.topology, job.options))
 
 
 @pytest.mark.parametrize(("work", "asked", "error"), CASES)
@@ -47,8 +48,8 @@ def test_tasks_are_those_of_the_run(
     path = workloads / work
     job = read_inputs(path if path.exists() else work, "hgx-h100", asked)
     sizes: list[StepSize] = []
-    simulate.simulate_step(job.workload, job.topology, job.options, on_size=sizes.append)
-    assert sizes == [step_size(job.workload, job.topology, job.options)]
+    prepared.prepare(job.workload, job.topology, job.options, on_size=sizes.append).simulated()
+    assert sizes == [size_of_job(job_of(job.workload, job.topology, job.options))]
     assert sizes[0].tasks == pytest.approx(counted[0], rel=error)
 
 

@@ -10,7 +10,7 @@ from stepsim.base.units import format_size_bytes, format_time_ps, parse_size_byt
 from stepsim.explain.memory import StepMemory
 from stepsim.files.asked import read_inputs
 from stepsim.files.models.launch import read_plan
-from stepsim.step.simulate import simulate_step
+from stepsim.step.prepared import prepare
 from stepsim.workload.model.model import Model
 
 
@@ -89,7 +89,7 @@ def check_plan_file(
     job = read_inputs(file.model, file.topology, {**file.options, **also})
     if not isinstance(job.workload, Model):
         raise PlanError(f"{path}: model is {file.model!r}: expected a model, not a workload file")
-    step = simulate_step(job.workload, job.topology, job.options, notes=job.notes)
+    step = prepare(job.workload, job.topology, job.options, notes=job.notes).simulated()
     report, taken = step.report, _memory(path, step.memory)
     bubble = report.bubble_fraction
     return BudgetDocument(

@@ -22,6 +22,7 @@ from stepsim.base.digest import content_hash
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import Entry, Names, Noun, Picoseconds, Share, replace
 from stepsim.base.units import PS_PER_S
+from stepsim.core.timeline import Timeline
 from stepsim.explain.make_report import StepTotals
 from stepsim.explain.throughput import Throughput
 from stepsim.explore.executors import (
@@ -39,7 +40,7 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import forget_schedules
 from stepsim.step.plans import handicap, plan_kind, plan_words, step_options_of
-from stepsim.step.totals import RunStep, run_step
+from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
@@ -263,7 +264,7 @@ class _Simulator(Struct, kw_only=True):
     """
 
     job: PlanJob
-    fastest: tuple[Plan, RunStep] | None = None
+    fastest: tuple[Plan, PreparedStep, Timeline] | None = None
     least_ps: float = inf
     least_of: dict[tuple[float, ...], float] = {}
     known: Known = {}
@@ -272,14 +273,15 @@ class _Simulator(Struct, kw_only=True):
         """The result of a plan; a user's mistake is the error of its result."""
         try:
             with garbage.paused():
-                step = self._step(plan)
+                ready = self._ready(plan)
+                timeline = ready.flat().timeline()
                 drawn = self._drawn(plan)
-                judged_ps = drawn.full_ps if drawn else step.timeline.step_time_ps
-                found = step.totals(breakdown=self._may_be_first(plan, judged_ps))
+                judged_ps = drawn.full_ps if drawn else timeline.step_time_ps
+                found = ready.totals(timeline, breakdown=self._may_be_first(plan, judged_ps))
         except StepsimError as error:
             return PlanRun(error=str(error))
         if found.step_time_ps < self.least_ps:
-            self.least_ps, self.fastest = found.step_time_ps, (plan, step)
+            self.least_ps, self.fastest = found.step_time_ps, (plan, ready, timeline)
         return _plan_run(found, drawn)
 
     def _may_be_first(self, plan: Plan, judged_ps: int) -> bool:
@@ -300,14 +302,14 @@ class _Simulator(Struct, kw_only=True):
     def warnings(self, plan: Plan) -> Names:
         """What a whole report of a plan warns of; it is simulated unless it was the fastest."""
         with garbage.paused():
-            is_known = self.fastest is not None and self.fastest[0] == plan
-            step = self.fastest[1] if self.fastest and is_known else self._step(plan)
-            report = step.simulated().report
-        return report.said
+            if self.fastest is None or self.fastest[0] != plan:
+                return self._ready(plan).simulated().report.said
+            _, ready, timeline = self.fastest
+            return ready.reported(timeline).report.said
 
-    def _step(self, plan: Plan) -> RunStep:
+    def _ready(self, plan: Plan) -> PreparedStep:
         options = step_options_of(plan, self.job.base)
-        return run_step(self.job.model, self.job.topology, options, self.known)
+        return prepare(self.job.model, self.job.topology, options, known=self.known, quick=True)
 
 
 def _run_packed(packed: bytes, plan: Plan) -> PlanRun:

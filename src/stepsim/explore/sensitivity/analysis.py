@@ -25,7 +25,7 @@ from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import needs_times
 from stepsim.step.job import WorkSource, held_degrees
-from stepsim.step.totals import step_totals
+from stepsim.step.prepared import prepare
 from stepsim.workload.scaling import ComputeScale
 
 _RELATIVE_STEP = 1e-3
@@ -210,7 +210,7 @@ def _rebuilt(
     whole = {name: round(values[name]) for name in HOST if name in values}
     changed = replace(options, compute_scale=ComputeScale(**phases), **whole)
     network = with_values(topology, values)
-    return step_totals(workload, network, changed, breakdown=False, known=known).step_time_ps
+    return prepare(workload, network, changed, known=known, quick=True).step_time_ps()
 
 
 def _slope(parameter: _Parameter, here: int, around: list[int]) -> Slope:

@@ -24,7 +24,7 @@ from stepsim.network.topology.dimension import LINK_FIELDS
 from stepsim.network.topology.nested import followed, with_values
 from stepsim.options import StepOptions
 from stepsim.step.job import held_degrees, job_of
-from stepsim.step.totals import step_totals
+from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Part
 
 _BANDWIDTH = next(field for field in LINK_FIELDS if field.name == "bandwidth")
@@ -156,13 +156,10 @@ class ScenarioGroup(Noun, dict=True):
     def _totals(self, values: dict[str, Any]) -> StepTotals | str:
         study = self.study
         try:
-            return step_totals(
-                study.workload,
-                with_values(self.network, values),
-                self.options(values),
-                breakdown=study.breakdown,
-                known=self.known,
-            )
+            network, options = with_values(self.network, values), self.options(values)
+            ready = prepare(study.workload, network, options, known=self.known, quick=True)
+            timeline = ready.flat().timeline(apart=study.breakdown)
+            return ready.totals(timeline, breakdown=study.breakdown)
         except StepsimError as error:
             return str(error)
 

@@ -15,7 +15,7 @@ from stepsim.base.errors import StepsimError
 from stepsim.files.asked import read_inputs
 from stepsim.files.models.launch import LaunchForm, launch_of, with_launch
 from stepsim.step.job import job_of
-from stepsim.step.simulate import simulate_step
+from stepsim.step.prepared import prepare
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.model import Model
 
@@ -90,7 +90,7 @@ def is_read_back(framework: str, row: Mapping[str, Any], folder: Path) -> bool:
         job = read_inputs(name, topology, {**JOB, "framework": framework, **asked})
         assert isinstance(job.workload, Model)
         built = job_of(job.workload, job.topology, job.options)
-        written = simulate_step(job.workload, job.topology, job.options).report
+        written = prepare(job.workload, job.topology, job.options).simulated().report
     except StepsimError:
         return False
     launch = launch_of(built.plan, job.workload.architecture, framework)
@@ -102,7 +102,7 @@ def is_read_back(framework: str, row: Mapping[str, Any], folder: Path) -> bool:
     if launch.form is LaunchForm.TORCHTITAN:  # FSDP has no switch of it
         typed["dp_overlap"] = built.plan.dp_overlap
     again = read_inputs(with_launch(job.workload, path), topology, typed)
-    read = simulate_step(again.workload, again.topology, again.options).report
+    read = prepare(again.workload, again.topology, again.options).simulated().report
     assert read.step_time_ps == written.step_time_ps, (row, launch.lines)
     return True
 
@@ -139,7 +139,7 @@ def test_every_option_of_experts_is_read_back(framework: str, tmp_path: Path) ->
 
 def step_ps(name: str, **asked: Any) -> int:
     job = read_inputs(name, "hgx-h100", {**JOB, "tp": 2, "ep": 1, **asked})
-    return simulate_step(job.workload, job.topology, job.options).report.step_time_ps
+    return prepare(job.workload, job.topology, job.options).simulated().report.step_time_ps
 
 
 @pytest.mark.parametrize("name", EXPERTS["model"])

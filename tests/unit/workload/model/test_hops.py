@@ -9,7 +9,7 @@ from stepsim.files.load import read_model, topology_of, with_numbers
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
-from stepsim.step.totals import step_totals
+from stepsim.step.prepared import prepare
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.blocks import layer_blocks
@@ -317,7 +317,7 @@ def graph_s(framework: Framework, plan: Plan, topology: Topology | None = None) 
         framework=framework,
     )
     source, network = read_model("llama-3-8b"), topology or topology_of("hgx-h100")
-    return step_totals(source, network, asked, breakdown=False, known={}).step_time_ps / 1e12
+    return prepare(source, network, asked, quick=True).step_time_ps() / 1e12
 
 
 @pytest.mark.parametrize("kind", list(ContextParallelKind))
