@@ -266,7 +266,7 @@ def _show_step(
     tables = asked.chosen(lambda: step_tables(report, len(result.ranks.counts)))
     show(json, lambda: result.document().to_json(), tables, answer=answer)
     if not (options.quiet or json):
-        from stepsim.step.overlap import said_of_step
+        from stepsim.step.doubts import said_of_step
 
         sys.stdout.flush()
         warn(said_of_step(ready, report.step_time_ps))

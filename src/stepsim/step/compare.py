@@ -56,6 +56,9 @@ class ComparedSchedules(Noun):
         return tuple(dict.fromkeys(w for _, r in self.valid for w in r.report.warnings))
 
 
+_PLAIN, _LEAST_PP = "1f1b", 2
+
+
 def compare_schedules(
     workload: WorkSource,
     topology: Topology,
@@ -73,7 +76,9 @@ def compare_schedules(
     """
     if not schedules:
         raise ScheduleError("no schedules given: expected names such as 1f1b,interleaved:2")
-    degrees, said = _held(workload, topology, options)
+    # the plan that all schedules have where it is not said: that of 1F1B, with a pipeline
+    plain = for_schedule(options, _PLAIN)
+    degrees, said = held_degrees(workload, topology, plain, least_pp=_LEAST_PP)
     options = replace(options, **degrees)
     candidates = []
     for name, schedule in schedules:
@@ -89,7 +94,6 @@ def compare_schedules(
     return ComparedSchedules(candidates=tuple(candidates))
 
 
-_LEAST_PP = 2
 _USUAL = ("zb-h1", "zb-v", "dualpipe-v")
 """Schedules that are compared with 1F1B and its interleaved forms where nobody names any."""
 _MOST_CHUNKS = 8
@@ -103,20 +107,12 @@ def usual_schedules(source: WorkSource, topology: Topology, options: StepOptions
     Interleaved forms have the fewest chunks that divide the layers of a rank: none where none do.
     Raises the errors of a plan that cannot be.
     """
-    degrees, _ = _held(source, topology, options)
-    plain = for_schedule(replace(options, **degrees), "1f1b")
-    job = job_of(source, topology, plain)
+    plain = for_schedule(options, _PLAIN)
+    degrees, _ = held_degrees(source, topology, plain, least_pp=_LEAST_PP)
+    job = job_of(source, topology, replace(plain, **degrees))
     layers = gcd(*inspect_workload(job.workload, job.plan).layers_per_stage)
     chunks = [n for n in range(2, _MOST_CHUNKS + 1) if layers % n == 0]
-    return ["1f1b", *(f"interleaved:{n}" for n in chunks[:_INTERLEAVED]), *_USUAL]
-
-
-def _held(
-    source: WorkSource, topology: Topology, options: StepOptions
-) -> tuple[dict[str, Any], list[str]]:
-    """The plan that all schedules have where it is not said: that of 1F1B, with a pipeline."""
-    plain = for_schedule(options, "1f1b")
-    return held_degrees(source, topology, plain, least_pp=_LEAST_PP)
+    return [_PLAIN, *(f"interleaved:{n}" for n in chunks[:_INTERLEAVED]), *_USUAL]
 
 
 def exposed_p2p_ps(result: SimulatedStep) -> int:

@@ -1,7 +1,9 @@
-"""What is worth a second run: doubts about a workload, and groups that lie in several nodes.
+"""What is worth a second run: doubts, groups that lie in several nodes, and what overlap costs.
 
 A doubt is worth the difference to the step as it would be without it. What it costs that groups lie
-in several nodes or racks is the difference to a step in which they do not.
+in several nodes or racks is the difference to a step in which they do not. Overlap is free unless a
+step asks otherwise: constants that were set again with its cost make published runs of several
+sources worse (docs/decisions/0084). So an answer says what it leaves out.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,11 +16,16 @@ from stepsim.base.units import format_time_ps
 from stepsim.core.flat import Flat
 from stepsim.explain.report import WEIGHTY, Finding, Report, by_weight
 from stepsim.network.placement import SIZES_OF_GROUPS, Crossing, whole_degrees
+from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
-from stepsim.step.job import scaled_workload
+from stepsim.parallel.modes import Sharing
+from stepsim.step.job import WorkSource, scaled_workload
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.axes import CollectiveKind, Group
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.model import Model
+from stepsim.workload.overlap import CommSms
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Doubt, Work, Workload
 
@@ -205,3 +212,33 @@ def smaller_degrees(
         words = OPTIONS[name].words(str(degree), short=True)
         changed: dict[str, Any] = {name: degree}
         yield " ".join(words), replace(same, **changed)
+
+
+FREE = "overlap is free: communication does not slow the compute beside it; with --overlap-cost on"
+WORTH_SAYING = 0.005
+"""What overlap costs is said from this share of a step on."""
+
+
+def slowed_step_ps(
+    source: WorkSource, topology: Topology, options: StepOptions, known: Known
+) -> int | None:
+    """Step time in ps with what overlap costs; `known` is as `prepare` takes it.
+
+    None where the step has it already, or the law is not known: of workload files, of devices whose
+    multiprocessors are not counted or are shared, of links shared in time, of measured memory.
+    """
+    device = options.device
+    is_free = not options.overlap_cost and options.contention is not Sharing.FAIR
+    has_law = isinstance(source, Model) and isinstance(device, Device) and device.law_holds
+    if not (is_free and has_law) or options.activation_size_bytes is not None:
+        return None
+    asked = replace(options, overlap_cost=CommSms(), engine=None)
+    return prepare(source, topology, asked, known=known, quick=True).step_time_ps()
+
+
+def said_of_step(ready: PreparedStep, step_ps: int) -> Iterator[str]:
+    """What overlap would cost a step that takes so long, where that is worth a line."""
+    slowed_ps = slowed_step_ps(ready.source, ready.machine, ready.options, ready.prices.known)
+    if slowed_ps and slowed_ps > step_ps * (1 + WORTH_SAYING):
+        more = f"{slowed_ps / step_ps - 1:+.1%}"
+        yield f"{FREE} the step takes {format_time_ps(slowed_ps)} ({more})"

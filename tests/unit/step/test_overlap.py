@@ -7,7 +7,7 @@ from helpers import Run
 
 from stepsim.face.steps import simulate
 from stepsim.files.asked import read_inputs
-from stepsim.step.overlap import slowed_step_ps
+from stepsim.step.doubts import slowed_step_ps
 
 SPLIT = ("--gpus", "16", "--tp", "2", "--pp", "2", "--mbs", "1")
 BATCH = ("--global-batch", "32", "--seq", "4096", "-t", "hgx-h100")

@@ -13,7 +13,7 @@ from stepsim.explore.plan.search import PlanSearch, SearchedPlan, search_plans
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.step.overlap import FREE, WORTH_SAYING, slowed_step_ps
+from stepsim.step.doubts import FREE, WORTH_SAYING, slowed_step_ps
 from stepsim.step.plans import PlanSpace, plan_words, step_options_of
 from stepsim.workload.model.memory import TIGHT_SHARE
 from stepsim.workload.model.model import Model
