@@ -161,7 +161,7 @@ def _pairs(pairs: Pairs) -> Iterator[str]:
 def _table(table: Table) -> Iterator[str]:
     columns = table.shown(Room.EVERYWHERE, Room.TERMINAL)
     sides = [_RIGHT if column.number else _LEFT for _, _, column in columns]
-    first, last = table.ends()
+    first, last = table.ends(table.rows)
     yield f"<table><caption>{escape(table.caption)}</caption>"
     yield _row("th", [name for _, name, _ in columns], sides)
     for number, row in enumerate((*first, *last)):

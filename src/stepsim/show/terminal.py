@@ -115,9 +115,9 @@ def _print_table(console: _Paper, table: Table) -> None:
         return [[printable(c.text(row[i])) for i, _, c in columns] for row in rows]
 
     if table.folds:
-        first, last = table.ends_of(_equal_folded(texts_of(table.rows)))
+        first, last = table.ends(_equal_folded(texts_of(table.rows)))
     else:
-        first, last = map(texts_of, table.ends())
+        first, last = map(texts_of, table.ends(table.rows))
     rows = [*first, *last]
     widths = [max(map(_cells, texts)) for texts in zip(names, *rows, strict=True)]
     blocks = [list(range(len(columns)))]

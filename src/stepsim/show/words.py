@@ -51,11 +51,16 @@ def size_words(
     return f"{npus} {npu_word(device, npus)}: {shown}; microbatches {microbatches}{order}"
 
 
+def seconds_words(seconds: float) -> str:
+    """A time in seconds, with its unit."""
+    return format_time_ps(round(seconds * PS_PER_S))
+
+
 def range_words(rates: Throughput) -> str:
     """Where 80 % of measured steps of such models lie, e.g. `5.36 s to 6.871 s`; '' if unknown."""
     if rates.low_s is None or rates.high_s is None:
         return ""
-    return " to ".join(format_time_ps(round(s * PS_PER_S)) for s in (rates.low_s, rates.high_s))
+    return " to ".join(map(seconds_words, (rates.low_s, rates.high_s)))
 
 
 def rate_words(value: float) -> str:

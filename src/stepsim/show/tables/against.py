@@ -7,6 +7,7 @@ from stepsim.explain.against import Against
 from stepsim.show.tables.model import (
     COUNT,
     ERROR,
+    SIGNED,
     TEXT,
     TIME,
     Column,
@@ -16,16 +17,10 @@ from stepsim.show.tables.model import (
     table_of,
 )
 
-
-def _signed(time_ps: int) -> str:
-    sign = "+" if time_ps > 0 else "-" if time_ps < 0 else ""
-    return f"{sign}{format_time_ps(abs(time_ps))}"
-
-
 _TIMES: dict[str, Column] = {
     "predicted": TIME.of("predicted_ps"),
     "measured": TIME.of("measured_ps"),
-    "difference": Column(write=_signed).of("difference_ps"),
+    "difference": SIGNED.of("difference_ps"),
     "change": ERROR.of(
         lambda row: row.measured_ps / row.predicted_ps - 1 if row.predicted_ps else None
     ),

@@ -14,17 +14,17 @@ from stepsim.show.tables.model import (
     Shown,
     Table,
     as_number,
+    seconds,
     table_of,
 )
 
-_MIXED = as_number("")
 _ERROR = as_number("+.1%")
 
 
 def calibration_shown(calibration: Calibration) -> Iterator[Shown]:
     """What was calibrated, and what could not be."""
     rows = (*_times(calibration), *_rates(calibration), *_factors(calibration))
-    columns = {"number": TEXT, "value": _MIXED, "residual": _MIXED, "samples": COUNT}
+    columns = {"number": TEXT, **dict.fromkeys(("value", "residual", "samples"), COUNT)}
     yield Table(caption="calibrated numbers", columns=columns, rows=rows)
     yield from (f"not identified: {name}: {reason}" for name, reason in calibration.unidentified)
 
@@ -81,10 +81,10 @@ def kernels_shown(calibration: Calibration) -> Iterator[Shown]:
 
 
 _KERNELS = {
-    "class": TEXT.of(lambda each: each.kernels),
-    "factor": as_number(".3f").of(lambda each: each.factor),
-    "kernels": COUNT.of(lambda each: each.count),
-    "rate": TEXT.of(lambda each: each.rate),
+    "class": TEXT.of("kernels"),
+    "factor": as_number(".3f").of("factor"),
+    "kernels": COUNT.of("count"),
+    "rate": TEXT.of("rate"),
 }
 
 
@@ -95,11 +95,11 @@ def held_shown(calibration: Calibration) -> Iterator[Shown]:
 
 
 _HELD = {
-    "trace": TEXT.of(lambda step: step.source),
-    "predicted": TIME.of(lambda step: round(step.predicted_s * PS_PER_S)),
-    "measured": TIME.of(lambda step: round(step.measured_s * PS_PER_S)),
-    "error": _ERROR.of(lambda step: step.error),
-    "job": TEXT.of(lambda step: step.job),
+    "trace": TEXT.of("source"),
+    "predicted": seconds("predicted_s"),
+    "measured": seconds("measured_s"),
+    "error": _ERROR.of("error"),
+    "job": TEXT.of("job"),
 }
 
 
@@ -111,9 +111,9 @@ def collectives_shown(calibration: Calibration) -> Iterator[Shown]:
 
 
 _RECORDED = {
-    "collective": TEXT.of(lambda curve: curve.kind),
-    "ranks": COUNT.of(lambda curve: curve.ranks),
-    "nodes": COUNT.of(lambda curve: curve.nodes),
+    "collective": TEXT.of("kind"),
+    "ranks": COUNT.of("ranks"),
+    "nodes": COUNT.of("nodes"),
     "sizes": COUNT.of(lambda curve: len(curve.size_bytes)),
     "size": SIZE.of(lambda curve: int(curve.size_bytes[-1])),
     "time": TIME.of(lambda curve: int(curve.time_ps[-1])),
@@ -136,8 +136,8 @@ def measurements_shown(
 
 
 _MEASURED = {
-    "size": SIZE.of(lambda row: row[0]),
-    "time": TIME.of(lambda row: row[1]),
-    "algbw": BANDWIDTH.of(lambda row: row[2]),
-    "busbw": BANDWIDTH.of(lambda row: row[3]),
+    "size": SIZE.of(0),
+    "time": TIME.of(1),
+    "algbw": BANDWIDTH.of(2),
+    "busbw": BANDWIDTH.of(3),
 }

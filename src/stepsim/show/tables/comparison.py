@@ -13,6 +13,7 @@ from stepsim.show.tables.answer import Answer, job_line
 from stepsim.show.tables.model import (
     COUNT,
     SHARE,
+    SIGNED,
     SIZE,
     TEXT,
     TIME,
@@ -145,7 +146,7 @@ _COLUMNS = {
     "activations": SIZE.of(_activations),
 }
 _MEMORY = {
-    "memory": SIZE.of(lambda run: run.throughput.memory_bytes),
+    "memory": SIZE.of("throughput.memory_bytes"),
     "fits": TEXT.of(lambda run: "yes" if run_fits(run) else "no"),
 }
 
@@ -199,7 +200,7 @@ def _step_words(step: Change) -> str:
     if not step.difference_ps:
         return f"{times} (no difference)"
     relative = f", {step.difference_ps / step.a_ps:+.2%}" if step.a_ps else ""
-    return f"{times} ({_signed(step.difference_ps)}{relative})"
+    return f"{times} ({SIGNED.text(step.difference_ps)}{relative})"
 
 
 def _components(diff: ResultDiff) -> Table:
@@ -219,9 +220,9 @@ def _stages(diff: ResultDiff) -> Table:
         {
             "stage": COUNT.of("stage"),
             **_times("own."),
-            "waiting": _SIGNED.of("waiting.difference_ps"),
+            "waiting": SIGNED.of("waiting.difference_ps"),
             "largest part": TEXT.of("largest.label"),
-            "its change": _SIGNED.of("largest.difference_ps"),
+            "its change": SIGNED.of("largest.difference_ps"),
         },
     )
 
@@ -240,19 +241,12 @@ def _links(diff: ResultDiff) -> Table:
     )
 
 
-def _signed(time_ps: int) -> str:
-    return f"{'+' * (time_ps > 0)}{format_time_ps(time_ps)}"
-
-
-_SIGNED = Column(write=_signed)
-
-
 def _times(change: str = "") -> dict[str, Column]:
     """Both times of a change, an attribute of the items or they themselves."""
     return {
         "A": TIME.of(f"{change}a_ps"),
         "B": TIME.of(f"{change}b_ps"),
-        "difference": _SIGNED.of(f"{change}difference_ps"),
+        "difference": SIGNED.of(f"{change}difference_ps"),
     }
 
 
@@ -266,7 +260,7 @@ _OF_DIFFS = {
     "schedule": TEXT.of("name"),
     **_times("diff.step."),
     "largest part": TEXT.of(lambda named: most.label if (most := _largest(named)) else None),
-    "its change": _SIGNED.of(
+    "its change": SIGNED.of(
         lambda named: most.difference_ps if (most := _largest(named)) else None
     ),
 }

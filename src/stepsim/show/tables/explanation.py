@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.runs.explained import LogExplanation, LogSuspect, LogVerdict
 from stepsim.runs.suspects import LogEvidence
 from stepsim.show.tables.measured import numbers_words
-from stepsim.show.tables.model import ERROR, LONG, SHARE, TEXT, TIME, Shown, table_of
+from stepsim.show.tables.model import ERROR, LONG, SHARE, TEXT, Shown, seconds, table_of
+from stepsim.show.words import seconds_words
 
 _VERDICTS = {
     LogVerdict.INSIDE: "as expected",
@@ -19,7 +19,7 @@ _VERDICTS = {
 _NEAR = 0.15
 _SUSPECTS = {
     "suspect": TEXT.of("name"),
-    "step": TIME.of(lambda each: round(each.step_s * PS_PER_S)),
+    "step": seconds("step_s"),
     "worth": ERROR.of("worth"),
     "explains": SHARE.of("explains"),
     "if": LONG.of("what"),
@@ -29,12 +29,12 @@ _SUSPECTS = {
 def explanation_shown(found: LogExplanation) -> Iterator[Shown]:
     """The answer, what counts of the log, and the suspects, the likeliest first."""
     rates = f"{found.tokens_per_s:,.0f} tokens/s per GPU   MFU {found.mfu:.1%}"
-    measured = f"{_time(found.measured_s)} per step measured   {rates}"
+    measured = f"{seconds_words(found.measured_s)} per step measured   {rates}"
     yield f"{measured}   {_predicted(found)}: {_said(found)}"
     yield found.job
     yield " ".join(_counted(found))
     if period := found.period:
-        extra = _time(period.longer * found.measured_s)
+        extra = seconds_words(period.longer * found.measured_s)
         yield (
             f"every {period.every} steps +{extra}, {period.share:.1%} of the run: a checkpoint, an "
             "evaluation, the data loader, garbage collection"
@@ -70,17 +70,18 @@ def _alike(suspects: tuple[LogSuspect, ...]) -> Iterator[str]:
 
 
 def _said(found: LogExplanation) -> str:
-    first, last = map(_time, found.trend_s or (0.0, 0.0))
+    first, last = map(seconds_words, found.trend_s or (0.0, 0.0))
     slow = found.measured_s / found.predicted_s
     return _VERDICTS[found.verdict].format(slow=slow, first=first, last=last)
 
 
 def _predicted(found: LogExplanation) -> str:
     """The predicted step with its interval."""
-    predicted = f"{_time(found.predicted_s)} predicted"
+    predicted = f"{seconds_words(found.predicted_s)} predicted"
     if found.low_s is None or found.high_s is None:
         return f"{predicted} ({found.error:+.1%})"
-    return f"{predicted} ({_time(found.low_s)} to {_time(found.high_s)}, {found.error:+.1%})"
+    lies = " to ".join(map(seconds_words, (found.low_s, found.high_s)))
+    return f"{predicted} ({lies}, {found.error:+.1%})"
 
 
 def _counted(found: LogExplanation) -> Iterator[str]:
@@ -92,7 +93,3 @@ def _counted(found: LogExplanation) -> Iterator[str]:
     if found.measured_tflops is not None and found.predicted_tflops is not None:
         yield f"  TFLOP/s per GPU {found.measured_tflops:.0f}, predicted"
         yield f"{found.predicted_tflops:.0f}"
-
-
-def _time(seconds: float) -> str:
-    return format_time_ps(round(seconds * PS_PER_S))

@@ -25,6 +25,7 @@ from stepsim.show.tables.model import (
     table_of,
 )
 from stepsim.show.tables.step import parts_table, stages_table, step_tables
+from stepsim.show.words import seconds_words
 
 _MOST_RANKS = 32
 
@@ -76,7 +77,7 @@ def step_log_shown(log: StepLog) -> Iterator[Shown]:
     values = log.values
     kept = [values[place] for place in log.steady.kept]
     rate = "{:,.0f} tokens/s" if log.tokens_per_s else "{:,.2f} samples/s"
-    write = _seconds if log.seconds else rate.format
+    write = seconds_words if log.seconds else rate.format
     what = "per step" if log.seconds else "per GPU" if log.tokens_per_s else "of all"
     yield f"{write(typical(values))} {what}, the median of {len(kept)} steps"
     yield (
@@ -91,8 +92,8 @@ def step_log_shown(log: StepLog) -> Iterator[Shown]:
             "timers, of the slowest rank",
             [(name, round(typical(each) * PS_PER_S), each) for name, each in log.timers.items()],
             {
-                "timer": TEXT.of(lambda row: row[0]),
-                "median": TIME.of(lambda row: row[1]),
+                "timer": TEXT.of(0),
+                "median": TIME.of(1),
                 "lines": COUNT.of(lambda row: len(row[2])),
             },
         )
@@ -115,10 +116,6 @@ def numbers_words(numbers: Sequence[int]) -> str:
     shown = ", ".join(map(str, numbers[:_MOST_NUMBERS]))
     more = len(numbers) - _MOST_NUMBERS
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _seconds(value: float) -> str:
-    return format_time_ps(round(value * PS_PER_S))
 
 
 def _stages(summary: RunSummary) -> Table:
@@ -280,7 +277,7 @@ def what_if_shown(result: WhatIf, measured_ps: int) -> Iterator[Shown]:
 
 
 _CHANGED = {
-    "run": TEXT.of(lambda item: item[0]),
+    "run": TEXT.of(0),
     "schedule": TEXT.of(lambda item: f"{item[1].schedule}, {item[1].p2p}"),
     "microbatches": COUNT.of(lambda item: item[1].microbatches),
     "pipeline": TIME.of(lambda item: item[1].pipeline_time_ps),

@@ -6,13 +6,13 @@ A printer turns it into text: `stepsim.show.terminal` for a terminal, the templa
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
 
 from stepsim.base.structs import Bytes, BytesPerSecond, Count, Noun, Picoseconds, Share, replace
-from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
+from stepsim.base.units import PS_PER_S, format_bandwidth, format_size_bytes, format_time_ps
 
 
 class Room(Enum):
@@ -58,8 +58,13 @@ class Column(Noun):
     room: Room = Room.EVERYWHERE
     value: Callable[[Any], Cell] = lambda item: item
 
-    def of(self, value: str | Callable[[Any], Cell]) -> "Column":
-        """The same column for an attribute of its items, such as `link.name`, or a function."""
+    def of(self, value: str | int | Callable[[Any], Cell]) -> "Column":
+        """The same column for an attribute of its items, such as `link.name`, or a function.
+
+        A number is a place in items that are rows themselves.
+        """
+        if isinstance(value, int):
+            return replace(self, value=itemgetter(value))
         return replace(self, value=attrgetter(value) if isinstance(value, str) else value)
 
     @property
@@ -95,8 +100,20 @@ def as_number(form: str) -> Column:
     return Column(write=lambda value: format(value, form))
 
 
+def _signed(time_ps: int) -> str:
+    return f"{'+' * (time_ps > 0)}{format_time_ps(time_ps)}"
+
+
+SIGNED = Column(write=_signed)
+"""A time more or less than another one."""
 SHARE = as_number(".1%")
 ERROR = as_number("+.2%")
+
+
+def seconds(name: str) -> Column:
+    """A column of times for an attribute of its items that is in seconds."""
+    value = attrgetter(name)
+    return TIME.of(lambda item: round(value(item) * PS_PER_S))
 
 
 class Table(Noun):
@@ -116,12 +133,8 @@ class Table(Noun):
     legend: tuple[tuple[str, str], ...] = ()
     note: str = ""
 
-    def ends(self) -> tuple[Sequence[tuple[Cell, ...]], Sequence[tuple[Cell, ...]]]:
-        """The first rows and the last ones that a terminal shows; what is between is left out."""
-        return self.ends_of(self.rows)
-
-    def ends_of(self, rows: Sequence[_Row]) -> tuple[Sequence[_Row], Sequence[_Row]]:
-        """The first and the last of rows in any form that a terminal shows."""
+    def ends(self, rows: Sequence[_Row]) -> tuple[Sequence[_Row], Sequence[_Row]]:
+        """The first and the last of rows in any form that a terminal shows, without the others."""
         if not 0 < self.most < len(rows):
             return rows, ()
         half = self.most // 2 if self.both_ends else 0
@@ -141,25 +154,12 @@ Shown = Table | Pairs | str
 
 
 def table_of(
-    caption: str,
-    items: Iterable[Any],
-    columns: Mapping[str, Column],
-    *,
-    most: int = 0,
-    both_ends: bool = False,
-    folds: bool = False,
+    caption: str, items: Iterable[Any], columns: Mapping[str, Column], **more: Any
 ) -> Table:
-    """A row per item, its cells as the columns say."""
+    """A row per item, its cells as the columns say; `more` are other fields of the table."""
     cells = [column.value for column in columns.values()]
     rows = tuple(tuple(cell(item) for cell in cells) for item in items)
-    return Table(
-        caption=caption,
-        columns=columns,
-        rows=rows,
-        most=most,
-        both_ends=both_ends,
-        folds=folds,
-    )
+    return Table(caption=caption, columns=columns, rows=rows, **more)
 
 
 _NUMBERS = {Picoseconds: TIME, Bytes: SIZE, BytesPerSecond: BANDWIDTH, Share: SHARE, Count: COUNT}

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Iterator
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
@@ -33,9 +32,9 @@ _NAMED = ("tp", "pp", "dp", "microbatch_size")
 """Degrees that are named also where they are 1."""
 _RUNS = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
 _DRAWN = {
-    "drawn": TIME.of(lambda plan: plan.drawn.mean_ps),
-    "p90": TIME.of(lambda plan: plan.drawn.p90_ps),
-    "waiting": SHARE.of(lambda plan: plan.drawn.waiting),
+    "drawn": TIME.of("drawn.mean_ps"),
+    "p90": TIME.of("drawn.p90_ps"),
+    "waiting": SHARE.of("drawn.waiting"),
 }
 """Columns of plans that are judged by drawn steps."""
 _HEADS = {"npus": "gpus", "chunks": "vpp", "microbatch_size": "mbs", "expert_tp": "etp"}
@@ -148,21 +147,17 @@ def _plans_table(found: PlanDocument) -> Table:
     sparse = _varies(plans, "ep")
     shown = [n for n in _DEGREES if n in ("npus", "tp", "pp", "dp") or _varies(plans, n)]
     shown = [n for n in shown if sparse or n != "expert_tp"]
-    degrees = {_HEADS.get(name, name): COUNT.of(attrgetter(f"plan.{name}")) for name in shown}
-    recompute = {"recompute": TEXT.of(_text_of("recompute"))} if _varies(plans, "recompute") else {}
-    zero = {"zero": COUNT.of(attrgetter("plan.zero"))} if _varies(plans, "zero") else {}
+    degrees = {_HEADS.get(name, name): COUNT.of(f"plan.{name}") for name in shown}
+    settings = {head: column for head, (name, column) in _SETTINGS.items() if _varies(plans, name)}
     runs = {
         name: TEXT.of(_text_of(name))
         for name in _RUNS
         if len({getattr(each.plan, name) for each in plans}) > 1
     }
-    orders = {"schedule": TEXT.of(_text_of("order"))} if _varies(plans, "order") else {}
     uneven = any("layout" in plan.options for plan in plans)
     columns: dict[str, Column] = {
         **degrees,
-        **orders,
-        **zero,
-        **recompute,
+        **settings,
         **runs,
         **({"layout": LONG.of(lambda plan: plan.options.get("layout", "equal"))} if uneven else {}),
         **(_DRAWN if plans[0].drawn else {}),
@@ -191,6 +186,14 @@ def _text_of(name: str) -> Callable[[PlanEntry], str]:
         return words[value] if isinstance(value, bool) else str(value)
 
     return text
+
+
+_SETTINGS = {
+    "schedule": ("order", TEXT.of(_text_of("order"))),
+    "zero": ("zero", COUNT.of("plan.zero")),
+    "recompute": ("recompute", TEXT.of(_text_of("recompute"))),
+}
+"""Settings by the head of their column, which stands where any plan has another than the usual."""
 
 
 def budget_shown(found: "BudgetDocument") -> Iterator[Shown]:

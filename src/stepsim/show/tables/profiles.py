@@ -262,11 +262,6 @@ _REPLAYED = {
     "difference": ERROR.of("error"),
     "largest": SHARE.of("largest"),
 }
-_OPERATORS = {
-    "operation": TEXT.of(lambda each: _short(each.name)),
-    "ranks": COUNT.of("on_ranks"),
-    "calls": COUNT.of("calls"),
-}
 _DEVICES = {
     "rank": COUNT.of("rank"),
     "span": TIME.of("span_ps"),

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from stepsim.base.structs import replace
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import (
     LinkUse,
     Report,
     ResultDocument,
-    StageMemory,
     StageReport,
     exposed_ps,
 )
@@ -24,7 +22,6 @@ from stepsim.show.tables.model import (
     SIZE,
     TEXT,
     TIME,
-    Cell,
     Column,
     Ordered,
     Pairs,
@@ -232,7 +229,7 @@ def path_table(result: Report) -> Table:
 def _of_step(result: Report) -> dict[str, Column]:
     """The time of a part, an item of a breakdown, and its share of the step."""
     return {
-        "time": TIME.of(lambda item: item[1]),
+        "time": TIME.of(1),
         "share": SHARE.of(lambda item: share_of(item[1], result.step_time_ps)),
     }
 
@@ -273,11 +270,8 @@ def memory_table(result: Report) -> Table:
     rates = result.throughput
     capacity = rates.capacity_bytes if rates else None
 
-    def held(value: Callable[[StageMemory], Cell]) -> Callable[[StageReport], Cell]:
-        return lambda stage: value(stage.memory) if stage.memory else None
-
     def part(name: str) -> Column:
-        return SIZE.of(held(lambda memory: memory.parts.get(name, 0)))
+        return SIZE.of(lambda stage: stage.memory.parts.get(name, 0))
 
     return table_of(
         "peak memory per stage, of one rank",
@@ -285,10 +279,10 @@ def memory_table(result: Report) -> Table:
         {
             "stage": COUNT.of("stage"),
             **{name: part(name) for name in names},
-            "total": SIZE.of(held(lambda memory: memory.total_bytes)),
-            "share": SHARE.of(held(lambda memory: share_of(memory.total_bytes, capacity or 0))),
-            "microbatches held": TEXT.of(held(lambda memory: "+".join(map(str, memory.kept)))),
-            "at": TIME.of(held(lambda memory: memory.at_ps)),
+            "total": SIZE.of("memory.total_bytes"),
+            "share": SHARE.of(lambda stage: share_of(stage.memory.total_bytes, capacity or 0)),
+            "microbatches held": TEXT.of(lambda stage: "+".join(map(str, stage.memory.kept))),
+            "at": TIME.of("memory.at_ps"),
         },
         most=_MOST_STAGES,
         both_ends=True,
@@ -388,20 +382,20 @@ def bars_table(result: ResultDocument) -> Table:
         many = f"; {len(classes):,} classes are too many to list" if classes else ""
         caption = f"breakdown of each stage, mean over its ranks{many}"
     columns = {
-        "ranks": TEXT.of(lambda bar: bar[0]),
-        "stage": COUNT.of(lambda bar: bar[1]),
+        "ranks": TEXT.of(0),
+        "stage": COUNT.of(1),
         **_bar_columns(result),
     }
-    return replace(table_of(caption, bars, columns), legend=_legend(parts for *_, parts in bars))
+    return table_of(caption, bars, columns, legend=_legend(parts for *_, parts in bars))
 
 
 def runs_bars_table(runs: Mapping[str, Report]) -> Table:
     """A bar per run, mean over its ranks, all on the scale of the longest step."""
     longest = max(runs.values(), key=lambda run: run.step_time_ps)
-    columns = {"schedule": TEXT.of(lambda bar: bar[0]), **_bar_columns(longest)}
+    columns = {"schedule": TEXT.of(0), **_bar_columns(longest)}
     bars = [(name, run.breakdown_ps) for name, run in runs.items()]
-    table = table_of("where each step goes, mean over ranks, on one scale", bars, columns)
-    return replace(table, legend=_legend(parts for _, parts in bars))
+    caption = "where each step goes, mean over ranks, on one scale"
+    return table_of(caption, bars, columns, legend=_legend(parts for _, parts in bars))
 
 
 def _bar_columns(scale: Report) -> dict[str, Column]:

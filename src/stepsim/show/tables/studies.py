@@ -5,7 +5,6 @@ A sweep's are its extremes, every axis by its values, and scenarios.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.noise.sweeps import NoiseSweep
@@ -61,7 +60,7 @@ def worth_table(runs: Mapping[str, Sensitivity]) -> Table:
         sorted(slopes.values(), key=lambda s: -max(g.get(s.name, 0.0) for g in gains.values())),
         {
             "change": TEXT.of(describe),
-            "now": as_number("").of(show_value),
+            "now": COUNT.of(show_value),
             **{f"{run} saves" if run else "saves": saves(run) for run in runs},
             **({"derivative": as_number("+.3%").of(_derivative)} if len(runs) == 1 else {}),
         },
@@ -100,8 +99,8 @@ def noise_shown(found: NoiseResult) -> Iterator[Shown]:
         f"{len(found.step_time_ps)} samples, seed {found.seed}",
         times.items(),
         {
-            "": TEXT.of(lambda item: item[0]),
-            "step time": TIME.of(lambda item: item[1]),
+            "": TEXT.of(0),
+            "step time": TIME.of(1),
             "over planned": ERROR.of(lambda item: item[1] / planned - 1 if planned else ""),
         },
     )
@@ -202,7 +201,7 @@ def scenarios_table(table: SweepTable, found: Sequence[Extreme]) -> Table:
     if failure:
         settings = _settings(table, failure[0])
         note = f"First of {progress.failed:,} that failed, {settings}: {failure[1]}"
-    return replace(table_of(caption, found, _columns(table)), note=note)
+    return table_of(caption, found, _columns(table), note=note)
 
 
 def _columns(table: SweepTable) -> dict[str, Column]:

@@ -5,12 +5,21 @@ Predictions of published steps are compared by source and by run.
 
 from collections.abc import Iterator, Sequence
 
-from stepsim.base.units import PS_PER_S
 from stepsim.runs.document import Validation
 from stepsim.runs.published import PublishedValidation
 from stepsim.runs.published_calibration import CalibratedStep
 from stepsim.runs.validate import Compared, RunValidation
-from stepsim.show.tables.model import COUNT, ERROR, SHARE, TEXT, TIME, Shown, as_number, table_of
+from stepsim.show.tables.model import (
+    COUNT,
+    ERROR,
+    SHARE,
+    TEXT,
+    TIME,
+    Shown,
+    as_number,
+    seconds,
+    table_of,
+)
 from stepsim.workload.model.calibration import ModelCalibration
 
 _PERCENT = as_number(".2%")
@@ -42,7 +51,7 @@ def validation_shown(found: Validation) -> Iterator[Shown]:
 
 
 _KINDS = {
-    "errors": TEXT.of(lambda item: item[0]),
+    "errors": TEXT.of(0),
     "mean": _PERCENT.of(lambda item: item[1].mean),
     "largest": _PERCENT.of(lambda item: item[1].largest),
     "numbers": COUNT.of(lambda item: item[1].count),
@@ -87,8 +96,8 @@ _ROWS = {
     "model": TEXT.of("step.architecture.name"),
     "device": TEXT.of("step.device"),
     "GPUs": COUNT.of("step.plan.npus"),
-    "measured": TIME.of(lambda row: round(row.measured_s * PS_PER_S)),
-    "predicted": TIME.of(lambda row: round(row.predicted_s * PS_PER_S)),
+    "measured": seconds("measured_s"),
+    "predicted": seconds("predicted_s"),
     "error": ERROR.of("error"),
     "calibrated": ERROR.of("calibrated_error"),
     "GiB": _GIB.of("predicted_gib").on_pages,
@@ -127,8 +136,8 @@ _RESIDUALS = {
     "model": TEXT.of("step.architecture.name"),
     "device": TEXT.of("step.device"),
     "precision": TEXT.of("step.plan.precision.value"),
-    "measured": TIME.of(lambda row: round(row.step.measured_s * PS_PER_S)),
-    "predicted": TIME.of(lambda row: round(row.predicted_s * PS_PER_S)),
+    "measured": seconds("step.measured_s"),
+    "predicted": seconds("predicted_s"),
     "residual": ERROR.of("residual"),
 }
 _FACTORS = {
