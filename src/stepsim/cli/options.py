@@ -69,9 +69,9 @@ def _durations() -> Iterable[str]:
 
 
 def _figure_kinds() -> Iterable[str]:
-    from stepsim.show.figures.sweep import FIGURE_KINDS
+    from stepsim.show.figures.sweep.views import FigureKind
 
-    return FIGURE_KINDS
+    return FigureKind
 
 
 completed_figure_kinds = completed(_figure_kinds)

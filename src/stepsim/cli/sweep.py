@@ -85,7 +85,7 @@ class _ShowOptions:
         Files that are `written` beside those of these options are none of the inputs.
         """
         from stepsim.explore.sweep.export import check_export_path
-        from stepsim.show.figures.sweep import figure_kind
+        from stepsim.show.figures.sweep.views import figure_kind
 
         figure_kind(self.plot_kind)
         if self.plot_axes and not (self.plot or self.report):
@@ -310,7 +310,7 @@ def _study(file: Path, options: _SweepOptions, given: frozenset[str]) -> "Study"
     from stepsim.explore.sweep import Grid, Study, parse_axis
     from stepsim.files.asked import foreign_links
     from stepsim.files.load import infinite
-    from stepsim.show.figures.sweep import figure_kind
+    from stepsim.show.figures.sweep.views import FigureKind
 
     grid = Grid(axes=tuple(parse_axis(text) for text in options.axes or ()))
     axes = {axis.name for axis in grid.axes}
@@ -326,7 +326,7 @@ def _study(file: Path, options: _SweepOptions, given: frozenset[str]) -> "Study"
         topology=job.topology,
         grid=grid,
         options=job.options,
-        breakdown=options.breakdown or figure_kind(options.plot_kind).of_parts,
+        breakdown=options.breakdown or options.plot_kind == FigureKind.BREAKDOWN,
         own_machines=options.topology is None,
     )
 

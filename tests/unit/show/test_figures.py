@@ -24,9 +24,10 @@ from stepsim.explore.sweep import SweepTable, open_for_reading, run_sweep
 from stepsim.parallel.schedules import BUILDERS
 from stepsim.show.figures.drawing import make_figure, styled
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep import FIGURE_KINDS, choose_view, plot_sweep
+from stepsim.show.figures.sweep import plot_sweep
 from stepsim.show.figures.sweep.breakdowns import STACKING, breakdown_figure
 from stepsim.show.figures.sweep.lines import bubble_closed_form, line_figure
+from stepsim.show.figures.sweep.views import choose_view
 from stepsim.show.figures.timelines import drawn_step, timelines_figure
 from stepsim.show.palette import (
     ACTION_COLOURS,
@@ -163,7 +164,7 @@ def test_bytes_depend_on_the_result_alone(table: SweepTable, tmp_path: Path) -> 
 
 
 def test_stacks_add_up_to_the_step_and_are_the_parts(table: SweepTable) -> None:
-    view = choose_view(table, ["microbatches", "schedule"], FIGURE_KINDS["breakdown"])
+    view = choose_view(table, ["microbatches", "schedule"], stacks=True)
     with styled(FigureStyle.PAGE):
         figure = breakdown_figure(table, view, FigureStyle.PAGE)
     (steps,) = table.fastest(view.shown, ["step_time_ps"]) / 1e12
@@ -183,7 +184,7 @@ def test_stacks_add_up_to_the_step_and_are_the_parts(table: SweepTable) -> None:
 
 
 def test_lines_are_the_simulated_bubbles_and_thin_ones_closed_forms(table: SweepTable) -> None:
-    view = choose_view(table, ["microbatches", "schedule"], FIGURE_KINDS["bubble"])
+    view = choose_view(table, ["microbatches", "schedule"])
     style = FigureStyle.SCREEN
     with styled(style):
         (axes,) = line_figure(table, view, style, bubble=True).axes

@@ -72,10 +72,11 @@ class TimelinePanel(Noun):
 
 
 class Scene(Noun):
-    """What all panels share: the style, and the time they span."""
+    """What all panels share: the style, the time they span, and the ps of a unit of its axis."""
 
     style: FigureStyle
     width_ps: int
+    scale: int
 
     @property
     def plot_pt(self) -> float:
@@ -87,20 +88,6 @@ class Scene(Noun):
         """Dots along the time axis."""
         return self.plot_pt / 72 * self.style.dpi
 
-    @property
-    def scale(self) -> int:
-        """Picoseconds per unit of the time axis."""
-        return self._unit[0]
-
-    @property
-    def unit(self) -> str:
-        """Unit of the time axis."""
-        return self._unit[1]
-
-    @property
-    def _unit(self) -> tuple[int, str]:
-        return time_unit(self.width_ps)
-
 
 def lanes_figure(
     draw_panels: Callable[[Scene], Sequence[TimelinePanel]],
@@ -108,7 +95,8 @@ def lanes_figure(
     style: FigureStyle,
 ) -> "Figure":
     """Panels above each other on one time axis of so many ps, at least 1."""
-    scene = Scene(style=style, width_ps=width_ps or 1)
+    scale, unit = time_unit(width_ps or 1)
+    scene = Scene(style=style, width_ps=width_ps or 1, scale=scale)
     panels = draw_panels(scene)
     rows = [len(panel.lanes) for panel in panels]
     em_in = style.font_pt / 72
@@ -123,8 +111,8 @@ def lanes_figure(
         head(axes, style, *panel.title[repeated:], share=0.9)
         _draw_panel(axes, panel, scene, row_in)
         _draw_arrows(axes, panel, scene)
-    every[-1].set_xlim(0, scene.width_ps / scene.scale)
-    every[-1].set_xlabel(f"time ({scene.unit})")
+    every[-1].set_xlim(0, scene.width_ps / scale)
+    every[-1].set_xlabel(f"time ({unit})")
     _legend(figure, panels, style)
     return figure
 

@@ -1,13 +1,11 @@
 """The styles of figures: how wide they are, how large their type, how thick their lines."""
 
-from collections.abc import Iterable, Mapping
-from enum import StrEnum
+from collections.abc import Iterable
 from textwrap import fill
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import OutputError, member
-from stepsim.base.structs import Noun
+from stepsim.base.structs import NameWithFields
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,41 +14,21 @@ GRID = "#e2e2e2"
 CHARACTER_EM = 0.56  # mean width of a character of DejaVu Sans
 
 
-class _Measures(Noun):
-    """Width in inches, type and lines in points, and dots per inch where there are dots."""
+class FigureStyle(NameWithFields):
+    """Where a figure is shown: on a `screen`, in a `column` of a paper or across its `page`.
+
+    `width_in` is the width of every figure in inches. `font_pt` is the size of its type, `line_pt`
+    the width of the lines that carry data, in points; small print is five sixths of the type. `dpi`
+    are dots per inch of a PNG, and of what is drawn as dots in other files.
+    """
 
     width_in: float
     font_pt: float
     line_pt: float
     dpi: int
-
-
-class FigureStyle(StrEnum):
-    """Where a figure is shown: on a `screen`, in a `column` of a paper or across its `page`."""
-
-    SCREEN = "screen"
-    COLUMN = "column"
-    PAGE = "page"
-
-    @property
-    def width_in(self) -> float:
-        """Width of every figure in inches."""
-        return _MEASURES[self].width_in
-
-    @property
-    def font_pt(self) -> float:
-        """Size of its type in points; small print is five sixths of it."""
-        return _MEASURES[self].font_pt
-
-    @property
-    def dpi(self) -> int:
-        """Dots per inch of a PNG, and of what is drawn as dots in other files."""
-        return _MEASURES[self].dpi
-
-    @property
-    def line_pt(self) -> float:
-        """Width of the lines that carry data, in points."""
-        return _MEASURES[self].line_pt
+    SCREEN = "screen", 9.0, 10.0, 1.5, 150
+    COLUMN = "column", 3.3, 8.0, 1.0, 300
+    PAGE = "page", 7.0, 8.0, 1.0, 300
 
     @property
     def narrow(self) -> bool:
@@ -66,7 +44,7 @@ class FigureStyle(StrEnum):
 
     def parameters(self) -> dict[str, Any]:
         """Matplotlib's parameters of this style."""
-        line = _MEASURES[self].line_pt
+        line = self.line_pt
         return {
             "font.size": self.font_pt,
             "axes.titlesize": self.font_pt,
@@ -108,12 +86,3 @@ class FigureStyle(StrEnum):
 def figure_style(name: FigureStyle | str) -> FigureStyle:
     """The style of a name; raises OutputError naming those there are."""
     return member(FigureStyle, name, "style", OutputError)
-
-
-_MEASURES: Mapping[FigureStyle, _Measures] = MappingProxyType(
-    {
-        FigureStyle.SCREEN: _Measures(width_in=9.0, font_pt=10.0, line_pt=1.5, dpi=150),
-        FigureStyle.COLUMN: _Measures(width_in=3.3, font_pt=8.0, line_pt=1.0, dpi=300),
-        FigureStyle.PAGE: _Measures(width_in=7.0, font_pt=8.0, line_pt=1.0, dpi=300),
-    }
-)

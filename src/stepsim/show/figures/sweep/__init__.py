@@ -9,36 +9,13 @@ from stepsim.base.errors import OutputError, SweepError
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.drawing import make_figure
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep.breakdowns import BREAKDOWN
+from stepsim.show.figures.sweep.breakdowns import breakdown_figure
 from stepsim.show.figures.sweep.lines import line_figure
 from stepsim.show.figures.sweep.maps import map_figure
-from stepsim.show.figures.sweep.views import FigureKind, View, choose_view
+from stepsim.show.figures.sweep.views import FigureKind, choose_view, figure_kind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-def _measured(table: SweepTable, view: View, style: FigureStyle, *, bubble: bool) -> "Figure":
-    """Step time, or bubble fraction, as lines over one axis or a map over two."""
-    return (map_figure if view.y else line_figure)(table, view, style, bubble=bubble)
-
-
-FIGURE_KINDS = {
-    kind.name: kind
-    for kind in (
-        FigureKind(name="time", draw=partial(_measured, bubble=False)),
-        FigureKind(name="bubble", draw=partial(_measured, bubble=True)),
-        BREAKDOWN,
-    )
-}
-"""The figures over the axes of a sweep. A new one is its module and a line here."""
-
-
-def figure_kind(name: str) -> FigureKind:
-    """The kind of a name; raises SweepError naming those there are."""
-    if name not in FIGURE_KINDS:
-        raise SweepError(f"kind of figure is {name!r}: expected one of {', '.join(FIGURE_KINDS)}")
-    return FIGURE_KINDS[name]
 
 
 def plot_sweep(
@@ -56,21 +33,16 @@ def plot_sweep(
     drawn.
     """
     chosen = figure_kind(kind)
-    view = choose_view(table, names, chosen)
-    if chosen.of_parts and not table.part_columns:
+    stacks = chosen is FigureKind.BREAKDOWN
+    view = choose_view(table, names, stacks=stacks)
+    if stacks and not table.part_columns:
         raise SweepError(
             f"a {kind} figure needs the parts of each step: sweep with --breakdown to keep them"
         )
     if not table.extremes(1):
         raise OutputError(f"{f'{path}: ' if path else ''}nothing to draw: no scenario has a result")
-    return make_figure(partial(chosen.draw, table, view), path, style)
-
-
-__all__ = [
-    "FIGURE_KINDS",
-    "FigureKind",
-    "View",
-    "choose_view",
-    "figure_kind",
-    "plot_sweep",
-]
+    if stacks:
+        return make_figure(partial(breakdown_figure, table, view), path, style)
+    draw = map_figure if view.y else line_figure
+    bubble = chosen is FigureKind.BUBBLE
+    return make_figure(partial(draw, table, view, bubble=bubble), path, style)

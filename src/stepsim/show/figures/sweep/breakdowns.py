@@ -12,7 +12,7 @@ from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.drawing import legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.scales import name_ticks, scale_of, time_unit_of
-from stepsim.show.figures.sweep.views import FigureKind, PlotLayout, View, title
+from stepsim.show.figures.sweep.views import View, title
 from stepsim.show.palette import IDLE_GROUND, IDLE_PARTS, PART_COLOURS
 from stepsim.show.words import axis_words
 from stepsim.workload.axes import Part, PartKind, parts_of
@@ -101,8 +101,3 @@ def _legend(figure: "Figure", used: Floats, style: FigureStyle) -> None:
     shown = [part for part in reversed(STACKING) if used[part]]
     handles = [Patch(edgecolor="#777777", label=part.label, **_look(part)) for part in shown]
     legend(figure, style, handles)
-
-
-BREAKDOWN = FigureKind(
-    name="breakdown", draw=breakdown_figure, layout=PlotLayout.STACKS, of_parts=True
-)

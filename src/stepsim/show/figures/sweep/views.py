@@ -1,17 +1,12 @@
 """What a figure of a sweep shows: its kind, its axes, and what its title says of the others."""
 
-from collections.abc import Callable, Sequence
-from enum import Enum
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from enum import StrEnum
 
-from stepsim.base.errors import SweepError
+from stepsim.base.errors import SweepError, member
 from stepsim.base.structs import Noun
 from stepsim.explore.sweep.table import StoredAxis, SweepTable
-from stepsim.show.figures.style import FigureStyle
 from stepsim.show.words import axis_words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _MOST_PANELS = 6
 _MOST_LINES = 24
@@ -32,38 +27,28 @@ class View(Noun):
         return [axis for axis in (self.x, self.y, self.by) if axis]
 
 
-class PlotLayout(Enum):
-    """What a figure's axes may be: as they come, or one without a map."""
+class FigureKind(StrEnum):
+    """What a figure shows over the axes of a sweep: a time, the bubble, or stacks of parts."""
 
-    LINES_OR_MAP = "lines or map"
-    STACKS = "stacks"
-
-
-class FigureKind(Noun):
-    """What a figure shows over the axes of a sweep, and what draws it.
-
-    `of_parts` says that it needs the parts of each step (`--breakdown`).
-    """
-
-    name: str
-    draw: "Callable[[SweepTable, View, FigureStyle], Figure]"
-    layout: PlotLayout = PlotLayout.LINES_OR_MAP
-    of_parts: bool = False
+    TIME = "time"
+    BUBBLE = "bubble"
+    BREAKDOWN = "breakdown"
 
 
-def choose_view(
-    table: SweepTable, names: Sequence[str] = (), kind: FigureKind | None = None
-) -> View:
+def figure_kind(name: str) -> FigureKind:
+    """The kind of a name; raises SweepError naming those there are."""
+    return member(FigureKind, name, "kind of figure", SweepError)
+
+
+def choose_view(table: SweepTable, names: Sequence[str] = (), *, stacks: bool = False) -> View:
     """The axes asked for, else the first two with numbers as a map, or one as lines.
 
     Two names with numbers make a map, other pairs lines, three names maps in panels; stacks are
     never a map. Raises SweepError for names that are no axes or not right for the
-    kind, and where there are more panels or lines than can be told apart.
+    figure, and where there are more panels or lines than can be told apart.
     """
     if len(set(names)) < len(names) or len(names) > 3:
         raise SweepError(f"figure axes are {','.join(names)}: expected one to three different axes")
-    layout = kind.layout if kind else PlotLayout.LINES_OR_MAP
-    stacks = layout is PlotLayout.STACKS
     chosen = [table.axis(name) for name in names] or _default(table, stacks=stacks)
     mapped = not stacks and len(chosen) > 1 and all(axis.numeric for axis in chosen[:2])
     shown = ",".join(axis.name for axis in chosen)
