@@ -75,13 +75,13 @@ def name_ranks(ranks: Sequence[int]) -> str:
     steps = {b - a for a, b in pairwise(ranks)}
     if len(steps) == 1 and (step := steps.pop()) > 1 and len(ranks) > 2:
         return f"ranks {ranks[0]}-{ranks[-1]} step {step}"
-    runs = list(_runs(ranks))
+    runs = list(runs_of(ranks))
     if len(runs) > _MOST_RUNS:
         return f"{len(ranks)} ranks from {ranks[0]} to {ranks[-1]}"
     return "ranks " + ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in runs)
 
 
-def _runs(ranks: Sequence[int]) -> Iterator[tuple[int, int]]:
+def runs_of(ranks: Sequence[int]) -> Iterator[tuple[int, int]]:
     """First and last of every run of consecutive numbers."""
     first = last = ranks[0]
     for rank in ranks[1:]:

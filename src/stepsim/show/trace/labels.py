@@ -1,9 +1,10 @@
 """What the slices of a run are called, and the facts about them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from stepsim.base.structs import Noun
-from stepsim.core.actions import Task
+from stepsim.core.flat import TaskRow, Tasks
 from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.p2p import Message
@@ -69,95 +70,87 @@ def _action_name(action: Action, *, numbered: bool) -> str:
     return f"{action.kind}{action.microbatch}" + (f" chunk {action.chunk}" if numbered else "")
 
 
-class Labels(Noun):
-    """Labels of tasks and messages, each made once."""
-
-    graph: TaskGraph
-    prices: Prices
-    _tasks: dict[tuple[object, ...], list[Label]] = {}
-    _messages: dict[tuple[object, ...], Label] = {}
-
-    def ways(self, rank: int) -> Ways:
-        """How a rank's communications are carried out."""
-        found = {}
-        for use in self.graph.programs[self.graph.plan.stage_of(rank)].uses:
-            look = self.prices.patterns(use).look(rank)
-            found[use] = self.prices.cost(use, look).way
-        return found
-
-    def tasks(self, stage: int, number: int, kind: SegmentKind, ways: Ways) -> list[Label]:
-        """Labels of the tasks of task list `number` in a segment of this kind."""
-        tasks = self.graph.task_lists[number].tasks
-        mine = tuple(ways[Use(comm=t.comm, stage=stage)] for t in tasks if t.comm >= 0)
-        key = stage, number, kind, mine
-        if key not in self._tasks:
-            self._tasks[key] = [self._task(task, stage, kind, ways) for task in tasks]
-        return self._tasks[key]
-
-    def message(self, use: Use, message: Message, ways: Ways) -> Label:
-        """Label of one end of a message."""
-        key = use, message, ways[use]
-        if key not in self._messages:
-            kind = TaskKind.SEND if use.sends else TaskKind.RECV
-            what = f"{message.kind}{message.microbatch}"
-            side = "to" if use.sends else "from"
-            self._messages[key] = Label(
-                name=f"{kind.name.lower()} {what} {side} stage {use.peer_stage}",
-                category=Category.SEND if use.sends else Category.RECV,
-                facts={
-                    "kind": kind.name.lower(),
-                    "stage": use.stage,
-                    "peer_stage": use.peer_stage,
-                    "microbatch": message.microbatch,
-                    "source": message.source,
-                    "target": message.target,
-                    **self._communication(use, ways),
-                },
-            )
-        return self._messages[key]
-
-    def _task(self, task: Task, stage: int, kind: SegmentKind, ways: Ways) -> Label:
-        facts: dict[str, Fact] = {
-            "kind": task.kind.name.lower(),
-            "stage": stage,
-            "row": task.label,
-            "phase": task.phase,
-        }
-        if task.comm >= 0:
-            facts |= self._communication(Use(comm=task.comm, stage=stage), ways)
-            op = self.graph.comms[task.comm]
-            return Label(name=f"{op.group} {op.kind}", category=Category.COLLECTIVE, facts=facts)
-        category = _OF_PHASE[task.phase] if kind is SegmentKind.ACTION else Category.PER_STEP
-        category = Category.HOST if task.kind is TaskKind.HOST else category
-        return Label(name=task.label, category=category, facts=facts)
-
-    def _communication(self, use: Use, ways: Ways) -> dict[str, Fact]:
-        op = self.graph.comms[use.comm]
-        ranks = 2 if op.group is Group.PP else self.graph.plan.group_size(op.group)
-        return {
-            "group": op.group,
-            "collective": op.kind,
-            "ranks": ranks,
-            "bytes": op.size_bytes,
-            "algorithm": ways[use],
-        }
+def ways_of(program: Program, prices: Prices, rank: int) -> Ways:
+    """How a rank's communications are carried out."""
+    looks = {use: prices.patterns(use).look(rank) for use in program.uses}
+    return {use: prices.cost(use, look).way for use, look in looks.items()}
 
 
-def recorded_slices(
-    spans: Spans, labels: dict[tuple[int, ...], Label], first_message: int
-) -> SliceColumns:
-    """What slices of a rank's operations say; `labels` are those made before, by what they tell.
+def labels_of(
+    tasks: Tasks, messages: Sequence[Message], graph: TaskGraph, ways: Ways
+) -> list[Label]:
+    """Labels of the tasks of a rank, each by itself; `messages` are those that it posts."""
+    posted = iter(messages)
+    of_rows = [_task(row, tasks.program, graph, ways) for row in tasks.rows]
+    return [
+        of_rows[row] or _message(tasks.rows[row].use, next(posted), graph, ways)
+        for row in tasks.row.tolist()
+    ]
+
+
+def _task(row: TaskRow, program: Program, graph: TaskGraph, ways: Ways) -> Label | None:
+    """Label of a task of a task list, None for a message."""
+    task = row.task(program)
+    if task is None:
+        return None
+    facts: dict[str, Fact] = {
+        "kind": task.kind.name.lower(),
+        "stage": program.stage,
+        "row": task.label,
+        "phase": task.phase,
+    }
+    if row.use:
+        op = graph.comms[task.comm]
+        facts |= _communication(row.use, graph, ways)
+        return Label(name=f"{op.group} {op.kind}", category=Category.COLLECTIVE, facts=facts)
+    in_action = row.look.kind is SegmentKind.ACTION
+    category = _OF_PHASE[task.phase] if in_action else Category.PER_STEP
+    category = Category.HOST if task.kind is TaskKind.HOST else category
+    return Label(name=task.label, category=category, facts=facts)
+
+
+def _message(use: Use, message: Message, graph: TaskGraph, ways: Ways) -> Label:
+    """Label of one end of a message."""
+    kind, side = ("send", "to") if use.sends else ("recv", "from")
+    what = f"{message.kind}{message.microbatch}"
+    return Label(
+        name=f"{kind} {what} {side} stage {use.peer_stage}",
+        category=Category(kind),
+        facts={
+            "kind": kind,
+            "stage": use.stage,
+            "peer_stage": use.peer_stage,
+            "microbatch": message.microbatch,
+            "source": message.source,
+            "target": message.target,
+            **_communication(use, graph, ways),
+        },
+    )
+
+
+def _communication(use: Use, graph: TaskGraph, ways: Ways) -> dict[str, Fact]:
+    op = graph.comms[use.comm]
+    return {
+        "group": op.group,
+        "collective": op.kind,
+        "ranks": 2 if op.group is Group.PP else graph.plan.group_size(op.group),
+        "bytes": op.size_bytes,
+        "algorithm": ways[use],
+    }
+
+
+def recorded_slices(spans: Spans, first_message: int) -> SliceColumns:
+    """What slices of a rank's operations say.
 
     The ends of a message have the number of their meeting, counted from `first_message`.
     """
     facts = (spans.step, spans.group, spans.peer, spans.size_bytes, spans.microbatch, spans.chunk)
-    keys = np.stack([spans.name, spans.kind, spans.phase, *facts], axis=1).tolist()
-    for key in keys:
-        if tuple(key) not in labels:
-            labels[tuple(key)] = _operation(spans, *key)
+    rows = np.stack([spans.name, spans.kind, spans.phase, *facts], axis=1)
+    keys = [tuple(row) for row in rows.tolist()]
+    labels = {key: _operation(spans, *key) for key in set(keys)}
     met = spans.of_kind(TaskKind.SEND, TaskKind.RECV) & (spans.meeting != UNKNOWN)
     return SliceColumns(
-        labels=[labels[tuple(key)] for key in keys],
+        labels=[labels[key] for key in keys],
         actions=[None] * len(keys),
         waited_for=[""] * len(keys),
         messages=np.where(met, spans.meeting + first_message, 0).tolist(),

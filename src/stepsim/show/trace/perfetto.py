@@ -10,13 +10,12 @@ round a start and a duration apart, find that neighbours overlap, and drop one.
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
-
-from msgspec import Struct
 
 from stepsim import __version__
 from stepsim.base.errors import OutputError
@@ -93,63 +92,48 @@ def trace_lines(runs: Sequence[TracedRun | TracedProfile], command: str = "") ->
     about = {"program": "stepsim", "version": __version__}
     about |= {"command": command} if command else {}
     yield f'{{"displayTimeUnit":"ms","otherData":{_quoted(about)},"traceEvents":[\n'
-    texts, before = _Texts(), ""
+    before = ""
     for process in trace_processes(runs):
-        for event in _events(process, texts):
+        for event in _events(process):
             yield f"{before}{{{event}}}"
             before = ",\n"
     yield "\n]}\n"
 
 
-class _Texts(Struct, kw_only=True):
-    """Texts of what slices share, each made once."""
-
-    heads: dict[Label, str] = {}
-    facts: dict[Label, str] = {}
-    quoted: dict[str, str] = {}
-
-    def head(self, label: Label) -> str:
-        """Name, category and colour."""
-        if label not in self.heads:
-            colour = COLOURS[label.category]
-            name = _quoted(label.name)
-            self.heads[label] = f'"name":{name},"cat":"{label.category}","cname":"{colour}"'
-        return self.heads[label]
-
-    def args(self, each: Slice) -> str:
-        """The facts about a slice, those of its action, what it waited for, what slowed it."""
-        text = self._facts(each.label)
-        if each.action:
-            text += "," + self._facts(each.action)
-        if each.waited_for:
-            text += ',"waited_for":' + self._quoted(each.waited_for)
-        if each.alone_ps >= 0:
-            beside = each.end_ps - each.start_ps
-            text += f',"slowed_by":"communication","alone_ps":{each.alone_ps},"beside_ps":{beside}'
-        return text
-
-    def _facts(self, label: Label) -> str:
-        if label not in self.facts:
-            self.facts[label] = _quoted(label.facts)[1:-1]
-        return self.facts[label]
-
-    def _quoted(self, text: str) -> str:
-        if text not in self.quoted:
-            self.quoted[text] = _quoted(text)
-        return self.quoted[text]
+_quoted = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+"""JSON; only what must be is escaped, for Perfetto shows other escapes as they are written."""
 
 
-def _quoted(value: object) -> str:
-    """JSON; only what must be is escaped, for Perfetto shows other escapes as they are written."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+def _head(label: Label) -> str:
+    """Name, category and colour of a slice."""
+    colour = COLOURS[label.category]
+    return f'"name":{_quoted(label.name)},"cat":"{label.category}","cname":"{colour}"'
+
+
+def _args(each: Slice, facts: Callable[[Label], str]) -> str:
+    """The `facts` about a slice, those of its action, what it waited for, what slowed it."""
+    text = facts(each.label)
+    if each.action:
+        text += "," + facts(each.action)
+    if each.waited_for:
+        text += ',"waited_for":' + _quoted(each.waited_for)
+    if each.alone_ps >= 0:
+        beside = each.end_ps - each.start_ps
+        text += f',"slowed_by":"communication","alone_ps":{each.alone_ps},"beside_ps":{beside}'
+    return text
 
 
 def _us(time_ps: int) -> str:
     return f"{time_ps // _PS_PER_US}.{time_ps % _PS_PER_US:06d}"
 
 
-def _events(process: Process, texts: _Texts) -> Iterator[str]:
-    """The members of a process's events: names first, then counters, then slices."""
+def _events(process: Process) -> Iterator[str]:
+    """The members of a process's events: names first, then counters, then slices.
+
+    What slices share is written once for all of a process.
+    """
+    head = cache(_head)
+    facts = cache(lambda label: _quoted(label.facts)[1:-1])
     yield from _named("process", f'"pid":{process.number}', process.name, process.number)
     for name, curves in process.counters.items():
         yield from _counts(process.number, name, curves)
@@ -157,8 +141,8 @@ def _events(process: Process, texts: _Texts) -> Iterator[str]:
         where = f'"pid":{process.number},"tid":{thread.number}'
         yield from _named("thread", where, thread.name, thread.number)
         for each in thread.slices:
-            head, args = texts.head(each.label), texts.args(each)
-            yield f'"ph":"B",{where},"ts":{_us(each.start_ps)},{head},"args":{{{args}}}'
+            args = _args(each, facts)
+            yield f'"ph":"B",{where},"ts":{_us(each.start_ps)},{head(each.label)},"args":{{{args}}}'
             if each.message:
                 yield _arrow(each, where)
             yield f'"ph":"E",{where},"ts":{_us(each.end_ps)}'

@@ -1,33 +1,31 @@
 """Simulated and recorded runs told as processes: a process for every rank or class of ranks."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
-from itertools import accumulate, count
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, count, pairwise
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
-from stepsim.core.flat import far_actor
+from stepsim.core.flat import Tasks, tasks_apart
 from stepsim.core.timeline import Timeline
-from stepsim.core.write import Program, Segment, SegmentKind
+from stepsim.core.write import Program, SegmentKind
 from stepsim.explain.counters import Curves, link_rates, live_activations
 from stepsim.explain.critical_path import waited_for
 from stepsim.explain.memory import StepMemory, memory_curves
 from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
-from stepsim.network.prices import Prices, Use
+from stepsim.network.prices import Prices
 from stepsim.parallel.p2p import Message
-from stepsim.run.spans import UNKNOWN, Spans
+from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, SliceColumns, Thread
-from stepsim.show.trace.labels import Labels, Ways, actions_of, recorded_slices
+from stepsim.show.trace.labels import actions_of, labels_of, recorded_slices, ways_of
 from stepsim.show.trace.window import WHOLE, Window
+from stepsim.show.words import runs_of
 from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.plan import Ranks
 
-_MESSAGES = (SegmentKind.SEND, SegmentKind.RECV)
 _RANGES_SHOWN = 4
 _GB = 1e9
 _GIB = 2**30
@@ -90,8 +88,7 @@ class TracedRun(Noun):
     @property
     def messages(self) -> int:
         """How many numbers its messages take at most."""
-        stages = self.timeline.actors.stages[list(self.shown())].tolist()
-        return sum(len(self.timeline.graph.programs[stage]) for stage in stages)
+        return sum(self._sizes())
 
     @property
     def slices(self) -> int:
@@ -104,21 +101,29 @@ class TracedRun(Noun):
         """The step as a whole, then a process for every shown class of ranks, in order."""
         yield _step(self, numbers)
         shown = self.shown()
-        slicer = _Slicer(
-            timeline=self.timeline,
-            labels=Labels(graph=self.timeline.graph, prices=self.prices),
-            shown=tuple(shown),
-            window=self.window,
-            first_message=first_message,
-        )
+        firsts = accumulate(self._sizes(), initial=first_message)
+        first_messages = dict(zip(shown, firsts, strict=False))
+        messages = self.timeline.graph.messages()
         tables = self.timeline.spans(self.timeline.actors.ranks[list(shown)].tolist())
         for (actor, ranks), spans in zip(shown.items(), tables, strict=True):
+            teller = _Teller(
+                run=self,
+                actor=actor,
+                spans=spans,
+                messages=messages[int(spans.stage[0])],
+                first_messages=first_messages,
+            )
             yield Process(
                 number=next(numbers),
                 name=_titled(self, _ranks_name(self, actor, ranks)),
-                threads=list(_threads(slicer, actor, spans, numbers)),
+                threads=list(_threads(teller, numbers)),
                 counters=_counters(self, int(ranks[0])),
             )
+
+    def _sizes(self) -> list[int]:
+        """How many segments every shown actor runs."""
+        stages = self.timeline.actors.stages[list(self.shown())].tolist()
+        return [len(self.timeline.graph.programs[stage]) for stage in stages]
 
     def _assumptions(self) -> Iterator[str]:
         actors, npus = len(self.timeline.actors), self.report.npus
@@ -185,10 +190,10 @@ class TracedProfile(Noun):
 
     def processes(self, numbers: Iterator[int], first_message: int) -> Iterator[Process]:
         """A process for every rank, in order."""
-        spans, labels = self._shown(), dict[tuple[int, ...], Label]()
+        spans = self._shown()
         for rank in np.unique(spans.rank).tolist():
             table = spans.taken(spans.rank == rank)
-            stage, columns = int(table.stage[0]), recorded_slices(table, labels, first_message)
+            stage, columns = int(table.stage[0]), recorded_slices(table, first_message)
             yield Process(
                 number=next(numbers),
                 name=f"rank {rank}" + (f", stage {stage}" if stage != UNKNOWN else ""),
@@ -227,14 +232,11 @@ def _counters(run: TracedRun, rank: int) -> dict[str, Curves]:
     return {name: run.window.of_curves(curves) for name, curves in counters.items()}
 
 
-def rank_ranges(ranks: Ranks, digits: int = 1) -> list[str]:
+def _rank_ranges(ranks: Ranks, digits: int) -> list[str]:
     """Ascending ranks as `0-7` and `9`, filled up with zeros to so many digits."""
-    ends = np.flatnonzero(np.diff(ranks) != 1)
-    firsts, lasts = ranks[np.r_[0, ends + 1]], ranks[np.r_[ends, len(ranks) - 1]]
-    pairs = zip(firsts.tolist(), lasts.tolist(), strict=True)
     return [
         f"{first:0{digits}}-{last:0{digits}}" if last > first else f"{first:0{digits}}"
-        for first, last in pairs
+        for first, last in runs_of(ranks.tolist())
     ]
 
 
@@ -269,7 +271,7 @@ def _ranks_name(run: TracedRun, actor: int, ranks: Ranks) -> str:
     Zeros go first, for Perfetto sorts processes of equally many slices by name.
     """
     digits = len(str(run.report.npus - 1))
-    ranges, alike = rank_ranges(ranks, digits), int(run.timeline.actors.counts[actor])
+    ranges, alike = _rank_ranges(ranks, digits), int(run.timeline.actors.counts[actor])
     if run.ranks is None and len(ranges) > _RANGES_SHOWN:
         ranges = [*ranges[:_RANGES_SHOWN], "..."]
     some = f"{len(ranks)} of " if len(ranks) < alike else ""
@@ -278,15 +280,14 @@ def _ranks_name(run: TracedRun, actor: int, ranks: Ranks) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(ranges)}{told}, stage {stage}"
 
 
-def _threads(
-    slicer: "_Slicer", actor: int, spans: Spans, numbers: Iterator[int]
-) -> Iterator[Thread]:
+def _threads(teller: "_Teller", numbers: Iterator[int]) -> Iterator[Thread]:
     """The schedule of a rank, then its streams."""
-    slices = slicer.schedule(actor, spans)
+    spans, actions = teller.spans, actions_of(teller.program)
+    slices = teller.schedule(actions)
     if slices:
         yield Thread(number=next(numbers), name="schedule", slices=slices)
-    shown = spans.taken(slicer.window.holds(spans.start_ps, spans.end_ps))
-    yield from stream_threads(shown, slicer.columns(actor, spans), numbers)
+    shown = spans.taken(teller.run.window.holds(spans.start_ps, spans.end_ps))
+    yield from stream_threads(shown, teller.columns(actions), numbers)
 
 
 def stream_threads(spans: Spans, said: SliceColumns, numbers: Iterator[int]) -> Iterator[Thread]:
@@ -321,39 +322,29 @@ def lanes_of(slices: Iterable[Slice]) -> list[list[Slice]]:
     return lanes
 
 
-class _Slicer(Struct, kw_only=True):
-    """Tells the spans of the `shown` actors that reach into a window.
+class _Teller(Noun, eq=False):
+    """Tells the spans of an actor that reach into the window of a run.
 
-    Messages between shown actors are numbered from `first_message`.
+    `messages` are those that it posts, in order; `first_messages` has the number of the first one
+    of every actor that is shown.
     """
 
-    timeline: Timeline
-    labels: Labels
-    shown: Sequence[int]
-    window: Window
-    first_message: int
-    _numbers: dict[int, int] = {}
-    _carried: list[dict[int, Message]] = []
-    _actions: dict[int, list[Label]] = {}
+    run: TracedRun
+    actor: int
+    spans: Spans
+    messages: Sequence[Message]
+    first_messages: Mapping[int, int]
 
-    def __post_init__(self) -> None:
-        graph = self.timeline.graph
-        sizes = [len(self.program(actor)) for actor in self.shown]
-        firsts = list(accumulate(sizes, initial=self.first_message))
-        self._numbers = dict(zip(self.shown, firsts, strict=False))
-        for program, messages in zip(graph.programs, graph.messages(), strict=True):
-            ends = (i for i, s in enumerate(program.segments) if s.kind in _MESSAGES)
-            self._carried.append(dict(zip(ends, messages, strict=True)))
+    @property
+    def program(self) -> Program:
+        """What the actor runs."""
+        return self.run.timeline.flat.programs[self.actor].program
 
-    def program(self, actor: int) -> Program:
-        """What an actor runs."""
-        return self.timeline.flat.programs[actor].program
-
-    def schedule(self, actor: int, spans: Spans) -> list[Slice]:
-        """The actions of a rank, and what it runs after the pipeline; `spans` are all of its."""
-        program = self.program(actor)
+    def schedule(self, actions: Sequence[Label]) -> list[Slice]:
+        """The actions of a rank, and what it runs after the pipeline."""
+        program, spans = self.program, self.spans
         starts, ends = (times.tolist() for times in spans.actions())
-        slices = list(map(Slice, self.actions(program), starts, ends))
+        slices = list(map(Slice, actions, starts, ends))
         after = Label(
             name="optimizer and gradient sync",
             category=Category.PER_STEP,
@@ -362,137 +353,66 @@ class _Slicer(Struct, kw_only=True):
         for number in np.flatnonzero(program.kind == SegmentKind.PER_STEP).tolist():
             tasks = spans.taken(spans.segment == number)
             slices.append(Slice(after, int(tasks.start_ps.min()), int(tasks.end_ps.max())))
-        return [each for each in slices if self.window.holds(each.start_ps, each.end_ps)]
+        return [each for each in slices if self.run.window.holds(each.start_ps, each.end_ps)]
 
-    def columns(self, actor: int, spans: Spans) -> SliceColumns:
-        """What is told of the spans of a rank that reach into the window."""
-        teller = _Teller(slicer=self, actor=actor, starts=spans.start_ps.tolist())
-        held = self.window.holds(spans.start_ps, spans.end_ps).tolist()
-        ends, first = spans.end_ps.tolist(), 0
-        for number, segment in enumerate(teller.program.segments):
-            if segment.task_list < 0:
-                teller.message(number, segment, first, ends[first], held[first])
-                first += 1
-            else:
-                past = first + len(teller.program.lists[segment.task_list].tasks)
-                teller.task_list(number, segment, first, ends[first:past], held[first:past])
-                first = past
-        return teller.said
+    def columns(self, actions: Sequence[Label]) -> SliceColumns:
+        """What is told of the spans, which have the labels of their `actions` beside their own."""
+        graph, spans = self.run.timeline.graph, self.spans
+        tasks = tasks_apart(self.program, graph)
+        ways = ways_of(self.program, self.run.prices, int(spans.rank[0]))
+        labels = labels_of(tasks, self.messages, graph, ways)
+        is_message = (spans.peer != UNKNOWN).tolist()
+        inside = np.where(is_message, UNKNOWN, spans.entry).tolist()
+        of_spans = [actions[entry] if entry != UNKNOWN else None for entry in inside]
+        said = [(own if of is None else of).name for own, of in zip(labels, of_spans, strict=True)]
+        held = np.flatnonzero(self.run.window.holds(spans.start_ps, spans.end_ps)).tolist()
+        return SliceColumns(
+            labels=[labels[i] for i in held],
+            actions=[of_spans[i] for i in held],
+            waited_for=list(self._waited_for(tasks, held, [each.name for each in labels], said)),
+            messages=[self._message(i) if is_message[i] else 0 for i in held],
+        )
 
-    def actions(self, program: Program) -> list[Label]:
-        """Labels of a program's entries."""
-        if program.stage not in self._actions:
-            self._actions[program.stage] = actions_of(program)
-        return self._actions[program.stage]
-
-    def carried(self, stage: int, segment: int) -> Message:
-        """The message whose end a segment is."""
-        return self._carried[stage][segment]
-
-    def message_number(self, actor: int, number: int, segment: Segment) -> int:
-        """Number of a message of a shown actor, 0 if its other end is not shown."""
-        timeline = self.timeline
-        peer = far_actor(actor, segment.peer_stage, timeline.actors, timeline.graph.plan)
-        if peer not in self._numbers:
+    def _message(self, place: int) -> int:
+        """The number of a message, 0 where its other end is not shown."""
+        segment = self.spans.segment.item(place)
+        other = self.run.timeline.actors.of(self.spans.peer.item(place))
+        if other not in self.first_messages:
             return 0
-        if segment.kind is SegmentKind.SEND:
-            return self._numbers[actor] + number
-        return self._numbers[peer] + segment.peer
-
-
-class _Teller(Struct, kw_only=True, dict=True):
-    """Tells one actor's program, segment by segment; `starts` are those of its spans.
-
-    `done` and `called` are the end of every segment so far, and the name of what ended then.
-    """
-
-    slicer: _Slicer
-    actor: int
-    starts: Sequence[int]
-    labels: list[Label] = []
-    actions: list[Label | None] = []
-    waited_for: list[str] = []
-    messages: list[int] = []
-    done: list[int] = []
-    called: list[str] = []
-
-    @cached_property
-    def program(self) -> Program:
-        """What the actor runs."""
-        return self.slicer.program(self.actor)
-
-    @cached_property
-    def ways(self) -> Ways:
-        """The ways between its rank and others."""
-        rank = self.slicer.timeline.actors.ranks[self.actor]
-        return self.slicer.labels.ways(int(rank))
-
-    @cached_property
-    def of_entries(self) -> list[Label]:
-        """The labels of its actions."""
-        return self.slicer.actions(self.program)
-
-    @property
-    def said(self) -> SliceColumns:
-        """What is told of the spans so far."""
-        return SliceColumns(self.labels, self.actions, self.waited_for, self.messages)
-
-    def message(self, number: int, segment: Segment, first: int, end: int, held: bool) -> None:
-        """Tell an end of a message, which is span `first` of the rank."""
-        use = Use(
-            comm=segment.comm,
-            stage=self.program.stage,
-            peer_stage=segment.peer_stage,
-            sends=segment.kind is SegmentKind.SEND,
-        )
-        carried = self.slicer.carried(self.program.stage, number)
-        label = self.slicer.labels.message(use, carried, self.ways)
-        if held:
-            start = self.starts[first]
-            self.labels.append(label)
-            self.actions.append(None)
-            self.waited_for.append(self._waited_for(self._before(segment), number, 0, start))
-            self.messages.append(self.slicer.message_number(self.actor, number, segment))
-        self.done.append(end)
-        self.called.append(label.name)
-
-    def task_list(
-        self, number: int, segment: Segment, first: int, ends: Sequence[int], held: Sequence[bool]
-    ) -> None:
-        """Tell the tasks of a task list, which are the spans of the rank from `first` on."""
-        tasks = self.program.lists[segment.task_list].tasks
-        labels = self.slicer.labels.tasks(
-            self.program.stage, segment.task_list, segment.kind, self.ways
-        )
-        action = self.of_entries[segment.entry] if segment.entry >= 0 else None
-        for inner, task in enumerate(tasks):
-            if held[inner]:
-                inside = ((ends[i], labels[i].name) for i in reversed(task.after))
-                before = inside if task.after else self._before(segment)
-                start = self.starts[first + inner]
-                self.labels.append(labels[inner])
-                self.waited_for.append(self._waited_for(before, number, inner, start))
-        count = len(self.labels) - len(self.actions)
-        self.actions += [action] * count
-        self.messages += [0] * count
-        last = max(range(len(ends)), key=ends.__getitem__)
-        self.done.append(ends[last])
-        self.called.append((action or labels[last]).name)
-
-    def _before(self, segment: Segment) -> Iterator[tuple[int, str]]:
-        """End and name of the segments that a segment waits for, the last first."""
-        return ((self.done[s], self.called[s]) for s in reversed(segment.after))
+        if self.spans.kind[place] == TaskKind.SEND:
+            return self.first_messages[self.actor] + segment
+        return self.first_messages[other] + self.program.peer.item(segment)
 
     def _waited_for(
-        self, before: Iterable[tuple[int, str]], number: int, inner: int, start: int
-    ) -> str:
-        """What ended when a task started: one of those before it, or another rank's task."""
-        if not start:
-            return ""
-        for end, name in before:
-            if end == start:
-                return name
-        timeline = self.slicer.timeline
-        place = self.actor, timeline.flat.programs[self.actor].first.item(number) + inner
-        other, _ = next(p for p in waited_for(timeline, place) if timeline.end_ps(p) == start)
+        self, tasks: Tasks, held: Iterable[int], names: Sequence[str], said: Sequence[str]
+    ) -> Iterator[str]:
+        """What ended when each span that is `held` started: one of the rank, or another rank's.
+
+        A span goes by its name within its segment, elsewhere by what is `said` of what ends last.
+        """
+        starts, ends = self.spans.start_ps.tolist(), self.spans.end_ps.tolist()
+        first = tasks.first.tolist()
+        last = [max(range(*each), key=ends.__getitem__) for each in pairwise([*first, len(ends)])]
+        segments, rows, inner = (each.tolist() for each in (tasks.segment, tasks.row, tasks.inner))
+        own = [row.task(tasks.program) for row in tasks.rows]
+        for place in held:
+            if not starts[place]:
+                yield ""
+                continue
+            segment, task = segments[place], own[rows[place]]
+            if task and task.after:
+                before = [(first[segment] + earlier, names) for earlier in task.after]
+            else:
+                before = [(last[earlier], said) for earlier in tasks.program.after[segment]]
+            ended = (of[i] for i, of in reversed(before) if ends[i] == starts[place])
+            found = next(ended, None)
+            yield self._other(segment, inner[place]) if found is None else found
+
+    def _other(self, segment: int, inner: int) -> str:
+        """The rank whose task ended when one of this rank started, `inner` of a segment or -1."""
+        timeline = self.run.timeline
+        first = timeline.flat.programs[self.actor].first.item(segment)
+        place = self.actor, first + max(inner, 0)
+        start_ps = timeline.start_ps(place)
+        other, _ = next(p for p in waited_for(timeline, place) if timeline.end_ps(p) == start_ps)
         return f"rank {timeline.actors.ranks[other]}"
