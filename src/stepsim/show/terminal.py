@@ -2,18 +2,22 @@
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from itertools import zip_longest
 from textwrap import wrap
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from stepsim.base.errors import printable
 from stepsim.base.units import format_time_ps
 from stepsim.show.tables.answer import Answer
 from stepsim.show.tables.model import Cell, Pairs, Room, Shown, Table
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn, TaskID
+
+    from stepsim.show.console import PlainConsole
 
 _BETWEEN = "  "
 _LEAST_FOLDED = 16
@@ -21,21 +25,6 @@ _LEAST_FIRST = 8
 _LEFT_OUT = "..."
 _FORCES = ("FORCE_COLOR", "TTY_COMPATIBLE")
 """Variables by which users tell `rich` that it prints on a terminal, or not."""
-
-
-class _Paper(Protocol):
-    """What is printed on: a console of `rich`, or a stream that is no terminal."""
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether somebody looks at lines of a `width`."""
-
-    @property
-    def width(self) -> int:
-        """Characters of a line."""
-
-    def print(self, text: str = "", *, style: str | None = None, soft_wrap: bool = False) -> None:
-        """Print a text, in a style where that can be seen."""
 
 
 class PlainPaper:
@@ -53,7 +42,11 @@ class PlainPaper:
         stream.write("\n".join(map(printable, text.split("\n"))) + "\n")
 
 
-def paper() -> _Paper:
+if TYPE_CHECKING:
+    Paper = PlainConsole | PlainPaper
+
+
+def paper() -> "Paper":
     """What standard output is: `rich` is for terminals, and takes a tenth of a second to import."""
     if sys.stdout.isatty() or any(os.environ.get(name) for name in _FORCES):
         from stepsim.show.console import PlainConsole
@@ -62,7 +55,7 @@ def paper() -> _Paper:
     return PlainPaper()
 
 
-def print_shown(console: _Paper, shown: Iterable[Shown], before: Shown | None = None) -> None:
+def print_shown(console: "Paper", shown: Iterable[Shown], before: Shown | None = None) -> None:
     """Print one below the other, tables with an empty line before and after them.
 
     `before` is what was printed before.
@@ -84,14 +77,14 @@ def print_shown(console: _Paper, shown: Iterable[Shown], before: Shown | None = 
         before = each
 
 
-def print_answer(console: _Paper, answer: Answer) -> None:
+def print_answer(console: "Paper", answer: Answer) -> None:
     """Print an answer in its three lines; the second stands out, in red where it does not fit."""
     for number, line in enumerate(answer.lines):
         style = ("bold" if answer.fits else "bold red") if number == 1 else None
         console.print(line, style=style, soft_wrap=not console.is_terminal)
 
 
-def _print_pairs(console: _Paper, pairs: Pairs) -> None:
+def _print_pairs(console: "Paper", pairs: Pairs) -> None:
     width = max(len(name) for name, _ in pairs)
     room = console.width - width - len(_BETWEEN)
     for name, value in pairs:
@@ -100,7 +93,7 @@ def _print_pairs(console: _Paper, pairs: Pairs) -> None:
             console.print(f"{'' if i else name:<{width}}  {line}", soft_wrap=True)
 
 
-def _print_table(console: _Paper, table: Table) -> None:
+def _print_table(console: "Paper", table: Table) -> None:
     """Caption and names of the columns in bold, numbers right, texts left, no frame.
 
     On a terminal that is too narrow the columns stand in blocks below each other, each with the
@@ -216,28 +209,37 @@ def progress_bar(
     text: str = "simulating", *, enabled: bool = True
 ) -> Iterator[Callable[[int, int], None] | None]:
     """Yield a function to call with (tasks ended, all tasks), None where nobody watches."""
-    if not (enabled and sys.stderr.isatty()):
+    if not _is_watched(enabled):
         yield None
         return
+    with _bar((), text) as (bar, task):
+        yield lambda ended, total: bar.update(task, completed=ended, total=total)
+
+
+def _is_watched(enabled: bool) -> bool:
+    return enabled and sys.stderr.isatty()
+
+
+@contextmanager
+def _bar(
+    columns: Iterable["ProgressColumn"], text: str, *, visible: bool = False, **fields: Any
+) -> Iterator[tuple["Progress", "TaskID"]]:
+    """A bar on stderr and its task; one that is not `visible` is shown once it took a second.
+
+    What is done before the first task, or without events, shows that it goes on too.
+    """
     from threading import Timer
 
     from rich.console import Console
     from rich.progress import Progress
 
-    began = time.monotonic()
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(text, visible=False, total=None)
-
-        def update(ended: int, total: int) -> None:
-            visible = time.monotonic() - began > _SHOWN_AFTER_S
-            bar.update(task, completed=ended, total=total, visible=visible)
-
-        # what is done before the first task, or without events, shows that it goes on too
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text, total=None, visible=visible, **fields)
         timer = Timer(_SHOWN_AFTER_S, lambda: bar.update(task, visible=True))
         timer.daemon = True
         timer.start()
         try:
-            yield update
+            yield bar, task
         finally:
             timer.cancel()
 
@@ -245,23 +247,14 @@ def progress_bar(
 @contextmanager
 def working(text: str, *, enabled: bool = True) -> Iterator[None]:
     """Show on stderr that something goes on, once it has taken a second."""
-    if not (enabled and sys.stderr.isatty()):
+    if not _is_watched(enabled):
         yield
         return
-    from threading import Timer
-
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(text, total=None, visible=False)
-        timer = Timer(_SHOWN_AFTER_S, lambda: bar.update(task, visible=True))
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+    with _bar(columns, text):
+        yield
 
 
 @contextmanager
@@ -270,17 +263,10 @@ def sweep_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], Non
 
     The bar shows the rate since the first call and the time that remains at that rate.
     """
-    if not (enabled and sys.stderr.isatty()):
+    if not _is_watched(enabled):
         yield None
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("sweeping"),
@@ -289,8 +275,7 @@ def sweep_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], Non
         TextColumn("{task.fields[failed]}{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, failed="", rate="")
+    with _bar(columns, "", visible=True, failed="", rate="") as (bar, task):
 
         def update(done: int, failed: int, total: int) -> None:
             if bar.tasks[task].total is None:
@@ -313,16 +298,14 @@ def plan_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], None
 
     None where nobody watches.
     """
-    if not (enabled and sys.stderr.isatty()):
+    if not _is_watched(enabled):
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
     columns = TextColumn("simulating plans"), BarColumn(), MofNCompleteColumn()
     best = TextColumn("{task.fields[best]}")
-    with Progress(*columns, best, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, best="pricing all")
+    with _bar((*columns, best), "", visible=True, best="pricing all") as (bar, task):
 
         def update(done: int, total: int, best_ps: int) -> None:
             bar.update(task, completed=done, total=total, best=f"best {format_time_ps(best_ps)}")
