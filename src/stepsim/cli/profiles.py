@@ -71,9 +71,9 @@ def improve_command(
     found = improve_profile(profile)
     document = ImprovementsDocument.of(found)
     if report:
-        from stepsim.show.page.write import write_improvements
+        from stepsim.show.page.write import improvements_page, write_page
 
-        write_improvements(found, report, command=command_line())
+        write_page(improvements_page(found, command=command_line()), report)
     write_rows(csv, tables_of(document))
     show(json, document.to_json, improvements_shown(found, full=full))
 
@@ -103,9 +103,9 @@ class RunViews(Noun):
         for write, path in self.spans:
             write([profile.spans()], path)
         if self.report:
-            from stepsim.show.page.write import write_profile
+            from stepsim.show.page.write import profile_page, write_page
 
-            write_profile(found, self.report, command=command_line())
+            write_page(profile_page(found, command=command_line()), self.report)
 
 
 def inspect_profile(

@@ -251,9 +251,9 @@ class SensitivityResult(Viewed, Sensitivity):  # type: ignore[misc]
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import write_sensitivity
+        from stepsim.show.page.write import sensitivity_page, write_page
 
-        write_sensitivity(taken_as(Sensitivity, self), path, command="")
+        write_page(sensitivity_page(taken_as(Sensitivity, self), command=""), path)
 
 
 class NoiseDistribution(Viewed, NoiseResult, eq=False):

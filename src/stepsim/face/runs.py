@@ -218,9 +218,9 @@ class ImprovementsResult(Viewed, Improvements, eq=False):
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import write_improvements
+        from stepsim.show.page.write import improvements_page, write_page
 
-        write_improvements(self, path, command="")
+        write_page(improvements_page(self, command=""), path)
 
 
 class StragglersResult(Viewed, Stragglers, eq=False):

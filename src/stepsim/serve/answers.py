@@ -85,7 +85,7 @@ class Answers(Noun):
                 _control(KNOBS[name], part) for part, names in _CONTROLS.items() for name in names
             ],
             "exports": EXPORTS,
-            "shades": [look for _, look in sorted(SHADE_LOOKS.items())],
+            "shades": list(SHADE_LOOKS.values()),
             "parts": dict(PART_LOOKS),
             "memory": dict(MEMORY_LOOKS),
             "idle": IDLE,

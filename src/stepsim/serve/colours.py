@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from stepsim.explain.memory import MemoryPart
-from stepsim.show.palette import AXIS_SHADES, Shade
+from stepsim.show.palette import AXIS_SHADES, SHADES, Shade
 from stepsim.workload.axes import ParallelAxis, Part, PartKind
 
 PAPERS = ("#ffffff", "#11161d")
@@ -44,24 +44,22 @@ _OF_AXES: Mapping[ParallelAxis, Tint] = MappingProxyType(
     }
 )
 
-SHADE_LOOKS: Mapping[int, tuple[str, Tint]] = MappingProxyType(
+_SHADES: Mapping[int, Tint] = MappingProxyType(
     {
-        Shade.FORWARD: ("forward", _BLUE),
-        Shade.BACKWARD: ("backward", _ORANGE),
-        Shade.INPUT_GRAD: ("input gradient", _ROSE),
-        Shade.WEIGHT_GRAD: ("weight gradient", _TEAL),
-        Shade.PER_STEP: ("optimizer and gradient sync", _PURPLE),
-        Shade.HOST: ("host", _SLATE),
-        Shade.SLOWED: ("compute slowed by communication", _RED),
-        **{
-            AXIS_SHADES[axis]: (f"{axis} collective", tint)
-            for axis, tint in _OF_AXES.items()
-            if axis is not ParallelAxis.PP
-        },
-        AXIS_SHADES[ParallelAxis.PP]: ("pp message", _CYAN),
+        Shade.FORWARD: _BLUE,
+        Shade.BACKWARD: _ORANGE,
+        Shade.INPUT_GRAD: _ROSE,
+        Shade.WEIGHT_GRAD: _TEAL,
+        Shade.PER_STEP: _PURPLE,
+        Shade.HOST: _SLATE,
+        Shade.SLOWED: _RED,
+        **{AXIS_SHADES[axis]: tint for axis, tint in _OF_AXES.items()},
     }
 )
-"""Name and colour of every shade of spans."""
+SHADE_LOOKS: Mapping[int, tuple[str, Tint]] = MappingProxyType(
+    {shade: (name, _SHADES[shade]) for shade, (name, _) in SHADES.items()}
+)
+"""Name and colour of every shade of spans, in the order of their numbers."""
 
 _PARTS: Mapping[Part, Tint] = MappingProxyType(
     {

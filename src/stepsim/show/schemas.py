@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from inspect import cleandoc
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import Document, Noun, json_text, unbounded
+from stepsim.base.structs import Document, json_text, unbounded
 from stepsim.base.units import (
     BANDWIDTH_PATTERN,
     SIZE_PATTERN,
@@ -50,7 +50,7 @@ _WRITES: Mapping[str, Callable[[Any], str]] = MappingProxyType(
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-class _Format(Noun):
+class _Format(NamedTuple):
     """A format: what it is, and the type of its root."""
 
     what: str
@@ -59,36 +59,34 @@ class _Format(Noun):
 
 FORMATS: Mapping[str, _Format] = MappingProxyType(
     {
-        "topology": _Format(what="a topology file, TOML", root=TopologyFile),
-        "sweep": _Format(what="a sweep file, TOML", root=SweepFile),
-        "calibration": _Format(what="a calibration file, TOML", root=Calibration),
-        "step-table": _Format(what="a table of measured steps, TOML", root=StepTable),
-        "device": _Format(what="a device file, TOML", root=Device),
-        "framework": _Format(what="a framework file, TOML", root=Framework),
-        "result": _Format(what="simulate --json", root=ResultDocument),
-        "against": _Format(what="simulate --against --json", root=Against),
-        "comparison": _Format(what="compare --json", root=ComparisonDocument),
-        "collective": _Format(what="collective --json", root=CollectiveDocument),
-        "topology-numbers": _Format(what="inspect --json", root=TopologyNumbers),
-        "sensitivity": _Format(what="simulate --sensitivity --json", root=Sensitivity),
-        "batches": _Format(what="simulate --lengths --json", root=BatchDocument),
-        "batch-sweep": _Format(what="sweep --lengths --json", root=BatchSweepDocument),
-        "sweep-result": _Format(what="sweep --json", root=SweepDocument),
-        "noise": _Format(what="noise --json", root=NoiseDocument),
-        "noise-sweep": _Format(what="noise --set ... --json", root=NoiseSweepDocument),
-        "run": _Format(what="inspect --json of traces", root=RunDocument),
-        "log": _Format(what="inspect --json of a log of leaf modules", root=LogDocument),
-        "profile": _Format(what="inspect --json of a profile", root=ProfileDocument),
-        "improvements": _Format(what="improve --json", root=ImprovementsDocument),
-        "validation": _Format(what="validate --json", root=ValidationDocument),
-        "explanation": _Format(what="explain --json", root=LogExplanation),
-        "published": _Format(
-            what="validate --json of published steps of models", root=PublishedDocument
-        ),
-        "plan": _Format(what="plan --json", root=PlanDocument),
-        "budget": _Format(what="plan --check --json", root=BudgetDocument),
-        "plan-file": _Format(what="a plan file, TOML", root=PlanFile),
-        "list": _Format(what="list --json", root=CatalogDocument),
+        "topology": _Format("a topology file, TOML", TopologyFile),
+        "sweep": _Format("a sweep file, TOML", SweepFile),
+        "calibration": _Format("a calibration file, TOML", Calibration),
+        "step-table": _Format("a table of measured steps, TOML", StepTable),
+        "device": _Format("a device file, TOML", Device),
+        "framework": _Format("a framework file, TOML", Framework),
+        "result": _Format("simulate --json", ResultDocument),
+        "against": _Format("simulate --against --json", Against),
+        "comparison": _Format("compare --json", ComparisonDocument),
+        "collective": _Format("collective --json", CollectiveDocument),
+        "topology-numbers": _Format("inspect --json", TopologyNumbers),
+        "sensitivity": _Format("simulate --sensitivity --json", Sensitivity),
+        "batches": _Format("simulate --lengths --json", BatchDocument),
+        "batch-sweep": _Format("sweep --lengths --json", BatchSweepDocument),
+        "sweep-result": _Format("sweep --json", SweepDocument),
+        "noise": _Format("noise --json", NoiseDocument),
+        "noise-sweep": _Format("noise --set ... --json", NoiseSweepDocument),
+        "run": _Format("inspect --json of traces", RunDocument),
+        "log": _Format("inspect --json of a log of leaf modules", LogDocument),
+        "profile": _Format("inspect --json of a profile", ProfileDocument),
+        "improvements": _Format("improve --json", ImprovementsDocument),
+        "validation": _Format("validate --json", ValidationDocument),
+        "explanation": _Format("explain --json", LogExplanation),
+        "published": _Format("validate --json of published steps of models", PublishedDocument),
+        "plan": _Format("plan --json", PlanDocument),
+        "budget": _Format("plan --check --json", BudgetDocument),
+        "plan-file": _Format("a plan file, TOML", PlanFile),
+        "list": _Format("list --json", CatalogDocument),
     }
 )
 

@@ -3,14 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from stepsim.base.structs import replace
-from stepsim.base.units import format_size_bytes, format_time_ps
+from stepsim.base.units import format_size_bytes
 from stepsim.explain.memory import MemoryPart
 from stepsim.explain.report import CommUse, Report, StageMemory
-from stepsim.show.palette import PART_COLOURS
 from stepsim.show.tables.model import BAR, SHARE, SIZE, TEXT, Piece, Table, share_of
-from stepsim.workload.axes import part_label
 
-_COLOURS = {part.key: colour for part, colour in PART_COLOURS.items()}
 _UNKNOWN = "#868686"
 _MEMORY = dict(
     zip(
@@ -22,17 +19,6 @@ _MEMORY = dict(
 """Colours of what bytes are for."""
 
 _CAPACITY, _LIMIT, _MARK = "the device's memory", "#d1242f", 0.005
-
-
-def bars_of_parts(result: Report) -> Iterator[tuple[Piece, ...]]:
-    """A bar per part of the step that is not zero, each where the one before it ends."""
-    at = 0.0
-    for name, time in result.breakdown_ps.items():
-        if time:
-            share = share_of(time, result.step_time_ps)
-            words = f"{part_label(name)}: {format_time_ps(time)}, {share:.1%}"
-            yield (Piece(at, share, _COLOURS.get(name, _UNKNOWN), words),)
-            at += share
 
 
 def memory_bars(result: Report) -> Table:

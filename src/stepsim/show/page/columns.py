@@ -4,7 +4,7 @@ Ranks of one stage run the same program, so what a task is and what it waits for
 stage; only times differ. Every text is kept once and named by its number.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,6 @@ from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints, Lists, Small, ints
 from stepsim.base.structs import Names, Noun
-from stepsim.core.actions import TaskList
 from stepsim.core.flat import tasks_apart
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import Program, TaskGraph
@@ -98,24 +97,13 @@ class SpanColumns(Noun):
         return len(self.start_ps)
 
 
-def span_columns(
-    timeline: Timeline,
-    report: Report,
-    most: int = MOST_SPANS,
-    telling: Callable[[Timeline], list[int]] | None = None,
-) -> SpanColumns:
-    """The tasks of one rank per class of ranks, or of the `telling` ones.
+def span_columns(timeline: Timeline, report: Report, most: int = MOST_SPANS) -> SpanColumns:
+    """The tasks of one rank per class of ranks.
 
     Where there are more than `most` of them, one rank per stage is shown, then whole actions
-    instead of their tasks, then some of the stages. Of telling ranks all are shown.
+    instead of their tasks, then some of the stages.
     """
     ranks, whole, left_out = _chosen(timeline, most)
-    if telling:
-        ranks = telling(timeline)
-        left_out = "ranks with most work, with the median, and with least"
-        graph = timeline.graph
-        tasks = [_task_count(program, graph.task_lists) for program in graph.programs]
-        whole = sum(tasks[graph.plan.stage_of(rank)] for rank in ranks) > most
     tables = list(timeline.spans(ranks, whole=whole))
     return _Collector(timeline=timeline, report=report, whole=whole).run(tables, left_out)
 
@@ -123,7 +111,7 @@ def span_columns(
 def _chosen(timeline: Timeline, most: int) -> tuple[list[int], bool, str]:
     """Ranks to show, whether by whole actions, and what is left out."""
     graph, actors = timeline.graph, timeline.actors
-    tasks = [_task_count(program, graph.task_lists) for program in graph.programs]
+    tasks = [_task_count(program) for program in graph.programs]
     every = actors.ranks.tolist()
     firsts = [stage * graph.plan.stage_ranks for stage in range(graph.plan.pp)]
     if sum(tasks[graph.plan.stage_of(rank)] for rank in every) <= most:
@@ -131,17 +119,19 @@ def _chosen(timeline: Timeline, most: int) -> tuple[list[int], bool, str]:
     if sum(tasks) <= most:
         said = f"the first rank of every stage; {len(every):,} ranks are simulated"
         return firsts, False, said
-    segments = sum(len(program.segments) for program in graph.programs)
+    segments = sum(map(len, graph.programs))
     stride = -(-segments // most)
     shown = firsts[::stride]
     stages = "of every stage" if stride == 1 else f"of {len(shown)} of {len(firsts)} stages"
     return shown, True, f"the first rank {stages}; whole actions instead of {sum(tasks):,} tasks"
 
 
-def _task_count(program: Program, task_lists: Sequence[TaskList]) -> int:
-    return sum(
-        len(task_lists[s.task_list].tasks) if s.task_list >= 0 else 1 for s in program.segments
-    )
+def _task_count(program: Program) -> int:
+    sizes = [
+        each.runs * (len(program.lists[each.task_list].tasks) if each.task_list >= 0 else 1)
+        for each in program.looks
+    ]
+    return sum(sizes)
 
 
 def _outside_of(tables: Sequence[Spans]) -> _OutsideColumns:

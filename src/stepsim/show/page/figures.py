@@ -153,13 +153,12 @@ def _actions_view(rows: int, frame_px: int) -> _View:
 class _Lanes(Noun):
     """Where every stream of every row lies, downwards: `low` and `high` of shape (rows, streams).
 
-    `action_low`, `action_high` and `middle` have a value per row.
+    `action_low` and `middle` have a value per row.
     """
 
     low: Floats
     high: Floats
     action_low: Floats
-    action_high: Floats
     middle: Floats
     height: float
     stream_height: float
@@ -189,7 +188,6 @@ class _Lanes(Noun):
             low=low,
             high=high,
             action_low=top,
-            action_high=top + _ACTION_HEIGHT,
             middle=(top + np.array(bottoms)) / 2,
             height=at,
             stream_height=stream_height,

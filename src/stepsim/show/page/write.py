@@ -22,7 +22,7 @@ from stepsim.files.reading import open_file, read_json
 from stepsim.files.writing import write_whole
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.show.headlines import Headline, headlines
-from stepsim.show.page.bands import bars_of_parts, joined_comms, memory_bars
+from stepsim.show.page.bands import joined_comms, memory_bars
 from stepsim.show.page.columns import MOST_SPANS, SpanColumns, span_columns
 from stepsim.show.page.figures import MOST_PX, time_range, timeline_plot
 from stepsim.show.page.measured import RecordedTimeline, RunBesideReplay
@@ -40,6 +40,7 @@ from stepsim.show.tables.profiles import (
     where_steps_go,
 )
 from stepsim.show.tables.step import (
+    bar_of,
     bars_table,
     comms_table,
     job_pairs,
@@ -105,21 +106,6 @@ def write_comparison(
 def write_sweep(table: SweepTable, path: str | Path, *, command: str, axes: Sequence[str]) -> None:
     """Write what a sweep has found; raises OutputError, and SweepError as `sweep_page`."""
     write_page(sweep_page(table, command=command, axes=axes), path)
-
-
-def write_sensitivity(found: Sensitivity, path: str | Path, *, command: str) -> None:
-    """Write what each parameter is worth; raises OutputError."""
-    write_page(sensitivity_page(found, command=command), path)
-
-
-def write_improvements(found: Improvements, path: str | Path, *, command: str) -> None:
-    """Write what would help a profiled run; raises OutputError."""
-    write_page(improvements_page(found, command=command), path)
-
-
-def write_profile(found: Stragglers, path: str | Path, *, command: str) -> None:
-    """Write where the steps of a profile go and how they replay; raises OutputError."""
-    write_page(profile_page(found, command=command), path)
 
 
 def write_file(source: Path, path: str | Path, *, command: str) -> None:
@@ -466,9 +452,9 @@ def parts_section(result: ResultDocument) -> Section:
     """Where the step of the mean rank goes."""
     table = parts_table(result)
     bar = BAR.of(lambda row: row)
-    bars = bars_of_parts(result)
+    pieces = bar_of(result.breakdown_ps, result)
     columns = {**table.columns, "step": bar}
-    rows = tuple((*row, piece) for row, piece in zip(table.rows, bars, strict=True))
+    rows = tuple((*row, (piece,)) for row, piece in zip(table.rows, pieces, strict=True))
     return Section(
         name="breakdown",
         heading="Where the step goes",

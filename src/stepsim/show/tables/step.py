@@ -218,7 +218,7 @@ def parts_table(result: Report) -> Table:
 def path_table(result: Report) -> Table:
     """What the chain of tasks that sets the step time is made of."""
     found = [item for item in result.critical_path_ps.items() if item[1]]
-    bar = BAR.of(lambda item: _bar(dict([item]), result))
+    bar = BAR.of(lambda item: bar_of(dict([item]), result))
     return table_of(
         "time on the critical path, by kind; the sum is the step time",
         sorted(found, key=lambda item: -item[1]),
@@ -401,7 +401,7 @@ def runs_bars_table(runs: Mapping[str, Report]) -> Table:
 def _bar_columns(scale: Report) -> dict[str, Column]:
     """Bar, work, exposed communication and idle time of a breakdown, the last of some values."""
     return {
-        "step": BAR.of(lambda bar: _bar(bar[-1], scale)),
+        "step": BAR.of(lambda bar: bar_of(bar[-1], scale)),
         "compute": TIME.of(lambda bar: bar[-1].get("compute", 0)),
         "exposed": TIME.of(lambda bar: exposed_ps(bar[-1])),
         "idle": TIME.of(lambda bar: sum(bar[-1].get(name, 0) for name in _IDLE)),
@@ -427,7 +427,7 @@ def _on_path(name: str) -> str:
     return name if own else f"{name.removeprefix('exposed_')} communication"
 
 
-def _bar(parts: Mapping[str, int], scale: Report) -> tuple[Piece, ...]:
+def bar_of(parts: Mapping[str, int], scale: Report) -> tuple[Piece, ...]:
     """Parts side by side, as shares of a result's step."""
     pieces, at = [], 0.0
     for name, time in parts.items():
