@@ -1,7 +1,8 @@
 """One question of a page and its answer, both plain data."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from stepsim.base.errors import PlanError, StepsimError, one_line
 from stepsim.base.option import Option
@@ -60,9 +61,28 @@ class Answers(Noun):
         try:
             if not isinstance(question, dict) or question.get("kind") not in _KINDS:
                 raise PlanError(f"a question has a kind: expected one of {', '.join(_KINDS)}")
-            return _KINDS[question["kind"]](self, question, progress)
+            return self._found(question, progress)
         except StepsimError as error:
             return {"error": one_line(str(error))}
+
+    def _found(
+        self, question: Mapping[str, object], progress: Progress | None
+    ) -> dict[str, object]:
+        """The answer to a question of a known kind; raises StepsimError."""
+        kind, more = str(question["kind"]), tuple[object, ...]()
+        if kind == "choices":
+            return self.choices()
+        state = _state(question)
+        if kind == "lines":
+            return self.lines(state)
+        if kind in ("step", "shown"):
+            more = (progress,)
+        elif kind == "tasks":
+            more = _whole(question, "low"), _whole(question, "high")
+        elif kind == "map":
+            more = _text(question, "x"), _text(question, "y")
+        found: Any = getattr(self.explorer, kind)(state, *more)
+        return {kind: found} if kind == "numbers" else found
 
     def takes_long(self, question: object) -> bool:
         """Whether a question is one that others should not wait for."""
@@ -138,11 +158,15 @@ def _text(question: Mapping[str, object], name: str) -> str:
     return value
 
 
+_KINDS = (
+    *("choices", "numbers", "lines", "live", "step", "shown", "varies", "sliders"),
+    *("plans", "helps", "tasks", "worth", "map"),
+)
+"""Kinds of questions; those that `Answers` does not name are questions to the explorer."""
 _LONG = frozenset({"live", "step", "shown", "varies", "worth", "map", "helps", "tasks"})
 """Kinds of questions that may take long."""
 _LIVE = frozenset({"live", "map", "varies", "tasks"})
 """Those that are quick once the structure is known."""
-_Kind = Callable[[Answers, Mapping[str, object], Progress | None], dict[str, object]]
 
 
 def _state(question: Mapping[str, object]) -> ExplorerState:
@@ -154,32 +178,3 @@ def _whole(question: Mapping[str, object], name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise PlanError(f"{name} is {value!r}: expected a whole number")
     return value
-
-
-def _tasks(asked: Answers, question: Mapping[str, object], _: Progress | None) -> dict[str, object]:
-    times = (_whole(question, "low"), _whole(question, "high"))
-    return asked.explorer.tasks(_state(question), *times)
-
-
-def _map(asked: Answers, question: Mapping[str, object], _: Progress | None) -> dict[str, object]:
-    axes = (_text(question, "x"), _text(question, "y"))
-    return asked.explorer.map(_state(question), *axes)
-
-
-_KINDS: Mapping[str, _Kind] = MappingProxyType(
-    {
-        "choices": lambda asked, question, _: asked.choices(),
-        "numbers": lambda asked, question, _: {"numbers": asked.explorer.numbers(_state(question))},
-        "lines": lambda asked, question, _: asked.lines(_state(question)),
-        "live": lambda asked, question, _: asked.explorer.live(_state(question)),
-        "step": lambda asked, question, go: asked.explorer.step(_state(question), go),
-        "shown": lambda asked, question, go: asked.explorer.shown(_state(question), go),
-        "varies": lambda asked, question, _: asked.explorer.varies(_state(question)),
-        "sliders": lambda asked, question, _: asked.explorer.sliders(_state(question)),
-        "plans": lambda asked, question, _: asked.explorer.plans(_state(question)),
-        "helps": lambda asked, question, _: asked.explorer.helps(_state(question)),
-        "tasks": _tasks,
-        "worth": lambda asked, question, _: asked.explorer.worth(_state(question)),
-        "map": _map,
-    }
-)

@@ -1,6 +1,6 @@
 """Files that a page takes away: the same ones that `stepsim simulate` writes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -9,58 +9,46 @@ from stepsim.base.errors import PlanError
 from stepsim.files.asked import StepInputs
 from stepsim.step.prepared import SimulatedStep
 
-_Writer = Callable[[SimulatedStep, StepInputs, Path, str], None]
+_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "report": "step.html",
+        "figure": "step.svg",
+        "trace": "step.json.gz",
+        "csv": "spans.csv",
+        "json": "step.json",
+    }
+)
+EXPORTS = tuple(_NAMES)
+"""Kinds of files that a page offers."""
 
 
 def exported(kind: str, run: SimulatedStep, job: StepInputs, command: str) -> tuple[str, bytes]:
     """Name and content of a file of a run; raises PlanError for an unknown kind."""
-    if kind not in _WRITERS:
-        raise PlanError(f"export is {kind!r}: expected one of {', '.join(_WRITERS)}")
-    name, write = _WRITERS[kind]
+    if kind not in _NAMES:
+        raise PlanError(f"export is {kind!r}: expected one of {', '.join(_NAMES)}")
     with TemporaryDirectory(prefix="stepsim-") as folder:
-        path = Path(folder, name)
-        write(run, job, path, command)
-        return name, path.read_bytes()
+        path = Path(folder, _NAMES[kind])
+        _write(kind, run, job, path, command)
+        return path.name, path.read_bytes()
 
 
-def _json(run: SimulatedStep, job: StepInputs, path: Path, command: str) -> None:
-    path.write_bytes(run.document().to_json())
+def _write(kind: str, run: SimulatedStep, job: StepInputs, path: Path, command: str) -> None:
+    if kind == "json":
+        path.write_bytes(run.document().to_json())
+    elif kind == "csv":
+        from stepsim.files.spans_csv import write_spans
 
+        write_spans(run.timeline.spans(), path)
+    elif kind == "figure":
+        from stepsim.show.figures.timelines import drawn_step, plot_timelines
 
-def _csv(run: SimulatedStep, job: StepInputs, path: Path, command: str) -> None:
-    from stepsim.files.spans_csv import write_spans
+        plot_timelines([drawn_step(run.timeline, run.report)], path)
+    elif kind == "report":
+        from stepsim.show.page.write import find_what_if, write_step
 
-    write_spans(run.timeline.spans(), path)
+        write_step(run, path, command=command, what_if=find_what_if(job))
+    else:
+        from stepsim.show.trace.perfetto import write_trace
+        from stepsim.show.trace.processes import traced
 
-
-def _figure(run: SimulatedStep, job: StepInputs, path: Path, command: str) -> None:
-    from stepsim.show.figures.style import FigureStyle
-    from stepsim.show.figures.timelines import drawn_step, plot_timelines
-
-    plot_timelines([drawn_step(run.timeline, run.report)], path, style=FigureStyle.SCREEN)
-
-
-def _report(run: SimulatedStep, job: StepInputs, path: Path, command: str) -> None:
-    from stepsim.show.page.write import find_what_if, write_step
-
-    write_step(run, path, command=command, what_if=find_what_if(job))
-
-
-def _trace(run: SimulatedStep, job: StepInputs, path: Path, command: str) -> None:
-    from stepsim.show.trace.perfetto import write_trace
-    from stepsim.show.trace.processes import traced
-
-    write_trace([traced(run, None)], path, command)
-
-
-_WRITERS: Mapping[str, tuple[str, _Writer]] = MappingProxyType(
-    {
-        "report": ("step.html", _report),
-        "figure": ("step.svg", _figure),
-        "trace": ("step.json.gz", _trace),
-        "csv": ("spans.csv", _csv),
-        "json": ("step.json", _json),
-    }
-)
-EXPORTS = tuple(_WRITERS)
-"""Kinds of files that a page offers."""
+        write_trace([traced(run)], path, command)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
@@ -39,26 +38,17 @@ Ran = RunSummary | LeafRun | Profile | ResultDocument
 _MOST_UPLOADS = 32
 
 
-class _Kind(StrEnum):
-    """What a name of the page's first list stands for."""
-
-    WORKLOAD = "workload"
-    MODEL = "model"
-    RUN = "measured run"
-    PROFILE = "profile"
-    RESULT = "result"
-
-
-_KINDS: Mapping[type, _Kind] = MappingProxyType(
+_KINDS: Mapping[type, str] = MappingProxyType(
     {
-        Workload: _Kind.WORKLOAD,
-        Model: _Kind.MODEL,
-        RunSummary: _Kind.RUN,
-        LeafRun: _Kind.RUN,
-        Profile: _Kind.PROFILE,
-        ResultDocument: _Kind.RESULT,
+        Workload: "workload",
+        Model: "model",
+        RunSummary: "measured run",
+        LeafRun: "measured run",
+        Profile: "profile",
+        ResultDocument: "result",
     }
 )
+"""What a name of the page's first list stands for."""
 
 
 def _read_work(path: Path) -> Workload | Model | Ran:
@@ -124,9 +114,9 @@ class NamedNouns(Struct, kw_only=True):
 
     def work_choices(self) -> list[tuple[str, str]]:
         """Names of all that the page can show, each with its kind: first what was given."""
-        given = [(name, str(_KINDS[type(each)])) for name, each in self.works.items()]
+        given = [(name, _KINDS[type(each)]) for name, each in self.works.items()]
         shipped = [name for name in public_names() if name not in self.works]
-        return given + [(name, str(_Kind.MODEL)) for name in shipped]
+        return given + [(name, _KINDS[Model]) for name in shipped]
 
     def topology_choices(self) -> list[str]:
         """Names of all topologies that the page offers."""
