@@ -95,6 +95,8 @@ const darkScreen = matchMedia("(prefers-color-scheme: dark)");
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const tintOf = ([light, dark]) => darkScreen.matches ? dark : light;
 
+const partsOfColour = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+
 function dye(box, [light, dark]) {
   box.style.background = `light-dark(${light}, ${dark})`;
 }
@@ -104,6 +106,15 @@ function swatch(name, tint, look = "") {
   if (tint) dye(box, tint);
   made.append(box, element("span", name, "words"));
   return made;
+}
+
+/** A pen for a canvas of so many dots, which a screen may draw finer. */
+function penOf(canvas, width, height) {
+  const ratio = window.devicePixelRatio || 1, pen = canvas.getContext("2d");
+  canvas.width = width * ratio;
+  canvas.height = height * ratio;
+  pen.scale(ratio, ratio);
+  return pen;
 }
 
 // ---- the state, the address that holds it, and the states before
@@ -198,12 +209,14 @@ function keepStructure(found) {
   return true;
 }
 
+/** What asks about a state; the answer is null where something newer was asked meanwhile. */
+const newestOf = (number, state) => async (question) => {
+  const found = await ask({ ...question, number, state });
+  return number === page.number && !found.obsolete ? found : null;
+};
+
 async function askStep(number) {
-  const state = { ...page.state };
-  const newest = async (question) => {
-    const found = await ask({ ...question, number, state });
-    return number === page.number && !found.obsolete ? found : null;
-  };
+  const state = { ...page.state }, newest = newestOf(number, state);
   try {
     const found = await newest({ kind: "shown" });
     if (!found) return;
@@ -234,11 +247,7 @@ async function askStep(number) {
 }
 
 /** Ask once more about the state that is shown, beside what is being asked. */
-async function askBeside(question) {
-  const number = page.number, state = { ...page.state };
-  const found = await ask({ ...question, number, state });
-  return number === page.number && !found.obsolete ? found : null;
-}
+const askBeside = (question) => newestOf(page.number, { ...page.state })(question);
 
 async function showLines(newest) {
   const lines = await newest({ kind: "lines" });

@@ -148,9 +148,12 @@ function readable(text) {
   return ps ? time(Number(ps[1])) : text;
 }
 
+function range(name, min, max, value) {
+  return Object.assign(element("input"), { type: "range", min, max, step: 1, id: `slider-${name}`, value });
+}
+
 function speedSlider({ name, value, text, quantity }, words, help) {
-  const field = element("input"), asked = page.state[name];
-  Object.assign(field, { type: "range", min: -NOTCHES, max: NOTCHES, step: 1, id: `slider-${name}`, value: 0 });
+  const field = range(name, -NOTCHES, NOTCHES, 0), asked = page.state[name];
   const typedNow = () => {
     const moved = value * SPAN ** (field.value / NOTCHES);
     return field.value === "0" ? "" : typed(quantity, moved);
@@ -170,8 +173,7 @@ function speedSlider({ name, value, text, quantity }, words, help) {
 
 /** Compute speed: the inverse of the option compute_scale, so that to the right is faster. */
 function computeSlider() {
-  const field = element("input"), asked = page.state.compute_scale;
-  Object.assign(field, { type: "range", min: -NOTCHES, max: NOTCHES, step: 1, id: "slider-compute_scale", value: 0 });
+  const field = range("compute_scale", -NOTCHES, NOTCHES, 0), asked = page.state.compute_scale;
   const speed = () => SPAN ** (field.value / NOTCHES);
   const line = sliderLine("compute", "Speed of compute: a factor on what the kernels take", field, () => {
     sayValue(field, `\u00D7 ${short(speed())}`);
@@ -185,8 +187,7 @@ function computeSlider() {
 }
 
 function noise(name, words) {
-  const field = element("input");
-  Object.assign(field, { type: "range", min: 0, max: MOST_NOISE, step: 1, id: `slider-${name}`, value: Math.round(100 * (page.state[name] || 0)) });
+  const field = range(name, 0, MOST_NOISE, Math.round(100 * (page.state[name] || 0)));
   const say = () => sayValue(field, field.value === "0" ? "none" : `${field.value}%`);
   const line = sliderLine(words, "Coefficient of variation from step to step", field, () => {
     say();

@@ -54,8 +54,9 @@ function addButtons() {
   find("unpin").addEventListener("click", () => pin(null));
   find("undo").addEventListener("click", undo);
   find("share").addEventListener("click", () => copy(location.href, find("share")));
-  find("copy-command").addEventListener("click", () => copy(page.lines.command || "", find("copy-command")));
-  find("copy-python").addEventListener("click", () => copy(page.lines.python || "", find("copy-python")));
+  for (const what of ["command", "python"]) {
+    find(`copy-${what}`).addEventListener("click", (event) => copy(page.lines[what] || "", event.target));
+  }
   find("open-details").addEventListener("click", () => {
     find("details").showModal();
     stale(true, ["worth"]);

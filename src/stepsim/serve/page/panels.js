@@ -190,10 +190,7 @@ const MAP_LEFT = 62, MAP_BELOW = 18;
 function drawSpeedMap() {
   const canvas = find("map-canvas");
   if (!speedMap || !canvas.clientWidth) return;
-  const ratio = window.devicePixelRatio || 1, [width, height] = [canvas.clientWidth, canvas.clientHeight], pen = canvas.getContext("2d");
-  canvas.width = width * ratio;
-  canvas.height = height * ratio;
-  pen.scale(ratio, ratio);
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight], pen = penOf(canvas, width, height);
   const all = speedMap.step_ps.flat(), low = Math.min(...all), high = Math.max(...all);
   const [wide, tall] = [(width - MAP_LEFT) / speedMap.x.length, (height - MAP_BELOW) / speedMap.y.length];
   speedMap.step_ps.forEach((row, j) => row.forEach((ps, i) => {
@@ -224,9 +221,8 @@ function drawMapTicks(pen, width, height, wide, tall) {
 
 /** Between the colours of a forward and a backward: blue is fast, orange is slow. */
 function mixed(share) {
-  const part = (text, at) => parseInt(text.slice(at, at + 2), 16), [fast, slow] = page.choices.shades.slice(0, 2).map(([, tint]) => tintOf(tint));
-  const values = [1, 3, 5].map((at) => Math.round(part(fast, at) + share * (part(slow, at) - part(fast, at))));
-  return `rgb(${values.join(" ")})`;
+  const [fast, slow] = page.choices.shades.slice(0, 2).map(([, tint]) => partsOfColour(tintOf(tint)));
+  return `rgb(${fast.map((part, i) => Math.round(part + share * (slow[i] - part))).join(" ")})`;
 }
 
 function chooseMap(speeds) {

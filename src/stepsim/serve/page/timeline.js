@@ -45,12 +45,8 @@ function drawTimeline() {
   const rows = runs.reduce((sum, { run }) => sum + run.lanes.rows.length, 0);
   const titles = TITLE * runs.filter(({ title }) => title).length + (runs.length > 1 ? 6 : 0);
   const row = Math.max(LEAST_ROW, (roomForTimeline(rows) - titles - BELOW) / rows);
-  const height = Math.round(rows * row + titles + BELOW), ratio = window.devicePixelRatio || 1;
-  const width = canvas.clientWidth || 600, pen = canvas.getContext("2d");
-  canvas.width = width * ratio;
-  canvas.height = height * ratio;
+  const height = Math.round(rows * row + titles + BELOW), width = canvas.clientWidth || 600, pen = penOf(canvas, width, height);
   canvas.style.height = `${height}px`;
-  pen.scale(ratio, ratio);
   const longest = Math.max(...runs.map(({ run }) => run.step_ps)) || 1, [low, high] = page.zoom || [0, longest];
   page.scale = { low, high, longest, width, x: (ps) => LEFT + (ps - low) / (high - low) * (width - LEFT - RIGHT) };
   page.boxes = [];
@@ -247,8 +243,6 @@ function drawMixed(pen, mixed, high) {
   }
 }
 
-const partsOfColour = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
-
 /** Lanes of kernels, collectives of every axis, messages and the host, below the actions of a row. */
 function drawTasks(pen, one, top, row, inner) {
   const { tasks } = one.run, { x, width } = page.scale, paper = colour("--paper");
@@ -426,17 +420,20 @@ function boxWords(box) {
   ];
 }
 
+/** Whether two boxes are of one action or one task, which has a new box whenever it is drawn. */
+const isSame = (one, other) => one.one.run === other.one.run && one.i === other.i && one.task === other.task;
+
 /** An edge about the chosen box, about what it waits for, and lines between them. */
 function drawHover(pen) {
   const { one, i, task } = page.hover, ink = colour("--ink");
-  const box = page.boxes.find((other) => other.one.run === one.run && other.i === i && other.task === task);
+  const box = page.boxes.find((other) => isSame(other, page.hover));
   if (!box) return;
   pen.strokeStyle = ink;
   pen.lineWidth = 2;
   pen.strokeRect(box.left, box.top + 1, box.wide, box.high - 2);
   if (task !== undefined) return;
   for (const before of waitsOf(one.run.lanes, i)) {
-    const other = page.boxes.find((found) => found.one.run === one.run && found.i === before);
+    const other = page.boxes.find((found) => isSame(found, { one, i: before }));
     if (!other) continue;
     pen.setLineDash([4, 3]);
     pen.strokeRect(other.left, other.top + 1, other.wide, other.high - 2);
@@ -454,7 +451,7 @@ function chooseBy(key) {
   if (!steps) return false;
   const boxes = page.boxes.filter(({ task }) => task === undefined), rowOf = (box) => Math.round(box.top);
   const rows = [...new Set(boxes.map(rowOf))].sort((a, b) => a - b), { hover } = page;
-  const chosen = hover && boxes.find((box) => box.one.run === hover.one.run && box.i === hover.i);
+  const chosen = hover && boxes.find((box) => isSame(box, hover));
   const row = chosen ? rows.indexOf(rowOf(chosen)) : 0, [down, along] = steps;
   const at = Math.max(0, Math.min(rows.length - 1, row + down));
   const inRow = boxes.filter((box) => rowOf(box) === rows[at]).sort((a, b) => a.left - b.left);
@@ -486,7 +483,7 @@ function timelineEvents() {
   canvas.addEventListener("pointermove", (event) => {
     const [x, y] = place(event), { hover } = page;
     const hit = page.boxes.findLast((box) => x >= box.left && x <= box.left + box.wide && y >= box.top && y <= box.top + box.high) || null;
-    if ((hit && hit.i) !== (hover && hover.i) || (hit && hit.task) !== (hover && hover.task) || (hit && hit.one.run) !== (hover && hover.one.run)) choose(hit);
+    if (hit ? !hover || !isSame(hit, hover) : hover) choose(hit);
   });
   for (const name of ["pointerleave", "blur"]) canvas.addEventListener(name, () => { if (page.hover) choose(null); });
   for (const [id, key] of [["zoom-in", "+"], ["zoom-out", "-"], ["zoom-all", "Escape"]]) find(id).addEventListener("click", () => page.scale && zoomBy(key));
