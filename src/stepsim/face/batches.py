@@ -1,8 +1,8 @@
 """Real batches from Python: documents of different lengths, and what packs them best."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError
@@ -11,41 +11,36 @@ from stepsim.explore.batches.document import BatchDocument
 from stepsim.explore.batches.draws import USUAL_PACKERS, BatchStudy, simulate_batches
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
-from stepsim.face.viewed import Viewed, taken_as
+from stepsim.face.viewed import Drawn, taken_as
 from stepsim.files.asked import read_inputs
 from stepsim.files.lengths import lengths_of
-from stepsim.show.figures.style import FigureStyle
 from stepsim.show.tables.batches import batches_shown
-from stepsim.show.tables.model import Shown
 from stepsim.workload.model.model import Model
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from stepsim.network.topology.network import TopologyLike
     from stepsim.parallel.packers import Packer, PackerEntry
+    from stepsim.show.figures.drawing import FigureMaker
 
 
-class BatchesResult(Viewed, BatchStudy, eq=False):
-    """Steps of real batches, and the ways to see them."""
+class BatchesResult(Drawn, BatchStudy, eq=False):
+    """Steps of real batches, and the ways to see them.
+
+    `plot` draws lengths, steps by packer and work of ranks.
+    """
 
     def _document(self) -> Document:
         return BatchDocument.of(self)
 
-    def _shown(self) -> Iterable[Shown]:
-        return batches_shown(self)
+    _shown = batches_shown
 
     def _said(self) -> Sequence[str]:
         return self.warnings
 
-    @checked
-    def plot(
-        self, path: str | Path | None = None, *, style: FigureStyle | str = FigureStyle.SCREEN
-    ) -> "Figure":
-        """Lengths, steps by packer, work of ranks; with a path also a file. Raises OutputError."""
+    def _draw(self) -> "FigureMaker[Any]":
         from stepsim.show.figures.batches import plot_batches
 
-        return plot_batches(self, path, style=style)
+        return plot_batches
 
 
 @takes_options

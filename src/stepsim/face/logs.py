@@ -1,6 +1,5 @@
 """Training logs from Python: `stepsim explain` as a function."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -11,7 +10,6 @@ from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Viewed, taken_as
 from stepsim.runs.explained import LogExplanation, explained_log
 from stepsim.show.tables.explanation import explanation_shown
-from stepsim.show.tables.model import Shown
 
 if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
@@ -24,8 +22,7 @@ class LogExplanationResult(Viewed, LogExplanation):  # type: ignore[misc]
     def _document(self) -> Document:
         return taken_as(LogExplanation, self)
 
-    def _shown(self) -> Iterable[Shown]:
-        return explanation_shown(self)
+    _shown = explanation_shown
 
 
 @takes_options

@@ -1,6 +1,6 @@
 """Searching plans from Python."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -17,7 +17,6 @@ from stepsim.face.keywords import SharedKeywords
 from stepsim.face.viewed import Viewed, taken_as
 from stepsim.files.asked import read_inputs
 from stepsim.files.lengths import lengths_of
-from stepsim.show.tables.model import Shown
 from stepsim.show.tables.plan import plans_shown
 from stepsim.workload.model.model import Model
 
@@ -32,8 +31,7 @@ class PlanResult(Viewed, PlanDocument):  # type: ignore[misc]
     def _document(self) -> Document:
         return taken_as(PlanDocument, self)
 
-    def _shown(self) -> Iterable[Shown]:
-        return plans_shown(self)
+    _shown = plans_shown
 
 
 @takes_options

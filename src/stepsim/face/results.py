@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stepsim.base.arguments import checked
 from stepsim.base.structs import Document, Names
@@ -10,7 +10,7 @@ from stepsim.base.units import npu_word
 from stepsim.explore.noise.document import NoiseDocument
 from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.sensitivity import Sensitivity
-from stepsim.face.viewed import Viewed, taken_as
+from stepsim.face.viewed import Drawn, Viewed, taken_as
 from stepsim.files.asked import StepInputs
 from stepsim.files.spans_csv import span_lines
 from stepsim.measured.profile.events import Profile
@@ -28,6 +28,8 @@ from stepsim.step.prepared import SimulatedStep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from stepsim.show.figures.drawing import FigureMaker
 
 _NO_INPUTS = "A replay has no sensitivities."
 
@@ -157,8 +159,11 @@ class Result(Viewed, SimulatedStep):
         return taken_as(AgainstResult, hold_against(self, recorded))
 
 
-class AgainstResult(Viewed, StepAgainst):
-    """A simulated step beside a recorded one, and the ways to see both."""
+class AgainstResult(Drawn, StepAgainst):
+    """A simulated step beside a recorded one, and the ways to see both.
+
+    `plot` draws both timelines on one axis.
+    """
 
     def _document(self) -> Document:
         return self.against
@@ -169,20 +174,10 @@ class AgainstResult(Viewed, StepAgainst):
     def _said(self) -> Sequence[str]:
         return self.against.notes
 
-    @checked
-    def plot(
-        self,
-        path: str | Path | None = None,
-        *,
-        style: FigureStyle | str = FigureStyle.SCREEN,
-    ) -> "Figure":
-        """Both timelines on one axis; with a path also a .png, .svg or .pdf file.
-
-        Raises OutputError when the file cannot be written.
-        """
+    def _draw(self) -> "FigureMaker[Any]":
         from stepsim.show.figures.timelines import plot_against
 
-        return plot_against(self, path, style=style)
+        return plot_against
 
     @checked
     def write_report(self, path: str | Path) -> None:
@@ -227,26 +222,18 @@ class Comparison(Viewed, ComparedSchedules):
 
 
 # to_json gives bytes of documents and a text of results
-class SensitivityResult(Viewed, Sensitivity):  # type: ignore[misc]
-    """What each parameter is worth, and the ways to see it."""
+class SensitivityResult(Drawn, Sensitivity):  # type: ignore[misc]
+    """What each parameter is worth, and the ways to see it; `plot` draws a bar per parameter."""
 
     def _document(self) -> Document:
         return taken_as(Sensitivity, self)
 
-    def _shown(self) -> Iterable[Shown]:
-        return sensitivity_shown(self)
+    _shown = sensitivity_shown
 
-    @checked
-    def plot(
-        self,
-        path: str | Path | None = None,
-        *,
-        style: FigureStyle | str = FigureStyle.SCREEN,
-    ) -> "Figure":
-        """A bar per parameter; with a path also a .png, .svg or .pdf file. Raises OutputError."""
+    def _draw(self) -> "FigureMaker[Any]":
         from stepsim.show.figures.sensitivity import plot_sensitivity
 
-        return plot_sensitivity(self, path, style=style)
+        return plot_sensitivity
 
     @checked
     def write_report(self, path: str | Path) -> None:
@@ -256,26 +243,18 @@ class SensitivityResult(Viewed, Sensitivity):  # type: ignore[misc]
         write_page(sensitivity_page(taken_as(Sensitivity, self), command=""), path)
 
 
-class NoiseDistribution(Viewed, NoiseResult, eq=False):
-    """Step times under noise, and the ways to see them."""
+class NoiseDistribution(Drawn, NoiseResult, eq=False):
+    """Step times under noise, and the ways to see them; `plot` draws a histogram."""
 
     def _document(self) -> Document:
         return NoiseDocument.of(self)
 
-    def _shown(self) -> Iterable[Shown]:
-        return noise_shown(self)
+    _shown = noise_shown
 
     def _tables(self) -> Tables:
         return {"samples": lambda: {"step_time_ps": self.step_time_ps.tolist()}}
 
-    @checked
-    def plot(
-        self,
-        path: str | Path | None = None,
-        *,
-        style: FigureStyle | str = FigureStyle.SCREEN,
-    ) -> "Figure":
-        """A histogram; with a path also a .png, .svg or .pdf file. Raises OutputError."""
+    def _draw(self) -> "FigureMaker[Any]":
         from stepsim.show.figures.sensitivity import plot_noise
 
-        return plot_noise(self, path, style=style)
+        return plot_noise

@@ -7,7 +7,7 @@ where steps go, which workers are slow, and what would help.
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stepsim.base.arguments import checked
 from stepsim.base.structs import Document
@@ -15,7 +15,7 @@ from stepsim.explain.improve import Improvements, ImprovementsDocument, improve_
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.stragglers import Stragglers, find_stragglers
 from stepsim.face.results import Result
-from stepsim.face.viewed import Viewed, taken_as
+from stepsim.face.viewed import Drawn, Viewed, taken_as
 from stepsim.files.asked import read_options
 from stepsim.files.calibrations import read_calibration, write_calibration
 from stepsim.files.measured import (
@@ -42,13 +42,11 @@ from stepsim.runs.measured import (
 )
 from stepsim.runs.replay import Durations, parse_durations
 from stepsim.runs.what_if import RunChange, WhatIf
-from stepsim.show.figures.style import FigureStyle
-from stepsim.show.tables.model import Shown
 from stepsim.show.tables.profiles import improvements_shown, profile_replay_shown
 from stepsim.show.tables.validation import validation_shown
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from stepsim.show.figures.drawing import FigureMaker
 
 __all__ = [
     "ValidationResult",
@@ -65,26 +63,18 @@ __all__ = [
 ]
 
 
-class ValidationResult(Viewed, Validation):
-    """Measured beside simulated times, and the ways to see them."""
+class ValidationResult(Drawn, Validation):
+    """Measured beside simulated times, and the ways to see them; `plot` draws these over those."""
 
     def _document(self) -> Document:
         return ValidationDocument.of(self)
 
-    def _shown(self) -> Iterable[Shown]:
-        return validation_shown(self)
+    _shown = validation_shown
 
-    @checked
-    def plot(
-        self,
-        path: str | Path | None = None,
-        *,
-        style: FigureStyle | str = FigureStyle.SCREEN,
-    ) -> "Figure":
-        """Simulated over measured times; with a path also a .png, .svg or .pdf file."""
+    def _draw(self) -> "FigureMaker[Any]":
         from stepsim.show.figures.validations import plot_validation
 
-        return plot_validation(self, path, style=style)
+        return plot_validation
 
 
 @checked
@@ -212,8 +202,7 @@ class ImprovementsResult(Viewed, Improvements, eq=False):
     def _document(self) -> Document:
         return ImprovementsDocument.of(self)
 
-    def _shown(self) -> Iterable[Shown]:
-        return improvements_shown(self)
+    _shown = improvements_shown
 
     @checked
     def write_report(self, path: str | Path) -> None:
@@ -229,8 +218,7 @@ class StragglersResult(Viewed, Stragglers, eq=False):
     def _document(self) -> Document:
         return ProfileDocument.of(self)
 
-    def _shown(self) -> Iterable[Shown]:
-        return profile_replay_shown(self)
+    _shown = profile_replay_shown
 
 
 @checked

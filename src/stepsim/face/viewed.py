@@ -6,7 +6,7 @@ Notebooks show a result as a piece of HTML.
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import asdict
@@ -15,10 +15,16 @@ from stepsim.base.arguments import checked
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Document, Names
 from stepsim.files.writing import write_whole
+from stepsim.show.figures.style import FigureStyle
 from stepsim.show.frames import Columns, Tables, csv_text, frame_of, tables_of
 from stepsim.show.headlines import Headline
 from stepsim.show.tables.model import Pairs, Room, Shown, Table
 from stepsim.show.terminal import shown_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from stepsim.show.figures.drawing import FigureMaker
 
 _Noun = TypeVar("_Noun")
 
@@ -98,6 +104,30 @@ class Viewed:
         """What a notebook shows: the answer, what was assumed, then the tables."""
         begin = [*_headlines_html(self._headlines()), *_said_html(self._said())]
         return "\n".join((*begin, html_of(self._shown())))
+
+
+class Drawn(Viewed):
+    """A result that is a figure, too."""
+
+    __slots__ = ()
+
+    def _draw(self) -> "FigureMaker[Any]":
+        """What draws it."""
+        raise NotImplementedError
+
+    @checked
+    def plot(
+        self,
+        path: str | Path | None = None,
+        *,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> "Figure":
+        """Its figure; with a path also a .png, .svg or .pdf file.
+
+        `style` is `screen`, or a paper's `column` or `page`. Raises OutputError when the file
+        cannot be written.
+        """
+        return self._draw()(self, path, style=style)
 
 
 def taken_as(kind: type[_Noun], noun: Any, **more: Any) -> _Noun:

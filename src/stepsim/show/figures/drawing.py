@@ -46,7 +46,7 @@ def make_figure(
     return figure
 
 
-class _Plot(Protocol[_Shown_contra]):
+class FigureMaker(Protocol[_Shown_contra]):
     """Draws something as `make_figure` does."""
 
     def __call__(
@@ -60,7 +60,7 @@ class _Plot(Protocol[_Shown_contra]):
         """The figure; with a path also a file. Raises OutputError as `make_figure`."""
 
 
-def drawn(draw: "Callable[[_Shown_contra, FigureStyle], Figure]") -> _Plot[_Shown_contra]:
+def drawn(draw: "Callable[[_Shown_contra, FigureStyle], Figure]") -> FigureMaker[_Shown_contra]:
     """Let a function that draws something in a style take a path, and the name of a style."""
 
     @wraps(draw)
