@@ -9,7 +9,6 @@ from typing import Any
 from msgspec import field
 
 from stepsim.serve.answers import Answers
-from stepsim.serve.explorer import Progress
 from stepsim.serve.server import LOOPBACK, Service, make_server
 
 
@@ -18,11 +17,11 @@ class RememberedAnswers(Answers, frozen=True, kw_only=True):
 
     known: dict[str, dict[str, object]] = field(default_factory=dict)
 
-    def answer(self, question: object, progress: Progress | None = None) -> dict[str, object]:
+    def answer(self, question: object) -> dict[str, object]:
         assert isinstance(question, dict)
         key = json.dumps({**question, "number": None, "tab": None}, sort_keys=True)
         if key not in self.known:
-            self.known[key] = Answers.answer(self, question, progress)
+            self.known[key] = Answers.answer(self, question)
         return self.known[key]
 
 

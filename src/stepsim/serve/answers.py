@@ -10,7 +10,7 @@ from stepsim.base.structs import Names, Noun
 from stepsim.base.units import Quantity
 from stepsim.files.accelerators import device_names, read_device
 from stepsim.serve.colours import IDLE, MEMORY_LOOKS, PART_LOOKS, SHADE_LOOKS
-from stepsim.serve.explorer import Explorer, Progress
+from stepsim.serve.explorer import Explorer
 from stepsim.serve.export import EXPORTS
 from stepsim.serve.recorded import recorded_lines
 from stepsim.serve.state import KNOBS, SHIPPED_NAMES, ExplorerState
@@ -53,21 +53,19 @@ class Answers(Noun):
 
     explorer: Explorer
 
-    def answer(self, question: object, progress: Progress | None = None) -> dict[str, object]:
+    def answer(self, question: object) -> dict[str, object]:
         """The answer to a question; a mistake of the person's is an answer with `error`.
 
-        Whatever `progress` raises, and the program's own mistakes, are raised.
+        The program's own mistakes are raised.
         """
         try:
             if not isinstance(question, dict) or question.get("kind") not in _KINDS:
                 raise PlanError(f"a question has a kind: expected one of {', '.join(_KINDS)}")
-            return self._found(question, progress)
+            return self._found(question)
         except StepsimError as error:
             return {"error": one_line(str(error))}
 
-    def _found(
-        self, question: Mapping[str, object], progress: Progress | None
-    ) -> dict[str, object]:
+    def _found(self, question: Mapping[str, object]) -> dict[str, object]:
         """The answer to a question of a known kind; raises StepsimError."""
         kind, more = str(question["kind"]), tuple[object, ...]()
         if kind == "choices":
@@ -75,9 +73,7 @@ class Answers(Noun):
         state = _state(question)
         if kind == "lines":
             return self.lines(state)
-        if kind in ("step", "shown"):
-            more = (progress,)
-        elif kind == "tasks":
+        if kind == "tasks":
             more = _whole(question, "low"), _whole(question, "high")
         elif kind == "map":
             more = _text(question, "x"), _text(question, "y")

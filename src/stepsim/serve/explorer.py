@@ -52,9 +52,6 @@ _DRAWS = 64
 _MOMENT_TASKS = 4_000
 _Made = TypeVar("_Made")
 
-Progress = Callable[[int, int], None]
-"""Called now and then while an answer is made; raises to give it up."""
-
 
 class Explorer(Struct, kw_only=True):
     """Answers about the nouns of a library; keeps what the last few structures compiled to."""
@@ -120,20 +117,20 @@ class Explorer(Struct, kw_only=True):
             "lanes": times_of_batch(batch, *(column[:, 0] for column in times)),
         }
 
-    def step(self, state: ExplorerState, progress: Progress | None = None) -> dict[str, object]:
+    def step(self, state: ExplorerState) -> dict[str, object]:
         """Everything about a run: the engine's answer, with critical path, tables and warnings.
 
         Of what has run already, all that it says.
         """
-        shown = self.shown(state, progress)
+        shown = self.shown(state)
         return shown if shown.get("as_it_is") else {**shown, **self.varies(state)}
 
-    def shown(self, state: ExplorerState, progress: Progress | None = None) -> dict[str, object]:
+    def shown(self, state: ExplorerState) -> dict[str, object]:
         """The part of `step` that a page draws first: all but what can vary from here."""
         ran = self.library.work(state.workload)
         if not isinstance(ran, Workload | Model):
             return recorded(ran)
-        run = self.run(self.inputs(state), progress)
+        run = self.run(self.inputs(state))
         return {
             **document_shown(run.report),
             "lanes": lanes_of_timeline(run.timeline),
@@ -227,10 +224,10 @@ class Explorer(Struct, kw_only=True):
             "step_ps": steps.reshape(_MAP_SIDE, _MAP_SIDE).tolist(),
         }
 
-    def run(self, job: StepInputs, progress: Progress | None = None) -> SimulatedStep:
+    def run(self, job: StepInputs) -> SimulatedStep:
         """The engine's run of a job."""
         ready = prepare(job.workload, job.topology, job.options, notes=job.notes, known=self._known)
-        return ready.simulated(progress=progress)
+        return ready.simulated()
 
     def numbers(self, state: ExplorerState) -> list[dict[str, object]]:
         """Numbers of the network's links that sliders change, as the file has them."""

@@ -113,7 +113,7 @@ class Service(Struct, kw_only=True):
     uploading: int = 0
 
     def begin(self, tab: str, number: int) -> None:
-        """Take note of a tab's newest question."""
+        """Take note of a tab's newest question, and stop what it has asked for before."""
         if tab not in self.newest and len(self.newest) >= _MOST_TABS:
             self.newest.pop(next(iter(self.newest)))
         self.newest[tab] = max(number, self.newest.get(tab, 0))
@@ -132,15 +132,19 @@ class Service(Struct, kw_only=True):
     async def ask(
         self, question: Mapping[str, object], tab: str, number: int, job: Asked
     ) -> dict[str, object]:
-        """The answer to a question, by the quick worker unless it takes long."""
+        """The answer to a tab's question, by the quick worker unless it takes long.
+
+        It is `obsolete` where the tab has asked for something newer before it is found.
+        """
 
         def answered(*, quick: bool) -> dict[str, object] | None:
             if quick and self.answers.takes_long(question):
                 return None
-            return self.answer(question, tab, number)
+            return self.answers.answer(question)
 
         loop, asked = asyncio.get_running_loop(), self.jobs.setdefault(tab, [])
         asked.append((number, job))
+        self.begin(tab, number)
         try:
             for pool in (self.quick, self.workers):
                 work = partial(job.run, partial(answered, quick=pool is self.quick))
@@ -161,19 +165,6 @@ class Service(Struct, kw_only=True):
             self._stop(tab)
         for pool in (self.quick, self.workers):
             pool.shutdown(wait=False, cancel_futures=True)
-
-    def answer(self, question: Mapping[str, object], tab: str, number: int) -> dict[str, object]:
-        """The answer to a question, or that it is out of date; runs in a worker."""
-
-        def go_on(*_: int) -> None:
-            if self.newest.get(tab) != number:
-                raise ObsoleteError
-
-        try:
-            go_on()
-            return self.answers.answer(question, go_on)
-        except ObsoleteError:
-            return {"obsolete": True}
 
     def export(self, question: Mapping[str, object]) -> tuple[str, bytes]:
         """Name and content of a file; raises StepsimError."""
@@ -332,8 +323,6 @@ class _PageHandler(_Handler):
 
 
 class _AnswerHandler(_Handler):
-    tab = ""
-
     def on_connection_close(self) -> None:
         """Nobody waits for the answer any more."""
         self.job.stop()
@@ -344,12 +333,11 @@ class _AnswerHandler(_Handler):
 
     async def post(self) -> None:
         question = self.message()
-        self.tab, number = str(question.get("tab", ""))[:64], question.get("number")
+        tab, number = str(question.get("tab", ""))[:64], question.get("number")
         if not isinstance(number, int):
             raise HTTPError(400, reason="number: expected a whole number")
-        self.service.begin(self.tab, number)
         try:
-            found = await self.service.ask(question, self.tab, number, self.job)
+            found = await self.service.ask(question, tab, number, self.job)
         except Exception as error:  # the page lives on, whatever went wrong
             found = {"error": one_line(f"{type(error).__name__}: {error}"), "crash": True}
         self.set_header("Content-Type", "application/json")

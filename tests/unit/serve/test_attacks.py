@@ -208,9 +208,9 @@ class Endless(Answers, frozen=True):
     def takes_long(self, question: object) -> bool:
         return isinstance(question, dict) and question["kind"] == "step"
 
-    def answer(self, question: object, progress: Any = None) -> dict[str, object]:
+    def answer(self, question: object) -> dict[str, object]:
         if not self.takes_long(question):
-            return super().answer(question, progress)
+            return super().answer(question)
         self.began.append(Event())
         self.ended.append(Event())
         spin(self.began[-1], self.ended[-1])

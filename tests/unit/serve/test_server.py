@@ -14,7 +14,7 @@ from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.page import page_and_policy
-from stepsim.serve.server import Service
+from stepsim.serve.server import Asked, Service
 
 WORKLOADS = Path(__file__).parents[3] / "workloads"
 STATE = {"workload": "gpt_tp4.txt", "topology": "hgx-h100"}
@@ -85,21 +85,12 @@ def test_a_closed_tab_ends_its_work(address: str, service: Service) -> None:
 
 
 def test_work_ends_when_something_newer_is_asked(service: Service) -> None:
-    service.begin("long", 1)
-    seen = list[int]()
-
-    class Slow(Answers, frozen=True):
-        def answer(self, question: object, progress: Any = None) -> dict[str, object]:
-            for i in range(100):
-                seen.append(i)
-                if i == 3:
-                    service.begin("long", 2)
-                progress(i, 100)
-            return {}
-
-    slow = Service(answers=Slow(explorer=service.answers.explorer), newest=service.newest)
-    assert slow.answer({}, "long", 1) == {"obsolete": True}
-    assert seen == [0, 1, 2, 3]
+    old, new = Asked(), Asked()
+    service.jobs["long"] = [(1, old), (2, new)]
+    service.begin("long", 2)
+    assert old.is_stopped
+    assert not new.is_stopped
+    del service.jobs["long"]
 
 
 def test_a_crash_is_an_answer_and_the_server_lives(
