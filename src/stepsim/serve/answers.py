@@ -155,11 +155,11 @@ def _text(question: Mapping[str, object], name: str) -> str:
 
 
 _KINDS = (
-    *("choices", "numbers", "lines", "live", "step", "shown", "varies", "sliders"),
+    *("choices", "numbers", "lines", "live", "shown", "varies", "sliders"),
     *("plans", "helps", "tasks", "worth", "map"),
 )
 """Kinds of questions; those that `Answers` does not name are questions to the explorer."""
-_LONG = frozenset({"live", "step", "shown", "varies", "worth", "map", "helps", "tasks"})
+_LONG = frozenset({"live", "shown", "varies", "worth", "map", "helps", "tasks"})
 """Kinds of questions that may take long."""
 _LIVE = frozenset({"live", "map", "varies", "tasks"})
 """Those that are quick once the structure is known."""

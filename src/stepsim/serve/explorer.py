@@ -117,16 +117,11 @@ class Explorer(Struct, kw_only=True):
             "lanes": times_of_batch(batch, *(column[:, 0] for column in times)),
         }
 
-    def step(self, state: ExplorerState) -> dict[str, object]:
-        """Everything about a run: the engine's answer, with critical path, tables and warnings.
-
-        Of what has run already, all that it says.
-        """
-        shown = self.shown(state)
-        return shown if shown.get("as_it_is") else {**shown, **self.varies(state)}
-
     def shown(self, state: ExplorerState) -> dict[str, object]:
-        """The part of `step` that a page draws first: all but what can vary from here."""
+        """All about a run: the engine's answer, with critical path, tables and warnings.
+
+        Of what has run already, all that it says. What can vary from here is asked for by itself.
+        """
         ran = self.library.work(state.workload)
         if not isinstance(ran, Workload | Model):
             return recorded(ran)

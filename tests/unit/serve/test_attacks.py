@@ -62,7 +62,7 @@ def soon(is_so: Callable[[], bool], seconds: float = 30.0) -> bool:
     return is_so()
 
 
-def question(port: int, state: dict[str, str], tab: str, kind: str = "step") -> dict[str, Any]:
+def question(port: int, state: dict[str, str], tab: str, kind: str = "shown") -> dict[str, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     body = json.dumps({"tab": tab, "number": 1, "kind": kind, "state": state})
     connection.request("POST", "/answer", body, OWN)
@@ -206,7 +206,7 @@ class Endless(Answers, frozen=True):
     began, ended = list[Event](), list[Event]()
 
     def takes_long(self, question: object) -> bool:
-        return isinstance(question, dict) and question["kind"] == "step"
+        return isinstance(question, dict) and question["kind"] == "shown"
 
     def answer(self, question: object) -> dict[str, object]:
         if not self.takes_long(question):
@@ -227,7 +227,7 @@ def test_long_questions_hold_up_no_quick_one_and_end_with_their_clients() -> Non
     for port in ports(service):
         clients = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(3)]
         for tab, client in enumerate(clients):
-            asked = {"tab": str(tab), "number": 1, "kind": "step", "state": LONG_STATE}
+            asked = {"tab": str(tab), "number": 1, "kind": "shown", "state": LONG_STATE}
             client.request("POST", "/answer", json.dumps(asked), OWN)
             assert begun_are(min(tab + 1, 2))  # so the third is the one that waits
         began = time.monotonic()

@@ -70,7 +70,7 @@ def report_of(explorer: Explorer, state: ExplorerState) -> Report | None:
     except StepsimError as error:
         said = re.escape(str(error).removeprefix(f"{WORKLOADS}/"))
         with pytest.raises(type(error), match=said):
-            explorer.step(state)
+            explorer.shown(state)
         return None
 
 
@@ -80,10 +80,10 @@ def test_a_state_gives_what_simulate_gives(explorer: Explorer, seed: int) -> Non
     expected = report_of(explorer, state)
     if expected is None:
         return
-    whole = explorer.step(state)
+    whole = explorer.shown(state)
     assert whole["step_ps"] == expected.step_time_ps
     found = Answers(explorer=explorer).answer({"kind": "live", "state": asked(seed)})
-    if whole["not_live"]:
+    if explorer.varies(state)["not_live"]:
         return
     assert found["step_ps"] == expected.step_time_ps
     assert found["facts"] == whole["facts"]
@@ -129,14 +129,14 @@ def test_a_state_of_a_model_gives_what_simulate_gives(explorer: Explorer, seed: 
     expected = report_of(explorer, state)
     if expected is None:
         return
-    found: Any = explorer.step(state)
+    found: Any = explorer.shown(state)
     assert found["step_ps"] == expected.step_time_ps
     assert expected.throughput
     facts = {fact["name"]: fact["value"] for fact in found["facts"]}
     assert facts["MFU"] == expected.throughput.mfu
     assert facts["tokens/s"] == expected.throughput.tokens_per_s * expected.npus
     assert found["memory"]["held"] == expected.throughput.memory_bytes
-    if not found["not_live"]:
+    if not explorer.varies(state)["not_live"]:
         live = explorer.live(state)
         same = ("step_ps", "facts", "breakdown", "memory")
         assert {name: live[name] for name in same} == {name: found[name] for name in same}
@@ -173,7 +173,7 @@ def test_noise_spreads_the_step_about_what_is_planned(explorer: Explorer) -> Non
         texts = {**MOE, "noise.compute": compute, "noise.links": links}
         found: Any = explorer.live(ExplorerState.of(texts))
         band = found["band"]
-        assert band == explorer.step(ExplorerState.of(texts))["band"]
+        assert band == explorer.varies(ExplorerState.of(texts))["band"]
         assert band["low"] < found["step_ps"] < band["high"]
         widths.append(band["high"] - band["low"])
     assert widths == sorted(widths)
@@ -190,7 +190,7 @@ def test_a_measured_run_is_shown_as_it_ran(name: str) -> None:
     path = WORKLOADS / "measured" / name
     library.open(path)
     answers = Answers(explorer=Explorer(library=library))
-    found: Any = answers.answer({"kind": "step", "state": {"workload": name}})
+    found: Any = answers.answer({"kind": "shown", "state": {"workload": name}})
     assert found["step_ps"] == stepsim.simulate_run(path).report.step_time_ps
     assert max(unfolded(found["lanes"])["end"]) <= found["step_ps"]
     assert "as it ran" in found["as_it_is"]
@@ -206,8 +206,8 @@ def test_a_result_is_shown_as_it_is(explorer: Explorer, tmp_path: Path) -> None:
     step = stepsim.simulate("llama-3.2-1b", "hgx-h100", npus=16)
     path.write_text(step.to_json())
     name = explorer.library.open(path)
-    found: Any = explorer.step(ExplorerState.of({"workload": name}))
-    fresh: Any = explorer.step(
+    found: Any = explorer.shown(ExplorerState.of({"workload": name}))
+    fresh: Any = explorer.shown(
         ExplorerState.of({"workload": "llama-3.2-1b", "topology": "hgx-h100", "npus": "16"})
     )
     same = ("step_ps", "facts", "breakdown", "memory", "tables")
@@ -219,14 +219,14 @@ def test_a_result_is_shown_as_it_is(explorer: Explorer, tmp_path: Path) -> None:
 def test_a_profile_is_replayed(shared: Path) -> None:
     file = shared / "reference" / "profiles" / "ndtimeline" / "trace-ST.parquet"
     library = NamedNouns()
-    found: Any = Explorer(library=library).step(ExplorerState.of({"workload": library.open(file)}))
+    found: Any = Explorer(library=library).shown(ExplorerState.of({"workload": library.open(file)}))
     expected = stepsim.stragglers(file)
     assert found["step_ps"] == int(expected.measured_ps.mean())
     assert found["tables"][0]["caption"] == "replay of every step"
 
 
 def test_the_critical_path_is_one_chain_over_the_whole_step(explorer: Explorer) -> None:
-    found = explorer.step(ExplorerState.of(MOE))
+    found = explorer.shown(ExplorerState.of(MOE))
     lanes = unfolded(found["lanes"])
     spans = sorted(
         (start, end)
@@ -261,13 +261,13 @@ def test_what_cannot_be_on_the_map_is_refused(explorer: Explorer) -> None:
 
 def test_under_fair_contention_the_engine_answers(explorer: Explorer) -> None:
     texts = {**MOE, "contention": "fair"}
-    whole = explorer.step(ExplorerState.of(texts))
-    assert "contention is fair" in str(whole["not_live"])
+    whole = explorer.shown(ExplorerState.of(texts))
+    assert "contention is fair" in str(explorer.varies(ExplorerState.of(texts))["not_live"])
     assert whole["step_ps"] == simulated(ExplorerState.of(texts)).report.step_time_ps
     assert "contention is fair" in str(explorer.worth(ExplorerState.of(texts))["missing"])
 
 
-@pytest.mark.parametrize("kind", ["choices", "numbers", "lines", "live", "step", "worth"])
+@pytest.mark.parametrize("kind", ["choices", "numbers", "lines", "live", "shown", "worth"])
 def test_every_answer_is_plain_data(explorer: Explorer, kind: str) -> None:
     found = Answers(explorer=explorer).answer({"kind": kind, "state": MOE})
     assert "error" not in found
@@ -278,7 +278,10 @@ def test_every_answer_is_plain_data(explorer: Explorer, kind: str) -> None:
     ("question", "said"),
     [
         ({"kind": "rm"}, "a question has a kind"),
-        ({"kind": "step", "state": {"workload": "/etc/passwd"}}, "no workload named '/etc/passwd'"),
+        (
+            {"kind": "shown", "state": {"workload": "/etc/passwd"}},
+            "no workload named '/etc/passwd'",
+        ),
         (
             {
                 "kind": "live",

@@ -66,15 +66,15 @@ def test_the_page_runs_its_own_script_and_loads_nothing(address: str) -> None:
 
 
 def test_a_question_is_answered(address: str) -> None:
-    found = answer(address, kind="step", state=STATE)
+    found = answer(address, kind="shown", state=STATE)
     assert found["step_ps"] > 0
     assert found["job"][0] == ["workload", "gpt_tp4.txt"]
 
 
 def test_an_outdated_question_is_not(address: str) -> None:
-    assert "obsolete" not in answer(address, kind="step", state=STATE, tab="b", number=9)
-    assert answer(address, kind="step", state=STATE, tab="b", number=3) == {"obsolete": True}
-    assert "obsolete" not in answer(address, kind="step", state=STATE, tab="c", number=3)
+    assert "obsolete" not in answer(address, kind="shown", state=STATE, tab="b", number=9)
+    assert answer(address, kind="shown", state=STATE, tab="b", number=3) == {"obsolete": True}
+    assert "obsolete" not in answer(address, kind="shown", state=STATE, tab="c", number=3)
 
 
 def test_a_closed_tab_ends_its_work(address: str, service: Service) -> None:
@@ -100,10 +100,10 @@ def test_a_crash_is_an_answer_and_the_server_lives(
         raise ZeroDivisionError("on purpose")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Explorer, "step", crash)
-        found = answer(address, kind="step", state=STATE)
+        patched.setattr(Explorer, "shown", crash)
+        found = answer(address, kind="shown", state=STATE)
     assert found == {"error": "ZeroDivisionError: on purpose", "crash": True}
-    assert answer(address, kind="step", state=STATE)["step_ps"] > 0
+    assert answer(address, kind="shown", state=STATE)["step_ps"] > 0
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_an_upload_is_read_and_named(address: str) -> None:
     text = (WORKLOADS / "gpt_tp4.txt").read_bytes()
     code, found, _ = fetch(f"{address}upload?kind=workload&name=mine.txt", text, **OWN)
     assert (code, json.loads(found)) == (200, {"name": "mine.txt"})
-    assert answer(address, kind="step", state={**STATE, "workload": "mine.txt"})["step_ps"] > 0
+    assert answer(address, kind="shown", state={**STATE, "workload": "mine.txt"})["step_ps"] > 0
     code, found, _ = fetch(f"{address}upload?kind=topology&name=bad.toml", b"x = [", **OWN)
     assert json.loads(found)["error"].startswith("bad.toml")
 
