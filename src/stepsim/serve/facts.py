@@ -6,14 +6,7 @@ from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.explain.report import Report, exposed_ps
 from stepsim.explain.throughput import Throughput
 from stepsim.show.tables.model import Pairs, Room, Table, share_of
-from stepsim.show.tables.step import (
-    comms_table,
-    knows_memory,
-    links_table,
-    memory_table,
-    stages_table,
-    whole_run_pairs,
-)
+from stepsim.show.tables.step import detail_tables, whole_run_pairs
 from stepsim.show.words import range_words
 from stepsim.workload.model.memory import TIGHT_SHARE
 
@@ -105,7 +98,7 @@ def memory_shown(stage: int, parts: Mapping[str, int], capacity_bytes: int | Non
 def document_shown(found: Report, *, tables: Sequence[Plain] = (), pairs: Pairs = ()) -> Plain:
     """All that a step's document says, with tables before its own and pairs behind them."""
     captions = {each["caption"] for each in tables}
-    own = [plain_table(table) for table in _tables(found) if table.rows]
+    own = [plain_table(table) for table in detail_tables(found).values() if table.rows]
     return {
         "step_ps": found.step_time_ps,
         "facts": answer_facts(
@@ -131,15 +124,6 @@ def _document_memory(found: Report) -> Plain | None:
     fullest = max(stages, key=lambda stage: stage.memory.total_bytes if stage.memory else 0)
     assert fullest.memory
     return memory_shown(fullest.stage, fullest.memory.parts, found.throughput.capacity_bytes)
-
-
-def _tables(found: Report) -> list[Table]:
-    return [
-        *([stages_table(found)] if found.plan["pp"] > 1 else []),
-        *([memory_table(found)] if knows_memory(found) else []),
-        comms_table(found),
-        links_table([each for each in found.links if each.total_bytes]),
-    ]
 
 
 def plain_table(table: Table) -> Plain:

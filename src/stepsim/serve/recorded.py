@@ -39,11 +39,11 @@ def recorded_lines(ran: Ran, file: str) -> Plain:
 
 def _of_run(run: RunSummary | LeafRun) -> Plain:
     from stepsim.runs.measured import replay_measured
-    from stepsim.show.tables.measured import leaf_simulated_shown, replay_table
+    from stepsim.show.tables.measured import leaf_tables, replay_table
 
     step = replay_measured(run)
     if isinstance(run, LeafRun):
-        tables, pairs = _taken_apart(leaf_simulated_shown(run, step.report, None))
+        tables, pairs = _taken_apart(leaf_tables(run, step.report, None).values())
     else:
         tables, pairs = _taken_apart([replay_table(run, step.report)])
     return {

@@ -15,7 +15,7 @@ from stepsim.core.timeline import Timeline
 from stepsim.explain.critical_path import critical_path
 from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
-from stepsim.parallel.schedules import ActionKind, OrderEntry
+from stepsim.parallel.schedules import OrderEntry
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.show.figures.drawing import make_figure
 from stepsim.show.figures.lanes import Box, Lane, Scene, TimelinePanel, lanes_figure, visible
@@ -27,13 +27,8 @@ from stepsim.workload.axes import Part
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_COLOURS = {
-    TaskPhase.FORWARD: ACTION_COLOURS[ActionKind.FORWARD],
-    TaskPhase.BACKWARD: ACTION_COLOURS[ActionKind.BACKWARD],
-    TaskPhase.INPUT_GRAD: ACTION_COLOURS[ActionKind.INPUT_GRAD],
-    TaskPhase.WEIGHT_GRAD: ACTION_COLOURS[ActionKind.WEIGHT_GRAD],
-    TaskPhase.UPDATE: PER_STEP,
-}
+_COLOURS = {TaskPhase[kind.name]: colour for kind, colour in ACTION_COLOURS.items()}
+_COLOURS[TaskPhase.UPDATE] = PER_STEP
 _MOST_RANKS = 64
 
 

@@ -78,15 +78,10 @@ def against_tables(against: Against) -> Iterator[Shown]:
     names = {"part": TEXT.of("part"), "row": TEXT.of("name")} | _TIMES | _RUN
     yield table_of("by what runs", against.summed("part", "name"), names)
     if any(row.item for row in against.rows):
-        yield against_table(against)
+        names = {"part": TEXT.of("part"), "row": TEXT.of("name"), "of": TEXT.of("item")}
+        yield table_of("every row", against.rows, names | _TIMES | _RUN)
     if against.measured_peak_bytes:
         yield _memory(against)
-
-
-def against_table(against: Against) -> Table:
-    """Every row with its sides or bytes."""
-    columns = {"part": TEXT.of("part"), "row": TEXT.of("name"), "of": TEXT.of("item")}
-    return table_of("every row", against.rows, columns | _TIMES | _RUN)
 
 
 def _memory(against: Against) -> Pairs:

@@ -198,13 +198,6 @@ def _explained_pair(run: LeafRun, explained: float) -> tuple[str, str]:
     return "explained", words
 
 
-def leaf_simulated_shown(
-    run: LeafRun, report: Report, overhead: LeafOverhead | None
-) -> Iterator[Shown]:
-    """All that is shown of a simulated log of leaf modules."""
-    yield from leaf_tables(run, report, overhead).values()
-
-
 LEAF_TABLES = ("log", "parts", "stages")
 """Names of what can be shown of a simulated log of leaf modules."""
 

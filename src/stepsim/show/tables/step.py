@@ -55,10 +55,16 @@ def step_tables(result: Report, actors: int) -> dict[str, Shown]:
     `actors` is how many ranks were simulated.
     """
     simulated = f"{actors} of {result.npus} ranks, the others behave alike"
-    tables: dict[str, Shown] = {
+    return {
         "settings": (*job_pairs(result), ("simulated", simulated), *_run_pairs(result)),
         "parts": parts_table(result),
+        **detail_tables(result),
     }
+
+
+def detail_tables(result: Report) -> dict[str, Table]:
+    """What is known of stages, their memory, and the network, by its name in `STEP_TABLES`."""
+    tables: dict[str, Table] = {}
     if result.plan["pp"] > 1:
         tables["stages"] = stages_table(result)
     if knows_memory(result):

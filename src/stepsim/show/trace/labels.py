@@ -8,29 +8,11 @@ from stepsim.core.flat import TaskRow, Tasks
 from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.p2p import Message
-from stepsim.parallel.schedules import Action, ActionKind, OrderEntry
+from stepsim.parallel.schedules import Action, OrderEntry
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.show.trace.document import Category, Fact, Label, SliceColumns
-from stepsim.workload.axes import Group, Phase
+from stepsim.workload.axes import Group
 
-_OF_ACTION = {
-    ActionKind.FORWARD: Category.FORWARD,
-    ActionKind.BACKWARD: Category.BACKWARD,
-    ActionKind.INPUT_GRAD: Category.INPUT_GRAD,
-    ActionKind.WEIGHT_GRAD: Category.WEIGHT_GRAD,
-}
-_OF_PHASE = {
-    Phase.FORWARD: Category.FORWARD,
-    Phase.INPUT_GRAD: Category.INPUT_GRAD,
-    Phase.WEIGHT_GRAD: Category.WEIGHT_GRAD,
-}
-
-_CATEGORIES = {
-    TaskKind.COLLECTIVE: Category.COLLECTIVE,
-    TaskKind.SEND: Category.SEND,
-    TaskKind.RECV: Category.RECV,
-    TaskKind.HOST: Category.HOST,
-}
 _RECORDED_PHASES = {
     TaskPhase.UNKNOWN: Category.FUSED,
     TaskPhase.FORWARD: Category.FORWARD,
@@ -61,7 +43,7 @@ def _action(entry: OrderEntry, *, numbered: bool) -> Label:
         facts |= {"backward_chunk": second.chunk, "backward_microbatch": second.microbatch}
     return Label(
         name=" + ".join(_action_name(part, numbered=numbered) for part in parts),
-        category=_OF_ACTION[first.kind] if len(parts) == 1 else Category.FUSED,
+        category=Category[first.kind.name] if len(parts) == 1 else Category.FUSED,
         facts=facts,
     )
 
@@ -104,7 +86,7 @@ def _task(row: TaskRow, program: Program, graph: TaskGraph, ways: Ways) -> Label
         facts |= _communication(row.use, graph, ways)
         return Label(name=f"{op.group} {op.kind}", category=Category.COLLECTIVE, facts=facts)
     in_action = row.look.kind is SegmentKind.ACTION
-    category = _OF_PHASE[task.phase] if in_action else Category.PER_STEP
+    category = Category[task.phase.name] if in_action else Category.PER_STEP
     category = Category.HOST if task.kind is TaskKind.HOST else category
     return Label(name=task.label, category=category, facts=facts)
 
@@ -165,6 +147,7 @@ def _operation(spans: Spans, name: int, kind: int, phase: int, *facts: int) -> L
         known["group"] = spans.groups[facts[1]]
     return Label(
         name=spans.names[name],
-        category=_CATEGORIES.get(TaskKind(kind)) or _RECORDED_PHASES[TaskPhase(phase)],
+        category=Category.__members__.get(TaskKind(kind).name)
+        or _RECORDED_PHASES[TaskPhase(phase)],
         facts=known,
     )
