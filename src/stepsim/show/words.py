@@ -129,6 +129,11 @@ def sharing_words(contention: str) -> str:
     return f"{contention}: {_SHARING[contention]}" if contention in _SHARING else contention
 
 
+def settings_words(values: Mapping[str, str]) -> str:
+    """What a scenario has on every axis, e.g. `pp=4, schedule=1f1b`."""
+    return ", ".join(f"{name}={text}" for name, text in values.items())
+
+
 def axis_words(name: str) -> str:
     """An axis's name as a label says it."""
     return name.replace(".", " ").replace("_", " ")

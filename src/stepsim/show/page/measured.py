@@ -1,6 +1,6 @@
 """A measured run on the page of its replay: its operations, and how far the replay is off."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from bokeh.models import Range1d
 
 _ROW_PX, _FRAME_PX = 26, 70
+_Bar = tuple[int, float, float]
+"""Row of a bar, its start and its end, in units of the axis."""
 
 
 class RunBesideReplay(Noun):
@@ -53,10 +55,16 @@ class RunBesideReplay(Noun):
         plot, scale = _framed(
             "measured run", [f"stage {i}" for i in range(len(self.stages))], times, longest_ps
         )
+        unit = PS_PER_MS / scale
         traced = [stage for stage, bars in enumerate(self.stages) if bars is not None]
         _draw_idle(plot.figure, traced, self.step_ps / scale)
         for colour in MEASURED_NAMES:
-            _draw_bars(plot.figure, self.stages, colour, PS_PER_MS / scale)
+            bars = [
+                (stage, start * unit, (start + width) * unit)
+                for stage, found in enumerate(self.stages)
+                for start, width in (found or {}).get(colour, ())
+            ]
+            _draw_bars(plot.figure, colour, bars)
         missing = [str(stage) for stage in range(len(self.stages)) if stage not in traced]
         return Chart(
             plot=plot,
@@ -89,7 +97,7 @@ class RecordedTimeline(Noun):
         plot, scale = _framed("recorded step", labels, times, longest_ps)
         _draw_idle(plot.figure, range(len(labels)), self.step_ps / scale)
         for _, colour, kinds in _OF_KINDS:
-            _draw_spans(plot.figure, self.run, colour, kinds, scale)
+            _draw_bars(plot.figure, colour, list(_spans_of(self.run, kinds, scale)))
         return Chart(
             plot=plot,
             title="Measured",
@@ -128,19 +136,12 @@ def _framed(
     return plot, scale
 
 
-def _draw_spans(
-    figure: Any, run: DrawnRun, colour: str, kinds: tuple[TaskKind, ...], scale: int
-) -> None:
+def _spans_of(run: DrawnRun, kinds: tuple[TaskKind, ...], scale: int) -> Iterator[_Bar]:
     """Spans of some kinds; where they are less than a dot apart they are one."""
-    columns: dict[str, list[float]] = {"low": [], "high": [], "left": [], "right": []}
     for row, (_, spans) in enumerate(run.rows):
         shown = spans.taken(spans.of_kind(*kinds))
         for start, end in _joined(shown.start_ps, shown.end_ps, run.width_ps // _DOTS):
-            columns["low"].append(row - 0.4)
-            columns["high"].append(row + 0.4)
-            columns["left"].append(start / scale)
-            columns["right"].append(end / scale)
-    quads(figure, new_source("bars", **columns), "bars", fill_color=colour)
+            yield row, start / scale, end / scale
 
 
 def _joined(start: Ints, end: Ints, apart_ps: int) -> list[tuple[int, int]]:
@@ -159,17 +160,12 @@ def _draw_idle(figure: Any, rows: Sequence[int], end: float) -> None:
     draw_idle(figure, source, "idle", left=0.0, right=end)
 
 
-def _draw_bars(figure: Any, stages: tuple[Bars | None, ...], colour: str, unit: float) -> None:
-    """All bars of one colour; starts and widths come in ms, a `unit` of the axis is one."""
-    bars = [
-        (stage, start * unit, (start + width) * unit)
-        for stage, found in enumerate(stages)
-        for start, width in (found or {}).get(colour, ())
-    ]
+def _draw_bars(figure: Any, colour: str, bars: Sequence[_Bar]) -> None:
+    """All bars of one colour."""
     source = new_source(
         "bars",
-        low=[stage - 0.4 for stage, _, _ in bars],
-        high=[stage + 0.4 for stage, _, _ in bars],
+        low=[row - 0.4 for row, _, _ in bars],
+        high=[row + 0.4 for row, _, _ in bars],
         left=[start for _, start, _ in bars],
         right=[end for _, _, end in bars],
     )

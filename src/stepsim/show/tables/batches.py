@@ -8,6 +8,7 @@ from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.explore.batches.draws import BatchSteps, BatchStudy
 from stepsim.explore.batches.sweeps import BatchSweep
 from stepsim.show.tables.model import ERROR, SHARE, TEXT, TIME, Shown, Table, as_number, table_of
+from stepsim.show.words import settings_words
 
 _RATE = as_number(",.0f")
 _TIMES = as_number(".2f")
@@ -84,8 +85,9 @@ def batch_sweep_shown(found: BatchSweep) -> Iterator[Shown]:
     """The best scenario, and a row for each; why the first failure failed."""
     best = found.scenarios[found.best]
     assert not isinstance(best, str)
+    settings = settings_words(found.grid.values(found.best))
     yield (
-        f"{_settings(found, found.best)}: {best.tokens_per_s:,.0f} tokens/s net of padding, "
+        f"{settings}: {best.tokens_per_s:,.0f} tokens/s net of padding, "
         f"{format_time_ps(round(best.mean_ps))} per step, {best.waiting:.1%} of it waiting"
     )
     axes = {axis.name: TEXT for axis in found.grid.axes}
@@ -99,12 +101,7 @@ def batch_sweep_shown(found: BatchSweep) -> Iterator[Shown]:
     )
     failed = (i for i, one in enumerate(found.scenarios) if isinstance(one, str))
     for scenario in islice(failed, 1):
-        yield f"failed, {_settings(found, scenario)}: {found.scenarios[scenario]}"
-
-
-def _settings(found: BatchSweep, scenario: int) -> str:
-    """A scenario in words."""
-    return ", ".join(f"{name}={text}" for name, text in found.grid.values(scenario).items())
+        yield f"failed, {settings_words(found.grid.values(scenario))}: {found.scenarios[scenario]}"
 
 
 def _swept(steps: BatchSteps | str) -> tuple[float | str, ...]:

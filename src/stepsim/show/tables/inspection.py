@@ -168,6 +168,20 @@ _ERRORS = {
     "90 % within": SHARE.of("ninety"),
     "sources": LONG.of("source"),
 }
+_ACCURACY = {
+    "collective": TEXT.of("kind"),
+    "nodes": COUNT.of("nodes"),
+    "ranks": COUNT.of("most_ranks"),
+    "sizes": TEXT.of(
+        lambda each: (
+            f"{format_size_bytes(each.first_bytes)} to {format_size_bytes(each.last_bytes)}"
+        )
+    ),
+    "mean": SHARE.of("mean"),
+    "largest": SHARE.of("largest"),
+    "times": COUNT.of("samples"),
+    "": TEXT.of(lambda each: "" if each.good else "poor"),
+}
 
 
 def constants_of_device(device: Device) -> Iterator[Shown]:
@@ -248,7 +262,8 @@ def library_shown(library: Library) -> Iterator[Shown]:
     if library.protocols:
         yield _protocols(library)
     if library.accuracy:
-        yield _accuracies(library)
+        caption = "off measured times (to so many nodes and ranks)"
+        yield table_of(caption, library.accuracy, _ACCURACY)
         yield from _unmeasured(library)
     elif library.protocols:
         yield "accuracy: its times were not compared with measured ones"
@@ -292,31 +307,3 @@ def _nodes(protocol: Protocol) -> str:
     if protocol.most_nodes:
         return f"{protocol.least_nodes} to {protocol.most_nodes}"
     return f"from {protocol.least_nodes}" if protocol.least_nodes > 1 else "any"
-
-
-def _accuracies(library: Library) -> Table:
-    columns = {
-        "collective": TEXT,
-        "nodes": COUNT,
-        "ranks": COUNT,
-        "sizes": TEXT,
-        "mean": SHARE,
-        "largest": SHARE,
-        "times": COUNT,
-        "": TEXT,
-    }
-    rows = tuple(
-        (
-            each.kind,
-            each.nodes,
-            each.most_ranks,
-            f"{format_size_bytes(each.first_bytes)} to {format_size_bytes(each.last_bytes)}",
-            each.mean,
-            each.largest,
-            each.samples,
-            "" if each.good else "poor",
-        )
-        for each in library.accuracy
-    )
-    caption = "off measured times (to so many nodes and ranks)"
-    return Table(caption=caption, columns=columns, rows=rows)

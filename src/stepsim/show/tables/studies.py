@@ -24,6 +24,7 @@ from stepsim.show.tables.model import (
     as_number,
     table_of,
 )
+from stepsim.show.words import settings_words
 
 _PERCENTILES = (50, 95, 99)
 _SWEPT_PERCENTILES = (5, 50, 95)
@@ -120,8 +121,7 @@ def noise_sweep_shown(found: NoiseSweep) -> Iterator[Shown]:
     )
     for i, each in enumerate(found.scenarios):
         if isinstance(each, str):
-            shown = ", ".join(f"{name}={text}" for name, text in found.grid.values(i).items())
-            yield f"failed, {shown}: {each}"
+            yield f"failed, {settings_words(found.grid.values(i))}: {each}"
             return
 
 
@@ -224,4 +224,4 @@ def _setting(axis: StoredAxis) -> Callable[[Extreme], Ordered]:
 
 
 def _settings(table: SweepTable, scenario: int) -> str:
-    return ", ".join(f"{name}={text}" for name, text in table.settings(scenario).items())
+    return settings_words(table.settings(scenario))
