@@ -5,14 +5,13 @@ those found.
 """
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import ScheduleError
-from stepsim.base.structs import Noun
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.parallel.schedules import build, parse_name
 from stepsim.show.figures.drawing import head, legend
@@ -83,29 +82,24 @@ def _draw_closed_forms(
     """Thin lines in the colours of the simulated ones, and one entry of the legend for all."""
     from matplotlib.lines import Line2D
 
-    forms = closed_forms(table, picture.view)
-    for series, form in zip(picture.series, forms, strict=True):
-        if form:
-            axes.plot(
-                form.microbatches,
-                100 * form.fraction,
-                color=series.colour,
-                linewidth=0.5 * style.line_pt,
-                zorder=1,
-            )
-    if not any(forms):
+    view = picture.view
+    if view.x.name != "microbatches":
         return []
-    return [Line2D([], [], color="#666666", linewidth=0.5 * style.line_pt, label="closed form")]
+    counts = np.array(view.x.values, np.float64)
+    places = np.geomspace(counts.min(), counts.max(), _POINTS)
+    thin, found = 0.5 * style.line_pt, False
+    for series in picture.series:
+        own = {view.by.name: series.name} if view.by else {}
+        form = _closed_form(table, own, places)
+        if form is not None:
+            axes.plot(places, 100 * form, color=series.colour, linewidth=thin, zorder=1)
+            found = True
+    if not found:
+        return []
+    return [Line2D([], [], color="#666666", linewidth=thin, label="closed form")]
 
 
 _POINTS = 200
-
-
-class _ClosedForm(Noun):
-    """A curve of bubble fractions over microbatches, of one schedule and number of stages."""
-
-    microbatches: Floats
-    fraction: Floats
 
 
 def bubble_closed_form(schedule: str, stages: int, microbatches: Floats) -> Floats | None:
@@ -130,23 +124,15 @@ def bubble_closed_form(schedule: str, stages: int, microbatches: Floats) -> Floa
     return fraction
 
 
-def closed_forms(table: SweepTable, view: View) -> Sequence[_ClosedForm | None]:
-    """The curve of each line of a figure over microbatches, None for a line that has none."""
-    names = view.by.texts if view.by else ("",)
-    if view.x.name != "microbatches":
-        return [None] * len(names)
-    counts = np.array(view.x.values, np.float64)
-    places = np.geomspace(counts.min(), counts.max(), _POINTS)
-    return [_curve(table, view, name, places) for name in names]
+def _closed_form(table: SweepTable, own: Mapping[str, str], places: Floats) -> Floats | None:
+    """The curve over microbatches of a line that has its `own` settings, None where none is known.
 
-
-def _curve(table: SweepTable, view: View, name: str, places: Floats) -> _ClosedForm | None:
-    own = {view.by.name: name} if view.by else {}
-    settings = {key: own.get(key, _fixed(table, key)) for key in ("schedule", "pp")}
-    if None in settings.values():
+    All lines share the others.
+    """
+    schedule, stages = (own.get(key, _fixed(table, key)) for key in ("schedule", "pp"))
+    if schedule is None or stages is None:
         return None
-    fraction = bubble_closed_form(str(settings["schedule"]), int(str(settings["pp"])), places)
-    return None if fraction is None else _ClosedForm(microbatches=places, fraction=fraction)
+    return bubble_closed_form(str(schedule), int(str(stages)), places)
 
 
 def _fixed(table: SweepTable, name: str) -> object:
