@@ -23,7 +23,6 @@ from stepsim.parallel.modes import Sharing
 from stepsim.step.job import WorkSource, scaled_workload
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.axes import CollectiveKind, Group
-from stepsim.workload.model.device import Device
 from stepsim.workload.model.model import Model
 from stepsim.workload.overlap import CommSms
 from stepsim.workload.plan import Plan
@@ -227,6 +226,8 @@ def slowed_step_ps(
     None where the step has it already, or the law is not known: of workload files, of devices whose
     multiprocessors are not counted or are shared, of links shared in time, of measured memory.
     """
+    from stepsim.workload.model.device import Device
+
     device = options.device
     is_free = not options.overlap_cost and options.contention is not Sharing.FAIR
     has_law = isinstance(source, Model) and isinstance(device, Device) and device.law_holds
