@@ -25,7 +25,7 @@ from stepsim.base.errors import (
     bad_value,
     one_line,
 )
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import replace
 from stepsim.files.foreign import refuse_foreign
 from stepsim.files.reading import (
     first_bytes,
@@ -488,53 +488,33 @@ def read_numbers(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-class _Format(Noun):
-    """A form of topology files: told by `suffixes`, or by how a file with none of them `begins`."""
-
-    name: str
-    suffixes: Names
-    read: Callable[[Path], Topology]
-    begins: Callable[[bytes], bool] = lambda start: False
-
-
-def _is_simai_topology(start: bytes) -> bool:
-    """Whether a file begins with SimAI's first line: five numbers and a word."""
-    return re.match(rb"\s*(\d+\s+){5}\S+\s*(\n|$)", start) is not None
-
-
+_TOML = reader_of("topology.toml", "read_topology_toml")
+_ASTRA_SIM = reader_of("topology.astra_network", "read_astra_network")
+_TOPOLOGIES = {".toml": _TOML, ".yml": _ASTRA_SIM, ".yaml": _ASTRA_SIM}
+"""What reads the files of topologies, by their suffix."""
+_SIMAI = reader_of("topology.simai_topology", "read_simai_topology")
+_SIMAI_BEGINS = re.compile(rb"\s*(\d+\s+){5}\S+\s*(\n|$)")
+"""SimAI's first line: five numbers and a word. Its files have any other suffix."""
 _BEGINNING_OF_TOPOLOGIES = 200
-_TOML = _Format(
-    name="TOML", suffixes=(".toml",), read=reader_of("topology.toml", "read_topology_toml")
-)
-_FORMATS = (
-    _TOML,
-    _Format(
-        name="ASTRA-sim's network YAML",
-        suffixes=(".yml", ".yaml"),
-        read=reader_of("topology.astra_network", "read_astra_network"),
-    ),
-    _Format(
-        name="SimAI's topology text",
-        suffixes=(),
-        read=reader_of("topology.simai_topology", "read_simai_topology"),
-        begins=_is_simai_topology,
-    ),
-)
-"""What is none of the others is read as TOML."""
 
 
 @shipped_once
 def read_topology(path: Path) -> Topology:
-    """Topology in a file of any of `_FORMATS`; raises TopologyError naming file and entry."""
-    return (_format(path) or _TOML).read(path)
+    """Topology in a file of any form; raises TopologyError naming file and entry.
+
+    What is of no other form is read as TOML.
+    """
+    found: Topology = (_topology_reader(path) or _TOML)(path)
+    return found
 
 
 def is_topology(name_or_path: str) -> bool:
     """Whether this is a shipped topology's name, or a file of a topology's form."""
-    return name_or_path in topology_names() or _format(Path(name_or_path)) is not None
+    return name_or_path in topology_names() or _topology_reader(Path(name_or_path)) is not None
 
 
-def _format(path: Path) -> _Format | None:
-    named = [each for each in _FORMATS if path.suffix in each.suffixes]
-    start = b"" if named else first_bytes(path, _BEGINNING_OF_TOPOLOGIES)
-    return next(iter([*named, *(each for each in _FORMATS if each.begins(start))]), None)
+def _topology_reader(path: Path) -> Callable[..., Any] | None:
+    if path.suffix in _TOPOLOGIES:
+        return _TOPOLOGIES[path.suffix]
+    start = first_bytes(path, _BEGINNING_OF_TOPOLOGIES)
+    return _SIMAI if _SIMAI_BEGINS.match(start) else None

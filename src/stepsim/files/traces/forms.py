@@ -5,16 +5,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from os.path import isdir, isfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Names, Noun
 from stepsim.files.reading import first_bytes, reader_of
 
 if TYPE_CHECKING:
-    from stepsim.measured.leaf_log import LeafRun
     from stepsim.measured.profile.events import Profile
-    from stepsim.measured.run import MeasuredRun
 
 _OF_PROFILES = 1 << 16
 """Bytes that tell what a profile is."""
@@ -62,18 +60,13 @@ def is_archive(start: bytes) -> bool:
     return start[257:262] == b"ustar"
 
 
-def traces_in(folder: Path, ends: Names, begins: Callable[[bytes], bool]) -> Iterator[Path]:
+def traces_in(folder: Path, ends: Names, begins: Callable[[bytes], object]) -> Iterator[Path]:
     """The files of a folder whose names end and whose bytes begin so."""
     try:
         named = [each for each in folder.iterdir() if each.name.endswith(ends)]
     except OSError:
         return
     yield from (each for each in named if begins(first_bytes(each, _OF_PROFILES)))
-
-
-def _folder_of(ends: Names, begins: Callable[[bytes], bool]) -> Callable[[Path], bool]:
-    """Whether a folder holds such files."""
-    return lambda path: any(traces_in(path, ends, begins))
 
 
 def _first_member(start: bytes) -> str:
@@ -91,24 +84,28 @@ def _unpacked(start: bytes) -> bytes:
         return b""
 
 
-class _RunFormat(Noun):
-    """A form of measured runs: how its files begin, and whether a folder of them is a run."""
+class _Format(Noun):
+    """A form of measured runs or of profiles: how its files begin, and who reads it.
+
+    Where files of profiles whose names have some `ends` lie in one folder, that is read as a whole,
+    with what hears of the progress, files done and all.
+    """
 
     name: str
     begins: Callable[[bytes], object]
-    read: "Callable[[Path], MeasuredRun | LeafRun]"
-    in_folders: bool = False
+    read: Callable[..., Any]
+    ends: Names = ()
 
 
-MEGATRON = _RunFormat(
+MEGATRON = _Format(
     name="a trace of Megatron / Echo",
     begins=re.compile(rb"\s*rank:\d+:\w+\(").match,
     read=reader_of("traces.megatron_trace", "read_megatron_trace"),
-    in_folders=True,
 )
+"""A folder of measured runs holds these."""
 RUN_FORMATS = (
     MEGATRON,
-    _RunFormat(
+    _Format(
         name="a log of Optimus",
         begins=re.compile(rb"forward time \(no send/recv\)").search,
         read=reader_of("traces.optimus_log", "read_optimus_log"),
@@ -116,37 +113,25 @@ RUN_FORMATS = (
 )
 
 
-class _ProfileFormat(Noun):
-    """A form of profiles: how its files begin, which folders hold several, and who reads it.
-
-    A form with folders is read with what hears of the progress, files done and all.
-    """
-
-    name: str
-    begins: Callable[[bytes], object]
-    read: "Callable[..., Profile]"
-    is_folder: Callable[[Path], bool] | None = None
-
-
 _PROFILE_FORMATS = (
-    _ProfileFormat(
+    _Format(
         name="NDTimeline parquet",
         begins=re.compile(rb"PAR1").match,
         read=reader_of("traces.ndtimeline", "read_ndtimeline"),
     ),
-    _ProfileFormat(
+    _Format(
         name="PyTorch profiler traces",
         begins=is_kineto,
         read=reader_of("traces.kineto", "read_kineto"),
-        is_folder=_folder_of(TRACE_ENDS, is_kineto),
+        ends=TRACE_ENDS,
     ),
-    _ProfileFormat(
+    _Format(
         name="Chakra execution traces",
         begins=is_chakra,
         read=reader_of("traces.chakra", "read_chakra"),
-        is_folder=_folder_of(CHAKRA_ENDS, is_chakra),
+        ends=CHAKRA_ENDS,
     ),
-    _ProfileFormat(
+    _Format(
         name="Nsight Systems SQLite",
         begins=re.compile(rb"SQLite format 3\x00").match,
         read=reader_of("traces.nsys", "read_nsys"),
@@ -168,14 +153,14 @@ def read_profile(path: Path, progress: Callable[[int, int], None] | None = None)
     if form is None:
         names = ", ".join(each.name for each in _PROFILE_FORMATS)
         raise TraceError(f"{path}: not a profile: expected {names}")
-    return form.read(path, progress) if form.is_folder else form.read(path)
+    found: Profile = form.read(path, progress) if form.ends else form.read(path)
+    return found
 
 
-def _profile_format(path: Path) -> _ProfileFormat | None:
+def _profile_format(path: Path) -> _Format | None:
     if isdir(path):
-        return next(
-            (each for each in _PROFILE_FORMATS if each.is_folder and each.is_folder(path)), None
-        )
+        fits = (each for each in _PROFILE_FORMATS if any(traces_in(path, each.ends, each.begins)))
+        return next(fits, None)
     start = first_bytes(path, _OF_PROFILES)
     return next((each for each in _PROFILE_FORMATS if each.begins(start)), None)
 
@@ -192,9 +177,9 @@ def has_step_lines(path: Path) -> bool:
     return isfile(path) and tells_steps(first_bytes(path, _OF_RUNS))
 
 
-def run_format(path: Path) -> _RunFormat | None:
+def run_format(path: Path) -> _Format | None:
     """The form of a measured run; None for a path that is none."""
     if isdir(path):
-        return next(each for each in RUN_FORMATS if each.in_folders)
+        return MEGATRON
     start = first_bytes(path, _OF_RUNS)
     return next((each for each in RUN_FORMATS if each.begins(start)), None)

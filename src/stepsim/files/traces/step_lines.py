@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.structs import Noun, TomlTable, shipped
+from stepsim.base.structs import Noun, replace, shipped
 from stepsim.files.reading import read_text
 from stepsim.measured.step_log import StepLog
 
@@ -28,61 +28,38 @@ _RATES = ("s", "ms", "tokens_per_s", "samples_per_s", "steps_per_s")
 """What a line may say of a step, by the names of its groups."""
 
 
-class _FormTable(TomlTable):
-    """An entry of `log_forms.toml`, which says what they mean."""
+class _Form(Noun):
+    """How a framework prints a step: an entry of `log_forms.toml`, which says what they mean."""
 
     name: str
     line: str
-    source: str
     tflops: str = ""
     redrawn: bool = False
 
 
-class _FormsFile(Noun):
-    form: tuple[_FormTable, ...]
-
-
-class _Form(Noun, kw_only=False):
-    """How a framework prints a step; a form whose line has no number counts its lines."""
-
-    name: str
-    line: re.Pattern[str]
-    tflops: re.Pattern[str] | None = None
-    redrawn: bool = False
-
-    @property
-    def counts(self) -> bool:
-        """Whether lines have no number of their own."""
-        return "step" not in self.line.groupindex
-
-    @property
-    def adds(self) -> bool:
-        """Whether lines are iterations, of which a step has several."""
-        return {"iter", "step"} <= self.line.groupindex.keys()
-
-
 def _forms() -> list[_Form]:
+    """The forms of the file, with patterns of numbers for `<N>`."""
+    forms = shipped(__file__, "log_forms.toml", dict[str, list[_Form]])["form"]
     return [
-        _Form(
-            each.name,
-            re.compile(each.line.replace("<N>", _PLAIN), re.MULTILINE),
-            re.compile(each.tflops.replace("<N>", _NUMBER)) if each.tflops else None,
-            each.redrawn,
+        replace(
+            each,
+            line=each.line.replace("<N>", _PLAIN),
+            tflops=each.tflops.replace("<N>", _NUMBER),
         )
-        for each in shipped(__file__, "log_forms.toml", _FormsFile).form
+        for each in forms
     ]
 
 
 def _own_form(line: str) -> _Form:
     """The form of a user's own pattern; raises TraceError for one that cannot be."""
     try:
-        found = _Form("--line", re.compile(line))
+        groups = re.compile(line).groupindex
     except re.error as error:
         raise TraceError(f"--line is {line!r}: no regular expression: {error}") from None
-    if not set(_RATES) & found.line.groupindex.keys():
-        groups = ", ".join(f"(?P<{name}>...)" for name in _RATES)
-        raise TraceError(f"--line is {line!r}: expected one of the groups {groups}")
-    return found
+    if not groups.keys() & _RATES:
+        expected = ", ".join(f"(?P<{name}>...)" for name in _RATES)
+        raise TraceError(f"--line is {line!r}: expected one of the groups {expected}")
+    return _Form(name="--line", line=line)
 
 
 def read_step_log(path: Path, line: str | None = None) -> StepLog:
@@ -93,7 +70,8 @@ def read_step_log(path: Path, line: str | None = None) -> StepLog:
     lines = plain_lines(read_text(path, TraceError, "log", "a log with a line per step"))
     forms = _forms() if line is None else [_own_form(line)]
     for form in forms:
-        found = list((_whole_steps if form.adds else _steps)(path, lines, form))
+        adds = {"iter", "step"} <= re.compile(form.line).groupindex.keys()
+        found = list((_whole_steps if adds else _steps)(path, lines, form))
         if found:
             numbers, kinds, values, tflops = zip(*found, strict=True)
             _check_order(path, numbers)
@@ -117,7 +95,7 @@ def read_step_log(path: Path, line: str | None = None) -> StepLog:
 def tells_steps(start: bytes) -> bool:
     """Whether the beginning of a log tells how long steps took."""
     text = "\n".join(plain_lines(start.decode(errors="replace")))
-    return any(form.line.search(text) for form in _forms())
+    return any(re.search(form.line, text, re.MULTILINE) for form in _forms())
 
 
 def plain_lines(text: str) -> list[str]:
@@ -130,18 +108,23 @@ _Line = tuple[int, str, float, float | None]
 
 
 def _steps(path: Path, lines: list[str], form: _Form) -> Iterator[_Line]:
-    """The steps of a form; of ranks that print the same step the first one counts."""
+    """The steps of a form; of ranks that print the same step the first one counts.
+
+    Lines of a form that have no number of their own are counted.
+    """
+    pattern = re.compile(form.line)
     last: _Line | None = None
     first_rank = total = None
     for number, line in enumerate(lines, 1):
-        told = form.line.search(line)
+        told = pattern.search(line)
         if told is None:
             continue
         where, groups = f"{path}:{number}", told.groupdict()
         rank = (_OF_RANK.match(line) or [""])[0]
         first_rank = rank if first_rank is None else first_rank
         total = total or groups.get("total")
-        step = (last[0] if last else 0) + 1 if form.counts else int(float(told["step"][:18]))
+        counted = (last[0] if last else 0) + 1
+        step = int(float(groups["step"][:18])) if "step" in groups else counted
         again = last is not None and last[0] == step
         if rank != first_rank or groups.get("total") != total or (again and not form.redrawn):
             continue
@@ -159,7 +142,7 @@ def _whole_steps(path: Path, lines: list[str], form: _Form) -> Iterator[_Line]:
     """
     seconds, before, done = 0.0, None, math.inf
     for number, line in enumerate(lines, 1):
-        if (told := form.line.search(line)) is None:
+        if (told := re.search(form.line, line)) is None:
             continue
         iteration, step = int(told["iter"]), int(told["step"])
         if before not in (None, iteration - 1):
@@ -190,7 +173,7 @@ def _said(where: str, told: re.Match[str]) -> tuple[str, float]:
 
 
 def _rate(where: str, line: str, form: _Form) -> float | None:
-    rate = form.tflops.search(line) if form.tflops else None
+    rate = re.search(form.tflops, line) if form.tflops else None
     return _value(where, rate[1]) if rate else None
 
 
