@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -49,10 +49,6 @@ _BYTES = {
     "byte": 1,
     "bool": 1,
 }
-
-
-_Each = TypeVar("_Each")
-"""Entries of a trace, with their arguments read or not."""
 
 
 _NO_DIMS = msgspec.Raw(b"[]")
@@ -91,8 +87,11 @@ class _Arguments(msgspec.Struct, gc=False):
         return " ".join(filter(None, (self.group, self.described)))
 
 
+_READ = msgspec.json.Decoder(_Arguments | None, strict=False)
+
+
 class _Event(msgspec.Struct, gc=False):
-    """An entry of `traceEvents`."""
+    """An entry of `traceEvents`; its arguments are read where they matter."""
 
     ph: str = ""
     cat: str | None = None
@@ -100,14 +99,7 @@ class _Event(msgspec.Struct, gc=False):
     tid: int | str = UNKNOWN
     ts: int | float = 0
     dur: int | float = 0
-    args: _Arguments | None = None
-
-
-class _RawEvent(_Event, gc=False):
-    """An entry whose arguments are read where they matter: others may have any form."""
-
-    # a struct is never taken for its base here, so the field may have another type
-    args: msgspec.Raw = msgspec.Raw(b"{}")  # type: ignore[assignment]
+    args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Gpu(msgspec.Struct):
@@ -123,10 +115,10 @@ class _Distributed(msgspec.Struct):
     world_size: int | None = None
 
 
-class _Trace(msgspec.Struct, Generic[_Each]):
+class _Trace(msgspec.Struct):
     """A whole file."""
 
-    events: list[_Each] = msgspec.field(name="traceEvents")
+    events: list[_Event] = msgspec.field(name="traceEvents")
     distributed: _Distributed | None = msgspec.field(default=None, name="distributedInfo")
     devices: list[_Gpu] = msgspec.field(default_factory=list, name="deviceProperties")
     base_ns: int | None = msgspec.field(default=None, name="baseTimeNanoseconds")
@@ -149,13 +141,16 @@ def read_kineto(path: Path, progress: Callable[[int, int], None] | None = None) 
 
 
 def _read_rank(name: str, data: bytes) -> RankOperations:
-    trace = _decoded(name, data)
+    try:
+        trace = msgspec.json.decode(data, type=_Trace, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TraceError(f"{name}: not a PyTorch trace: {error}") from None
     known = trace.distributed or _Distributed()
     rank = known.rank if known.rank is not None else rank_in_name(name) or 0
     ours = _sorted_out(trace.events, name)
     if not ours.kernels:
         raise TraceError(f"{name}: no kernel in the trace: record CUDA activities")
-    arguments = [event.args or _Arguments() for event in ours.kernels]
+    arguments = ours.arguments
     start = _since([event.ts for event in ours.kernels], ours.base)
     took = _since([event.dur for event in ours.kernels], 0)
     begins = dict(zip(ours.launched, _since(ours.launch_us, ours.base).tolist(), strict=True))
@@ -205,33 +200,22 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     )
 
 
-def _decoded(name: str, data: bytes) -> _Trace[_Event] | _Trace[_RawEvent]:
-    """A file; again with arguments as they are where one that does not matter has another form."""
-    try:
-        return msgspec.json.decode(data, type=_Trace[_Event], strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
-    try:
-        return msgspec.json.decode(data, type=_Trace[_RawEvent])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise TraceError(f"{name}: not a PyTorch trace: {error}") from None
-
-
 class _Sorted(Struct, kw_only=True):
     """What matters of a file's events; times in microseconds, `base` the earliest, whole.
 
     `copied` are the ranges of NCCL's collectives on each thread that stands for a stream. `called`
-    are the operators of the host; `threads` launched what was `launched`.
+    are the operators of the host with their arguments; `threads` launched what was `launched`.
     """
 
     kernels: list[_Event] = []
+    arguments: list[_Arguments] = []
     launched: list[int] = []
     launch_us: list[float] = []
     steps: list[tuple[int, float, float]] = []
     marks: list[_Event] = []
     copied: dict[int | str, list[tuple[float, float]]] = {}
     threads: list[int | str] = []
-    called: list[_Event] = []
+    called: list[tuple[_Event, _Arguments]] = []
     base: int = 0
     peak_bytes: int = 0
 
@@ -245,19 +229,19 @@ def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
             continue
         earliest = min(earliest, event.ts)
         if event.cat in _KERNELS:
-            found.kernels.append(_with_arguments(event, name))
+            found.kernels.append(event)
+            found.arguments.append(_arguments(event, name))
         elif event.cat == "gpu_user_annotation" and (event.name or "").startswith("nccl:"):
             found.copied.setdefault(event.tid, []).append((event.ts, event.ts + event.dur))
         elif event.cat and event.cat.endswith(_LAUNCHES):
-            launch = _with_arguments(event, name).args
-            found.launched.append(launch.correlation if launch else UNKNOWN)
+            found.launched.append(_arguments(event, name).correlation)
             found.launch_us.append(event.ts)
             found.threads.append(event.tid)
         elif event.cat == "user_annotation" and (step := _STEP.fullmatch(event.name or "")):
             found.steps.append((int(step[1]), event.ts, event.ts + event.dur))
         elif event.cat in _RANGES:
             if event.cat == "cpu_op":
-                found.called.append(event)
+                found.called.append((event, _readable(event)))
             if read_mark(event.name or ""):
                 found.marks.append(event)
     found.base = int(earliest) if found.kernels else 0
@@ -298,8 +282,8 @@ def _operators(
     for kernel, call in enumerate(called):
         if call == UNKNOWN:
             continue
-        event = ours.called[call]
-        dims = bytes(_readable(event).dims)
+        event, told = ours.called[call]
+        dims = bytes(told.dims)
         key = event.name, dims
         if key not in known:
             known[key] = len(operators)
@@ -316,7 +300,7 @@ def _called(ours: _Sorted, arguments: Sequence[_Arguments]) -> list[int]:
     """
     numbered = {
         call.external: number
-        for number, call in enumerate(map(_readable, ours.called))
+        for number, (_, call) in enumerate(ours.called)
         if type(call.external) is int and call.external != UNKNOWN
     }
     calls = [
@@ -336,11 +320,9 @@ def _called(ours: _Sorted, arguments: Sequence[_Arguments]) -> list[int]:
 
 def _readable(event: _Event) -> _Arguments:
     """Arguments of an event; those that cannot be read say nothing."""
-    if not isinstance(event, _RawEvent):
-        return event.args or _Arguments()
     try:
-        return msgspec.json.decode(event.args, type=_Arguments, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _arguments(event, "")
+    except TraceError:
         return _Arguments()
 
 
@@ -351,7 +333,7 @@ def _inside(ours: _Sorted, wanted: set[int]) -> Iterator[tuple[int, int]]:
     for thread, at, correlation in launches:
         if correlation in wanted:
             threads.setdefault(thread, []).append((at, 1, 0.0, correlation))
-    for number, event in enumerate(ours.called):
+    for number, (event, _) in enumerate(ours.called):
         if event.tid in threads:
             threads[event.tid].append((event.ts, 0, -event.ts - event.dur, number))
     for entries in threads.values():
@@ -381,17 +363,12 @@ def _sides(dims: bytes) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def _with_arguments(event: _Event, name: str) -> _Event:
-    """An event whose arguments are read."""
-    if not isinstance(event, _RawEvent):
-        return event
+def _arguments(event: _Event, name: str) -> _Arguments:
+    """Arguments of an event; raises TraceError naming the file for those that cannot be read."""
     try:
-        told = msgspec.json.decode(event.args, type=_Arguments, strict=False)
+        return _READ.decode(event.args) or _Arguments()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(f"{name}: arguments of {event.name!r}: {error}") from None
-    return _Event(
-        cat=event.cat, name=event.name, tid=event.tid, ts=event.ts, dur=event.dur, args=told
-    )
 
 
 def _since(times_us: Sequence[float], base_us: int) -> Ints:
@@ -402,9 +379,9 @@ def _since(times_us: Sequence[float], base_us: int) -> Ints:
     return np.asarray(apart, np.int64)
 
 
-def _shapes(called: Sequence[_Event]) -> dict[int, str]:
+def _shapes(called: Sequence[tuple[_Event, _Arguments]]) -> dict[int, str]:
     """The dimensions that operators worked on, as written, by their external numbers."""
-    told = ((call.external, bytes(call.dims)) for call in map(_readable, called))
+    told = ((call.external, bytes(call.dims)) for _, call in called)
     return {number: dims.decode() for number, dims in told if type(number) is int and dims != b"[]"}
 
 
