@@ -1,7 +1,6 @@
 """What sees in a multimodal model, in the words of its `vision_config`."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from stepsim.files.models.fields import Fields
@@ -15,8 +14,8 @@ from stepsim.workload.model.architecture import (
 )
 
 _HIDDEN = ("hidden_size", "vt_hidden_size", "embed_dim")
-_DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers")
-_HEADS = ("num_heads", "num_attention_heads", "vt_num_attention_heads")
+_DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers", "layers")
+_HEADS = ("num_heads", "num_attention_heads", "vt_num_attention_heads", "heads")
 _WIDTH = ("intermediate_size", "vt_intermediate_size")
 
 
@@ -37,37 +36,17 @@ def read_tower(
     return _TOWERS[kind](fields, outer, hidden), fields.assumed
 
 
-def _layer(
-    fields: Fields,
-    hidden: int,
-    *,
-    gated: bool = False,
-    bias: bool = True,
-    norms: int = 2,
-    width: int | None = None,
-) -> Layer:
-    """A layer of attention to all patches and an MLP."""
-    heads = fields.count(*_HEADS)
-    activation = Activation.SWIGLU if gated else Activation.GELU
-    return Layer(
-        attention=GroupedAttention(
-            heads=heads,
-            kv_heads=fields.count("num_key_value_heads", default=heads),
-            head_dim=fields.count("head_dim", default=hidden // heads),
-            bias=bias,
-            output_bias=bias,
-        ),
-        mlp=DenseMlp(width=width or fields.count(*_WIDTH), activation=activation, bias=bias),
-        norms=norms,
-    )
-
-
-def _patch(fields: Fields, *, frames: int = 1) -> int:
+def _patch(fields: Fields, frames: int) -> int:
     """Numbers of a patch: three colours of its points, of so many frames."""
     side = fields.count("patch_size")
     frames = fields.count("temporal_patch_size", default=frames)
     channels = fields.count("in_channels", "in_chans", "num_channels", default=3)
     return channels * frames * side * side
+
+
+def _patches(fields: Fields) -> int:
+    """Patches of an image."""
+    return (fields.count("image_size") // fields.count("patch_size")) ** 2
 
 
 def _tower(
@@ -76,17 +55,37 @@ def _tower(
     *,
     gated: bool = False,
     bias: bool = True,
+    norms: int = 2,
     width: int | None = None,
     frames: int = 1,
     **more: Any,
 ) -> Tower:
-    """A tower of equal layers, with RMS norms where MLPs are gated; `more` are its other fields."""
+    """A tower of equal layers: attention to all patches and an MLP; `more` are its other fields.
+
+    Norms are RMS norms where MLPs are gated.
+    """
+    heads = fields.count(*_HEADS)
+    layer = Layer(
+        attention=GroupedAttention(
+            heads=heads,
+            kv_heads=fields.count("num_key_value_heads", default=heads),
+            head_dim=fields.count("head_dim", default=hidden // heads),
+            bias=bias,
+            output_bias=bias,
+        ),
+        mlp=DenseMlp(
+            width=width or fields.count(*_WIDTH),
+            activation=Activation.SWIGLU if gated else Activation.GELU,
+            bias=bias,
+        ),
+        norms=norms,
+    )
     return Tower(
         hidden=hidden,
         depth=fields.count(*_DEPTH),
-        layer=_layer(fields, hidden, gated=gated, bias=bias, width=width),
+        layer=layer,
         norm=NormKind.RMS if gated else NormKind.LAYER,
-        patch=_patch(fields, frames=frames),
+        patch=_patch(fields, frames),
         **more,
     )
 
@@ -166,14 +165,13 @@ def _moonvit(fields: Fields, outer: Fields, decoder: int) -> Tower:
 def _llama4(fields: Fields, outer: Fields, decoder: int) -> Tower:
     """Of Llama 4: a class token, four patches shuffled to one, an adapter and a projector."""
     hidden = fields.count("hidden_size")
-    side = fields.count("image_size") // fields.count("patch_size")
     merged = round(1 / fields.number("pixel_shuffle_ratio", 0.5)) ** 2
     inner, middle = fields.count("projector_input_dim"), fields.count("projector_output_dim")
     return _tower(
         fields,
         hidden,
         patch_bias=False,
-        positions=side * side + 1,
+        positions=_patches(fields) + 1,
         merged=merged,
         products=(
             (fields.count("intermediate_size"), inner, False),
@@ -187,7 +185,6 @@ def _llama4(fields: Fields, outer: Fields, decoder: int) -> Tower:
 def _siglip(fields: Fields, outer: Fields, decoder: int) -> Tower:
     """Of Gemma 3: SigLIP, whose patches are averaged to a fixed number of tokens."""
     hidden = fields.count("hidden_size")
-    side = fields.count("image_size") // fields.count("patch_size")
     tokens = outer.count("mm_tokens_per_image", default=256)
     width = fields.count("intermediate_size")
     pooled = 4 * hidden * hidden + 2 * hidden * width + width + 8 * hidden
@@ -195,8 +192,8 @@ def _siglip(fields: Fields, outer: Fields, decoder: int) -> Tower:
     return _tower(
         fields,
         hidden,
-        positions=side * side,
-        merged=max(side * side // tokens, 1),
+        positions=_patches(fields),
+        merged=max(_patches(fields) // tokens, 1),
         products=((hidden, decoder, False),),
         others=3 * hidden + head,
     )
@@ -205,21 +202,19 @@ def _siglip(fields: Fields, outer: Fields, decoder: int) -> Tower:
 def _gemma4(fields: Fields, outer: Fields, decoder: int) -> Tower:
     """Of Gemma 4: four norms a layer, a gated MLP, positions by row and column."""
     hidden = fields.count("hidden_size")
-    layer = _layer(fields, hidden, gated=True, bias=False, norms=4)
-    assert isinstance(layer.attention, GroupedAttention)
-    head = layer.attention.head_dim
-    depth = fields.count(*_DEPTH)
-    return Tower(
-        hidden=hidden,
-        depth=depth,
-        layer=layer,
-        norm=NormKind.RMS,
-        patch=_patch(fields),
+    head = fields.count("head_dim", default=hidden // fields.count(*_HEADS))
+    return _tower(
+        fields,
+        hidden,
+        gated=True,
+        bias=False,
+        norms=4,
         patch_bias=False,
         positions=2 * fields.count("position_embedding_size", default=10240),
         merged=fields.count("pooling_kernel_size", default=3) ** 2,
         products=((hidden, decoder, False),),
-        others=2 * head * depth + 2 * hidden * fields.flag("standardize", default=False),
+        others=2 * head * fields.count(*_DEPTH)
+        + 2 * hidden * fields.flag("standardize", default=False),
     )
 
 
@@ -250,7 +245,6 @@ def _glm4v(fields: Fields, outer: Fields, decoder: int) -> Tower:
     merged = fields.count("spatial_merge_size") ** 2
     out = fields.count("out_hidden_size", default=decoder)
     wide = fields.count("intermediate_size")
-    side = fields.count("image_size") // fields.count("patch_size")
     return _tower(
         fields,
         hidden,
@@ -258,7 +252,7 @@ def _glm4v(fields: Fields, outer: Fields, decoder: int) -> Tower:
         bias=False,
         width=out,
         frames=2,
-        positions=side * side,
+        positions=_patches(fields),
         merged=merged,
         products=(
             (hidden * merged, out, True),
@@ -291,26 +285,13 @@ def _minimax(fields: Fields, outer: Fields, decoder: int) -> Tower:
 def _step(fields: Fields, outer: Fields, decoder: int) -> Tower:
     """Of Step-3.7: two convolutions of 3 x 3 that halve both sides, and a projector."""
     hidden = fields.count("width", "hidden_size")
-    ratio = fields.number("mlp_ratio", 8960 / 1536)
-    depth = fields.count("layers", *_DEPTH)
-    heads = fields.count("heads", *_HEADS)
-    side = fields.count("image_size") // fields.count("patch_size")
-    attention = GroupedAttention(
-        heads=heads, kv_heads=heads, head_dim=hidden // heads, bias=True, output_bias=True
-    )
-    width = int(hidden * ratio)
-    return Tower(
-        hidden=hidden,
-        depth=depth,
-        layer=Layer(
-            attention=attention,
-            mlp=DenseMlp(width=width, activation=Activation.GELU, bias=True),
-            norms=3,  # two, and a scale of each part
-        ),
-        norm=NormKind.LAYER,
-        patch=_patch(fields),
+    return _tower(
+        fields,
+        hidden,
+        norms=3,  # two, and a scale of each part
+        width=int(hidden * fields.number("mlp_ratio", 8960 / 1536)),
         patch_bias=False,
-        positions=side * side,
+        positions=_patches(fields),
         merged=16,
         products=(
             (9 * hidden, 2 * hidden, True),
@@ -321,43 +302,39 @@ def _step(fields: Fields, outer: Fields, decoder: int) -> Tower:
     )
 
 
-_TOWERS: Mapping[str, Callable[[Fields, Fields, int], Tower]] = MappingProxyType(
-    {
-        "qwen2": _qwen2,
-        "qwen2.5": _qwen2_5,
-        "qwen3": _qwen3,
-        "moonvit": _moonvit,
-        "llama4": _llama4,
-        "siglip": _siglip,
-        "gemma4": _gemma4,
-        "pixtral": _pixtral,
-        "glm4v": _glm4v,
-        "minimax": _minimax,
-        "step": _step,
-    }
-)
+_TOWERS: Mapping[str, Callable[[Fields, Fields, int], Tower]] = {
+    "qwen2": _qwen2,
+    "qwen2.5": _qwen2_5,
+    "qwen3": _qwen3,
+    "moonvit": _moonvit,
+    "llama4": _llama4,
+    "siglip": _siglip,
+    "gemma4": _gemma4,
+    "pixtral": _pixtral,
+    "glm4v": _glm4v,
+    "minimax": _minimax,
+    "step": _step,
+}
 """How towers are described, by the word of a family."""
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "llama4": {  # Llama4VisionConfig
-            "hidden_size": 768,
-            "num_hidden_layers": 34,
-            "num_attention_heads": 16,
-            "intermediate_size": 5632,
-            "image_size": 448,
-            "patch_size": 14,
-            "projector_input_dim": 4096,
-            "projector_output_dim": 4096,
-            "vision_output_dim": 7680,
-        },
-        "siglip": {  # SiglipVisionConfig
-            "hidden_size": 768,
-            "num_hidden_layers": 12,
-            "num_attention_heads": 12,
-            "intermediate_size": 3072,
-            "image_size": 224,
-            "patch_size": 16,
-        },
-    }
-)
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "llama4": {  # Llama4VisionConfig
+        "hidden_size": 768,
+        "num_hidden_layers": 34,
+        "num_attention_heads": 16,
+        "intermediate_size": 5632,
+        "image_size": 448,
+        "patch_size": 14,
+        "projector_input_dim": 4096,
+        "projector_output_dim": 4096,
+        "vision_output_dim": 7680,
+    },
+    "siglip": {  # SiglipVisionConfig
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "image_size": 224,
+        "patch_size": 16,
+    },
+}
 """What the class in transformers has for keys that a published configuration may leave out."""
