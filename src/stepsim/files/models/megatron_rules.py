@@ -123,31 +123,21 @@ class _Line(Noun):
         return self.number("global-batch-size") // samples
 
 
-class Rule(Noun):
-    """A rule in words, and whether a line of arguments keeps it.
-
-    Of one that is `forgiven` Megatron-LM passes the argument over, with a warning of its own.
-    """
-
-    said: str
-    holds: Callable[[_Line], bool]
-    forgiven: bool = False
+_Rule = tuple[str, Callable[[_Line], bool]]
+"""A rule in words, and whether a line of arguments keeps it."""
 
 
-def _excludes(first: str, *others: str) -> Rule:
+def _excludes(first: str, *others: str) -> _Rule:
     names = " or ".join(f"--{name}" for name in others)
-    return Rule(
-        said=f"--{first} goes without {names}",
-        holds=lambda line: not (line.has(first) and line.has(*others)),
+    return (
+        f"--{first} goes without {names}",
+        lambda line: not (line.has(first) and line.has(*others)),
     )
 
 
-def _needs(first: str, *others: str) -> Rule:
+def _needs(first: str, *others: str) -> _Rule:
     names = " or ".join(f"--{name}" for name in others)
-    return Rule(
-        said=f"--{first} needs {names}",
-        holds=lambda line: not line.has(first) or line.has(*others),
-    )
+    return f"--{first} needs {names}", lambda line: not line.has(first) or line.has(*others)
 
 
 def _even_split(line: _Line) -> bool:
@@ -213,96 +203,99 @@ def _torch_fsdp(line: _Line) -> bool:
 
 
 def _graphs(line: _Line) -> bool:
-    return line.has("enable-cuda-graph", "external-cuda-graph") or (
-        line.text("cuda-graph-impl") or "none"
-    ) not in ("none",)
+    named = line.text("cuda-graph-impl") not in ("", "none")
+    return named or line.has("enable-cuda-graph", "external-cuda-graph")
 
 
-RULES: tuple[Rule, ...] = (
+def _known_strategy(line: _Line) -> bool:
+    strategy = line.values.get("data-parallel-sharding-strategy", "no_shard")
+    sharded = line.has("use-megatron-fsdp", "use-custom-fsdp")
+    return strategy == "no_shard" or (strategy in FSDP_STAGES and sharded)
+
+
+def _divides_experts(line: _Line) -> bool:
+    """Whether ranks share experts evenly; arguments that describe a model need to say experts."""
+    if line.has("num-experts"):
+        return line.number("num-experts") % line.ep == 0
+    return not line.has("num-layers")
+
+
+_FORGIVEN = f"--sequence-parallel needs --{_TP} above 1"
+"""Megatron-LM passes this argument over, with a warning of its own."""
+RULES: tuple[_Rule, ...] = (
     _excludes(_LAYOUT, _STAGES, _PER_STAGE),
     _excludes(_STAGES, _PER_STAGE),
     _excludes(_LAYOUT, *_OWN_ENDS, *_COUNTED_ENDS),
     _excludes(_OWN_ENDS[0], *_COUNTED_ENDS),
     _excludes(_OWN_ENDS[1], *_COUNTED_ENDS),
     _excludes(_PER_STAGE, *_OWN_ENDS),
-    Rule(
-        said=f"--{_LAYOUT} has a multiple of --{_PP} virtual stages",
-        holds=lambda line: len(line.slices) % line.pp == 0,
+    (
+        f"--{_LAYOUT} has a multiple of --{_PP} virtual stages",
+        lambda line: len(line.slices) % line.pp == 0,
     ),
-    Rule(
-        said=f"--{_LAYOUT} begins with E, ends with L and has the layers of the model",
-        holds=_whole_layout,
+    (
+        f"--{_LAYOUT} begins with E, ends with L and has the layers of the model",
+        _whole_layout,
     ),
-    Rule(
-        said=f"--{_LAYOUT} has its prediction layers together, in a rank's last virtual stage",
-        holds=_prediction_layers_last,
+    (
+        f"--{_LAYOUT} has its prediction layers together, in a rank's last virtual stage",
+        _prediction_layers_last,
     ),
-    Rule(
-        said="--num-layers, with the ends that count, is a multiple of stages and virtual stages",
-        holds=_even_split,
+    (
+        "--num-layers, with the ends that count, is a multiple of stages and virtual stages",
+        _even_split,
     ),
-    Rule(
-        said=f"--{_OWN_ENDS[0]} and --{_OWN_ENDS[1]} leave a multiple of the other stages",
-        holds=_own_ends,
+    (
+        f"--{_OWN_ENDS[0]} and --{_OWN_ENDS[1]} leave a multiple of the other stages",
+        _own_ends,
     ),
-    Rule(
-        said=f"virtual stages need --{_PP} above 1",
-        holds=lambda line: line.chunks == 1 or line.pp > 1,
+    (
+        f"virtual stages need --{_PP} above 1",
+        lambda line: line.chunks == 1 or line.pp > 1,
     ),
-    Rule(
-        said=f"virtual stages need microbatches that are a multiple of --{_PP}",
-        holds=lambda line: line.chunks == 1 or line.microbatches % line.pp == 0,
+    (
+        f"virtual stages need microbatches that are a multiple of --{_PP}",
+        lambda line: line.chunks == 1 or line.microbatches % line.pp == 0,
     ),
     _needs("overlap-param-gather", "overlap-grad-reduce"),
     _needs("overlap-param-gather", "use-distributed-optimizer", "use-megatron-fsdp"),
     _needs("use-megatron-fsdp", "use-distributed-optimizer"),
     _excludes("use-megatron-fsdp", "use-torch-fsdp2"),
-    Rule(
-        said="--use-megatron-fsdp and --ckpt-format fsdp_dtensor need each other",
-        holds=lambda line: (
-            line.has("use-megatron-fsdp") == (line.text("ckpt-format") == "fsdp_dtensor")
-        ),
+    (
+        "--use-megatron-fsdp and --ckpt-format fsdp_dtensor need each other",
+        lambda line: line.has("use-megatron-fsdp") == (line.text("ckpt-format") == "fsdp_dtensor"),
     ),
-    Rule(
-        said=f"--data-parallel-sharding-strategy is one of {', '.join(FSDP_STAGES)}, "
+    (
+        f"--data-parallel-sharding-strategy is one of {', '.join(FSDP_STAGES)}, "
         "with --use-megatron-fsdp",
-        holds=lambda line: (
-            not line.has("data-parallel-sharding-strategy")
-            or (
-                line.text("data-parallel-sharding-strategy") in FSDP_STAGES
-                and (
-                    line.has("use-megatron-fsdp", "use-custom-fsdp")
-                    or line.text("data-parallel-sharding-strategy") == "no_shard"
-                )
-            )
-        ),
+        _known_strategy,
     ),
-    Rule(
-        said=f"--use-torch-fsdp2 goes without --{_PP}, --{_EP}, --fp16 and "
+    (
+        f"--use-torch-fsdp2 goes without --{_PP}, --{_EP}, --fp16 and "
         "--use-distributed-optimizer, and needs --no-gradient-accumulation-fusion and "
         "--untie-embeddings-and-output-weights",
-        holds=_torch_fsdp,
+        _torch_fsdp,
     ),
     _excludes("bf16", "fp16"),
     _excludes("fp8-format", "fp4-format"),
     _needs("fp4-recipe", "fp4-format"),
     _needs("fp8-recipe", "fp8-format"),
-    Rule(
-        said=f"--seq-length is a multiple of 2 x --{_CP}",
-        holds=lambda line: line.cp == 1 or line.number("seq-length") % (2 * line.cp) == 0,
+    (
+        f"--seq-length is a multiple of 2 x --{_CP}",
+        lambda line: line.cp == 1 or line.number("seq-length") % (2 * line.cp) == 0,
     ),
-    Rule(
-        said="--max-position-embeddings is at least --seq-length",
-        holds=lambda line: line.number("max-position-embeddings") >= line.number("seq-length"),
+    (
+        "--max-position-embeddings is at least --seq-length",
+        lambda line: line.number("max-position-embeddings") >= line.number("seq-length"),
     ),
-    Rule(
-        said="--recompute-granularity full needs --recompute-method uniform or block, and "
+    (
+        "--recompute-granularity full needs --recompute-method uniform or block, and "
         "--recompute-num-layers",
-        holds=_full_recompute,
+        _full_recompute,
     ),
-    Rule(
-        said="--recompute-granularity selective goes without --recompute-method",
-        holds=lambda line: (
+    (
+        "--recompute-granularity selective goes without --recompute-method",
+        lambda line: (
             not (
                 (
                     line.text("recompute-granularity") == "selective"
@@ -312,92 +305,79 @@ RULES: tuple[Rule, ...] = (
             )
         ),
     ),
-    Rule(
-        said=f"--sequence-parallel needs --{_TP} above 1",
-        holds=lambda line: not line.has("sequence-parallel") or line.tp > 1,
-        forgiven=True,
+    (
+        _FORGIVEN,
+        lambda line: not line.has("sequence-parallel") or line.tp > 1,
     ),
     _needs("tp-comm-overlap", "sequence-parallel"),
-    Rule(
-        said=f"experts with --{_TP} above 1 need --sequence-parallel",
-        holds=lambda line: not _is_sparse(line) or line.tp == 1 or line.has("sequence-parallel"),
+    (
+        f"experts with --{_TP} above 1 need --sequence-parallel",
+        lambda line: not _is_sparse(line) or line.tp == 1 or line.has("sequence-parallel"),
     ),
-    Rule(
-        said=f"--{_EP} above 1 divides --num-experts and goes without --fp16",
-        holds=lambda line: (
-            line.ep == 1
-            or (
-                not line.has("fp16")
-                and line.number("num-experts", 0 if line.has("num-layers") else line.ep) % line.ep
-                == 0
-                and (line.has("num-experts") or not line.has("num-layers"))
-            )
-        ),
+    (
+        f"--{_EP} above 1 divides --num-experts and goes without --fp16",
+        lambda line: line.ep == 1 or (not line.has("fp16") and _divides_experts(line)),
     ),
-    Rule(
-        said=f"--{PAIRED_EXCHANGES} needs --{_EP} above 1, and in a pipeline virtual stages",
-        holds=lambda line: (
+    (
+        f"--{PAIRED_EXCHANGES} needs --{_EP} above 1, and in a pipeline virtual stages",
+        lambda line: (
             not line.has(PAIRED_EXCHANGES) or (line.ep > 1 and (line.pp == 1 or line.chunks > 1))
         ),
     ),
-    Rule(
-        said=f"--{PAIRED_EXCHANGES} goes without --recompute-granularity full",
-        holds=lambda line: (
-            not line.has(PAIRED_EXCHANGES) or line.text("recompute-granularity") != "full"
-        ),
+    (
+        f"--{PAIRED_EXCHANGES} goes without --recompute-granularity full",
+        lambda line: not line.has(PAIRED_EXCHANGES) or line.text("recompute-granularity") != "full",
     ),
     _excludes(PAIRED_EXCHANGES, "moe-shared-expert-overlap"),
     _needs(PAIRED_WEIGHTS, PAIRED_EXCHANGES),
     _excludes(BESIDE_WEIGHTS, PAIRED_EXCHANGES, PAIRED_WEIGHTS),
-    Rule(
-        said="--moe-enable-deepep needs --moe-token-dispatcher-type flex",
-        holds=lambda line: (
+    (
+        "--moe-enable-deepep needs --moe-token-dispatcher-type flex",
+        lambda line: (
             not line.has("moe-enable-deepep") or line.text("moe-token-dispatcher-type") == "flex"
         ),
     ),
-    Rule(
-        said=f"--moe-token-dispatcher-type flex needs --{_EP} or --{_TP} above 1",
-        holds=lambda line: (
-            line.text("moe-token-dispatcher-type") != "flex" or line.ep * line.tp > 1
-        ),
+    (
+        f"--moe-token-dispatcher-type flex needs --{_EP} or --{_TP} above 1",
+        lambda line: line.text("moe-token-dispatcher-type") != "flex" or line.ep * line.tp > 1,
     ),
-    Rule(
-        said="CUDA graphs go without --recompute-granularity full",
-        holds=lambda line: not _graphs(line) or line.text("recompute-granularity") != "full",
+    (
+        "CUDA graphs go without --recompute-granularity full",
+        lambda line: not _graphs(line) or line.text("recompute-granularity") != "full",
     ),
     _excludes("enable-cuda-graph", "external-cuda-graph"),
-    Rule(
-        said=f"--num-attention-heads is a multiple of --{_TP}",
-        holds=lambda line: line.number("num-attention-heads") % line.tp == 0,
+    (
+        f"--num-attention-heads is a multiple of --{_TP}",
+        lambda line: line.number("num-attention-heads") % line.tp == 0,
     ),
-    Rule(
-        said=f"--num-query-groups is a multiple of --{_TP} (before core 0.16)",
-        holds=lambda line: (
+    (
+        f"--num-query-groups is a multiple of --{_TP} (before core 0.16)",
+        lambda line: (
             not line.has("group-query-attention") or line.number("num-query-groups") % line.tp == 0
         ),
     ),
-    Rule(
-        said=f"--cp-comm-type a2a needs heads / tp that are a multiple of --{_CP}",
-        holds=lambda line: (
+    (
+        f"--cp-comm-type a2a needs heads / tp that are a multiple of --{_CP}",
+        lambda line: (
             line.text("cp-comm-type").split()[:1] != ["a2a"]
             or line.number("num-attention-heads") // line.tp % line.cp == 0
         ),
     ),
-    Rule(
-        said=f"the GPUs are a multiple of --{_TP} x --{_CP} x --{_PP}",
-        holds=lambda line: line.number("world-size") % (line.tp * line.cp * line.pp) == 0,
+    (
+        f"the GPUs are a multiple of --{_TP} x --{_CP} x --{_PP}",
+        lambda line: line.number("world-size") % (line.tp * line.cp * line.pp) == 0,
     ),
-    Rule(
-        said=f"the GPUs are a multiple of --expert-tensor-parallel-size x --{_EP} x --{_PP}",
-        holds=lambda line: (
+    (
+        f"the GPUs are a multiple of --expert-tensor-parallel-size x --{_EP} x --{_PP}",
+        lambda line: (
             line.number("world-size")
             % max(line.number("expert-tensor-parallel-size", line.tp) * line.ep * line.pp, 1)
             == 0
         ),
     ),
-    Rule(
-        said="--global-batch-size is a multiple of --micro-batch-size x replicas",
-        holds=lambda line: (
+    (
+        "--global-batch-size is a multiple of --micro-batch-size x replicas",
+        lambda line: (
             line.number("global-batch-size")
             % (max(line.number("micro-batch-size"), 1) * line.replicas)
             == 0
@@ -410,11 +390,11 @@ RULES: tuple[Rule, ...] = (
 def broken_rules(arguments: Mapping[str, str], *, strict: bool = True) -> Iterator[str]:
     """What Megatron-LM asks and the arguments do not keep, one sentence a rule.
 
-    Rules that are forgiven are left out unless it is `strict`.
+    A rule that is forgiven is left out unless it is `strict`.
     """
     line = _Line(values=arguments, layout=_layout(arguments.get(_LAYOUT, "")))
-    judged = (rule for rule in RULES if strict or not rule.forgiven)
-    return (rule.said for rule in judged if not _holds(rule, line))
+    judged = (rule for rule in RULES if strict or rule[0] != _FORGIVEN)
+    return (said for said, keeps in judged if not _kept(keeps, line))
 
 
 def _layout(text: str) -> tuple[StageSlice, ...]:
@@ -425,10 +405,10 @@ def _layout(text: str) -> tuple[StageSlice, ...]:
         return ()
 
 
-def _holds(rule: Rule, line: _Line) -> bool:
+def _kept(keeps: Callable[[_Line], bool], line: _Line) -> bool:
     """Whether a line keeps a rule; one that cannot be judged counts as kept."""
     try:
-        return rule.holds(line)
+        return keeps(line)
     except _UnknownError:
         return True
 
