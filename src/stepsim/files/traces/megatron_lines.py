@@ -2,15 +2,13 @@
 
 import math
 import re
-from array import array
+from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
 import numpy as np
-from msgspec import Struct, field
-from numpy.typing import NDArray
 
-from stepsim.base.arrays import Ints, ints
+from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Names
 from stepsim.files.reading import open_file
@@ -77,26 +75,16 @@ _TIMES = "milliseconds from 0 to 1e14"
 _INNER_MARK = "'trace_src_func="
 
 
-class _Columns(Struct, kw_only=True):
-    """The columns of a rank while its file is read; times in ms as written."""
-
-    kind: "array[int]" = field(default_factory=lambda: array("b"))
-    microbatch: "array[int]" = field(default_factory=lambda: array("i"))
-    duration: "array[float]" = field(default_factory=lambda: array("d"))
-    timestamp: "array[float]" = field(default_factory=lambda: array("d"))
-    size: "array[int]" = field(default_factory=lambda: array("q"))
-    line: "array[int]" = field(default_factory=lambda: array("i"))
-    label: list[str] = []
-    parent: "array[int]" = field(default_factory=lambda: array("q"))
-    inner_kind: "array[int]" = field(default_factory=lambda: array("b"))
-    inner_duration: "array[float]" = field(default_factory=lambda: array("d"))
-    inner_size: "array[int]" = field(default_factory=lambda: array("q"))
-    inner_rows: "array[int]" = field(default_factory=lambda: array("q"))
+_Operation = tuple[OpKind, int, float, float, int, int, str]
+"""Kind, microbatch, duration and timestamp in ms as written, bytes, line and name."""
+_Inner = tuple[int, int, float, int, int]
+"""A collective inside an operation: whose it is, kind, duration in ms, bytes and rows."""
 
 
 def read_rank(path: Path) -> RankTrace:
     """The trace in a file, of one rank; raises TraceError naming file, line and field."""
-    columns = _Columns()
+    operations: list[_Operation] = []
+    inner: list[_Inner] = []
     owner: tuple[str, str] | None = None
     sizes: dict[Names, int] = {}
     try:
@@ -117,39 +105,34 @@ def read_rank(path: Path) -> RankTrace:
                         f"{place}: rank {mine[0]}, stage {mine[1]} in the file of rank {owner[0]}, "
                         f"stage {owner[1]}: expected one rank per file"
                     )
-                _add_operation(columns, fields, number, place, sizes)
+                operations.append(_operation(fields, number, place, sizes))
+                inner += _inner(len(operations) - 1, fields[-1], place, sizes)
     except OSError as error:
         raise TraceError(f"{path}: cannot read the trace: {error.strerror}") from None
     except UnicodeDecodeError:
         raise TraceError(f"{path}: not a text file: expected a trace") from None
     if owner is None:
         raise TraceError(f"{path}: no operation in this file: expected a trace")
-    return _trace(columns, path, int(owner[0]), int(owner[1]))
+    return _trace(operations, inner, path, int(owner[0]), int(owner[1]))
 
 
-def _add_operation(
-    columns: _Columns,
-    fields: Names,
-    number: int,
-    place: str,
-    sizes: dict[Names, int],
-) -> None:
-    """Append one line's operation and those inside it."""
-    (_, name, _, batch, state, duration, _, _, shape, dtype, timestamp, inner) = fields
+def _operation(fields: Names, number: int, place: str, sizes: dict[Names, int]) -> _Operation:
+    """The operation of a line; `sizes` are the bytes of shapes and types met before."""
+    (_, name, _, batch, state, duration, _, _, shape, dtype, timestamp, _) = fields
     kind = _KINDS.get(name)
     if kind is None or state not in _STATES:
         kind = _other(name, state, place)
     if (shape, dtype) not in sizes:
         sizes[shape, dtype] = _size(shape, dtype.removeprefix("torch."), place)
-    columns.kind.append(kind)
-    columns.microbatch.append(int(batch))
-    columns.duration.append(_number(duration, "duration", place))
-    columns.timestamp.append(_number(timestamp, "timestamp", place))
-    columns.size.append(sizes[shape, dtype])
-    columns.line.append(number)
-    columns.label.append(name)
-    if inner:
-        _add_inner(columns, inner, place, sizes)
+    return (
+        kind,
+        int(batch),
+        _number(duration, "duration", place),
+        _number(timestamp, "timestamp", place),
+        sizes[shape, dtype],
+        number,
+        name,
+    )
 
 
 def _other(name: str, state: str, place: str) -> OpKind:
@@ -161,8 +144,8 @@ def _other(name: str, state: str, place: str) -> OpKind:
     return OpKind.OTHER
 
 
-def _add_inner(columns: _Columns, text: str, place: str, sizes: dict[Names, int]) -> None:
-    """Append the collectives inside an operation."""
+def _inner(parent: int, text: str, place: str, sizes: dict[Names, int]) -> Iterator[_Inner]:
+    """The collectives inside an operation."""
     found = _INNER.findall(text)
     if len(found) != text.count(_INNER_MARK):
         raise TraceError(
@@ -170,7 +153,6 @@ def _add_inner(columns: _Columns, text: str, place: str, sizes: dict[Names, int]
             f"{text.count(_INNER_MARK)} cannot be read: expected duration, timestamp, "
             "input__shape, input__dtype, group and comm_func in each"
         )
-    columns.parent.extend([len(columns.kind) - 1] * len(found))
     for duration, rows, rest, dtype, function in found:
         kind = _INNER_KINDS.get(function)
         if kind is None:
@@ -179,10 +161,8 @@ def _add_inner(columns: _Columns, text: str, place: str, sizes: dict[Names, int]
         key = rows, rest, dtype
         if key not in sizes:
             sizes[key] = _size(f"[{rows}{rest}]", dtype, place)
-        columns.inner_kind.append(kind)
-        columns.inner_duration.append(_number(duration, "sub_operations duration", place))
-        columns.inner_size.append(sizes[key])
-        columns.inner_rows.append(int(rows or 1))
+        took = _number(duration, "sub_operations duration", place)
+        yield parent, kind, took, sizes[key], int(rows or 1)
 
 
 def _size(shape: str, dtype: str, place: str) -> int:
@@ -211,20 +191,23 @@ def _number(text: str, name: str, place: str) -> float:
         raise TraceError(bad_value(place, name, text, _TIMES)) from None
 
 
-def _check_times(columns: _Columns, path: Path) -> None:
+def _check_times(path: Path, name: str, times: Floats, lines: Sequence[int]) -> None:
     """Raise TraceError for the first time that is negative, too large or not a number."""
-    lines = ints(columns.line)
-    inner = lines[ints(columns.parent)]
-    for name, values, where in (
-        ("duration", columns.duration, lines),
-        ("timestamp", columns.timestamp, lines),
-        ("sub_operations duration", columns.inner_duration, inner),
-    ):
-        times = np.array(values)
-        wrong = np.flatnonzero(~((times >= 0) & (times <= _LATEST_MS)))
-        if len(wrong):
-            place = f"{path}:{where[wrong[0]]}"
-            raise TraceError(bad_value(place, name, float(times[wrong[0]]), _TIMES))
+    wrong = np.flatnonzero(~((times >= 0) & (times <= _LATEST_MS)))
+    if len(wrong):
+        place = f"{path}:{lines[int(wrong[0])]}"
+        raise TraceError(bad_value(place, name, float(times[wrong[0]]), _TIMES))
+
+
+def _check_gaps(path: Path, timestamp: Floats, lines: Sequence[int]) -> None:
+    """Raise TraceError where two lines are days apart."""
+    gaps = np.abs(np.diff(timestamp))
+    far = np.flatnonzero(gaps > _LONGEST_GAP_MS)
+    if len(far):
+        raise TraceError(
+            f"{path}:{lines[int(far[0]) + 1]}: timestamp lies {gaps[far[0]] / 8.64e7:.1f} days "
+            "from that of the line above: expected one step on one clock"
+        )
 
 
 def _what_is_wrong(line: str, place: str) -> str:
@@ -240,43 +223,44 @@ def _what_is_wrong(line: str, place: str) -> str:
     return f"{place}: the line is cut off: expected it to end with sub_operations=[...])"
 
 
-def _trace(columns: _Columns, path: Path, rank: int, stage: int) -> RankTrace:
+def _trace(
+    operations: Sequence[_Operation], inside: Sequence[_Inner], path: Path, rank: int, stage: int
+) -> RankTrace:
     """Columns in ps from the whole millisecond before the first operation."""
-    _check_times(columns, path)
-    timestamp = np.array(columns.timestamp)
-    duration = _picoseconds(np.array(columns.duration))
-    clock = math.floor(timestamp[0])
-    far = np.flatnonzero(np.abs(np.diff(timestamp)) > _LONGEST_GAP_MS)
-    if len(far):
-        raise TraceError(
-            f"{path}:{columns.line[int(far[0]) + 1]}: timestamp lies "
-            f"{abs(np.diff(timestamp)[far[0]]) / 8.64e7:.1f} days from that of the line above: "
-            "expected one step on one clock"
-        )
-    end = _picoseconds(timestamp - clock)
-    inner = InnerOps(
-        parent=ints(columns.parent),
-        kind=np.array(columns.inner_kind, np.int8),
-        duration_ps=_picoseconds(np.array(columns.inner_duration)),
-        size_bytes=ints(columns.inner_size),
-        rows=ints(columns.inner_rows),
+    kind, microbatch, took, ended, sizes, lines, labels = zip(*operations, strict=True)
+    parent, inner_kind, lasted, inner_sizes, rows = (
+        zip(*inside, strict=True) if inside else [()] * 5
     )
+    duration, timestamp, inner_duration = (np.array(ms, np.float64) for ms in (took, ended, lasted))
+    _check_times(path, "duration", duration, lines)
+    _check_times(path, "timestamp", timestamp, lines)
+    inner_lines = [lines[each] for each in parent]
+    _check_times(path, "sub_operations duration", inner_duration, inner_lines)
+    _check_gaps(path, timestamp, lines)
+    clock = math.floor(timestamp[0])
+    end = _picoseconds(timestamp - clock)
     return RankTrace(
         rank=rank,
         stage=stage,
         file=str(path),
         clock_ms=clock,
-        kind=np.array(columns.kind, np.int8),
-        microbatch=np.array(columns.microbatch, np.int32),
-        start_ps=end - duration,
+        kind=np.array(kind, np.int8),
+        microbatch=np.array(microbatch, np.int32),
+        start_ps=end - _picoseconds(duration),
         end_ps=end,
-        size_bytes=ints(columns.size),
-        line=np.array(columns.line, np.int32),
-        label=tuple(columns.label),
-        inner=inner,
+        size_bytes=ints(sizes),
+        line=np.array(lines, np.int32),
+        label=labels,
+        inner=InnerOps(
+            parent=ints(parent),
+            kind=np.array(inner_kind, np.int8),
+            duration_ps=_picoseconds(inner_duration),
+            size_bytes=ints(inner_sizes),
+            rows=ints(rows),
+        ),
     )
 
 
-def _picoseconds(milliseconds: NDArray[np.float64]) -> Ints:
+def _picoseconds(milliseconds: Floats) -> Ints:
     """Whole nanoseconds, in ps: exact for what is written with up to six decimals."""
     return np.rint(milliseconds * 1e6).astype(np.int64) * (PS_PER_MS // 10**6)

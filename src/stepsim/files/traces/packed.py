@@ -17,7 +17,6 @@ from stepsim.files.traces.forms import is_archive, traces_in
 _MOST_BYTES = 4 << 30
 _MOST_FOLD = 100  # what a packed file may unpack to, beside some bytes that any may: traces do 20
 _ANY_BYTES = 16 << 20
-_PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
 _RANK = re.compile(r"(?:rank|worker)[-_]?(\d{1,9})", re.IGNORECASE)
 
@@ -69,15 +68,12 @@ def _unpacked(data: bytes, where: str) -> bytes:
     """What is not packed, or was with gzip; raises TraceError where that is too large."""
     if not data.startswith(_GZIP):
         return data
-    left = most = min(_MOST_BYTES, _ANY_BYTES + _MOST_FOLD * len(data))
-    pieces: list[bytes] = []
+    most = min(_MOST_BYTES, _ANY_BYTES + _MOST_FOLD * len(data))
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
-        while piece := packed.read(_PIECE):
-            left -= len(piece)
-            if left < 0:
-                raise TraceError(f"{where}: unpacks to more than {most >> 20} MiB")
-            pieces.append(piece)
-    return b"".join(pieces)
+        found = packed.read(most + 1)
+    if len(found) > most:
+        raise TraceError(f"{where}: unpacks to more than {most >> 20} MiB")
+    return found
 
 
 def _members(path: Path, data: bytes, ends: Names) -> Iterator[tuple[str, bytes]]:
