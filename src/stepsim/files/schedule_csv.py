@@ -179,13 +179,14 @@ def _check_complete(
 
 def _order(row: list[_Field], rank: int, placement: Placement) -> tuple[OrderEntry, ...]:
     chunk_of = {placement.stage(rank, chunk): chunk for chunk in range(placement.chunks)}
-
-    def action(part: _Part) -> Action:
-        stage, kind, microbatch = part
-        return Action(kind=kind, stage=stage, chunk=chunk_of[stage], microbatch=microbatch)
-
-    def entry(first: _Part, *second: _Part) -> OrderEntry:
-        forward = action(first)
-        return FusedPair(forward=forward, backward=action(*second)) if second else forward
-
-    return tuple(entry(*field.parts) for field in row)
+    entries = [
+        [
+            Action(kind=kind, stage=stage, chunk=chunk_of[stage], microbatch=microbatch)
+            for stage, kind, microbatch in field.parts
+        ]
+        for field in row
+    ]
+    return tuple(
+        FusedPair(forward=first, backward=second[0]) if second else first
+        for first, *second in entries
+    )

@@ -146,11 +146,11 @@ def _kind_of(program: str, source: str, kind: CollectiveKind | None, place: str)
     """The collective of a run."""
     if program:
         return collective_kind(program, place, "program")
+    if kind:
+        return kind
     plain = PurePath(source).name.casefold().replace("_", "").replace("-", "")
     named = [name for name in _NAMED if name in plain]
-    if kind or len(named) != 1:
-        if kind:
-            return kind
+    if len(named) != 1:
         raise CalibrationError(
             f"{place}: no collective named before this line: expected a program such as "
             "all_reduce_perf, in the text or the file's name, or --kind"

@@ -6,12 +6,11 @@ nothing of a step's work are passed over; those of layers that are not modelled 
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from stepsim.base.errors import PlanError, WorkloadError, bad_value
+from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Noun, replace
 from stepsim.files.models.fields import MOST_LAYERS
 from stepsim.files.models.megatron_rules import (
@@ -20,9 +19,10 @@ from stepsim.files.models.megatron_rules import (
     PAIRED_EXCHANGES,
     PAIRED_WEIGHTS,
     broken_rules,
+    layout_slices,
 )
 from stepsim.files.models.patterns import PART_LETTERS, PartMakers
-from stepsim.files.models.scripts import ScriptArguments, needed, script_arguments
+from stepsim.files.models.scripts import ScriptArguments, needed
 from stepsim.files.shell.words import Unknown
 from stepsim.workload.model.architecture import (
     Activation,
@@ -39,7 +39,6 @@ from stepsim.workload.model.architecture import (
 )
 from stepsim.workload.model.delta_net import GatedDeltaNet
 from stepsim.workload.model.indexer import Indexer
-from stepsim.workload.model.layout import parse_layout
 from stepsim.workload.model.mamba import Mamba2
 from stepsim.workload.model.model import Model, Unread
 from stepsim.workload.model.sparse_attention import SparseLatentAttention
@@ -73,19 +72,11 @@ _SHARED = "gates-share-width"
 """What GPT-NeoX does: two thirds of the width are shared by the gate and what it gates."""
 
 
-def read_megatron(
-    path: Path, text: str, environment: Mapping[str, str] = MappingProxyType({})
-) -> Model:
-    """The model and the plan of Megatron-LM's arguments in a script or a line.
-
-    A script has the `environment` besides what it sets. Raises WorkloadError naming the argument at
-    fault and what is allowed.
-    """
-    return model_of_script(path, script_arguments(path, text, environment))
-
-
 def model_of_script(path: Path, script: ScriptArguments) -> Model:
-    """The model and the plan of the arguments of a script, and how large its job is."""
+    """The model and the plan of the arguments of a script, and how large its job is.
+
+    Raises WorkloadError as `model_of_arguments`.
+    """
     model = model_of_arguments(path, script.values, script.unknown)
     size: dict[str, object] = {"npus": script.npus} if script.npus else {}
     if script.launches and not script.npus and "npus" not in model.asked:
@@ -99,7 +90,7 @@ def model_of_arguments(
     """The model and the plan of arguments by name, a switch with an empty value.
 
     Of `unknown` ones nobody knows the value. Errors call them by the file they stand in. Raises
-    WorkloadError as `read_megatron` does.
+    WorkloadError naming the argument at fault and what is allowed.
     """
     said = {name: value for name, value in values.items() if (name, value) not in _NO_EFFECT}
     if not said.keys() & {"seq-length", "decoder-seq-length"} and _ENCODER in said:
@@ -613,7 +604,7 @@ def _placement(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
         chunks = max(chunks, len(stages) // pp)
     elif layout:
         yield "layout", layout
-        chunks = max(chunks, _stages_of(layout) // pp)
+        chunks = max(chunks, len(layout_slices(layout)) // pp)
     elif arguments.has("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"):
         yield "layout", _uneven(arguments, layers, pp * chunks)
     elif arguments.has(
@@ -625,13 +616,6 @@ def _placement(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     pairs = arguments.has("num-experts") and arguments.has(PAIRED_EXCHANGES)
     looped = f"{'combined-1f1b' if pairs else 'interleaved'}:{chunks}"
     yield "schedule", looped if chunks > 1 else "1f1b"
-
-
-def _stages_of(layout: str) -> int:
-    """Virtual stages of a layout in letters; one that is none is refused where it is used."""
-    with suppress(PlanError):
-        return len(parse_layout(layout).slices)
-    return 0
 
 
 def _uneven(arguments: _Arguments, layers: int, stages: int) -> str:

@@ -1,4 +1,4 @@
-"""A plan as Megatron-LM's arguments, which `read_megatron` reads back and Megatron-LM accepts."""
+"""A plan as Megatron-LM's arguments: Megatron-LM accepts them, `model_of_arguments` reads them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

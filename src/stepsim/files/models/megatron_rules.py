@@ -392,13 +392,13 @@ def broken_rules(arguments: Mapping[str, str], *, strict: bool = True) -> Iterat
 
     A rule that is forgiven is left out unless it is `strict`.
     """
-    line = _Line(values=arguments, layout=_layout(arguments.get(_LAYOUT, "")))
+    line = _Line(values=arguments, layout=layout_slices(arguments.get(_LAYOUT, "")))
     judged = (rule for rule in RULES if strict or rule[0] != _FORGIVEN)
     return (said for said, keeps in judged if not _kept(keeps, line))
 
 
-def _layout(text: str) -> tuple[StageSlice, ...]:
-    """Virtual stages of a layout; none where it cannot be read."""
+def layout_slices(text: str) -> tuple[StageSlice, ...]:
+    """Virtual stages of a layout in letters; none where it cannot be read."""
     try:
         return parse_layout(text).slices
     except PlanError:

@@ -87,13 +87,10 @@ class ForeignRecipe(Noun):
         return asked
 
 
-class _FormsFile(Noun):
-    form: tuple[RecipeForm, ...]
-
-
 def _forms() -> Iterator[RecipeForm]:
     """All forms, each with the keys of the one that it is like."""
-    forms = {each.name: each for each in shipped(__file__, "recipes.toml", _FormsFile).form}
+    file = shipped(__file__, "recipes.toml", dict[str, tuple[RecipeForm, ...]])
+    forms = {each.name: each for each in file["form"]}
     for each in forms.values():
         other = forms.get(each.like, each)
         tables = ("usual", "keys", "refused", "noted", "assumed")

@@ -36,7 +36,7 @@ from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import MAX_INT64, plain_number
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
-from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Work
+from stepsim.workload.rows import Microbatch, Role, Row, StepItem, Work
 from stepsim.workload.scaling import is_placeholder
 
 _KEYS = {
@@ -434,17 +434,16 @@ def as_astra(rows: Sequence[Row], process_ps: Sequence[int], header: Header) -> 
 
 
 def _timed(row: Row, process_ps: int) -> Row:
-    """The row with its process time after every collective, and shares where they are meant."""
     return row.with_works(lambda _, work: _processed(work, process_ps))
 
 
 def _processed(work: Work, process_ps: int) -> Work:
-    return replace(work, comms=tuple(_op(op, process_ps) for op in work.comms))
-
-
-def _op(op: CommOp, process_ps: int) -> CommOp:
-    share = op.kind is CollectiveKind.ALL_GATHER
-    return replace(op, of_share=share, process_ps=process_ps)
+    """The work with a process time after its collectives, and shares where they are meant."""
+    comms = (
+        replace(op, of_share=op.kind is CollectiveKind.ALL_GATHER, process_ps=process_ps)
+        for op in work.comms
+    )
+    return replace(work, comms=tuple(comms))
 
 
 def _weight_first(rows: Sequence[Row], header: Header) -> list[Row]:
@@ -469,22 +468,19 @@ def _exchanges(work: Work) -> Work:
     return replace(work, comms=kept)
 
 
-_FLAGS = re.ASCII
 _KNOWN = re.compile(
     r"embedding_layer\w*|attention\w*|(dense_)?mlp\w*|moe\w*|shared_expert\w*|final_\w*"
     r"|embedding_norm|cross_entropy\w*|optimizer\w*|grad_\w+|layernorm|norm|embedding_grads"
     r"|micro_test",
-    _FLAGS,
+    re.ASCII,
 )
-_LAYER = re.compile(r"attention\w*", _FLAGS)
-_EMBEDDING = re.compile(r"embedding_layer\w*", _FLAGS)
 _SHOWN = 4
 
 
 def unknown_names(rows: Sequence[Row]) -> Iterator[str]:
     """A sentence for each way in which a name that is not known decides how rows are taken."""
-    starts = [i for i, row in enumerate(rows) if _EMBEDDING.match(row.name)]
-    layers = [i for i, row in enumerate(rows) if _LAYER.match(row.name)]
+    starts = [i for i, row in enumerate(rows) if row.name.startswith(EMBEDDING)]
+    layers = [i for i, row in enumerate(rows) if row.name.startswith(_LAYER_START)]
     unknown = [i for i, row in enumerate(rows) if not _KNOWN.fullmatch(row.name)]
     before = [i for i in unknown if starts and i < starts[0]]
     if before:

@@ -60,30 +60,19 @@ _SUFFIXES = {
     "_TP": (Group.TP, ParallelAxis.TP),
     "_DP": (Group.DP, ParallelAxis.DP),
 }
-_MODEL_PARALLEL: dict[Policy, Group | None] = {
-    Policy.HYBRID_TRANSFORMER: Group.TP,
-    Policy.HYBRID_TRANSFORMER_FWD_IN_BCKWD: Group.TP,
-    Policy.DATA: None,
-    Policy.MICRO: Group.STAGE,
-    Policy.MODEL: Group.STAGE,
-    Policy.DISTRIBUTED_INFERENCE: Group.STAGE,
-    Policy.HYBRID_DATA_MODEL: Group.INNER,
-    Policy.HYBRID_MODEL_DATA: Group.OUTER,
-    Policy.HYBRID_DLRM: Group.STAGE,
-    Policy.HYBRID_DLRM_ENHANCED: Group.STAGE,
+_GROUPS: dict[Policy, tuple[Group | None, Group | None]] = {
+    Policy.HYBRID_TRANSFORMER: (Group.TP, Group.DP),
+    Policy.HYBRID_TRANSFORMER_FWD_IN_BCKWD: (Group.TP, Group.DP),
+    Policy.DATA: (None, Group.STAGE),
+    Policy.MICRO: (Group.STAGE, Group.STAGE),
+    Policy.MODEL: (Group.STAGE, None),
+    Policy.DISTRIBUTED_INFERENCE: (Group.STAGE, None),
+    Policy.HYBRID_DATA_MODEL: (Group.INNER, Group.OUTER),
+    Policy.HYBRID_MODEL_DATA: (Group.OUTER, Group.INNER),
+    Policy.HYBRID_DLRM: (Group.STAGE, Group.STAGE),
+    Policy.HYBRID_DLRM_ENHANCED: (Group.STAGE, Group.STAGE),
 }
-_DATA_PARALLEL: dict[Policy, Group | None] = {
-    Policy.HYBRID_TRANSFORMER: Group.DP,
-    Policy.HYBRID_TRANSFORMER_FWD_IN_BCKWD: Group.DP,
-    Policy.DATA: Group.STAGE,
-    Policy.MICRO: Group.STAGE,
-    Policy.MODEL: None,
-    Policy.DISTRIBUTED_INFERENCE: None,
-    Policy.HYBRID_DATA_MODEL: Group.OUTER,
-    Policy.HYBRID_MODEL_DATA: Group.INNER,
-    Policy.HYBRID_DLRM: Group.STAGE,
-    Policy.HYBRID_DLRM_ENHANCED: Group.STAGE,
-}
+"""The groups of collectives without a suffix: of activations, and of weight gradients."""
 
 _Line = tuple[int, str]
 """Line number and text."""
@@ -226,14 +215,10 @@ def _read_rows(path: Path, lines: list[_Line], policy: Policy) -> tuple[list[Fil
 
 
 def _row_policy(place: str, word: str) -> Policy:
-    expected = f"one of {', '.join(_MODEL_PARALLEL)}"
-    try:
-        policy = Policy(word.upper())
-    except ValueError:
-        raise WorkloadError(bad_value(place, "row policy", word, expected)) from None
-    if policy is Policy.HYBRID_CUSTOMIZED:
-        raise WorkloadError(bad_value(place, "row policy", word, expected))
-    return policy
+    policy = word.upper()
+    if policy not in _GROUPS:
+        raise WorkloadError(bad_value(place, "row policy", word, f"one of {', '.join(_GROUPS)}"))
+    return Policy(policy)
 
 
 def _row(place: str, number: int, fields: Sequence[str], policy: Policy) -> FileRow:
@@ -272,16 +257,13 @@ def _comms(
     place: str, label: str, word: str, size: int, policy: Policy, phase: Phase
 ) -> tuple[CommOp, ...] | None:
     """Collectives of one phase; None where the policy communicates nothing in it."""
-    base, suffix = word.upper(), ""
-    for candidate in _SUFFIXES:
-        if base.endswith(candidate):
-            base, suffix = base.removesuffix(candidate), candidate
-            break
+    suffix = next((each for each in _SUFFIXES if word.upper().endswith(each)), "")
+    base = word.upper().removesuffix(suffix)
     if base not in _COLLECTIVES:
         expected = f"one of {', '.join(_COLLECTIVES)}, with suffix {', '.join(_SUFFIXES)} or none"
         raise WorkloadError(bad_value(place, label, word, expected))
     weight = phase is Phase.WEIGHT_GRAD
-    group = (_DATA_PARALLEL if weight else _MODEL_PARALLEL)[policy]
+    group = _GROUPS[policy][weight]
     axis = ParallelAxis.DP if weight else ParallelAxis.TP
     if suffix:
         group, axis = _SUFFIXES[suffix]

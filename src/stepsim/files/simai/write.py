@@ -57,7 +57,7 @@ def write_simai_text(workload: Workload, path: Path) -> list[str]:
     held = (*block.embedding, *chain.from_iterable(layers), *block.head)
     items = [*workload.per_step, *owned_items(workload, *held_parameters(held))]
     steps = [_item(each) for each in sorted(items, key=lambda item: list(Role).index(item.role))]
-    lines = [*steps, *map(_line, written)]
+    lines = [*steps, *(_fields(row.name, (work for _, work in row.works())) for row in written)]
     degrees = workload.degrees
     header = (
         f"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: {degrees['tp']} "
@@ -140,10 +140,6 @@ def _item(item: StepItem) -> str:
     work = replace(work, compute_ps=max(work.compute_ps, work.host_ps))
     works = {phase: work if phase is item.phase else nothing for phase in Phase}
     return _fields(_NAMES[item.role, experts], works.values())
-
-
-def _line(row: Row) -> str:
-    return _fields(row.name, (work for _, work in row.works()))
 
 
 def _fields(name: str, works: Iterable[Work]) -> str:

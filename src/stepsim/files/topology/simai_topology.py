@@ -7,9 +7,9 @@ paths, and the file knows no software latency.
 """
 
 from pathlib import Path
+from typing import NamedTuple
 
 from stepsim.base.errors import TopologyError, bad_value, one_line
-from stepsim.base.structs import Noun
 from stepsim.base.units import parse_bandwidth, parse_time_ps
 from stepsim.files.reading import read_text
 from stepsim.files.topology.tables import quantity
@@ -21,13 +21,15 @@ _Class = tuple[str, str, str]
 """What a cable joins, bandwidth and latency."""
 
 
-class _Header(Noun):
+class _Header(NamedTuple):
+    """The first line."""
+
+    gpu: str
     nodes: int
     node_size: int
     nvswitches: int
     switches: int
     links: int
-    gpu: str
 
 
 def read_simai_topology(path: Path) -> ListedTopology:
@@ -86,21 +88,14 @@ def _header(line: str) -> _Header:
     fields = ("nodes", "GPUs per server", "NVSwitches", "switches", "links")
     if len(words) != len(fields) + 1:
         raise TopologyError(f"line 1: expected {', '.join(fields)}, GPU type: found {line[:60]!r}")
-    nodes, per_server, nvswitches, switches, links = (
-        _count("line 1", field, word) for field, word in zip(fields, words, strict=False)
-    )
-    if not nvswitches + switches < nodes <= MAX_NPUS:
-        raise TopologyError(f"line 1: {nodes} nodes, {nvswitches + switches} of them switches")
-    if per_server < 1:
-        raise TopologyError(bad_value("line 1", "GPUs per server", per_server, "at least 1"))
-    return _Header(
-        nodes=nodes,
-        node_size=per_server,
-        nvswitches=nvswitches,
-        switches=switches,
-        links=links,
-        gpu=words[-1],
-    )
+    counts = [_count("line 1", field, word) for field, word in zip(fields, words, strict=False)]
+    header = _Header(words[-1], *counts)
+    switches = header.nvswitches + header.switches
+    if not switches < header.nodes <= MAX_NPUS:
+        raise TopologyError(f"line 1: {header.nodes} nodes, {switches} of them switches")
+    if header.node_size < 1:
+        raise TopologyError(bad_value("line 1", "GPUs per server", header.node_size, "at least 1"))
+    return header
 
 
 def _names(header: _Header, words: list[str]) -> list[str]:

@@ -170,11 +170,10 @@ def class_name(place: str, field: str, name: object) -> str:
 
 def algorithm_names(place: str, names: Iterable[object]) -> Names:
     """Names of collective algorithms; raises TopologyError for one that does not exist."""
-    allowed = [algorithm.value for algorithm in Algorithm if algorithm is not Algorithm.AUTO]
     found = []
     for name in names:
-        if name not in allowed:
-            expected = f"of {', '.join(allowed)}"
+        if name not in _ALGORITHMS:
+            expected = f"of {', '.join(_ALGORITHMS)}"
             raise TopologyError(bad_value(place, "algorithms", name, expected))
         found.append(str(name))
     return tuple(found)
