@@ -1,9 +1,9 @@
 """Attention of each layer, or the mixer in its place, in the words of configurations."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.errors import WorkloadError
 from stepsim.files.models.fields import Fields
 from stepsim.files.models.kinds import Kind, Kinds
 from stepsim.files.models.reading import HEADS, KV_HEADS
@@ -47,31 +47,31 @@ class Attentions(Kinds, kw_only=True):
         """
         if kind is Kind.MIXER:
             return self.mixer(hidden)
-        fields, family = self.fields, self.family
-        heads = fields.count(*HEADS)
-        if fields.has("kv_lora_rank"):
+        family = self.family
+        heads = self.count(*HEADS)
+        if self.has("kv_lora_rank"):
             return self._latent(heads, chooses=kind is not Kind.SHARED)
         bias, output_bias = self._attention_bias()
-        normed = not family.qk_norm_key or fields.flag(family.qk_norm_key, default=False)
+        normed = not family.qk_norm_key or self.flag(family.qk_norm_key)
         qk_norm = family.qk_norm if normed else QkNorm.NONE
-        match fields.text("qk_norm_type", default="per_layer"):
+        match self.text("qk_norm_type", default="per_layer"):
             case "per_head":
                 qk_norm = QkNorm.SHARED
             case "per_layer":
                 pass
             case other:
                 expected = "per_layer or per_head"
-                raise WorkloadError(bad_value(fields.place, "qk_norm_type", other, expected))
+                raise self.wrong("qk_norm_type", other, expected)
         is_normed = qk_norm is not QkNorm.NONE
-        fields.read |= {
-            key for key in ("qk_norm", "use_qk_norm") if fields.values.get(key) is is_normed
+        self.read |= {
+            key for key in ("qk_norm", "use_qk_norm") if self.values.get(key) is is_normed
         }
-        wide = kind is Kind.FULL and fields.has("global_head_dim")
-        shares = fields.flag("attention_k_eq_v", default=False)
+        wide = kind is Kind.FULL and self.has("global_head_dim")
+        shares = self.flag("attention_k_eq_v")
         heads, kv_heads, head_dim, value_dim = self._sizes(hidden, heads, kind, layer)
         if wide:
-            head_dim = fields.count("global_head_dim")
-            kv_heads = (fields.some("num_global_key_value_heads") if shares else None) or kv_heads
+            head_dim = self.count("global_head_dim")
+            kv_heads = (self.some("num_global_key_value_heads") if shares else None) or kv_heads
         return GroupedAttention(
             heads=heads,
             kv_heads=kv_heads,
@@ -86,26 +86,25 @@ class Attentions(Kinds, kw_only=True):
             gated=self._gates("full"),
             head_gates=self._gates("heads"),
             borrows=borrows,
-            query_rank=fields.some("share_q_dim"),
+            query_rank=self.some("share_q_dim"),
         )
 
     def grouped(self, hidden: int) -> GroupedAttention:
         """Grouped attention beside a state; raises WorkloadError for any other."""
         attention = self.attention(hidden, Kind.FULL)
         if not isinstance(attention, GroupedAttention):
-            raise WorkloadError(f"{self.fields.place}: attention beside a state: expected grouped")
+            raise WorkloadError(f"{self.place}: attention beside a state: expected grouped")
         return attention
 
     def _latent(self, heads: int, *, chooses: bool) -> Attention:
-        fields = self.fields
-        fields.read.update((*KV_HEADS, "head_dim", "qk_head_dim", "mla_use_nope"))
+        self.read.update((*KV_HEADS, "head_dim", "qk_head_dim", "mla_use_nope"))
         latent = LatentAttention(
             heads=heads,
-            query_rank=fields.some("q_lora_rank", least=0) or None,
-            kv_rank=fields.count("kv_lora_rank"),
-            nope_dim=fields.count("qk_nope_head_dim"),
-            rope_dim=fields.count("qk_rope_head_dim", least=0),
-            value_dim=fields.count("v_head_dim"),
+            query_rank=self.some("q_lora_rank", least=0) or None,
+            kv_rank=self.count("kv_lora_rank"),
+            nope_dim=self.count("qk_nope_head_dim"),
+            rope_dim=self.count("qk_rope_head_dim", least=0),
+            value_dim=self.count("v_head_dim"),
             bias=self._attention_bias()[0] and self.family.output_follows,
             head_gates=self.family.head_gates,
         )
@@ -117,11 +116,10 @@ class Attentions(Kinds, kw_only=True):
 
     def indexer(self, ratio: int) -> Indexer:
         """An indexer whose keys stand for `ratio` tokens."""
-        fields = self.fields
         return Indexer(
-            heads=fields.count("index_n_heads"),
-            dim=fields.count("index_head_dim"),
-            top_k=fields.count("index_topk"),
+            heads=self.count("index_n_heads"),
+            dim=self.count("index_head_dim"),
+            top_k=self.count("index_topk"),
             ratio=ratio,
         )
 
@@ -131,21 +129,20 @@ class Attentions(Kinds, kw_only=True):
         self, hidden: int, heads: int, kind: Kind, layer: int
     ) -> tuple[int, int, int, int | None]:
         """Heads, heads of keys and values, and widths of a key and of a value of a layer."""
-        fields = self.fields
-        own = fields.items("num_attention_heads_per_layer")
+        own = self.items("num_attention_heads_per_layer")
         if own is not None:
-            heads = _entry(fields, "num_attention_heads_per_layer", own, layer)
+            heads = _entry(self, "num_attention_heads_per_layer", own, layer)
         kv_heads, head_dim = self._kv_heads(heads), self.head_dim(hidden, heads)
-        value_dim = fields.some("v_head_dim")
-        layers = fields.inside("per_layer_config").values
-        own_layer = Fields(place=fields.place, values=layers.get(f"{layer:02d}") or {})
+        value_dim = self.some("v_head_dim")
+        layers = self.inside("per_layer_config").values
+        own_layer = Fields(place=self.place, values=layers.get(f"{layer:02d}") or {})
         head_dim = own_layer.count("head_dim", default=head_dim)
         kv_heads = own_layer.count(*KV_HEADS, default=kv_heads)
-        other = fields.inside("attention_other_setting")
+        other = self.inside("attention_other_setting")
         sliding = kind is Kind.SLIDING
         names = ("swa_num_attention_heads", "num_sliding_attention_heads")
-        swa_heads, swa_kv = fields.some(*names), fields.some("swa_num_key_value_heads")
-        swa_dim, swa_value = fields.some("swa_head_dim"), fields.some("swa_v_head_dim")
+        swa_heads, swa_kv = self.some(*names), self.some("swa_num_key_value_heads")
+        swa_dim, swa_value = self.some("swa_head_dim"), self.some("swa_v_head_dim")
         if sliding:
             heads = swa_heads or other.count("num_attention_heads", default=heads)
             kv_heads = swa_kv or other.count("num_attention_groups", default=kv_heads)
@@ -158,62 +155,64 @@ class Attentions(Kinds, kw_only=True):
 
         Raises WorkloadError where heads do not divide that.
         """
-        said = self.fields.some("head_dim", "attention_head_dim")
+        said = self.some("head_dim", "attention_head_dim")
         if said is None and hidden % heads:
-            place = self.fields.place
             expected = f"a divisor of hidden_size, {hidden}, where no head_dim is given"
-            raise WorkloadError(bad_value(place, self.fields.name_of(*HEADS), heads, expected))
+            raise self.wrong(self.name_of(*HEADS), heads, expected)
         return said or hidden // heads
 
     def _kv_heads(self, heads: int) -> int:
-        fields = self.fields
-        inner = fields.inside("attn_config")
+        inner = self.inside("attn_config")
         if inner.has(*KV_HEADS):
             return inner.count(*KV_HEADS)
-        multi = fields.flag("multi_query", default=False)
-        grouped = fields.flag("new_decoder_architecture", default=False)
-        said = fields.some(*KV_HEADS)
+        multi = self.flag("multi_query")
+        grouped = self.flag("new_decoder_architecture")
+        said = self.some(*KV_HEADS)
         return 1 if multi and not grouped else said or heads
 
     def _window(self, kind: Kind) -> int | None:
         if kind is Kind.SLIDING:
-            return self.fields.count("sliding_window")
+            return self.count("sliding_window")
         if kind is Kind.CHUNKED:
-            size = self.fields.count("attention_chunk_size")
+            size = self.count("attention_chunk_size")
             self.note(f"attention in chunks of {size} tokens counts as a window of {size // 2}")
             return size // 2
         return None
 
+    def shared_layers(self, count: int) -> list[bool]:
+        """Whether each layer reads keys and values of an earlier one: the last so many do."""
+        own = count - self.count("num_kv_shared_layers", default=0)
+        return [layer >= own for layer in range(count)]
+
     # switches
 
     def _has_sinks(self, kind: Kind) -> bool:
-        fields = self.fields
-        sliding = fields.flag("add_swa_attention_sink_bias", default=False)
-        full = fields.flag("add_full_attention_sink_bias", default=False)
+        sliding = self.flag("add_swa_attention_sink_bias")
+        full = self.flag("add_full_attention_sink_bias")
         said = sliding if kind is Kind.SLIDING else full
         return said or self.family.sinks
 
     def _gates(self, what: str) -> bool:
         """Whether the result is gated: `full` by its width, or by `heads`."""
-        fields, family = self.fields, self.family
-        gating = fields.raw("gating", "use_gated_attn")
-        heads = fields.flag("use_head_wise_attn_gate", family.head_gates)
+        family = self.family
+        gating = self.raw("gating", "use_gated_attn")
+        heads = self.flag("use_head_wise_attn_gate", family.head_gates)
         heads = heads or gating is True or gating == "per-head"
-        full = fields.flag("attn_output_gate", family.output_gate) or gating == "per-element"
+        full = self.flag("attn_output_gate", family.output_gate) or gating == "per-element"
         return full if what == "full" else heads
 
     def _attention_bias(self) -> tuple[bool, bool]:
-        fields, family = self.fields, self.family
+        family = self.family
         if family.bias_key:
-            said = fields.flag(family.bias_key, family.bias)
+            said = self.flag(family.bias_key, family.bias)
             return said, said
-        if fields.has("no_bias"):
-            said = not fields.flag("no_bias", default=True)
+        if self.has("no_bias"):
+            said = not self.flag("no_bias", default=True)
             return said, said
-        bias = fields.flag(family.attention_bias_key, family.bias)
-        follows = family.output_follows and fields.has(family.attention_bias_key)
+        bias = self.flag(family.attention_bias_key, family.bias)
+        follows = family.output_follows and self.has(family.attention_bias_key)
         output = bias if follows else family.output_bias
-        return bias, fields.flag("attention_out_bias", default=output)
+        return bias, self.flag("attention_out_bias", default=output)
 
     # DeepSeek-V4
 
@@ -222,16 +221,13 @@ class Attentions(Kinds, kw_only=True):
 
         Raises WorkloadError where there are fewer than layers.
         """
-        fields = self.fields
-        types = fields.items("layer_types")
-        if fields.items("compress_ratios") is None and types and set(types) <= set(_RATIOS):
+        types = self.items("layer_types")
+        if self.items("compress_ratios") is None and types and set(types) <= set(_RATIOS):
             return [_RATIOS[name] for name in types]
-        ratios = fields.items("compress_ratios")
+        ratios = self.items("compress_ratios")
         if ratios is None or len(ratios) < count:
             said = None if ratios is None else len(ratios)
-            raise WorkloadError(
-                bad_value(fields.place, "compress_ratios", said, f"at least {count} numbers")
-            )
+            raise self.wrong("compress_ratios", said, f"at least {count} numbers")
         return list(ratios)
 
     def compressed(self, ratio: Any) -> CompressedAttention:
@@ -239,18 +235,17 @@ class Attentions(Kinds, kw_only=True):
 
         Raises WorkloadError for a ratio that is not known.
         """
-        fields = self.fields
         if ratio not in (0, _INDEXED, _POOLED):
             expected = f"0, {_INDEXED} or {_POOLED}"
-            raise WorkloadError(bad_value(fields.place, "compress_ratios", ratio, expected))
-        fields.read |= {*KV_HEADS, "qk_rope_head_dim"}
+            raise self.wrong("compress_ratios", ratio, expected)
+        self.read |= {*KV_HEADS, "qk_rope_head_dim"}
         return CompressedAttention(
-            heads=fields.count(*HEADS),
-            head_dim=fields.count("head_dim"),
-            query_rank=fields.count("q_lora_rank"),
-            output_groups=fields.count("o_groups"),
-            output_rank=fields.count("o_lora_rank"),
-            window=fields.count("sliding_window"),
+            heads=self.count(*HEADS),
+            head_dim=self.count("head_dim"),
+            query_rank=self.count("q_lora_rank"),
+            output_groups=self.count("o_groups"),
+            output_rank=self.count("o_lora_rank"),
+            window=self.count("sliding_window"),
             ratio=ratio,
             indexer=self.indexer(ratio) if ratio == _INDEXED else None,
         )
@@ -277,59 +272,52 @@ class Attentions(Kinds, kw_only=True):
 
         Raises WorkloadError naming the key at fault.
         """
-        fields = self.fields
-        fields.read |= {"expand", "time_step_rank", "use_mamba_kernels", "mamba_norm_before_gate"}
-        fields.read |= {"mamba_use_mlp", "mamba_expand", "rms_norm", "norm_before_gate"}
-        if (act := fields.text("mamba_hidden_act", default="silu")) != "silu":
-            raise WorkloadError(bad_value(fields.place, "mamba_hidden_act", act, "silu"))
+        self.read |= {"expand", "time_step_rank", "use_mamba_kernels", "mamba_norm_before_gate"}
+        self.read |= {"mamba_use_mlp", "mamba_expand", "rms_norm", "norm_before_gate"}
+        if (act := self.text("mamba_hidden_act", default="silu")) != "silu":
+            raise self.wrong("mamba_hidden_act", act, "silu")
         names = ("use_bias", "mamba_proj_bias", "projectors_bias")
-        biases = [fields.flag(name, default=False) for name in names]
-        heads = fields.count("mamba_num_heads", "mamba_n_heads", *_PURE_HEADS)
+        biases = [self.flag(name) for name in names]
+        heads = self.count("mamba_num_heads", "mamba_n_heads", *_PURE_HEADS)
         return Mamba2(
             heads=heads,
             head_dim=self._state_width(hidden, heads),
-            groups=fields.count("mamba_n_groups", "mamba_ngroups", "n_groups", default=1),
-            state=fields.count("ssm_state_size", "mamba_d_state", "state_size"),
-            convolution=fields.count("conv_kernel", "mamba_d_conv", default=4),
-            chunk=fields.count("mamba_chunk_size", "chunk_size", default=128),
-            convolution_bias=fields.flag(
-                "use_conv_bias", fields.flag("mamba_conv_bias", default=True)
-            ),
+            groups=self.count("mamba_n_groups", "mamba_ngroups", "n_groups", default=1),
+            state=self.count("ssm_state_size", "mamba_d_state", "state_size"),
+            convolution=self.count("conv_kernel", "mamba_d_conv", default=4),
+            chunk=self.count("mamba_chunk_size", "chunk_size", default=128),
+            convolution_bias=self.flag("use_conv_bias", self.flag("mamba_conv_bias", default=True)),
             bias=any(biases),
-            normed=fields.flag("mamba_rms_norm", self.family.mixer != "parallel"),
+            normed=self.flag("mamba_rms_norm", self.family.mixer != "parallel"),
         )
 
     def _state_width(self, hidden: int, heads: int) -> int:
         """Width of a head: said, or `auto` the state's width over its heads."""
-        fields = self.fields
         names = ["mamba_head_dim", "mamba_d_head", "mamba_headdim"]
         if self.family.always_mixes and self.family.mixer == "mamba2":
             names.append("head_dim")
-        inner = fields.some("mamba_d_ssm")
-        if fields.raw(*names) not in (None, "auto"):
-            return fields.count(*names)
-        return (inner or fields.count("mamba_expand", default=2) * hidden) // heads
+        inner = self.some("mamba_d_ssm")
+        if self.raw(*names) not in (None, "auto"):
+            return self.count(*names)
+        return (inner or self.count("mamba_expand", default=2) * hidden) // heads
 
     def _mamba1(self, hidden: int) -> Mamba1:
         """Mamba in the words of JambaConfig or MambaConfig."""
-        fields = self.fields
-        fields.read |= {"use_mamba_kernels", "use_mambapy", "use_associative_scan", "expand"}
-        inner = fields.count("mamba_expand", default=2) * hidden
+        self.read |= {"use_mamba_kernels", "use_mambapy", "use_associative_scan", "expand"}
+        inner = self.count("mamba_expand", default=2) * hidden
         if self.family.always_mixes:
-            inner = fields.count(
-                "intermediate_size", default=fields.count("expand", default=2) * hidden
+            inner = self.count(
+                "intermediate_size", default=self.count("expand", default=2) * hidden
             )
         names = ("mamba_dt_rank", "time_step_rank")
-        auto = fields.raw(*names) in (None, "auto")
+        auto = self.raw(*names) in (None, "auto")
         return Mamba1(
             heads=inner,
-            state=fields.count("mamba_d_state", "state_size", default=16),
-            rank=-(-hidden // 16) if auto else fields.count(*names),
-            convolution=fields.count("mamba_d_conv", "conv_kernel", default=4),
-            convolution_bias=fields.flag(
-                "use_conv_bias", fields.flag("mamba_conv_bias", default=True)
-            ),
-            bias=fields.flag("use_bias", fields.flag("mamba_proj_bias", default=False)),
+            state=self.count("mamba_d_state", "state_size", default=16),
+            rank=-(-hidden // 16) if auto else self.count(*names),
+            convolution=self.count("mamba_d_conv", "conv_kernel", default=4),
+            convolution_bias=self.flag("use_conv_bias", self.flag("mamba_conv_bias", default=True)),
+            bias=self.flag("use_bias", self.flag("mamba_proj_bias")),
             normed=not self.family.always_mixes,
         )
 
@@ -339,60 +327,56 @@ class Attentions(Kinds, kw_only=True):
 
     def _delta_net(self, hidden: int) -> GatedDeltaNet:
         """A gated delta net in the words of Qwen3NextConfig; OLMo leaves widths out."""
-        fields = self.fields
-        heads = fields.some(*HEADS)
-        keys = fields.count("linear_num_key_heads", default=heads)
-        width = fields.count("linear_key_head_dim", default=3 * hidden // (4 * keys) or None)
+        heads = self.some(*HEADS)
+        keys = self.count("linear_num_key_heads", default=heads)
+        width = self.count("linear_key_head_dim", default=3 * hidden // (4 * keys) or None)
         return GatedDeltaNet(
-            heads=fields.count("linear_num_value_heads", default=heads),
+            heads=self.count("linear_num_value_heads", default=heads),
             key_heads=keys,
             key_dim=width,
-            value_dim=fields.count("linear_value_head_dim", default=2 * width),
-            convolution=fields.count("linear_conv_kernel_dim", default=4),
+            value_dim=self.count("linear_value_head_dim", default=2 * width),
+            convolution=self.count("linear_conv_kernel_dim", default=4),
         )
 
     def _kimi(self, hidden: int) -> KimiDeltaAttention:
         """Kimi delta attention, in the words of KimiLinearConfig or BailingHybridConfig."""
-        fields = self.fields
-        own = fields.inside("linear_attn_config")
-        fields.read |= {"layer_group_size", "linear_conv_kernel_dim", "short_conv_kernel_size"}
-        width = own.some("head_dim") or fields.some("linear_head_dim")
-        width = width or fields.count("head_dim", default=128)
+        own = self.inside("linear_attn_config")
+        self.read |= {"layer_group_size", "linear_conv_kernel_dim", "short_conv_kernel_size"}
+        width = own.some("head_dim") or self.some("linear_head_dim")
+        width = width or self.count("head_dim", default=128)
         return KimiDeltaAttention(
-            heads=own.some("num_heads") or fields.count("linear_num_heads", *HEADS),
+            heads=own.some("num_heads") or self.count("linear_num_heads", *HEADS),
             head_dim=width,
             convolution=own.some("short_conv_kernel_size")
-            or fields.count("linear_conv_kernel_dim", "short_conv_kernel_size", default=4),
+            or self.count("linear_conv_kernel_dim", "short_conv_kernel_size", default=4),
             gate_rank=None if self.family.full_gates else width,
         )
 
     def _lightning(self, hidden: int) -> LightningAttention:
         """Lightning attention, in the words of MiniMaxConfig or BailingMoeLinearV2Config."""
-        fields = self.fields
-        fields.read |= {"group_norm_size", "linear_silu", "layer_group_size", *KV_HEADS}
-        heads = fields.count(*HEADS)
+        self.read |= {"group_norm_size", "linear_silu", "layer_group_size", *KV_HEADS}
+        heads = self.count(*HEADS)
         return LightningAttention(
             heads=heads,
-            head_dim=fields.count("head_dim", default=hidden // heads),
-            block=fields.count("block_size", default=256),
-            normed_heads=fields.flag("use_qk_norm", default=False),
-            bias=fields.flag("use_qkv_bias", default=False),
+            head_dim=self.count("head_dim", default=hidden // heads),
+            block=self.count("block_size", default=256),
+            normed_heads=self.flag("use_qk_norm"),
+            bias=self.flag("use_qkv_bias"),
         )
 
     def _blocks(self, hidden: int) -> BlockSparseAttention:
         """Attention to blocks, in the words of MiniMaxM3VLTextConfig or of what is published."""
-        fields = self.fields
-        own = fields.inside("sparse_attention_config")
-        block = own.some("sparse_block_size") or fields.count("index_block_size")
-        blocks = own.some("sparse_topk_blocks") or fields.count("index_topk_blocks")
-        fields.read |= {"index_local_blocks", "index_head_dim", "index_n_heads"}
+        own = self.inside("sparse_attention_config")
+        block = own.some("sparse_block_size") or self.count("index_block_size")
+        blocks = own.some("sparse_topk_blocks") or self.count("index_topk_blocks")
+        self.read |= {"index_local_blocks", "index_head_dim", "index_n_heads"}
         attention = self.grouped(hidden)
         return BlockSparseAttention(
             heads=attention.heads,
             attention=attention,
             indexer=Indexer(
-                heads=own.some("sparse_num_index_heads") or fields.count("index_n_heads"),
-                dim=own.some("sparse_index_dim") or fields.count("index_head_dim"),
+                heads=own.some("sparse_num_index_heads") or self.count("index_n_heads"),
+                dim=own.some("sparse_index_dim") or self.count("index_head_dim"),
                 top_k=blocks * block,
             ),
             block=block,
@@ -400,12 +384,11 @@ class Attentions(Kinds, kw_only=True):
 
     def _convolution(self, hidden: int) -> ShortConvolution:
         """A gated short convolution, in the words of Lfm2Config."""
-        fields = self.fields
-        fields.read |= {"conv_dim", "conv_dim_out", "conv_use_xavier_init"}
+        self.read |= {"conv_dim", "conv_dim_out", "conv_use_xavier_init"}
         return ShortConvolution(
             heads=hidden,
-            length=fields.count("conv_L_cache", default=3),
-            bias=fields.flag("conv_bias", default=False),
+            length=self.count("conv_L_cache", default=3),
+            bias=self.flag("conv_bias"),
         )
 
 
@@ -414,11 +397,5 @@ def _entry(fields: Fields, name: str, items: Any, layer: int) -> int:
     said = items[layer] if layer < len(items) else None
     if isinstance(said, bool) or not isinstance(said, int) or said < 1:
         expected = f"a whole number of at least 1 for layer {layer}"
-        raise WorkloadError(bad_value(fields.place, name, said, expected))
+        raise fields.wrong(name, said, expected)
     return said
-
-
-def shared_layers(fields: Fields, count: int) -> Iterator[bool]:
-    """Whether each layer reads keys and values of an earlier one: the last so many do (Gemma)."""
-    shared = fields.count("num_kv_shared_layers", default=0, least=0)
-    yield from (shared > 0 and layer >= count - shared for layer in range(count))

@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.files.models.fields import Fields
 from stepsim.files.models.reading import (
     EXPERT_WIDTH,
@@ -33,17 +32,16 @@ class Feeding(Reading, kw_only=True):
 
     def dense(self, hidden: int, *, twice: bool = False) -> DenseMlp:
         """A dense MLP, as wide as said, or `twice` as wide."""
-        fields = self.fields
-        ratio = fields.some("expansion_ratio")
+        ratio = self.some("expansion_ratio")
         own = ("intermediate_size_mlp", "dense_intermediate_size")
-        width = fields.some(*own) or fields.some(*WIDTH)
+        width = self.some(*own) or self.some(*WIDTH)
         if width is None and self.family.shared_is_dense:
-            width = fields.some(*SHARED_WIDTH)
+            width = self.some(*SHARED_WIDTH)
         if width is None and (ratio or not self.family.gated):
             width = (ratio or 4) * hidden
-        width = width or fields.count(*WIDTH)
+        width = width or self.count(*WIDTH)
         if self.family.shared_is_dense and not self._experts_number():
-            width = fields.count(*SHARED_WIDTH)
+            width = self.count(*SHARED_WIDTH)
         return DenseMlp(
             width=self._adjusted(width) * (2 if twice else 1),
             activation=self.activation(),
@@ -52,27 +50,25 @@ class Feeding(Reading, kw_only=True):
 
     def _adjusted(self, width: int) -> int:
         """Two thirds of the width, times a factor, rounded up, where LFM2's keys say so."""
-        fields = self.fields
-        multiple = fields.count("block_multiple_of", default=1)
-        factor = fields.number("block_ffn_dim_multiplier", 1.0)
-        if not fields.flag("block_auto_adjust_ff_dim", default=False):
+        multiple = self.count("block_multiple_of", default=1)
+        factor = self.number("block_ffn_dim_multiplier", 1.0)
+        if not self.flag("block_auto_adjust_ff_dim"):
             return width
         return -(-int(factor * int(2 * width / 3)) // multiple) * multiple
 
     def _mlp_bias(self) -> bool:
-        fields, family = self.fields, self.family
+        family = self.family
         if family.bias_key:
-            return fields.flag(family.bias_key, family.mlp_bias)
-        if fields.has("no_bias"):
-            return not fields.flag("no_bias", default=True)
-        return fields.flag(family.mlp_bias_key, family.mlp_bias)
+            return self.flag(family.bias_key, family.mlp_bias)
+        if self.has("no_bias"):
+            return not self.flag("no_bias", default=True)
+        return self.flag(family.mlp_bias_key, family.mlp_bias)
 
     # which layers have experts
 
     def _experts_number(self) -> int:
-        fields = self.fields
-        ffn = fields.inside("ffn_config")
-        return self.uniform(fields, *EXPERTS) or self.uniform(ffn, *EXPERTS) or 0
+        ffn = self.inside("ffn_config")
+        return self.uniform(self, *EXPERTS) or self.uniform(ffn, *EXPERTS) or 0
 
     def uniform(self, fields: Fields, *names: str, least: int = 0) -> int | None:
         """A whole number, or a list of one for every layer that say the same; None for none.
@@ -84,32 +80,31 @@ class Feeding(Reading, kw_only=True):
             return fields.some(*names, least=least)
         if not said or any(item != said[0] for item in said) or not isinstance(said[0], int):
             expected = "the same whole number for all layers"
-            raise WorkloadError(bad_value(fields.place, fields.name_of(*names), said, expected))
+            raise fields.wrong(fields.name_of(*names), said, expected)
         return int(said[0])
 
     def sparse(self, count: int) -> list[bool]:
         """Whether each layer has experts."""
-        fields = self.fields
-        fields.read.update(_WHERE)
-        if self._experts_number() < 2 or fields.values.get("enable_moe_block") is False:
-            fields.read.update((*EXPERTS, *TOP_K, *EXPERT_WIDTH))
+        self.read.update(_WHERE)
+        if self._experts_number() < 2 or self.values.get("enable_moe_block") is False:
+            self.read.update((*EXPERTS, *TOP_K, *EXPERT_WIDTH))
             return [False] * count
         listed = self._listed_sparse(count)
         if listed is not None:
             return listed
-        first = fields.count(
-            "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", default=0, least=0
+        first = self.count(
+            "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", default=0
         )
-        last = self.uniform(fields, "moe_layer_end_index", least=-1)
-        dense = fields.items("mlp_only_layers") or []
+        last = self.uniform(self, "moe_layer_end_index", least=-1)
+        dense = self.items("mlp_only_layers") or []
         names = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval")
-        every = fields.count(*names, default=1)
-        if fields.has("moe_layer_freq"):
-            every = fields.count("moe_layer_freq")
+        every = self.count(*names, default=1)
+        if self.has("moe_layer_freq"):
+            every = self.count("moe_layer_freq")
             return [layer >= first and layer % every == 0 for layer in range(count)]
-        if fields.has("expert_layer_period"):
-            every = fields.count("expert_layer_period")
-            offset = fields.count("expert_layer_offset", default=0, least=0)
+        if self.has("expert_layer_period"):
+            every = self.count("expert_layer_period")
+            offset = self.count("expert_layer_offset", default=0)
             return [layer % every == offset % every for layer in range(count)]
         return [
             first <= layer <= (count if last is None or last < 0 else last)
@@ -120,15 +115,14 @@ class Feeding(Reading, kw_only=True):
 
     def _listed_sparse(self, count: int) -> list[bool] | None:
         """Experts by a list: words, flags, or numbers of layers."""
-        fields = self.fields
-        frequency = fields.raw("moe_layer_freq")
+        frequency = self.raw("moe_layer_freq")
         if isinstance(frequency, list):
             return [bool(item) for item in self._padded(frequency, count)]
         for name in ("mlp_layer_types", "is_moe_layer"):
             items = self.listed(name, count, spare=64)
             if items is not None:
-                return [_is_sparse(fields, name, item) for item in items]
-        members = fields.raw("moe_layers", "moe_layers_enum")
+                return [_is_sparse(self, name, item) for item in items]
+        members = self.raw("moe_layers", "moe_layers_enum")
         if isinstance(members, str):
             members = [int(number) for number in re.findall(r"\d{1,6}", members)]
         if isinstance(members, list):
@@ -137,7 +131,7 @@ class Feeding(Reading, kw_only=True):
 
     def dense_beyond(self, count: int) -> bool:
         """Whether a layer after the last one would have no experts: Step-3.5 counts them on."""
-        members = self.fields.raw("moe_layers_enum")
+        members = self.raw("moe_layers_enum")
         return isinstance(members, str) and str(count) not in re.findall(r"\d{1,6}", members)
 
     def _padded(self, items: Sequence[Any], count: int) -> list[Any]:
@@ -148,11 +142,11 @@ class Feeding(Reading, kw_only=True):
 
     def experts(self, hidden: int) -> ExpertMlp:
         """The experts of a layer."""
-        outer, family = self.fields, self.family
-        ffn = outer.inside("ffn_config")
-        fields = ffn if ffn.has(*EXPERTS) else outer
+        family = self.family
+        ffn = self.inside("ffn_config")
+        fields = ffn if ffn.has(*EXPERTS) else self
         own = self.uniform(fields, *EXPERT_WIDTH)
-        outer.read.update(WIDTH)
+        self.read.update(WIDTH)
         width = own or fields.count(*WIDTH)
         return ExpertMlp(
             experts=self.uniform(fields, *EXPERTS, least=1) or 1,
@@ -172,7 +166,7 @@ class Feeding(Reading, kw_only=True):
     def _top_k(self, fields: Fields) -> int:
         """Experts of a token; of identity ones among them a share computes nothing."""
         said = self.uniform(fields, *TOP_K, least=1) or fields.count(*TOP_K)
-        idle = fields.count("zero_expert_num", default=0, least=0)
+        idle = fields.count("zero_expert_num", default=0)
         fields.read.add("zero_expert_type")
         if not idle:
             return said
@@ -208,5 +202,5 @@ def _is_sparse(fields: Fields, name: str, item: Any) -> bool:
     if isinstance(item, bool | int):
         return bool(item)
     if item not in _SPARSE:
-        raise WorkloadError(bad_value(fields.place, name, item, f"one of {', '.join(_SPARSE)}"))
+        raise fields.wrong(name, item, f"one of {', '.join(_SPARSE)}")
     return _SPARSE[item]

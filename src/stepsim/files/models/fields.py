@@ -55,6 +55,10 @@ class Fields(Struct, kw_only=True):
             said = self.assumed[left] = self.defaults[left]
         return said
 
+    def wrong(self, name: str, value: object, expected: str) -> WorkloadError:
+        """The error of a key with a wrong value."""
+        return WorkloadError(bad_value(self.place, name, value, expected))
+
     def name_of(self, *names: str) -> str:
         """The key that says it, as errors call it."""
         return next((name for name in names if self.values.get(name) is not None), names[0])
@@ -62,8 +66,12 @@ class Fields(Struct, kw_only=True):
     def count(
         self, *names: str, default: int | None = None, least: int = 1, most: int = _LARGEST
     ) -> int:
-        """A whole number; raises WorkloadError where it is missing without a default, or wrong."""
+        """A whole number; raises WorkloadError where it is missing without a default, or wrong.
+
+        It may be 0 where that is the default.
+        """
         value = self.raw(*names)
+        least = 0 if default == 0 else least
         expected = f"a whole number of at least {least}"
         if most < _LARGEST:
             expected = f"a whole number from {least} to {most}"
@@ -72,7 +80,7 @@ class Fields(Struct, kw_only=True):
                 return default
             raise WorkloadError(f"{self.place}: {names[0]} is missing: expected {expected}")
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise WorkloadError(bad_value(self.place, self.name_of(*names), value, expected))
+            raise self.wrong(self.name_of(*names), value, expected)
         return value
 
     def some(self, *names: str, least: int = 1) -> int | None:
@@ -85,16 +93,16 @@ class Fields(Struct, kw_only=True):
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise WorkloadError(bad_value(self.place, name, value, "a number above 0"))
+            raise self.wrong(name, value, "a number above 0")
         return float(value)
 
-    def flag(self, name: str, default: bool) -> bool:
+    def flag(self, name: str, default: bool = False) -> bool:
         """True or false; raises WorkloadError for anything else."""
         value = self.raw(name)
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise WorkloadError(bad_value(self.place, name, value, "true or false"))
+            raise self.wrong(name, value, "true or false")
         return value
 
     def text(self, *names: str, default: str) -> str:
@@ -103,21 +111,21 @@ class Fields(Struct, kw_only=True):
         if value is None:
             return default
         if not isinstance(value, str):
-            raise WorkloadError(bad_value(self.place, self.name_of(*names), value, "a text"))
+            raise self.wrong(self.name_of(*names), value, "a text")
         return value
 
     def items(self, name: str) -> Sequence[Any] | None:
         """A list, None where there is none; raises WorkloadError for anything else."""
         value = self.raw(name)
         if value is not None and not isinstance(value, list):
-            raise WorkloadError(bad_value(self.place, name, value, "a list"))
+            raise self.wrong(name, value, "a list")
         return value
 
     def inside(self, name: str) -> "Fields":
         """The keys of a table, none where there is no such table; raises WorkloadError."""
         value = self.raw(name)
         if value is not None and not isinstance(value, dict):
-            raise WorkloadError(bad_value(self.place, name, value, "a table of keys"))
+            raise self.wrong(name, value, "a table of keys")
         return Fields(place=f"{self.place}: {name}", values=value or {})
 
     def refuse_rest(self, *, every: bool = False) -> dict[str, Any]:
@@ -129,9 +137,7 @@ class Fields(Struct, kw_only=True):
         for name in self._unread(every=every):
             value = self.values[name]
             if _is_size(name, value):
-                raise WorkloadError(
-                    bad_value(self.place, name, value, "it absent: what it changes is not modelled")
-                )
+                raise self.wrong(name, value, "it absent: what it changes is not modelled")
             passed[name] = value
         return passed
 

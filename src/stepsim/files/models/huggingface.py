@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from stepsim.base.errors import StepsimError, WorkloadError, bad_value
+from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import replace
-from stepsim.files.models.attentions import Attentions, shared_layers
+from stepsim.files.models.attentions import Attentions
 from stepsim.files.models.families import Family, families
 from stepsim.files.models.feeding import Feeding
 from stepsim.files.models.fields import MOST_LAYERS, Fields
@@ -52,27 +52,33 @@ def architecture_of(
     """
     notes: list[str] = []
     family = _family(values, place, notes)
-    defaults = class_defaults(_named(values, place))
-    fields = Fields(place=place, values=values, defaults=defaults)
-    quantised = fields.raw("quantization_config")
-    if family.nested and fields.has("text_config"):
+    outer, keys = Fields(place=place, values=values), values
+    quantised = outer.raw("quantization_config")
+    if family.nested and outer.has("text_config"):
         tied = {key: values[key] for key in ("tie_word_embeddings",) if key in values}
-        inner = fields.inside("text_config")
-        fields = replace(inner, values={**tied, **inner.values}, defaults=defaults)
-        quantised = quantised or fields.raw("quantization_config")
+        outer = outer.inside("text_config")
+        keys = {**tied, **outer.values}
+        quantised = quantised or keys.get("quantization_config")
+    reader = _Reader(
+        place=outer.place,
+        values=keys,
+        defaults=class_defaults(_named(values, place)),
+        family=family,
+        notes=notes,
+    )
     if quantised:
         notes.append(
             f"{name}: quantization_config is ignored: it says how weights are published; training "
             "has the precision asked for"
         )
     try:
-        architecture = _Reader(fields=fields, family=family, notes=notes).architecture(name)
+        architecture = reader.architecture(name)
         architecture = _with_tower(architecture, values, family, place, notes)
     except WorkloadError as error:
         text = str(error)
         raise WorkloadError(text if text.startswith(place) else f"{place}: {text}") from None
-    if fields.assumed:
-        assumed = ", ".join(f"{key} {value}" for key, value in sorted(fields.assumed.items()))
+    if reader.assumed:
+        assumed = ", ".join(f"{key} {value}" for key, value in sorted(reader.assumed.items()))
         notes.append(f"{name}: not given, so taken as the class in transformers has it: {assumed}")
     return architecture, notes
 
@@ -90,8 +96,8 @@ def _with_tower(
     """
     others = [key for key in _BESIDE if values.get(key)]
     outer = Fields(place=place, values=values)
-    tokens = outer.count("image_tokens", default=0, least=0)
-    frozen = outer.flag("frozen_tower", default=False)
+    tokens = outer.count("image_tokens", default=0)
+    frozen = outer.flag("frozen_tower")
     beside = family.nested and (others or outer.has("text_config"))
     if not beside and not tokens:
         return architecture
@@ -103,7 +109,7 @@ def _with_tower(
         return replace(architecture, tower=replace(tower, tokens=tokens, frozen=frozen))
     if tokens:
         expected = f"0: what sees in this model is not modelled{why}"
-        raise WorkloadError(bad_value(place, "image_tokens", tokens, expected))
+        raise outer.wrong("image_tokens", tokens, expected)
     rest = [key for key in others if key != "vision_config" or tower is None]
     counted = f"; {tower.parameters() / 1e9:.3g} billion parameters see" if tower else ""
     left = f"; parameters of {', '.join(rest)} are not counted{why}" if rest else ""
@@ -184,16 +190,16 @@ class _Reader(Attentions, Feeding, kw_only=True):
 
     def architecture(self, name: str) -> Architecture:
         """Everything; in the end no key is left that matters."""
-        fields, family = self.fields, self.family
-        fields.read |= {"architectures", "model_type", "name", "text_config"}
-        fields.read |= {"image_tokens", "frozen_tower"}
-        if fields.values.get("use_bidirectional_attention") == "vision":  # images are left out
-            fields.read.add("use_bidirectional_attention")
-        if not fields.values.get("hidden_size_per_layer_input"):
-            fields.read.add("vocab_size_per_layer_input")
+        family = self.family
+        self.read |= {"architectures", "model_type", "name", "text_config"}
+        self.read |= {"image_tokens", "frozen_tower"}
+        if self.values.get("use_bidirectional_attention") == "vision":  # images are left out
+            self.read.add("use_bidirectional_attention")
+        if not self.values.get("hidden_size_per_layer_input"):
+            self.read.add("vocab_size_per_layer_input")
         parts = self._pattern(*_PATTERN) if family.singles else []
-        hidden = fields.count(*HIDDEN)
-        count = fields.count(*LAYERS, default=len(parts) or None, most=MOST_LAYERS)
+        hidden = self.count(*HIDDEN)
+        count = self.count(*LAYERS, default=len(parts) or None, most=MOST_LAYERS)
         if family.compresses:
             layers = tuple(self._compressed_layers(hidden, count))
         elif parts:
@@ -204,21 +210,21 @@ class _Reader(Attentions, Feeding, kw_only=True):
             name=name,
             hidden=hidden,
             layers=layers,
-            vocabulary=fields.count("vocab_size"),
-            tied=fields.flag("tie_word_embeddings", fields.flag("tie_embedding", family.tied)),
+            vocabulary=self.count("vocab_size"),
+            tied=self.flag("tie_word_embeddings", self.flag("tie_embedding", family.tied)),
             norm=self._norm(),
             embedding_norm=family.embedding_norm,
             final_norm=family.final_norm,
             positions=self._positions(),
-            head_bias=family.head_bias or fields.flag("lm_head_bias", default=False),
+            head_bias=family.head_bias or self.flag("lm_head_bias"),
             dropout=self._dropout(),
             prediction_layers=self._prediction(hidden, count, layers[-1]) * self._predicted(),
             input_vocabulary=self._input_vocabulary(),
         )
         self._refuse_sharing()
         if family.mixer:  # also where no layer has it
-            fields.read.update(key for key in fields.values if re.match(_OF_MIXERS, key))
-        passed = fields.refuse_rest(every=family.is_guessed)
+            self.read.update(key for key in self.values if re.match(_OF_MIXERS, key))
+        passed = self.refuse_rest(every=family.is_guessed)
         if passed:
             said = ", ".join(f"{key} {value}" for key, value in passed.items())
             self.notes.append(f"{name}: passed over, for no part of a step is known by it: {said}")
@@ -226,32 +232,29 @@ class _Reader(Attentions, Feeding, kw_only=True):
 
     def _refuse_sharing(self) -> None:
         """Raise WorkloadError where layers share what is counted for each of them."""
-        fields = self.fields
-        if fields.flag("use_cla", default=False):
+        if self.flag("use_cla"):
             expected = "false: keys and values that layers share in turn are not modelled"
-            raise WorkloadError(bad_value(fields.place, "use_cla", True, expected))
-        fields.read.add("cla_share_factor")
+            raise self.wrong("use_cla", True, expected)
+        self.read.add("cla_share_factor")
 
     def _input_vocabulary(self) -> int:
         """Tokens of the embedding that layers have inputs of, 0 where they have none."""
-        fields = self.fields
-        if not fields.some("hidden_size_per_layer_input", least=0):
+        if not self.count("hidden_size_per_layer_input", default=0):
             return 0
-        return fields.count("vocab_size_per_layer_input", "vocab_size")
+        return self.count("vocab_size_per_layer_input", "vocab_size")
 
     def _predicted(self) -> int:
         """Layers that predict further tokens; MiniMax has modules of some layers each."""
-        fields = self.fields
-        fields.flag("mtp_use_dedicated_embeddings", default=False)
-        said = fields.count(*_PREDICTED, default=0, least=0, most=64)
-        modules = fields.count("num_mtp_modules", default=0, least=0, most=64)
-        deep = fields.count("mtp_transformer_layers", default=1, most=64)
-        return said or modules * deep * fields.flag("use_mtp", default=True)
+        self.flag("mtp_use_dedicated_embeddings")
+        said = self.count(*_PREDICTED, default=0, most=64)
+        modules = self.count("num_mtp_modules", default=0, most=64)
+        deep = self.count("mtp_transformer_layers", default=1, most=64)
+        return said or modules * deep * self.flag("use_mtp", default=True)
 
     def _prediction(self, hidden: int, count: int, last: Layer) -> tuple[Layer, ...]:
         """The layers of one module that predicts a further token: like the last, or a pattern."""
         layers = self._makers(hidden).predictions(self._pattern(*_PREDICTION_PATTERN))
-        ratios = self.fields.items("compress_ratios") or []
+        ratios = self.items("compress_ratios") or []
         if self.family.compresses and ratios:  # what follows the layers' ratios is of the modules
             last = replace(last, attention=self.compressed(ratios[-1]))
         if last.is_sparse and self.dense_beyond(count):
@@ -260,11 +263,10 @@ class _Reader(Attentions, Feeding, kw_only=True):
 
     def _compressed_layers(self, hidden: int, count: int) -> Iterator[Layer]:
         """Layers of DeepSeek-V4, in the words of DeepseekV4Config: tokens that a key stands for."""
-        fields = self.fields
         ratios = self.ratios(count)
-        fields.read |= {"num_hash_layers", "mlp_layer_types"}  # how experts are chosen, no work
+        self.read |= {"num_hash_layers", "mlp_layer_types"}  # how experts are chosen, no work
         mlp = self.experts(hidden)
-        streams = fields.count("hc_mult", default=1, most=64)
+        streams = self.count("hc_mult", default=1, most=64)
         made = {
             ratio: Layer(attention=self.compressed(ratio), mlp=mlp, norms=2, streams=streams)
             for ratio in dict.fromkeys(ratios[:count])
@@ -275,27 +277,25 @@ class _Reader(Attentions, Feeding, kw_only=True):
 
     def _pattern(self, *names: str) -> list[str]:
         """The parts of a pattern, as letters or as a list of names; none where nothing says so."""
-        fields = self.fields
-        said = fields.raw(*names)
+        said = self.raw(*names)
         if said is None:
             return []
-        key = fields.name_of(*names)
+        key = self.name_of(*names)
         if not isinstance(said, str | list) or not 0 < len(said) <= MOST_LAYERS:
-            raise WorkloadError(bad_value(fields.place, key, said, "letters, or a list of names"))
+            raise self.wrong(key, said, "letters, or a list of names")
         known = {**PART_LETTERS, **{name: name for name in PART_LETTERS.values()}, **_NAMES}
         wrong = next(
             (part for part in said if not isinstance(part, str) or part not in known), None
         )
         if wrong is not None:
             expected = f"one of {', '.join(known)}"
-            raise WorkloadError(bad_value(fields.place, key, wrong, expected))
+            raise self.wrong(key, wrong, expected)
         return [known[part] for part in said]
 
     def _singles(self, hidden: int, parts: Sequence[str], count: int) -> tuple[Layer, ...]:
         """The layers of a pattern, each one part with a norm."""
         if len(parts) != count:
-            place, key = self.fields.place, self.fields.name_of(*_PATTERN)
-            raise WorkloadError(bad_value(place, key, len(parts), f"{count} of them"))
+            raise self.wrong(self.name_of(*_PATTERN), len(parts), f"{count} of them")
         return self._makers(hidden).layers(parts)
 
     def _makers(self, hidden: int) -> PartMakers:
@@ -310,39 +310,38 @@ class _Reader(Attentions, Feeding, kw_only=True):
     def _norm(self) -> NormKind:
         """MPT keeps biases of its norms where `no_bias` is false."""
         norm = self.family.norm
-        if norm is NormKind.LAYER_NO_BIAS and not self.fields.flag("no_bias", default=True):
+        if norm is NormKind.LAYER_NO_BIAS and not self.flag("no_bias", default=True):
             return NormKind.LAYER
         return norm
 
     def _dropout(self) -> bool:
         """Whether residuals are dropped out in training."""
         names = ("hidden_dropout", "resid_pdrop", "dropout", "resid_dropout")
-        return any(bool(self.fields.raw(name)) for name in names)
+        return any(bool(self.raw(name)) for name in names)
 
     def _positions(self) -> int:
         """Learned positions; those of MPT unless it has ALiBi."""
-        config = self.fields.inside("attn_config")
-        mpt = self.fields.has("expansion_ratio") and not config.flag("alibi", default=False)
-        if mpt and self.fields.flag("learned_pos_emb", default=True) and not config.has("rope"):
-            return self.fields.count(*POSITIONS)
+        config = self.inside("attn_config")
+        mpt = self.has("expansion_ratio") and not config.flag("alibi")
+        if mpt and self.flag("learned_pos_emb", default=True) and not config.has("rope"):
+            return self.count(*POSITIONS)
         if self.family.learned:
-            return self.fields.count(*POSITIONS) + self.family.extra_positions
+            return self.count(*POSITIONS) + self.family.extra_positions
         return 0
 
     def _layers(self, hidden: int, count: int) -> Iterator[Layer]:
-        blocks = self.fields.items("block_configs")
+        blocks = self.items("block_configs")
         if blocks is not None:
             if len(blocks) != count:
                 expected = f"{count} blocks, one for each layer"
-                place = self.fields.place
-                raise WorkloadError(bad_value(place, "block_configs", len(blocks), expected))
+                raise self.wrong("block_configs", len(blocks), expected)
             yield from (self._block(hidden, i, block) for i, block in enumerate(blocks))
             return
         made: dict[object, Layer] = {}
         kinds, sparse = self.kinds(count), self.sparse(count)
-        borrowed = list(shared_layers(self.fields, count))
-        heads = self.fields.items("num_attention_heads_per_layer") or [None] * count
-        own = self.fields.inside("per_layer_config").values
+        borrowed = self.shared_layers(count)
+        heads = self.items("num_attention_heads_per_layer") or [None] * count
+        own = self.inside("per_layer_config").values
         sizes = [f"{heads[n : n + 1]} {own.get(f'{n:02d}')}" for n in range(count)]
         for number, key in enumerate(zip(kinds, sparse, borrowed, sizes, strict=True)):
             if key not in made:
@@ -353,13 +352,13 @@ class _Reader(Attentions, Feeding, kw_only=True):
 
     def _layer(self, hidden: int, number: int, kind: Kind, sparse: bool, borrows: bool) -> Layer:
         """The layer of this number, of a kind, with experts or without."""
-        fields, family = self.fields, self.family
+        family = self.family
         attention = self.attention(hidden, kind, layer=number, borrows=borrows)
         if family.always_mixes and family.mixer in ("mamba", "mamba2"):
             return Layer(attention=attention, mlp=None, norms=1, single=True)
-        wide = borrows and fields.flag("use_double_wide_mlp", default=False)
-        fields.read.add("use_double_wide_mlp")
-        width = fields.some("hidden_size_per_layer_input", least=0) or 0
+        wide = borrows and self.flag("use_double_wide_mlp")
+        self.read.add("use_double_wide_mlp")
+        width = self.count("hidden_size_per_layer_input", default=0)
         beside = sparse and family.dense_beside and not family.doubled  # of Gemma 4
         return Layer(
             attention=attention,
@@ -370,15 +369,15 @@ class _Reader(Attentions, Feeding, kw_only=True):
 
     def _norms(self) -> int:
         """Norms of a layer; Falcon's newer layers have one for attention and one for the MLP."""
-        two = self.fields.flag("new_decoder_architecture", default=False)
-        parallel = self.fields.flag("parallel_attn", default=True)
-        falcon = self.fields.has("new_decoder_architecture", "parallel_attn")
+        two = self.flag("new_decoder_architecture")
+        parallel = self.flag("parallel_attn", default=True)
+        falcon = self.has("new_decoder_architecture", "parallel_attn")
         return 2 if falcon and (two or not parallel) else self.family.norms
 
     # layers that differ one by one, as a search found them
 
     def _block(self, hidden: int, number: int, block: Any) -> Layer:
-        place = f"{self.fields.place}: block_configs[{number}]"
+        place = f"{self.place}: block_configs[{number}]"
         if not isinstance(block, dict):
             raise WorkloadError(f"{place}: expected a table with attention and ffn")
         both = Fields(place=place, values=block)
@@ -388,12 +387,12 @@ class _Reader(Attentions, Feeding, kw_only=True):
         return Layer(attention=attention, mlp=mlp, norms=sum(part is not None for part in parts))
 
     def _block_attention(self, hidden: int, fields: Fields) -> Attention | None:
-        if fields.flag("no_op", default=False):
+        if fields.flag("no_op"):
             return None
-        if fields.flag("replace_with_linear", default=False):
+        if fields.flag("replace_with_linear"):
             return LinearBlock()
         self._refuse_sparse(fields, ("sparsify", "num_sink_tokens", "unshifted_sink"))
-        heads = self.fields.count(*HEADS)
+        heads = self.count(*HEADS)
         return GroupedAttention(
             heads=heads,
             kv_heads=heads // fields.count("n_heads_in_group", default=1),
@@ -402,9 +401,9 @@ class _Reader(Attentions, Feeding, kw_only=True):
         )
 
     def _block_mlp(self, hidden: int, fields: Fields) -> Mlp | None:
-        if fields.flag("no_op", default=False):
+        if fields.flag("no_op"):
             return None
-        if fields.flag("replace_with_linear", default=False):
+        if fields.flag("replace_with_linear"):
             return LinearBlock()
         self._refuse_sparse(fields, ("sparsify",))
         exact = int(2 * fields.number("ffn_mult", 0.0) * hidden / 3)
@@ -415,7 +414,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         for name in names:
             if fields.raw(name):
                 expected = "it absent: sparse attention is not modelled"
-                raise StepsimError(bad_value(fields.place, name, fields.raw(name), expected))
+                raise fields.wrong(name, fields.raw(name), expected)
 
 
 def class_defaults(architecture: str) -> Mapping[str, Any]:

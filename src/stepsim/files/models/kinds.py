@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any
 
-from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.files.models.families import WindowRule
 from stepsim.files.models.reading import Reading
 
@@ -67,12 +66,12 @@ class Kinds(Reading, kw_only=True):
             self._by_family,
         )
         kinds = next(kinds for rule in rules if (kinds := rule(count)) is not None)
-        self.fields.read.update(_PATTERNS)  # the first of them counts, as in transformers
+        self.read.update(_PATTERNS)  # the first of them counts, as in transformers
         return kinds
 
     def _by_types(self, count: int) -> list[Kind] | None:
         """Names of a list: `layer_types`, or `layers_block_type`."""
-        spare = max(self.fields.count(name, default=0, least=0) for name in _FURTHER)
+        spare = max(self.count(name, default=0) for name in _FURTHER)
         for name in ("layer_types", "layers_block_type"):
             types = self.listed(name, count, spare=spare)
             if types is not None:
@@ -81,40 +80,37 @@ class Kinds(Reading, kw_only=True):
 
     def _choosing(self, kinds: list[Kind]) -> list[Kind]:
         """With the layers that read what an earlier one chose: GLM-5's pattern, or its period."""
-        fields, count = self.fields, len(kinds)
+        count = len(kinds)
         if not self.family.indexer:
             return kinds
-        pattern = fields.raw("indexer_types", "index_topk_pattern")
-        nth = fields.count("index_topk_freq", default=1)
-        skipped = fields.count("index_skip_topk_offset", default=2, least=0)
+        pattern = self.raw("indexer_types", "index_topk_pattern")
+        nth = self.count("index_topk_freq", default=1)
+        skipped = self.count("index_skip_topk_offset", default=2, least=0)
         if pattern is None:
             shared = [max(n - skipped + 1, 0) % nth != 0 for n in range(count)]
         else:
             if not isinstance(pattern, str | list) or len(pattern) < count:
                 expected = f"F or S for each of {count} layers"
-                raise WorkloadError(
-                    bad_value(fields.place, "index_topk_pattern", pattern, expected)
-                )
+                raise self.wrong("index_topk_pattern", pattern, expected)
             shared = [item in ("S", "shared") for item in pattern[:count]]
         return [Kind.SHARED if s else kind for s, kind in zip(shared, kinds, strict=True)]
 
     def _named(self, name: str, said: Any) -> Kind:
         kind = _NAMES.get(said) if isinstance(said, str) else None
-        fields = self.fields
         known = {Kind.SLIDING: "sliding_window", Kind.CHUNKED: "attention_chunk_size"}
-        if kind in known and not fields.has(known[kind]):
+        if kind in known and not self.has(known[kind]):
             kind = None
         if kind is Kind.MIXER and not self.has_mixer:
             kind = None
         if kind is None:
             expected = "full_attention, or sliding_attention beside a sliding_window"
-            raise WorkloadError(bad_value(fields.place, name, said, expected))
+            raise self.wrong(name, said, expected)
         return kind
 
     @property
     def has_mixer(self) -> bool:
         """Whether the family, or the keys, name what stands in place of attention."""
-        return bool(self.family.mixer) or self.fields.has("linear_num_value_heads")
+        return bool(self.family.mixer) or self.has("linear_num_value_heads")
 
     def _by_numbers(self, count: int) -> list[Kind] | None:
         """Lists of 0 and 1: MiniMax (1 is attention), MiMo (1 slides)."""
@@ -126,20 +122,19 @@ class Kinds(Reading, kw_only=True):
             numbers = self.listed(name, count)
             if numbers is not None:
                 return [one if number else zero for number in numbers]
-        chosen = self.fields.inside("sparse_attention_config").items("sparse_attention_freq")
+        chosen = self.inside("sparse_attention_config").items("sparse_attention_freq")
         if chosen is not None and len(chosen) >= count:
             return [Kind.MIXER if number else Kind.FULL for number in chosen[:count]]
         return None
 
     def _by_members(self, count: int) -> list[Kind] | None:
         """Numbers of the layers that have attention: those of Kimi begin with 1."""
-        fields = self.fields
-        own = fields.inside("linear_attn_config")
+        own = self.inside("linear_attn_config")
         for table, name, first in (
             (own, "full_attn_layers", 1),
-            (fields, "attn_layer_indices", 0),
-            (fields, "full_attn_idxs", 0),
-            (fields, "hybrid_layer_ids", 0),
+            (self, "attn_layer_indices", 0),
+            (self, "full_attn_idxs", 0),
+            (self, "hybrid_layer_ids", 0),
         ):
             members = table.items(name)
             if members is not None:
@@ -150,33 +145,31 @@ class Kinds(Reading, kw_only=True):
 
     def _by_period(self, count: int) -> list[Kind] | None:
         """Attention in every nth layer: Qwen3-Next, Ring, Jamba."""
-        fields = self.fields
-        if fields.has("attn_layer_period"):
-            period = fields.count("attn_layer_period")
-            offset = fields.count("attn_layer_offset", default=0, least=0)
+        if self.has("attn_layer_period"):
+            period = self.count("attn_layer_period")
+            offset = self.count("attn_layer_offset", default=0)
             return [_full(layer % period == offset % period) for layer in range(count)]
-        if fields.has("full_attention_interval"):
-            nth = fields.count("full_attention_interval")
+        if self.has("full_attention_interval"):
+            nth = self.count("full_attention_interval")
             return [_full((layer + 1) % nth == 0) for layer in range(count)]
-        if fields.has("layer_group_size"):
-            nth = fields.count("layer_group_size")
+        if self.has("layer_group_size"):
+            nth = self.count("layer_group_size")
             whole = count // nth * nth  # layers beyond the last whole group have attention
             return [_full((n + 1) % nth == 0 or n >= whole) for n in range(count)]
         return None
 
     def _by_pattern(self, count: int) -> list[Kind] | None:
         """Sliding windows in all but every nth layer, as a number or as `LLLG`."""
-        fields = self.fields
-        if fields.some("attention_chunk_size"):
-            nth = fields.count("no_rope_layer_interval", default=4)
-            rope = fields.items("no_rope_layers") or []
+        if self.some("attention_chunk_size"):
+            nth = self.count("no_rope_layer_interval", default=4)
+            rope = self.items("no_rope_layers") or []
             if len(rope) == count:
                 return [Kind.CHUNKED if item else Kind.FULL for item in rope]
             return [Kind.FULL if (n + 1) % nth == 0 else Kind.CHUNKED for n in range(count)]
         if self.family.always_mixes or self.family.mixer == "mamba2":
             return [Kind.MIXER] * count
-        pattern = fields.raw("sliding_window_pattern")
-        slides = fields.has("sliding_window")
+        pattern = self.raw("sliding_window_pattern")
+        slides = self.has("sliding_window")
         if isinstance(pattern, str) and pattern and set(pattern) <= {"L", "G"}:
             last = len(pattern) > 1  # the last layer sees all, as Exaone has it
             kinds = [pattern[n % len(pattern)] == "L" and slides for n in range(count)]
@@ -189,17 +182,17 @@ class Kinds(Reading, kw_only=True):
             "global_attn_every_n_layers",
         )
         if slides and self.family.window is WindowRule.PATTERN:
-            nth = fields.count(*names, default=self.family.nth)
+            nth = self.count(*names, default=self.family.nth)
             return [Kind.FULL if (n + 1) % nth == 0 else Kind.SLIDING for n in range(count)]
-        fields.read.update(names)
+        self.read.update(names)
         return None
 
     def _by_family(self, count: int) -> list[Kind]:
         """What the family's code says where no key does."""
-        fields, rule = self.fields, self.family.window
-        on = fields.flag("use_sliding_window", rule is not WindowRule.UPPER)
-        first = fields.count("max_window_layers", default=0, least=0)
-        window = fields.some("sliding_window", least=0) if on else None
+        rule = self.family.window
+        on = self.flag("use_sliding_window", rule is not WindowRule.UPPER)
+        first = self.count("max_window_layers", default=0)
+        window = self.some("sliding_window", least=0) if on else None
         kinds = []
         for layer in range(count):
             sliding = {

@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from msgspec import Struct
-
-from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.files.models.families import Family
 from stepsim.files.models.fields import Fields
 from stepsim.workload.model.architecture import Activation
@@ -51,24 +48,23 @@ _ACTIVATIONS = {
 """By name: the activation where it has a gate, and where it has none."""
 
 
-class Reading(Struct, kw_only=True):
+class Reading(Fields, kw_only=True):
     """A configuration being read, with what its family fixes, and what is said of it."""
 
-    fields: Fields
     family: Family
     notes: list[str]
 
     def activation(self) -> Activation:
         """The activation of its MLPs; raises WorkloadError for one that is not known."""
-        fields, family = self.fields, self.family
-        inner = fields.inside("ffn_config").inside("ffn_act_fn")
-        name = inner.text("name", default=fields.text(*_ACTIVATION, default=family.activation))
+        family = self.family
+        inner = self.inside("ffn_config").inside("ffn_act_fn")
+        name = inner.text("name", default=self.text(*_ACTIVATION, default=family.activation))
         gated, plain = _ACTIVATIONS.get(name, (None, None))
         chosen = gated if family.gated else plain
         if chosen is None:
             known = (n for n, pair in _ACTIVATIONS.items() if pair[0 if family.gated else 1])
-            place, key = fields.place, fields.name_of(*_ACTIVATION)
-            raise WorkloadError(bad_value(place, key, name, f"one of {', '.join(known)}"))
+            key = self.name_of(*_ACTIVATION)
+            raise self.wrong(key, name, f"one of {', '.join(known)}")
         return chosen
 
     def note(self, text: str) -> None:
@@ -81,9 +77,9 @@ class Reading(Struct, kw_only=True):
 
         Raises WorkloadError where it has another length.
         """
-        said = self.fields.items(name)
+        said = self.items(name)
         if said is None:
             return None
         if not count <= len(said) <= count + spare:
-            raise WorkloadError(bad_value(self.fields.place, name, len(said), f"{count} of them"))
+            raise self.wrong(name, len(said), f"{count} of them")
         return list(said[:count])

@@ -133,7 +133,7 @@ def _qwen3(fields: Fields, outer: Fields, decoder: int) -> Tower:
         fields,
         hidden,
         frames=2,
-        positions=fields.count("num_position_embeddings", default=0, least=0),
+        positions=fields.count("num_position_embeddings", default=0),
         merged=merged,
         products=_merger(hidden * merged, out) * (1 + stacks),
         others=2 * hidden * (1 + merged * stacks),
@@ -213,8 +213,7 @@ def _gemma4(fields: Fields, outer: Fields, decoder: int) -> Tower:
         positions=2 * fields.count("position_embedding_size", default=10240),
         merged=fields.count("pooling_kernel_size", default=3) ** 2,
         products=((hidden, decoder, False),),
-        others=2 * head * fields.count(*_DEPTH)
-        + 2 * hidden * fields.flag("standardize", default=False),
+        others=2 * head * fields.count(*_DEPTH) + 2 * hidden * fields.flag("standardize"),
     )
 
 
@@ -222,7 +221,7 @@ def _pixtral(fields: Fields, outer: Fields, decoder: int) -> Tower:
     """Of Mistral 3: RMS norms, a gated MLP, and a projector of 4 patches."""
     hidden = fields.count("hidden_size")
     merged = outer.count("spatial_merge_size", default=2) ** 2
-    bias = outer.flag("multimodal_projector_bias", default=False)
+    bias = outer.flag("multimodal_projector_bias")
     return _tower(
         fields,
         hidden,
