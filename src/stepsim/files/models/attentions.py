@@ -395,7 +395,7 @@ class Attentions(Kinds, kw_only=True):
 def _entry(fields: Fields, name: str, items: Any, layer: int) -> int:
     """A layer's number of a list; raises WorkloadError where it has none."""
     said = items[layer] if layer < len(items) else None
-    if isinstance(said, bool) or not isinstance(said, int) or said < 1:
+    if type(said) is not int or said < 1:
         expected = f"a whole number of at least 1 for layer {layer}"
         raise fields.wrong(name, said, expected)
     return said

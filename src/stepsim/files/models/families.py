@@ -83,12 +83,14 @@ class _Families(Noun):
     """`families.toml`: every architecture that is read, by name; `refused` are not modelled.
 
     `by_key` has the family of an architecture that nobody here knows, by the first of these keys
-    that it has.
+    that it has. `vision` are sizes that the class of a tower in transformers has where a published
+    configuration leaves them out.
     """
 
     family: dict[str, Family]
     by_key: dict[str, Family]
     refused: dict[str, str]
+    vision: dict[str, dict[str, int]]
 
 
 def families() -> _Families:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from stepsim.files.models.fields import Fields
+from stepsim.files.models.fields import Fields, keys
 from stepsim.files.models.reading import (
     EXPERT_WIDTH,
     EXPERTS,
@@ -16,14 +16,6 @@ from stepsim.files.models.reading import (
 )
 from stepsim.workload.model.architecture import DenseMlp, ExpertMlp
 
-_WHERE = (
-    *("enable_moe_block", "mlp_layer_types", "is_moe_layer", "moe_layer_freq", "moe_layers"),
-    *("moe_layers_enum", "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"),
-    *("moe_layer_end_index", "moe_layer_interval", "expert_layer_period", "expert_layer_offset"),
-    *("moe_every_n_layer", "moe_layer_offset", "use_moe", "first_last_k_dense_replace"),
-    *("mlp_only_layers", "decoder_sparse_step", "interleave_moe_layer_step"),
-)
-"""Keys that say which layers have experts: the first of them that a rule takes counts."""
 _SPARSE = {"sparse": True, "moe": True, "dense": False, "mlp": False}
 
 
@@ -85,7 +77,7 @@ class Feeding(Reading, kw_only=True):
 
     def sparse(self, count: int) -> list[bool]:
         """Whether each layer has experts."""
-        self.read.update(_WHERE)
+        self.read.update(keys()["experts"])
         if self._experts_number() < 2 or self.values.get("enable_moe_block") is False:
             self.read.update((*EXPERTS, *TOP_K, *EXPERT_WIDTH))
             return [False] * count

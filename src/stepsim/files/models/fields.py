@@ -24,9 +24,9 @@ _SHAPING = "bidirectional|altup|laurel"
 """Of these, keys that change what a layer is: a size that nobody reads is refused."""
 
 
-def _harmless() -> re.Pattern[str]:
-    """Keys that say nothing of the work of a training step."""
-    return re.compile("|".join(shipped(__file__, "keys.toml", dict[str, list[str]])["harmless"]))
+def keys() -> Mapping[str, Sequence[str]]:
+    """Keys of configurations by what they say."""
+    return shipped(__file__, "keys.toml", dict[str, list[str]])
 
 
 class Fields(Struct, kw_only=True):
@@ -79,7 +79,7 @@ class Fields(Struct, kw_only=True):
             if default is not None:
                 return default
             raise WorkloadError(f"{self.place}: {names[0]} is missing: expected {expected}")
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        if type(value) is not int or not least <= value <= most:
             raise self.wrong(self.name_of(*names), value, expected)
         return value
 
@@ -92,7 +92,7 @@ class Fields(Struct, kw_only=True):
         value = self.raw(name)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        if type(value) not in (int, float) or not value > 0:
             raise self.wrong(name, value, "a number above 0")
         return float(value)
 
@@ -142,8 +142,9 @@ class Fields(Struct, kw_only=True):
         return passed
 
     def _unread(self, *, every: bool) -> Iterator[str]:
+        harmless = re.compile("|".join(keys()["harmless"]))
         for name, value in self.values.items():
-            if name in self.read or not value or _harmless().fullmatch(name):
+            if name in self.read or not value or harmless.fullmatch(name):
                 continue
             if every or isinstance(value, dict) or re.search(f"{_SUSPECT}|{_SHAPING}", name):
                 yield name
@@ -153,5 +154,5 @@ def _is_size(name: str, value: Any) -> bool:
     """Whether a key says how large or how many: a switch, a share or a word does not."""
     if re.search(_SHAPING, name) or (isinstance(value, dict) and re.search(_SUSPECT, name)):
         return True
-    counts = isinstance(value, int) and not isinstance(value, bool) and value > 1
+    counts = type(value) is int and value > 1
     return bool((counts or isinstance(value, list)) and re.search(_STRUCTURAL, name))

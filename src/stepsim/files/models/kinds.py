@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from stepsim.files.models.families import WindowRule
+from stepsim.files.models.fields import keys
 from stepsim.files.models.reading import Reading
 
 _FURTHER = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
@@ -43,15 +44,6 @@ _NAMES = {
 """Kinds by the words of `layer_types` and of `layers_block_type`."""
 
 
-_PATTERNS = (
-    *("layer_types", "layers_block_type", "attn_type_list", "hybrid_layer_pattern"),
-    *("attn_layer_indices", "full_attn_idxs", "hybrid_layer_ids", "attn_layer_period"),
-    *("attn_layer_offset", "full_attention_interval", "layer_group_size", "layer_switch"),
-    *("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers"),
-    *("attn_rotary_emb", "sliding_window_size", "order_of_interleaved_layers"),
-)
-
-
 class Kinds(Reading, kw_only=True):
     """Reads what mixes tokens in each of the layers."""
 
@@ -66,7 +58,7 @@ class Kinds(Reading, kw_only=True):
             self._by_family,
         )
         kinds = next(kinds for rule in rules if (kinds := rule(count)) is not None)
-        self.read.update(_PATTERNS)  # the first of them counts, as in transformers
+        self.read.update(keys()["kinds"])  # the first of them counts, as in transformers
         return kinds
 
     def _by_types(self, count: int) -> list[Kind] | None:

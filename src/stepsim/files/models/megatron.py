@@ -119,6 +119,10 @@ class _Arguments(Noun):
         """Whether one of them is given."""
         return any(name in self.values for name in names)
 
+    def wrong(self, name: str, value: object, expected: str) -> WorkloadError:
+        """The error of an argument with a wrong value."""
+        return WorkloadError(bad_value(self.place, name, value, expected))
+
     def text(self, name: str, default: str = "") -> str:
         """A text; raises WorkloadError where nobody knows it."""
         if name in self.unknown:
@@ -138,8 +142,12 @@ class _Arguments(Noun):
     def count(
         self, name: str, default: int | None = None, *, least: int = 1, most: int = _LARGEST
     ) -> int:
-        """A whole number; raises WorkloadError where it is missing without a default, or wrong."""
+        """A whole number; raises WorkloadError where it is missing without a default, or wrong.
+
+        It may be 0 where that is the default.
+        """
         text = self.values.get(name)
+        least = 0 if default == 0 else least
         expected = f"a whole number of at least {least}"
         if name in self.unknown:
             raise WorkloadError(self.lack(name))
@@ -148,14 +156,14 @@ class _Arguments(Noun):
                 raise WorkloadError(f"{self.place}: --{name} is missing: expected {expected}")
             return default
         if not re.fullmatch(r"-?[0-9]{1,18}", text) or not least <= int(text) <= most:
-            raise WorkloadError(bad_value(self.place, f"--{name}", text, expected))
+            raise self.wrong(f"--{name}", text, expected)
         return int(text)
 
     def share(self, name: str, default: float) -> float:
         """A number from 0 to 1; raises WorkloadError for anything else."""
         text = self.values.get(name) or str(default)
         if not re.fullmatch(r"[0-9]{0,3}\.?[0-9]{0,9}", text) or not 0 <= float(text or 0) <= 1:
-            raise WorkloadError(bad_value(self.place, f"--{name}", text, "a number from 0 to 1"))
+            raise self.wrong(f"--{name}", text, "a number from 0 to 1")
         return float(text)
 
 
@@ -167,7 +175,7 @@ def _patterns(arguments: _Arguments) -> list[str]:
     wrong = set(said) - {*_LETTERS, "|", "/"}
     if wrong:
         expected = f"letters of {' '.join(_LETTERS)}, | between stages, / before predictions"
-        raise WorkloadError(bad_value(arguments.place, "hybrid pattern", said, expected))
+        raise arguments.wrong("hybrid pattern", said, expected)
     return said.split("/") if said else []
 
 
@@ -185,7 +193,7 @@ def _by_ratios(arguments: _Arguments) -> str:
     mlps = round(count * arguments.share(_RATIOS[1], 0.0))
     if mlps > mamba:
         expected = f"at most {mamba} of {count} layers beside attention"
-        raise WorkloadError(bad_value(arguments.place, f"--{_RATIOS[1]}", mlps, expected))
+        raise arguments.wrong(f"--{_RATIOS[1]}", mlps, expected)
     if mlps:
         _spread(letters, "-", (mamba - mlps) / mlps)
     return "".join(letters)
@@ -220,9 +228,7 @@ def _of_pattern(
     main, *others = _patterns(arguments)
     parts = [_LETTERS[letter] for letter in main if letter != "|"]
     if len(parts) != count:
-        raise WorkloadError(
-            bad_value(arguments.place, "hybrid pattern", main, f"{count} letters (--num-layers)")
-        )
+        raise arguments.wrong("hybrid pattern", main, f"{count} letters (--num-layers)")
     sparse = _experts(arguments, hidden)
     if "moe" in parts and sparse is None:
         raise WorkloadError(f"{arguments.place}: --num-experts is missing: the pattern has experts")
@@ -262,7 +268,7 @@ def _mamba(arguments: _Arguments, hidden: int) -> Mamba2:
 def _architecture(arguments: _Arguments, name: str) -> Architecture:
     hidden, count = arguments.count("hidden-size"), arguments.count("num-layers", most=MOST_LAYERS)
     norm = NormKind.RMS if arguments.text("normalization").lower() == "rmsnorm" else NormKind.LAYER
-    further = arguments.count("mtp-num-layers", 0, least=0, most=64)
+    further = arguments.count("mtp-num-layers", 0, most=64)
     if _patterns(arguments):
         layers, predictions = _of_pattern(arguments, hidden, count)
     else:
@@ -295,8 +301,7 @@ def _usual_layers(arguments: _Arguments, hidden: int, count: int) -> tuple[Layer
         attention = _indexed(arguments, attention)
     elif variant:
         expected = "gated_delta_net, or dsa with --multi-latent-attention"
-        name = "--experimental-attention-variant"
-        raise WorkloadError(bad_value(arguments.place, name, variant, expected))
+        raise arguments.wrong("--experimental-attention-variant", variant, expected)
     whole = _without_window(attention)
     return tuple(
         Layer(
@@ -386,9 +391,8 @@ def _attention(arguments: _Arguments, hidden: int) -> GroupedAttention | LatentA
             value_dim=arguments.count("v-head-dim", 128),
         )
     if not arguments.has("kv-channels") and hidden % heads:
-        place = f"{arguments.place}"
         expected = f"a divisor of --hidden-size, {hidden}, where no --kv-channels are given"
-        raise WorkloadError(bad_value(place, "--num-attention-heads", heads, expected))
+        raise arguments.wrong("--num-attention-heads", heads, expected)
     if arguments.has("group-query-attention"):
         kv_heads = arguments.count("num-query-groups", 1)
     else:
@@ -428,7 +432,7 @@ def _experts(arguments: _Arguments, hidden: int) -> ExpertMlp | None:
         experts=arguments.count("num-experts"),
         top_k=arguments.count("moe-router-topk", 2),
         width=arguments.count("moe-ffn-hidden-size", width),
-        shared_width=arguments.count("moe-shared-expert-intermediate-size", 0, least=0),
+        shared_width=arguments.count("moe-shared-expert-intermediate-size", 0),
         activation=_activation(arguments),
         bias=_biased(arguments),
         router_bias=arguments.has("moe-router-bias"),
@@ -460,7 +464,7 @@ def _listed(arguments: _Arguments, name: str, text: str, count: int) -> list[boo
             break
     if len(found) != count:
         expected = f"a number, or {count} of 0 and 1 as in ([0]*3+[1]*58)"
-        raise WorkloadError(bad_value(arguments.place, f"--{name}", text, expected))
+        raise arguments.wrong(f"--{name}", text, expected)
     return found
 
 
@@ -486,6 +490,10 @@ _CONTEXT = {
 """How keys and values are exchanged, by --cp-comm-type, and by MindSpeed's algorithms."""
 
 
+_Asked = Iterator[tuple[str, Any]]
+"""Options of a step by name, as people type them."""
+
+
 def asked_of(source: str, values: Mapping[str, str]) -> dict[str, Any]:
     """What arguments, by name, ask of a step; `source` is what errors call their file.
 
@@ -495,8 +503,7 @@ def asked_of(source: str, values: Mapping[str, str]) -> dict[str, Any]:
     return dict(_asked(_Arguments(place=source, values=values)))
 
 
-def _asked(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
-    """Options of a step, as people type them."""
+def _asked(arguments: _Arguments) -> _Asked:
     yield from ((name, 1) for name in ("tp", "pp"))
     for option, name in _COUNTS.items():
         if name in arguments.unknown:
@@ -538,18 +545,17 @@ def _zero(arguments: _Arguments) -> int:
     strategy = arguments.text("data-parallel-sharding-strategy", "no_shard")
     if strategy not in FSDP_STAGES:
         expected = f"one of {', '.join(FSDP_STAGES)}"
-        name = "--data-parallel-sharding-strategy"
-        raise WorkloadError(bad_value(arguments.place, name, strategy, expected))
+        raise arguments.wrong("--data-parallel-sharding-strategy", strategy, expected)
     return FSDP_STAGES[strategy]
 
 
-def _exchanges(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
+def _exchanges(arguments: _Arguments) -> _Asked:
     """How keys and values, and tokens of experts, are exchanged."""
     named = "context-parallel-algo" if arguments.has("context-parallel-algo") else "cp-comm-type"
     kind = (arguments.text(named).split() or ["p2p"])[0]
     if kind not in _CONTEXT:
         expected = f"one of {', '.join(_CONTEXT)}"
-        raise WorkloadError(bad_value(arguments.place, f"--{named}", kind, expected))
+        raise arguments.wrong(f"--{named}", kind, expected)
     yield "cp_comm", _CONTEXT[kind]
     backend = arguments.text("moe-flex-dispatcher-backend")
     if arguments.has("num-experts", "moe-token-dispatcher-type"):
@@ -561,7 +567,7 @@ def _exchanges(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
         yield "delay_wgrad", arguments.has(PAIRED_WEIGHTS, BESIDE_WEIGHTS)
 
 
-def _precision(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
+def _precision(arguments: _Arguments) -> _Asked:
     if arguments.has("fp4-format"):
         yield "precision", "nvfp4"
     elif arguments.has("fp8-format", "fp8-hybrid", "fp8-e4m3"):
@@ -574,7 +580,7 @@ def _precision(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
         raise WorkloadError(f"{arguments.place}: no precision is given: expected {expected}")
 
 
-def _recompute(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
+def _recompute(arguments: _Arguments) -> _Asked:
     kind = arguments.text("recompute-granularity")
     if arguments.has("recompute-activations"):
         kind = "selective"
@@ -582,7 +588,7 @@ def _recompute(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
         kind = "full"  # before Megatron-LM had granularities
     if kind not in ("", "full", "selective"):
         expected = "full or selective"
-        raise WorkloadError(bad_value(arguments.place, "--recompute-granularity", kind, expected))
+        raise arguments.wrong("--recompute-granularity", kind, expected)
     modules = re.findall(r"\w+", arguments.text("recompute-modules"))
     if kind == "selective" and modules and "core_attn" not in modules:
         return  # a public recipe may say the same modules
@@ -591,7 +597,7 @@ def _recompute(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
         yield "recompute_layers", arguments.count("recompute-num-layers", 1)
 
 
-def _placement(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
+def _placement(arguments: _Arguments) -> _Asked:
     """The layout, and the schedule where ranks hold several virtual stages."""
     pp, layers = arguments.known("pipeline-model-parallel-size", 1), arguments.count("num-layers")
     chunks = arguments.count("num-virtual-stages-per-pipeline-rank", 1)
@@ -620,8 +626,8 @@ def _placement(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
 
 def _uneven(arguments: _Arguments, layers: int, stages: int) -> str:
     """Layers of every virtual stage where the first or the last one have their own number."""
-    first = arguments.count("decoder-first-pipeline-num-layers", 0, least=0)
-    last = arguments.count("decoder-last-pipeline-num-layers", 0, least=0)
+    first = arguments.count("decoder-first-pipeline-num-layers", 0)
+    last = arguments.count("decoder-last-pipeline-num-layers", 0)
     others = stages - bool(first) - bool(last)
     share, rest = divmod(layers - first - last, max(others, 1))
     if rest or share < 1:

@@ -27,6 +27,9 @@ from stepsim.workload.model.divide import stage_slices
 from stepsim.workload.model.layout import StageSlice
 from stepsim.workload.plan import Plan
 
+_Asked = Iterator[tuple[str, object]]
+"""Options of a step by name, as people type them."""
+
 _CONVERTERS = {
     Precision.FP8: "quantize.linear.float8",
     Precision.MXFP8: "quantize.linear.mx",
@@ -235,9 +238,7 @@ def _switch(on: bool) -> str:
     return "true" if on else "false"
 
 
-def torchtitan_asked(
-    source: str, values: Mapping[str, Any], depth: int
-) -> Iterator[tuple[str, object]]:
+def torchtitan_asked(source: str, values: Mapping[str, Any], depth: int) -> _Asked:
     """What a job asks of a step of a model with `depth` layers, as people type options.
 
     Raises WorkloadError naming the key.
@@ -265,7 +266,7 @@ def torchtitan_parts(
     yield _read_kernels(job)
 
 
-def _read_exchanges(job: "_Job", degrees: Mapping[str, int]) -> Iterator[tuple[str, object]]:
+def _read_exchanges(job: "_Job", degrees: Mapping[str, int]) -> _Asked:
     if degrees["ep"] > 1:
         yield "expert_tp", job.count("parallelism", "expert_tensor_parallel_degree", 1)
         kinds = {name: kind for kind, name in _BACKENDS.items()}
@@ -280,7 +281,7 @@ def _read_exchanges(job: "_Job", degrees: Mapping[str, int]) -> Iterator[tuple[s
         yield "cp_comm", job.of("parallelism", key, "allgather", rotations)
 
 
-def _read_kernels(job: "_Job") -> Iterator[tuple[str, object]]:
+def _read_kernels(job: "_Job") -> _Asked:
     yield "precision", _read_precision(job)
     parts = job.get("compile", "components", ["model", "loss"])
     compiled = job.get("compile", "enable", False) is True and "model" in parts
@@ -308,7 +309,7 @@ class _Job:
     def count(self, section: str, key: str, default: int, *, least: int = 1) -> int:
         """A whole number; raises WorkloadError."""
         value = self.get(section, key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 40:
+        if type(value) is not int or not least <= value < 1 << 40:
             expected = f"a whole number of at least {least}"
             raise WorkloadError(bad_value(self.source, f"{section}.{key}", value, expected))
         return value
@@ -326,7 +327,7 @@ class _Job:
         return known[value]
 
 
-def _read_batch(job: _Job, pp: int) -> Iterator[tuple[str, object]]:
+def _read_batch(job: _Job, pp: int) -> _Asked:
     """The batch of all replicas, else the microbatches of one: a job may leave replicas open."""
     local = job.count("training", "local_batch_size", job.count("training", "batch_size", 8))
     parts = job.count("experimental", "pipeline_parallel_microbatches", 0, least=0)
@@ -341,7 +342,7 @@ def _read_batch(job: _Job, pp: int) -> Iterator[tuple[str, object]]:
         yield "microbatches", max(local // size, 1)
 
 
-def _read_sharding(job: _Job, degrees: Mapping[str, int]) -> Iterator[tuple[str, object]]:
+def _read_sharding(job: _Job, degrees: Mapping[str, int]) -> _Asked:
     replicas = job.count("parallelism", "data_parallel_replicate_degree", 1)
     shards = job.count("training", "data_parallel_degree", -1, least=-1)  # before replicas
     shards = job.count("parallelism", "data_parallel_shard_degree", shards, least=-1)
@@ -356,7 +357,7 @@ def _read_sharding(job: _Job, degrees: Mapping[str, int]) -> Iterator[tuple[str,
     yield "reshard", job.of("parallelism", "fsdp_reshard_after_forward", "default", always)
 
 
-def _read_pipeline(job: _Job, pp: int, depth: int) -> Iterator[tuple[str, object]]:
+def _read_pipeline(job: _Job, pp: int, depth: int) -> _Asked:
     stages = _read_stages(job, pp, depth)
     yield "layout", ",".join(map(str, stages))
     known = {"1F1B": "1f1b", "GPipe": "gpipe", "ZBVZeroBubble": "zb-v"}
@@ -397,7 +398,7 @@ def _even_stages(job: _Job, depth: int, count: int, first: int, last: int) -> li
     return counts
 
 
-def _read_checkpoint(job: _Job) -> Iterator[tuple[str, object]]:
+def _read_checkpoint(job: _Job) -> _Asked:
     """Recomputation; torchtitan's choice of every n-th layer is not known here."""
     kinds = {"none": "none", "full": "full", "selective": "operators"}
     kind: str = job.of("activation_checkpoint", "mode", "selective", kinds)

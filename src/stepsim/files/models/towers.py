@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from stepsim.files.models.families import families
 from stepsim.files.models.fields import Fields
 from stepsim.workload.model.architecture import (
     Activation,
@@ -29,7 +30,7 @@ def read_tower(
     """
     outer = Fields(place=place, values=values)
     fields = outer.inside("vision_config")
-    defaults = _DEFAULTS.get(kind, {})
+    defaults = families().vision.get(kind, {})
     if kind not in _TOWERS or not (fields.values or defaults):
         return None, {}
     fields = Fields(place=fields.place, values=fields.values, defaults=defaults)
@@ -315,25 +316,3 @@ _TOWERS: Mapping[str, Callable[[Fields, Fields, int], Tower]] = {
     "step": _step,
 }
 """How towers are described, by the word of a family."""
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "llama4": {  # Llama4VisionConfig
-        "hidden_size": 768,
-        "num_hidden_layers": 34,
-        "num_attention_heads": 16,
-        "intermediate_size": 5632,
-        "image_size": 448,
-        "patch_size": 14,
-        "projector_input_dim": 4096,
-        "projector_output_dim": 4096,
-        "vision_output_dim": 7680,
-    },
-    "siglip": {  # SiglipVisionConfig
-        "hidden_size": 768,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-        "image_size": 224,
-        "patch_size": 16,
-    },
-}
-"""What the class in transformers has for keys that a published configuration may leave out."""

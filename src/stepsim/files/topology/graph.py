@@ -215,15 +215,11 @@ def _number(place: str, each: LinkField, key: str, value: object) -> float:
 
 
 def _is_real(value: object) -> TypeGuard[float]:
-    return isinstance(value, Real) and not _is_bool(value)
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, Integral) and not _is_bool(value)
-
-
-def _is_bool(value: object) -> bool:
-    return isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _refuse_unknown(place: str, data: Mapping[Any, Any], allowed: Collection[str]) -> None:
