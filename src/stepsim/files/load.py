@@ -29,12 +29,12 @@ from stepsim.base.structs import replace
 from stepsim.files.foreign import refuse_foreign
 from stepsim.files.reading import (
     first_bytes,
-    parse_toml,
     read_json,
     read_text,
     reader_of,
     shipped_folder,
     shipped_once,
+    toml_values,
     topology_file,
     topology_names,
 )
@@ -348,10 +348,7 @@ def _json(path: Path, text: str) -> dict[str, Any]:
 
 
 def _toml(path: Path, text: str) -> dict[str, Any]:
-    try:
-        values = parse_toml(text)
-    except ValueError as reason:
-        raise WorkloadError(f"{path}: not valid TOML: {reason}") from None
+    values = toml_values(path, text, WorkloadError)
     base = values.pop(_BASE, None)
     if base is None:
         return values

@@ -52,22 +52,17 @@ def open_file(path: Path, most: int | None = MAX_FILE_BYTES) -> BinaryIO:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except ValueError:
         raise OSError(errno.EINVAL, "no file can have this name") from None
-    try:
-        _check_plain(handle, most)
-        return os.fdopen(handle, "rb")
-    except BaseException:
+    found, why = os.fstat(handle), ""
+    if stat.S_ISDIR(found.st_mode):
+        why = "it is a folder"
+    elif not stat.S_ISREG(found.st_mode):
+        why = "it is a pipe or a device, not a file"
+    elif most is not None and found.st_size > most:
+        why = f"it is larger than {most >> 20} MiB"
+    if why:
         os.close(handle)
-        raise
-
-
-def _check_plain(handle: int, most: int | None) -> None:
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode):
-        folder = stat.S_ISDIR(found.st_mode)
-        what = "it is a folder" if folder else "it is a pipe or a device, not a file"
-        raise OSError(errno.EINVAL, what)
-    if most is not None and found.st_size > most:
-        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB")
+        raise OSError(errno.EINVAL, why)
+    return os.fdopen(handle, "rb")
 
 
 def first_bytes(path: Path, size: int) -> bytes:
@@ -109,17 +104,21 @@ def csv_rows(path: Path, text: str, error: type[StepsimError]) -> list[dict[str,
 
 def read_toml(path: Path, schema: type[_Schema], error: type[StepsimError], what: str) -> _Schema:
     """The `what` in a TOML file, as `schema` has it; raises `error` naming the entry at fault."""
-    text = read_text(path, error, what, f"a {what} in TOML")
-    try:
-        raw = parse_toml(text)
-    except ValueError as reason:
-        raise error(f"{path}: not valid TOML: {reason}") from None
+    raw = toml_values(path, read_text(path, error, what, f"a {what} in TOML"), error)
     try:
         return msgspec.convert(numbers(raw, schema), schema)
     except msgspec.ValidationError as reason:
         raise error(explain_toml(str(path), raw, schema, str(reason))) from None
     except StepsimError as reason:
         raise error(f"{path}: {reason}") from None
+
+
+def toml_values(path: Path, text: str, error: type[StepsimError]) -> dict[str, Any]:
+    """Plain data of the text of a TOML file; raises `error` naming it."""
+    try:
+        return parse_toml(text)
+    except ValueError as reason:
+        raise error(f"{path}: not valid TOML: {reason}") from None
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

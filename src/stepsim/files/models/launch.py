@@ -14,12 +14,11 @@ also what is off.
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.base.structs import Names, Noun, TomlTable, replace, shipped, toml_text
+from stepsim.base.structs import Names, NameWithFields, Noun, TomlTable, replace, shipped, toml_text
 from stepsim.files.models.megatron import asked_of
 from stepsim.files.models.megatron_plan import (
     broken_by,
@@ -31,7 +30,7 @@ from stepsim.files.models.megatron_rules import line_arguments
 from stepsim.files.models.recipes import RECIPES, ForeignRecipe, job_notes, recipe_of_file
 from stepsim.files.models.scripts import script_arguments
 from stepsim.files.models.torchtitan import torchtitan_asked, torchtitan_lacks, torchtitan_plan
-from stepsim.files.reading import parse_toml, read_text, read_toml
+from stepsim.files.reading import read_text, read_toml, toml_values
 from stepsim.files.writing import write_whole
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.divide import stage_slices
@@ -39,19 +38,15 @@ from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 
 
-class LaunchForm(StrEnum):
-    """What a framework is launched with."""
+class LaunchForm(NameWithFields):
+    """What a framework is launched with; `label` is what people call whoever takes it."""
 
-    MEGATRON_LM = "megatron-lm"
-    MEGATRON_BRIDGE = "megatron-bridge"
-    TORCHTITAN = "torchtitan"
-    NONE = "none"
+    label: str
 
-    @property
-    def label(self) -> str:
-        """What people call whoever takes it; empty where nobody does."""
-        labels = {"megatron-lm": "Megatron-LM", "megatron-bridge": "Megatron-Bridge"}
-        return labels.get(self.value, "torchtitan" if self is LaunchForm.TORCHTITAN else "")
+    MEGATRON_LM = "megatron-lm", "Megatron-LM"
+    MEGATRON_BRIDGE = "megatron-bridge", "Megatron-Bridge"
+    TORCHTITAN = "torchtitan", "torchtitan"
+    NONE = "none", ""
 
 
 _FORMS = {
@@ -127,31 +122,37 @@ def with_launch(model: Model, path: Path) -> Model:
     Raises WorkloadError naming the file and the entry at fault.
     """
     text = read_text(path, WorkloadError, "plan", "a plan")
-    is_toml = path.suffix == ".toml"
-    recipe = recipe_of_file(path, {}) if path.suffix in RECIPES else None
-    asked = _asked(path, text, model.architecture, recipe)
-    notes = recipe.notes if recipe else job_notes(path, _toml(path, text)) if is_toml else ()
+    if path.suffix == ".toml":
+        asked, notes = _of_toml(path, text, model.architecture.depth)
+    else:
+        recipe = recipe_of_file(path, {}) if path.suffix in RECIPES else None
+        asked = _asked(path, text, model.architecture, recipe)
+        notes = recipe.notes if recipe else ()
     return replace(model, asked={**model.asked, **asked}, warnings=(*model.warnings, *notes))
+
+
+def _of_toml(path: Path, text: str, depth: int) -> tuple[dict[str, Any], Names]:
+    """What a plan file or a job of torchtitan asks, and what to say of it."""
+    values = toml_values(path, text, WorkloadError)
+    if not {"parallelism", "options"} & values.keys():
+        raise WorkloadError(f"{path}: no job of torchtitan: expected a section [parallelism]")
+    if "options" in values:
+        asked: dict[str, Any] = dict(read_plan(path).options)
+    else:
+        asked = dict(torchtitan_asked(str(path), values, depth))
+    return asked, job_notes(path, values)
 
 
 def _asked(
     path: Path, text: str, architecture: Architecture, recipe: ForeignRecipe | None
 ) -> dict[str, Any]:
-    if path.suffix == ".toml":
-        values = _toml(path, text)
-        if "options" in values:
-            return dict(read_plan(path).options)
-        return dict(torchtitan_asked(str(path), values, architecture.depth))
     if recipe and not recipe.form.megatron:
         return recipe.asked_of(architecture)
-    bridge = is_bridge(text)
-    values = dict(
-        bridge_arguments(text)
-        if bridge
-        else recipe.arguments
-        if recipe
-        else script_arguments(path, text).values
-    )
+    bridge = re.search(r"(^|[\s'\"+])model\.tensor_model_parallel_size=", text)
+    if bridge:
+        values = bridge_arguments(text)
+    else:
+        values = recipe.arguments if recipe else script_arguments(path, text).values
     if "tensor-model-parallel-size" not in values:
         expected = (
             "arguments of Megatron-LM, overrides of Megatron-Bridge, a job of torchtitan (.toml), "
@@ -160,16 +161,6 @@ def _asked(
         raise WorkloadError(f"{path}: no plan of a framework: expected {expected}")
     asked = asked_of(str(path), {**values, **sizes_of(architecture)})
     return {**asked, "framework": "megatron-bridge"} if bridge else asked
-
-
-def _toml(path: Path, text: str) -> dict[str, Any]:
-    try:
-        values = parse_toml(text)
-    except ValueError as reason:
-        raise WorkloadError(f"{path}: not valid TOML: {reason}") from None
-    if not {"parallelism", "options"} & values.keys():
-        raise WorkloadError(f"{path}: no job of torchtitan: expected a section [parallelism]")
-    return values
 
 
 class PlanFile(TomlTable, omit_defaults=True):
@@ -191,14 +182,8 @@ def write_plan(path: Path, model: str, topology: str, options: Mapping[str, str]
     write_whole(path, toml_text(found).encode())
 
 
-class _BridgeFile(Noun):
-    keys: dict[str, str]
-    off: dict[str, str]
-    precision: dict[str, str]
-
-
-def _bridge() -> _BridgeFile:
-    return shipped(__file__, "bridge.toml", _BridgeFile)
+def _bridge(table: str) -> Mapping[str, str]:
+    return shipped(__file__, "bridge.toml", dict[str, dict[str, str]])[table]
 
 
 _OF_PRECISION = re.compile("--(bf16|fp16|fp8-|fp4-).*")
@@ -209,10 +194,10 @@ _NOTHING = ("null", "none", "false", "~", "")
 
 def _overrides(arguments: Sequence[str], chunks: int) -> Iterator[str]:
     line = " ".join(text for text in arguments if not _OF_PRECISION.fullmatch(text))
-    values = {**_bridge().off, **line_arguments(line)}
+    values = {**_bridge("off"), **line_arguments(line)}
     if chunks > 1:  # beside a layout too: a recipe may have set another number
         values["num-virtual-stages-per-pipeline-rank"] = str(chunks)
-    for name, key in _bridge().keys.items():
+    for name, key in _bridge("keys").items():
         if name in values:
             value = values[name] or "true"
             if name == "recompute-modules":
@@ -225,12 +210,7 @@ def _overrides(arguments: Sequence[str], chunks: int) -> Iterator[str]:
     if "cpu-offloading-num-layers" in values:
         yield "model.cpu_offloading=true"
     precision = " ".join(text for text in arguments if _OF_PRECISION.fullmatch(text))
-    yield f"mixed_precision={_bridge().precision[precision]}"
-
-
-def is_bridge(text: str) -> bool:
-    """Whether a text holds overrides of Megatron-Bridge."""
-    return re.search(r"(^|[\s'\"+])model\.tensor_model_parallel_size=", text) is not None
+    yield f"mixed_precision={_bridge('precision')[precision]}"
 
 
 def bridge_arguments(text: str) -> Mapping[str, str]:
@@ -249,7 +229,7 @@ def _translated(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     matches = (match for match in map(_OVERRIDE.fullmatch, words) if match)
     given = {match.group(1): match.group(2) for match in matches}
     layout = given.get("model.pipeline_model_parallel_layout", "").strip("'\"")
-    names = {key: name for name, key in _bridge().keys.items()}
+    names = {key: name for name, key in _bridge("keys").items()}
     for key, typed in given.items():
         name, value = names.get(key, ""), typed.strip("'\"")
         said_by_layout = name == "num-virtual-stages-per-pipeline-rank" and layout
