@@ -254,8 +254,7 @@ def _of_job(path: Path, text: str, environment: Mapping[str, str]) -> Model:
         raise WorkloadError(bad_value(str(path), "model", called, "a name and flavor that ships"))
     model = read_model(name)
     model = replace(model, warnings=(*model.warnings, *job_notes(path, job)))
-    asked = dict(torchtitan_asked(str(path), job, model.architecture.depth))
-    return _with_size(path, model, asked)
+    return _with_size(path, model, torchtitan_asked(str(path), job, model.architecture.depth))
 
 
 def _with_size(path: Path, model: Model, asked: Mapping[str, object]) -> Model:

@@ -72,6 +72,7 @@ class Attentions(Kinds, kw_only=True):
         if wide:
             head_dim = self.count("global_head_dim")
             kv_heads = (self.some("num_global_key_value_heads") if shares else None) or kv_heads
+        gated, head_gates = self._gates()
         return GroupedAttention(
             heads=heads,
             kv_heads=kv_heads,
@@ -83,8 +84,8 @@ class Attentions(Kinds, kw_only=True):
             output_bias=output_bias,
             qk_norm=qk_norm,
             sinks=self._has_sinks(kind),
-            gated=self._gates("full"),
-            head_gates=self._gates("heads"),
+            gated=gated,
+            head_gates=head_gates,
             borrows=borrows,
             query_rank=self.some("share_q_dim"),
         )
@@ -192,14 +193,13 @@ class Attentions(Kinds, kw_only=True):
         said = sliding if kind is Kind.SLIDING else full
         return said or self.family.sinks
 
-    def _gates(self, what: str) -> bool:
-        """Whether the result is gated: `full` by its width, or by `heads`."""
+    def _gates(self) -> tuple[bool, bool]:
+        """Whether the result is gated by its width, and by heads."""
         family = self.family
         gating = self.raw("gating", "use_gated_attn")
         heads = self.flag("use_head_wise_attn_gate", family.head_gates)
-        heads = heads or gating is True or gating == "per-head"
         full = self.flag("attn_output_gate", family.output_gate) or gating == "per-element"
-        return full if what == "full" else heads
+        return full, heads or gating is True or gating == "per-head"
 
     def _attention_bias(self) -> tuple[bool, bool]:
         family = self.family
@@ -341,7 +341,7 @@ class Attentions(Kinds, kw_only=True):
     def _kimi(self, hidden: int) -> KimiDeltaAttention:
         """Kimi delta attention, in the words of KimiLinearConfig or BailingHybridConfig."""
         own = self.inside("linear_attn_config")
-        self.read |= {"layer_group_size", "linear_conv_kernel_dim", "short_conv_kernel_size"}
+        self.read.add("short_conv_kernel_size")
         width = own.some("head_dim") or self.some("linear_head_dim")
         width = width or self.count("head_dim", default=128)
         return KimiDeltaAttention(
@@ -354,7 +354,7 @@ class Attentions(Kinds, kw_only=True):
 
     def _lightning(self, hidden: int) -> LightningAttention:
         """Lightning attention, in the words of MiniMaxConfig or BailingMoeLinearV2Config."""
-        self.read |= {"group_norm_size", "linear_silu", "layer_group_size", *KV_HEADS}
+        self.read |= {"group_norm_size", *KV_HEADS}
         heads = self.count(*HEADS)
         return LightningAttention(
             heads=heads,
@@ -369,7 +369,6 @@ class Attentions(Kinds, kw_only=True):
         own = self.inside("sparse_attention_config")
         block = own.some("sparse_block_size") or self.count("index_block_size")
         blocks = own.some("sparse_topk_blocks") or self.count("index_topk_blocks")
-        self.read |= {"index_local_blocks", "index_head_dim", "index_n_heads"}
         attention = self.grouped(hidden)
         return BlockSparseAttention(
             heads=attention.heads,
@@ -384,7 +383,6 @@ class Attentions(Kinds, kw_only=True):
 
     def _convolution(self, hidden: int) -> ShortConvolution:
         """A gated short convolution, in the words of Lfm2Config."""
-        self.read |= {"conv_dim", "conv_dim_out", "conv_use_xavier_init"}
         return ShortConvolution(
             heads=hidden,
             length=self.count("conv_L_cache", default=3),

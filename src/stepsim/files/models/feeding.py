@@ -1,7 +1,6 @@
 """MLPs and experts of each layer, and which layers have which."""
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from stepsim.files.models.fields import Fields, keys
@@ -109,7 +108,11 @@ class Feeding(Reading, kw_only=True):
         """Experts by a list: words, flags, or numbers of layers."""
         frequency = self.raw("moe_layer_freq")
         if isinstance(frequency, list):
-            return [bool(item) for item in self._padded(frequency, count)]
+            padded = [
+                *frequency[:count],
+                *[True] * (count - len(frequency)),
+            ]  # experts beyond its end
+            return [bool(item) for item in padded]
         for name in ("mlp_layer_types", "is_moe_layer"):
             items = self.listed(name, count, spare=64)
             if items is not None:
@@ -125,10 +128,6 @@ class Feeding(Reading, kw_only=True):
         """Whether a layer after the last one would have no experts: Step-3.5 counts them on."""
         members = self.raw("moe_layers_enum")
         return isinstance(members, str) and str(count) not in re.findall(r"\d{1,6}", members)
-
-    def _padded(self, items: Sequence[Any], count: int) -> list[Any]:
-        """A list as long as there are layers; beyond its end layers have experts."""
-        return [*items[:count], *[True] * (count - len(items))]
 
     # experts
 
@@ -178,8 +177,7 @@ class Feeding(Reading, kw_only=True):
         shared = number * width if said is None else said
         if fields.has("interleave_moe_layer_step"):
             shared = width
-        if fields.has("intermediate_size_mlp"):
-            fields.count("intermediate_size_mlp")
+        fields.some("intermediate_size_mlp")
         if self.family.dense_beside:
             shared = fields.count(*WIDTH)
         return shared

@@ -5,7 +5,7 @@ and that may change the work of a step.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value
@@ -200,12 +200,9 @@ class _Reader(Attentions, Feeding, kw_only=True):
         parts = self._pattern(*_PATTERN) if family.singles else []
         hidden = self.count(*HIDDEN)
         count = self.count(*LAYERS, default=len(parts) or None, most=MOST_LAYERS)
-        if family.compresses:
-            layers = tuple(self._compressed_layers(hidden, count))
-        elif parts:
-            layers = self._singles(hidden, parts, count)
-        else:
-            layers = tuple(self._layers(hidden, count))
+        if len(parts) not in (0, count):
+            raise self.wrong(self.name_of(*_PATTERN), len(parts), f"{count} of them")
+        layers = self._makers(hidden).layers(parts) if parts else tuple(self._layers(hidden, count))
         architecture = Architecture(
             name=name,
             hidden=hidden,
@@ -227,7 +224,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         passed = self.refuse_rest(every=family.is_guessed)
         if passed:
             said = ", ".join(f"{key} {value}" for key, value in passed.items())
-            self.notes.append(f"{name}: passed over, for no part of a step is known by it: {said}")
+            self.note(f"{name}: passed over, for no part of a step is known by it: {said}")
         return architecture
 
     def _refuse_sharing(self) -> None:
@@ -292,12 +289,6 @@ class _Reader(Attentions, Feeding, kw_only=True):
             raise self.wrong(key, wrong, expected)
         return [known[part] for part in said]
 
-    def _singles(self, hidden: int, parts: Sequence[str], count: int) -> tuple[Layer, ...]:
-        """The layers of a pattern, each one part with a norm."""
-        if len(parts) != count:
-            raise self.wrong(self.name_of(*_PATTERN), len(parts), f"{count} of them")
-        return self._makers(hidden).layers(parts)
-
     def _makers(self, hidden: int) -> PartMakers:
         return PartMakers(
             mixing={
@@ -330,6 +321,9 @@ class _Reader(Attentions, Feeding, kw_only=True):
         return 0
 
     def _layers(self, hidden: int, count: int) -> Iterator[Layer]:
+        if self.family.compresses:
+            yield from self._compressed_layers(hidden, count)
+            return
         blocks = self.items("block_configs")
         if blocks is not None:
             if len(blocks) != count:
@@ -383,8 +377,8 @@ class _Reader(Attentions, Feeding, kw_only=True):
         both = Fields(place=place, values=block)
         attention = self._block_attention(hidden, both.inside("attention"))
         mlp = self._block_mlp(hidden, both.inside("ffn"))
-        parts = (attention, mlp)
-        return Layer(attention=attention, mlp=mlp, norms=sum(part is not None for part in parts))
+        norms = (attention is not None) + (mlp is not None)
+        return Layer(attention=attention, mlp=mlp, norms=norms)
 
     def _block_attention(self, hidden: int, fields: Fields) -> Attention | None:
         if fields.flag("no_op"):

@@ -185,17 +185,13 @@ class Kinds(Reading, kw_only=True):
         on = self.flag("use_sliding_window", rule is not WindowRule.UPPER)
         first = self.count("max_window_layers", default=0)
         window = self.some("sliding_window", least=0) if on else None
-        kinds = []
-        for layer in range(count):
-            sliding = {
-                WindowRule.ALL: True,
-                WindowRule.NONE: False,
-                WindowRule.EVEN: layer % 2 == 0,
-                WindowRule.PATTERN: False,
-                WindowRule.UPPER: layer >= first,
-            }[rule]
-            kinds.append(Kind.SLIDING if window and sliding else Kind.FULL)
-        return kinds
+        layers = {
+            WindowRule.ALL: range(count),
+            WindowRule.EVEN: range(0, count, 2),
+            WindowRule.UPPER: range(first, count),
+        }
+        sliding = layers.get(rule, range(0)) if window else range(0)
+        return [Kind.SLIDING if layer in sliding else Kind.FULL for layer in range(count)]
 
 
 def _full(attends: bool) -> Kind:

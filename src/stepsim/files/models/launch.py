@@ -139,7 +139,7 @@ def _of_toml(path: Path, text: str, depth: int) -> tuple[dict[str, Any], Names]:
     if "options" in values:
         asked: dict[str, Any] = dict(read_plan(path).options)
     else:
-        asked = dict(torchtitan_asked(str(path), values, depth))
+        asked = torchtitan_asked(str(path), values, depth)
     return asked, job_notes(path, values)
 
 

@@ -302,7 +302,9 @@ def _usual_layers(arguments: _Arguments, hidden: int, count: int) -> tuple[Layer
     elif variant:
         expected = "gated_delta_net, or dsa with --multi-latent-attention"
         raise arguments.wrong("--experimental-attention-variant", variant, expected)
-    whole = _without_window(attention)
+    whole = attention  # of layers whose window is skipped
+    if isinstance(whole, GroupedAttention):
+        whole = replace(whole, window=None)
     return tuple(
         Layer(
             attention=net if other else attention if slides else whole,
@@ -312,13 +314,6 @@ def _usual_layers(arguments: _Arguments, hidden: int, count: int) -> tuple[Layer
             linear, _sparse(arguments, count), _sliding(arguments, count), strict=True
         )
     )
-
-
-def _without_window(attention: Attention) -> Attention:
-    """The attention of the layers whose window is skipped."""
-    if isinstance(attention, GroupedAttention):
-        return replace(attention, window=None)
-    return attention
 
 
 def _sliding(arguments: _Arguments, count: int) -> list[bool]:

@@ -181,14 +181,11 @@ def _sharding(plan: Plan) -> Iterator[str]:
 
 def _compute(plan: Plan) -> Iterator[str]:
     match plan.recompute:
-        case Recompute.FULL if plan.recompute_layers is not None:
-            yield "--recompute-granularity full"
-            yield "--recompute-method block"
-            yield f"--recompute-num-layers {plan.recompute_layers}"
         case Recompute.FULL:
+            layers = plan.recompute_layers
             yield "--recompute-granularity full"
-            yield "--recompute-method uniform"
-            yield "--recompute-num-layers 1"
+            yield f"--recompute-method {'uniform' if layers is None else 'block'}"
+            yield f"--recompute-num-layers {1 if layers is None else layers}"
         case Recompute.SELECTIVE:
             yield "--recompute-granularity selective"
         case Recompute.NONE if plan.recompute_modules:

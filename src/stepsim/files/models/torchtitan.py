@@ -8,7 +8,7 @@ ranks of a sequence; `alltoall` passes keys and values on from rank to rank, as 
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -238,13 +238,12 @@ def _switch(on: bool) -> str:
     return "true" if on else "false"
 
 
-def torchtitan_asked(source: str, values: Mapping[str, Any], depth: int) -> _Asked:
+def torchtitan_asked(source: str, values: Mapping[str, Any], depth: int) -> dict[str, Any]:
     """What a job asks of a step of a model with `depth` layers, as people type options.
 
     Raises WorkloadError naming the key.
     """
-    for part in torchtitan_parts(source, values, depth):
-        yield from part
+    return dict(chain.from_iterable(torchtitan_parts(source, values, depth)))
 
 
 def torchtitan_parts(
@@ -346,6 +345,13 @@ def _read_sharding(job: _Job, degrees: Mapping[str, int]) -> _Asked:
     replicas = job.count("parallelism", "data_parallel_replicate_degree", 1)
     shards = job.count("training", "data_parallel_degree", -1, least=-1)  # before replicas
     shards = job.count("parallelism", "data_parallel_shard_degree", shards, least=-1)
+    yield from sharding(shards, replicas, degrees)
+    always = {"always": True, "never": False, "default": degrees["pp"] == 1}
+    yield "reshard", job.of("parallelism", "fsdp_reshard_after_forward", "default", always)
+
+
+def sharding(shards: int, replicas: int, degrees: Mapping[str, int]) -> _Asked:
+    """GPUs, and over which of them FSDP shards; `shards` are -1 where a job leaves them open."""
     if shards > 0:
         split = degrees["tp"] * degrees["cp"] * degrees["pp"]
         yield "npus", split * replicas * shards
@@ -353,8 +359,6 @@ def _read_sharding(job: _Job, degrees: Mapping[str, int]) -> _Asked:
     yield "zero", 3 if sharded or replicas == 1 else 0
     if shards > 0 and replicas > 1 and sharded:
         yield "shard_ranks", shards * degrees["cp"]
-    always = {"always": True, "never": False, "default": degrees["pp"] == 1}
-    yield "reshard", job.of("parallelism", "fsdp_reshard_after_forward", "default", always)
 
 
 def _read_pipeline(job: _Job, pp: int, depth: int) -> _Asked:

@@ -125,11 +125,8 @@ class _Shell(Struct):
 
     def _group(self, node: "Node") -> bool | None:
         """A group of commands, a pipeline, or one whose files are redirected: each in turn."""
-        if (
-            node.type == "compound_statement"
-            and node.children
-            and text_of(node.children[0]) == "(("
-        ):
+        opening = text_of(node.children[0]) if node.children else ""
+        if node.type == "compound_statement" and opening == "((":
             number = self.number(next(_named(node)))
             return None if number is None else number != 0
         found: bool | None = True
@@ -143,10 +140,8 @@ class _Shell(Struct):
             for each in _named(node):
                 self._assign(each)
             return True
-        target, operator = node.child_by_field_name("name"), text_of(node.children[1])
+        name, operator = text_of(_field(node, "name")), text_of(node.children[1])
         value = node.child_by_field_name("value")
-        assert target is not None
-        name = text_of(target)
         if value is None:
             words: tuple[Word, ...] = (NOTHING,)
         elif value.type == "array":
@@ -177,18 +172,17 @@ class _Shell(Struct):
         if found is None and wanted and _usual(first):
             return self.run(second)
         if found is None:
-            other = self._branch(second, Unknown(text_of(first), line_of(first)))
-            return None if other is None or other is wanted else other
+            self._either([[second], []], Unknown(text_of(first), line_of(first)))
+            return None
         return self.run(second) if found is wanted else found
 
     def _if(self, node: "Node") -> None:
         """The branch whose condition holds; all from the first one that nobody can decide on."""
-        arms: list[tuple[list[Node], list[Node]]] = [_arm(node)]
-        arms += [_arm(each) for each in node.named_children if each.type == "elif_clause"]
+        clauses = [each for each in node.named_children if each.type == "elif_clause"]
         others = [each for each in node.named_children if each.type == "else_clause"]
         chosen: list[list[Node]] = []
         why: Unknown | None = None
-        for condition, body in arms:
+        for condition, body in map(_arm, (node, *clauses)):
             known = [self.run(each) for each in condition][-1]
             if known is False:
                 continue
@@ -201,12 +195,10 @@ class _Shell(Struct):
         self._either(chosen, why)
 
     def _case(self, node: "Node") -> None:
-        value = node.child_by_field_name("value")
-        assert value is not None
+        value = _field(node, "value")
         word = _one(self.expand(value, quoted=True))
-        items = [each for each in node.named_children if each.type == "case_item"]
         chosen: list[list[Node]] = []
-        for item in items:
+        for item in (each for each in node.named_children if each.type == "case_item"):
             body = _after(item, ")")
             patterns = [each for each in _named(item) if each.end_byte <= _place(item, ")")]
             texts = [_one(self.expand(each, quoted=True)).text for each in patterns]
@@ -238,15 +230,9 @@ class _Shell(Struct):
         for name in self.values.given.keys() & self.values.held.keys():
             self.values.set(name, self.values.held[name])
 
-    def _branch(self, node: "Node", why: Unknown) -> bool | None:
-        """What runs only where something that nobody knows holds."""
-        self._either([[node], []], why)
-        return None
-
     def _for(self, node: "Node") -> None:
-        name = node.child_by_field_name("variable")
+        name = _field(node, "variable")
         body = next(each for each in node.named_children if each.type == "do_group")
-        assert name is not None
         words = [
             word for each in _named(node) if each not in (name, body) for word in self.expand(each)
         ]
@@ -261,13 +247,10 @@ class _Shell(Struct):
         if node.type == "while_statement" and self.run(condition) is False:
             return
         if body is not None:
-            self._branch(body, Unknown(text_of(condition), line_of(node)))
+            self._either([[body], []], Unknown(text_of(condition), line_of(node)))
 
     def _define(self, node: "Node") -> bool:
-        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
-        assert name is not None
-        assert body is not None
-        self.functions[text_of(name)] = body
+        self.functions[text_of(_field(node, "name"))] = _field(node, "body")
         return True
 
     def _command(self, node: "Node") -> bool | None:
@@ -338,9 +321,8 @@ class _Shell(Struct):
 
     def _source(self, texts: Sequence[str]) -> bool | None:
         """A file beside the script; of one that is not there nobody knows what it sets."""
-        path = self.folder / Path(texts[0]).name if texts else self.folder
-        direct = self.folder / texts[0] if texts else path
-        found = next((each for each in (direct, path) if each.is_file()), None)
+        names = [text for path in texts[:1] for text in (path, Path(path).name)]
+        found = next((self.folder / name for name in names if (self.folder / name).is_file()), None)
         if found is None:
             return None
         self.read(read_text(found, WorkloadError, "script", "a script"))
@@ -623,6 +605,12 @@ def _one(words: Sequence[Word]) -> Word:
 
 def _named(node: "Node") -> Iterator["Node"]:
     return (each for each in node.named_children if each.type != "comment")
+
+
+def _field(node: "Node", name: str) -> "Node":
+    found = node.child_by_field_name(name)
+    assert found is not None
+    return found
 
 
 def _first(node: "Node") -> "Node":

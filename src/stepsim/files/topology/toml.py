@@ -209,8 +209,8 @@ def dimensions_of(tables: list[DimensionTable]) -> tuple[Dimension, ...]:
 
 def _dimension(place: str, link: LinkClass, table: DimensionTable, inside: int) -> Dimension:
     kind = table.kind
-    _refuse_foreign(place, table)
     try:
+        _refuse_foreign(table)
         dimension = Dimension(
             kind=kind,
             size=1,
@@ -222,39 +222,43 @@ def _dimension(place: str, link: LinkClass, table: DimensionTable, inside: int) 
         )
         match kind:
             case DimensionKind.TORUS | DimensionKind.MESH:
-                dimension = _with_shape(place, table, dimension)
+                dimension = _with_shape(table, dimension)
             case DimensionKind.FAT_TREE:
-                dimension = _with_tree(place, table, dimension)
+                dimension = _with_tree(table, dimension)
             case DimensionKind.DRAGONFLY:
-                dimension = _with_dragonfly(place, table, dimension)
-        return _with_size(place, table, dimension, inside)
+                dimension = _with_dragonfly(table, dimension)
+        return _with_size(table, dimension, inside)
     except TopologyError as error:
-        text = str(error)
-        raise TopologyError(text if text.startswith(place) else f"{place}: {text}") from None
+        raise TopologyError(f"{place}: {error}") from None
 
 
-def _refuse_foreign(place: str, table: DimensionTable) -> None:
+def _wrong(field: str, value: object, allowed: str) -> TopologyError:
+    """The error of an option of a dimension, which its reader names."""
+    return TopologyError(bad_value("", field, value, allowed).removeprefix(": "))
+
+
+def _refuse_foreign(table: DimensionTable) -> None:
     for option, kinds in _OPTIONS.items():
         if getattr(table, option) is not None and table.kind not in kinds:
             belongs = f"belongs to kind {' and '.join(kinds)}, not to {table.kind}"
-            raise TopologyError(f"{place}: {option} {belongs}")
+            raise TopologyError(f"{option} {belongs}")
 
 
-def _with_size(place: str, table: DimensionTable, dimension: Dimension, inside: int) -> Dimension:
+def _with_size(table: DimensionTable, dimension: Dimension, inside: int) -> Dimension:
     size = table.size
     if dimension.kind is DimensionKind.CABLES:
-        dimension = _with_cables(place, table, dimension)
+        dimension = _with_cables(table, dimension)
         size = dimension.size if size is None else size
     if size is None:
-        size = _full_size(place, dimension, inside)
+        size = _full_size(dimension, inside)
     if size == AUTO and dimension.kind is not DimensionKind.CABLES:
         return dimension.grown(1, inside)
     if isinstance(size, str) or size < 1:
-        raise TopologyError(bad_value(place, "size", size, 'a positive integer or "auto"'))
+        raise _wrong("size", size, 'a positive integer or "auto"')
     return replace(dimension, size=size, used=table.used or 0)
 
 
-def _full_size(place: str, dimension: Dimension, inside: int) -> int:
+def _full_size(dimension: Dimension, inside: int) -> int:
     """The size that a shape implies."""
     npus = 0
     if dimension.shape:
@@ -264,99 +268,98 @@ def _full_size(place: str, dimension: Dimension, inside: int) -> int:
     elif dimension.dragonfly:
         npus = dimension.dragonfly.most
     if not npus or npus % (inside if dimension.joins_inside else 1):
-        raise TopologyError(bad_value(place, "size", None, 'a positive integer or "auto"'))
+        raise _wrong("size", None, 'a positive integer or "auto"')
     return npus // inside if dimension.joins_inside else npus
 
 
-def _with_shape(place: str, table: DimensionTable, dimension: Dimension) -> Dimension:
+def _with_shape(table: DimensionTable, dimension: Dimension) -> Dimension:
     sides = table.shape
     if not sides or min(sides) < 1 or prod(sides) > MAX_NPUS:
         expected = "the length of every side, e.g. [4, 4, 4]"
-        raise TopologyError(bad_value(place, "shape", sides, expected))
+        raise _wrong("shape", sides, expected)
     return replace(dimension, shape=tuple(sides), size=prod(sides))
 
 
-def _with_cables(place: str, table: DimensionTable, dimension: Dimension) -> Dimension:
+def _with_cables(table: DimensionTable, dimension: Dimension) -> Dimension:
     cables = table.cables
     if not cables:
-        raise TopologyError(bad_value(place, "cables", cables, "pairs of numbers, e.g. [[0, 1]]"))
+        raise _wrong("cables", cables, "pairs of numbers, e.g. [[0, 1]]")
     size = table.size if isinstance(table.size, int) else 1 + max(map(max, cables))
     if not 1 <= size <= MAX_CABLED:
-        raise TopologyError(bad_value(place, "size", size, f"1 to {MAX_CABLED}"))
+        raise _wrong("size", size, f"1 to {MAX_CABLED}")
     return replace(dimension, size=size, cables=tuple(cables))
 
 
-def _with_tree(place: str, table: DimensionTable, dimension: Dimension) -> Dimension:
+def _with_tree(table: DimensionTable, dimension: Dimension) -> Dimension:
     link = dimension.link
     up = FollowingLinks(name=f"{link.name}-up", bandwidth=table.up_bandwidth)
     if (table.radix is None) == (table.leaf is None):
         raise TopologyError(
-            f"{place}: a fat_tree needs one of leaf, the NPUs below a leaf switch (e.g. leaf = 32) "
+            "a fat_tree needs one of leaf, the NPUs below a leaf switch (e.g. leaf = 32) "
             "and radix, the ports of every switch (e.g. radix = 64, three layers)"
         )
     if table.radix is not None:
         for option in ("spines", "oversubscription", "pod", "cores"):
             if getattr(table, option) is not None:
-                raise TopologyError(f"{place}: {option} does not go with radix")
+                raise TopologyError(f"{option} does not go with radix")
         return replace(dimension, up=up, tree=TreeShape.k_ary(table.radix))
-    tree = _leaves(place, table, dimension, up.behind(link))
+    tree = _leaves(table, dimension, up.behind(link))
     return replace(dimension, up=up, tree=tree)
 
 
-def _leaves(place: str, table: DimensionTable, dimension: Dimension, up: LinkClass) -> TreeShape:
-    leaf = _positive(place, "leaf", table.leaf)
+def _leaves(table: DimensionTable, dimension: Dimension, up: LinkClass) -> TreeShape:
+    leaf = _positive("leaf", table.leaf)
     spines = _spines(
-        place,
         table,
         leaf,
         dimension.ports.capacity(leaf, (dimension.link.bandwidth,)) / up.bandwidth,
     )
     if table.pod is None:
         if table.cores is not None:
-            raise TopologyError(f"{place}: cores needs pod: the NPUs below one group of spines")
+            raise TopologyError("cores needs pod: the NPUs below one group of spines")
         return TreeShape(down=(leaf,), up=(spines,))
-    pod = _positive(place, "pod", table.pod)
+    pod = _positive("pod", table.pod)
     if pod % leaf:
-        raise TopologyError(bad_value(place, "pod", pod, f"whole leaves of {leaf} NPUs"))
-    cores = _positive(place, "cores", pod // leaf if table.cores is None else table.cores)
+        raise _wrong("pod", pod, f"whole leaves of {leaf} NPUs")
+    cores = _positive("cores", pod // leaf if table.cores is None else table.cores)
     return TreeShape(down=(leaf, pod // leaf), up=(spines, cores))
 
 
-def _spines(place: str, table: DimensionTable, leaf: int, whole: float) -> int:
+def _spines(table: DimensionTable, leaf: int, whole: float) -> int:
     """Links up from a leaf; `whole` are as many as keep up with its NPUs."""
     if table.spines is not None:
         if table.oversubscription is not None:
-            raise TopologyError(f"{place}: spines and oversubscription exclude each other")
-        return _positive(place, "spines", table.spines)
+            raise TopologyError("spines and oversubscription exclude each other")
+        return _positive("spines", table.spines)
     over = 1.0 if table.oversubscription is None else table.oversubscription
     if not 0 < over < float("inf"):
-        raise TopologyError(bad_value(place, "oversubscription", over, "a positive number"))
+        raise _wrong("oversubscription", over, "a positive number")
     links = whole / over
     if not (links >= 0.5 and abs(links - round(links)) < 1e-6 * links):
         raise TopologyError(
-            f"{place}: oversubscription is {over:g}: a leaf of {leaf} NPUs would need {links:g} "
+            f"oversubscription is {over:g}: a leaf of {leaf} NPUs would need {links:g} "
             f"links up: expected a whole number: a leaf that {over:g} divides, or spines"
         )
     return round(links)
 
 
-def _with_dragonfly(place: str, table: DimensionTable, dimension: Dimension) -> Dimension:
+def _with_dragonfly(table: DimensionTable, dimension: Dimension) -> Dimension:
     far = FollowingLinks(
         name=f"{dimension.link.name}-global",
         bandwidth=table.global_bandwidth,
         latency_ps=table.global_latency_ps,
     )
     shape = DragonflyShape(
-        routers=_positive(place, "routers", table.routers),
-        npus=_positive(place, "npus_per_router", table.npus_per_router),
-        global_links=_positive(place, "global_links", table.global_links),
+        routers=_positive("routers", table.routers),
+        npus=_positive("npus_per_router", table.npus_per_router),
+        global_links=_positive("global_links", table.global_links),
     )
     return replace(dimension, dragonfly=shape, far=far)
 
 
-def _positive(place: str, field: str, value: int | None) -> int:
+def _positive(field: str, value: int | None) -> int:
     if value is None or not 1 <= value <= MAX_NPUS:
-        raise TopologyError(bad_value(place, field, value, f"1 to {MAX_NPUS}"))
+        raise _wrong(field, value, f"1 to {MAX_NPUS}")
     return value
 
 

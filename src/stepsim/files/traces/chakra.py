@@ -8,7 +8,7 @@ has its times in ps.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum, IntEnum
+from enum import IntEnum
 from heapq import heappop, heappush
 from itertools import pairwise
 from os.path import isdir, isfile
@@ -124,19 +124,11 @@ class _Node(Struct, kw_only=True):
         return TaskKind.COMPUTE if on_device else TaskKind.HOST
 
 
-class _Clock(Enum):
-    """When the nodes of a file began: not told, by a rank's own clock, or by one of all ranks."""
-
-    NONE = 0
-    RECORDED = 1
-    SIMULATED = 2
-
-    @classmethod
-    def of(cls, nodes: Sequence[_Node]) -> "_Clock":
-        """What some nodes tell."""
-        if all("start_ps" in node.attributes for node in nodes):
-            return cls.SIMULATED
-        return cls.RECORDED if any(node.start_us for node in nodes) else cls.NONE
+def _is_recorded(nodes: Sequence[_Node]) -> bool | None:
+    """Whether nodes began by a rank's own clock, or by one of all ranks; None without times."""
+    if all("start_ps" in node.attributes for node in nodes):
+        return False
+    return True if any(node.start_us for node in nodes) else None
 
 
 def read_chakra(path: Path, progress: Callable[[int, int], None] | None = None) -> Profile:
@@ -150,14 +142,13 @@ def read_chakra(path: Path, progress: Callable[[int, int], None] | None = None) 
             part = _of_rank(name, nodes, int(told[1]) if told else place, groups)
             stage, replica = (_places(data).get(name) for name in PLACES)
             parts.append(replace(part, stage=stage, replica=replica))
-            clocks.add(_Clock.of(nodes))
+            clocks.add(_is_recorded(nodes))
         except (ValueError, OverflowError) as error:
             raise TraceError(f"{name}: not a Chakra trace: {error}") from None
     if not parts:
         raise TraceError(f"{path}: no Chakra trace in it: expected files that end in .et")
-    recorded = _Clock.RECORDED in clocks
-    profile = join_ranks(str(path), parts, "Chakra", one_clock=not recorded)
-    return _scheduled(profile) if clocks == {_Clock.NONE} else profile
+    profile = join_ranks(str(path), parts, "Chakra", one_clock=True not in clocks)
+    return _scheduled(profile) if clocks == {None} else profile
 
 
 def _scheduled(profile: Profile) -> Profile:
@@ -218,7 +209,7 @@ def _of_rank(
     place = {node.number: i for i, node in enumerate(nodes)}
     start = ints([node.ps("start") for node in nodes])
     took = ints([node.ps("duration") for node in nodes])
-    base = int(start.min()) if _Clock.of(nodes) is _Clock.RECORDED else 0
+    base = int(start.min()) if _is_recorded(nodes) else 0
     steps, step = np.unique(ints([node.number_of(STEP, 0) for node in nodes]), return_inverse=True)
     named = [str(node.attributes.get("pg_name", "")) for node in nodes]
     described = [str(node.attributes.get("pg_desc", "")) for node in nodes]

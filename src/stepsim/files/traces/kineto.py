@@ -81,11 +81,6 @@ class _Arguments(msgspec.Struct, gc=False):
     registers: int = msgspec.field(default=0, name="registers per thread")
     shared_bytes: int = msgspec.field(default=0, name="shared memory")
 
-    @property
-    def group_name(self) -> str:
-        """The group's name and what the program calls it."""
-        return " ".join(filter(None, (self.group, self.described)))
-
 
 _READ = msgspec.json.Decoder(_Arguments | None, strict=False)
 
@@ -404,10 +399,11 @@ def _forms(arguments: Sequence[_Arguments], shapes: dict[int, str]) -> list[Kern
 def _group(
     arguments: _Arguments, known: dict[tuple[str, str, str], tuple[str, tuple[int, ...]]]
 ) -> tuple[str, tuple[int, ...]]:
-    """A group's name and ranks; `known` are those met before."""
+    """A group's name, with what the program calls it, and ranks; `known` are those met before."""
     key = arguments.group, arguments.described, arguments.ranks
     if key not in known:
-        known[key] = arguments.group_name, _ranks(arguments.ranks)
+        name = " ".join(filter(None, (arguments.group, arguments.described)))
+        known[key] = name, _ranks(arguments.ranks)
     return known[key]
 
 

@@ -21,7 +21,7 @@ from stepsim.files.accelerators import names_of_files
 from stepsim.files.load import read_model
 from stepsim.files.models.huggingface import architecture_of
 from stepsim.files.models.megatron import model_of_arguments
-from stepsim.files.models.torchtitan import torchtitan_model, torchtitan_parts
+from stepsim.files.models.torchtitan import sharding, torchtitan_model, torchtitan_parts
 from stepsim.files.reading import read_text
 from stepsim.files.traces.step_lines import plain_lines
 from stepsim.workload.model.model import Model
@@ -82,7 +82,9 @@ def read_logged_job(path: Path, form: str) -> LoggedJob:
 
 def _megatron_job(path: Path, lines: list[str], form: str) -> LoggedJob:
     listed = {match[1]: match[2] for match in map(_ARGUMENT.search, lines) if match}
-    printed = (listed or _yaml_values(lines)) | dict(_padded_vocabulary(lines))
+    printed = listed or _yaml_values(lines)
+    if told := _first(_PADDED, lines):
+        printed["padded_vocab_size"] = told[1]
     values = dict(_by_argument(printed))
     is_known = {"num-layers", "hidden-size"} <= values.keys()
     options = dict(_by_lines(lines, () if is_known else _SIZES))
@@ -105,6 +107,12 @@ _SIZES = (
 )
 """What a log without arguments says of its size, as of `initialize_megatron` and in step lines."""
 _PADDED = re.compile(r"> padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (\d+)\)")
+"""The padded vocabulary, which older logs print beside the arguments."""
+
+
+def _first(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
+    """The first line that a pattern finds something in."""
+    return next(filter(None, map(pattern.search, lines)), None)
 
 
 def _by_lines(
@@ -112,15 +120,9 @@ def _by_lines(
 ) -> Iterator[tuple[str, object]]:
     """The device, and options that lines of a log say: the first line of each counts."""
     for name, pattern in patterns:
-        if told := next((match for match in map(pattern.search, lines) if match), None):
+        if told := _first(pattern, lines):
             yield name, int(told[1])
     yield from _device_option(lines)
-
-
-def _padded_vocabulary(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """The padded vocabulary, which older logs print beside the arguments."""
-    if told := next((match for match in map(_PADDED.search, lines) if match), None):
-        yield "padded_vocab_size", told[1]
 
 
 def _yaml_values(lines: list[str]) -> dict[str, str]:
@@ -227,15 +229,10 @@ def _mesh_sizes(mesh: re.Match[str]) -> dict[str, int]:
 
 def _degrees(sizes: Mapping[str, int]) -> Iterator[tuple[str, object]]:
     """Options of a step by the sizes of its mesh."""
-    shard = sizes.get("dp_shard", sizes.get("dp", 1))
-    replicas = sizes.get("dp_replicate", 1)
     degrees = {name: sizes.get(name, 1) for name in ("tp", "cp", "pp", "ep")}
     yield from degrees.items()
-    yield "npus", shard * replicas * degrees["tp"] * degrees["cp"] * degrees["pp"]
-    sharded = shard > 1 or degrees["cp"] > 1
-    yield "zero", 3 if sharded or replicas == 1 else 0
-    if sharded and replicas > 1:
-        yield "shard_ranks", shard * degrees["cp"]
+    shards = sizes.get("dp_shard", sizes.get("dp", 1))
+    yield from sharding(shards, sizes.get("dp_replicate", 1), degrees)
     if degrees["ep"] > 1:
         yield "expert_tp", sizes.get("etp", 1)
 
@@ -327,8 +324,8 @@ def _llama(path: Path, text: str) -> Model | None:
 
 def _device_option(lines: list[str]) -> Iterator[tuple[str, object]]:
     """The device that a log names by what its driver calls it; the longest name that fits."""
-    told = next((match[1] for match in map(_CAPACITY.search, lines) if match), "")
-    words = re.sub(r"[^a-z0-9]+", "-", told.lower())
+    told = _first(_CAPACITY, lines)
+    words = re.sub(r"[^a-z0-9]+", "-", told[1].lower()) if told else ""
     known = [name for name in names_of_files("device") if re.search(rf"\b{name}\b", words)]
     if known:
         yield "device", max(known, key=len)

@@ -7,13 +7,13 @@ microbatch: the n-th one of a worker belongs to the n-th compute that has one.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Names, replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.files.reading import open_file, parquet_library
 from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted, same
@@ -28,7 +28,7 @@ _MOST_ROWS = 50_000_000
 _MOST_BYTES = 4 << 30
 
 
-class _Name(Noun):
+class _Name(NamedTuple):
     """What a name of an operation means."""
 
     kind: TaskKind
@@ -36,27 +36,23 @@ class _Name(Noun):
     stream: int
 
 
-def _name(kind: TaskKind, phase: TaskPhase, stream: int) -> _Name:
-    return _Name(kind=kind, phase=phase, stream=stream)
-
-
 _F, _B, _U = TaskPhase.FORWARD, TaskPhase.BACKWARD, TaskPhase.UPDATE
 _NAMES = {
-    "forward-compute": _name(TaskKind.COMPUTE, _F, _COMPUTE),
-    "weight-compute": _name(TaskKind.COMPUTE, _B, _COMPUTE),
-    "backward-compute": _name(TaskKind.COMPUTE, _B, _COMPUTE),
-    "gc": _name(TaskKind.HOST, TaskPhase.UNKNOWN, _COMPUTE),
-    "forward-send": _name(TaskKind.SEND, _F, _MESSAGES),
-    "forward-recv": _name(TaskKind.RECV, _F, _MESSAGES + 1),
-    "backward-send": _name(TaskKind.SEND, _B, _MESSAGES + 2),
-    "backward-recv": _name(TaskKind.RECV, _B, _MESSAGES + 3),
-    "params-all-gather": _name(TaskKind.COLLECTIVE, _F, _UPDATES),
-    "grads-reduce-scatter": _name(TaskKind.COLLECTIVE, _B, _UPDATES),
-    "layernorm-grads-all-reduce": _name(TaskKind.COLLECTIVE, _B, _UPDATES),
-    "embedding-grads-all-reduce": _name(TaskKind.COLLECTIVE, _B, _UPDATES),
-    "separate-grads-all-reduce": _name(TaskKind.COLLECTIVE, _B, _UPDATES),
-    "optimizer-clip-main-grad": _name(TaskKind.COLLECTIVE, _U, _UPDATES),
-    "optimizer": _name(TaskKind.COMPUTE, _U, _UPDATES),
+    "forward-compute": _Name(TaskKind.COMPUTE, _F, _COMPUTE),
+    "weight-compute": _Name(TaskKind.COMPUTE, _B, _COMPUTE),
+    "backward-compute": _Name(TaskKind.COMPUTE, _B, _COMPUTE),
+    "gc": _Name(TaskKind.HOST, TaskPhase.UNKNOWN, _COMPUTE),
+    "forward-send": _Name(TaskKind.SEND, _F, _MESSAGES),
+    "forward-recv": _Name(TaskKind.RECV, _F, _MESSAGES + 1),
+    "backward-send": _Name(TaskKind.SEND, _B, _MESSAGES + 2),
+    "backward-recv": _Name(TaskKind.RECV, _B, _MESSAGES + 3),
+    "params-all-gather": _Name(TaskKind.COLLECTIVE, _F, _UPDATES),
+    "grads-reduce-scatter": _Name(TaskKind.COLLECTIVE, _B, _UPDATES),
+    "layernorm-grads-all-reduce": _Name(TaskKind.COLLECTIVE, _B, _UPDATES),
+    "embedding-grads-all-reduce": _Name(TaskKind.COLLECTIVE, _B, _UPDATES),
+    "separate-grads-all-reduce": _Name(TaskKind.COLLECTIVE, _B, _UPDATES),
+    "optimizer-clip-main-grad": _Name(TaskKind.COLLECTIVE, _U, _UPDATES),
+    "optimizer": _Name(TaskKind.COMPUTE, _U, _UPDATES),
 }
 _OF_STAGE = ("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce")
 _OF_REPLICA = ("embedding-grads-all-reduce",)
