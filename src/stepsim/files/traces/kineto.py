@@ -151,7 +151,10 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     begins = dict(zip(ours.launched, _since(ours.launch_us, ours.base).tolist(), strict=True))
     begins.pop(UNKNOWN, None)
     launch = ints([begins.get(a.correlation, UNKNOWN) for a in arguments])
-    steps, step = _steps(ours, np.where(launch >= 0, launch, start))
+    marked_steps = sorted(ours.steps)
+    opened, ended = (_since([each[i] for each in marked_steps], ours.base) for i in (1, 2))
+    numbers = [number for number, _, _ in marked_steps]
+    steps, step = placed(numbers, opened, ended, np.where(launch >= 0, launch, start))
     kinds = _kinds(ours.kernels, arguments, ours.copied)
     stream = ints([*map(_stream, ours.kernels, arguments)])
     ranges = _ranges(ours)
@@ -407,19 +410,19 @@ def _group(
     return known[key]
 
 
-def _steps(ours: _Sorted, times: Ints) -> tuple[tuple[int, ...], Ints]:
-    """Numbers of the steps, and the place of each operation's: by when it was launched.
+def placed(
+    numbers: Sequence[int], begins: Ints, ends: Ints, times: Ints
+) -> tuple[tuple[int, ...], Ints]:
+    """Numbers of the steps, and the place of each operation's by a time of it.
 
-    A trace without steps is one step, number 0.
+    A recording without steps is one step, number 0.
     """
-    if not ours.steps:
+    if not numbers:
         return (0,), np.zeros(len(times), np.int64)
-    numbers, begins, ends = zip(*sorted(ours.steps), strict=True)
     found = np.full(len(times), UNKNOWN, np.int64)
-    bounds = zip(_since(begins, ours.base), _since(ends, ours.base), strict=True)
-    for place, (begin, end) in enumerate(bounds):
+    for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         found[(times >= begin) & (times < end)] = place
-    return numbers, found
+    return tuple(numbers), found
 
 
 def _kinds(

@@ -15,11 +15,12 @@ from urllib.parse import quote
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, ints
+from stepsim.base.arrays import ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS
 from stepsim.files.reading import open_file
+from stepsim.files.traces.kineto import placed
 from stepsim.measured.profile.events import KernelForm, Profile
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.kernels import communication_kernel
@@ -213,21 +214,6 @@ def _marked_ranges(ranges: Sequence[_Range], process: int, base: int) -> list[Ma
     return found
 
 
-def _placed(steps: _Steps, times: Ints) -> tuple[tuple[int, ...], Ints]:
-    """Numbers of the steps, and the place of each operation's by a time of it in ns.
-
-    One step, number 0, where the profile names none.
-    """
-    if not steps:
-        return (0,), np.zeros(len(times), np.int64)
-    numbers = sorted(steps)
-    found = np.full(len(times), UNKNOWN, np.int64)
-    for place, number in enumerate(numbers):
-        begin, end = steps[number]
-        found[(times >= begin) & (times < end)] = place
-    return tuple(numbers), found
-
-
 def _rank(
     rank: int,
     rows: Sequence[_Row],
@@ -238,41 +224,40 @@ def _rank(
 ) -> RankOperations:
     process = int(rows[0][0]) & _PROCESS
     every = sorted(rows, key=lambda row: (row[4], row[5]))
-    times = [launches.get((row[0], row[3]), row[4]) for row in every]
-    numbers, placed = _placed(steps.get(process, {}), ints(times))
-    ordered = [row for row, place in zip(every, placed.tolist(), strict=True) if place != UNKNOWN]
+    times = ints([launches.get((row[0], row[3]), row[4]) for row in every])
+    own = dict(sorted(steps.get(process, {}).items()))
+    bounds = ints([*own.values()]).reshape(-1, 2)
+    numbers, place = placed([*own], bounds[:, 0], bounds[:, 1], times)
+    kept = np.flatnonzero(place != UNKNOWN)
+    ordered = [every[i] for i in kept.tolist()]
     if not ordered:
         raise TraceError(f"{path}: device {rank}: no kernel was launched inside of the NVTX steps")
-    used, step = np.unique(placed[placed != UNKNOWN], return_inverse=True)
+    used, step = np.unique(place[kept], return_inverse=True)
     base = int(ordered[0][4])
-    called = [launches.get((row[0], row[3])) for row in ordered]
-    count = len(ordered)
     marks = _marked_ranges(ranges, process, base)
+    # what was launched before the first kernel began is launched before 0
+    launched = (times[kept] - base) * PS_PER_NS
+    told = np.array([(row[0], row[3]) in launches for row in ordered])
     columns = {
         "step": step.astype(np.int64),
         "kind": ints([row[8] for row in ordered]),
         "stream": ints([row[2] for row in ordered]),
         "start_ps": ints([(row[4] - base) * PS_PER_NS for row in ordered]),
         "end_ps": ints([(row[5] - base) * PS_PER_NS for row in ordered]),
-        "launch_ps": ints(
-            [UNKNOWN if at is None else max(at - base, 0) * PS_PER_NS for at in called],
-        ),
+        "launch_ps": np.where(told, np.maximum(launched, 0), UNKNOWN),
         "size_bytes": ints([row[6] for row in ordered]),
     }
-    # what was launched before the first kernel began is launched before 0
-    launched = ints([-1 if at is None else at - base for at in called])
-    launched = np.where(launched == -1, columns["start_ps"], launched * PS_PER_NS)
     columns["mark"] = marked(marks, launched, columns["start_ps"], columns["stream"])
     return RankOperations(
         rank=rank,
         world=None,
         file=str(path),
-        steps=tuple(numbers[place] for place in used.tolist()),
-        has_steps=bool(steps.get(process)),
+        steps=tuple(numbers[i] for i in used.tolist()),
+        has_steps=bool(own),
         names=[row[7] for row in ordered],
-        groups=[("", ())] * count,
+        groups=[("", ())] * len(ordered),
         columns=columns,
-        left_out=len(every) - count,
+        left_out=len(every) - len(ordered),
         base_ps=base * PS_PER_NS,
         node=0,
         marks=tuple(each.mark for each in marks),
