@@ -128,7 +128,10 @@ def read_inputs(
         if isinstance(workload, Workload | Model)
         else load_work(workload, strict=strict, environment=environment)
     )
-    network, assumed = _topology_or_default(topology, _device_of(work, typed))
+    device = None  # of the compute times of a file
+    if isinstance(work, Model):
+        device = _device(typed.get("device") or dict(work.asked).get("device"))
+    network, assumed = _topology_or_default(topology, device)
     assumed += _shadowed(workload, topology, typed)
     network = with_numbers(network, numbers)
     bandwidths = {f"{link.name}.bandwidth": link.bandwidth for link in network.link_classes}
@@ -203,13 +206,6 @@ def read_schedules(
     return found
 
 
-def _device_of(work: Workload | Model, typed: Mapping[str, object]) -> "Device | None":
-    """The device that a model was asked to run on; none for the compute times of a file."""
-    if not isinstance(work, Model):
-        return None
-    return _device(typed.get("device") or dict(work.asked).get("device"))
-
-
 def _device(value: object) -> "Device | None":
     """The device of a name, a file, or one that was read; none where there is no value."""
     found = _read(OPTIONS["device"], value, "", []) if value else None
@@ -261,8 +257,10 @@ def _read(option: Option, value: Any, comm_source: str, notes: list[str]) -> obj
         case "device" | "framework":
             from stepsim.files.accelerators import read_device, read_framework
 
-            read = read_device if option.name == "device" else read_framework
-            return read(_name_or_path(option, value))
+            if not isinstance(value, str | Path) or not str(value).strip():
+                expected = "a shipped name or a TOML file"
+                raise PlanError(f"{option.name} is {value!r}: expected {expected}")
+            return (read_device if option.name == "device" else read_framework)(value)
         case "calibration":
             return _calibration(value)
         case "expert_load":
@@ -291,17 +289,11 @@ def _calibration(value: object) -> "ModelCalibration | Calibration":
     return read_model_calibration(path) if is_model_calibration(path) else read_calibration(path)
 
 
-def _name_or_path(option: Option, value: object) -> str:
-    if isinstance(value, str | Path) and str(value).strip():
-        return str(value)
-    raise PlanError(f"{option.name} is {value!r}: expected a shipped name or a TOML file")
-
-
 def _expert_load(value: object) -> "ExpertLoad | None":
     """A law, a router's counts, or the tokens of every expert."""
-    if isinstance(value, str | Path) and is_expert_law(str(value)):
-        return parse_expert_law(str(value))
     if isinstance(value, str | Path):
+        if is_expert_law(str(value)):
+            return parse_expert_law(str(value))
         path = Path(value)
         return read_expert_counts(path) if is_expert_counts(path) else tuple(read_expert_load(path))
     if isinstance(value, ExpertLaw | ExpertSkew | ExpertCounts):

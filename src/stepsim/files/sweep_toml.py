@@ -62,12 +62,10 @@ def read_sweep(path: Path) -> SweepFile:
     Raises SweepError naming the file and the entry at fault.
     """
     file = read_toml(path, SweepFile, SweepError, "sweep")
+    said = {name: getattr(file.output, name) for name in ("database", "plot", "report")}
     output = msgspec.structs.replace(
         file.output,
-        **{
-            name: _beside(path, getattr(file.output, name))
-            for name in ("database", "plot", "report")
-        },
+        **{name: str(path.parent / each) for name, each in said.items() if each is not None},
         export=[str(path.parent / name) for name in file.output.export],
     )
     options = {name: _option(path, value) for name, value in file.options.items()}
@@ -84,10 +82,6 @@ def _option(path: Path, value: _Scalar) -> _Scalar:
     """An option's value; a file beside the sweep file is found from anywhere."""
     is_file = isinstance(value, str) and Path(value).suffix and isfile(path.parent / value)
     return str(path.parent / str(value)) if is_file else value
-
-
-def _beside(path: Path, name: str | None) -> str | None:
-    return None if name is None else str(path.parent / name)
 
 
 def _axes(path: Path, table: dict[str, Any], prefix: str = "") -> dict[str, str]:

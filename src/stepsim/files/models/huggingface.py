@@ -36,6 +36,8 @@ _OF_ENCODERS = ("is_encoder_decoder", "type_vocab_size")
 _DECODES = re.compile("CausalLM|LMHead|ConditionalGeneration|^[a-z0-9_.-]*$")
 _BESIDE = ("vision_config", "audio_config", "sound_config", "talker_config", "code2wav_config")
 """Parts of a configuration beside its text model."""
+_DROPOUTS = ("hidden_dropout", "resid_pdrop", "dropout", "resid_dropout")
+"""Of residuals, in training."""
 _PREDICTED = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 _PATTERN = ("hybrid_override_pattern", "layers_block_type")
 _PREDICTION_PATTERN = ("mtp_hybrid_override_pattern", "mtp_layers_block_type")
@@ -167,9 +169,9 @@ def _family(values: Mapping[str, Any], place: str, notes: list[str]) -> Family:
         )
     if name in known.family:
         return known.family[name]
-    inner = values.get("text_config")
+    inner: Any = values.get("text_config")
     nested = isinstance(inner, Mapping) and "hidden_size" in inner
-    keys = inner if nested and isinstance(inner, Mapping) else values
+    keys = inner if nested else values
     key = next((key for key in known.by_key if keys.get(key)), "")
     encodes = next((key for key in _OF_ENCODERS if values.get(key)), "")
     if not key or encodes or not _DECODES.search(name):
@@ -214,7 +216,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
             final_norm=family.final_norm,
             positions=self._positions(),
             head_bias=family.head_bias or self.flag("lm_head_bias"),
-            dropout=self._dropout(),
+            dropout=any(self.raw(name) for name in _DROPOUTS),
             prediction_layers=self._prediction(hidden, count, layers[-1]) * self._predicted(),
             input_vocabulary=self._input_vocabulary(),
         )
@@ -304,11 +306,6 @@ class _Reader(Attentions, Feeding, kw_only=True):
         if norm is NormKind.LAYER_NO_BIAS and not self.flag("no_bias", default=True):
             return NormKind.LAYER
         return norm
-
-    def _dropout(self) -> bool:
-        """Whether residuals are dropped out in training."""
-        names = ("hidden_dropout", "resid_pdrop", "dropout", "resid_dropout")
-        return any(bool(self.raw(name)) for name in names)
 
     def _positions(self) -> int:
         """Learned positions; those of MPT unless it has ALiBi."""

@@ -163,20 +163,14 @@ class Kinds(Reading, kw_only=True):
         pattern = self.raw("sliding_window_pattern")
         slides = self.has("sliding_window")
         if isinstance(pattern, str) and pattern and set(pattern) <= {"L", "G"}:
-            last = len(pattern) > 1  # the last layer sees all, as Exaone has it
-            kinds = [pattern[n % len(pattern)] == "L" and slides for n in range(count)]
-            return [
-                Kind.SLIDING if k and not (last and n == count - 1) else Kind.FULL
-                for n, k in enumerate(kinds)
-            ]
-        names = (
-            *("sliding_window_pattern", "_sliding_window_pattern", "layer_switch"),
-            "global_attn_every_n_layers",
-        )
+            local = [slides and pattern[n % len(pattern)] == "L" for n in range(count)]
+            if len(pattern) > 1:
+                local[-1] = False  # the last layer sees all, as Exaone has it
+            return [Kind.SLIDING if each else Kind.FULL for each in local]
         if slides and self.family.window is WindowRule.PATTERN:
-            nth = self.count(*names, default=self.family.nth)
+            names = ("sliding_window_pattern", "_sliding_window_pattern", "layer_switch")
+            nth = self.count(*names, "global_attn_every_n_layers", default=self.family.nth)
             return [Kind.FULL if (n + 1) % nth == 0 else Kind.SLIDING for n in range(count)]
-        self.read.update(names)
         return None
 
     def _by_family(self, count: int) -> list[Kind]:

@@ -507,7 +507,8 @@ def _asked(arguments: _Arguments) -> _Asked:
             yield option, arguments.count(name)
     for option, name in _SWITCHES.items():
         yield option, arguments.has(name)
-    yield "cuda_graph", _captures(arguments)
+    graphs = arguments.text("cuda-graph-impl", "none") != "none"
+    yield "cuda_graph", graphs or arguments.has("enable-cuda-graph", "external-cuda-graph")
     if arguments.known("tensor-model-parallel-size", 2) > 1:
         yield "sequence_parallel", arguments.has("sequence-parallel")
     yield "zero", _zero(arguments)
@@ -521,12 +522,6 @@ def _asked(arguments: _Arguments) -> _Asked:
     yield from _exchanges(arguments)
     if arguments.text("attention-backend") in ("unfused", "local"):
         yield "attention", "unfused"
-
-
-def _captures(arguments: _Arguments) -> bool:
-    """Whether CUDA graphs launch the layers."""
-    kind = arguments.text("cuda-graph-impl", "none")
-    return arguments.has("enable-cuda-graph", "external-cuda-graph") or kind != "none"
 
 
 def _zero(arguments: _Arguments) -> int:

@@ -187,10 +187,6 @@ def _full_recompute(line: _Line) -> bool:
     )
 
 
-def _is_sparse(line: _Line) -> bool:
-    return line.ep > 1 or line.has("num-experts")
-
-
 def _torch_fsdp(line: _Line) -> bool:
     if not line.has("use-torch-fsdp2"):
         return True
@@ -312,7 +308,11 @@ RULES: tuple[_Rule, ...] = (
     _needs("tp-comm-overlap", "sequence-parallel"),
     (
         f"experts with --{_TP} above 1 need --sequence-parallel",
-        lambda line: not _is_sparse(line) or line.tp == 1 or line.has("sequence-parallel"),
+        lambda line: (
+            not (line.ep > 1 or line.has("num-experts"))
+            or line.tp == 1
+            or line.has("sequence-parallel")
+        ),
     ),
     (
         f"--{_EP} above 1 divides --num-experts and goes without --fp16",

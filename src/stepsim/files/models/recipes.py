@@ -25,6 +25,8 @@ from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.model import Unread
 
 _NOTHING = ("", "null", "none", "~")
+_OFF = ("false", "null", "none", "~")
+"""Values of keys that are no arguments of Megatron-LM, where all others are those of their name."""
 _HOLE = re.compile(r"\$\{(?:oc\.env:|env:)?([\w.]+)(?:(?::?-|,)\s*([^{}]*))?\}")
 _PRODUCT = re.compile(r"\$\{multiply:\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\}")
 _WORD = re.compile(r"(\w+)(\*?=)(.*)", re.DOTALL)
@@ -246,13 +248,8 @@ class _Reader:
         found = [words for key, words in self.form.keys.items() if _is(place, key)]
         if found and value.lower() not in _NOTHING:
             self._say(place, value, found[-1])
-        elif self.form.megatron and not found:
-            self._pass(place, value)
-
-    def _pass(self, place: str, value: str) -> None:
-        """Take a key for the argument of Megatron-LM that has its name."""
-        name = place.rpartition(".")[2].replace("_", "-")
-        if value.lower() not in ("false", "null", "none", "~"):
+        elif self.form.megatron and not found and value.lower() not in _OFF:
+            name = place.rpartition(".")[2].replace("_", "-")
             self._argue(name, "" if value == "true" else value)
 
     def _argue(self, name: str, value: str) -> None:

@@ -69,7 +69,8 @@ def script_arguments(
         command = _training(path, script)
         values, unknown = _flags(command.words)
     else:
-        script, unknown, plain = Script((), {}), {}, _plain_text(text)
+        without_comments = re.sub(r"(^|\s)#.*$", r"\1", text, flags=re.MULTILINE)
+        script, unknown, plain = Script((), {}), {}, without_comments.replace("\\\n", " ")
         command = Command(tuple(map(Word, plain.split())), 1)
         overrides = (_OVERRIDE.fullmatch(word.text) for word in command.words)
         values = {**line_arguments(plain), **{each[1]: each[2] for each in overrides if each}}
@@ -87,11 +88,6 @@ def script_arguments(
         npus=npus,
         recipe=next((each for each in recipes if each.endswith((".toml", ".yaml", ".yml"))), ""),
     )
-
-
-def _plain_text(text: str) -> str:
-    """A text without comments and ends of lines."""
-    return re.sub(r"(^|\s)#.*$", r"\1", text, flags=re.MULTILINE).replace("\\\n", " ")
 
 
 def _directives(text: str) -> Iterator[str]:
@@ -166,7 +162,9 @@ def _flags(words: Sequence[Word]) -> tuple[dict[str, str], dict[str, Unknown]]:
             continue
         name = word.text.lstrip("-").replace("_", "-")
         after = parts[i + 1] if i + 1 < len(parts) else Word("")
-        values[name] = "" if after.text.startswith("--") else _plain(after.shown)
+        value = "" if after.text.startswith("--") else after.shown
+        is_list = value.startswith("([") and value.endswith(")")  # those of a layout stay
+        values[name] = value[1:-1] if is_list else value
         unknown.pop(name, None)
         if after.unknown is not None:
             unknown[name] = after.unknown
@@ -179,11 +177,6 @@ def _parts(words: Sequence[Word]) -> Iterator[Word]:
         for text in word.text.split() if word.text.lstrip().startswith("--") else [word.text]:
             name, equals, value = text.partition("=")
             yield from map(Word, (name, value) if equals and _FLAG.fullmatch(name) else (text,))
-
-
-def _plain(text: str) -> str:
-    """A list without its brackets; those of a pipeline's layout stay."""
-    return text[1:-1] if text.startswith("([") and text.endswith(")") else text
 
 
 def _npus(values: Mapping[str, str], script: Script, slurm: Mapping[str, str]) -> int | None:

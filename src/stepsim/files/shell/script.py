@@ -562,18 +562,14 @@ def _compared(first: str, operator: str, second: str) -> bool | None:
     if operator in ("=", "==", "!="):
         return fnmatchcase(first, second) == (operator != "!=")
     if operator == "=~":
-        return _matches(first, second)
+        try:
+            return re.search(second, first) is not None
+        except re.error:
+            return None
     numbers = {"-eq": "==", "-ne": "!=", "-gt": ">", "-ge": ">=", "-lt": "<", "-le": "<="}
     if operator not in numbers or not all(map(_NUMBER.fullmatch, (first, second))):
         return None
     return bool(calculated(numbers[operator], int(first), int(second)))
-
-
-def _matches(text: str, pattern: str) -> bool | None:
-    try:
-        return re.search(pattern, text) is not None
-    except re.error:
-        return None
 
 
 def _usual(node: "Node") -> bool:

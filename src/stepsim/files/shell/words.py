@@ -155,18 +155,16 @@ def calculated(operator: str, first: int, second: int) -> int | None:
         return whole if operator == "/" else first - whole * second
     if operator == "**":
         return first**second if 0 <= second <= 64 and abs(first) < 1 << 16 else None
-    work = _OPERATORS.get(operator)
-    found = (
-        None if work is None or (second < 0 and operator in ("<<", ">>")) else work(first, second)
-    )
-    return int(found) if found is not None and abs(found) < _MOST else None
+    if operator not in _OPERATORS or (second < 0 and operator in ("<<", ">>")):
+        return None
+    found = _OPERATORS[operator](first, second)
+    return int(found) if abs(found) < _MOST else None
 
 
 def edited(text: str, operator: str, pattern: str, other: str) -> str:
     """What `${X%...}` and its kin leave of a text."""
     if operator in ("/", "//"):
-        at = re.compile(_regex(pattern))
-        return at.sub(lambda _: other, text, count=0 if operator == "//" else 1)
+        return re.sub(_regex(pattern), lambda _: other, text, count=operator == "/")
     ends = range(len(text) + 1)
     if operator in ("#", "##"):
         cuts = ends if operator == "#" else reversed(ends)

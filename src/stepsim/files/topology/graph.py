@@ -27,7 +27,6 @@ has two levels, nodes and all outside, and does not say which switches reduce: `
 and rings follow cables between NPUs as far as a search finds them.
 """
 
-import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import Any, TypeGuard, cast
@@ -37,7 +36,7 @@ from msgspec import Struct
 
 from stepsim.base.errors import TopologyError, bad_value, one_line
 from stepsim.base.units import MAX_INT64, Quantity
-from stepsim.files.topology.tables import algorithm_names, class_name, quantity
+from stepsim.files.topology.tables import NPU, algorithm_names, class_name, quantity
 from stepsim.network.topology.cabled import listed_topology
 from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,
@@ -51,7 +50,6 @@ from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_NPUS
 
 _MOST_PARALLEL = 1024
-_NPU = re.compile(r"npu(0|[1-9]\d{0,8})")
 _EXPECTED = {
     Quantity.BANDWIDTH: "a text such as '400 Gbps', or bytes/s above 0",
     Quantity.TIME: "a text such as '500 ns', or whole picoseconds as {}",
@@ -127,7 +125,7 @@ def _switch_name(place: str, name: str) -> str:
 
 def _in_order(npus: list[Hashable]) -> list[Hashable]:
     """NPUs by their numbers, if they are called by numbers, else as they are."""
-    called = [_NPU.fullmatch(node) if isinstance(node, str) else None for node in npus]
+    called = [NPU.fullmatch(node) if isinstance(node, str) else None for node in npus]
     if not any(called):
         return npus
     numbers = {node: int(match[1]) for node, match in zip(npus, called, strict=True) if match}
@@ -229,6 +227,16 @@ def _refuse_unknown(place: str, data: Mapping[Any, Any], allowed: Collection[str
             raise TopologyError(f"{place}: {key!r} is no attribute of it: {expected}")
 
 
+_OF_GRAPH: Mapping[str, tuple[Any, str]] = {
+    "name": (str, "a text"),
+    "source": (str, "a text"),
+    "npus_forward": (bool, "True or False"),
+    "algorithms": (list | tuple, "a list of names"),
+    "library": (Library, "a stepsim library"),
+}
+"""Attributes of a graph: of which type they are, and what errors call it."""
+
+
 def _of_graph(data: Mapping[str, Any], npus: int) -> dict[str, Any]:
     """What the graph's own attributes say of the topology."""
     place = "the graph"
@@ -236,18 +244,10 @@ def _of_graph(data: Mapping[str, Any], npus: int) -> dict[str, Any]:
     known |= {"node_size": npus, "algorithms": (), "library": PLAIN}
     found = known | _numbers(place, data, (LAUNCH_LATENCY,), extra=tuple(known))
     found |= {key: value for key, value in data.items() if key in known}
-    for key in ("name", "source"):
-        if not isinstance(found[key], str):
-            raise TopologyError(bad_value(place, key, found[key], "a text"))
-        found[key] = one_line(found[key])
-    if not isinstance(found["npus_forward"], bool):
-        raise TopologyError(
-            bad_value(place, "npus_forward", found["npus_forward"], "True or False")
-        )
+    for key, (kind, expected) in _OF_GRAPH.items():
+        if not isinstance(found[key], kind):
+            raise TopologyError(bad_value(place, key, found[key], expected))
+    found |= {key: one_line(found[key]) for key in ("name", "source")}
     if not _is_whole(found["node_size"]) or not 1 <= found["node_size"] <= npus:
         raise TopologyError(bad_value(place, "node_size", found["node_size"], f"1 to {npus}"))
-    if not isinstance(found["algorithms"], list | tuple):
-        raise TopologyError(bad_value(place, "algorithms", found["algorithms"], "a list of names"))
-    if not isinstance(found["library"], Library):
-        raise TopologyError(bad_value(place, "library", found["library"], "a stepsim library"))
     return found | {"algorithms": algorithm_names(place, found["algorithms"])}

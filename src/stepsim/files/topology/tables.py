@@ -19,6 +19,8 @@ from stepsim.network.topology.dimension import LinkClass, Protocol
 from stepsim.workload.axes import CollectiveKind
 
 _ALGORITHMS = [name.value for name in Algorithm if name is not Algorithm.AUTO]
+NPU = re.compile(r"npu(0|[1-9][0-9]{0,8})")
+"""What NPUs are called in files of links, and in graphs where they have numbers."""
 _Positive = Annotated[int, Meta(extra_json_schema={"minimum": 1})]
 _AlgorithmName = Annotated[str, Meta(extra_json_schema={"enum": _ALGORITHMS})]
 _Extent = Annotated[

@@ -12,6 +12,7 @@ from stepsim.base.errors import TopologyError, bad_value
 from stepsim.base.structs import replace
 from stepsim.files.reading import read_toml, topology_file
 from stepsim.files.topology.tables import (
+    NPU,
     CollectiveTable,
     DimensionTable,
     LinkTable,
@@ -148,17 +149,11 @@ def _check_cable(place: str, table: LinkTable, classes: set[str], npus: int) -> 
         expected = f"one of {', '.join(classes) or 'the [[link_class]] names (there are none)'}"
         raise TopologyError(bad_value(place, "link_class", table.link_class, expected))
     for field, node in (("from", table.start), ("to", table.to)):
-        if node.startswith("npu") and not _is_npu(node, npus):
+        number = NPU.fullmatch(node)
+        if node.startswith("npu") and not (number and int(number[1]) < npus):
             raise TopologyError(bad_value(place, field, node, f"npu0 to npu{npus - 1}"))
     if table.start == table.to:
         raise TopologyError(f"{place}: a link joins {table.start} to itself")
-
-
-def _is_npu(node: str, npus: int) -> bool:
-    number = node.removeprefix("npu")
-    return (
-        len(number) < 9 and number.isdecimal() and str(int(number)) == number and int(number) < npus
-    )
 
 
 AUTO = "auto"

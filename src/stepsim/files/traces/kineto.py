@@ -406,7 +406,9 @@ def _group(
     key = arguments.group, arguments.described, arguments.ranks
     if key not in known:
         name = " ".join(filter(None, (arguments.group, arguments.described)))
-        known[key] = name, _ranks(arguments.ranks)
+        cut_short = "..." in arguments.ranks  # of ranks as a trace writes them: `[0, 1]`
+        numbers = [] if cut_short else re.findall(r"\d{1,9}", arguments.ranks)
+        known[key] = name, tuple(map(int, numbers))
     return known[key]
 
 
@@ -481,11 +483,6 @@ def _size(arguments: _Arguments) -> int:
     elements = max(arguments.elements_in, arguments.elements_out)
     each = _BYTES.get(arguments.dtype.lower(), 0)
     return elements * each if elements >= 0 and each else _number(arguments.bytes)
-
-
-def _ranks(text: str) -> tuple[int, ...]:
-    """Ranks of a group as a trace writes them: `[0, 1]`; none where it is cut short."""
-    return () if "..." in text else tuple(map(int, re.findall(r"\d{1,9}", text)))
 
 
 def _tag(number: int | str) -> int:

@@ -11,7 +11,7 @@ say is left open. Dense and mixture models of Megatron are read by the reader of
 import json
 import re
 from ast import literal_eval
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +83,14 @@ def read_logged_job(path: Path, form: str) -> LoggedJob:
 def _megatron_job(path: Path, lines: list[str], form: str) -> LoggedJob:
     listed = {match[1]: match[2] for match in map(_ARGUMENT.search, lines) if match}
     printed = listed or _yaml_values(lines)
-    if told := _first(_PADDED, lines):
-        printed["padded_vocab_size"] = told[1]
+    if padded := _first(_PADDED, lines):
+        printed["padded_vocab_size"] = padded[1]
     values = dict(_by_argument(printed))
     is_known = {"num-layers", "hidden-size"} <= values.keys()
-    options = dict(_by_lines(lines, () if is_known else _SIZES))
+    sizes = () if is_known else _SIZES
+    told = {name: match for name, pattern in sizes if (match := _first(pattern, lines))}
+    options: dict[str, object] = {name: int(match[1]) for name, match in told.items()}
+    options |= dict(_device_option(lines))
     if form in _FRAMEWORKS or (is_known and not listed):
         options["framework"] = _FRAMEWORKS.get(form, "megatron-bridge")
     if not is_known:
@@ -113,16 +116,6 @@ _PADDED = re.compile(r"> padded vocab \(size: \d+\) with \d+ dummy tokens \(new 
 def _first(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
     """The first line that a pattern finds something in."""
     return next(filter(None, map(pattern.search, lines)), None)
-
-
-def _by_lines(
-    lines: list[str], patterns: Iterable[tuple[str, re.Pattern[str]]]
-) -> Iterator[tuple[str, object]]:
-    """The device, and options that lines of a log say: the first line of each counts."""
-    for name, pattern in patterns:
-        if told := _first(pattern, lines):
-            yield name, int(told[1])
-    yield from _device_option(lines)
 
 
 def _yaml_values(lines: list[str]) -> dict[str, str]:

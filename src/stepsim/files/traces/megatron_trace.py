@@ -125,7 +125,8 @@ def _degrees(path: Path, traces: Sequence[RankTrace]) -> Degrees:
     pp = named.get("pp", max(last.stage + 1, _stages_of_warm_up(last)))
     if last.stage >= pp:
         raise TraceError(f"{path}: pp is {pp} by its name: a trace has stage {last.stage}")
-    npus = named.get("npus", _npus(last, pp) if len(traces) > 1 else None)
+    width = -(-(last.rank + 1) // (last.stage + 1))  # stages as wide as the last traced rank asks
+    npus = named.get("npus", width * pp if len(traces) > 1 else None)
     tp, dp = named.get("tp"), named.get("dp")
     if npus is None and tp and dp:
         npus = tp * dp * pp
@@ -139,11 +140,7 @@ def _degrees(path: Path, traces: Sequence[RankTrace]) -> Degrees:
         npus=npus,
         tp=tp,
         dp=dp,
-        ep=named.get("ep"),
-        experts=named.get("experts"),
-        layers=named.get("layers"),
-        hidden=named.get("hidden"),
-        sequence=named.get("sequence"),
+        **{name: named.get(name) for name in ("ep", "experts", "layers", "hidden", "sequence")},
         message_bytes=int(first.size_bytes[message[0]]) if len(message) else 0,
     )
 
@@ -159,11 +156,6 @@ def _stages_of_warm_up(trace: RankTrace) -> int:
     if len(np.unique(trace.microbatch[steps])) < forwards or 1 < warm_up == forwards:
         return 0
     return trace.stage + warm_up
-
-
-def _npus(last: RankTrace, pp: int) -> int:
-    """Ranks of a run whose names do not tell, all stages as wide as its last traced rank asks."""
-    return -(-(last.rank + 1) // (last.stage + 1)) * pp
 
 
 def _check_stages(traces: Sequence[RankTrace], npus: int | None, pp: int) -> None:
@@ -190,10 +182,9 @@ def _known_degrees(*names: str | Path) -> dict[str, int]:
     found: dict[str, int] = {}
     for name in names:
         for part in reversed(Path(name).absolute().parts[-2:]):
-            for token in re.split(r"[_.]", part):
-                match = _PART.fullmatch(token)
-                if match and match[1].lower() in _DEGREES and int(match[2]):
-                    found.setdefault(_DEGREES[match[1].lower()], int(match[2]))
+            for key, number in _run_names(part).items():
+                if key != _TIME and int(number):
+                    found.setdefault(_DEGREES[key.lower()], int(number))
     return found
 
 

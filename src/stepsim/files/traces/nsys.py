@@ -119,7 +119,10 @@ def _queries(database: sqlite3.Connection) -> dict[str, str]:
     That is the whole name of a kernel, where the export has it; of a copy, its kind in CUPTI.
     """
     common = "globalPid, deviceId, streamId, correlationId, start, end"
-    columns = {name: set(_columns(database, f"{_TABLE}{name}")) for name in ("KERNEL", "MEMCPY")}
+    columns = {
+        name: {row[1] for row in database.execute(f"PRAGMA table_info({_TABLE}{name})")}
+        for name in ("KERNEL", "MEMCPY")
+    }
     form = "".join(f", {name}" for name in _FORM) if columns["KERNEL"] >= {*_FORM} else ""
     whole = "demangledName" if "demangledName" in columns["KERNEL"] else "shortName"
     kind = "copyKind" if "copyKind" in columns["MEMCPY"] else "NULL"
@@ -136,10 +139,6 @@ def _tables(database: sqlite3.Connection) -> set[str]:
     """Tables with rows of their own: those of a view are computed, and may never end."""
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
     return {name for (name,) in database.execute(query)}
-
-
-def _columns(database: sqlite3.Connection, table: str) -> Iterator[str]:
-    return (name for _, name, *_ in database.execute(f"PRAGMA table_info({table})"))
 
 
 def _gpus(database: sqlite3.Connection) -> dict[int, str]:
