@@ -43,10 +43,8 @@ def _is(name_or_path: str | Path, kind: str, key: bytes) -> bool:
     path = Path(name_or_path)
     if str(name_or_path).lower() in names_of_files(kind):
         return True
-    if isfile(path):
-        lines = first_bytes(path, 65536).splitlines() if path.suffix == ".toml" else []
-        return any(line.startswith(key) for line in lines)
-    return False
+    lines = first_bytes(path, 65536).splitlines() if path.suffix == ".toml" else []
+    return any(line.startswith(key) for line in lines)
 
 
 def read_device(name_or_path: str | Path) -> Device:

@@ -56,30 +56,50 @@ _ON_GPU = 1
 """Of an event of the allocator."""
 
 
-class _Arguments(msgspec.Struct, gc=False):
+_KEYS = {
+    "collective": "Collective name",
+    "elements_in": "In msg nelems",
+    "elements_out": "Out msg nelems",
+    "group": "Process Group Name",
+    "described": "Process Group Description",
+    "ranks": "Process Group Ranks",
+    "sender": "Src Rank",
+    "receiver": "Dst Rank",
+    "number": "Comms Id",
+    "external": "External id",
+    "dims": "Input Dims",
+    "device": "Device Type",
+    "allocated": "Total Allocated",
+    "registers": "registers per thread",
+    "shared_bytes": "shared memory",
+}
+"""Arguments by what they are called here."""
+
+
+class _Arguments(msgspec.Struct, gc=False, rename=_KEYS):
     """Arguments of a kernel, a copy or a launch."""
 
     stream: Any = UNKNOWN
     correlation: int = UNKNOWN
     bytes: Any = UNKNOWN
-    collective: str = msgspec.field(default="", name="Collective name")
-    elements_in: int = msgspec.field(default=UNKNOWN, name="In msg nelems")
-    elements_out: int = msgspec.field(default=UNKNOWN, name="Out msg nelems")
+    collective: str = ""
+    elements_in: int = UNKNOWN
+    elements_out: int = UNKNOWN
     dtype: str = ""
-    group: str = msgspec.field(default="", name="Process Group Name")
-    described: str = msgspec.field(default="", name="Process Group Description")
-    ranks: str = msgspec.field(default="", name="Process Group Ranks")
-    sender: int = msgspec.field(default=UNKNOWN, name="Src Rank")
-    receiver: int = msgspec.field(default=UNKNOWN, name="Dst Rank")
-    number: int | str = msgspec.field(default=0, name="Comms Id")
-    external: Any = msgspec.field(default=UNKNOWN, name="External id")
-    dims: msgspec.Raw = msgspec.field(default=_NO_DIMS, name="Input Dims")
-    device: Any = msgspec.field(default=UNKNOWN, name="Device Type")
-    allocated: Any = msgspec.field(default=0, name="Total Allocated")
+    group: str = ""
+    described: str = ""
+    ranks: str = ""
+    sender: int = UNKNOWN
+    receiver: int = UNKNOWN
+    number: int | str = 0
+    external: Any = UNKNOWN
+    dims: msgspec.Raw = _NO_DIMS
+    device: Any = UNKNOWN
+    allocated: Any = 0
     grid: list[int] = []
     block: list[int] = []
-    registers: int = msgspec.field(default=0, name="registers per thread")
-    shared_bytes: int = msgspec.field(default=0, name="shared memory")
+    registers: int = 0
+    shared_bytes: int = 0
 
 
 _READ = msgspec.json.Decoder(_Arguments | None, strict=False)
@@ -110,13 +130,21 @@ class _Distributed(msgspec.Struct):
     world_size: int | None = None
 
 
-class _Trace(msgspec.Struct):
+_SECTIONS = {
+    "events": "traceEvents",
+    "distributed": "distributedInfo",
+    "devices": "deviceProperties",
+    "base_ns": "baseTimeNanoseconds",
+}
+
+
+class _Trace(msgspec.Struct, rename=_SECTIONS):
     """A whole file."""
 
-    events: list[_Event] = msgspec.field(name="traceEvents")
-    distributed: _Distributed | None = msgspec.field(default=None, name="distributedInfo")
-    devices: list[_Gpu] = msgspec.field(default_factory=list, name="deviceProperties")
-    base_ns: int | None = msgspec.field(default=None, name="baseTimeNanoseconds")
+    events: list[_Event]
+    distributed: _Distributed | None = None
+    devices: list[_Gpu] = []
+    base_ns: int | None = None
 
 
 @collector.paused()
