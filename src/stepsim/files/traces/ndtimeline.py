@@ -238,11 +238,9 @@ def _attached(profile: Profile, warnings: list[str]) -> Events:
         message = np.flatnonzero(profile.named(name))
         compute = np.flatnonzero(profile.named(f"{name.split('-')[0]}-compute"))
         end = last if name in ("forward-send", "backward-recv") else 0
-        compute, message = (each[_in_order(events, each)] for each in (compute, message))
-        bounds = np.arange(int(of_group.max()) + 2)
         lost = []
         for ours, theirs in zip(
-            *(_grouped(of_group, each, bounds) for each in (message, compute)), strict=True
+            *(_grouped(events, each, of_group) for each in (message, compute)), strict=True
         ):
             chosen, paired = _paired(events, ours, theirs, chunk[theirs] != end, name)
             microbatch[chosen], chunk[chosen] = microbatch[paired], chunk[paired]
@@ -256,11 +254,10 @@ def _attached(profile: Profile, warnings: list[str]) -> Events:
     return replace(events, microbatch=microbatch, chunk=chunk)
 
 
-def _grouped(of_group: Ints, places: Ints, bounds: Ints) -> list[Ints]:
-    """Places, in their order, of each group."""
-    order = np.argsort(of_group[places], kind="stable")
-    splits = np.searchsorted(of_group[places][order], bounds[1:-1])
-    return np.split(places[order], splits)
+def _grouped(events: Events, places: Ints, of_group: Ints) -> list[Ints]:
+    """Places of each group, in the order of their operations."""
+    places = places[np.lexsort([events.order[places], of_group[places]])]
+    return np.split(places, np.searchsorted(of_group[places], np.arange(1, of_group.max() + 1)))
 
 
 def _paired(
@@ -287,11 +284,6 @@ def _paired(
     if name.endswith("-recv") and len(message) == len(compute) - 1:
         return message, compute[1:]
     return message[:0], compute[:0]
-
-
-def _in_order(events: Events, places: Ints) -> Ints:
-    columns = (events.order, events.step, events.rank)
-    return np.lexsort([column[places] for column in columns])
 
 
 def _meetings(profile: Profile, events: Events) -> Ints:
