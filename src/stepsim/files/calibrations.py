@@ -13,7 +13,7 @@ from stepsim.base.structs import (
     replace,
     toml_text,
 )
-from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml
+from stepsim.files.reading import csv_rows, first_bytes, number_of, read_text, read_toml
 from stepsim.files.writing import write_whole
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.products import fit_products
@@ -81,10 +81,7 @@ def _shape(
 ) -> tuple[float, float, float, float]:
     found = []
     for name in ("m", "n", "k", column):
-        try:
-            value = float(row[name])
-        except (TypeError, ValueError):
-            value = 0.0
+        value = number_of(row[name])
         if not _LEAST <= value <= _MOST:
             place, expected = f"{path}: row {number}", f"a number from {_LEAST:g} to {_MOST:g}"
             raise CalibrationError(bad_value(place, name, row[name], expected))

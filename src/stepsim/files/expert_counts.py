@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.files.reading import csv_rows, first_bytes, read_text
+from stepsim.files.reading import csv_rows, first_bytes, number_of, read_text
 from stepsim.workload.expert_load import ExpertCounts, make_counts
 
 _COLUMNS = ("layer", "microbatch", "expert")
@@ -52,10 +52,7 @@ def _number(path: Path, row: int, name: str, text: str) -> int:
 
 
 def _tokens(path: Path, row: int, text: str) -> float:
-    try:
-        tokens = float(text)
-    except ValueError:
-        tokens = -1.0
+    tokens = number_of(text)
     if not 0 <= tokens < float("inf"):
         raise WorkloadError(bad_value(f"{path}:{row}", "tokens", text, "a number from 0"))
     return tokens

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.files.reading import csv_rows, open_file, parquet_library, read_text
+from stepsim.files.reading import csv_rows, number_of, open_file, parquet_library, read_text
 from stepsim.workload.documents import LONGEST, Lengths, ListedLengths, parse_lengths
 
 _COLUMNS = ("length", "lengths", "tokens", "num_tokens", "n_tokens")
@@ -77,10 +77,7 @@ def _checked(path: Path, rows: Iterator[_Row]) -> Iterator[int]:
 
 def _whole(place: str, name: str, value: object, most: int) -> int:
     """A whole number from 1 to `most`; raises WorkloadError naming the place and the value."""
-    try:
-        number = float(str(value))
-    except ValueError:
-        number = -1.0
+    number = number_of(value)
     if not (1 <= number <= most and number == int(number)):
         raise WorkloadError(bad_value(place, name, value, f"a whole number from 1 to {most}"))
     return int(number)

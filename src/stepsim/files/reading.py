@@ -15,6 +15,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
+from math import nan
 from os.path import isfile
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -148,6 +149,14 @@ def parse_toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise ValueError("its lists or tables are nested too deeply") from None
+
+
+def number_of(text: object) -> float:
+    """The number that a text says, nan where it says none."""
+    try:
+        return float(str(text))
+    except ValueError:
+        return nan
 
 
 def parquet_library(path: Path, error: type[StepsimError]) -> tuple[Any, Any]:

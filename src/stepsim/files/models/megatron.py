@@ -593,6 +593,8 @@ def _placement(arguments: _Arguments) -> _Asked:
     chunks = arguments.count("num-virtual-stages-per-pipeline-rank", 1)
     if arguments.has("num-layers-per-virtual-pipeline-stage"):
         chunks = layers // pp // arguments.count("num-layers-per-virtual-pipeline-stage")
+    first = arguments.has("account-for-embedding-in-pipeline-split")
+    last = arguments.has("account-for-loss-in-pipeline-split")
     layout = arguments.text("pipeline-model-parallel-layout")
     stages = next(iter(_patterns(arguments)), "").split("|")
     if len(stages) > 1:
@@ -603,11 +605,7 @@ def _placement(arguments: _Arguments) -> _Asked:
         chunks = max(chunks, len(layout_slices(layout)) // pp)
     elif arguments.has("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"):
         yield "layout", _uneven(arguments, layers, pp * chunks)
-    elif arguments.has(
-        "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"
-    ):
-        first = arguments.has("account-for-embedding-in-pipeline-split")
-        last = arguments.has("account-for-loss-in-pipeline-split")
+    elif first or last:
         yield "layout", "ends" if first and last else "embedding" if first else "head"
     pairs = arguments.has("num-experts") and arguments.has(PAIRED_EXCHANGES)
     looped = f"{'combined-1f1b' if pairs else 'interleaved'}:{chunks}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Noun, replace, shipped
-from stepsim.files.reading import read_text
+from stepsim.files.reading import number_of, read_text
 from stepsim.measured.step_log import StepLog
 
 _PLAIN = r"(?:[-+.,\deE]+[KMBTP]?|nan|inf)"
@@ -75,7 +75,6 @@ def read_step_log(path: Path, line: str | None = None) -> StepLog:
         if found:
             numbers, kinds, values, tflops = zip(*found, strict=True)
             _check_order(path, numbers)
-            told = {"seconds": values} if kinds[0] == "s" else {kinds[0]: values}
             return StepLog(
                 source=str(path),
                 form=form.name,
@@ -84,7 +83,7 @@ def read_step_log(path: Path, line: str | None = None) -> StepLog:
                 timers=_timers(path, lines, 0),
                 quickest=_timers(path, lines, 1),
                 memory=_memory(lines),
-                **told,
+                **{kinds[0]: values},
             )
     names = ", ".join(form.name for form in forms)
     raise TraceError(
@@ -152,7 +151,7 @@ def _whole_steps(path: Path, lines: list[str], form: _Form) -> Iterator[_Line]:
             )
         seconds += _said(f"{path}:{number}", told)[1]
         if step > done:
-            yield step, "s", seconds, None
+            yield step, "seconds", seconds, None
         if step != done:
             seconds = 0.0
         before, done = iteration, step
@@ -164,10 +163,12 @@ def _said(where: str, told: re.Match[str]) -> tuple[str, float]:
     name = next(name for name in _RATES if groups.get(name))
     value = _value(where, groups[name] or "")
     match name:
+        case "s":
+            return "seconds", value
         case "ms":
-            return "s", value / 1e3
+            return "seconds", value / 1e3
         case "steps_per_s":
-            return "s", 1 / value
+            return "seconds", 1 / value
         case _:
             return name, value
 
@@ -209,10 +210,7 @@ def _timers(path: Path, lines: list[str], which: int) -> dict[str, tuple[float, 
 
 def _value(where: str, text: str) -> float:
     ending = _HUMAN.get(text[-1:], 1.0)
-    try:
-        value = float(text.replace(",", "").rstrip("KMBTP")) * ending
-    except ValueError:
-        value = math.nan
+    value = number_of(text.replace(",", "").rstrip("KMBTP")) * ending
     if not 0 < value < 1e12:
         raise TraceError(bad_value(where, "step", text, "a number above 0"))
     return value
