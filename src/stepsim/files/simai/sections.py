@@ -29,14 +29,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 
 from msgspec import field
 
-from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.errors import WorkloadError, bad_value, one_line
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import MAX_INT64, plain_number
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
-from stepsim.workload.rows import Microbatch, Role, Row, StepItem, Work
+from stepsim.workload.rows import Microbatch, Role, Row, StepItem, Work, Workload
 from stepsim.workload.scaling import is_placeholder
 
 _KEYS = {
@@ -193,15 +194,6 @@ _OLD_ROLES = {
 }
 
 
-class Sections(Noun):
-    """Rows by what they are for, see `Workload`."""
-
-    microbatches: tuple[Microbatch, ...]
-    loss: tuple[Row, ...]
-    per_step: tuple[StepItem, ...]
-    reading: str = ""
-
-
 def is_generated(rows: Sequence[Row]) -> bool:
     """Whether rows have names of AICB's generator, or groups that SimAI's format alone has."""
     known = (_BEFORE, _LOSS, _OPTIMIZER, _GENERATED)
@@ -214,8 +206,8 @@ def is_generated(rows: Sequence[Row]) -> bool:
     )
 
 
-def split_sections(rows: Sequence[Row], header: Header) -> Sections:
-    """Sort rows into sections.
+def split_sections(path: Path, rows: Sequence[Row], header: Header) -> Workload:
+    """The workload of rows, sorted into sections; raises WorkloadError where none is of a layer.
 
     Each `embedding_layer*` row begins a block; rows before the first one and the
     `cross_entropy*` and `optimizer*` rows at the end run once per step. Without `embedding_layer`
@@ -238,7 +230,12 @@ def split_sections(rows: Sequence[Row], header: Header) -> Sections:
     per_step = (*rows[:first], *(row for row in trailing if not _LOSS.fullmatch(row.name)))
     parts = _microbatches(blocks)
     microbatches = tuple(_joined(parts, header.ga or 1))
-    return Sections(
+    if not microbatches:
+        raise WorkloadError(f"{path}: no row belongs to a layer: all rows are per-step rows")
+    return Workload(
+        source=one_line(path.name),
+        degrees=header.degrees,
+        npus=header.npus,
         microbatches=microbatches,
         loss=tuple(row for row in trailing if _LOSS.fullmatch(row.name)),
         per_step=tuple(with_shares(_step_items(per_step), microbatches)),
@@ -381,7 +378,7 @@ def with_shares(
     A row's share of the parameters is its share of the weight-gradient compute, for both grow with
     it; an embedding has as many as a head row. Expert gradients are in items of their own.
     """
-    head, embeddings = _head_share(microbatches[0]) if microbatches else (Fraction(0), 0)
+    head, embeddings = _head_share(microbatches[0])
     for item in items:
         dense = all(op.group is Group.DP for op in item.work.comms)
         if head and dense and item.role in (Role.GRADIENTS, Role.PARAMETERS):

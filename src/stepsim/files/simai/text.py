@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from stepsim.base.errors import WorkloadError, bad_value, one_line
+from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS, format_size_bytes, format_time_ps, plain_number
 from stepsim.files.reading import read_text
@@ -26,7 +26,6 @@ from stepsim.files.simai.sections import (
     EMBEDDING,
     Header,
     Policy,
-    Sections,
     as_astra,
     is_generated,
     parse_header,
@@ -92,7 +91,6 @@ class FileRow(Row):
 class SimaiDocument(Noun):
     """A file as it is: its header and its rows."""
 
-    source: str
     header: Header
     rows: tuple[FileRow, ...]
     warnings: Names
@@ -110,24 +108,16 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
     is_astra = not (header.is_simai or is_generated(rows))
     if is_astra:
         rows = as_astra(rows, [row.process_ps for row in document.rows], header)
-    sections = split_sections(rows, header)
-    if not sections.microbatches:
-        raise WorkloadError(f"{path}: no row belongs to a layer: all rows are per-step rows")
-    if strict and (document.warnings or sections.reading):
-        first = [*document.warnings, sections.reading][0]
+    workload = split_sections(path, rows, header)
+    if strict and (document.warnings or workload.reading):
+        first = [*document.warnings, workload.reading][0]
         raise WorkloadError(f"{path}: {first} (refused by --strict)")
-    told, where = _told_pp_comm(header, sections)
+    told, where = _told_pp_comm(workload)
     size, assumed = _pp_comm(header, told, where)
-    workload = Workload(
-        source=document.source,
-        degrees=header.degrees,
-        npus=header.npus,
-        microbatches=sections.microbatches,
-        loss=sections.loss,
-        per_step=sections.per_step,
+    workload = replace(
+        workload,
         pp_comm_bytes=size,
         pp_comm_assumed=assumed,
-        reading=sections.reading,
         described=tuple(_described(header, is_astra=is_astra)),
         warnings=(*document.warnings, *(() if is_astra else unknown_names(rows))),
         notes=(_VPP_NOTE.format(header.vpp),) if header.vpp > 1 else (),
@@ -150,7 +140,6 @@ def read_simai_document(path: Path) -> SimaiDocument:
             0, f"line 2 declares {declared} rows, the file has {len(rows)}: all are used"
         )
     return SimaiDocument(
-        source=one_line(path.name),
         header=header,
         rows=tuple(_with_checkpoints(path, rows, header)),
         warnings=tuple(warnings),
@@ -320,12 +309,12 @@ def _described(header: Header, *, is_astra: bool) -> Iterator[tuple[str, str]]:
     )
 
 
-def _told_pp_comm(header: Header, sections: Sections) -> tuple[int, str]:
+def _told_pp_comm(workload: Workload) -> tuple[int, str]:
     """The activation behind an output row's collective, on a rank, and which row that is."""
-    rows = [row for layer in sections.microbatches[0].layers for row in layer]
+    rows = [row for layer in workload.microbatches[0].layers for row in layer]
     preferred = [row for row in rows if row.name.startswith(_OUTPUT_ROW)]
     for row in (*preferred, *rows):
-        size = _activation_bytes(row.forward.comms, header.degrees["tp"])
+        size = _activation_bytes(row.forward.comms, workload.degrees["tp"])
         if size:
             place = f" (line {row.line})" if isinstance(row, FileRow) else ""
             return size, f"{row.name!r}{place}"
