@@ -210,22 +210,18 @@ _PRECISIONS = {
 
 
 def model_arguments(architecture: Architecture) -> Names:
-    """Arguments of a model, one text each with its value; none where they say another model."""
+    """Arguments of a model, one text each with its value; none where they say another model.
+
+    They are read back, so that parts which no argument says need no list.
+    """
     kinds = architecture.layer_kinds()
-    attention = list(dict.fromkeys(kind.attention for kind in kinds))
     mlps = list(dict.fromkeys(kind.mlp for kind in kinds))
-    plain = {type(part) for part in (*attention, *mlps)}
-    known = {GroupedAttention, LatentAttention, DenseMlp, ExpertMlp}
-    if plain - known or len(attention) != 1 or len(mlps) > len({*map(type, mlps)}):
-        return ()
     lines = [f"--num-layers {architecture.depth}", f"--hidden-size {architecture.hidden}"]
-    lines += [*_of_attention(attention[0]), *_of_ends(architecture)]
+    lines += [*_of_attention(kinds[0].attention), *_of_ends(architecture)]
     for mlp in mlps:
-        if isinstance(mlp, DenseMlp):
-            lines.append(f"--ffn-hidden-size {mlp.width}")
-        elif isinstance(mlp, ExpertMlp):
-            lines += _of_experts(mlp)
         if isinstance(mlp, DenseMlp | ExpertMlp):
+            dense = (f"--ffn-hidden-size {mlp.width}",)
+            lines += _of_experts(mlp) if isinstance(mlp, ExpertMlp) else dense
             lines += _ACTIVATIONS.get(mlp.activation, ())
     pattern = [int(layer.is_sparse) for layer in architecture.layers]
     if len(mlps) > 1:

@@ -176,7 +176,8 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     arguments = ours.arguments
     start = _since([event.ts for event in ours.kernels], ours.base)
     took = _since([event.dur for event in ours.kernels], 0)
-    begins = dict(zip(ours.launched, _since(ours.launch_us, ours.base).tolist(), strict=True))
+    called_ps = _since([at for _, at, _ in ours.launches], ours.base).tolist()
+    begins = {each[0]: ps for each, ps in zip(ours.launches, called_ps, strict=True)}
     begins.pop(UNKNOWN, None)
     launch = ints([begins.get(a.correlation, UNKNOWN) for a in arguments])
     marked_steps = sorted(ours.steps)
@@ -230,17 +231,15 @@ class _Sorted(Struct, kw_only=True):
     """What matters of a file's events; times in microseconds, `base` the earliest, whole.
 
     `copied` are the ranges of NCCL's collectives on each thread that stands for a stream. `called`
-    are the operators of the host with their arguments; `threads` launched what was `launched`.
+    are the operators of the host with their arguments, `launches` correlation, time and thread.
     """
 
     kernels: list[_Event] = []
     arguments: list[_Arguments] = []
-    launched: list[int] = []
-    launch_us: list[float] = []
+    launches: list[tuple[int, float, int | str]] = []
     steps: list[tuple[int, float, float]] = []
     marks: list[_Event] = []
     copied: dict[int | str, list[tuple[float, float]]] = {}
-    threads: list[int | str] = []
     called: list[tuple[_Event, _Arguments]] = []
     base: int = 0
     peak_bytes: int = 0
@@ -260,9 +259,8 @@ def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
         elif event.cat == "gpu_user_annotation" and (event.name or "").startswith("nccl:"):
             found.copied.setdefault(event.tid, []).append((event.ts, event.ts + event.dur))
         elif event.cat and event.cat.endswith(_LAUNCHES):
-            found.launched.append(_arguments(event, name).correlation)
-            found.launch_us.append(event.ts)
-            found.threads.append(event.tid)
+            correlation = _arguments(event, name).correlation
+            found.launches.append((correlation, event.ts, event.tid))
         elif event.cat == "user_annotation" and (step := _STEP.fullmatch(event.name or "")):
             found.steps.append((int(step[1]), event.ts, event.ts + event.dur))
         elif event.cat in _RANGES:
@@ -355,8 +353,7 @@ def _readable(event: _Event) -> _Arguments:
 def _inside(ours: _Sorted, wanted: set[int]) -> Iterator[tuple[int, int]]:
     """Correlations of launches, each with the place of the innermost operator that it lies in."""
     threads: dict[int | str, list[tuple[float, int, float, int]]] = {}
-    launches = zip(ours.threads, ours.launch_us, ours.launched, strict=True)
-    for thread, at, correlation in launches:
+    for correlation, at, thread in ours.launches:
         if correlation in wanted:
             threads.setdefault(thread, []).append((at, 1, 0.0, correlation))
     for number, (event, _) in enumerate(ours.called):
