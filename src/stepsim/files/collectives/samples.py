@@ -33,19 +33,15 @@ def curves_of(samples: Iterable[CurveSample]) -> tuple[MeasuredCurve, ...]:
     found: dict[_CurveKey, dict[int, list[int]]] = {}
     for key, size, time in samples:
         found.setdefault(key, {}).setdefault(size, []).append(time)
-    return tuple(_curve(key, times) for key, times in found.items())
-
-
-def _curve(key: _CurveKey, times: dict[int, list[int]]) -> MeasuredCurve:
-    machine, source, kind, ranks, nodes = key
-    sizes = sorted(times)
-    middle = [round(float(np.median(times[size]))) for size in sizes]
-    return MeasuredCurve(
-        machine=machine,
-        source=source,
-        kind=kind,
-        ranks=ranks,
-        nodes=nodes,
-        size_bytes=ints(sizes),
-        time_ps=ints(middle),
+    return tuple(
+        MeasuredCurve(
+            machine=machine,
+            source=source,
+            kind=kind,
+            ranks=ranks,
+            nodes=nodes,
+            size_bytes=ints(sorted(times)),
+            time_ps=ints([round(float(np.median(times[size]))) for size in sorted(times)]),
+        )
+        for (machine, source, kind, ranks, nodes), times in found.items()
     )

@@ -1,7 +1,7 @@
 """Keys of a configuration: each is read once, checked, and what nobody read is looked at last."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -134,20 +134,16 @@ class Fields(Struct, kw_only=True):
         Raises WorkloadError for one that surely does.
         """
         passed = {}
-        for name in self._unread(every=every):
-            value = self.values[name]
-            if _is_size(name, value):
-                raise self.wrong(name, value, "it absent: what it changes is not modelled")
-            passed[name] = value
-        return passed
-
-    def _unread(self, *, every: bool) -> Iterator[str]:
         harmless = re.compile("|".join(keys()["harmless"]))
         for name, value in self.values.items():
             if name in self.read or not value or harmless.fullmatch(name):
                 continue
             if every or isinstance(value, dict) or re.search(f"{_SUSPECT}|{_SHAPING}", name):
-                yield name
+                passed[name] = value
+                if _is_size(name, value):
+                    expected = "it absent: what it changes is not modelled"
+                    raise self.wrong(name, value, expected)
+        return passed
 
 
 def _is_size(name: str, value: Any) -> bool:

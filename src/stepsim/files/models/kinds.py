@@ -90,19 +90,12 @@ class Kinds(Reading, kw_only=True):
     def _named(self, name: str, said: Any) -> Kind:
         kind = _NAMES.get(said) if isinstance(said, str) else None
         known = {Kind.SLIDING: "sliding_window", Kind.CHUNKED: "attention_chunk_size"}
-        if kind in known and not self.has(known[kind]):
-            kind = None
-        if kind is Kind.MIXER and not self.has_mixer:
-            kind = None
-        if kind is None:
+        lacks = kind in known and not self.has(known[kind])
+        mixes = bool(self.family.mixer) or self.has("linear_num_value_heads")
+        if kind is None or lacks or (kind is Kind.MIXER and not mixes):
             expected = "full_attention, or sliding_attention beside a sliding_window"
             raise self.wrong(name, said, expected)
         return kind
-
-    @property
-    def has_mixer(self) -> bool:
-        """Whether the family, or the keys, name what stands in place of attention."""
-        return bool(self.family.mixer) or self.has("linear_num_value_heads")
 
     def _by_numbers(self, count: int) -> list[Kind] | None:
         """Lists of 0 and 1: MiniMax (1 is attention), MiMo (1 slides)."""
