@@ -22,6 +22,7 @@ from stepsim.files.shell.words import (
     Unknown,
     Values,
     Word,
+    Words,
     calculated,
     edited,
     is_unset,
@@ -57,7 +58,7 @@ _NOT_RUN = ("comment", "heredoc_body", "file_redirect", "ERROR")
 class Command(Noun, kw_only=False):
     """A command that a script runs: its words, its line, and what decides whether it runs."""
 
-    words: tuple[Word, ...]
+    words: Words
     line: int
     maybe: Unknown | None = None
 
@@ -66,12 +67,12 @@ class Script(Noun, kw_only=False):
     """What a script runs and sets."""
 
     commands: tuple[Command, ...]
-    variables: Mapping[str, tuple[Word, ...]]
+    variables: Mapping[str, Words]
 
 
 def read_script(path: Path, text: str, environment: Mapping[str, str]) -> Script:
     """A script's commands; raises WorkloadError naming the file and the line at fault."""
-    held: dict[str, tuple[Word, ...]] = {n: (Word(value),) for n, value in environment.items()}
+    held: dict[str, Words] = {n: (Word(value),) for n, value in environment.items()}
     shell = _Shell(folder=path.parent, values=Values(held, environment))
     try:
         shell.read(text)
@@ -143,7 +144,7 @@ class _Shell(Struct):
         name, operator = text_of(_field(node, "name")), text_of(node.children[1])
         value = node.child_by_field_name("value")
         if value is None:
-            words: tuple[Word, ...] = (NOTHING,)
+            words: Words = (NOTHING,)
         elif value.type == "array":
             words = tuple(word for each in _named(value) for word in self.expand(each))
         else:
@@ -308,7 +309,7 @@ class _Shell(Struct):
         elif len(self.commands) < _MOST_COMMANDS:
             self.commands.append(Command(tuple(words), line_of(node), self.maybe))
 
-    def _call(self, name: str, arguments: tuple[Word, ...]) -> bool | None:
+    def _call(self, name: str, arguments: Words) -> bool | None:
         if self.depth > _DEEPEST:
             raise WorkloadError(f"function {name} calls itself")
         self.depth += 1
@@ -578,9 +579,7 @@ def _usual(node: "Node") -> bool:
     return last.type == "command" and not text_of(last).startswith("test ")
 
 
-def _merged(
-    ends: Sequence[Mapping[str, tuple[Word, ...]]], why: Unknown
-) -> dict[str, tuple[Word, ...]]:
+def _merged(ends: Sequence[Mapping[str, Words]], why: Unknown) -> dict[str, Words]:
     """What is known after one of several ways, whichever it was."""
     found = dict(ends[0])
     for name in dict.fromkeys(name for each in ends for name in each):

@@ -72,6 +72,8 @@ def _said(name: str) -> str:
     return bytes.fromhex(name).decode(errors="replace")
 
 
+Words = tuple[Word, ...]
+"""Those of a command, or of a variable."""
 NOTHING = Word("")
 
 
@@ -81,11 +83,11 @@ class Values(Struct):
     `given` are those that the caller names; they stand where a script sets what nobody knows.
     """
 
-    held: dict[str, tuple[Word, ...]]
+    held: dict[str, Words]
     given: Mapping[str, str]
-    positional: tuple[Word, ...] = ()
+    positional: Words = ()
 
-    def get(self, name: str, line: int) -> tuple[Word, ...]:
+    def get(self, name: str, line: int) -> Words:
         """The words of a variable; one that nothing sets is unknown."""
         if name in ("@", "*"):
             return self.positional
@@ -99,7 +101,7 @@ class Values(Struct):
             return self.held[name]
         return (Word.of(Unknown(name, line, unset=True)),)
 
-    def set(self, name: str, words: tuple[Word, ...]) -> None:
+    def set(self, name: str, words: Words) -> None:
         """Let a variable have words."""
         if name in self.given and any(word.unknown for word in words):
             words = (Word(self.given[name]),)

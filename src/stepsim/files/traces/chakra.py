@@ -50,6 +50,10 @@ TOLD = ("stream", "phase", "chunk", "microbatch")
 """Columns of a profile that stepsim's own traces hold as attributes."""
 
 
+_Known = dict[bytes, tuple[str, int | str]]
+"""Attributes met before, by their messages."""
+
+
 class ChakraNode(IntEnum):
     """Type of a node."""
 
@@ -186,7 +190,7 @@ def _nodes(data: bytes) -> list[_Node]:
     """The nodes of a file by their numbers; raises ValueError where it has none, or one twice."""
     messages = read_messages(data)
     next(messages)
-    known: dict[bytes, tuple[str, int | str]] = {}
+    known: _Known = {}
     nodes = sorted((_node(each, known) for each in messages), key=lambda node: node.number)
     if not nodes:
         raise ValueError("it has no nodes")
@@ -276,8 +280,8 @@ def _issued(before: Sequence[Sequence[int]]) -> list[int]:
     return order
 
 
-def _node(message: bytes, known: dict[bytes, tuple[str, int | str]]) -> _Node:
-    """A node; `known` are the attributes met before. Raises ValueError where it says nothing."""
+def _node(message: bytes, known: _Known) -> _Node:
+    """A node. Raises ValueError where it says nothing."""
     if not message:
         raise ValueError("a node is empty")
     found = _Node()

@@ -51,6 +51,8 @@ _BYTES = {
 }
 
 
+_Groups = dict[tuple[str, str, str], tuple[str, tuple[int, ...]]]
+"""Names and ranks of groups by what a trace says of them."""
 _NO_DIMS = msgspec.Raw(b"[]")
 _ON_GPU = 1
 """Of an event of the allocator."""
@@ -206,7 +208,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     if not len(kept):
         raise TraceError(f"{name}: no kernel was launched inside of the recorded steps")
     used, columns["step"][kept] = np.unique(step[kept], return_inverse=True)
-    groups: dict[tuple[str, str, str], tuple[str, tuple[int, ...]]] = {}
+    groups: _Groups = {}
     return RankOperations(
         rank=rank,
         world=known.world_size,
@@ -424,9 +426,7 @@ def _forms(arguments: Sequence[_Arguments], shapes: dict[int, str]) -> list[Kern
     return found
 
 
-def _group(
-    arguments: _Arguments, known: dict[tuple[str, str, str], tuple[str, tuple[int, ...]]]
-) -> tuple[str, tuple[int, ...]]:
+def _group(arguments: _Arguments, known: _Groups) -> tuple[str, tuple[int, ...]]:
     """A group's name, with what the program calls it, and ranks; `known` are those met before."""
     key = arguments.group, arguments.described, arguments.ranks
     if key not in known:
