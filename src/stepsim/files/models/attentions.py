@@ -38,15 +38,13 @@ _RATIOS = {  # names of layers of DeepSeek-V4 in newer releases of transformers
 class Attentions(Kinds, kw_only=True):
     """Reads the attention of a layer of some kind, or the mixer that it has in place of it."""
 
-    def attention(
-        self, hidden: int, kind: Kind, *, layer: int = 0, borrows: bool = False
-    ) -> Attention:
+    def attention(self, kind: Kind, *, layer: int = 0, borrows: bool = False) -> Attention:
         """Attention of the layer of this number; one that `borrows` reads an earlier one's keys.
 
         Raises WorkloadError naming the key at fault.
         """
         if kind is Kind.MIXER:
-            return self.mixer(hidden)
+            return self.mixer()
         family = self.family
         heads = self.count(*HEADS)
         if self.has("kv_lora_rank"):
@@ -64,7 +62,7 @@ class Attentions(Kinds, kw_only=True):
         }
         wide = kind is Kind.FULL and self.has("global_head_dim")
         shares = self.flag("attention_k_eq_v")
-        heads, kv_heads, head_dim, value_dim = self._sizes(hidden, heads, kind, layer)
+        heads, kv_heads, head_dim, value_dim = self._sizes(heads, kind, layer)
         if wide:
             head_dim = self.count("global_head_dim")
             kv_heads = (self.some("num_global_key_value_heads") if shares else None) or kv_heads
@@ -86,9 +84,9 @@ class Attentions(Kinds, kw_only=True):
             query_rank=self.some("share_q_dim"),
         )
 
-    def grouped(self, hidden: int) -> GroupedAttention:
+    def grouped(self) -> GroupedAttention:
         """Grouped attention beside a state; raises WorkloadError for any other."""
-        attention = self.attention(hidden, Kind.FULL)
+        attention = self.attention(Kind.FULL)
         if not isinstance(attention, GroupedAttention):
             raise WorkloadError(f"{self.place}: attention beside a state: expected grouped")
         return attention
@@ -122,14 +120,12 @@ class Attentions(Kinds, kw_only=True):
 
     # sizes
 
-    def _sizes(
-        self, hidden: int, heads: int, kind: Kind, layer: int
-    ) -> tuple[int, int, int, int | None]:
+    def _sizes(self, heads: int, kind: Kind, layer: int) -> tuple[int, int, int, int | None]:
         """Heads, heads of keys and values, and widths of a key and of a value of a layer."""
         own = self.items("num_attention_heads_per_layer")
         if own is not None:
             heads = _entry(self, "num_attention_heads_per_layer", own, layer)
-        kv_heads, head_dim = self._kv_heads(heads), self.head_dim(hidden, heads)
+        kv_heads, head_dim = self._kv_heads(heads), self.head_dim(heads)
         value_dim = self.some("v_head_dim")
         layers = self.inside("per_layer_config").values
         own_layer = Fields(place=self.place, values=layers.get(f"{layer:02d}") or {})
@@ -147,16 +143,16 @@ class Attentions(Kinds, kw_only=True):
             value_dim = swa_value or value_dim
         return heads, kv_heads, head_dim, value_dim
 
-    def head_dim(self, hidden: int, heads: int) -> int:
+    def head_dim(self, heads: int) -> int:
         """Width of a head: said, or its share of the hidden width.
 
         Raises WorkloadError where heads do not divide that.
         """
         said = self.some("head_dim", "attention_head_dim")
-        if said is None and hidden % heads:
-            expected = f"a divisor of hidden_size, {hidden}, where no head_dim is given"
+        if said is None and self.hidden % heads:
+            expected = f"a divisor of hidden_size, {self.hidden}, where no head_dim is given"
             raise self.wrong(self.name_of(*HEADS), heads, expected)
-        return said or hidden // heads
+        return said or self.hidden // heads
 
     def _kv_heads(self, heads: int) -> int:
         inner = self.inside("attn_config")
@@ -248,9 +244,9 @@ class Attentions(Kinds, kw_only=True):
 
     # mixers
 
-    def mixer(self, hidden: int) -> Mixer:
+    def mixer(self) -> Mixer:
         """The mixer of the family; one that names none has a gated delta net by its keys."""
-        makers: Mapping[str, Callable[[int], Mixer]] = {
+        makers: Mapping[str, Callable[[], Mixer]] = {
             "": self._delta_net,
             "delta": self._delta_net,
             "mamba": self._mamba1,
@@ -261,9 +257,9 @@ class Attentions(Kinds, kw_only=True):
             "convolution": self._convolution,
             "blocks": self._blocks,
         }
-        return makers[self.family.mixer](hidden)
+        return makers[self.family.mixer]()
 
-    def mamba2(self, hidden: int) -> Mamba2:
+    def mamba2(self) -> Mamba2:
         """Mamba-2 in the words of NemotronHConfig, BambaConfig or Mamba2Config.
 
         Raises WorkloadError naming the key at fault.
@@ -277,7 +273,7 @@ class Attentions(Kinds, kw_only=True):
         heads = self.count("mamba_num_heads", "mamba_n_heads", *_PURE_HEADS)
         return Mamba2(
             heads=heads,
-            head_dim=self._state_width(hidden, heads),
+            head_dim=self._state_width(heads),
             groups=self.count("mamba_n_groups", "mamba_ngroups", "n_groups", default=1),
             state=self.count("ssm_state_size", "mamba_d_state", "state_size"),
             convolution=self.count("conv_kernel", "mamba_d_conv", default=4),
@@ -287,7 +283,7 @@ class Attentions(Kinds, kw_only=True):
             normed=self.flag("mamba_rms_norm", self.family.mixer != "parallel"),
         )
 
-    def _state_width(self, hidden: int, heads: int) -> int:
+    def _state_width(self, heads: int) -> int:
         """Width of a head: said, or `auto` the state's width over its heads."""
         names = ["mamba_head_dim", "mamba_d_head", "mamba_headdim"]
         if self.family.always_mixes and self.family.mixer == "mamba2":
@@ -295,37 +291,37 @@ class Attentions(Kinds, kw_only=True):
         inner = self.some("mamba_d_ssm")
         if self.raw(*names) not in (None, "auto"):
             return self.count(*names)
-        return (inner or self.count("mamba_expand", default=2) * hidden) // heads
+        return (inner or self.count("mamba_expand", default=2) * self.hidden) // heads
 
-    def _mamba1(self, hidden: int) -> Mamba1:
+    def _mamba1(self) -> Mamba1:
         """Mamba in the words of JambaConfig or MambaConfig."""
         self.read |= {"use_mamba_kernels", "use_mambapy", "use_associative_scan", "expand"}
-        inner = self.count("mamba_expand", default=2) * hidden
+        inner = self.count("mamba_expand", default=2) * self.hidden
         if self.family.always_mixes:
             inner = self.count(
-                "intermediate_size", default=self.count("expand", default=2) * hidden
+                "intermediate_size", default=self.count("expand", default=2) * self.hidden
             )
         names = ("mamba_dt_rank", "time_step_rank")
         auto = self.raw(*names) in (None, "auto")
         return Mamba1(
             heads=inner,
             state=self.count("mamba_d_state", "state_size", default=16),
-            rank=-(-hidden // 16) if auto else self.count(*names),
+            rank=-(-self.hidden // 16) if auto else self.count(*names),
             convolution=self.count("mamba_d_conv", "conv_kernel", default=4),
             convolution_bias=self.flag("use_conv_bias", self.flag("mamba_conv_bias", default=True)),
             bias=self.flag("use_bias", self.flag("mamba_proj_bias")),
             normed=not self.family.always_mixes,
         )
 
-    def _parallel(self, hidden: int) -> ParallelMixer:
-        attention = self.grouped(hidden)
-        return ParallelMixer(heads=attention.heads, attention=attention, mamba=self.mamba2(hidden))
+    def _parallel(self) -> ParallelMixer:
+        attention = self.grouped()
+        return ParallelMixer(heads=attention.heads, attention=attention, mamba=self.mamba2())
 
-    def _delta_net(self, hidden: int) -> GatedDeltaNet:
+    def _delta_net(self) -> GatedDeltaNet:
         """A gated delta net in the words of Qwen3NextConfig; OLMo leaves widths out."""
         heads = self.some(*HEADS)
         keys = self.count("linear_num_key_heads", default=heads)
-        width = self.count("linear_key_head_dim", default=3 * hidden // (4 * keys) or None)
+        width = self.count("linear_key_head_dim", default=3 * self.hidden // (4 * keys) or None)
         return GatedDeltaNet(
             heads=self.count("linear_num_value_heads", default=heads),
             key_heads=keys,
@@ -334,7 +330,7 @@ class Attentions(Kinds, kw_only=True):
             convolution=self.count("linear_conv_kernel_dim", default=4),
         )
 
-    def _kimi(self, hidden: int) -> KimiDeltaAttention:
+    def _kimi(self) -> KimiDeltaAttention:
         """Kimi delta attention, in the words of KimiLinearConfig or BailingHybridConfig."""
         own = self.inside("linear_attn_config")
         self.read.add("short_conv_kernel_size")
@@ -348,24 +344,24 @@ class Attentions(Kinds, kw_only=True):
             gate_rank=None if self.family.full_gates else width,
         )
 
-    def _lightning(self, hidden: int) -> LightningAttention:
+    def _lightning(self) -> LightningAttention:
         """Lightning attention, in the words of MiniMaxConfig or BailingMoeLinearV2Config."""
         self.read |= {"group_norm_size", *KV_HEADS}
         heads = self.count(*HEADS)
         return LightningAttention(
             heads=heads,
-            head_dim=self.count("head_dim", default=hidden // heads),
+            head_dim=self.count("head_dim", default=self.hidden // heads),
             block=self.count("block_size", default=256),
             normed_heads=self.flag("use_qk_norm"),
             bias=self.flag("use_qkv_bias"),
         )
 
-    def _blocks(self, hidden: int) -> BlockSparseAttention:
+    def _blocks(self) -> BlockSparseAttention:
         """Attention to blocks, in the words of MiniMaxM3VLTextConfig or of what is published."""
         own = self.inside("sparse_attention_config")
         block = own.some("sparse_block_size") or self.count("index_block_size")
         blocks = own.some("sparse_topk_blocks") or self.count("index_topk_blocks")
-        attention = self.grouped(hidden)
+        attention = self.grouped()
         return BlockSparseAttention(
             heads=attention.heads,
             attention=attention,
@@ -377,10 +373,10 @@ class Attentions(Kinds, kw_only=True):
             block=block,
         )
 
-    def _convolution(self, hidden: int) -> ShortConvolution:
+    def _convolution(self) -> ShortConvolution:
         """A gated short convolution, in the words of Lfm2Config."""
         return ShortConvolution(
-            heads=hidden,
+            heads=self.hidden,
             length=self.count("conv_L_cache", default=3),
             bias=self.flag("conv_bias"),
         )

@@ -21,7 +21,7 @@ _SPARSE = {"sparse": True, "moe": True, "dense": False, "mlp": False}
 class Feeding(Reading, kw_only=True):
     """Reads the MLP of each layer."""
 
-    def dense(self, hidden: int, *, twice: bool = False) -> DenseMlp:
+    def dense(self, *, twice: bool = False) -> DenseMlp:
         """A dense MLP, as wide as said, or `twice` as wide."""
         ratio = self.some("expansion_ratio")
         own = ("intermediate_size_mlp", "dense_intermediate_size")
@@ -29,7 +29,7 @@ class Feeding(Reading, kw_only=True):
         if width is None and self.family.shared_is_dense:
             width = self.some(*SHARED_WIDTH)
         if width is None and (ratio or not self.family.gated):
-            width = (ratio or 4) * hidden
+            width = (ratio or 4) * self.hidden
         width = width or self.count(*WIDTH)
         if self.family.shared_is_dense and not self._experts_number():
             width = self.count(*SHARED_WIDTH)
@@ -131,7 +131,7 @@ class Feeding(Reading, kw_only=True):
 
     # experts
 
-    def experts(self, hidden: int) -> ExpertMlp:
+    def experts(self) -> ExpertMlp:
         """The experts of a layer."""
         family = self.family
         ffn = self.inside("ffn_config")

@@ -16,7 +16,7 @@ from stepsim.files.models.feeding import Feeding
 from stepsim.files.models.fields import MOST_LAYERS, Fields
 from stepsim.files.models.kinds import Kind
 from stepsim.files.models.patterns import PART_LETTERS, PartMakers
-from stepsim.files.models.reading import HEADS, HIDDEN, LAYERS, POSITIONS
+from stepsim.files.models.reading import HEADS, LAYERS, POSITIONS
 from stepsim.files.models.towers import read_tower
 from stepsim.files.reading import parse_toml, read_text, shipped_folder
 from stepsim.workload.model.architecture import (
@@ -200,11 +200,11 @@ class _Reader(Attentions, Feeding, kw_only=True):
         if not self.values.get("hidden_size_per_layer_input"):
             self.read.add("vocab_size_per_layer_input")
         parts = self._pattern(*_PATTERN) if family.singles else []
-        hidden = self.count(*HIDDEN)
+        hidden = self.hidden
         count = self.count(*LAYERS, default=len(parts) or None, most=MOST_LAYERS)
         if len(parts) not in (0, count):
             raise self.wrong(self.name_of(*_PATTERN), len(parts), f"{count} of them")
-        layers = self._makers(hidden).layers(parts) if parts else tuple(self._layers(hidden, count))
+        layers = self._makers().layers(parts) if parts else tuple(self._layers(count))
         architecture = Architecture(
             name=name,
             hidden=hidden,
@@ -217,7 +217,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
             positions=self._positions(),
             head_bias=family.head_bias or self.flag("lm_head_bias"),
             dropout=any(self.raw(name) for name in _DROPOUTS),
-            prediction_layers=self._prediction(hidden, count, layers[-1]) * self._predicted(),
+            prediction_layers=self._prediction(count, layers[-1]) * self._predicted(),
             input_vocabulary=self._input_vocabulary(),
         )
         self._refuse_sharing()
@@ -250,21 +250,21 @@ class _Reader(Attentions, Feeding, kw_only=True):
         deep = self.count("mtp_transformer_layers", default=1, most=64)
         return said or modules * deep * self.flag("use_mtp", default=True)
 
-    def _prediction(self, hidden: int, count: int, last: Layer) -> tuple[Layer, ...]:
+    def _prediction(self, count: int, last: Layer) -> tuple[Layer, ...]:
         """The layers of one module that predicts a further token: like the last, or a pattern."""
-        layers = self._makers(hidden).predictions(self._pattern(*_PREDICTION_PATTERN))
+        layers = self._makers().predictions(self._pattern(*_PREDICTION_PATTERN))
         ratios = self.items("compress_ratios") or []
         if self.family.compresses and ratios:  # what follows the layers' ratios is of the modules
             last = replace(last, attention=self.compressed(ratios[-1]))
         if last.is_sparse and self.dense_beyond(count):
-            last = replace(last, mlp=self.dense(hidden))
+            last = replace(last, mlp=self.dense())
         return layers or (last,)
 
-    def _compressed_layers(self, hidden: int, count: int) -> Iterator[Layer]:
+    def _compressed_layers(self, count: int) -> Iterator[Layer]:
         """Layers of DeepSeek-V4, in the words of DeepseekV4Config: tokens that a key stands for."""
         ratios = self.ratios(count)
         self.read |= {"num_hash_layers", "mlp_layer_types"}  # how experts are chosen, no work
-        mlp = self.experts(hidden)
+        mlp = self.experts()
         streams = self.count("hc_mult", default=1, most=64)
         made = {
             ratio: Layer(attention=self.compressed(ratio), mlp=mlp, norms=2, streams=streams)
@@ -291,13 +291,13 @@ class _Reader(Attentions, Feeding, kw_only=True):
             raise self.wrong(key, wrong, expected)
         return [known[part] for part in said]
 
-    def _makers(self, hidden: int) -> PartMakers:
+    def _makers(self) -> PartMakers:
         return PartMakers(
             mixing={
-                "mamba": lambda: self.mamba2(hidden),
-                "attention": lambda: self.attention(hidden, Kind.FULL),
+                "mamba": self.mamba2,
+                "attention": lambda: self.attention(Kind.FULL),
             },
-            mlps={"mlp": lambda: self.dense(hidden), "moe": lambda: self.experts(hidden)},
+            mlps={"mlp": self.dense, "moe": self.experts},
         )
 
     def _norm(self) -> NormKind:
@@ -317,16 +317,16 @@ class _Reader(Attentions, Feeding, kw_only=True):
             return self.count(*POSITIONS) + self.family.extra_positions
         return 0
 
-    def _layers(self, hidden: int, count: int) -> Iterator[Layer]:
+    def _layers(self, count: int) -> Iterator[Layer]:
         if self.family.compresses:
-            yield from self._compressed_layers(hidden, count)
+            yield from self._compressed_layers(count)
             return
         blocks = self.items("block_configs")
         if blocks is not None:
             if len(blocks) != count:
                 expected = f"{count} blocks, one for each layer"
                 raise self.wrong("block_configs", len(blocks), expected)
-            yield from (self._block(hidden, i, block) for i, block in enumerate(blocks))
+            yield from (self._block(i, block) for i, block in enumerate(blocks))
             return
         made: dict[object, Layer] = {}
         kinds, sparse = self.kinds(count), self.sparse(count)
@@ -336,15 +336,15 @@ class _Reader(Attentions, Feeding, kw_only=True):
         sizes = [f"{heads[n : n + 1]} {own.get(f'{n:02d}')}" for n in range(count)]
         for number, key in enumerate(zip(kinds, sparse, borrowed, sizes, strict=True)):
             if key not in made:
-                made[key] = self._layer(hidden, number, *key[:3])
+                made[key] = self._layer(number, *key[:3])
             yield made[key]
             if self.family.doubled:  # attention and a dense MLP once more (LongCat)
-                yield replace(made[key], mlp=self.dense(hidden))
+                yield replace(made[key], mlp=self.dense())
 
-    def _layer(self, hidden: int, number: int, kind: Kind, sparse: bool, borrows: bool) -> Layer:
+    def _layer(self, number: int, kind: Kind, sparse: bool, borrows: bool) -> Layer:
         """The layer of this number, of a kind, with experts or without."""
         family = self.family
-        attention = self.attention(hidden, kind, layer=number, borrows=borrows)
+        attention = self.attention(kind, layer=number, borrows=borrows)
         if family.always_mixes and family.mixer in ("mamba", "mamba2"):
             return Layer(attention=attention, mlp=None, norms=1, single=True)
         wide = borrows and self.flag("use_double_wide_mlp")
@@ -353,7 +353,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         beside = sparse and family.dense_beside and not family.doubled  # of Gemma 4
         return Layer(
             attention=attention,
-            mlp=self.experts(hidden) if sparse else self.dense(hidden, twice=wide),
+            mlp=self.experts() if sparse else self.dense(twice=wide),
             norms=self._norms() + (width > 0) + 3 * beside,
             input_width=width,
         )
@@ -367,17 +367,17 @@ class _Reader(Attentions, Feeding, kw_only=True):
 
     # layers that differ one by one, as a search found them
 
-    def _block(self, hidden: int, number: int, block: Any) -> Layer:
+    def _block(self, number: int, block: Any) -> Layer:
         place = f"{self.place}: block_configs[{number}]"
         if not isinstance(block, dict):
             raise WorkloadError(f"{place}: expected a table with attention and ffn")
         both = Fields(place=place, values=block)
-        attention = self._block_attention(hidden, both.inside("attention"))
-        mlp = self._block_mlp(hidden, both.inside("ffn"))
+        attention = self._block_attention(both.inside("attention"))
+        mlp = self._block_mlp(both.inside("ffn"))
         norms = (attention is not None) + (mlp is not None)
         return Layer(attention=attention, mlp=mlp, norms=norms)
 
-    def _block_attention(self, hidden: int, fields: Fields) -> Attention | None:
+    def _block_attention(self, fields: Fields) -> Attention | None:
         if fields.flag("no_op"):
             return None
         if fields.flag("replace_with_linear"):
@@ -387,17 +387,17 @@ class _Reader(Attentions, Feeding, kw_only=True):
         return GroupedAttention(
             heads=heads,
             kv_heads=heads // fields.count("n_heads_in_group", default=1),
-            head_dim=self.head_dim(hidden, heads),
+            head_dim=self.head_dim(heads),
             window=fields.some("window_length"),
         )
 
-    def _block_mlp(self, hidden: int, fields: Fields) -> Mlp | None:
+    def _block_mlp(self, fields: Fields) -> Mlp | None:
         if fields.flag("no_op"):
             return None
         if fields.flag("replace_with_linear"):
             return LinearBlock()
         self._refuse_sparse(fields, ("sparsify",))
-        exact = int(2 * fields.number("ffn_mult", 0.0) * hidden / 3)
+        exact = int(2 * fields.number("ffn_mult", 0.0) * self.hidden / 3)
         width = fields.some("intermediate_size") or -(-exact // 256) * 256
         return DenseMlp(width=width, activation=self.activation())
 

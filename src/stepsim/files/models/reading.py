@@ -54,6 +54,11 @@ class Reading(Fields, kw_only=True):
     family: Family
     notes: list[str]
 
+    @property
+    def hidden(self) -> int:
+        """How wide the model is."""
+        return self.count(*HIDDEN)
+
     def activation(self) -> Activation:
         """The activation of its MLPs; raises WorkloadError for one that is not known."""
         family = self.family
