@@ -95,14 +95,14 @@ def model_of_arguments(
     said = {name: value for name, value in values.items() if (name, value) not in _NO_EFFECT}
     if not said.keys() & {"seq-length", "decoder-seq-length"} and _ENCODER in said:
         said["seq-length"] = said.pop(_ENCODER)
-    arguments = _with_depth(_Arguments(place=str(path), values=said, unknown=unknown))
+    arguments = _Arguments(place=str(path), values=said, unknown=unknown).with_depth()
     for name, value in arguments.values.items():
         known = _READ.fullmatch(name) or (name == "spec" and _SPECS.fullmatch(value))
         if _REFUSED.fullmatch(name) and not known:
             raise WorkloadError(f"{path}: --{name} {value}: what it changes is not modelled")
     return Model(
         source=path.name,
-        architecture=_architecture(arguments, path.stem),
+        architecture=arguments.architecture(path.stem),
         asked=dict(_asked(arguments)),
         warnings=tuple(_warnings(arguments)),
     )
@@ -166,37 +166,280 @@ class _Arguments(Noun):
             raise self.wrong(f"--{name}", text, "a number from 0 to 1")
         return float(text)
 
+    # the model that they describe
 
-def _patterns(arguments: _Arguments) -> list[str]:
-    """The pattern of layers, then those of modules that predict further tokens, by `/`."""
-    said = next((arguments.text(name) for name in _PATTERNS if arguments.has(name)), "")
-    if not said and arguments.has(*_RATIOS):
-        return [_by_ratios(arguments)]
-    wrong = set(said) - {*_LETTERS, "|", "/"}
-    if wrong:
-        expected = f"letters of {' '.join(_LETTERS)}, | between stages, / before predictions"
-        raise arguments.wrong("hybrid pattern", said, expected)
-    return said.split("/") if said else []
+    @property
+    def hidden(self) -> int:
+        """How wide the model is."""
+        return self.count("hidden-size")
 
+    @property
+    def depth(self) -> int:
+        """How many layers it has."""
+        return self.count("num-layers", most=MOST_LAYERS)
 
-def _by_ratios(arguments: _Arguments) -> str:
-    """The pattern that shares of attention and of MLPs mean (`_allocate_auto` of Megatron-Core).
+    def patterns(self) -> list[str]:
+        """The pattern of layers, then those of modules that predict further tokens, by `/`."""
+        said = next((self.text(name) for name in _PATTERNS if self.has(name)), "")
+        if not said and self.has(*_RATIOS):
+            return [self.by_ratios()]
+        wrong = set(said) - {*_LETTERS, "|", "/"}
+        if wrong:
+            expected = f"letters of {' '.join(_LETTERS)}, | between stages, / before predictions"
+            raise self.wrong("hybrid pattern", said, expected)
+        return said.split("/") if said else []
 
-    Attention lies evenly between Mamba layers, MLPs evenly among those and as late as they can. For
-    example 8 layers with shares of 0.25 and 0.25 are `MM*-M*M-`.
-    """
-    count = arguments.count("num-layers", most=MOST_LAYERS)
-    attention = round(count * arguments.share(_RATIOS[0], 0.0))
-    letters = ["M"] * count
-    mamba = count - attention
-    _spread(letters, "*", mamba / (attention + 1))
-    mlps = round(count * arguments.share(_RATIOS[1], 0.0))
-    if mlps > mamba:
-        expected = f"at most {mamba} of {count} layers beside attention"
-        raise arguments.wrong(f"--{_RATIOS[1]}", mlps, expected)
-    if mlps:
-        _spread(letters, "-", (mamba - mlps) / mlps)
-    return "".join(letters)
+    def by_ratios(self) -> str:
+        """The pattern that shares of attention and of MLPs mean (Megatron-Core's `_allocate_auto`).
+
+        Attention lies evenly between Mamba layers, MLPs evenly among those and as late as they can.
+        For example 8 layers with shares of 0.25 and 0.25 are `MM*-M*M-`.
+        """
+        count = self.depth
+        attention = round(count * self.share(_RATIOS[0], 0.0))
+        letters = ["M"] * count
+        mamba = count - attention
+        _spread(letters, "*", mamba / (attention + 1))
+        mlps = round(count * self.share(_RATIOS[1], 0.0))
+        if mlps > mamba:
+            expected = f"at most {mamba} of {count} layers beside attention"
+            raise self.wrong(f"--{_RATIOS[1]}", mlps, expected)
+        if mlps:
+            _spread(letters, "-", (mamba - mlps) / mlps)
+        return "".join(letters)
+
+    def with_depth(self) -> "_Arguments":
+        """With as many layers as a pattern has where no number is given."""
+        patterns = self.patterns()
+        if not patterns or self.has("num-layers"):
+            return self
+        count = len(patterns[0].replace("|", ""))
+        return replace(self, values={**self.values, "num-layers": str(count)})
+
+    def of_pattern(self) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+        """The layers of a pattern, and those that predict further tokens."""
+        main, *others = self.patterns()
+        parts = [_LETTERS[letter] for letter in main if letter != "|"]
+        if len(parts) != self.depth:
+            raise self.wrong("hybrid pattern", main, f"{self.depth} letters (--num-layers)")
+        sparse = self.experts()
+        if "moe" in parts and sparse is None:
+            raise WorkloadError(f"{self.place}: --num-experts is missing: the pattern has experts")
+        dense = self.dense()
+        makers = PartMakers(
+            mixing={
+                "mamba": self.mamba,
+                "attention": self.attention,
+                "gated_delta_net": self.delta_net,
+                "dsa": self.sparse_attention,
+            },
+            mlps={"mlp": lambda: dense, "moe": lambda: sparse or dense},
+        )
+        modules = (makers.predictions([_LETTERS[x] for x in other]) for other in others)
+        return makers.layers(parts), tuple(layer for module in modules for layer in module)
+
+    def sparse_attention(self) -> SparseLatentAttention:
+        """Attention to what an indexer chooses, which needs latent attention."""
+        latent = self.attention()
+        if not isinstance(latent, LatentAttention):
+            raise WorkloadError(f"{self.place}: D in a pattern: expected --multi-latent-attention")
+        return self.indexed(latent)
+
+    def mamba(self) -> Mamba2:
+        """Mamba-2; as wide as twice the hidden width where no heads are given."""
+        width = self.count("mamba-head-dim", 64)
+        return Mamba2(
+            heads=self.count("mamba-num-heads", max(2 * self.hidden // width, 1)),
+            head_dim=width,
+            groups=self.count("mamba-num-groups", 8),
+            state=self.count("mamba-state-dim", 128),
+        )
+
+    def architecture(self, name: str) -> Architecture:
+        hidden, depth = self.hidden, self.depth
+        norm = NormKind.RMS if self.text("normalization").lower() == "rmsnorm" else NormKind.LAYER
+        further = self.count("mtp-num-layers", 0, most=64)
+        if self.patterns():
+            layers, predictions = self.of_pattern()
+        else:
+            layers = self.usual_layers(depth)
+            predictions = (layers[-1],) * further
+        learned = self.text("position-embedding-type", "learned_absolute") == "learned_absolute"
+        learned = learned and not self.has("use-rotary-position-embeddings")
+        return Architecture(
+            name=name,
+            hidden=hidden,
+            layers=layers,
+            vocabulary=self.vocabulary(),
+            tied=not self.has("untie-embeddings-and-output-weights"),
+            norm=norm,
+            positions=self.count("max-position-embeddings") if learned else 0,
+            dropout=self.share("hidden-dropout", 0.1) > 0,
+            prediction_layers=predictions,
+        )
+
+    def usual_layers(self, depth: int) -> tuple[Layer, ...]:
+        """Layers of attention, or of the variant that stands in its place, and an MLP."""
+        dense, sparse = self.dense(), self.experts()
+        attention: Attention = self.attention()
+        net, linear = attention, [False] * depth
+        variant = self.text("experimental-attention-variant")
+        if variant == "gated_delta_net":
+            net, linear = self.delta_net(), self.but_every("linear-attention-freq")
+        elif variant == "dsa" and isinstance(attention, LatentAttention):
+            attention = self.indexed(attention)
+        elif variant:
+            expected = "gated_delta_net, or dsa with --multi-latent-attention"
+            raise self.wrong("--experimental-attention-variant", variant, expected)
+        whole = attention  # of layers whose window is skipped
+        if isinstance(whole, GroupedAttention):
+            whole = replace(whole, window=None)
+        return tuple(
+            Layer(
+                attention=net if other else attention if slides else whole,
+                mlp=sparse if sparse and expert else dense,
+            )
+            for other, expert, slides in zip(linear, self.sparse(), self.sliding(), strict=True)
+        )
+
+    def sliding(self) -> list[bool]:
+        """Layers with the window: all, or as `--window-attn-skip-freq` says."""
+        if not self.text("window-attn-skip-freq").replace(" ", ""):
+            return [True] * self.depth
+        return self.but_every("window-attn-skip-freq")
+
+    def but_every(self, name: str) -> list[bool]:
+        """Layers that an argument names: all but every nth, or a list of 0 and 1."""
+        text = self.text(name).replace(" ", "")
+        if re.fullmatch("[1-9][0-9]{0,5}", text):
+            return [(layer + 1) % int(text) != 0 for layer in range(self.depth)]
+        return self.listed(name, text)
+
+    def delta_net(self) -> GatedDeltaNet:
+        return GatedDeltaNet(
+            heads=self.count("linear-num-value-heads", 32),
+            key_heads=self.count("linear-num-key-heads", 16),
+            key_dim=self.count("linear-key-head-dim", 128),
+            value_dim=self.count("linear-value-head-dim", 128),
+            convolution=self.count("linear-conv-kernel-dim", 4),
+        )
+
+    def indexed(self, latent: LatentAttention) -> SparseLatentAttention:
+        return SparseLatentAttention(
+            heads=latent.heads,
+            latent=latent,
+            indexer=Indexer(
+                heads=self.count("dsa-indexer-n-heads"),
+                dim=self.count("dsa-indexer-head-dim"),
+                top_k=self.count("dsa-indexer-topk"),
+            ),
+        )
+
+    def vocabulary(self) -> int:
+        """The padded vocabulary, which is what is computed."""
+        for padded in ("padded-vocab-size", "pad-vocab-size-to"):
+            if self.has(padded):
+                return self.count(padded)
+        size = self.count("vocab-size", 50257)
+        tp = self.known("tensor-model-parallel-size", 1)
+        multiple = self.count("make-vocab-size-divisible-by", 128) * tp
+        return -(-size // multiple) * multiple
+
+    @property
+    def biased(self) -> bool:
+        return not self.has("disable-bias-linear")
+
+    @property
+    def activation(self) -> Activation:
+        if self.has("swiglu"):
+            return Activation.SWIGLU
+        return Activation.SQUARED_RELU if self.has("squared-relu") else Activation.GELU
+
+    def attention(self) -> GroupedAttention | LatentAttention:
+        heads = self.count("num-attention-heads")
+        if self.has("multi-latent-attention"):
+            return LatentAttention(
+                heads=heads,
+                query_rank=self.count("q-lora-rank") if self.has("q-lora-rank") else None,
+                kv_rank=self.count("kv-lora-rank", 32),
+                nope_dim=self.count("qk-head-dim", 128),
+                rope_dim=self.count("qk-pos-emb-head-dim", 64),
+                value_dim=self.count("v-head-dim", 128),
+            )
+        if not self.has("kv-channels") and self.hidden % heads:
+            expected = (
+                f"a divisor of --hidden-size, {self.hidden}, where no --kv-channels are given"
+            )
+            raise self.wrong("--num-attention-heads", heads, expected)
+        if self.has("group-query-attention"):
+            kv_heads = self.count("num-query-groups", 1)
+        else:
+            kv_heads = self.count("num-key-value-heads", heads)  # of Megatron-DeepSpeed
+        window = self.text("window-size").strip("()").split(",")[0]
+        biased = self.biased
+        return GroupedAttention(
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=self.count("kv-channels", self.hidden // heads),
+            window=int(window) if re.fullmatch("[1-9][0-9]{0,9}", window) else None,
+            bias=biased or self.has("add-qkv-bias"),
+            output_bias=biased,
+            qk_norm=QkNorm.SHARED if self.has("qk-layernorm") else QkNorm.NONE,
+            gated=self.has("attention-output-gate"),
+            sinks=self.text("softmax-type", "vanilla") == "learnable",
+        )
+
+    def dense(self) -> Mlp:
+        default = 4 * self.hidden
+        if self.has("swiglu") and not self.has(_SHARED):
+            default = int(4 * self.hidden * 2 / 3 / 64) * 64
+        width = self.count("ffn-hidden-size", default)
+        return DenseMlp(
+            width=int(width * 2 / 3) // 2 if self.has(_SHARED) else width,
+            activation=self.activation,
+            bias=self.biased,
+        )
+
+    def experts(self) -> ExpertMlp | None:
+        if not self.has("num-experts"):
+            return None
+        width = self.count("ffn-hidden-size", 4 * self.hidden)
+        return ExpertMlp(
+            experts=self.count("num-experts"),
+            top_k=self.count("moe-router-topk", 2),
+            width=self.count("moe-ffn-hidden-size", width),
+            shared_width=self.count("moe-shared-expert-intermediate-size", 0),
+            activation=self.activation,
+            bias=self.biased,
+            router_bias=self.has("moe-router-bias"),
+            shared_gate=self.has("moe-shared-expert-gate"),
+            groups=self.count("moe-router-num-groups", 1),
+            token_groups=self.count("moe-router-group-topk", 1),
+            latent=self.count("moe-latent-size") if self.has("moe-latent-size") else None,
+        )
+
+    def sparse(self) -> list[bool]:
+        """Whether layers have experts, by `--moe-layer-freq`: every nth, or a list of 0 and 1."""
+        text = self.text("moe-layer-freq", "1").replace(" ", "")
+        if re.fullmatch("[1-9][0-9]{0,5}", text):
+            return [layer % int(text) == 0 for layer in range(self.depth)]
+        return self.listed("moe-layer-freq", text)
+
+    def listed(self, name: str, text: str) -> list[bool]:
+        """A list of 0 and 1 in Python's words, as many as there are layers."""
+        found: list[bool] = []
+        for part in text.split("+"):
+            run = re.fullmatch(r"\[?([01](?:,[01])*)\]?(?:\*([0-9]{1,5}))?", part.strip("()"))
+            if not run:
+                found = []
+                break
+            found += [digit == "1" for digit in run.group(1).split(",")] * int(run.group(2) or 1)
+            if len(found) > self.depth:
+                break
+        if len(found) != self.depth:
+            expected = f"a number, or {self.depth} of 0 and 1 as in ([0]*3+[1]*58)"
+            raise self.wrong(f"--{name}", text, expected)
+        return found
 
 
 def _spread(letters: list[str], letter: str, section: float) -> None:
@@ -210,257 +453,6 @@ def _spread(letters: list[str], letter: str, section: float) -> None:
             left += section
         else:
             left -= 1
-
-
-def _with_depth(arguments: _Arguments) -> _Arguments:
-    """With as many layers as a pattern has where no number is given."""
-    patterns = _patterns(arguments)
-    if not patterns or arguments.has("num-layers"):
-        return arguments
-    count = len(patterns[0].replace("|", ""))
-    return replace(arguments, values={**arguments.values, "num-layers": str(count)})
-
-
-def _of_pattern(
-    arguments: _Arguments, hidden: int, count: int
-) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
-    """The layers of a pattern, and those that predict further tokens."""
-    main, *others = _patterns(arguments)
-    parts = [_LETTERS[letter] for letter in main if letter != "|"]
-    if len(parts) != count:
-        raise arguments.wrong("hybrid pattern", main, f"{count} letters (--num-layers)")
-    sparse = _experts(arguments, hidden)
-    if "moe" in parts and sparse is None:
-        raise WorkloadError(f"{arguments.place}: --num-experts is missing: the pattern has experts")
-    dense = _dense(arguments, hidden)
-    makers = PartMakers(
-        mixing={
-            "mamba": lambda: _mamba(arguments, hidden),
-            "attention": lambda: _attention(arguments, hidden),
-            "gated_delta_net": lambda: _delta_net(arguments),
-            "dsa": lambda: _sparse_attention(arguments, hidden),
-        },
-        mlps={"mlp": lambda: dense, "moe": lambda: sparse or dense},
-    )
-    modules = (makers.predictions([_LETTERS[x] for x in other]) for other in others)
-    return makers.layers(parts), tuple(layer for module in modules for layer in module)
-
-
-def _sparse_attention(arguments: _Arguments, hidden: int) -> SparseLatentAttention:
-    """Attention to what an indexer chooses, which needs latent attention."""
-    latent = _attention(arguments, hidden)
-    if not isinstance(latent, LatentAttention):
-        raise WorkloadError(f"{arguments.place}: D in a pattern: expected --multi-latent-attention")
-    return _indexed(arguments, latent)
-
-
-def _mamba(arguments: _Arguments, hidden: int) -> Mamba2:
-    """Mamba-2; as wide as twice the hidden width where no heads are given."""
-    width = arguments.count("mamba-head-dim", 64)
-    return Mamba2(
-        heads=arguments.count("mamba-num-heads", max(2 * hidden // width, 1)),
-        head_dim=width,
-        groups=arguments.count("mamba-num-groups", 8),
-        state=arguments.count("mamba-state-dim", 128),
-    )
-
-
-def _architecture(arguments: _Arguments, name: str) -> Architecture:
-    hidden, count = arguments.count("hidden-size"), arguments.count("num-layers", most=MOST_LAYERS)
-    norm = NormKind.RMS if arguments.text("normalization").lower() == "rmsnorm" else NormKind.LAYER
-    further = arguments.count("mtp-num-layers", 0, most=64)
-    if _patterns(arguments):
-        layers, predictions = _of_pattern(arguments, hidden, count)
-    else:
-        layers = _usual_layers(arguments, hidden, count)
-        predictions = (layers[-1],) * further
-    learned = arguments.text("position-embedding-type", "learned_absolute") == "learned_absolute"
-    learned = learned and not arguments.has("use-rotary-position-embeddings")
-    return Architecture(
-        name=name,
-        hidden=hidden,
-        layers=layers,
-        vocabulary=_vocabulary(arguments),
-        tied=not arguments.has("untie-embeddings-and-output-weights"),
-        norm=norm,
-        positions=arguments.count("max-position-embeddings") if learned else 0,
-        dropout=arguments.share("hidden-dropout", 0.1) > 0,
-        prediction_layers=predictions,
-    )
-
-
-def _usual_layers(arguments: _Arguments, hidden: int, count: int) -> tuple[Layer, ...]:
-    """Layers of attention, or of the variant that stands in its place, and an MLP."""
-    dense, sparse = _dense(arguments, hidden), _experts(arguments, hidden)
-    attention: Attention = _attention(arguments, hidden)
-    net, linear = attention, [False] * count
-    variant = arguments.text("experimental-attention-variant")
-    if variant == "gated_delta_net":
-        net, linear = _delta_net(arguments), _but_every(arguments, "linear-attention-freq", count)
-    elif variant == "dsa" and isinstance(attention, LatentAttention):
-        attention = _indexed(arguments, attention)
-    elif variant:
-        expected = "gated_delta_net, or dsa with --multi-latent-attention"
-        raise arguments.wrong("--experimental-attention-variant", variant, expected)
-    whole = attention  # of layers whose window is skipped
-    if isinstance(whole, GroupedAttention):
-        whole = replace(whole, window=None)
-    return tuple(
-        Layer(
-            attention=net if other else attention if slides else whole,
-            mlp=sparse if sparse and expert else dense,
-        )
-        for other, expert, slides in zip(
-            linear, _sparse(arguments, count), _sliding(arguments, count), strict=True
-        )
-    )
-
-
-def _sliding(arguments: _Arguments, count: int) -> list[bool]:
-    """Layers with the window: all, or as `--window-attn-skip-freq` says."""
-    if not arguments.text("window-attn-skip-freq").replace(" ", ""):
-        return [True] * count
-    return _but_every(arguments, "window-attn-skip-freq", count)
-
-
-def _but_every(arguments: _Arguments, name: str, count: int) -> list[bool]:
-    """Layers that an argument names: all but every nth, or a list of 0 and 1."""
-    text = arguments.text(name).replace(" ", "")
-    if re.fullmatch("[1-9][0-9]{0,5}", text):
-        return [(layer + 1) % int(text) != 0 for layer in range(count)]
-    return _listed(arguments, name, text, count)
-
-
-def _delta_net(arguments: _Arguments) -> GatedDeltaNet:
-    return GatedDeltaNet(
-        heads=arguments.count("linear-num-value-heads", 32),
-        key_heads=arguments.count("linear-num-key-heads", 16),
-        key_dim=arguments.count("linear-key-head-dim", 128),
-        value_dim=arguments.count("linear-value-head-dim", 128),
-        convolution=arguments.count("linear-conv-kernel-dim", 4),
-    )
-
-
-def _indexed(arguments: _Arguments, latent: LatentAttention) -> SparseLatentAttention:
-    return SparseLatentAttention(
-        heads=latent.heads,
-        latent=latent,
-        indexer=Indexer(
-            heads=arguments.count("dsa-indexer-n-heads"),
-            dim=arguments.count("dsa-indexer-head-dim"),
-            top_k=arguments.count("dsa-indexer-topk"),
-        ),
-    )
-
-
-def _vocabulary(arguments: _Arguments) -> int:
-    """The padded vocabulary, which is what is computed."""
-    for padded in ("padded-vocab-size", "pad-vocab-size-to"):
-        if arguments.has(padded):
-            return arguments.count(padded)
-    size = arguments.count("vocab-size", 50257)
-    tp = arguments.known("tensor-model-parallel-size", 1)
-    multiple = arguments.count("make-vocab-size-divisible-by", 128) * tp
-    return -(-size // multiple) * multiple
-
-
-def _biased(arguments: _Arguments) -> bool:
-    return not arguments.has("disable-bias-linear")
-
-
-def _activation(arguments: _Arguments) -> Activation:
-    if arguments.has("swiglu"):
-        return Activation.SWIGLU
-    return Activation.SQUARED_RELU if arguments.has("squared-relu") else Activation.GELU
-
-
-def _attention(arguments: _Arguments, hidden: int) -> GroupedAttention | LatentAttention:
-    heads = arguments.count("num-attention-heads")
-    if arguments.has("multi-latent-attention"):
-        return LatentAttention(
-            heads=heads,
-            query_rank=arguments.count("q-lora-rank") if arguments.has("q-lora-rank") else None,
-            kv_rank=arguments.count("kv-lora-rank", 32),
-            nope_dim=arguments.count("qk-head-dim", 128),
-            rope_dim=arguments.count("qk-pos-emb-head-dim", 64),
-            value_dim=arguments.count("v-head-dim", 128),
-        )
-    if not arguments.has("kv-channels") and hidden % heads:
-        expected = f"a divisor of --hidden-size, {hidden}, where no --kv-channels are given"
-        raise arguments.wrong("--num-attention-heads", heads, expected)
-    if arguments.has("group-query-attention"):
-        kv_heads = arguments.count("num-query-groups", 1)
-    else:
-        kv_heads = arguments.count("num-key-value-heads", heads)  # of Megatron-DeepSpeed
-    window = arguments.text("window-size").strip("()").split(",")[0]
-    biased = _biased(arguments)
-    return GroupedAttention(
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=arguments.count("kv-channels", hidden // heads),
-        window=int(window) if re.fullmatch("[1-9][0-9]{0,9}", window) else None,
-        bias=biased or arguments.has("add-qkv-bias"),
-        output_bias=biased,
-        qk_norm=QkNorm.SHARED if arguments.has("qk-layernorm") else QkNorm.NONE,
-        gated=arguments.has("attention-output-gate"),
-        sinks=arguments.text("softmax-type", "vanilla") == "learnable",
-    )
-
-
-def _dense(arguments: _Arguments, hidden: int) -> Mlp:
-    default = 4 * hidden
-    if arguments.has("swiglu") and not arguments.has(_SHARED):
-        default = int(4 * hidden * 2 / 3 / 64) * 64
-    width = arguments.count("ffn-hidden-size", default)
-    return DenseMlp(
-        width=int(width * 2 / 3) // 2 if arguments.has(_SHARED) else width,
-        activation=_activation(arguments),
-        bias=_biased(arguments),
-    )
-
-
-def _experts(arguments: _Arguments, hidden: int) -> ExpertMlp | None:
-    if not arguments.has("num-experts"):
-        return None
-    width = arguments.count("ffn-hidden-size", 4 * hidden)
-    return ExpertMlp(
-        experts=arguments.count("num-experts"),
-        top_k=arguments.count("moe-router-topk", 2),
-        width=arguments.count("moe-ffn-hidden-size", width),
-        shared_width=arguments.count("moe-shared-expert-intermediate-size", 0),
-        activation=_activation(arguments),
-        bias=_biased(arguments),
-        router_bias=arguments.has("moe-router-bias"),
-        shared_gate=arguments.has("moe-shared-expert-gate"),
-        groups=arguments.count("moe-router-num-groups", 1),
-        token_groups=arguments.count("moe-router-group-topk", 1),
-        latent=arguments.count("moe-latent-size") if arguments.has("moe-latent-size") else None,
-    )
-
-
-def _sparse(arguments: _Arguments, count: int) -> list[bool]:
-    """Whether each layer has experts, by `--moe-layer-freq`: every nth, or a list of 0 and 1."""
-    text = arguments.text("moe-layer-freq", "1").replace(" ", "")
-    if re.fullmatch("[1-9][0-9]{0,5}", text):
-        return [layer % int(text) == 0 for layer in range(count)]
-    return _listed(arguments, "moe-layer-freq", text, count)
-
-
-def _listed(arguments: _Arguments, name: str, text: str, count: int) -> list[bool]:
-    """A list of 0 and 1 in Python's words, as many as there are layers."""
-    found: list[bool] = []
-    for part in text.split("+"):
-        run = re.fullmatch(r"\[?([01](?:,[01])*)\]?(?:\*([0-9]{1,5}))?", part.strip("()"))
-        if not run:
-            found = []
-            break
-        found += [digit == "1" for digit in run.group(1).split(",")] * int(run.group(2) or 1)
-        if len(found) > count:
-            break
-    if len(found) != count:
-        expected = f"a number, or {count} of 0 and 1 as in ([0]*3+[1]*58)"
-        raise arguments.wrong(f"--{name}", text, expected)
-    return found
 
 
 _COUNTS = {
@@ -596,7 +588,7 @@ def _placement(arguments: _Arguments) -> _Asked:
     first = arguments.has("account-for-embedding-in-pipeline-split")
     last = arguments.has("account-for-loss-in-pipeline-split")
     layout = arguments.text("pipeline-model-parallel-layout")
-    stages = next(iter(_patterns(arguments)), "").split("|")
+    stages = next(iter(arguments.patterns()), "").split("|")
     if len(stages) > 1:
         yield "layout", ",".join(str(len(stage)) for stage in stages)
         chunks = max(chunks, len(stages) // pp)
