@@ -15,8 +15,7 @@ from stepsim.files.models.families import Family, families
 from stepsim.files.models.feeding import Feeding
 from stepsim.files.models.fields import MOST_LAYERS, Fields
 from stepsim.files.models.kinds import Kind
-from stepsim.files.models.patterns import PART_LETTERS, PartMakers
-from stepsim.files.models.reading import HEADS, LAYERS, POSITIONS
+from stepsim.files.models.reading import HEADS, LAYERS, PART_LETTERS, POSITIONS, PartMakers
 from stepsim.files.models.towers import read_tower
 from stepsim.files.reading import parse_toml, read_text, shipped_folder
 from stepsim.workload.model.architecture import (

@@ -21,7 +21,7 @@ from stepsim.files.models.megatron_rules import (
     broken_rules,
     layout_slices,
 )
-from stepsim.files.models.patterns import PART_LETTERS, PartMakers
+from stepsim.files.models.reading import PART_LETTERS, PartMakers
 from stepsim.files.models.scripts import ScriptArguments, needed
 from stepsim.files.shell.words import Unknown
 from stepsim.workload.model.architecture import (

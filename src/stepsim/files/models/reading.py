@@ -1,10 +1,16 @@
-"""What every part of a configuration's reading shares: its keys, its family, and their synonyms."""
+"""What every part of a configuration's reading shares: its keys, its family, and their synonyms.
 
+Patterns of hybrid models, the one part that each layer is, are those of Megatron-LM's arguments
+too.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from stepsim.base.structs import Noun, replace
 from stepsim.files.models.families import Family
 from stepsim.files.models.fields import Fields
-from stepsim.workload.model.architecture import Activation
+from stepsim.workload.model.architecture import Activation, Attention, Layer, Mlp
 
 HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -46,6 +52,40 @@ _ACTIVATIONS = {
     "xielu": (None, Activation.GELU),
 }
 """By name: the activation where it has a gate, and where it has none."""
+
+
+PART_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+"""Parts by their letter (NemotronHConfig of transformers, Megatron-LM's `--hybrid-*-pattern`)."""
+
+
+class PartMakers(Noun):
+    """What makes each part of a pattern: `mixing` those that mix tokens, `mlps` the others."""
+
+    mixing: Mapping[str, Callable[[], Attention]]
+    mlps: Mapping[str, Callable[[], Mlp]]
+
+    def layers(self, parts: Iterable[str]) -> tuple[Layer, ...]:
+        """A layer with a norm for each part; alike parts are one object."""
+        made: dict[str, Layer] = {}
+        listed = list(parts)
+        for part in dict.fromkeys(listed):
+            attention = self.mixing[part]() if part in self.mixing else None
+            mlp = self.mlps[part]() if part in self.mlps else None
+            made[part] = Layer(attention=attention, mlp=mlp, norms=1, single=True)
+        return tuple(made[part] for part in listed)
+
+    def predictions(self, parts: Iterable[str]) -> tuple[Layer, ...]:
+        """Layers of a module that predicts a further token.
+
+        Parts that mix tokens begin a layer, an MLP after one belongs to it: `*E` is one layer.
+        """
+        result: list[Layer] = []
+        for layer in self.layers(parts):
+            if layer.attention is None and result and result[-1].mlp is None:
+                result[-1] = replace(result[-1], mlp=layer.mlp, norms=2, single=False)
+            else:
+                result.append(layer)
+        return tuple(result)
 
 
 class Reading(Fields, kw_only=True):
