@@ -4,7 +4,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, whole_totals
 from stepsim.base.structs import Noun
-from stepsim.measured.profile.busy import Busy
+from stepsim.measured.profile.busy import busy_axes
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import COMMUNICATIONS, TaskKind
@@ -50,8 +50,8 @@ class _DeviceShares(Noun):
 def device_shares(profile: Profile) -> tuple[_DeviceShares, ...]:
     """What every rank's device does over all recorded steps."""
     events = profile.events
-    busy = Busy.of(profile, events.of_kind(TaskKind.COMPUTE)).of_ranks(len(profile.ranks))
-    both = Busy.of(profile, ~events.of_kind(TaskKind.HOST)).of_ranks(len(profile.ranks))
+    busy = _busy_ps(profile, events.of_kind(TaskKind.COMPUTE))
+    both = _busy_ps(profile, ~events.of_kind(TaskKind.HOST))
     found = []
     for place, rank in enumerate(profile.ranks):
         mine = events.rank == place
@@ -75,7 +75,7 @@ def rank_shares(waits: Waits) -> tuple[RankShares, ...]:
     compute = events.of_kind(TaskKind.COMPUTE)
     communicates = events.of_kind(*COMMUNICATIONS)
     sets = (compute, communicates, compute | communicates)
-    of_set = [Busy.of(profile, each).of_ranks(len(profile.ranks)) for each in sets]
+    of_set = [_busy_ps(profile, each) for each in sets]
     kernels = [_sums(profile, each) for each in (compute, communicates)]
     waited = np.where(communicates, events.duration_ps - waits.own_ps, 0)
     step = int(profile.step_times_ps().mean())
@@ -99,6 +99,14 @@ def rank_shares(waits: Waits) -> tuple[RankShares, ...]:
             )
         )
     return tuple(found)
+
+
+def _busy_ps(profile: Profile, which: Bools) -> Ints:
+    """How long every rank runs at least one of these operations, over all steps."""
+    found = np.zeros(len(profile.ranks), np.int64)
+    for places, busy in busy_axes(profile, which):
+        found[profile.events.rank[places[:1]]] += busy.whole_ps
+    return found
 
 
 def _sums(profile: Profile, which: Bools) -> Ints:

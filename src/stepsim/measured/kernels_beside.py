@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints, column_numbers, distinct, medians
-from stepsim.measured.profile.events import Profile
+from stepsim.base.arrays import Bools, Ints, column_numbers, distinct, medians
+from stepsim.measured.profile.busy import Busy
+from stepsim.measured.profile.events import Events, Profile
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 _ANNOUNCES = re.compile(r"(?:::|deep_ep )\w*notify|dispatch_layout")
@@ -32,7 +33,7 @@ def alone_times_ps(profile: Profile) -> Ints:
     """
     found = np.full(len(profile.events), UNKNOWN, np.int64)
     ran = _executions(profile)
-    is_alone = ran.share == 0
+    is_alone = ~ran.is_covered
     count = np.bincount(ran.kernel[is_alone], minlength=int(ran.kernel.max(initial=0)) + 1)
     told = np.flatnonzero(~is_alone & (count[ran.kernel] >= _FEWEST))
     if len(told):
@@ -42,57 +43,16 @@ def alone_times_ps(profile: Profile) -> Ints:
 
 
 class _Executions(NamedTuple):
-    """Runs of kernels in columns: what each took at a `place`, and how much of that was covered.
+    """Runs of kernels in columns: what each took at a `place`, and whether any of it was covered.
 
-    A `kernel` is told from another by the
-    kind of GPU and the stage, its name and form, and those of its neighbours on its stream: one
-    name may be the work of a whole stage, and stages differ.
+    A `kernel` is told from another by the kind of GPU and the stage, its name and form, and those
+    of its neighbours on its stream: one name may be the work of a whole stage, and stages differ.
     """
 
     kernel: Ints
     place: Ints
     took_ps: Ints
-    share: Floats
-
-
-class _Communications(NamedTuple):
-    """What communicates on a rank, by its start: operations, and the time that any of them took."""
-
-    places: Ints
-    start: Ints
-    end: Ints
-    edges: Ints
-    covered: Ints
-
-    @classmethod
-    def of(cls, profile: Profile, places: Ints) -> "_Communications":
-        """Those of some operations of a profile."""
-        events = profile.events
-        ordered = places[np.argsort(events.start_ps[places], kind="stable")]
-        start, end = events.start_ps[ordered], events.end_ps[ordered]
-        edges, covered = _union(start, end)
-        return cls(ordered, start, end, edges, covered)
-
-    def share(self, start: Ints, end: Ints) -> Floats:
-        """Which part of each span any of them covers; 0 for spans without a length."""
-        both = [np.interp(times, self.edges, self.covered) for times in (start, end)]
-        return np.asarray((both[1] - both[0]) / np.maximum(end - start, 1), np.float64)
-
-
-def _union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Edges of the time that any of some spans takes, and how much of it has passed at each.
-
-    Spans 0-10, 5-20 and 30-31 have edges 0, 20, 30, 31 where 0, 20, 20 and 21 have passed.
-    """
-    if not len(start):
-        return np.zeros(1, np.int64), np.zeros(1, np.int64)
-    reach = np.maximum.accumulate(end)
-    first = np.append(True, start[1:] > reach[:-1])
-    begins, ends = start[first], reach[np.append(np.flatnonzero(first)[1:] - 1, len(start) - 1)]
-    edges = np.stack((begins, ends), axis=1).ravel()
-    passed = np.cumsum(ends - begins)
-    covered = np.stack((np.append(0, passed[:-1]), passed), axis=1).ravel()
-    return edges, covered
+    is_covered: Bools
 
 
 def _executions(profile: Profile) -> _Executions:
@@ -109,17 +69,17 @@ def _executions(profile: Profile) -> _Executions:
     for rank, places in enumerate(profile.places_of_ranks()):
         own = places[events.end_ps[places] != UNKNOWN]
         own = own[np.argsort(events.start_ps[own], kind="stable")]
-        comms, work = _Communications.of(profile, own[told[own]]), own[works[own]]
+        work = own[works[own]]
         work = work[np.argsort(events.stream[work], kind="stable")]
         kernels = _with_neighbours(profile, work)
-        start, end = events.start_ps[work], events.end_ps[work]
-        share, chosen = comms.share(start, end), ~_beside_others(profile, work) & (end > start)
+        took, covered = events.duration_ps[work], _are_beside(events, work, own[told[own]])
+        chosen = ~_beside_others(events, work) & (took > 0)
         gpu = np.full(len(work), gpus.index(gpus[rank]))
         stage = np.full(len(work), UNKNOWN if (at := profile.ranks[rank].stage) is None else at)
-        columns = (*kernels, gpu, stage, work, end - start, share)
+        columns = (*kernels, gpu, stage, work, took, covered)
         parts.append([column[chosen] for column in columns])
-    *kernels, place, took, share = map(np.concatenate, zip(*parts, strict=True))
-    return _Executions(column_numbers(kernels), place, took, share)
+    *kernels, place, took, covered = map(np.concatenate, zip(*parts, strict=True))
+    return _Executions(column_numbers(kernels), place, took, covered)
 
 
 def _with_neighbours(profile: Profile, work: Ints) -> list[Ints]:
@@ -134,15 +94,18 @@ def _with_neighbours(profile: Profile, work: Ints) -> list[Ints]:
     return found
 
 
-def _beside_others(profile: Profile, work: Ints) -> Bools:
+def _beside_others(events: Events, work: Ints) -> Bools:
     """Which operations of a rank have a kernel of compute beside them, on another stream."""
-    events = profile.events
     found = np.zeros(len(work), bool)
     kernels = work[events.kind[work] == TaskKind.COMPUTE]
     for stream in distinct(events.stream[work]).tolist():
+        own = events.stream[work] == stream
         others = kernels[events.stream[kernels] != stream]
-        if len(others):
-            spans = _Communications.of(profile, others)
-            own = events.stream[work] == stream
-            found[own] = spans.share(events.start_ps[work[own]], events.end_ps[work[own]]) > 0
+        found[own] = _are_beside(events, work[own], others)
     return found
+
+
+def _are_beside(events: Events, some: Ints, others: Ints) -> Bools:
+    """Which of some operations run, at least in part, while any of the others does."""
+    busy = Busy.of(events.start_ps[others], events.end_ps[others])
+    return busy.within(events.start_ps[some], events.end_ps[some]) > 0

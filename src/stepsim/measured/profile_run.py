@@ -14,6 +14,7 @@ from stepsim.base.arrays import Bools, Ints, among, ints, places_by
 from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks, Transfers
 from stepsim.measured.profile.actions import Actions, pipeline_actions
+from stepsim.measured.profile.busy import Busy
 from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.recognise import recorded_schedule
 from stepsim.measured.run import (
@@ -156,34 +157,6 @@ def _own_start_ps(events: Events) -> Ints:
     return start
 
 
-class _Busy(Noun, eq=False):
-    """Intervals of time that do not touch, in order; `before` is the time in those before each."""
-
-    start: Ints
-    end: Ints
-    before: Ints
-
-    @classmethod
-    def of(cls, start: Ints, end: Ints) -> Self:
-        """The intervals that some others cover together."""
-        order = np.argsort(start, kind="stable")
-        start, end = start[order], np.maximum.accumulate(end[order])
-        new = np.append(np.ones(1, np.bool_), start[1:] > end[:-1])[: len(start)]
-        start, end = start[new], end[np.append(new[1:], np.ones(1, np.bool_))[: len(end)]]
-        return cls(start=start, end=end, before=np.cumsum(end - start) - (end - start))
-
-    def within(self, start: Ints, end: Ints) -> Ints:
-        """How much of other intervals they cover, in ps."""
-        return self._until(end) - self._until(start)
-
-    def _until(self, times: Ints) -> Ints:
-        if not len(self.start):
-            return np.zeros(len(times), np.int64)
-        place = np.searchsorted(self.start, times, side="right") - 1
-        inside = np.minimum(times, self.end[place]) - self.start[place]
-        return np.asarray(np.where(place < 0, 0, self.before[place] + inside), np.int64)
-
-
 class _After(Noun):
     """What runs outside of actions and messages is called, and whether it communicates."""
 
@@ -324,14 +297,14 @@ def _after_ps(
     acts, sent = ran.acts, ran.sent
     starts = np.concatenate([found.start_ps[acts], events.start_ps[sent]])
     ends = np.concatenate([found.end_ps[acts], events.end_ps[sent]])
-    busy, lasts = _Busy.of(starts, ends), events.end_ps[others]
+    busy, lasts = Busy.of(starts, ends), events.end_ps[others]
     before = np.maximum.accumulate(lasts)
     start = np.maximum(own[others], np.append(own[others[:1]], before[:-1]))
     start = np.minimum(start, lasts)
     exposed = lasts - start - busy.within(start, lasts)
     for name, took in zip(named[ran.place].values(), exposed.tolist(), strict=True):
         names[name] += took
-    all_busy = _Busy.of(np.append(starts, events.start_ps[others]), np.append(ends, lasts))
+    all_busy = Busy.of(np.append(starts, events.start_ps[others]), np.append(ends, lasts))
     first, last = np.array([ends.max()]), np.array([max(ends.max(), lasts.max())])
     idle = int(last[0] - first[0] - all_busy.within(first, last)[0])
     return names | {_After(text=_IDLE): idle}
@@ -372,12 +345,12 @@ def _rank_times(step: Profile, found: Actions, run: RunProfile, ran: _Ran) -> Ra
     busy_with = ran.every[events.kind[ran.every] != TaskKind.HOST]
     start = int(events.start_ps[busy_with].min())
     end = int(max(found.end_ps[acts].max(), events.end_ps[sent].max(initial=0)))
-    busy = _Busy.of(
+    busy = Busy.of(
         np.concatenate([found.start_ps[acts], events.start_ps[busy_with]]),
         np.concatenate([found.end_ps[acts], events.end_ps[busy_with]]),
     )
     bounds = ints([start]), ints([end])
-    waits = _Busy.of(events.start_ps[sent], events.end_ps[sent])
+    waits = Busy.of(events.start_ps[sent], events.end_ps[sent])
     return RankTimes(
         rank=run.ranks[ran.place].rank,
         stage=found.stages[ran.place],
@@ -385,7 +358,7 @@ def _rank_times(step: Profile, found: Actions, run: RunProfile, ran: _Ran) -> Ra
         step_ps=int(events.end_ps[busy_with].max()) - start,
         work_ps=int((found.end_ps[acts] - found.start_ps[acts]).sum()),
         host_ps=end - start - int(busy.within(*bounds)[0]),
-        wait_ps=int((waits.end - waits.start).sum()),
+        wait_ps=waits.whole_ps,
         actions=max(traced_actions(run.of_rank(ran.place)), 1),
     )
 

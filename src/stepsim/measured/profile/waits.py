@@ -15,7 +15,7 @@ from stepsim.base.arrays import Bools, Ints, Small, medians, whole_totals
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import ends, ordered_waits
-from stepsim.measured.profile.busy import Busy
+from stepsim.measured.profile.busy import busy_axes
 from stepsim.measured.profile.events import Following, Profile, same
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 from stepsim.run.waits import NodeWaits
@@ -203,9 +203,9 @@ class Waits(Noun, eq=False, dict=True):
         if self.complete:
             return np.zeros_like(self.delay_ps)
         events = self.profile.events
-        busy = Busy.of(self.profile, ~events.of_kind(TaskKind.HOST))
-        places = np.arange(len(events))
-        held = busy.until(places, events.start_ps) - busy.until(places, self.ready_ps)
+        held = np.zeros(len(events), np.int64)
+        for places, busy in busy_axes(self.profile, ~events.of_kind(TaskKind.HOST)):
+            held[places] = busy.within(self.ready_ps[places], events.start_ps[places])
         return np.asarray(np.clip(held, 0, self.delay_ps), np.int64)
 
     @cached_property
