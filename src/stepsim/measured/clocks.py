@@ -14,6 +14,7 @@ import numpy as np
 from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun
+from stepsim.measured.profile.events import Following
 from stepsim.measured.run import PS_PER_MS, MeasuredRun, OpKind, RankTrace
 
 DEFAULT_NODE_SIZE = 8
@@ -71,10 +72,11 @@ class _Matched(Noun, eq=False):
     received: Ints
 
 
-def align(run: MeasuredRun, node_size: int | None = None) -> tuple[Clocks, Transfers]:
+def align(run: MeasuredRun, node_size: int | None = None) -> tuple[Clocks, Following]:
     """Clocks of a run and its matched messages; without `node_size` clocks tell it, else it is 8.
 
-    Raises TraceError where traces of a node cannot be put in order.
+    Messages are pairs of places, of the send and of the receive, among the operations of all ranks
+    one after the other. Raises TraceError where traces of a node cannot be put in order.
     """
     group, begin_ms = _clock_groups(run.ranks)
     matched = list(_match(run))
@@ -94,7 +96,10 @@ def align(run: MeasuredRun, node_size: int | None = None) -> tuple[Clocks, Trans
         node_size=size,
         residual_ps=_residual(run.ranks, matched, offset),
     )
-    return clocks, _transfers(run.ranks, matched, clocks)
+    begins = np.cumsum([0, *(len(trace.kind) for trace in run.ranks)])
+    sent = [begins[each.sender] + each.sent for each in matched]
+    received = [begins[each.receiver] + each.received for each in matched]
+    return clocks, (np.concatenate([ints([]), *sent]), np.concatenate([ints([]), *received]))
 
 
 def _residual(ranks: Sequence[RankTrace], matched: list[_Matched], offset: Ints) -> int:
@@ -179,42 +184,3 @@ def _node_size(run: MeasuredRun, group: list[int]) -> int:
         for i, (a, b) in enumerate(pairwise(run.ranks))
     )
     return size if ordered else DEFAULT_NODE_SIZE
-
-
-def _transfers(ranks: Sequence[RankTrace], matched: list[_Matched], clocks: Clocks) -> Transfers:
-    columns: list[tuple[Ints, ...]] = []
-    for each in matched:
-        sender, receiver = ranks[each.sender], ranks[each.receiver]
-        shift = int(clocks.offset_ps[each.receiver] - clocks.offset_ps[each.sender])
-        posted = np.maximum(sender.start_ps[each.sent], receiver.start_ps[each.received] + shift)
-        ended = (sender.end_ps[each.sent] + receiver.end_ps[each.received] + shift) // 2
-        both = _exchanged(sender)[each.sent] & _exchanged(receiver)[each.received]
-        count = len(each.sent)
-        columns.append(
-            (
-                np.full(count, sender.rank),
-                np.full(count, receiver.rank),
-                sender.size_bytes[each.sent],
-                np.maximum(ended - posted, 0),
-                both.astype(np.int64),
-                np.full(count, clocks.node[each.sender] == clocks.node[each.receiver]),
-            )
-        )
-    joined = [np.concatenate(each) for each in zip(*columns, strict=True)] or [
-        np.zeros(0, np.int64)
-    ] * 6
-    return Transfers(
-        source=joined[0],
-        target=joined[1],
-        size_bytes=joined[2],
-        duration_ps=joined[3],
-        both_ways=joined[4].astype(np.bool_),
-        intra_node=joined[5].astype(np.bool_),
-    )
-
-
-def _exchanged(trace: RankTrace) -> Bools:
-    """Which lines are one half of a fused exchange."""
-    halves = trace.joined.copy()
-    halves[:-1] |= trace.joined[1:]
-    return halves

@@ -12,17 +12,16 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, among, ints, places_by
 from stepsim.base.structs import Noun, replace
-from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks, Transfers
+from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks
 from stepsim.measured.profile.actions import Actions, pipeline_actions
 from stepsim.measured.profile.busy import Busy
-from stepsim.measured.profile.events import Events, Profile
+from stepsim.measured.profile.events import Events, Following, Profile
 from stepsim.measured.recognise import recorded_schedule
 from stepsim.measured.run import (
     MESSAGE_KINDS,
     Degrees,
     InnerOps,
     OpKind,
-    fused_exchanges,
     times_hash,
 )
 from stepsim.measured.run_profile import MEANINGS, RunProfile, meant
@@ -55,7 +54,7 @@ def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSumm
         residual_ps=0,
     )
     times = tuple(_rank_times(read.step, read.found, run, ran) for ran in read.ran)
-    summary = summary_of(run, clocks, _transfers(run), times)
+    summary = summary_of(run, clocks, _messages(run), times)
     return replace(summary, schedule=summary.schedule or recorded_schedule(run))
 
 
@@ -363,11 +362,9 @@ def _rank_times(step: Profile, found: Actions, run: RunProfile, ran: _Ran) -> Ra
     )
 
 
-def _transfers(run: RunProfile) -> Transfers:
-    """Messages whose both ends were recorded on one clock."""
-    events, ranks = run.profile.events, run.ranks
-    both = fused_exchanges(events.name, events.start_ps, events.end_ps)
-    both[:-1] |= both[1:]
+def _messages(run: RunProfile) -> Following:
+    """Sends and receives of messages whose both ends were recorded on one clock."""
+    events = run.profile.events
     sends = np.flatnonzero(np.isin(events.name, (OpKind.SEND_FORWARD, OpKind.SEND_BACKWARD)))
     receives = np.flatnonzero(np.isin(events.name, (OpKind.RECV_FORWARD, OpKind.RECV_BACKWARD)))
     sends = sends[events.meeting[sends] != UNKNOWN]
@@ -375,22 +372,9 @@ def _transfers(run: RunProfile) -> Transfers:
         events.meeting[sends], events.meeting[receives], return_indices=True
     )
     sent, received = sends[left], receives[right]
-    clock, node, number = (
-        np.array([getattr(rank, name) for rank in ranks]) for name in ("clock", "node", "rank")
-    )
+    clock = np.array([rank.clock for rank in run.ranks])
     alike = clock[events.rank[sent]] == clock[events.rank[received]]
-    sent, received = sent[alike], received[alike]
-    source, target = events.rank[sent], events.rank[received]
-    posted = np.maximum(events.start_ps[sent], events.start_ps[received])
-    ended = (events.end_ps[sent] + events.end_ps[received]) // 2
-    return Transfers(
-        source=number[source],
-        target=number[target],
-        size_bytes=events.size_bytes[sent],
-        duration_ps=np.maximum(ended - posted, 0),
-        both_ways=both[sent] & both[received],
-        intra_node=node[source] == node[target],
-    )
+    return sent[alike], received[alike]
 
 
 def _degrees(step: Profile, found: Actions, events: Events) -> Degrees:

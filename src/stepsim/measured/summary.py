@@ -7,7 +7,7 @@ import numpy as np
 from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import Clocks, Transfers, align
-from stepsim.measured.profile.events import Events
+from stepsim.measured.profile.events import Events, Following
 from stepsim.measured.recognise import recognise
 from stepsim.measured.run import (
     MESSAGE_KINDS,
@@ -114,20 +114,20 @@ def summarise(measured: MeasuredRun, *, node_size: int | None = None) -> RunSumm
 
     Raises TraceError where clocks cannot be compared.
     """
-    clocks, transfers = align(measured, node_size)
+    clocks, messages = align(measured, node_size)
     run = run_profile(measured, clocks)
     ranks = tuple(_rank_times(run, index) for index in range(len(run.ranks)))
-    return summary_of(run, clocks, transfers, ranks)
+    return summary_of(run, clocks, messages, ranks)
 
 
 def summary_of(
-    run: RunProfile, clocks: Clocks, transfers: Transfers, ranks: tuple[RankTimes, ...]
+    run: RunProfile, clocks: Clocks, messages: Following, ranks: tuple[RankTimes, ...]
 ) -> RunSummary:
-    """What a run says whose clocks, messages and times of ranks are known."""
+    """What a run says whose clocks, times of ranks and matched sends and receives are known."""
     whole = RunSummary(
         run=run,
         clocks=clocks,
-        transfers=transfers,
+        transfers=_transfers(run, *messages),
         schedule=recognise(run),
         stages=(),
         ranks=ranks,
@@ -135,6 +135,27 @@ def summary_of(
         imbalance=_imbalance(run),
     )
     return of_ranks(whole, range(len(ranks)))
+
+
+def _transfers(run: RunProfile, sent: Ints, received: Ints) -> Transfers:
+    """Messages by the places of both ends."""
+    events = run.profile.events
+    both = fused(events)
+    both[:-1] |= both[1:]
+    node, number = (
+        np.array([getattr(rank, name) for rank in run.ranks])[events.rank]
+        for name in ("node", "rank")
+    )
+    posted = np.maximum(events.start_ps[sent], events.start_ps[received])
+    ended = (events.end_ps[sent] + events.end_ps[received]) // 2
+    return Transfers(
+        source=number[sent],
+        target=number[received],
+        size_bytes=events.size_bytes[sent],
+        duration_ps=np.maximum(ended - posted, 0),
+        both_ways=both[sent] & both[received],
+        intra_node=node[sent] == node[received],
+    )
 
 
 def of_ranks(summary: RunSummary, places: Sequence[int]) -> RunSummary:
