@@ -74,7 +74,7 @@ def rescheduled(
         np.concatenate([part.own for part in parts]),
         np.concatenate([part.delay for part in parts]),
     )
-    waits = Waits(profile=profile, before=before, after=after, late=delay_ps > 0)
+    waits = Waits(profile=profile, before=before, after=after)
     return waits, own_ps, delay_ps
 
 

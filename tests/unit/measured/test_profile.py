@@ -84,7 +84,7 @@ def test_a_meeting_starts_with_its_last_member() -> None:
         kind=ints(0, 0, 1, 1),
     )
     pairs = chained(profile.events.rank, order=profile.events.start_ps)
-    waits = Waits(profile=profile, before=pairs[0], after=pairs[1], late=ints(0, 1, 1, 0) > 0)
+    waits = Waits(profile=profile, before=pairs[0], after=pairs[1])
     assert waits.own_ps.tolist() == [10, 30, 5, 6]
     assert waits.delay_ps.tolist() == [0, 0, 2, 0]
     assert waits.ends_ps(waits.own_ps, waits.delay_ps).tolist() == [10, 30, 35, 36]
@@ -92,15 +92,6 @@ def test_a_meeting_starts_with_its_last_member() -> None:
     assert waits.ends_ps(shorter).tolist() == [10, 3, 15, 16]
     cases = [(waits.own_ps, waits.delay_ps), (shorter, prompt), (waits.own_ps, ints(0, 2, 9, 0))]
     assert waits.of_times(cases).tolist() == [[36, 16, 38]]
-
-
-def test_what_nothing_delayed_cannot_be_late() -> None:
-    """Operations that were delayed as recorded may be late, without a word of others."""
-    profile = profile_of(rank=ints(0, 1), start_ps=ints(0, 4), end_ps=ints(9, 9))
-    waits = Waits(profile=profile, before=ints(), after=ints())
-    assert waits.steps_ps(waits.own_ps, ints(0, 6)).tolist() == [11]
-    with pytest.raises(ValueError, match="work of rank 0, step 7 is delayed: it is not late"):
-        waits.steps_ps(waits.own_ps, ints(1, 0))
 
 
 @st.composite
@@ -124,7 +115,7 @@ def waiting(draw: st.DrawFn) -> tuple[Waits, list[tuple[Any, Any]]]:
     before, after = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     late = numbers(1) > 0
     cases = [(numbers(9), np.where(late, numbers(9), 0)) for _ in range(draw(st.integers(1, 4)))]
-    return Waits(profile=profile, before=before, after=after, late=late), cases
+    return Waits(profile=profile, before=before, after=after), cases
 
 
 @given(waiting())

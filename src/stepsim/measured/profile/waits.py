@@ -32,8 +32,7 @@ class _Nodes(Noun, eq=False):
     """The operations of a profile as nodes: `arrives` of each its arrival, `runs` its own time.
 
     An operation that meets nobody is one node. Others arrive, meet and run: a meeting waits for all
-    its members' arrivals and takes no time, and each member runs after it. A member that nothing
-    delays has no arrival of its own: its meeting waits for what it follows. Where lists of
+    its members' arrivals and takes no time, and each member runs after it. Where lists of
     operations are one node, it takes what all of them take.
     """
 
@@ -54,15 +53,13 @@ class Waits(Noun, eq=False, dict=True):
     """A profile with the pairs `before[i]`, `after[i]` of operations that follow each other.
 
     `complete` says whether these are all: a profile of kernels names no event of another stream
-    that a kernel waits for. `late` marks the operations that any case delays, None where these are
-    those that were delayed as recorded.
+    that a kernel waits for.
     """
 
     profile: Profile
     before: Ints
     after: Ints
     complete: bool = True
-    late: Bools | None = None
 
     @cached_property
     def meetings(self) -> Ints:
@@ -75,7 +72,7 @@ class Waits(Noun, eq=False, dict=True):
     @cached_property
     def _nodes(self) -> _Nodes:
         """What the nodes of all operations wait for; raises TraceError for a circle."""
-        return self._made_nodes(self.before, self.after, np.ones(len(self.meetings), np.bool_))
+        return self._made_nodes(self.before, self.after, np.zeros(len(self.before), np.bool_))
 
     @cached_property
     def _lists(self) -> _Nodes:
@@ -88,18 +85,7 @@ class Waits(Noun, eq=False, dict=True):
         follows = np.bincount(after, minlength=count)[after] == 1
         follows &= np.bincount(before, minlength=count)[before] == 1
         follows &= (before < after) & (step[before] == step[after])
-        return self._made_nodes(before, after, self._late, follows)
-
-    @cached_property
-    def _late(self) -> Bools:
-        """Which operations are delayed in any case that is asked for."""
-        return self.delay_ps > 0 if self.late is None else self.late
-
-    def _check_late(self, delay_ps: Ints) -> None:
-        """Raise ValueError where an operation is delayed that is never late."""
-        wrong = np.flatnonzero((delay_ps > 0) & ~self._late)
-        if len(wrong):
-            raise ValueError(f"{self.profile.describe(int(wrong[0]))} is delayed: it is not late")
+        return self._made_nodes(before, after, follows)
 
     @property
     def _needed(self) -> Following:
@@ -117,30 +103,22 @@ class Waits(Noun, eq=False, dict=True):
             is_needless |= follows & (third != before)
         return before[~is_needless], after[~is_needless]
 
-    def _made_nodes(
-        self, former: Ints, later: Ints, late: Bools, follows: Bools | None = None
-    ) -> _Nodes:
-        """Nodes of operations, one for both of a pair that `follows`; `late` ones arrive apart."""
+    def _made_nodes(self, former: Ints, later: Ints, follows: Bools) -> _Nodes:
+        """Nodes of operations, one for both of each pair that `follows`."""
         meetings = self.meetings
         count, members = len(meetings), np.bincount(meetings)
         meets = np.flatnonzero(members[meetings] > 1)
         joint = count + (np.cumsum(members > 1) - 1)[meetings[meets]]
-        apart, total = late[meets], count + int((members > 1).sum())
+        total = count + int((members > 1).sum())
         arrives = np.arange(count)
-        arrives[meets] = joint
-        arrives[meets[apart]] = total + np.arange(int(apart.sum()))
-        before = np.concatenate([former, arrives[meets[apart]], joint])
-        arrival = arrives[later]
-        after = np.concatenate([arrival, joint[apart], meets])
-        node = np.arange(total + int(apart.sum()))
-        if follows is not None:
-            follows = follows & ((arrival < count) | (arrival >= total))
-            node[arrival[follows]] = former[follows]
-            node = _list_numbers(node)
-            before, after = (node[side] for side in (before, after))
-            before, after = (side[before != after] for side in (before, after))
-        total = int(node.max()) + 1
-        place, waits = ordered_waits(lambda: before << 32 | after, total)
+        arrives[meets] = total + np.arange(len(meets))
+        node = np.arange(total + len(meets))
+        node[arrives[later[follows]]] = former[follows]
+        node = _list_numbers(node)
+        before = node[np.concatenate([former, arrives[meets], joint])]
+        after = node[np.concatenate([arrives[later], joint, meets])]
+        before, after = (side[before != after] for side in (before, after))
+        place, waits = ordered_waits(lambda: before << 32 | after, int(node.max()) + 1)
         place = place[node]
         self._check_order(place[:count] >= waits.runnable)
         return _Nodes(waits=waits, arrives=place[arrives], runs=place[:count])
@@ -277,7 +255,6 @@ class Waits(Noun, eq=False, dict=True):
 
         Operations that a case does not change take `own_ps`, after `delay_ps`.
         """
-        self._check_late(delay_ps)
         nodes, lasts, rest = self._lists, self._lasts, iter(cases)
         usual_ps, steps = nodes.durations_ps(own_ps, delay_ps), self.profile.events.step[lasts]
         room = np.empty((max(_MOST_TIMES // len(usual_ps), 1), len(usual_ps)), np.int64)
@@ -288,7 +265,6 @@ class Waits(Noun, eq=False, dict=True):
             for column, (places, own, delay) in zip(duration_ps.T, several, strict=True):
                 np.add.at(column, nodes.runs[places], own[places] - own_ps[places])
                 if delay is not delay_ps:
-                    self._check_late(delay)
                     np.add.at(column, nodes.arrives[places], delay[places] - delay_ps[places])
             found.append(np.zeros((len(self.profile.steps), len(several)), np.int64))
             end_ps = ends(nodes.waits, duration_ps, out=duration_ps)
