@@ -434,7 +434,7 @@ def _in_phases(profile: Profile) -> Profile:
 def _table(profile: Profile, works: _Works, recording: Recording, begin: int, end: int) -> _Table:
     """The sums of a step that goes from `begin` to `end`."""
     rows = _Rows.of(profile, works, recording)
-    events, last = profile.events, _last_arrival(profile.events)
+    events, last = profile.events, profile.events.complete_ps
     device = (events.kind != TaskKind.HOST) & (events.duration_ps > 0)
     busy = int(np.append(events.end_ps[device], begin).max())
     sums = np.zeros((3, len(rows.keys)), np.int64)
@@ -549,18 +549,6 @@ def _collective_key(name: str, ranks: tuple[int, ...], size: int, recording: Rec
         label = recording.groups.get((kind, ranks), "")
         kind = f"{kind} of {label} {len(ranks)}" if label else f"{kind} of {len(ranks)} ranks"
     return StepPart.COMMUNICATION, kind, format_size_bytes(size) if size > 0 else ""
-
-
-def _last_arrival(events: Events) -> Ints:
-    """When the last traced member of every operation's meeting came; its own start of others."""
-    last = events.start_ps.copy()
-    met = np.flatnonzero(events.meeting != UNKNOWN)
-    if len(met):
-        _, number = np.unique(events.meeting[met], return_inverse=True)
-        latest = np.full(int(number.max()) + 1, np.iinfo(np.int64).min)
-        np.maximum.at(latest, number, events.start_ps[met])
-        last[met] = np.minimum(latest[number], events.end_ps[met])
-    return last
 
 
 def _moments(

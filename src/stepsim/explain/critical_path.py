@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, ints
+from stepsim.base.arrays import Ints, Small, ints
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Noun
 from stepsim.core.actions import TaskList
@@ -86,39 +86,16 @@ def walk_back(
         yield node
 
 
-class PathTask(NamedTuple):
-    """A task on the path: its rank, segment and place in the segment's task list (-1: message)."""
-
-    rank: int
-    segment: int
-    inner: int
-
-
-def path_tasks(timeline: Timeline, path: Sequence[_PathStep]) -> Iterator[PathTask]:
-    """Tasks of the path, contracted task lists laid out; those inside one come last first."""
-    inside: dict[ListTimes, list[int]] = {}
-    for step in path:
-        tasks = timeline.flat.programs[step.actor]
-        segment, row = tasks.segment.item(step.task), tasks.rows[tasks.row.item(step.task)]
-        if row.look.task_list < 0 or row.inner >= 0:
-            yield PathTask(step.rank, segment, row.inner)
-            continue
-        times = tasks.times[row.look.task_list]
-        if times not in inside:
-            inside[times] = [*_inside(tasks.program.lists[row.look.task_list], times)]
-        for number in inside[times]:
-            yield PathTask(step.rank, segment, number)
-
-
 class PathRuns(Noun, eq=False):
     """What a rank runs on the path, and when: messages of a look, or tasks of a task list.
 
-    Row i of `start_ps` and `end_ps` is the i-th time; column k is task `tasks[k]` of the look's
-    task list (-1: the message).
+    Row i of `start_ps` and `end_ps` is the i-th time, in `segments[i]`; column k is task `tasks[k]`
+    of the look's task list (-1: the message).
     """
 
     rank: int
     look: Look
+    segments: Small
     tasks: Ints
     start_ps: Ints
     end_ps: Ints
@@ -149,31 +126,29 @@ def _runs_of(
     if look.task_list >= 0 and inner < 0:
         times = tasks.times[look.task_list]
         if times not in inside:
-            path = [*_inside(tasks.program.lists[look.task_list], times)]
-            inside[times] = ints(path)
+            inside[times] = ints([*_inside(tasks.program.lists[look.task_list], times)])
         which = inside[times]
         start, end = start + times.start[which], start + times.end[which]
-    return PathRuns(rank=steps[0].rank, look=look, tasks=which, start_ps=start, end_ps=end)
+    return PathRuns(
+        rank=steps[0].rank,
+        look=look,
+        segments=tasks.segment[[each.task for each in steps]],
+        tasks=which,
+        start_ps=start,
+        end_ps=end,
+    )
 
 
 def path_parts(graph: TaskGraph, path: Iterable[PathRuns]) -> dict[Part, int]:
     """The path's time by what it is spent on, in ps; the sum is the step time."""
-    spent: dict[int, Ints] = {}
-    for runs in path:
-        time_ps = (runs.end_ps - runs.start_ps).sum(axis=0)
-        number = runs.look.task_list
-        if number not in spent:
-            tasks = len(graph.task_lists[number].tasks) if number >= 0 else 1
-            spent[number] = np.zeros(tasks, np.int64)
-        spent[number][runs.tasks] += time_ps
     total = dict.fromkeys(Part, 0)
-    for number, times in spent.items():
-        if number < 0:
-            total[Part.EXPOSED_PP] += int(times[0])
-            continue
-        for task in np.flatnonzero(times).tolist():
-            part = part_of(graph.task_lists[number].tasks[task], graph)
-            total[part] += int(times[task])
+    for runs in path:
+        times_ps = (runs.end_ps - runs.start_ps).sum(axis=0)
+        for task, time_ps in zip(runs.tasks.tolist(), times_ps.tolist(), strict=True):
+            part = Part.EXPOSED_PP
+            if task >= 0:
+                part = part_of(graph.task_lists[runs.look.task_list].tasks[task], graph)
+            total[part] += time_ps
     return total
 
 

@@ -20,7 +20,7 @@ from stepsim.explain.pipelined import (
     PipelineSlot,
 )
 from stepsim.measured.layers import WEIGHT_GRAD_SHARE
-from stepsim.measured.profile.events import Events, counted, same
+from stepsim.measured.profile.events import Events, begun, counted, same
 from stepsim.measured.profile.pipeline import gradient_waits, parameter_waits
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.parallel.schedules import Action, ActionKind
@@ -285,10 +285,13 @@ def _others(run: Pipelined, lengths: Mapping[int, int], chunks: int) -> _Part:
     )
     stage = profile.column_of_ranks("stage")[kept]
     rank_step = same(profile.events.rank, profile.events.step)
-    earlier = _earlier(profile.events, rank_step, compute, kept)
+    places = np.concatenate([compute, kept])
+    before = begun(
+        rank_step[places], profile.events.start_ps[places], np.arange(len(places)) < len(compute)
+    )
     total = np.bincount(rank_step[compute], minlength=int(rank_step.max()) + 1)[rank_step[kept]]
     many = np.array([lengths[each] for each in range(run.stages)])[stage]
-    place = (earlier * many // np.maximum(total, 1)) * _PLACES_PER_COMPUTE - 1
+    place = (before[len(compute) :] * many // np.maximum(total, 1)) * _PLACES_PER_COMPUTE - 1
     none = ints([])
     columns = {name: getattr(taken, name) for name in _COLUMNS}
     if chunks != run.chunks:
@@ -300,20 +303,6 @@ def _others(run: Pipelined, lengths: Mapping[int, int], chunks: int) -> _Part:
         before=none,
         after=none,
     )
-
-
-def _earlier(events: Events, rank_step: Ints, compute: Ints, others: Ints) -> Ints:
-    """How many of these computes of its rank and step started before each of the others."""
-    places = np.concatenate([compute, others])
-    is_compute = np.arange(len(places)) < len(compute)
-    order = np.lexsort((~is_compute, events.start_ps[places], rank_step[places]))
-    so_far = np.cumsum(is_compute[order])
-    key = rank_step[places][order]
-    begins = np.flatnonzero(np.diff(key, prepend=-1))
-    skipped: Ints = (so_far - is_compute[order])[begins]
-    found = np.empty(len(places), np.int64)
-    found[order] = so_far - np.repeat(skipped, np.diff(np.append(begins, len(key))))
-    return found[len(compute) :]
 
 
 def _joined_events(parts: Sequence[_Part], place: Ints) -> Events:

@@ -98,7 +98,9 @@ class _Read(Noun, eq=False):
     def run(self, node_size: int) -> RunProfile:
         """The stage times as a run of nodes of so many ranks."""
         step, found = self.step, self.found
-        started, messages = _own_start_ps(step.events), _message_kinds(step, found)
+        meets = step.events.of_kind(TaskKind.COLLECTIVE)
+        started = np.where(meets, step.events.complete_ps, step.events.start_ps)
+        messages = _message_kinds(step, found)
         others = _other_names(step, found)
         parts = [_rank_columns(step, found, ran, started, messages, others) for ran in self.ran]
         columns = {key: np.concatenate([part[key] for part, _ in parts]) for key in parts[0][0]}
@@ -143,17 +145,6 @@ def _numbered(step: Profile, found: Actions) -> tuple[Profile, list[int]]:
     return replace(step, world=width * found.pp), [
         at * width + count for at, count in zip(stages, counts, strict=True)
     ]
-
-
-def _own_start_ps(events: Events) -> Ints:
-    """When operations began but for waiting: a collective once its last traced member is there."""
-    start = events.start_ps.copy()
-    met = np.flatnonzero((events.meeting != UNKNOWN) & events.of_kind(TaskKind.COLLECTIVE))
-    if len(met):
-        last = np.zeros(int(events.meeting[met].max()) + 1, np.int64)
-        np.maximum.at(last, events.meeting[met], start[met])
-        start[met] = np.minimum(last[events.meeting[met]], events.end_ps[met])
-    return start
 
 
 class _After(Noun):

@@ -17,7 +17,7 @@ from stepsim.explain.changes.made import (
 )
 from stepsim.explain.stragglers import slowest_parts
 from stepsim.measured.kernels_beside import alone_times_ps
-from stepsim.measured.profile.events import Events, counted, same
+from stepsim.measured.profile.events import Events, begun, counted, same
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import UNKNOWN, TaskKind
@@ -202,7 +202,7 @@ def _even_experts(seen: _Seen) -> ProfileChange | UntoldChange:
         return UntoldChange(name="even-experts", why=why)
     own, group = waits.own_ps, np.full(len(profile.ranks), UNKNOWN, np.int64)
     group[events.rank[exchange]] = events.group[exchange]
-    part = _parts(events, exchange)
+    part = begun(same(events.rank, events.step), events.start_ps, exchange)
     chosen = seen.compute & (group[events.rank] != UNKNOWN)
     key = same(events.step, part, group[events.rank])
     of_rank = same(key, events.rank)
@@ -220,18 +220,6 @@ def _even_experts(seen: _Seen) -> ProfileChange | UntoldChange:
         changed,
         "they differ by their tokens alone, and the exchanges stay as long",
     )
-
-
-def _parts(events: Events, exchange: Bools) -> Ints:
-    """How many exchanges of its rank and step began before each operation."""
-    order = np.lexsort((events.start_ps, events.step, events.rank))
-    so_far = np.cumsum(exchange[order])
-    key = same(events.rank, events.step)[order]
-    begins = np.flatnonzero(np.diff(key, prepend=-1))
-    skipped: Ints = (so_far - exchange[order])[begins]
-    found = np.empty(len(events), np.int64)
-    found[order] = so_far - np.repeat(skipped, np.diff(np.append(begins, len(key))))
-    return found
 
 
 def _unslowed(waits: Waits) -> ProfileChange | UntoldChange:

@@ -110,6 +110,16 @@ class Events(Noun, eq=False):
         """From start to end."""
         return self.end_ps - self.start_ps
 
+    @property
+    def complete_ps(self) -> Ints:
+        """When the last traced member of every operation's meeting came; the start of others."""
+        last = self.start_ps.copy()
+        met = np.flatnonzero(self.meeting != UNKNOWN)
+        latest = np.full(int(self.meeting.max(initial=0)) + 1, np.iinfo(np.int64).min)
+        np.maximum.at(latest, self.meeting[met], self.start_ps[met])
+        last[met] = np.minimum(latest[self.meeting[met]], self.end_ps[met])
+        return last
+
     def taken(self, places: Ints | slice) -> "Events":
         """The operations at some places, in their order."""
         return Events(**{name: column[places] for name, column in asdict(self).items()})
@@ -250,6 +260,20 @@ def other_end(rank: int, sender: int, receiver: int) -> int:
 def same(*columns: Ints) -> Ints:
     """A number for every place, equal where all columns are equal; numbers count from 0."""
     return column_numbers(columns[::-1])
+
+
+def begun(key: Ints, start_ps: Ints, which: Bools) -> Ints:
+    """How many of the marked places of its key began before every place, itself among them.
+
+    Of those that begin together the earlier places count.
+    """
+    order = np.lexsort((start_ps, key))
+    so_far = np.cumsum(which[order])
+    begins = np.flatnonzero(np.diff(key[order], prepend=-1))
+    skipped: Ints = (so_far - which[order])[begins]
+    found = np.empty(len(key), np.int64)
+    found[order] = so_far - np.repeat(skipped, np.diff(np.append(begins, len(key))))
+    return found
 
 
 def counted(*columns: Ints) -> Ints:

@@ -15,7 +15,7 @@ from stepsim.base.structs import Names, Noun
 from stepsim.core.flat import tasks_apart
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import Program, TaskGraph
-from stepsim.explain.critical_path import critical_path, path_tasks
+from stepsim.explain.critical_path import critical_path, path_runs
 from stepsim.explain.report import Report
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 from stepsim.show.palette import ACTION_SHADES, span_shades
@@ -278,11 +278,11 @@ class _Collector(Struct, kw_only=True):
         """1 on the critical path, else 0."""
         row_of = {int(spans.rank[0]): row for row, spans in enumerate(tables)}
         marks = np.zeros(int(base[-1]), np.int64)
-        for task in path_tasks(self.timeline, critical_path(self.timeline)):
-            row = row_of.get(task.rank)
+        for run in path_runs(self.timeline, critical_path(self.timeline)):
+            row = row_of.get(run.rank)
             if row is not None:
-                inner = 0 if self.whole else max(task.inner, 0)
-                marks[base[row] + waits[row].first[task.segment] + inner] = 1
+                inner = 0 if self.whole else np.maximum(run.tasks, 0)
+                marks[base[row] + waits[row].first[run.segments][:, None] + inner] = 1
         return marks
 
     def _rows(self, tables: Sequence[Spans]) -> Iterator[_RankBand]:
