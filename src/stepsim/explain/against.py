@@ -16,7 +16,7 @@ from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import PlanError, TraceError
 from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import format_size_bytes
-from stepsim.measured.profile.events import Events, Profile
+from stepsim.measured.profile.events import Events, Profile, earliest, latest
 from stepsim.measured.profile.kernel_classes import (
     SIMULATED,
     KernelClass,
@@ -174,10 +174,9 @@ def measured_step(profile: Profile) -> tuple[Profile, int, bool]:
             f"{profile.source}: nothing says when operations ran: expected a recording with times"
         )
     events, count = profile.events, len(profile.steps)
-    limits, device = np.iinfo(np.int64), events.kind != TaskKind.HOST
-    first, last = np.full(count, limits.max), np.full(count, limits.min)
-    np.minimum.at(first, events.step[device], events.start_ps[device])
-    np.maximum.at(last, events.step[device], events.end_ps[device])
+    device = events.kind != TaskKind.HOST
+    first = earliest(events.step[device], events.start_ps[device], count)
+    last = latest(events.step[device], events.end_ps[device], count)
     numbers = np.array(profile.steps)
     follows = np.append((np.diff(numbers) == 1) & (first[1:] >= last[:-1]), False)
     ends = np.where(follows, np.append(first[1:], 0), last)
@@ -408,12 +407,10 @@ def _in_phases(profile: Profile) -> Profile:
     phase = np.where(events.phase == TaskPhase.FORWARD, TaskPhase.FORWARD, TaskPhase.BACKWARD)
     columns = np.stack([events.rank, phase, events.chunk, events.microbatch])[:, inside]
     actions, action = np.unique(columns, axis=1, return_inverse=True)
-    start = np.full(actions.shape[1], np.iinfo(np.int64).max)
-    end = np.zeros(actions.shape[1], np.int64)
-    np.minimum.at(start, action.ravel(), events.start_ps[inside])
-    np.maximum.at(end, action.ravel(), events.end_ps[inside])
+    count = actions.shape[1]
+    start = earliest(action.ravel(), events.start_ps[inside], count)
+    end = latest(action.ravel(), events.end_ps[inside], count)
     rest = events.taken(np.flatnonzero(~inside))
-    count = len(start)
     more = Events.of(
         count,
         rank=actions[0],
@@ -588,7 +585,7 @@ def _gaps(events: Events, own: Ints, at: Ints, rows: _Rows, busy: int) -> Ints:
 
     One whose launch nobody recorded was launched when it started.
     """
-    order = own[np.argsort(events.start_ps[own], kind="stable")]
+    order = events.in_time(own)
     after = np.searchsorted(events.start_ps[order], at, side="left")
     row = np.where(at < busy, rows.end, rows.next)
     ended = after < len(order)

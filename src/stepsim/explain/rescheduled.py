@@ -277,8 +277,7 @@ def _messages(
 def _others(run: Pipelined, lengths: Mapping[int, int], chunks: int) -> _Part:
     """Operations that no schedule orders, after as large a part of the computes as before."""
     waits, profile = run.waits, run.waits.profile
-    kept = np.flatnonzero(run.slot == UNKNOWN)
-    kept = kept[np.argsort(profile.events.start_ps[kept], kind="stable")]
+    kept = profile.events.in_time(np.flatnonzero(run.slot == UNKNOWN))
     taken = profile.events.taken(kept)
     compute = np.flatnonzero(
         (run.slot == PipelineSlot.FORWARD) | (run.slot == PipelineSlot.BACKWARD)

@@ -67,8 +67,7 @@ def _executions(profile: Profile) -> _Executions:
     gpus = [ran.gpu for ran in profile.ranks]
     parts = []
     for rank, places in enumerate(profile.places_of_ranks()):
-        own = places[events.end_ps[places] != UNKNOWN]
-        own = own[np.argsort(events.start_ps[own], kind="stable")]
+        own = events.in_time(places[events.end_ps[places] != UNKNOWN])
         work = own[works[own]]
         work = work[np.argsort(events.stream[work], kind="stable")]
         kernels = _with_neighbours(profile, work)

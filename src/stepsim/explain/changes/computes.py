@@ -13,7 +13,6 @@ from stepsim.explain.changes.made import (
     UntoldChange,
     programs_of,
     times_changed,
-    works_of,
 )
 from stepsim.explain.stragglers import slowest_parts
 from stepsim.measured.kernels_beside import alone_times_ps
@@ -41,8 +40,8 @@ class _Seen(Noun, eq=False, dict=True):
 
     @cached_property
     def work(self) -> Ints:
-        """Operations of one work."""
-        return works_of(self.events)
+        """A number for every operation, equal for those of a name, phase and step."""
+        return same(self.events.name, self.events.phase, self.events.step)
 
     @cached_property
     def number(self) -> Ints:

@@ -6,7 +6,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.structs import Noun
-from stepsim.measured.profile.events import Events, Profile, same
+from stepsim.measured.profile.events import Profile, earliest, latest
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import UNKNOWN
 
@@ -84,24 +84,12 @@ def _in_common(some: Ints, others: Ints) -> float:
     return float(np.minimum(some, others).sum() / max(np.maximum(some, others).sum(), 1))
 
 
-def works_of(events: Events) -> Ints:
-    """A number for every operation, equal for those of a name, phase and step."""
-    return same(events.name, events.phase, events.step)
-
-
-def nodes_of(profile: Profile) -> Ints:
-    """The node of every operation's rank, `UNKNOWN` where it is not told."""
-    return profile.column_of_ranks("node")
-
-
 def leaves_node(waits: Waits) -> tuple[Bools, Bools]:
     """Which operations meet others on their own node only, and which meet some on another."""
-    node, meetings = nodes_of(waits.profile), waits.meetings
+    node, meetings = waits.profile.column_of_ranks("node"), waits.meetings
     count = int(meetings.max()) + 1
-    least, most = np.full(count, np.iinfo(np.int64).max), np.full(count, UNKNOWN)
-    np.minimum.at(least, meetings, node)
-    np.maximum.at(most, meetings, node)
-    several = (np.bincount(meetings, minlength=count) > 1)[meetings]
-    told = several & (least[meetings] != UNKNOWN)
-    apart = least[meetings] != most[meetings]
+    least, most = (ends(meetings, node, count)[meetings] for ends in (earliest, latest))
+    several = (np.bincount(meetings) > 1)[meetings]
+    told = several & (least != UNKNOWN)
+    apart = least != most
     return told & ~apart, told & apart

@@ -11,7 +11,6 @@ from stepsim.explain.changes.made import (
     ProfileChange,
     UntoldChange,
     leaves_node,
-    nodes_of,
     times_changed,
 )
 from stepsim.measured.profile.events import Events, same
@@ -59,7 +58,7 @@ def _faster(waits: Waits, name: str, what: str, which: Bools) -> ProfileChange:
 
 def _links(waits: Waits) -> Changes:
     """Twice the NICs for what leaves a node, twice NVLink for what does not."""
-    known = bool((nodes_of(waits.profile) != UNKNOWN).any())
+    known = bool((waits.profile.column_of_ranks("node") != UNKNOWN).any())
     nothing = np.zeros(len(waits.own_ps), np.bool_)
     inside, outside = leaves_node(waits) if known else (nothing, nothing)
     alone = len(waits.profile.ranks) == 1

@@ -12,7 +12,7 @@ from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
-from stepsim.measured.profile.events import Profile, same
+from stepsim.measured.profile.events import Profile, earliest, latest, same
 from stepsim.measured.profile.marks import MarkForm
 from stepsim.measured.profile.told import PhaseLabels, stages_by_messages, told_by_messages
 from stepsim.measured.run import OpKind
@@ -77,11 +77,10 @@ def pipeline_actions(profile: Profile) -> Actions:
     columns = (profile.events.rank, kind, labels.stage, labels.microbatch)
     key = same(*(column[places] for column in columns))
     count = int(key.max()) + 1
-    first, start = np.zeros(count, np.int64), np.full(count, np.iinfo(np.int64).max)
-    end = np.full(count, np.iinfo(np.int64).min)
+    first = np.zeros(count, np.int64)
     first[key] = places
-    np.minimum.at(start, key, profile.events.start_ps[places])
-    np.maximum.at(end, key, profile.events.end_ps[places])
+    start = earliest(key, profile.events.start_ps[places], count)
+    end = latest(key, profile.events.end_ps[places], count)
     holds = np.full(len(kind), UNKNOWN, np.int64)
     holds[places] = key
     rank, kind, stage, microbatch = (column[first] for column in columns)
@@ -147,7 +146,7 @@ def _marked(profile: Profile, inside: Bools, how: str) -> PhaseLabels:
             continue
         for rank in np.unique(events.rank[chosen]).tolist():
             places = np.flatnonzero(chosen & (events.rank == rank))
-            ranges = events.mark[places[np.argsort(events.start_ps[places], kind="stable")]]
+            ranges = events.mark[events.in_time(places)]
             order = {mark: i for i, mark in enumerate(dict.fromkeys(ranges.tolist()))}
             here = np.flatnonzero((events.rank == rank) & inside & (phase == value))
             number[here] = [order.get(mark, UNKNOWN) for mark in events.mark[here].tolist()]
@@ -181,8 +180,7 @@ def _by_turns(profile: Profile, phase: Ints) -> Ints:
     known = np.isin(phase, (TaskPhase.FORWARD, TaskPhase.BACKWARD))
     known &= events.of_kind(TaskKind.COMPUTE)
     for rank in range(len(profile.ranks)):
-        places = np.flatnonzero((events.rank == rank) & known)
-        places = places[np.argsort(events.start_ps[places], kind="stable")]
+        places = events.in_time(np.flatnonzero((events.rank == rank) & known))
         back = (phase[places] == TaskPhase.BACKWARD).astype(np.int64)
         number[places] = np.cumsum(np.diff(back, prepend=1) == -1) - 1
     return number

@@ -7,7 +7,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, places_by
 from stepsim.base.structs import Noun
-from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.events import Profile, earliest
 
 
 class Busy(Noun, eq=False):
@@ -54,8 +54,7 @@ def busy_axes(profile: Profile, which: Bools) -> Iterator[tuple[Ints, Busy]]:
     A rank has one axis, or one for each step where clocks begin anew.
     """
     events, count = profile.events, len(profile.steps)
-    first = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(first, events.step, events.start_ps)
+    first = earliest(events.step, events.start_ps, count)
     anew = bool((np.diff(first) <= 0).any())
     axis = (events.step if anew else 0) * len(profile.ranks) + events.rank
     for places in places_by(axis, (count if anew else 1) * len(profile.ranks)):

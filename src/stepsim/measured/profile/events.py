@@ -115,14 +115,18 @@ class Events(Noun, eq=False):
         """When the last traced member of every operation's meeting came; the start of others."""
         last = self.start_ps.copy()
         met = np.flatnonzero(self.meeting != UNKNOWN)
-        latest = np.full(int(self.meeting.max(initial=0)) + 1, np.iinfo(np.int64).min)
-        np.maximum.at(latest, self.meeting[met], self.start_ps[met])
-        last[met] = np.minimum(latest[self.meeting[met]], self.end_ps[met])
+        meeting = self.meeting[met]
+        arrived = latest(meeting, self.start_ps[met], int(meeting.max(initial=0)) + 1)
+        last[met] = np.minimum(arrived[meeting], self.end_ps[met])
         return last
 
     def taken(self, places: Ints | slice) -> "Events":
         """The operations at some places, in their order."""
         return Events(**{name: column[places] for name, column in asdict(self).items()})
+
+    def in_time(self, places: Ints) -> Ints:
+        """Some operations in order of their start."""
+        return places[np.argsort(self.start_ps[places], kind="stable")]
 
     def of_kind(self, *kinds: TaskKind) -> Bools:
         """Which operations are of these kinds."""
@@ -244,10 +248,8 @@ class Profile(Noun, eq=False):
         """From the first start to the last end of every step."""
         events, count = self.events, len(self.steps)
         inside = events.step >= 0
-        first = np.full(count, np.iinfo(np.int64).max)
-        last = np.full(count, np.iinfo(np.int64).min)
-        np.minimum.at(first, events.step[inside], events.start_ps[inside])
-        np.maximum.at(last, events.step[inside], events.end_ps[inside])
+        first = earliest(events.step[inside], events.start_ps[inside], count)
+        last = latest(events.step[inside], events.end_ps[inside], count)
         return np.asarray(np.maximum(last - first, 0), np.int64)
 
 
@@ -255,6 +257,20 @@ def other_end(rank: int, sender: int, receiver: int) -> int:
     """The rank at the other end of a message, `UNKNOWN` where a format does not tell it."""
     ends = {sender, receiver} - {rank, UNKNOWN}
     return ends.pop() if len(ends) == 1 else UNKNOWN
+
+
+def earliest(places: Ints, times_ps: Ints, count: int) -> Ints:
+    """The least time at each of so many places; the largest number where there is none."""
+    found = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(found, places, times_ps)
+    return found
+
+
+def latest(places: Ints, times_ps: Ints, count: int) -> Ints:
+    """The largest time at each of so many places; the least number where there is none."""
+    found = np.full(count, np.iinfo(np.int64).min)
+    np.maximum.at(found, places, times_ps)
+    return found
 
 
 def same(*columns: Ints) -> Ints:

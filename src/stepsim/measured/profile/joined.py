@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, ints
+from stepsim.base.arrays import Ints, distinct, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, format_time_ps
@@ -18,6 +18,8 @@ from stepsim.measured.profile.events import (
     Profile,
     RankPlace,
     counted,
+    earliest,
+    latest,
     same,
 )
 from stepsim.measured.profile.marks import Mark
@@ -164,9 +166,8 @@ def _cut_on_device(profile: Profile) -> Profile:
     for places, (begin, _) in zip(profile.places_of_ranks(), begins, strict=True):
         step[places] = np.searchsorted(begin, events.start_ps[places], side="right") - 1
     met = np.flatnonzero(events.meeting != UNKNOWN)
-    first = np.full(int(events.meeting.max(initial=0)) + 1, count, np.int64)
-    np.minimum.at(first, events.meeting[met], step[met])
-    step[met] = first[events.meeting[met]]
+    meeting = events.meeting[met]
+    step[met] = earliest(meeting, step[met], int(meeting.max(initial=0)) + 1)[meeting]
     cut = replace(profile, events=replace(events, step=step))
     return cut.of_steps(*profile.steps)
 
@@ -183,11 +184,8 @@ def _main_begins(events: Events, places: Ints, steps: int) -> tuple[Ints, bool]:
     streams, number = np.unique(stream[compute], return_inverse=True)
     took = np.bincount(number, weights=(end - start)[compute], minlength=1)
     main = compute & (stream == (streams[int(took.argmax())] if len(streams) else UNKNOWN))
-    begin, first = np.full((2, steps), np.iinfo(np.int64).max)
-    last = np.full(steps, np.iinfo(np.int64).min)
-    np.minimum.at(begin, step[main], start[main])
-    np.minimum.at(first, step, start)
-    np.maximum.at(last, step, end)
+    begin = earliest(step[main], start[main], steps)
+    first, last = earliest(step, start, steps), latest(step, end, steps)
     is_known = len(np.unique(step[main])) == steps and bool((np.diff(begin) > 0).all())
     return begin[: steps * is_known], bool((first[1:] < last[:-1]).any())
 
@@ -312,10 +310,10 @@ def _clock_steps(events: Events, shift: Ints) -> Iterator[tuple[int, int]]:
     count = np.diff(np.append(first, len(met)))
     middle = np.repeat(ends[order][first + (count - 1) // 2], count)
     apart, rank = ends[order] - middle, events.rank[met][order]
-    for each in range(len(shift)):
-        mine = apart[rank == each]
-        if len(mine) and int(mine.max() - mine.min()) > _CLOCK_STEP_PS:
-            yield each, int(mine.max() - mine.min())
+    for each in distinct(rank).tolist():
+        moved = int(np.ptp(apart[rank == each]))
+        if moved > _CLOCK_STEP_PS:
+            yield each, moved
 
 
 def _start_of(part: RankOperations, first: RankOperations) -> int:

@@ -125,10 +125,10 @@ def _blocks(
 ) -> _Blocks:
     """The forwards and backwards of a rank; `known` are those of ranks of earlier stages."""
     events = profile.events
-    compute = np.flatnonzero((events.rank == place) & events.of_kind(TaskKind.COMPUTE))
-    compute = compute[np.argsort(events.start_ps[compute], kind="stable")]
-    sends = np.flatnonzero((events.rank == place) & events.of_kind(TaskKind.SEND))
-    sends = sends[np.argsort(events.start_ps[sends], kind="stable")]
+    compute, sends = (
+        events.in_time(np.flatnonzero((events.rank == place) & events.of_kind(kind)))
+        for kind in (TaskKind.COMPUTE, TaskKind.SEND)
+    )
     cuts = np.searchsorted(events.start_ps[compute], events.start_ps[sends], side="left")
     *runs, rest = np.split(compute, cuts)
     if stages[place] == 0:
@@ -197,8 +197,7 @@ def _inherit(profile: Profile, phase: Ints, microbatch: Ints) -> None:
     """Collectives and copies between two computes of one action are a part of it."""
     events = profile.events
     for place in range(len(profile.ranks)):
-        own = np.flatnonzero((events.rank == place) & ~_messages(profile))
-        own = own[np.argsort(events.start_ps[own], kind="stable")]
+        own = events.in_time(np.flatnonzero((events.rank == place) & ~_messages(profile)))
         computes = events.kind[own] == TaskKind.COMPUTE
         index = np.arange(len(own))
         last = np.maximum.accumulate(np.where(computes, index, 0))

@@ -16,7 +16,7 @@ from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import ends, ordered_waits
 from stepsim.measured.profile.busy import busy_axes
-from stepsim.measured.profile.events import Following, Profile, same
+from stepsim.measured.profile.events import Following, Profile, earliest, latest, same
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 from stepsim.run.waits import NodeWaits
 
@@ -146,8 +146,7 @@ class Waits(Noun, eq=False, dict=True):
     def step_begins_ps(self) -> Ints:
         """When the step of every operation began, as recorded."""
         events = self.profile.events
-        begin = np.full(int(events.step.max()) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(begin, events.step, events.start_ps)
+        begin = earliest(events.step, events.start_ps, int(events.step.max()) + 1)
         return np.asarray(begin[events.step], np.int64)
 
     @cached_property
@@ -168,8 +167,7 @@ class Waits(Noun, eq=False, dict=True):
 
     def _last_of_meeting(self, times_ps: Ints) -> Ints:
         """The latest of these times of operations among those that meet each of them."""
-        last = np.full(int(self.meetings.max()) + 1, np.iinfo(np.int64).min)
-        np.maximum.at(last, self.meetings, times_ps)
+        last = latest(self.meetings, times_ps, int(self.meetings.max()) + 1)
         return np.asarray(last[self.meetings])
 
     def held_ps(self) -> Ints:
