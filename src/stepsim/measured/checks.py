@@ -20,7 +20,7 @@ def last_step(trace: RankTrace) -> tuple[RankTrace, int]:
     begins = np.flatnonzero(trace.finalize[:-1] & ~trace.finalize[1:]) + 1
     if not len(begins):
         return trace, 0
-    return trace.part(int(begins[-1])), len(begins)
+    return trace.since(int(begins[-1])), len(begins)
 
 
 def check_rank(trace: RankTrace) -> Iterator[str]:

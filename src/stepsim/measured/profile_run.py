@@ -405,6 +405,4 @@ def _fingerprint(events: Events, every: Ints) -> str:
 def _no_inner() -> InnerOps:
     """Collectives inside of actions are not told apart."""
     none = np.zeros(0, np.int64)
-    return InnerOps(
-        parent=none, kind=none.astype(np.int8), duration_ps=none, size_bytes=none, rows=none
-    )
+    return InnerOps(parent=none, kind=none.astype(np.int8), duration_ps=none, rows=none)

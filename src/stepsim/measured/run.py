@@ -9,6 +9,7 @@ from enum import IntEnum, StrEnum
 from functools import cached_property
 
 import numpy as np
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints
@@ -107,7 +108,6 @@ class InnerOps(Noun, eq=False):
     parent: Ints
     kind: NDArray[np.int8]
     duration_ps: Ints
-    size_bytes: Ints
     rows: Ints
 
 
@@ -161,28 +161,14 @@ class RankTrace(Noun, eq=False, dict=True):
         """Places of the operations of these kinds."""
         return np.flatnonzero(np.isin(self.kind, kinds))
 
-    def part(self, first: int, last: int | None = None) -> "RankTrace":
-        """The operations from place `first` to before `last`."""
-        kept = slice(first, last)
-        end = len(self.kind) if last is None else last
-        inside = (self.inner.parent >= first) & (self.inner.parent < end)
-        return replace(
-            self,
-            kind=self.kind[kept],
-            microbatch=self.microbatch[kept],
-            start_ps=self.start_ps[kept],
-            end_ps=self.end_ps[kept],
-            size_bytes=self.size_bytes[kept],
-            line=self.line[kept],
-            label=self.label[kept],
-            inner=InnerOps(
-                parent=self.inner.parent[inside] - first,
-                kind=self.inner.kind[inside],
-                duration_ps=self.inner.duration_ps[inside],
-                size_bytes=self.inner.size_bytes[inside],
-                rows=self.inner.rows[inside],
-            ),
-        )
+    def since(self, first: int) -> "RankTrace":
+        """The operations from place `first` on."""
+        inside = self.inner.parent >= first
+        inner = {name: column[inside] for name, column in asdict(self.inner).items()}
+        inner["parent"] -= first
+        names = ("kind", "microbatch", "start_ps", "end_ps", "size_bytes", "line", "label")
+        kept = {name: getattr(self, name)[first:] for name in names}
+        return replace(self, inner=InnerOps(**inner), **kept)
 
     def where(self, place: int) -> str:
         """File and line of an operation, for messages."""

@@ -216,14 +216,12 @@ def _rank_places(run: MeasuredRun, clocks: Clocks) -> list[RankPlace]:
 
 def _joined_inner(parts: list[InnerOps], begins: list[int]) -> InnerOps:
     """Collectives inside operations of all ranks, whose operations begin at these places."""
-    pairs = list(zip(parts, begins, strict=True))
-    return InnerOps(
-        parent=np.concatenate([part.parent + begin for part, begin in pairs]),
-        kind=np.concatenate([part.kind for part in parts]),
-        duration_ps=np.concatenate([part.duration_ps for part in parts]),
-        size_bytes=np.concatenate([part.size_bytes for part in parts]),
-        rows=np.concatenate([part.rows for part in parts]),
-    )
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in InnerOps.__struct_fields__
+    }
+    columns["parent"] += np.repeat(begins, [len(part.parent) for part in parts])
+    return InnerOps(**columns)
 
 
 def _rank_columns(

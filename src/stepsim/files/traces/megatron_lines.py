@@ -77,8 +77,8 @@ _INNER_MARK = "'trace_src_func="
 
 _Operation = tuple[OpKind, int, float, float, int, int, str]
 """Kind, microbatch, duration and timestamp in ms as written, bytes, line and name."""
-_Inner = tuple[int, int, float, int, int]
-"""A collective inside an operation: whose it is, kind, duration in ms, bytes and rows."""
+_Inner = tuple[int, int, float, int]
+"""A collective inside an operation: whose it is, kind, duration in ms, and rows."""
 
 
 def read_rank(path: Path) -> RankTrace:
@@ -161,8 +161,7 @@ def _inner(parent: int, text: str, place: str, sizes: dict[Names, int]) -> Itera
         key = rows, rest, dtype
         if key not in sizes:
             sizes[key] = _size(f"[{rows}{rest}]", dtype, place)
-        took = _number(duration, "sub_operations duration", place)
-        yield parent, kind, took, sizes[key], int(rows or 1)
+        yield parent, kind, _number(duration, "sub_operations duration", place), int(rows or 1)
 
 
 def _size(shape: str, dtype: str, place: str) -> int:
@@ -228,9 +227,7 @@ def _trace(
 ) -> RankTrace:
     """Columns in ps from the whole millisecond before the first operation."""
     kind, microbatch, took, ended, sizes, lines, labels = zip(*operations, strict=True)
-    parent, inner_kind, lasted, inner_sizes, rows = (
-        zip(*inside, strict=True) if inside else [()] * 5
-    )
+    parent, inner_kind, lasted, rows = zip(*inside, strict=True) if inside else [()] * 4
     duration, timestamp, inner_duration = (np.array(ms, np.float64) for ms in (took, ended, lasted))
     _check_times(path, "duration", duration, lines)
     _check_times(path, "timestamp", timestamp, lines)
@@ -255,7 +252,6 @@ def _trace(
             parent=ints(parent),
             kind=np.array(inner_kind, np.int8),
             duration_ps=_picoseconds(inner_duration),
-            size_bytes=ints(inner_sizes),
             rows=ints(rows),
         ),
     )
