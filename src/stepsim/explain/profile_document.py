@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from stepsim.base.structs import Count, Document, Entry, Names, Seconds, Share
 from stepsim.base.units import PS_PER_S
-from stepsim.explain.path import PathPart, critical_parts
+from stepsim.explain.path import critical_parts
 from stepsim.explain.replayed import replayed_kinds, replayed_ranks
 from stepsim.explain.shares import RankShares, rank_shares
 from stepsim.explain.stragglers import Stragglers
@@ -57,11 +57,6 @@ class _PathEntry(Entry):
     own_s: Seconds
     host_s: Seconds
     held_s: Seconds
-
-    @classmethod
-    def of(cls, part: PathPart) -> Self:
-        """The entry of a part of the path."""
-        return cls.taken_from(part)
 
 
 class _ReplayedEntry(Entry):
@@ -116,7 +111,7 @@ class ProfileDocument(Document):
             ranks=_ranks(found, rank_shares(waits)),
             replayed_ranks=[*map(_ReplayedEntry.taken_from, replayed_ranks(plain))],
             replayed_kinds=[*map(_ReplayedEntry.taken_from, replayed_kinds(plain))],
-            critical_path=[*map(_PathEntry.of, critical_parts(waits))],
+            critical_path=[*map(_PathEntry.taken_from, critical_parts(waits))],
             warnings=profile.warnings,
         )
 
@@ -139,6 +134,6 @@ def _steps(found: Stragglers) -> list[_StepEntry]:
 
 def _ranks(found: Stragglers, shares: tuple[RankShares, ...]) -> list[_WorkerEntry]:
     return [
-        _WorkerEntry.taken_from(share, slowdown=worker.slowdown)
-        for share, worker in zip(shares, found.workers, strict=True)
+        _WorkerEntry.taken_from(share, slowdown=slowdown)
+        for share, slowdown in zip(shares, found.by_rank, strict=True)
     ]

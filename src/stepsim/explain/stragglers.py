@@ -22,15 +22,6 @@ _SLOW_SHARE = 0.03
 _MOST_NAMES = 32
 
 
-class _WorkerSlowdown(Noun):
-    """A worker, and the mean step over the ideal one where it alone keeps its own durations."""
-
-    rank: int
-    stage: int | None
-    replica: int | None
-    slowdown: float
-
-
 class Stragglers(Noun, eq=False):
     """What-if numbers of a profile. Steps are in ps, in the order of the profile's steps.
 
@@ -49,7 +40,7 @@ class Stragglers(Noun, eq=False):
     by_stage: tuple[float, ...]
     by_replica: tuple[float, ...]
     by_kind: dict[str, float]
-    workers: tuple[_WorkerSlowdown, ...]
+    by_rank: tuple[float, ...]
     slowest: tuple[int, ...]
     last_stage_share: float
     slowest_share: float
@@ -98,11 +89,7 @@ def find_stragglers(waits: Waits) -> Stragglers:
     )
     prompt, ideal_step, means = _slowdowns(waits, ideal, [*chain(*parts)])
     by_stage, by_replica, by_kind, by_rank = np.split(means, np.cumsum([*map(len, parts)])[:-1])
-    workers = tuple(
-        _WorkerSlowdown(rank=ran.rank, stage=ran.stage, replica=ran.replica, slowdown=slowdown)
-        for ran, slowdown in zip(profile.ranks, by_rank.tolist(), strict=True)
-    )
-    slowest = _slowest(profile, workers, by_stage, by_replica)
+    slowest = _slowest(profile, by_rank, by_stage, by_replica)
     last = np.flatnonzero(stage == len(by_stage) - 1)
     chosen = (last, np.flatnonzero(np.isin(profile.events.rank, slowest)))
     gone = _replayed(waits, own, ideal, chosen).mean(axis=0)
@@ -117,7 +104,7 @@ def find_stragglers(waits: Waits) -> Stragglers:
         by_stage=tuple(by_stage.tolist()),
         by_replica=tuple(by_replica.tolist()),
         by_kind=dict(zip(kinds, by_kind.tolist(), strict=True)),
-        workers=workers,
+        by_rank=tuple(by_rank.tolist()),
         slowest=tuple(profile.ranks[place].rank for place in slowest),
         last_stage_share=float(shares[0]),
         slowest_share=float(shares[1]),
@@ -173,20 +160,15 @@ def _replayed(waits: Waits, usual: Ints, other: Ints, chosen: Iterable[Ints]) ->
     return waits.cases_ps(usual, held, cases)
 
 
-def _slowest(
-    profile: Profile, workers: Sequence[_WorkerSlowdown], by_stage: Floats, by_replica: Floats
-) -> list[int]:
+def _slowest(profile: Profile, by_rank: Floats, by_stage: Floats, by_replica: Floats) -> list[int]:
     """Places of the slowest 3 % of the ranks, at least one.
 
     A worker counts as slow as its stage or its replica, whichever is the faster, as in the study;
     as slow as it is itself where neither is known.
     """
     slow = [
-        min(
-            _of(by_stage, each.stage, worker.slowdown),
-            _of(by_replica, each.replica, worker.slowdown),
-        )
-        for each, worker in zip(profile.ranks, workers, strict=True)
+        min(_of(by_stage, ran.stage, own), _of(by_replica, ran.replica, own))
+        for ran, own in zip(profile.ranks, by_rank.tolist(), strict=True)
     ]
     order = sorted(range(len(slow)), key=lambda place: (-slow[place], place))
     return order[: ceil(_SLOW_SHARE * len(slow))]

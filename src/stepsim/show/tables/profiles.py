@@ -46,7 +46,7 @@ def profile_shown(found: Stragglers) -> Iterator[Shown]:
     waits = pipeline_waits(found.profile, posted=True)
     yield _slowest_words(found)
     yield (*_profile_pairs(found.profile), *_slowdown_pairs(found))
-    shares = zip(rank_shares(waits), found.workers, strict=True)
+    shares = zip(rank_shares(waits), found.by_rank, strict=True)
     columns = _RANKS if found.by_stage else _NO_STAGES
     yield table_of("mean step of every rank", shares, columns, most=_MOST)
     if not found.by_stage:
@@ -252,7 +252,7 @@ _RANKS = {
     "exposed": TIME.of(lambda each: each[0].exposed_ps),
     "idle": TIME.of(lambda each: each[0].idle_ps),
     "computes": SHARE.of(lambda each: share_of(each[0].compute_ps, each[0].step_ps)),
-    "slowdown": _SLOWDOWN.of(lambda each: each[1].slowdown),
+    "slowdown": _SLOWDOWN.of(lambda each: each[1]),
 }
 _OF_STAGES = ("stage", "replica", "slowdown")
 _NO_STAGES = {name: column for name, column in _RANKS.items() if name not in _OF_STAGES}
