@@ -35,17 +35,13 @@ class KernelClass(StrEnum):
 
 
 _C = KernelClass
-_Rules = tuple[tuple[KernelClass, re.Pattern[str]], ...]
 
 
-def _rules() -> tuple[_Rules, _Rules]:
-    """Patterns of names that say a class, and of those that say it where nothing else does."""
+def _rules(*, general: bool = False) -> tuple[tuple[KernelClass, re.Pattern[str]], ...]:
+    """Patterns of names that say a class, or `general` ones that do where nothing else does."""
     names = kernel_names()
-    specific, general = (
-        tuple((_C(each["work"]), re.compile(each["pattern"], re.IGNORECASE)) for each in rules)
-        for rules in (names.specific, names.general)
-    )
-    return specific, general
+    rules = names.general if general else names.specific
+    return tuple((_C(each["work"]), re.compile(each["pattern"], re.IGNORECASE)) for each in rules)
 
 
 _TOLD_BY = {
@@ -92,32 +88,25 @@ def kernel_work(name: str, operator: HostOperator | None = None) -> KernelWork:
 
 def _class_of(name: str, called: str) -> KernelClass:
     by_name = _class_by(name)
-    if by_name is _C.PRODUCTS and _BATCHED.search(called):
+    if by_name in (_C.PRODUCTS, None) and _BATCHED.search(called):
         return _C.BATCHED
     if by_name in _TOLD_BY:
         by_operator = _class_by(called)
         return by_operator if by_operator in _TOLD_BY[by_name] else by_name
-    if by_name is not None:
-        return by_name
-    if _BATCHED.search(called):
-        return _C.BATCHED
-    known = _class_by(called) or _general(name) or _general(called)
-    return known or _C.OTHER
+    known = by_name or _class_by(called)
+    return known or _class_by(name, general=True) or _class_by(called, general=True) or _C.OTHER
 
 
-def _class_by(text: str) -> KernelClass | None:
+def _class_by(text: str, *, general: bool = False) -> KernelClass | None:
     """The class that a text says by itself."""
-    return next((kind for kind, rule in _rules()[0] if rule.search(text)), None) if text else None
-
-
-def _general(text: str) -> KernelClass | None:
-    return next((kind for kind, rule in _rules()[1] if rule.search(text)), None) if text else None
+    rules = _rules(general=general) if text else ()
+    return next((kind for kind, rule in rules if rule.search(text)), None)
 
 
 def _is_softmax(name: str, called: str) -> bool:
     """Whether attention is a kernel of its parts: a fused kernel has a name that says attention."""
     text = name or called
-    fused = next(rule for kind, rule in _rules()[0] if kind is _C.ATTENTION)
+    fused = next(rule for kind, rule in _rules() if kind is _C.ATTENTION)
     return not fused.search(text) and bool(_UNFUSED.search(f"{name} {called}"))
 
 
