@@ -156,8 +156,8 @@ def _last_by(events: Events, these: Ints, times: Ints, others: Ints, limits: Int
 
 def parameter_waits(events: Events, in_order: Ints) -> list[Following]:
     """Gathered parameters come before the first forward of their chunk, or of all chunks."""
-    first = _ends_of_chunks(events, TaskPhase.FORWARD, -in_order)
-    return _with_chunks(events, TaskPhase.FORWARD, first, gathers=True)
+    ends = _ends_of_chunks(events, TaskPhase.FORWARD, -in_order)
+    return [_joined(gathers, first, key) for gathers, first, key in ends]
 
 
 def gradient_waits(events: Events, in_order: Ints) -> list[Following]:
@@ -165,49 +165,35 @@ def gradient_waits(events: Events, in_order: Ints) -> list[Following]:
 
     Those of all chunks also wait for the host, if it stopped before them.
     """
-    last = _ends_of_chunks(events, TaskPhase.BACKWARD, in_order)
-    host = events.of_kind(TaskKind.HOST)
-    reduced = events.of_kind(TaskKind.COLLECTIVE) & (events.phase == TaskPhase.BACKWARD)
-    reduced &= events.chunk == UNKNOWN
-    before, after = _joined(host, reduced, same(events.rank, events.step))
+    ends = _ends_of_chunks(events, TaskPhase.BACKWARD, in_order)
+    reduced, _, of_rank = ends[-1]
+    before, after = _joined(events.of_kind(TaskKind.HOST), reduced, of_rank)
     stopped = in_order[before] < in_order[after]
-    return [
-        *_with_chunks(events, TaskPhase.BACKWARD, last, gathers=False),
-        (before[stopped], after[stopped]),
-    ]
+    waits = [_joined(last, reduces, key) for reduces, last, key in ends]
+    return [*waits, (before[stopped], after[stopped])]
 
 
-def _ends_of_chunks(events: Events, phase: TaskPhase, order: Ints) -> tuple[Bools, Bools]:
-    """The computes that come last by `order`, of every chunk and of every rank, in each step."""
-    compute = np.flatnonzero(events.of_kind(TaskKind.COMPUTE) & (events.phase == phase))
-    found = []
-    for columns in (
-        (events.chunk, events.rank, events.step),
-        (events.rank, events.step),
+def _ends_of_chunks(
+    events: Events, phase: TaskPhase, order: Ints
+) -> list[tuple[Bools, Bools, Ints]]:
+    """Collectives of a phase, its computes that come last by `order`, and what both have in common.
+
+    First those of every chunk of a rank in a step, then those of all its chunks.
+    """
+    collective, compute = (
+        events.of_kind(kind) & (events.phase == phase)
+        for kind in (TaskKind.COLLECTIVE, TaskKind.COMPUTE)
+    )
+    told, found = events.chunk != UNKNOWN, []
+    for which, key in (
+        (collective & told, same(events.rank, events.step, events.chunk)),
+        (collective & ~told, same(events.rank, events.step)),
     ):
-        key = same(*(column[compute] for column in columns))
-        by_key = np.lexsort((order[compute], key))
-        is_last = np.diff(key[by_key], append=-1) != 0
-        chosen = np.zeros(len(events), np.bool_)
-        chosen[compute[by_key[is_last]]] = True
-        found.append(chosen)
-    return found[0], found[1]
-
-
-def _with_chunks(
-    events: Events, phase: TaskPhase, ends: tuple[Bools, Bools], *, gathers: bool
-) -> list[Following]:
-    """Collectives of a phase beside the compute that they wait for, or that waits for them."""
-    collective = events.of_kind(TaskKind.COLLECTIVE) & (events.phase == phase)
-    of_chunk = same(events.rank, events.step, events.chunk)
-    of_rank = same(events.rank, events.step)
-    told = events.chunk != UNKNOWN
-    found = []
-    for which, end, key in (
-        (collective & told, ends[0], of_chunk),
-        (collective & ~told, ends[1], of_rank),
-    ):
-        found.append(_joined(which, end, key) if gathers else _joined(end, which, key))
+        places = np.flatnonzero(compute)
+        places = places[np.lexsort((order[places], key[places]))]
+        last = np.zeros(len(events), np.bool_)
+        last[places[np.diff(key[places], append=-1) != 0]] = True
+        found.append((which, last, key))
     return found
 
 
