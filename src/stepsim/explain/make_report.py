@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.structs import Names, Noun
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.core.timeline import Cohort, Timeline
@@ -33,7 +33,7 @@ from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import Accuracy, size_band
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import ActionKind
-from stepsim.parallel.schedules.order import peak_live
+from stepsim.parallel.schedules.order import Order, peak_live
 from stepsim.workload.axes import Part
 
 if TYPE_CHECKING:
@@ -220,8 +220,6 @@ def _throughput(effort: "Effort | None", timeline: Timeline) -> Throughput | Non
 
 def _mean_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64], pipeline_ps: int) -> float:
     """Mean over ranks of the time in the pipeline but in no action, over pipeline time."""
-    if not pipeline_ps:
-        return 0.0
     total = sum(each.total * n for each, n in zip(bubbles, counts.tolist(), strict=True))
     return float(bubble_fraction(total, int(counts.sum()), pipeline_ps))
 
@@ -237,15 +235,10 @@ def _breakdown(timeline: Timeline) -> NDArray[np.int64]:
 
 def _bubbles(timeline: Timeline) -> tuple[Bubble, ...]:
     """The bubble of each actor."""
-    found = {
-        actor: bubble
-        for cohort in timeline.cohorts
-        for actor, bubble in zip(
-            cohort.actors.tolist(),
-            _cohort_bubbles(cohort, timeline.pipeline_time_ps),
-            strict=True,
-        )
-    }
+    found: dict[int, Bubble] = {}
+    for cohort in timeline.cohorts:
+        bubbles = _cohort_bubbles(cohort, timeline.pipeline_time_ps)
+        found |= zip(cohort.actors.tolist(), bubbles, strict=True)
     return tuple(found[actor] for actor in range(len(found)))
 
 
@@ -273,7 +266,9 @@ def _stages(
         actors = np.flatnonzero(ranks.actors.stages == stage)
         counts = ranks.counts[actors]
         forward, backward = _action_means(timeline, stage)
-        steady_start, steady_end = _steady_state(timeline, stage)
+        start, end = timeline.of_rank(stage * plan.stage_ranks).entry_times
+        order = timeline.graph.schedule.columns[stage]
+        steady_start, steady_end = _steady_state(order, start[:, 0], end[:, 0])
         reports.append(
             StageReport(
                 stage=stage,
@@ -286,7 +281,7 @@ def _stages(
                 backward_ps=backward,
                 bubble_ps=_stage_bubble([ranks.bubbles[a] for a in actors.tolist()], counts),
                 breakdown_ps=mean_parts(ranks.breakdown[actors], counts),
-                memory=_stage_memory(timeline, stage, memory.peaks[stage]) if memory else None,
+                memory=_stage_memory(memory.peaks[stage], start[:, 0]) if memory else None,
             )
         )
     return tuple(reports)
@@ -300,20 +295,14 @@ def _stage_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64]) -> Bubbl
     return Bubble(**dict(zip(names, map(round, means), strict=True)))
 
 
-def _stage_memory(timeline: Timeline, stage: int, peak: "StagePeak") -> StageMemory:
-    """What a rank of a stage holds when it holds most, first on the stage's first rank."""
+def _stage_memory(peak: "StagePeak", start_ps: Ints) -> StageMemory:
+    """What a rank of a stage holds when it holds most, with the starts of entries of its first."""
     return StageMemory(
         total_bytes=peak.total,
-        at_ps=_entry_start(timeline, stage, peak.entry),
+        at_ps=int(start_ps[peak.entry]) if len(start_ps) else 0,
         kept=peak.kept,
         parts={str(part): size for part, size in peak.parts.items()},
     )
-
-
-def _entry_start(timeline: Timeline, stage: int, entry: int) -> int:
-    """When an entry of a stage's order starts on its first rank, in ps."""
-    start, _ = timeline.of_rank(stage * timeline.graph.plan.stage_ranks).entry_times
-    return int(start[entry, 0]) if len(start) else 0
 
 
 def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
@@ -333,14 +322,11 @@ def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
     return round(float(means[0])), round(float(means[1]))
 
 
-def _steady_state(timeline: Timeline, stage: int) -> tuple[int, int]:
-    """Start of the first backward and end of the last forward of a stage's first rank."""
-    ran = timeline.of_rank(stage * timeline.graph.plan.stage_ranks)
-    start, end = (times[:, 0] for times in ran.entry_times)
-    order = timeline.graph.schedule.columns[stage]
+def _steady_state(order: Order, start_ps: Ints, end_ps: Ints) -> tuple[int, int]:
+    """Start of the first backward and end of the last forward of entries with these times."""
     forward = order.runs(ActionKind.FORWARD)
     others = ((order.kind >= 0) & ~forward).any(axis=1)
-    first, last = start[others], end[forward.any(axis=1)]
+    first, last = start_ps[others], end_ps[forward.any(axis=1)]
     return int(first.min()) if len(first) else 0, int(last.max(initial=0))
 
 
