@@ -421,11 +421,7 @@ def _in_phases(profile: Profile) -> Profile:
         start_ps=start,
         end_ps=end,
     )
-    joined = {
-        name: np.concatenate([getattr(rest, name), getattr(more, name)])
-        for name in Events.__struct_fields__
-    }
-    return replace(profile, events=Events(**joined), follows=None)
+    return replace(profile, events=Events.joined(rest, more), follows=None)
 
 
 def _table(profile: Profile, works: _Works, recording: Recording, begin: int, end: int) -> _Table:

@@ -5,7 +5,8 @@ as far as nothing of these hides it, and follows the pipeline, as in traces of M
 """
 
 import re
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Self
 
 import numpy as np
@@ -15,7 +16,7 @@ from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks
 from stepsim.measured.profile.actions import Actions, pipeline_actions
 from stepsim.measured.profile.busy import Busy
-from stepsim.measured.profile.events import Events, Following, Profile
+from stepsim.measured.profile.events import Events, Following, Profile, counted
 from stepsim.measured.recognise import recorded_schedule
 from stepsim.measured.run import (
     MESSAGE_KINDS,
@@ -24,7 +25,7 @@ from stepsim.measured.run import (
     OpKind,
     times_hash,
 )
-from stepsim.measured.run_profile import MEANINGS, RunProfile, meant
+from stepsim.measured.run_profile import MEANINGS, RunProfile, after_pipeline, meant
 from stepsim.measured.summary import RankTimes, RunSummary, summary_of, traced_actions
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
@@ -100,14 +101,11 @@ class _Read(Noun, eq=False):
         step, found = self.step, self.found
         meets = step.events.of_kind(TaskKind.COLLECTIVE)
         started = np.where(meets, step.events.complete_ps, step.events.start_ps)
-        messages = _message_kinds(step, found)
         others = _other_names(step, found)
-        parts = [_rank_columns(step, found, ran, started, messages, others) for ran in self.ran]
-        columns = {key: np.concatenate([part[key] for part, _ in parts]) for key in parts[0][0]}
-        events = Events.of(len(columns["rank"]), **columns, **meant(columns["name"]))
-        labels = [label for _, names in parts for label in names]
+        after, labels = _following(step, found, self.ran, started, others)
+        events = _joined(_timed(step, found, self.ran), after)
         ranks = tuple(
-            replace(place, rank=number, stage=stage, node=number // node_size, clock=place.clock)
+            replace(place, rank=number, stage=stage, node=number // node_size)
             for place, number, stage in zip(step.ranks, self.numbers, found.stages, strict=True)
         )
         warnings = (*step.warnings, *self.notes)
@@ -116,7 +114,7 @@ class _Read(Noun, eq=False):
             degrees=_degrees(step, found, events),
             profile=replace(step, ranks=ranks, warnings=warnings, **told),
             inner=_no_inner(),
-            others={i: label for i, label in enumerate(labels) if label},
+            others=dict(zip(np.flatnonzero(after_pipeline(events)).tolist(), labels, strict=True)),
             traces=tuple(_fingerprint(step.events, ran.every) for ran in self.ran),
         )
 
@@ -164,49 +162,61 @@ def _ran(step: Profile, found: Actions) -> list[_Ran]:
     ]
 
 
-def _rank_columns(
+def _timed(step: Profile, found: Actions, ran: Sequence[_Ran]) -> Events:
+    """Actions and messages of all ranks, rank by rank in order of start."""
+    events, kinds = step.events, _message_kinds(step, found)
+    sent = np.flatnonzero(events.of_kind(TaskKind.SEND, TaskKind.RECV))
+    microbatch, chunk = _of_messages(step, found, ran, kinds)
+    actions = Events.of(
+        len(found.rank),
+        rank=found.rank,
+        name=found.kind,
+        start_ps=found.start_ps,
+        end_ps=found.end_ps,
+        microbatch=found.microbatch,
+        chunk=found.stage,
+    )
+    names = ("rank", "start_ps", "end_ps", "size_bytes", "peer", "meeting")
+    told = {name: getattr(events, name)[sent] for name in names}
+    told |= {"name": kinds[sent], "microbatch": microbatch[sent], "chunk": chunk[sent]}
+    both = Events.joined(actions, Events.of(len(sent), **told))
+    return both.taken(np.lexsort((both.end_ps, both.start_ps, both.rank)))
+
+
+def _following(
     step: Profile,
     found: Actions,
-    ran: _Ran,
+    ran: Sequence[_Ran],
     own: Ints,
-    messages: Ints,
-    others: "Sequence[Mapping[int, _After]]",
-) -> tuple[dict[str, Ints], list[str]]:
-    """A rank's actions and messages in order of start, then what follows the pipeline, with labels.
+    others: Sequence[Mapping[int, _After]],
+) -> tuple[Events, list[str]]:
+    """What follows the pipeline on each rank, one after the other, and what each is called.
 
-    `own` is when the operations of the profile began but for waiting, `messages` has the `OpKind`
-    of those that are messages, `others` are those of each rank that are no part of actions.
+    `own` is when the operations of the profile began but for waiting, `others` are those of each
+    rank that are no part of actions. The group is that of the first operation of a name.
     """
-    place, acts, sent = ran.place, ran.acts, ran.sent
-    after = _after_ps(step, found, ran, own, others)
-    pipeline_end = int(max(found.end_ps[acts].max(), step.events.end_ps[sent].max(initial=0)))
-    lasts = ints([*after.values()])
-    ends = pipeline_end + np.cumsum(lasts)
-    kinds = [_after_kind(name) for name in after]
-    number, chunk = _of_messages(step, found, ran, messages[sent])
-    columns = {
-        "name": (found.kind[acts], messages[sent], kinds),
-        "start_ps": (found.start_ps[acts], step.events.start_ps[sent], ends - lasts),
-        "end_ps": (found.end_ps[acts], step.events.end_ps[sent], ends),
-        "microbatch": (found.microbatch[acts], number, _unknown(after)),
-        "chunk": (found.stage[acts], chunk, _unknown(after)),
-        "size_bytes": (_unknown(acts), step.events.size_bytes[sent], _unknown(after)),
-        "peer": (_unknown(acts), step.events.peer[sent], _unknown(after)),
-        "meeting": (_unknown(acts), step.events.meeting[sent], _unknown(after)),
-        "group": (_unknown(acts), _unknown(sent), _groups(step, others[place], [*after])),
-    }
-    whole = {
-        name: np.concatenate([np.asarray(part, np.int64) for part in parts])
-        for name, parts in columns.items()
-    }
-    count, timed = len(whole["name"]), len(acts) + len(sent)
-    order = np.arange(count)
-    order[:timed] = np.lexsort((whole["end_ps"][:timed], whole["start_ps"][:timed]))
-    whole = {name: column[order] for name, column in whole.items()}
-    whole["rank"] = np.full(count, place, np.int64)
-    whole["step"] = np.zeros(count, np.int64)
-    whole["order"] = np.arange(count, dtype=np.int64)
-    return whole, [*[""] * timed, *(name.text for name in after)]
+    rows, labels = list[tuple[int, ...]](), list[str]()
+    for each in ran:
+        named = reversed([*others[each.place].items()])
+        group = {name: int(step.events.group[i]) for i, name in named}
+        ends = step.events.end_ps[each.sent].max(initial=0)
+        begin = int(max(found.end_ps[each.acts].max(), ends))
+        for name, lasts in _after_ps(step, found, each, own, others).items():
+            place, kind = group.get(name, UNKNOWN), _after_kind(name)
+            rows.append((each.place, kind, place, begin, begin + lasts))
+            labels.append(name.text)
+            begin += lasts
+    names = ("rank", "name", "group", "start_ps", "end_ps")
+    columns = ints(rows).reshape(-1, len(names)).T
+    return Events.of(len(rows), **dict(zip(names, columns, strict=True))), labels
+
+
+def _joined(timed: Events, after: Events) -> Events:
+    """Every rank's timed operations, then what follows the pipeline."""
+    both = Events.joined(timed, after)
+    both = both.taken(np.argsort(both.rank, kind="stable"))
+    step = np.zeros(len(both), np.int64)
+    return replace(both, step=step, order=counted(both.rank), **meant(both.name))
 
 
 def _after_kind(name: _After) -> OpKind:
@@ -214,19 +224,6 @@ def _after_kind(name: _After) -> OpKind:
     if name.communicates:
         return OpKind.COLLECTIVE
     return OpKind.OPTIMIZER if name.text == _OPTIMIZER else OpKind.OTHER
-
-
-def _groups(step: Profile, named: Mapping[int, _After], after: Sequence[_After]) -> list[int]:
-    """The group of the first operation of each name on a rank, by its place in the profile's."""
-    first: dict[_After, int] = {}
-    for i, name in named.items():
-        first.setdefault(name, int(step.events.group[i]))
-    return [first.get(name, UNKNOWN) for name in after]
-
-
-def _unknown(like: Sized) -> Ints:
-    """A column of unknown values."""
-    return np.full(len(like), UNKNOWN, np.int64)
 
 
 def _message_kinds(step: Profile, found: Actions) -> Ints:
@@ -244,25 +241,27 @@ def _message_kinds(step: Profile, found: Actions) -> Ints:
     return np.select(ways, MESSAGE_KINDS[:-1], MESSAGE_KINDS[-1])
 
 
-def _of_messages(step: Profile, found: Actions, ran: _Ran, kinds: Ints) -> tuple[Ints, Ints]:
-    """Microbatch and virtual stage of a rank's messages: those of its actions, in order.
+def _of_messages(
+    step: Profile, found: Actions, ran: Sequence[_Ran], kinds: Ints
+) -> tuple[Ints, Ints]:
+    """Microbatch and virtual stage of messages: those of the actions of their rank, in order.
 
     A stage at an end has no message there. Where there is not one message for each action that
     has some, the microbatch is as it was recorded, and the stage the rank's.
     """
-    sent, acts = ran.sent, ran.acts
-    number, chunk = step.events.microbatch[sent], np.full(len(sent), found.stages[ran.place])
+    number, chunk = step.events.microbatch.copy(), np.array(found.stages)[step.events.rank]
     last = found.pp * found.chunks - 1
-    for kind, (action, end) in {
+    ways = {
         OpKind.SEND_FORWARD: (OpKind.FORWARD, last),
         OpKind.RECV_FORWARD: (OpKind.FORWARD, 0),
         OpKind.SEND_BACKWARD: (OpKind.BACKWARD, 0),
         OpKind.RECV_BACKWARD: (OpKind.BACKWARD, last),
-    }.items():
-        own = acts[(found.kind[acts] == action) & (found.stage[acts] != end)]
-        mine = np.flatnonzero(kinds == kind)
+    }
+    for each, (kind, (action, end)) in product(ran, ways.items()):
+        own = each.acts[(found.kind[each.acts] == action) & (found.stage[each.acts] != end)]
+        mine = each.sent[kinds[each.sent] == kind]
         if len(mine) == len(own):
-            mine = mine[np.argsort(step.events.start_ps[sent[mine]], kind="stable")]
+            mine = step.events.in_time(mine)
             own = own[np.argsort(found.start_ps[own], kind="stable")]
             number[mine], chunk[mine] = found.microbatch[own], found.stage[own]
     return number, chunk

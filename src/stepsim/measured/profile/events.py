@@ -97,6 +97,13 @@ class Events(Noun, eq=False):
         unknown = np.full(count, UNKNOWN, np.int64)
         return cls(**{name: columns.get(name, unknown) for name in cls.__struct_fields__})
 
+    @classmethod
+    def joined(cls, *parts: "Events") -> Self:
+        """Operations of several tables, one after the other."""
+        tables = [asdict(part) for part in parts]
+        names = cls.__struct_fields__
+        return cls(**{name: np.concatenate([each[name] for each in tables]) for name in names})
+
     def __post_init__(self) -> None:
         lengths = {name: len(column) for name, column in asdict(self).items()}
         if len(set(lengths.values())) != 1:
