@@ -139,11 +139,10 @@ def run_profile(run: MeasuredRun, clocks: Clocks) -> RunProfile:
     groups: list[ProcessGroup] = []
     index_of = {trace.rank: index for index, trace in enumerate(run.ranks)}
     parts = [
-        _rank_columns(run.degrees, trace, int(offset), index_of, groups)
+        _rank_events(run.degrees, trace, int(offset), index_of, groups)
         for trace, offset in zip(run.ranks, clocks.offset_ps.tolist(), strict=True)
     ]
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    events = Events.of(len(columns["rank"]), **columns)
+    events = Events.joined(*parts)
     begins = np.searchsorted(events.rank, np.arange(len(run.ranks)))
     profile = Profile(
         source=run.source,
@@ -224,23 +223,22 @@ def _joined_inner(parts: list[InnerOps], begins: list[int]) -> InnerOps:
     return InnerOps(**columns)
 
 
-def _rank_columns(
+def _rank_events(
     degrees: Degrees,
     trace: RankTrace,
     offset: int,
     index_of: Mapping[int, int],
     groups: list[ProcessGroup],
-) -> dict[str, Ints]:
-    """The columns of one rank's operations; new groups of its collectives are added to `groups`.
+) -> Events:
+    """One rank's operations; new groups of its collectives are added to `groups`.
 
     `index_of` are the places of the traced ranks.
     """
     kinds = [OpKind(kind) for kind in trace.kind.tolist()]
     group, peer = _groups_of(degrees, trace, groups), _peers(degrees, trace.rank, index_of)
-    count = len(kinds)
-    return {
-        "rank": np.full(count, index_of[trace.rank], np.int64),
-        "step": np.zeros(count, np.int64),
+    columns = {
+        "rank": np.full(len(kinds), index_of[trace.rank], np.int64),
+        "step": np.zeros(len(kinds), np.int64),
         "name": trace.kind.astype(np.int64),
         **meant(trace.kind.astype(np.int64)),
         "start_ps": trace.start_ps + offset,
@@ -250,8 +248,9 @@ def _rank_columns(
         "peer": ints([peer.get(kind, UNKNOWN) for kind in kinds]),
         "microbatch": np.where(trace.finalize, UNKNOWN, trace.microbatch).astype(np.int64),
         "chunk": np.where(trace.finalize, UNKNOWN, trace.stage).astype(np.int64),
-        "order": np.arange(count, dtype=np.int64),
+        "order": np.arange(len(kinds)),
     }
+    return Events.of(len(kinds), **columns)
 
 
 def _peers(degrees: Degrees, rank: int, index_of: Mapping[int, int]) -> dict[OpKind, int]:

@@ -209,17 +209,14 @@ def _stage_times(
     """Operations of a stage on the ranks at some places; `inner_ps` are collectives inside each."""
     run, events = summary.run, summary.run.profile.events
     on_ranks = np.isin(events.rank, ranks)
-    inner: dict[OpKind, int] = {}
-    for kind in WORK_KINDS:
-        places = np.flatnonzero(on_ranks & (events.name == kind))
-        if len(places):
-            inner[kind] = round(float(np.median(inner_ps[places])))
+    work = _work(run, on_ranks)
+    inner = {kind: np.median(inner_ps[on_ranks & (events.name == kind)]) for kind in work}
     held = np.unique(events.chunk[on_ranks & np.isin(events.name, WORK_KINDS)]).tolist()
     return StageTimes(
         stage=stage,
         ranks=tuple(run.ranks[index].rank for index in ranks),
-        work=_work(run, on_ranks),
-        inner_ps=inner,
+        work=work,
+        inner_ps={kind: round(float(median)) for kind, median in inner.items()},
         wait_ps=round(float(np.mean([summary.ranks[index].wait_ps for index in ranks]))),
         chunks=tuple(_work(run, on_ranks & (events.chunk == own)) for own in held)
         if len(held) > 1

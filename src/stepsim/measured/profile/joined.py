@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, distinct, ints
+from stepsim.base.arrays import Ints, distinct, ints, places_by
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, format_time_ps
@@ -90,36 +90,31 @@ def join_ranks(
     )
     forms = list(dict.fromkeys(form for part in parts for form in part.forms if form))
     of_form: dict[KernelForm | None, int] = {form: i for i, form in enumerate(forms)}
-    columns: dict[str, list[Ints]] = {}
     traced = ints([part.rank for part in parts])
-    skipped = 0
+    tables, tags, skipped = [], [], 0
     for place, part in enumerate(parts):
-        numbers = ints([of_step[each] for each in part.steps])
-        more = {
-            "rank": np.full(len(part.names), place, np.int64),
-            "step": numbers[part.columns["step"]],
-            "name": ints([of_name[each] for each in part.names]),
-            "group": ints([of_group[each] for each in part.groups]),
-            "form": ints(
-                [of_form.get(form, UNKNOWN) for form in part.forms or [None] * len(part.names)],
-            ),
-        }
-        own = part.columns.get("mark", np.full(len(part.names), UNKNOWN, np.int64))
-        more["mark"] = np.where(own == UNKNOWN, UNKNOWN, own + skipped)
+        columns, count = dict(part.columns), len(part.names)
+        tags.append(columns.pop("tag", np.zeros(count, np.int64)))
+        own = Events.of(count, **columns)
+        launched = np.array([*(of_operator[each] for each in part.operators), UNKNOWN])
+        table = replace(
+            own,
+            rank=np.full(count, place, np.int64),
+            step=ints([of_step[each] for each in part.steps])[own.step],
+            name=ints([of_name[each] for each in part.names]),
+            group=ints([of_group[each] for each in part.groups]),
+            mark=np.where(own.mark == UNKNOWN, UNKNOWN, own.mark + skipped),
+            operator=launched[own.operator],
+            form=ints([of_form.get(form, UNKNOWN) for form in part.forms or [None] * count]),
+        )
+        tables.append(table)
         skipped += len(part.marks)
-        if "operator" in part.columns:
-            launched = np.array([*(of_operator[each] for each in part.operators), UNKNOWN])
-            more["operator"] = launched[part.columns["operator"]]
-        for key, column in (part.columns | more).items():
-            columns.setdefault(key, []).append(column)
-    whole = {key: np.concatenate(several) for key, several in columns.items()}
-    tag = whole.pop("tag", np.zeros_like(whole["rank"]))
-    if "peer" in whole:
-        near = np.minimum(np.searchsorted(traced, whole["peer"]), len(traced) - 1)
-        whole["peer"] = np.where(traced[near] == whole["peer"], near, UNKNOWN)
-    events = Events.of(len(whole["rank"]), **whole)
+    events = Events.joined(*tables)
+    near = np.minimum(np.searchsorted(traced, events.peer), len(traced) - 1)
+    peer = np.where(traced[near] == events.peer, near, UNKNOWN)
     collective = events.of_kind(TaskKind.COLLECTIVE)
-    events = replace(events, group=np.where(collective, events.group, UNKNOWN))
+    group = np.where(collective, events.group, UNKNOWN)
+    events = replace(events, peer=peer, group=group)
     profile = Profile(
         source=source,
         format=form,
@@ -137,7 +132,7 @@ def join_ranks(
         steps=tuple(steps),
         names=tuple(names),
         groups=tuple(ProcessGroup(name=name or "unknown", ranks=ranks) for name, ranks in groups),
-        events=replace(events, meeting=_meetings(events, tag)),
+        events=replace(events, meeting=_meetings(events, np.concatenate(tags))),
         follows=_follows(parts),
         marks=tuple(mark for part in parts for mark in part.marks),
         operators=tuple(operators),
@@ -274,25 +269,20 @@ def _put_on_one_axis(events: Events, shift: Ints) -> list[int]:
 
     `shift` begins with what is assumed. Returns the ranks that nothing connects with the first.
     """
-    met = np.flatnonzero(events.meeting != UNKNOWN)
-    of_rank = {
-        rank: places[np.argsort(events.meeting[places])]
-        for rank in range(len(shift))
-        for places in (met[events.rank[met] == rank],)
-    }
+    every = places_by(events.rank, len(shift))
+    met = [places[events.meeting[places] != UNKNOWN] for places in every]
     known: dict[int, int] = {}
     waiting, progress = list(range(len(shift))), True
     while waiting and progress:
         progress = False
         for rank in list(waiting):
-            meetings = events.meeting[of_rank[rank]].tolist()
-            ends = events.end_ps[of_rank[rank]].tolist()
-            pairs = zip(meetings, ends, strict=True)
+            columns = (events.meeting[met[rank]], events.end_ps[met[rank]])
+            pairs = [*zip(*(column.tolist() for column in columns), strict=True)]
             apart = [known[meeting] - end for meeting, end in pairs if meeting in known]
             if rank and not apart:
                 continue
             shift[rank] = int(np.median(apart)) if apart else 0
-            for meeting, end in zip(meetings, ends, strict=True):
+            for meeting, end in pairs:
                 known.setdefault(meeting, end + int(shift[rank]))
             waiting.remove(rank)
             progress = True
