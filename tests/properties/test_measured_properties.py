@@ -179,7 +179,6 @@ def leaf_run(layers_ps: list[int]) -> LeafRun:
             stage=stage,
             layers_ps=time,
             ends_ps=ps(5) if stage == len(layers_ps) - 1 else 0,
-            operations=8.0,
             layers=1.0,
             samples=1,
         )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes
 
@@ -65,7 +65,7 @@ def stage_costs(summary: RunSummary) -> tuple[list[StageCost], list[str]]:
             end_backward_ps=times[OpKind.BACKWARD] - held * one[OpKind.BACKWARD],
             get_batch_ps=times.get(OpKind.GET_BATCH, 0),
             loss_ps=times.get(OpKind.LOSS, 0),
-            weight_share=_weight_share(stage),
+            weight_share=_weight_share(stage.work),
             chunks=tuple(_chunk_cost(stage, work, count) for work in stage.chunks),
         )
         for stage, times in zip(summary.stages, means, strict=True)
@@ -90,11 +90,11 @@ def _of_microbatch(
     return found
 
 
-def _weight_share(stage: StageTimes) -> float:
+def _weight_share(work: Mapping[OpKind, OperationTimes]) -> float:
     """Part of a backward that was weight gradient where it ran apart, else what is usual."""
-    if OpKind.WEIGHT_GRAD not in stage.work:
+    if OpKind.WEIGHT_GRAD not in work:
         return WEIGHT_GRAD_SHARE
-    inputs, weights = stage.work[OpKind.BACKWARD], stage.work[OpKind.WEIGHT_GRAD]
+    inputs, weights = work[OpKind.BACKWARD], work[OpKind.WEIGHT_GRAD]
     total = inputs.mean * inputs.count + weights.mean * weights.count
     return min(weights.mean * inputs.count / max(total, 1), 1.0)
 
@@ -105,9 +105,8 @@ def _chunk_cost(
     """Mean times of one chunk of a stage."""
     times = _of_microbatch(stage, work, microbatches)
     ends = times.get(OpKind.GET_BATCH, 0) + times.get(OpKind.LOSS, 0)
-    share = _weight_share(replace(stage, work=dict(work)))
     return ChunkCost(
         forward_ps=times[OpKind.FORWARD] + ends,
         backward_ps=times[OpKind.BACKWARD],
-        weight_ps=round(times[OpKind.BACKWARD] * share),
+        weight_ps=round(times[OpKind.BACKWARD] * _weight_share(work)),
     )

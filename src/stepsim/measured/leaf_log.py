@@ -12,7 +12,7 @@ from stepsim.workload.plan import Plan
 
 
 class LeafStage(Noun):
-    """One stage: leaf-module times per microbatch in ps, leaf operations and layers it holds.
+    """One stage: leaf-module times per microbatch in ps, and the layers it holds.
 
     `layers_ps` are the leaf modules of layers, `ends_ps` the embedding and the head, which are leaf
     modules as a whole.
@@ -21,7 +21,6 @@ class LeafStage(Noun):
     stage: int
     layers_ps: int
     ends_ps: int
-    operations: float
     layers: float
     samples: int
 

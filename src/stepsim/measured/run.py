@@ -127,11 +127,6 @@ class RankTrace(Noun, eq=False, dict=True):
     label: Names
     inner: InnerOps
 
-    def __post_init__(self) -> None:
-        columns = (self.microbatch, self.start_ps, self.end_ps, self.size_bytes, self.line)
-        if not len(self.kind) or any(len(each) != len(self.kind) for each in columns):
-            raise TraceError(f"{self.file}: rank {self.rank} has no operations or ragged columns")
-
     @property
     def duration_ps(self) -> Ints:
         """Duration of every operation."""
@@ -182,10 +177,6 @@ class MeasuredRun(Noun, eq=False):
     degrees: Degrees
     ranks: tuple[RankTrace, ...]
     warnings: Names = ()
-
-    def __post_init__(self) -> None:
-        if not self.ranks:
-            raise TraceError(f"{self.source}: no rank was traced")
 
 
 def times_hash(*columns: Ints | NDArray[np.int8]) -> str:

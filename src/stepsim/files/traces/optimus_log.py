@@ -161,7 +161,6 @@ def _stage(mine: Sequence[_Layers], stage: int, microbatches: int) -> LeafStage:
         stage=stage,
         layers_ps=per_microbatch(inside),
         ends_ps=per_microbatch([name for name in usual if name not in inside]),
-        operations=sum(operations.values()) / microbatches,
         layers=sum(operations[name] for name in inside) / microbatches / _LEAVES_PER_LAYER,
         samples=len(whole),
     )
