@@ -107,9 +107,8 @@ def test_stages_have_their_share_of_the_work(folder: Path) -> None:
     found = microbatch_works(
         with_works(profile, works, share=share, factor=disturbed(profile, noise=0.01))
     )
-    stage = profile.column_of_ranks("stage")
-    held = found.series != UNKNOWN
-    told = [found.share[np.unique(found.series[held & (stage == i)])].mean() for i in range(4)]
+    stage = profile.column_of_ranks("stage")[found.held]
+    told = [found.share[np.unique(found.series[stage == i])].mean() for i in range(4)]
     assert np.array(told) / told[0] == pytest.approx(share, abs=0.05)
 
 

@@ -8,7 +8,6 @@ one stage, forwards and backwards stand for two.
 """
 
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 
 import numpy as np
 
@@ -25,14 +24,14 @@ _LEAST_WORK = 0.01
 """A microbatch has at least so much of the mean's work: estimates of little work may be below 0."""
 
 
-class MicrobatchWorks(Noun, eq=False, dict=True):
+class MicrobatchWorks(Noun, eq=False):
     """Work of a profile's microbatches over the mean's: of shape (steps, replicas, microbatches).
 
     `works` are the best guesses of the microbatches as they ran, nearer to 1 than the truth where
     noise is large. `spread` is the coefficient of variation of the work itself, `noise` that of
     what is left of a compute. A microbatch of work w takes a compute of series k `1 + share[k] * (w
-    - 1)` of its mean time; `series` and `cell` are those of every operation, `UNKNOWN` where work
-    does not reach it, and cells count through `works`.
+    - 1)` of its mean time; `series` and `cell` are those of the operations that work reaches, which
+    are `held`, and cells count through `works`.
     """
 
     source: str
@@ -40,6 +39,7 @@ class MicrobatchWorks(Noun, eq=False, dict=True):
     spread: float
     noise: float
     share: Floats
+    held: Ints
     series: Ints
     cell: Ints
 
@@ -48,25 +48,14 @@ class MicrobatchWorks(Noun, eq=False, dict=True):
 
         A rank's computes of a kind get longer by the same time for the same work.
         """
-        held, cell, rank, share = self._reached
-        had = own_ps[held]
+        replica = self.cell // self.works.shape[2] % self.works.shape[1]
+        rank, had = same(self.series, replica), own_ps[self.held]
         mean = (np.bincount(rank, had) / np.bincount(rank))[rank]
         for works in several:
-            longer = share * (works - self.works).ravel()[cell] * mean
+            longer = self.share[self.series] * (works - self.works).ravel()[self.cell] * mean
             changed = own_ps.copy()
-            changed[held] = np.maximum(np.rint(had + longer), 0).astype(np.int64)
+            changed[self.held] = np.maximum(np.rint(had + longer), 0).astype(np.int64)
             yield changed
-
-    @cached_property
-    def _reached(self) -> tuple[Ints, Ints, Ints, Floats]:
-        """Places of the operations that work reaches: cell, number of rank and series, and share.
-
-        They do not depend on the works that are asked about.
-        """
-        held = np.flatnonzero(self.cell != UNKNOWN)
-        series, cell = self.series[held], self.cell[held]
-        replica = cell // self.works.shape[2] % self.works.shape[1]
-        return held, cell, same(series, replica), self.share[series]
 
 
 def longest_over_mean(works: Floats) -> Floats:
@@ -92,16 +81,15 @@ def microbatch_works(profile: Profile) -> MicrobatchWorks:
     guess, error = _guesses(deviations, share, left)
     variance = max(float((guess**2).mean()) - error, 0.0)
     sure = variance / (variance + error) if variance else 0.0
-    whole = np.full((2, len(profile.events)), UNKNOWN, np.int64)
-    whole[:, held] = series, cell
     return MicrobatchWorks(
         source=profile.source,
         works=np.maximum(1.0 + sure * guess, _LEAST_WORK),
         spread=float(np.sqrt(variance)),
         noise=float(np.sqrt(np.median(left))),
         share=share,
-        series=whole[0],
-        cell=whole[1],
+        held=held,
+        series=series,
+        cell=cell,
     )
 
 
