@@ -6,7 +6,6 @@ left out, for they share the GPU with that one, too.
 """
 
 import re
-from typing import NamedTuple
 
 import numpy as np
 
@@ -32,31 +31,23 @@ def alone_times_ps(profile: Profile) -> Ints:
     `UNKNOWN` for an operation that ran alone itself, and for one whose kernel did less than twice.
     """
     found = np.full(len(profile.events), UNKNOWN, np.int64)
-    ran = _executions(profile)
-    is_alone = ~ran.is_covered
-    count = np.bincount(ran.kernel[is_alone], minlength=int(ran.kernel.max(initial=0)) + 1)
-    told = np.flatnonzero(~is_alone & (count[ran.kernel] >= _FEWEST))
+    kernel, place, took_ps, is_beside = _executions(profile)
+    alone = ~is_beside
+    count = np.bincount(kernel[alone], minlength=int(kernel.max(initial=0)) + 1)
+    told = np.flatnonzero(is_beside & (count[kernel] >= _FEWEST))
     if len(told):
-        median = np.rint(medians(ran.kernel[is_alone], ran.took_ps[is_alone], len(count)))
-        found[ran.place[told]] = median[ran.kernel[told]].astype(np.int64)
+        median = np.rint(medians(kernel[alone], took_ps[alone], len(count)))
+        found[place[told]] = median[kernel[told]].astype(np.int64)
     return found
 
 
-class _Executions(NamedTuple):
-    """Runs of kernels in columns: what each took at a `place`, and whether any of it was covered.
+def _executions(profile: Profile) -> tuple[Ints, Ints, Ints, Bools]:
+    """Runs of kernels that no other kernel of compute ran beside, rank by rank, in columns.
 
-    A `kernel` is told from another by the kind of GPU and the stage, its name and form, and those
-    of its neighbours on its stream: one name may be the work of a whole stage, and stages differ.
+    The kernel of each, its place, what it took in ps, and whether communication ran beside it. A
+    kernel is told from another by the kind of GPU and the stage, its name and form, and those of
+    its neighbours on its stream: one name may be the work of a whole stage, and stages differ.
     """
-
-    kernel: Ints
-    place: Ints
-    took_ps: Ints
-    is_covered: Bools
-
-
-def _executions(profile: Profile) -> _Executions:
-    """Runs of kernels that no other kernel of compute ran beside, rank by rank."""
     events, names = profile.events, profile.names
     talks, silent = (
         np.array([*map(bool, map(is_such, names))])[events.name]
@@ -71,14 +62,14 @@ def _executions(profile: Profile) -> _Executions:
         work = own[works[own]]
         work = work[np.argsort(events.stream[work], kind="stable")]
         kernels = _with_neighbours(profile, work)
-        took, covered = events.duration_ps[work], _are_beside(events, work, own[told[own]])
+        took, is_beside = events.duration_ps[work], _are_beside(events, work, own[told[own]])
         chosen = ~_beside_others(events, work) & (took > 0)
         gpu = np.full(len(work), gpus.index(gpus[rank]))
         stage = np.full(len(work), UNKNOWN if (at := profile.ranks[rank].stage) is None else at)
-        columns = (*kernels, gpu, stage, work, took, covered)
+        columns = (*kernels, gpu, stage, work, took, is_beside)
         parts.append([column[chosen] for column in columns])
-    *kernels, place, took, covered = map(np.concatenate, zip(*parts, strict=True))
-    return _Executions(column_numbers(kernels), place, took, covered)
+    *kernels, place, took, is_beside = map(np.concatenate, zip(*parts, strict=True))
+    return column_numbers(kernels), place, took, is_beside
 
 
 def _with_neighbours(profile: Profile, work: Ints) -> list[Ints]:

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, distinct
+from stepsim.base.arrays import Bools, Floats, Ints, distinct
 from stepsim.base.structs import Noun
 from stepsim.explain.changes.made import (
     Changes,
@@ -143,14 +143,9 @@ def _even_stages(seen: _Seen, slow_stage: int) -> ProfileChange | UntoldChange:
 
 def _scaled(own: Ints, seen: _Seen) -> Ints:
     """Computes of every stage at the mean of all stages; its own differ as much as they did."""
-    size = int(seen.alike.max()) + 1
-    of_stage = seen.alike + size * seen.stage
     chosen = np.flatnonzero(seen.compute)
     mean, mean_of_stage = (
-        (np.bincount(key[chosen], own[chosen]) / np.maximum(np.bincount(key[chosen]), 1))[
-            key[chosen]
-        ]
-        for key in (seen.alike, of_stage)
+        _means(own, seen.compute, key)[chosen] for key in (seen.alike, same(seen.alike, seen.stage))
     )
     changed = own.copy()
     changed[chosen] = np.rint(own[chosen] * mean / np.maximum(mean_of_stage, 1)).astype(np.int64)
@@ -258,10 +253,15 @@ def _host(waits: Waits) -> Changes:
 
 def _as_mean(own: Ints, which: Bools, others: Bools, alike: Ints) -> Ints:
     """Operations with the mean of the others that are alike; without any they stay."""
-    size = int(alike.max()) + 1
-    count = np.bincount(alike[others], minlength=size)
-    mean = np.bincount(alike[others], weights=own[others], minlength=size) / np.maximum(count, 1)
+    mean = _means(own, others, alike)
     changed = own.copy()
-    places = np.flatnonzero(which & (count[alike] > 0))
-    changed[places] = np.rint(mean[alike[places]]).astype(np.int64)
+    places = np.flatnonzero(which & np.isin(alike, alike[others]))
+    changed[places] = np.rint(mean[places]).astype(np.int64)
     return changed
+
+
+def _means(own: Ints, which: Bools, alike: Ints) -> Floats:
+    """For every operation the mean of those of which it is alike; 0 where there is none."""
+    size = int(alike.max()) + 1
+    count = np.maximum(np.bincount(alike[which], minlength=size), 1)
+    return np.asarray(np.bincount(alike[which], own[which], size) / count)[alike]
