@@ -28,16 +28,15 @@ class PipelineSlot(IntEnum):
     BACKWARD_RECV = 5
 
 
-FORWARD_SLOTS = {
-    "compute": PipelineSlot.FORWARD,
-    "send": PipelineSlot.FORWARD_SEND,
-    "recv": PipelineSlot.FORWARD_RECV,
-}
-BACKWARD_SLOTS = {
-    "compute": PipelineSlot.BACKWARD,
-    "send": PipelineSlot.BACKWARD_SEND,
-    "recv": PipelineSlot.BACKWARD_RECV,
-}
+SLOTS = (
+    (TaskPhase.FORWARD, TaskKind.COMPUTE),
+    (TaskPhase.BACKWARD, TaskKind.COMPUTE),
+    (TaskPhase.FORWARD, TaskKind.SEND),
+    (TaskPhase.FORWARD, TaskKind.RECV),
+    (TaskPhase.BACKWARD, TaskKind.SEND),
+    (TaskPhase.BACKWARD, TaskKind.RECV),
+)
+"""Phase and kind of the operations of each slot."""
 Orders = Mapping[int, Sequence[Action]]
 """What every stage runs, in order."""
 
@@ -128,13 +127,8 @@ def _slots(events: Events) -> Ints:
     """The slot of every operation, `UNKNOWN` for one that no schedule orders."""
     told = (events.microbatch != UNKNOWN) & (events.chunk != UNKNOWN)
     found = np.full(len(events), UNKNOWN, np.int64)
-    for phase, slots in (
-        (TaskPhase.FORWARD, FORWARD_SLOTS),
-        (TaskPhase.BACKWARD, BACKWARD_SLOTS),
-    ):
-        for name, slot in slots.items():
-            kind = events.of_kind(TaskKind[name.upper()])
-            found[told & kind & (events.phase == phase)] = slot
+    for slot, (phase, kind) in enumerate(SLOTS):
+        found[told & (events.phase == phase) & events.of_kind(kind)] = slot
     return found
 
 

@@ -13,14 +13,13 @@ import numpy as np
 from stepsim.base.arrays import Bools, Floats, Ints, ints
 from stepsim.base.structs import Noun, replace
 from stepsim.explain.pipelined import (
-    BACKWARD_SLOTS,
-    FORWARD_SLOTS,
+    SLOTS,
     Orders,
     Pipelined,
     PipelineSlot,
 )
 from stepsim.measured.layers import WEIGHT_GRAD_SHARE
-from stepsim.measured.profile.events import Events, begun, counted, same
+from stepsim.measured.profile.events import Events, begun, same
 from stepsim.measured.profile.pipeline import gradient_waits, parameter_waits
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.parallel.schedules import Action, ActionKind
@@ -36,12 +35,6 @@ _SHARES = {
 }
 """What an action takes of the time of a whole backward; all of it where it is not listed."""
 _PLACES_PER_COMPUTE = 4
-
-
-_C, _S, _R = TaskKind.COMPUTE, TaskKind.SEND, TaskKind.RECV
-_KINDS = (_C, _C, _S, _R, _S, _R)
-_F, _B = TaskPhase.FORWARD, TaskPhase.BACKWARD
-_PHASES = (_F, _B, _F, _F, _B, _B)
 
 
 def rescheduled(
@@ -60,7 +53,7 @@ def rescheduled(
     parts.append(_others(run, {stage: len(order) for stage, order in orders.items()}, chunks))
     skipped = np.cumsum([0, *(len(part.own) for part in parts[:-1])]).tolist()
     place = np.concatenate([part.columns["place"] for part in parts])
-    events = _joined_events(parts, place)
+    events = _joined_events(parts)
     pairs = [
         *((part.before + n, part.after + n) for part, n in zip(parts, skipped, strict=True)),
         chained(events.rank, events.step, events.stream, order=place),
@@ -145,7 +138,7 @@ class _Program(Noun, eq=False):
     pairs: Ints
 
 
-_PARTS = ("recv", "compute", "send")
+_PARTS = (TaskKind.RECV, TaskKind.COMPUTE, TaskKind.SEND)
 """What an action may be made of, in order."""
 
 
@@ -161,7 +154,8 @@ def _program(run: Pipelined, actions: Sequence[Action], chunks: int) -> _Program
     runs = (end >= 0) & (end < run.stages * chunks) & ~weight[:, None]
     runs[:, 1] = True
     action, part = np.nonzero(runs)
-    slots = np.array([[way[name] for name in _PARTS] for way in (BACKWARD_SLOTS, FORWARD_SLOTS)])
+    ways = (TaskPhase.BACKWARD, TaskPhase.FORWARD)
+    slots = np.array([[SLOTS.index((phase, part)) for part in _PARTS] for phase in ways])
     shares = np.array([_SHARES.get(kind, 1.0) for kind in ACTION_KINDS])
     computes = part == 1
     return _Program(
@@ -187,7 +181,7 @@ def _pairs(run: Pipelined, runs: Bools, forward: Bools, *, blocks: bool) -> Ints
     number = np.where(runs, np.cumsum(runs).reshape(runs.shape) - 1, UNKNOWN)
     received, computed, sent = number.T
     place = np.arange(len(runs))
-    ahead = (run.ahead[slots["recv"]] for slots in (FORWARD_SLOTS, BACKWARD_SLOTS))
+    ahead = run.ahead[PipelineSlot.FORWARD_RECV], run.ahead[PipelineSlot.BACKWARD_RECV]
     posted = place - np.where(forward, *ahead)
     before = np.stack(
         (
@@ -237,10 +231,10 @@ def _told(run: Pipelined, program: _Program) -> dict[str, Ints]:
     slot, (names, streams) = program.slot, run.usual
     unknown = np.full(len(slot), UNKNOWN, np.int64)
     return {
-        "kind": ints(_KINDS)[slot],
+        "kind": ints([kind for _, kind in SLOTS])[slot],
         "name": np.where(program.weight, len(run.waits.profile.names), names[slot]),
         "stream": streams[slot],
-        "phase": ints(_PHASES)[slot],
+        "phase": ints([phase for phase, _ in SLOTS])[slot],
         "chunk": program.chunk,
         "microbatch": program.microbatch,
         "size_bytes": unknown,
@@ -304,13 +298,8 @@ def _others(run: Pipelined, lengths: Mapping[int, int], chunks: int) -> _Part:
     )
 
 
-def _joined_events(parts: Sequence[_Part], place: Ints) -> Events:
+def _joined_events(parts: Sequence[_Part]) -> Events:
     """All parts in one table; times are not known yet."""
     columns = {n: np.concatenate([part.columns[n] for part in parts]) for n in _COLUMNS}
-    count = len(place)
-    nothing = np.zeros(count, np.int64)
-    by_place = np.argsort(place, kind="stable")
-    order = np.empty(count, np.int64)
-    keys = (columns["rank"], columns["step"], columns["name"])
-    order[by_place] = counted(*(key[by_place] for key in keys))
-    return Events.of(count, **columns, start_ps=nothing, end_ps=nothing, order=order)
+    nothing = np.zeros(len(columns["rank"]), np.int64)
+    return Events.of(len(nothing), **columns, start_ps=nothing, end_ps=nothing)

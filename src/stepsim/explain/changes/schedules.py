@@ -57,10 +57,6 @@ def _followed(run: Pipelined) -> str | None:
     return next((schedule.name for schedule in known if _orders(schedule) == run.orders), None)
 
 
-def _built(name: str, stages: int, chunks: int, microbatches: int) -> Schedule:
-    return build(name, ranks=stages, microbatches=microbatches, chunks=chunks)
-
-
 def _orders(schedule: Schedule) -> Orders:
     return {stage: [*schedule.actions(stage)] for stage in range(len(schedule.orders))}
 
@@ -73,7 +69,7 @@ def _rescheduled(
     label = "twice-the-microbatches" if more else f"schedule-{name}"
     label += f"-{chunks}" if chunks > 1 and not more else ""
     try:
-        schedule = _built(name, run.stages, chunks, microbatches)
+        schedule = build(name, ranks=run.stages, microbatches=microbatches, chunks=chunks)
         waits, own, delay = rescheduled(
             run, _orders(schedule), chunks=chunks, microbatches=microbatches
         )
