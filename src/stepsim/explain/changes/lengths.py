@@ -21,34 +21,20 @@ from stepsim.parallel.packers.balanced import swap_works
 _SWAP = "swap-microbatches"
 
 
-class UnequalLengths(Noun, eq=False):
-    """How unequal a run's microbatches are, and what its steps take where that differs.
+class UnequalLengths(Noun):
+    """How unequal a run's microbatches are, and what that costs.
 
-    `longest_over_mean` is the work of the replica with most of it over the mean, mean of the steps;
-    `swapped_over_mean` once whole microbatches have changed replicas. Steps are in ps: `as_ran_ps`
-    replayed, `equal_ps` with microbatches of equal work.
+    `work_spread` and `noise` are coefficients of variation, of a microbatch's work and of what is
+    left of a compute. `longest_over_mean` is the work of the replica with most of it over the mean,
+    mean of the steps; `swapped_over_mean` once whole microbatches have changed replicas. `waiting`
+    is the share of the steps that goes where all microbatches have equal work.
     """
 
-    works: MicrobatchWorks
+    work_spread: float
+    noise: float
     longest_over_mean: float
     swapped_over_mean: float
-    as_ran_ps: Ints
-    equal_ps: Ints
-
-    @property
-    def work_spread(self) -> float:
-        """Coefficient of variation of a microbatch's work."""
-        return self.works.spread
-
-    @property
-    def noise(self) -> float:
-        """Coefficient of variation of what is left of a compute."""
-        return self.works.noise
-
-    @property
-    def waiting(self) -> float:
-        """Share of the steps that goes where all microbatches have equal work."""
-        return 1.0 - mean_share(self.equal_ps, self.as_ran_ps)
+    waiting: float
 
 
 def length_times(waits: Waits, works: MicrobatchWorks) -> Iterator[tuple[Ints, Ints]]:
@@ -61,11 +47,11 @@ def length_times(waits: Waits, works: MicrobatchWorks) -> Iterator[tuple[Ints, I
 def replayed_lengths(works: MicrobatchWorks, steps_ps: Ints) -> UnequalLengths:
     """What unequal microbatches cost, from the steps of `length_times`."""
     return UnequalLengths(
-        works=works,
+        work_spread=works.spread,
+        noise=works.noise,
         longest_over_mean=float(longest_over_mean(works.works).mean()),
         swapped_over_mean=float(longest_over_mean(swap_works(works.works)).mean()),
-        as_ran_ps=steps_ps[:, 0],
-        equal_ps=steps_ps[:, 1],
+        waiting=1.0 - mean_share(steps_ps[:, 1], steps_ps[:, 0]),
     )
 
 
