@@ -117,18 +117,21 @@ class ProfileDocument(Document):
 
 
 def _steps(found: Stragglers) -> list[_StepEntry]:
-    columns = (found.measured_ps, found.replayed_ps, found.prompt_ps, found.ideal_ps)
+    columns = (
+        *(found.measured_ps, found.replayed_ps, found.errors),
+        *(found.prompt_ps, found.ideal_ps),
+    )
     rows = zip(found.profile.steps, *(column.tolist() for column in columns), strict=True)
     return [
         _StepEntry(
             step=step,
             measured_s=measured / PS_PER_S,
             replayed_s=replayed / PS_PER_S,
-            error=replayed / measured - 1 if measured else 0.0,
+            error=error,
             without_host_s=prompt / PS_PER_S,
             ideal_s=ideal / PS_PER_S,
         )
-        for step, measured, replayed, prompt, ideal in rows
+        for step, measured, replayed, error, prompt, ideal in rows
     ]
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints, whole_totals
 from stepsim.base.structs import Noun
+from stepsim.explain.stragglers import share_of_steps
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import TaskKind
 
@@ -54,8 +55,7 @@ def replayed_kinds(waits: Waits) -> tuple[_ReplayedPart, ...]:
 
 def _part(name: str, measured_ps: Ints, replayed_ps: Ints) -> _ReplayedPart:
     """A part of some steps; steps that lack it count as exact."""
-    ones = np.ones(len(measured_ps))
-    ratio = np.divide(replayed_ps, measured_ps, out=ones, where=measured_ps > 0)
+    ratio = share_of_steps(replayed_ps, measured_ps)
     measured, replayed = (int(each.mean()) for each in (measured_ps, replayed_ps))
     return _ReplayedPart(
         name=name,
