@@ -90,22 +90,17 @@ def align(run: MeasuredRun, node_size: int | None = None) -> tuple[Clocks, Follo
     first = min(int(t.start_ps[0]) + int(o) for t, o in zip(run.ranks, offset, strict=True))
     offset -= first
     node = ints([trace.rank // size for trace in run.ranks])
+    apart = [np.abs(_ends_apart(run.ranks, each, offset)) for each in matched]
     clocks = Clocks(
         offset_ps=offset,
         node=node,
         node_size=size,
-        residual_ps=_residual(run.ranks, matched, offset),
+        residual_ps=int(np.median(np.concatenate(apart))) if apart else 0,
     )
     begins = np.cumsum([0, *(len(trace.kind) for trace in run.ranks)])
     sent = [begins[each.sender] + each.sent for each in matched]
     received = [begins[each.receiver] + each.received for each in matched]
     return clocks, (np.concatenate([ints([]), *sent]), np.concatenate([ints([]), *received]))
-
-
-def _residual(ranks: Sequence[RankTrace], matched: list[_Matched], offset: Ints) -> int:
-    """Median distance of the two ends of a message, in ps."""
-    apart = [np.abs(_ends_apart(ranks, each, offset)) for each in matched]
-    return int(np.median(np.concatenate(apart))) if apart else 0
 
 
 def _clock_groups(ranks: Sequence[RankTrace]) -> tuple[list[int], list[int]]:

@@ -108,6 +108,7 @@ class _Read(Noun, eq=False):
             replace(place, rank=number, stage=stage, node=number // node_size)
             for place, number, stage in zip(step.ranks, self.numbers, found.stages, strict=True)
         )
+        times = (step.events.kind, step.events.start_ps, step.events.end_ps)
         warnings = (*step.warnings, *self.notes)
         told = {"names": MEANINGS, "events": events, "follows": None, "marks": ()}
         return RunProfile(
@@ -115,7 +116,7 @@ class _Read(Noun, eq=False):
             profile=replace(step, ranks=ranks, warnings=warnings, **told),
             inner=_no_inner(),
             others=dict(zip(np.flatnonzero(after_pipeline(events)).tolist(), labels, strict=True)),
-            traces=tuple(_fingerprint(step.events, ran.every) for ran in self.ran),
+            traces=tuple(times_hash(*(column[ran.every] for column in times)) for ran in self.ran),
         )
 
 
@@ -394,11 +395,6 @@ def _node_size(step: Profile) -> int | None:
     """Ranks of a node where the profile tells the nodes of at least two."""
     nodes = [rank.node for rank in step.ranks if rank.node is not None]
     return max(map(nodes.count, nodes)) if len(set(nodes)) > 1 else None
-
-
-def _fingerprint(events: Events, every: Ints) -> str:
-    """Tells the trace of a rank with these operations from others, whatever its file is called."""
-    return times_hash(events.kind[every], events.start_ps[every], events.end_ps[every])
 
 
 def _no_inner() -> InnerOps:

@@ -240,7 +240,8 @@ def _aligned(profile: Profile, parts: Sequence[RankOperations], *, one_clock: bo
     events, warnings = profile.events, list(_warnings(profile, parts))
     if not profile.is_timed:
         return replace(profile, warnings=tuple(warnings))
-    shift = ints([_start_of(part, parts[0]) for part in parts])
+    apart = ints([part.base_ps - parts[0].base_ps for part in parts])
+    shift = np.where(np.abs(apart) < _DAY_PS, apart, 0)  # clocks days apart tell nothing
     lost = _put_on_one_axis(events, shift) if not one_clock else []
     warnings += [
         f"{parts[rank].file}: the clock of rank {parts[rank].rank} steps by about "
@@ -304,12 +305,6 @@ def _clock_steps(events: Events, shift: Ints) -> Iterator[tuple[int, int]]:
         moved = int(np.ptp(apart[rank == each]))
         if moved > _CLOCK_STEP_PS:
             yield each, moved
-
-
-def _start_of(part: RankOperations, first: RankOperations) -> int:
-    """From the begin of the first rank's trace to that of another; 0 where they are days apart."""
-    apart = part.base_ps - first.base_ps
-    return apart if abs(apart) < _DAY_PS else 0
 
 
 def _warnings(profile: Profile, parts: Sequence[RankOperations]) -> Iterator[str]:

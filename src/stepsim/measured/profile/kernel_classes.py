@@ -79,7 +79,8 @@ def kernel_work(name: str, operator: HostOperator | None = None) -> KernelWork:
     if work in (_C.PRODUCTS, _C.BATCHED) and _class_by(called) is _C.ATTENTION:
         return KernelWork(work=_C.ATTENTION, unfused=True)
     if work is _C.ATTENTION and _is_softmax(own, called):
-        narrow = operator is not None and _is_narrow(operator.sides)
+        shapes = operator.sides if operator else ()
+        narrow = bool(shapes) and len(shapes[0]) <= _ROUTER_SIDES
         return KernelWork(work=_C.ROUTING if narrow else work, unfused=not narrow)
     if work in (_C.PRODUCTS, _C.EXPERTS):
         return KernelWork(work=work, sides=sides)
@@ -108,10 +109,6 @@ def _is_softmax(name: str, called: str) -> bool:
     text = name or called
     fused = next(rule for kind, rule in _rules() if kind is _C.ATTENTION)
     return not fused.search(text) and bool(_UNFUSED.search(f"{name} {called}"))
-
-
-def _is_narrow(sides: tuple[tuple[int, ...], ...]) -> bool:
-    return bool(sides) and len(sides[0]) <= _ROUTER_SIDES
 
 
 def product_sides(shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
