@@ -8,7 +8,6 @@ to the step time by construction.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import pairwise, starmap
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +28,6 @@ _CONTRACTED = -1
 """The part of a contracted task of the compute stream: it has several."""
 _BUSY = (*_WORK.values(), _CONTRACTED)
 """Parts of the compute stream."""
-_CELLS = 1 << 20
-"""Times that are looked at together, so that they stay in the cache: measured."""
 _NO_LISTS = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 
@@ -110,10 +107,7 @@ def breakdown(gaps: Gaps, start: Ints, end: Ints, contracted: Ints) -> Ints:
     `contracted`, of shape (parts, columns), is what contracted tasks consist of.
     """
     total = contracted.copy()
-    width = max(_CELLS // len(start), 1)
-    edges = [*range(0, start.shape[1], width), start.shape[1]]
-    for some in starmap(slice, pairwise(edges)):
-        _add_parts(gaps, start[:, some], end[:, some], total[:, some])
+    _add_parts(gaps, start, end, total)
     return total
 
 
