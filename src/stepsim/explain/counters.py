@@ -105,9 +105,10 @@ def summed_curves(names: Names, times: Ints, changes: Floats) -> Curves:
     """Curves that change so at times in ps; where as many changes end as begin, they are 0."""
     distinct, place = np.unique(times, return_inverse=True)
     place = place.reshape(-1)
-    columns = [np.cumsum(totals(place, change, len(distinct))) for change in changes.T]
-    values = np.stack(columns, axis=1) if columns else np.zeros((len(distinct), 0))
-    for column, change in enumerate(changes.T):
-        begun = totals(place, np.sign(change), len(distinct))
-        values[np.cumsum(begun) == 0, column] = 0.0
+    values = np.zeros((len(distinct), changes.shape[1]))
+    for column, change in zip(values.T, changes.T, strict=True):
+        sums, begun = (
+            np.cumsum(totals(place, each, len(distinct))) for each in (change, np.sign(change))
+        )
+        column[begun != 0] = sums[begun != 0]
     return Curves(names=names, time_ps=distinct.astype(np.int64), values=values)

@@ -109,12 +109,12 @@ class _Read(Noun, eq=False):
             for place, number, stage in zip(step.ranks, self.numbers, found.stages, strict=True)
         )
         times = (step.events.kind, step.events.start_ps, step.events.end_ps)
-        warnings = (*step.warnings, *self.notes)
+        warnings, none = (*step.warnings, *self.notes), ints([])
         told = {"names": MEANINGS, "events": events, "follows": None, "marks": ()}
         return RunProfile(
             degrees=_degrees(step, found, events),
             profile=replace(step, ranks=ranks, warnings=warnings, **told),
-            inner=_no_inner(),
+            inner=InnerOps(parent=none, kind=none.astype(np.int8), duration_ps=none, rows=none),
             others=dict(zip(np.flatnonzero(after_pipeline(events)).tolist(), labels, strict=True)),
             traces=tuple(times_hash(*(column[ran.every] for column in times)) for ran in self.ran),
         )
@@ -395,9 +395,3 @@ def _node_size(step: Profile) -> int | None:
     """Ranks of a node where the profile tells the nodes of at least two."""
     nodes = [rank.node for rank in step.ranks if rank.node is not None]
     return max(map(nodes.count, nodes)) if len(set(nodes)) > 1 else None
-
-
-def _no_inner() -> InnerOps:
-    """Collectives inside of actions are not told apart."""
-    none = np.zeros(0, np.int64)
-    return InnerOps(parent=none, kind=none.astype(np.int8), duration_ps=none, rows=none)

@@ -40,15 +40,16 @@ def recognise(run: RunProfile) -> Schedule | None:
         any(kind is ActionKind.WEIGHT_GRAD for order in orders for kind, _, _ in order),
     )
     told = len(set(forwards)) == chunks
+
+    def shown(kind: ActionKind, microbatch: int, stage: int) -> tuple[ActionKind, int, int]:
+        return kind, microbatch, stage if told else UNKNOWN
+
+    seen = [[shown(*step) for step in order] for order in orders]
     for schedule in whole_schedules(degrees.pp, degrees.microbatches, chunks, split=split):
         planned = [
-            [
-                (action.kind, action.microbatch, action.stage if told else UNKNOWN)
-                for action in schedule.actions(stage)
-            ]
+            [shown(each.kind, each.microbatch, each.stage) for each in schedule.actions(stage)]
             for stage in range(degrees.pp)
         ]
-        seen = [[(k, m, stage if told else UNKNOWN) for k, m, stage in order] for order in orders]
         pairs = zip(run.ranks, seen, strict=True)
         if all(order == planned[rank.stage or 0] for rank, order in pairs):
             return schedule

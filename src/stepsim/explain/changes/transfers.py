@@ -58,32 +58,22 @@ def _faster(waits: Waits, name: str, what: str, which: Bools) -> ProfileChange:
 
 def _links(waits: Waits) -> Changes:
     """Twice the NICs for what leaves a node, twice NVLink for what does not."""
-    known = bool((waits.profile.column_of_ranks("node") != UNKNOWN).any())
+    why = ""
+    if (waits.profile.column_of_ranks("node") == UNKNOWN).all():
+        why = "the run does not say which ranks share a node: give --node-size"
     nothing = np.zeros(len(waits.own_ps), np.bool_)
-    inside, outside = leaves_node(waits) if known else (nothing, nothing)
-    alone = len(waits.profile.ranks) == 1
-    told = not alone and known
-    why = "the run does not say which ranks share a node: give --node-size"
-    why = "only one rank was traced" if alone else why
-    of_links = (
-        (
-            "twice-the-nics",
-            outside,
-            "communication between nodes",
-            "no traced communication leaves a node",
-        ),
-        (
-            "twice-nvlink",
-            inside,
-            "communication inside a node",
-            "no traced communication stays on a node",
-        ),
-    )
-    for name, which, what, none in of_links:
+    inside, outside = (nothing, nothing) if why else leaves_node(waits)
+    if len(waits.profile.ranks) == 1:
+        why = "only one rank was traced"
+    for name, which, where, leaves in (
+        ("twice-the-nics", outside, "between nodes", "leaves"),
+        ("twice-nvlink", inside, "inside a node", "stays on"),
+    ):
         if which.any():
-            yield _faster(waits, name, f"{what} takes half as long", which)
+            yield _faster(waits, name, f"communication {where} takes half as long", which)
         else:
-            yield UntoldChange(name=name, why=none if told else why)
+            none = f"no traced communication {leaves} a node"
+            yield UntoldChange(name=name, why=why or none)
 
 
 class _Reductions(Noun, eq=False):

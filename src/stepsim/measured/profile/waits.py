@@ -120,16 +120,13 @@ class Waits(Noun, eq=False, dict=True):
         before, after = (side[before != after] for side in (before, after))
         place, waits = ordered_waits(lambda: before << 32 | after, int(node.max()) + 1)
         place = place[node]
-        self._check_order(place[:count] >= waits.runnable)
-        return _Nodes(waits=waits, arrives=place[arrives], runs=place[:count])
-
-    def _check_order(self, is_stuck: Bools) -> None:
+        is_stuck = place[:count] >= waits.runnable
         if is_stuck.any():
-            stuck = int(np.flatnonzero(is_stuck)[0])
             raise TraceError(
-                f"{self.profile.source}: {self.profile.describe(stuck)} waits for itself: its "
-                "operations cannot have run in the order that was recorded"
+                f"{self.profile.source}: {self.profile.describe(int(is_stuck.argmax()))} waits for "
+                "itself: its operations cannot have run in the order that was recorded"
             )
+        return _Nodes(waits=waits, arrives=place[arrives], runs=place[:count])
 
     @cached_property
     def ready_ps(self) -> Ints:
