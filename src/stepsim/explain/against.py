@@ -16,7 +16,7 @@ from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import PlanError, TraceError
 from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import format_size_bytes
-from stepsim.measured.profile.events import Events, Profile, earliest, latest
+from stepsim.measured.profile.events import Events, Profile, earliest, latest, unknown
 from stepsim.measured.profile.kernel_classes import (
     SIMULATED,
     KernelClass,
@@ -240,7 +240,7 @@ class _Works(Noun, eq=False):
         if any(work.unfused for work in works):
             scores = KernelWork(work=KernelClass.ATTENTION, unfused=True)
             works = [scores if work.work is KernelClass.BATCHED else work for work in works]
-        number = np.full(len(events), UNKNOWN, np.int64)
+        number = unknown(len(events))
         number[compute] = inverse.ravel()
         return cls(works=tuple(works), number=number)
 
@@ -303,7 +303,7 @@ def recording_of(measured: Profile, predicted: Profile, *, follows: bool) -> Rec
     named = same and all(at != UNKNOWN and measured.groups[at].ranks for at in group)
     counts = len(works.products(events)), len(others.products(predicted.events))
     kinds = {kind_of(name) for name in predicted.names}
-    messages = bool(predicted.events.of_kind(TaskKind.SEND, TaskKind.RECV).any())
+    messages = bool(predicted.events.is_message.any())
     exchanged = "all_to_all" if "all_to_all" in kinds and not messages else ""
     kernels = bool(measured.operators) or bool((events.launch_ps[compute] != UNKNOWN).any())
     return Recording(
@@ -498,7 +498,7 @@ def _numbered(
 ) -> Ints:
     """The number of every operation's row; rows that are new are added to `numbers`."""
     events = profile.events
-    phase = events.phase if recording.phases else np.full(len(events), UNKNOWN)
+    phase = events.phase if recording.phases else unknown(len(events))
     sent = events.of_kind(*COMMUNICATIONS)
     columns = (
         *(events.kind, works.number, phase, np.where(sent, events.name, UNKNOWN)),
@@ -565,7 +565,7 @@ def _moments(
     edges = np.unique(np.concatenate([step, *(column for layer in layers for column in layer[1:])]))
     edges = edges[(edges >= step[0]) & (edges <= step[1])]
     at, until = edges[:-1], edges[1:]
-    row = np.full(len(at), UNKNOWN, np.int64)
+    row = unknown(len(at))
     for number_of, begins, ends in layers:
         if len(begins):
             near = np.searchsorted(begins, at, side="right") - 1

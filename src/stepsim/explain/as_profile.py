@@ -23,6 +23,7 @@ from stepsim.measured.profile.events import (
     Profile,
     RankPlace,
     same,
+    unknown,
 )
 from stepsim.measured.profile.kernel_classes import SIMULATED
 from stepsim.measured.profile.waits import Waits
@@ -194,7 +195,7 @@ def _meetings(
         for name in ("group", "meets", "stages_to_sender")
     )
     place = rank + to_sender * width
-    group = np.full(len(rank), UNKNOWN, np.int64)
+    group = unknown(len(rank))
     found: list[ProcessGroup] = []
     for number in sorted({*kind.tolist()} - {UNKNOWN, MESSAGES}):
         low, high = graph.plan.span(GROUPS[number])

@@ -9,7 +9,7 @@ for it (skew, idle). So stages are compared by what they do themselves.
 from collections.abc import Iterable, Mapping
 from statistics import fmean
 
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, unbounded
 from stepsim.base.units import PS_PER_S, format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import LinkUse, Report
@@ -322,8 +322,7 @@ def _carried_words(a: LinkUse, b: LinkUse) -> str:
 
 
 def _bandwidth(link: LinkUse) -> str:
-    rate = link.bandwidth_bytes_per_s
-    return format_bandwidth(float("inf") if rate is None else rate)
+    return format_bandwidth(unbounded(link.bandwidth_bytes_per_s))
 
 
 def _most(changes: Iterable[Change], direction: int) -> Change:

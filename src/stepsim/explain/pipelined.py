@@ -10,7 +10,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun
-from stepsim.measured.profile.events import Events, Profile, same
+from stepsim.measured.profile.events import Events, Profile, same, unknown
 from stepsim.measured.profile.pipeline import last_computes, messages_block
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.parallel.schedules import Action, ActionKind
@@ -126,7 +126,7 @@ def pipelined(waits: Waits) -> Pipelined:
 def _slots(events: Events) -> Ints:
     """The slot of every operation, `UNKNOWN` for one that no schedule orders."""
     told = (events.microbatch != UNKNOWN) & (events.chunk != UNKNOWN)
-    found = np.full(len(events), UNKNOWN, np.int64)
+    found = unknown(len(events))
     for slot, (phase, kind) in enumerate(SLOTS):
         found[told & (events.phase == phase) & events.of_kind(kind)] = slot
     return found

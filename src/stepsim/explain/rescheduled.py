@@ -19,7 +19,7 @@ from stepsim.explain.pipelined import (
     PipelineSlot,
 )
 from stepsim.measured.layers import WEIGHT_GRAD_SHARE
-from stepsim.measured.profile.events import Events, begun, same
+from stepsim.measured.profile.events import Events, begun, same, unknown
 from stepsim.measured.profile.pipeline import gradient_waits, parameter_waits
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.parallel.schedules import Action, ActionKind
@@ -150,7 +150,7 @@ def _program(run: Pipelined, actions: Sequence[Action], chunks: int) -> _Program
     kind, stage, microbatch = ints(rows).T
     forward, weight = kind == _FORWARD, kind == _WEIGHT
     ahead = np.where(forward, 1, -1)
-    end = np.stack((stage - ahead, np.full(len(kind), UNKNOWN), stage + ahead), axis=1)
+    end = np.stack((stage - ahead, unknown(len(kind)), stage + ahead), axis=1)
     runs = (end >= 0) & (end < run.stages * chunks) & ~weight[:, None]
     runs[:, 1] = True
     action, part = np.nonzero(runs)
@@ -187,7 +187,7 @@ def _pairs(run: Pipelined, runs: Bools, forward: Bools, *, blocks: bool) -> Ints
         (
             np.where(posted >= 0, computed[posted], UNKNOWN),
             received,
-            np.append(UNKNOWN, sent[:-1]) if blocks else np.full(len(runs), UNKNOWN),
+            np.append(UNKNOWN, sent[:-1]) if blocks else unknown(len(runs)),
             computed,
         ),
         axis=1,
@@ -229,7 +229,7 @@ def _stage(
 def _told(run: Pipelined, program: _Program) -> dict[str, Ints]:
     """Columns of a stage's operations that are the same on all its ranks."""
     slot, (names, streams) = program.slot, run.usual
-    unknown = np.full(len(slot), UNKNOWN, np.int64)
+    nothing = unknown(len(slot))
     return {
         "kind": ints([kind for _, kind in SLOTS])[slot],
         "name": np.where(program.weight, len(run.waits.profile.names), names[slot]),
@@ -237,8 +237,8 @@ def _told(run: Pipelined, program: _Program) -> dict[str, Ints]:
         "phase": ints([phase for phase, _ in SLOTS])[slot],
         "chunk": program.chunk,
         "microbatch": program.microbatch,
-        "size_bytes": unknown,
-        "group": unknown,
+        "size_bytes": nothing,
+        "group": nothing,
     }
 
 
@@ -288,7 +288,7 @@ def _others(run: Pipelined, lengths: Mapping[int, int], chunks: int) -> _Part:
     none = ints([])
     columns = {name: getattr(taken, name) for name in _COLUMNS}
     if chunks != run.chunks:
-        columns["chunk"] = np.full(len(kept), UNKNOWN, np.int64)
+        columns["chunk"] = unknown(len(kept))
     return _Part(
         columns=columns | {"place": place},
         own=waits.own_ps[kept],

@@ -141,7 +141,7 @@ def _kinds(profile: Profile) -> dict[str, Bools]:
     Where there are many names, as of kernels, operations by their kind.
     """
     found: dict[str, Bools] = {}
-    messages = profile.events.of_kind(TaskKind.SEND, TaskKind.RECV)
+    messages = profile.events.is_message
     if len(profile.names) > _MOST_NAMES:
         kinds = ((kind.name.lower(), profile.events.of_kind(kind)) for kind in TaskKind)
         return {name: which for name, which in kinds if which.any()}

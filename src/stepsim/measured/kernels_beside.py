@@ -11,7 +11,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, column_numbers, distinct, medians
 from stepsim.measured.profile.busy import Busy
-from stepsim.measured.profile.events import Events, Profile
+from stepsim.measured.profile.events import Events, Profile, unknown
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 _ANNOUNCES = re.compile(r"(?:::|deep_ep )\w*notify|dispatch_layout")
@@ -30,7 +30,7 @@ def alone_times_ps(profile: Profile) -> Ints:
 
     `UNKNOWN` for an operation that ran alone itself, and for one whose kernel did less than twice.
     """
-    found = np.full(len(profile.events), UNKNOWN, np.int64)
+    found = unknown(len(profile.events))
     kernel, place, took_ps, is_beside = _executions(profile)
     alone = ~is_beside
     count = np.bincount(kernel[alone], minlength=int(kernel.max(initial=0)) + 1)

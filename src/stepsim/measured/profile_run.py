@@ -155,7 +155,7 @@ class _After(Noun):
 
 def _ran(step: Profile, found: Actions) -> list[_Ran]:
     """What every rank ran."""
-    is_message = step.events.of_kind(TaskKind.SEND, TaskKind.RECV)
+    is_message = step.events.is_message
     pairs = zip(places_by(found.rank, len(step.ranks)), step.places_of_ranks(), strict=True)
     return [
         _Ran(place=place, acts=acts, sent=every[is_message[every]], every=every)
@@ -166,7 +166,7 @@ def _ran(step: Profile, found: Actions) -> list[_Ran]:
 def _timed(step: Profile, found: Actions, ran: Sequence[_Ran]) -> Events:
     """Actions and messages of all ranks, rank by rank in order of start."""
     events, kinds = step.events, _message_kinds(step, found)
-    sent = np.flatnonzero(events.of_kind(TaskKind.SEND, TaskKind.RECV))
+    sent = np.flatnonzero(events.is_message)
     microbatch, chunk = _of_messages(step, found, ran, kinds)
     actions = Events.of(
         len(found.rank),

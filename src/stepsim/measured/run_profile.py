@@ -281,7 +281,7 @@ def _with_meetings(events: Events) -> Events:
     The message of a microbatch is known by its phase and its sender. Where the sender was not
     traced it is known by its receiver, and meets nobody else.
     """
-    message = events.of_kind(TaskKind.SEND, TaskKind.RECV)
+    message = events.is_message
     sent = events.of_kind(TaskKind.SEND)
     alone = int(events.rank.max()) + 1 + events.rank
     sender = np.where(sent, events.rank, np.where(events.peer == UNKNOWN, alone, events.peer))

@@ -16,7 +16,7 @@ from stepsim.explain.changes.made import (
 )
 from stepsim.explain.stragglers import slowest_parts
 from stepsim.measured.kernels_beside import alone_times_ps
-from stepsim.measured.profile.events import Events, begun, counted, same
+from stepsim.measured.profile.events import Events, begun, counted, same, unknown
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import UNKNOWN, TaskKind
@@ -111,7 +111,7 @@ def _slow_places(seen: _Seen) -> list[int]:
     count = len(seen.waits.profile.ranks)
     chosen = np.flatnonzero(seen.compute)
     work = np.bincount(seen.events.rank[chosen], seen.waits.own_ps[chosen], minlength=count)
-    program = np.full(count, UNKNOWN)
+    program = unknown(count)
     program[seen.events.rank] = seen.program
     found = []
     for number in distinct(program).tolist():
@@ -194,7 +194,7 @@ def _even_experts(seen: _Seen) -> ProfileChange | UntoldChange:
     if not exchange.any():
         why = "the run names no all-to-all of a group of experts, or holds it in its computes"
         return UntoldChange(name="even-experts", why=why)
-    own, group = waits.own_ps, np.full(len(profile.ranks), UNKNOWN, np.int64)
+    own, group = waits.own_ps, unknown(len(profile.ranks))
     group[events.rank[exchange]] = events.group[exchange]
     part = begun(same(events.rank, events.step), events.start_ps, exchange)
     chosen = seen.compute & (group[events.rank] != UNKNOWN)

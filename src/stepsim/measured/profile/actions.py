@@ -12,7 +12,7 @@ from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
-from stepsim.measured.profile.events import Profile, earliest, latest, same
+from stepsim.measured.profile.events import Profile, earliest, latest, same, unknown
 from stepsim.measured.profile.marks import MarkForm
 from stepsim.measured.profile.told import PhaseLabels, stages_by_messages, told_by_messages
 from stepsim.measured.run import OpKind
@@ -65,7 +65,7 @@ def pipeline_actions(profile: Profile) -> Actions:
     if not profile.is_timed:
         raise TraceError(f"{profile.source}: a {profile.format} has no times: none of its stages")
     labels = _labels(profile)
-    kind = np.full(len(labels.phase), UNKNOWN, np.int64)
+    kind = unknown(len(labels.phase))
     for phase, action in _KINDS.items():
         kind[labels.phase == phase] = action
     inside = (kind != UNKNOWN) & (labels.microbatch != UNKNOWN) & (labels.stage != UNKNOWN)
@@ -81,7 +81,7 @@ def pipeline_actions(profile: Profile) -> Actions:
     first[key] = places
     start = earliest(key, profile.events.start_ps[places], count)
     end = latest(key, profile.events.end_ps[places], count)
-    holds = np.full(len(kind), UNKNOWN, np.int64)
+    holds = unknown(len(kind))
     holds[places] = key
     rank, kind, stage, microbatch = (column[first] for column in columns)
     warm_up = _warm_up(kind, start)
@@ -118,7 +118,7 @@ def _labels(profile: Profile) -> PhaseLabels:
     best = int(form[compute].max(initial=UNKNOWN))
     if best == MarkForm.ACTION:
         return _marked(profile, form == best, "the program marked every action")
-    messages = events.of_kind(TaskKind.SEND, TaskKind.RECV)
+    messages = events.is_message
     if best >= MarkForm.PHASE:
         marks = _marked(
             profile, form >= MarkForm.PHASE, "the program marked forwards and backwards"
@@ -176,7 +176,7 @@ def _one_stage(profile: Profile, form: Ints) -> PhaseLabels:
 def _by_turns(profile: Profile, phase: Ints) -> Ints:
     """Microbatches of a job of one stage: each begins where a forward follows a backward."""
     events = profile.events
-    number = np.full(len(events), UNKNOWN, np.int64)
+    number = unknown(len(events))
     known = np.isin(phase, (TaskPhase.FORWARD, TaskPhase.BACKWARD))
     known &= events.of_kind(TaskKind.COMPUTE)
     for rank in range(len(profile.ranks)):
@@ -224,11 +224,7 @@ def _layout(
     stages = [own[0] if known is None else known for own, known in zip(held, told, strict=True)]
     chunks = len(held[0])
     pp = max(stages) + 1
-    if (
-        chunks == 1
-        and len(held) == 1
-        and profile.events.of_kind(TaskKind.SEND, TaskKind.RECV).any()
-    ):
+    if chunks == 1 and len(held) == 1 and profile.events.is_message.any():
         pp = max(pp, stages[0] + warm_up)
     if chunks > 1 and len(set(stages)) == 1:
         last = held[0][1]

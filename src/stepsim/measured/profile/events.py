@@ -94,8 +94,8 @@ class Events(Noun, eq=False):
     @classmethod
     def of(cls, count: int, **columns: Ints) -> Self:
         """Operations of the columns given; the others are not known."""
-        unknown = np.full(count, UNKNOWN, np.int64)
-        return cls(**{name: columns.get(name, unknown) for name in cls.__struct_fields__})
+        nothing = unknown(count)
+        return cls(**{name: columns.get(name, nothing) for name in cls.__struct_fields__})
 
     @classmethod
     def joined(cls, *parts: "Events") -> Self:
@@ -126,6 +126,11 @@ class Events(Noun, eq=False):
         arrived = latest(meeting, self.start_ps[met], int(meeting.max(initial=0)) + 1)
         last[met] = np.minimum(arrived[meeting], self.end_ps[met])
         return last
+
+    @property
+    def is_message(self) -> Bools:
+        """Which operations are one end of a message."""
+        return self.of_kind(TaskKind.SEND, TaskKind.RECV)
 
     def taken(self, places: Ints | slice) -> "Events":
         """The operations at some places, in their order."""
@@ -197,7 +202,9 @@ class Profile(Noun, eq=False):
         events = self.events
         step = events.step[place]
         told = f", step {self.steps[step]}" if step >= 0 else ""
-        return f"{self.names[events.name[place]]} of rank {self.rank_number(place)}{told}"
+        return (
+            f"{self.names[events.name[place]]} of rank {self.ranks[events.rank[place]].rank}{told}"
+        )
 
     def spans(self) -> Spans:
         """The operations as a table of what ran, in the order in which they were recorded."""
@@ -232,10 +239,6 @@ class Profile(Noun, eq=False):
         ranks = tuple(replace(each, node=each.rank // size) for each in self.ranks)
         return replace(self, ranks=ranks)
 
-    def rank_number(self, place: int) -> int:
-        """The rank that ran an operation."""
-        return self.ranks[int(self.events.rank[place])].rank
-
     def places_of_ranks(self) -> list[Ints]:
         """Where the operations of every rank are among all, ascending."""
         return places_by(self.events.rank, len(self.ranks))
@@ -264,6 +267,11 @@ def other_end(rank: int, sender: int, receiver: int) -> int:
     """The rank at the other end of a message, `UNKNOWN` where a format does not tell it."""
     ends = {sender, receiver} - {rank, UNKNOWN}
     return ends.pop() if len(ends) == 1 else UNKNOWN
+
+
+def unknown(count: int) -> Ints:
+    """A column of which nothing is told."""
+    return np.full(count, UNKNOWN, np.int64)
 
 
 def earliest(places: Ints, times_ps: Ints, count: int) -> Ints:

@@ -21,6 +21,7 @@ from stepsim.measured.profile.events import (
     earliest,
     latest,
     same,
+    unknown,
 )
 from stepsim.measured.profile.marks import Mark
 from stepsim.run.spans import UNKNOWN, TaskKind
@@ -157,7 +158,7 @@ def _cut_on_device(profile: Profile) -> Profile:
     is_known = count > 1 and all(len(begin) for begin, _ in begins)
     if not (is_known and any(overlaps for _, overlaps in begins)):
         return profile
-    step = np.full(len(events), UNKNOWN, np.int64)
+    step = unknown(len(events))
     for places, (begin, _) in zip(profile.places_of_ranks(), begins, strict=True):
         step[places] = np.searchsorted(begin, events.start_ps[places], side="right") - 1
     met = np.flatnonzero(events.meeting != UNKNOWN)

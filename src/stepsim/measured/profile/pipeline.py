@@ -85,8 +85,8 @@ def _messages(events: Events, in_order: Ints) -> list[Following]:
 
 def _posted(events: Events) -> list[Following]:
     """Messages after the compute that ended before them, and before the next if they block."""
-    compute = np.flatnonzero(~events.of_kind(TaskKind.SEND, TaskKind.RECV))
-    message = np.flatnonzero(events.of_kind(TaskKind.SEND, TaskKind.RECV))
+    compute = np.flatnonzero(~events.is_message)
+    message = np.flatnonzero(events.is_message)
     if not len(compute) or not len(message):
         return []
     start, end = events.start_ps, events.end_ps
@@ -106,7 +106,7 @@ def last_computes(events: Events, compute: Ints, message: Ints) -> Ints:
 
 def messages_block(events: Events) -> bool:
     """Whether no message runs beside a compute of its rank: the program waits for its messages."""
-    is_message = events.of_kind(TaskKind.SEND, TaskKind.RECV)
+    is_message = events.is_message
     compute, message = np.flatnonzero(~is_message), np.flatnonzero(is_message)
     start, end = events.start_ps, events.end_ps
     started = _last_by(events, compute, start[compute], message, end[message] - _ROUNDING_PS)

@@ -13,7 +13,7 @@ import numpy as np
 from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun
-from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.events import Profile, unknown
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _LOSS = re.compile(r"^(?!.*(?:backward|bwd|grad)).*(?:loss|cross_?entropy)", re.IGNORECASE)
@@ -71,7 +71,7 @@ def _first_peers(profile: Profile) -> list[int | None]:
 
 
 def _messages(profile: Profile) -> Bools:
-    return profile.events.of_kind(TaskKind.SEND, TaskKind.RECV)
+    return profile.events.is_message
 
 
 def _check_peers(profile: Profile, stages: list[int]) -> None:
@@ -94,7 +94,7 @@ def told_by_messages(profile: Profile, autograd: Bools) -> PhaseLabels:
     Raises TraceError that names what was not recorded.
     """
     events, stages = profile.events, stages_by_messages(profile)
-    phase, microbatch = (np.full(len(events), UNKNOWN, np.int64) for _ in range(2))
+    phase, microbatch = (unknown(len(events)) for _ in range(2))
     blocks: dict[int, _Blocks] = {}
     for place in sorted(range(len(stages)), key=lambda place: stages[place]):
         own = _blocks(profile, place, stages, blocks, autograd)

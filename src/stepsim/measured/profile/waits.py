@@ -40,12 +40,11 @@ class _Nodes(Noun, eq=False):
     arrives: Small
     runs: Small
 
-    def durations_ps(self, own_ps: Ints, delay_ps: Ints | None) -> Ints:
+    def durations_ps(self, own_ps: Ints, delay_ps: Ints | int) -> Ints:
         """What every node takes."""
         duration_ps = np.zeros(len(self.waits), np.int64)
         np.add.at(duration_ps, self.runs, own_ps)
-        if delay_ps is not None:
-            np.add.at(duration_ps, self.arrives, delay_ps)
+        np.add.at(duration_ps, self.arrives, delay_ps)
         return duration_ps
 
 
@@ -155,7 +154,7 @@ class Waits(Noun, eq=False, dict=True):
         end that waited for the other was not late.
         """
         events = self.profile.events
-        message = events.of_kind(TaskKind.SEND, TaskKind.RECV)
+        message = events.is_message
         first = -self._last_of_meeting(-events.start_ps)
         together = first == self._last_of_meeting(events.start_ps)
         latest = self._last_of_meeting(self.ready_ps)
@@ -202,11 +201,10 @@ class Waits(Noun, eq=False, dict=True):
             ideal[is_communication] = median[is_communication]
         return np.asarray(np.rint(ideal).astype(np.int64)[key])
 
-    def ends_ps(self, own_ps: Ints, delay_ps: Ints | None = None) -> Ints:
+    def ends_ps(self, own_ps: Ints, delay_ps: Ints | int = 0) -> Ints:
         """When operations end, from the begin of the step.
 
-        `own_ps` replaces what each takes, `delay_ps` what passes before it is ready; no delay
-        without it.
+        `own_ps` replaces what each takes, `delay_ps` what passes before it is ready.
         """
         duration_ps = self._nodes.durations_ps(own_ps, delay_ps)
         end_ps = ends(self._nodes.waits, duration_ps, out=duration_ps)
@@ -221,17 +219,16 @@ class Waits(Noun, eq=False, dict=True):
         events = replace(self.profile.events, start_ps=start_ps, end_ps=end_ps)
         return replace(self.profile, events=events)
 
-    def ran(self, own_ps: Ints, delay_ps: Ints | None = None) -> Profile:
+    def ran(self, own_ps: Ints, delay_ps: Ints) -> Profile:
         """The profile as it runs with these times: members of a meeting begin when they arrive."""
         end = self.ends_ps(own_ps, delay_ps)
         together = self.retimed(end - own_ps, end)
-        arrives = replace(self, profile=together).ready_ps + (0 if delay_ps is None else delay_ps)
+        arrives = replace(self, profile=together).ready_ps + delay_ps
         return self.retimed(np.minimum(arrives, end - own_ps), end)
 
-    def steps_ps(self, own_ps: Ints, delay_ps: Ints | None = None) -> Ints:
+    def steps_ps(self, own_ps: Ints, delay_ps: Ints) -> Ints:
         """How long every step takes, with the times of `ends_ps`."""
-        delay = np.zeros_like(own_ps) if delay_ps is None else delay_ps
-        return self.cases_ps(own_ps, delay, [(np.arange(0), own_ps, delay)])[:, 0]
+        return self.cases_ps(own_ps, delay_ps, [(np.arange(0), own_ps, delay_ps)])[:, 0]
 
     def of_times(self, times: Iterable[tuple[Ints, Ints]]) -> Ints:
         """How long every step takes in ps, of shape (steps, cases).
