@@ -98,16 +98,12 @@ class _LinkDiff(Noun):
     @property
     def total_bytes(self) -> tuple[int, int]:
         """Bytes over all its links in A and in B."""
-        return (
-            self.a.total_bytes if self.a is not None else 0,
-            self.b.total_bytes if self.b is not None else 0,
-        )
+        return self.a.total_bytes if self.a else 0, self.b.total_bytes if self.b else 0
 
     @property
     def busy(self) -> Change:
         """How long its busiest link takes to carry its bytes."""
-        a_ps = self.a.busy_ps if self.a is not None else 0
-        b_ps = self.b.busy_ps if self.b is not None else 0
+        a_ps, b_ps = (each.busy_ps if each else 0 for each in (self.a, self.b))
         return Change(name=self.name, a_ps=a_ps, b_ps=b_ps)
 
 

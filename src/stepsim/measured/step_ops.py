@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, replace
 from stepsim.measured.run import OpKind, gradient_groups
 from stepsim.measured.run_profile import RunProfile, after_pipeline
 
@@ -75,13 +75,11 @@ def operations(ops: Sequence[StepOp], node_size: int) -> list[_Operation]:
         size = gradient_bytes(ops, op.stage) if op.kind is OpKind.OPTIMIZER else op.size_bytes
         nodes = len({rank // node_size for rank in op.group})
         new = _Operation(ops=(op,), size_bytes=size, nodes=nodes)
-        for place, known in enumerate(found):
-            if known.holds(new):
-                merged = (*known.ops, op)
-                found[place] = _Operation(ops=merged, size_bytes=known.size_bytes, nodes=nodes)
-                break
-        else:
+        same = next((place for place, known in enumerate(found) if known.holds(new)), None)
+        if same is None:
             found.append(new)
+        else:
+            found[same] = replace(found[same], ops=(*found[same].ops, op))
     return found
 
 

@@ -37,13 +37,6 @@ class KernelClass(StrEnum):
 _C = KernelClass
 
 
-def _rules(*, general: bool = False) -> tuple[tuple[KernelClass, re.Pattern[str]], ...]:
-    """Patterns of names that say a class, or `general` ones that do where nothing else does."""
-    names = kernel_names()
-    rules = names.general if general else names.specific
-    return tuple((_C(each["work"]), re.compile(each["pattern"], re.IGNORECASE)) for each in rules)
-
-
 _TOLD_BY = {
     _C.PRODUCTS: (_C.EXPERTS, _C.CONVOLUTIONS),
     _C.ACTIVATIONS: (_C.CONVOLUTIONS,),
@@ -99,16 +92,22 @@ def _class_of(name: str, called: str) -> KernelClass:
 
 
 def _class_by(text: str, *, general: bool = False) -> KernelClass | None:
-    """The class that a text says by itself."""
-    rules = _rules(general=general) if text else ()
-    return next((kind for kind, rule in rules if rule.search(text)), None)
+    """The class that a text says by itself, or in `general` words, which others may use too."""
+    names = kernel_names()
+    rules = names.general if general else names.specific
+    found = (_C(each["work"]) for each in rules if _fits(each["pattern"], text))
+    return next(found, None) if text else None
+
+
+def _fits(pattern: str, text: str) -> bool:
+    return re.search(pattern, text, re.IGNORECASE) is not None
 
 
 def _is_softmax(name: str, called: str) -> bool:
     """Whether attention is a kernel of its parts: a fused kernel has a name that says attention."""
-    text = name or called
-    fused = next(rule for kind, rule in _rules() if kind is _C.ATTENTION)
-    return not fused.search(text) and bool(_UNFUSED.search(f"{name} {called}"))
+    rules = kernel_names().specific
+    fused = next(each["pattern"] for each in rules if each["work"] == _C.ATTENTION)
+    return not _fits(fused, name or called) and bool(_UNFUSED.search(f"{name} {called}"))
 
 
 def product_sides(shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:

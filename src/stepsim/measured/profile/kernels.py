@@ -35,13 +35,6 @@ def kernel_names() -> _NamesFile:
     return shipped(__file__, "kernels.toml", _NamesFile)
 
 
-def _libraries() -> tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...]:
-    return tuple(
-        (each.name, re.compile(each.pattern), re.compile(each.local, re.IGNORECASE))
-        for each in kernel_names().library
-    )
-
-
 _CALLED = re.compile(rf"{_COLLECTIVES}|broadcast|reduce|generic", re.IGNORECASE)
 
 
@@ -53,9 +46,10 @@ def communication_kernel(name: str) -> str:
     """
     parts = name_parts(name)
     path = "::".join(parts)
-    for library, pattern, local in _libraries():
-        if pattern.search(path):
-            return "" if local.search(parts[-1]) else f"{library} {_own_name(library, parts[-1])}"
+    for library in kernel_names().library:
+        if re.search(library.pattern, path):
+            local = re.search(library.local, parts[-1], re.IGNORECASE)
+            return "" if local else f"{library.name} {_own_name(library.name, parts[-1])}"
     return ""
 
 
