@@ -6,7 +6,7 @@ import numpy as np
 
 from stepsim.base.errors import TraceError
 from stepsim.base.units import format_time_ps
-from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind, RankTrace
+from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind, RankTrace, fused_exchanges
 
 _TOLERANCE_PS = PS_PER_MS // 20
 """Operations may seem to overlap by as much: times are written in hundredths of a millisecond."""
@@ -58,7 +58,7 @@ def _check_order(trace: RankTrace) -> None:
             "the line above: expected operations in order of their end on one clock"
         )
     overlap = trace.end_ps[:-1] - trace.start_ps[1:]
-    overlap[trace.joined[1:]] = 0
+    overlap[fused_exchanges(trace.kind, trace.start_ps, trace.end_ps)[1:]] = 0
     found = np.flatnonzero(overlap > _TOLERANCE_PS)
     if len(found):
         place = int(found[0]) + 1

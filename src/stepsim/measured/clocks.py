@@ -108,7 +108,7 @@ def _clock_groups(ranks: Sequence[RankTrace]) -> tuple[list[int], list[int]]:
 
     Two traces share a clock when they begin within one step of each other.
     """
-    longest = max(trace.step_ps for trace in ranks) // PS_PER_MS + 1
+    longest = max(int(trace.end_ps.max() - trace.start_ps[0]) for trace in ranks) // PS_PER_MS + 1
     order = sorted(range(len(ranks)), key=lambda i: ranks[i].clock_ms)
     group = [0] * len(ranks)
     begins = [ranks[order[0]].clock_ms]

@@ -6,7 +6,6 @@ trace. Times are integer picoseconds from the rank's own `clock_ms`.
 
 import hashlib
 from enum import IntEnum, StrEnum
-from functools import cached_property
 
 import numpy as np
 from msgspec.structs import asdict
@@ -111,7 +110,7 @@ class InnerOps(Noun, eq=False):
     rows: Ints
 
 
-class RankTrace(Noun, eq=False, dict=True):
+class RankTrace(Noun, eq=False):
     """The operations of one rank, in order. `file` and `line` say where each was read."""
 
     rank: int
@@ -132,25 +131,10 @@ class RankTrace(Noun, eq=False, dict=True):
         """Duration of every operation."""
         return self.end_ps - self.start_ps
 
-    @cached_property
+    @property
     def finalize(self) -> Bools:
         """Which operations follow the pipeline."""
         return self.kind >= OpKind.DP_ALLREDUCE
-
-    @cached_property
-    def joined(self) -> Bools:
-        """Which messages are the second line of a fused exchange: the interval of the first."""
-        return fused_exchanges(self.kind, self.start_ps, self.end_ps)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Tells a trace from others, whatever its file is called."""
-        return times_hash(self.kind, self.start_ps, self.end_ps)
-
-    @property
-    def step_ps(self) -> int:
-        """From the start of the first operation to the end of the last."""
-        return int(self.end_ps.max() - self.start_ps[0])
 
     def of(self, *kinds: OpKind) -> Ints:
         """Places of the operations of these kinds."""

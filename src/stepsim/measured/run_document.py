@@ -6,8 +6,7 @@ from stepsim.base.structs import Bytes, Document, Entry, Names, Seconds, Share
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import Degrees, OpKind
-from stepsim.measured.step_ops import StepOp
-from stepsim.measured.summary import Imbalance, OperationTimes, RankTimes, RunSummary, StageTimes
+from stepsim.measured.summary import Imbalance, OperationTimes, RunSummary, StageTimes
 
 
 class _ClocksEntry(Entry):
@@ -75,11 +74,6 @@ class _TracedRankEntry(Entry):
     actions: int
     bubble: Share
 
-    @classmethod
-    def of(cls, rank: RankTimes, bubble: float) -> Self:
-        """The entry of a rank, idle for the share `bubble` of its pipeline time."""
-        return cls.taken_from(rank, bubble=bubble)
-
 
 class _StepOpEntry(Entry):
     """An operation after the pipeline."""
@@ -91,12 +85,6 @@ class _StepOpEntry(Entry):
     duration_s: Seconds
     groups_s: tuple[Seconds, ...]
     wait_s: Seconds
-
-    @classmethod
-    def of(cls, op: StepOp) -> Self:
-        """The entry of an operation."""
-        groups = tuple(time / PS_PER_S for time in op.times_ps)
-        return cls.taken_from(op, operation=op.label, groups_s=groups)
 
 
 class RunDocument(Document):
@@ -124,8 +112,17 @@ class RunDocument(Document):
             schedule=found.schedule.label if found.schedule else None,
             clocks=_ClocksEntry.taken_from(found.clocks),
             stages=[_TracedStageEntry.of(stage) for stage in found.stages],
-            ranks=[_TracedRankEntry.of(rank, found.bubble(rank)) for rank in found.ranks],
-            step_operations=[_StepOpEntry.of(op) for op in found.step_ops],
+            ranks=[
+                _TracedRankEntry.taken_from(rank, bubble=found.bubble(rank)) for rank in found.ranks
+            ],
+            step_operations=[
+                _StepOpEntry.taken_from(
+                    op,
+                    operation=op.label,
+                    groups_s=tuple(time / PS_PER_S for time in op.times_ps),
+                )
+                for op in found.step_ops
+            ],
             expert_imbalance=found.imbalance,
             warnings=found.run.warnings,
         )

@@ -22,6 +22,7 @@ from stepsim.measured.run import (
     RankTrace,
     fused_exchanges,
     gradient_groups,
+    times_hash,
 )
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
@@ -160,7 +161,7 @@ def run_profile(run: MeasuredRun, clocks: Clocks) -> RunProfile:
         profile=profile,
         inner=_joined_inner([trace.inner for trace in run.ranks], begins.tolist()),
         others={index: labels[index] for index in of_kinds(events, OpKind.OTHER).tolist()},
-        traces=tuple(trace.fingerprint for trace in run.ranks),
+        traces=tuple(times_hash(each.kind, each.start_ps, each.end_ps) for each in run.ranks),
     )
 
 

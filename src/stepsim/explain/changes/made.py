@@ -73,15 +73,15 @@ def programs_of(profile: Profile) -> Ints:
     for place in range(len(profile.ranks)):
         names = events.name[events.rank == place]
         counts = np.bincount(names, minlength=len(profile.names))
-        alike = (i for i, other in enumerate(first) if _in_common(counts, other) > _ALIKE)
+        alike = (
+            i
+            for i, other in enumerate(first)
+            if np.minimum(counts, other).sum() / max(np.maximum(counts, other).sum(), 1) > _ALIKE
+        )
         found[place] = next(alike, len(first))
         if found[place] == len(first):
             first.append(counts)
     return np.asarray(found[events.rank], np.int64)
-
-
-def _in_common(some: Ints, others: Ints) -> float:
-    return float(np.minimum(some, others).sum() / max(np.maximum(some, others).sum(), 1))
 
 
 def leaves_node(waits: Waits) -> tuple[Bools, Bools]:
