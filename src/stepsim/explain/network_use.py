@@ -28,9 +28,8 @@ class PlacedComm(Noun):
 
 def comm_use(graph: TaskGraph, prices: Prices) -> tuple[PlacedComm, ...]:
     """Every communication of the step, those that take most time first."""
-    counts: dict[CommOp, list[int]] = defaultdict(list)
-    taken: dict[CommOp, set[tuple[int, int, str]]] = defaultdict(set)
-    spread: dict[CommOp, int] = defaultdict(int)
+    counts: dict[CommOp, int] = defaultdict(int)
+    taken: dict[CommOp, set[tuple[int, int, str, int]]] = defaultdict(set)
     for stage in range(len(graph.programs)):
         here: dict[CommOp, int] = defaultdict(int)
         for use, count in graph.programs[stage].counts.items():
@@ -41,26 +40,26 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[PlacedComm, ...]:
             for rows in patterns.rows(use.ends[0], graph.plan.stage_ranks):
                 pattern = int(patterns.pattern[rows[0]])
                 cost = prices.cost(use, pattern)
-                taken[op].add((cost.time_ps, cost.alone_ps, cost.way))
                 nodes = len(distinct(patterns.distinct[pattern] // prices.topology.node_size))
-                spread[op] = max(spread[op], nodes)
+                taken[op].add((cost.time_ps, cost.alone_ps, cost.way, nodes))
         for op, count in here.items():
-            counts[op].append(count)
+            counts[op] = max(counts[op], count)
     comms = []
-    for op, ways in taken.items():
+    for op, costs in taken.items():
         if not op.size_bytes:
             continue
+        times_ps, alone_ps, ways, nodes_of = zip(*costs, strict=True)
         comm = CommUse(
             group=op.group,
             kind=op.kind,
             ranks=2 if op.group is Group.PP else graph.plan.group_size(op.group),
             size_bytes=op.size_bytes,
-            count=max(counts[op]),
-            algorithms=tuple(sorted({algorithm for _, _, algorithm in ways})),
-            time_ps=max(time for time, _, _ in ways),
-            alone_ps=max(alone for _, alone, _ in ways),
+            count=counts[op],
+            algorithms=tuple(sorted({*ways})),
+            time_ps=max(times_ps),
+            alone_ps=max(alone_ps),
         )
-        comms.append(PlacedComm(use=comm, nodes=spread[op]))
+        comms.append(PlacedComm(use=comm, nodes=max(nodes_of)))
     return tuple(sorted(comms, key=lambda comm: -comm.use.count * comm.use.time_ps))
 
 

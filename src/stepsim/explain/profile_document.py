@@ -8,7 +8,7 @@ from stepsim.base.structs import Count, Document, Entry, Names, Seconds, Share
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.path import critical_parts
 from stepsim.explain.replayed import replayed_kinds, replayed_ranks
-from stepsim.explain.shares import RankShares, rank_shares
+from stepsim.explain.shares import rank_shares
 from stepsim.explain.stragglers import Stragglers
 from stepsim.measured.profile.pipeline import pipeline_waits
 
@@ -108,7 +108,10 @@ class ProfileDocument(Document):
             slowdown_by_kind=found.by_kind,
             slowest_ranks=found.slowest,
             steps=_steps(found),
-            ranks=_ranks(found, rank_shares(waits)),
+            ranks=[
+                _WorkerEntry.taken_from(share, slowdown=slowdown)
+                for share, slowdown in zip(rank_shares(waits), found.by_rank, strict=True)
+            ],
             replayed_ranks=[*map(_ReplayedEntry.taken_from, replayed_ranks(plain))],
             replayed_kinds=[*map(_ReplayedEntry.taken_from, replayed_kinds(plain))],
             critical_path=[*map(_PathEntry.taken_from, critical_parts(waits))],
@@ -132,11 +135,4 @@ def _steps(found: Stragglers) -> list[_StepEntry]:
             ideal_s=ideal / PS_PER_S,
         )
         for step, measured, replayed, error, prompt, ideal in rows
-    ]
-
-
-def _ranks(found: Stragglers, shares: tuple[RankShares, ...]) -> list[_WorkerEntry]:
-    return [
-        _WorkerEntry.taken_from(share, slowdown=slowdown)
-        for share, slowdown in zip(shares, found.by_rank, strict=True)
     ]

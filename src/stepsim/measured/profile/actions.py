@@ -70,7 +70,8 @@ def pipeline_actions(profile: Profile) -> Actions:
         kind[labels.phase == phase] = action
     inside = (kind != UNKNOWN) & (labels.microbatch != UNKNOWN) & (labels.stage != UNKNOWN)
     inside &= _is_inside(profile, kind)
-    kind = _with_parts(profile, kind)
+    part = ints([_PARTS.get(name, UNKNOWN) for name in profile.names])[profile.events.name]
+    kind = np.where((kind == OpKind.FORWARD) & (part != UNKNOWN), part, kind)
     places = np.flatnonzero(inside)
     if not len(places):
         raise TraceError(f"{profile.source}: no forward or backward computes anything")
@@ -86,12 +87,11 @@ def pipeline_actions(profile: Profile) -> Actions:
     rank, kind, stage, microbatch = (column[first] for column in columns)
     warm_up = _warm_up(kind, start)
     stages, pp, chunks = _layout(profile, rank, stage, warm_up)
-    numbers = np.unique(microbatch)
     found = Actions(
         rank=rank,
         kind=kind,
         stage=stage,
-        microbatch=np.searchsorted(numbers, microbatch).astype(np.int64),
+        microbatch=same(microbatch),
         start_ps=start,
         end_ps=end,
         stages=stages,
@@ -199,13 +199,6 @@ def _is_inside(profile: Profile, kind: Ints) -> Bools:
     beside = [bool(_DATA_PARALLEL.search(group.name)) for group in profile.groups]
     named = np.array([*beside, False])[events.group]
     return np.asarray(inside | (collective & np.isin(key, forward) & ~named), np.bool_)
-
-
-def _with_parts(profile: Profile, kind: Ints) -> Ints:
-    """Kinds where a forward's batch and loss are apart."""
-    parts = ints([_PARTS.get(name, UNKNOWN) for name in profile.names])
-    part = parts[profile.events.name]
-    return np.where((kind == OpKind.FORWARD) & (part != UNKNOWN), part, kind)
 
 
 def _layout(
