@@ -35,15 +35,12 @@ class NodePlacement(StrEnum):
     INTER_NODE = "inter_node"
 
 
-class Clocks(Noun, eq=False):
-    """`offset_ps[i]` added to times of trace i puts them on the run's axis, which begins at 0.
+class Clocks(Noun):
+    """How the clocks of traces were put on one axis: `node_size` ranks share a node and a clock.
 
-    `node[i]` is the node of trace i; `node_size` ranks share one. `residual_ps` is the median
-    distance of the two ends of a message after the alignment.
+    `residual_ps` is the median distance of the two ends of a message after the alignment.
     """
 
-    offset_ps: Ints
-    node: Ints
     node_size: int
     residual_ps: int
 
@@ -72,9 +69,10 @@ class _Matched(Noun, eq=False):
     received: Ints
 
 
-def align(run: MeasuredRun, node_size: int | None = None) -> tuple[Clocks, Following]:
+def align(run: MeasuredRun, node_size: int | None = None) -> tuple[Clocks, Ints, Following]:
     """Clocks of a run and its matched messages; without `node_size` clocks tell it, else it is 8.
 
+    What is added to the times of each trace puts them on the run's axis, in ps, which begins at 0.
     Messages are pairs of places, of the send and of the receive, among the operations of all ranks
     one after the other. Raises TraceError where traces of a node cannot be put in order.
     """
@@ -89,18 +87,13 @@ def align(run: MeasuredRun, node_size: int | None = None) -> tuple[Clocks, Follo
     _join_groups(run.ranks, group, matched, offset)
     first = min(int(t.start_ps[0]) + int(o) for t, o in zip(run.ranks, offset, strict=True))
     offset -= first
-    node = ints([trace.rank // size for trace in run.ranks])
     apart = [np.abs(_ends_apart(run.ranks, each, offset)) for each in matched]
-    clocks = Clocks(
-        offset_ps=offset,
-        node=node,
-        node_size=size,
-        residual_ps=int(np.median(np.concatenate(apart))) if apart else 0,
-    )
+    residual = int(np.median(np.concatenate(apart))) if apart else 0
     begins = np.cumsum([0, *(len(trace.kind) for trace in run.ranks)])
     sent = [begins[each.sender] + each.sent for each in matched]
     received = [begins[each.receiver] + each.received for each in matched]
-    return clocks, (np.concatenate([ints([]), *sent]), np.concatenate([ints([]), *received]))
+    messages = np.concatenate([ints([]), *sent]), np.concatenate([ints([]), *received])
+    return Clocks(node_size=size, residual_ps=residual), offset, messages
 
 
 def _clock_groups(ranks: Sequence[RankTrace]) -> tuple[list[int], list[int]]:

@@ -48,12 +48,7 @@ def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSumm
     read = _Read.of(profile)
     size = node_size or _node_size(read.step) or DEFAULT_NODE_SIZE
     run = read.run(size)
-    clocks = Clocks(
-        offset_ps=np.zeros(len(run.ranks), np.int64),
-        node=ints([rank.node for rank in run.ranks]),
-        node_size=size,
-        residual_ps=0,
-    )
+    clocks = Clocks(node_size=size, residual_ps=0)
     times = tuple(_rank_times(read.step, read.found, run, ran) for ran in read.ran)
     summary = summary_of(run, clocks, _messages(run), times)
     return replace(summary, schedule=summary.schedule or recorded_schedule(run))

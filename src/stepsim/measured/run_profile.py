@@ -12,7 +12,6 @@ from stepsim.base.arrays import Bools, Ints, among, ints, whole_totals
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.measured.checks import missing_ranks
-from stepsim.measured.clocks import Clocks
 from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted, same
 from stepsim.measured.run import (
     Degrees,
@@ -132,8 +131,8 @@ class RunProfile(Noun, eq=False):
         return self.profile
 
 
-def run_profile(run: MeasuredRun, clocks: Clocks) -> RunProfile:
-    """The traces of a run joined on the axis of its clocks.
+def run_profile(run: MeasuredRun, node_size: int, offset_ps: Ints) -> RunProfile:
+    """The traces of a run joined on one axis, on which `offset_ps` added to the times puts each.
 
     Peers that were not traced, and groups that degrees do not tell, are not known.
     """
@@ -141,14 +140,14 @@ def run_profile(run: MeasuredRun, clocks: Clocks) -> RunProfile:
     index_of = {trace.rank: index for index, trace in enumerate(run.ranks)}
     parts = [
         _rank_events(run.degrees, trace, int(offset), index_of, groups)
-        for trace, offset in zip(run.ranks, clocks.offset_ps.tolist(), strict=True)
+        for trace, offset in zip(run.ranks, offset_ps.tolist(), strict=True)
     ]
     events = Events.joined(*parts)
     begins = np.searchsorted(events.rank, np.arange(len(run.ranks)))
     profile = Profile(
         source=run.source,
         format="Megatron / Echo trace",
-        ranks=tuple(_rank_places(run, clocks)),
+        ranks=tuple(_rank_places(run, node_size)),
         steps=(0,),
         names=MEANINGS,
         groups=tuple(groups),
@@ -198,7 +197,7 @@ def gaps(events: Events) -> Ints:
     return before
 
 
-def _rank_places(run: MeasuredRun, clocks: Clocks) -> list[RankPlace]:
+def _rank_places(run: MeasuredRun, node_size: int) -> list[RankPlace]:
     """The traced ranks, each on the clock of its node."""
     width = run.degrees.stage_ranks
     return [
@@ -206,11 +205,11 @@ def _rank_places(run: MeasuredRun, clocks: Clocks) -> list[RankPlace]:
             rank=trace.rank,
             stage=trace.stage,
             replica=None if width is None else trace.rank % width,
-            node=int(node),
-            clock=int(node),
+            node=trace.rank // node_size,
+            clock=trace.rank // node_size,
             file=trace.file,
         )
-        for trace, node in zip(run.ranks, clocks.node.tolist(), strict=True)
+        for trace in run.ranks
     ]
 
 

@@ -114,8 +114,8 @@ def summarise(measured: MeasuredRun, *, node_size: int | None = None) -> RunSumm
 
     Raises TraceError where clocks cannot be compared.
     """
-    clocks, messages = align(measured, node_size)
-    run = run_profile(measured, clocks)
+    clocks, offset_ps, messages = align(measured, node_size)
+    run = run_profile(measured, clocks.node_size, offset_ps)
     ranks = tuple(_rank_times(run, index) for index in range(len(run.ranks)))
     return summary_of(run, clocks, messages, ranks)
 
