@@ -1,8 +1,7 @@
 """What an exchange of all pairs puts on nested dimensions, without a flow per pair.
 
-Routing is by dimensions, so the flows from one position of a copy of a wiring to another are those
-that some members send, times the members that they are for. Copies in which as many send and
-receive at every position are alike, and one tells the loads of all.
+Routing is by dimensions, and the members are all combinations of some coordinates, so that copies
+of a wiring are alike, and one tells the loads of all.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,18 +11,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from stepsim.base.arrays import (
-    Floats,
-    Ints,
-    Summand,
-    add_up,
-    bounds,
-    distinct,
-    distinct_rows,
-    numbers_of,
-    row_numbers,
-    spans,
-)
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, distinct_rows
+from stepsim.network.topology.dimension import Load
 from stepsim.network.topology.placed import PlacedWiring
 from stepsim.network.topology.wiring import Digit, Flows, Wiring
 
@@ -38,34 +27,25 @@ class _Switched(Protocol):
     def layers(self) -> tuple[int, ...]:
         """Neighbours that meet in a NIC or switch of each layer, innermost first."""
 
-    def exchange(
-        self, positions: Ints, leaving: Sequence[Floats], entering: Sequence[Floats]
-    ) -> Summand:
-        """Loads where `leaving[l][i]` flows of position i leave its switch of layer l.
+    def exchange(self, positions: Ints, others: Sequence[Floats]) -> Summand:
+        """Loads where position i exchanges with `others[l][i]` outside its switch of layer l.
 
-        As many as `entering` says come in to it. Layer 0 are the positions themselves, so that
-        `layers[l]` belongs to `leaving[l + 1]`.
+        Layer 0 are the positions themselves, so that `layers[l]` belongs to `others[l + 1]`.
         """
 
 
-def exchange(
-    axes: Sequence[PlacedWiring], classes: int, members: Ints
-) -> tuple[Summand, Ints] | None:
-    """Loads on links, and the kinds of paths, of a flow of weight 1 between any two members.
+def exchange(axes: Sequence[PlacedWiring], classes: int, members: Ints) -> Load | None:
+    """What a flow of weight 1 between any two members puts on links of so many `classes`.
 
-    A row of paths has the hops of each of so many `classes` of links. None where the members are
-    not all combinations of some coordinates, and not all axes are switches.
+    Kinds of paths are not counted. None where the members are not all combinations of some
+    coordinates.
     """
-    if len(distinct(members)) < len(members):
-        return None
     counts = [len(distinct(axis.coordinates(members))) for axis in axes]
-    if prod(counts) == len(members):
-        grid = (_of_grid(axes, counts, k, members) for k in range(len(axes)))
-        return add_up([*grid]), _paths_of_grid(axes, classes, members)
-    if not all(_switches(axis) for axis in axes):
+    if prod(counts) != len(members):
         return None
-    parts = [each for k in range(len(axes)) for each in _along(axes[k], axes[k + 1 :], members)]
-    return add_up(parts), _paths_counted(axes, classes, members)
+    links, loads = add_up([_of_grid(axes, counts, k, members) for k in range(len(axes))])
+    hops = _paths_of_grid(axes, classes, members)
+    return Load(links=links, loads=loads, hops=hops, flows=np.zeros(len(hops), np.int64))
 
 
 def _of_grid(axes: Sequence[PlacedWiring], counts: Sequence[int], k: int, members: Ints) -> Summand:
@@ -74,44 +54,8 @@ def _of_grid(axes: Sequence[PlacedWiring], counts: Sequence[int], k: int, member
     weight = prod(count for count, outer in beyond if not outer.joins_inside)
     weight *= 1 if axis.joins_inside else prod(counts[:k])
     positions = distinct(axis.positions(members))
-    each = np.ones(len(positions), np.int64)
-    links, loads = _within(axis, positions, each, each)
+    links, loads = _within(axis, positions)
     return _in_copies(axis, distinct(axis.copy_of(members)), (links, loads * weight))
-
-
-def _along(axis: PlacedWiring, beyond: Sequence[PlacedWiring], members: Ints) -> list[Summand]:
-    """Loads on the links of an axis, of which `beyond` are outside.
-
-    A copy has the outer coordinates of those who send in it, and the inner ones of those who
-    receive, whose coordinates on axes that join all inside are the senders' too.
-    """
-    inner, outer = members % axis.stride, members // (axis.stride * axis.wiring.size)
-    place, position = np.unique(axis.positions(members), return_inverse=True)
-    joins = [each.coordinates(members) for each in beyond if each.joins_inside]
-    _, join = row_numbers(np.stack((np.zeros_like(members), *joins), axis=1))
-    senders, sender = numbers_of(outer)
-    receivers, receiver = row_numbers(np.stack((inner, join), axis=1))
-    sent, received = _counted(sender, position), _counted(receiver, position)
-    several = np.bincount(join[receivers])
-    counts = several[join[senders]]
-    a = np.repeat(np.arange(len(senders)), counts)
-    b = np.argsort(join[receivers], kind="stable")[spans(bounds(several)[join[senders]], counts)]
-    copy = outer[senders][a] * axis.stride + inner[receivers][b]
-    alike = np.stack((row_numbers(sent)[1][a], row_numbers(received)[1][b]), axis=1)
-    first, number = row_numbers(alike)
-    ends = np.cumsum(np.bincount(number, minlength=len(first)))[:-1]
-    copies = np.split(copy[np.argsort(number, kind="stable")], ends)
-    return [
-        _in_copies(axis, each, _within(axis, place, sent[a[pair]], received[b[pair]]))
-        for pair, each in zip(first.tolist(), copies, strict=True)
-    ]
-
-
-def _counted(row: Ints, column: Ints) -> Ints:
-    """How often each number of a row and of a column come together."""
-    rows, columns = int(row.max()) + 1, int(column.max()) + 1
-    found = np.bincount(row * columns + column, minlength=rows * columns)
-    return found.reshape(rows, columns)
 
 
 def _in_copies(axis: PlacedWiring, copies: Ints, part: Summand) -> Summand:
@@ -121,19 +65,12 @@ def _in_copies(axis: PlacedWiring, copies: Ints, part: Summand) -> Summand:
     return (first[:, None] + links).reshape(-1), np.tile(loads, len(copies))
 
 
-def _within(axis: PlacedWiring, positions: Ints, sent: Ints, received: Ints) -> Summand:
-    """Loads in one copy of an axis: from each position what is `sent`, to what is `received`.
-
-    Both are 1 where the axis is not one of switches.
-    """
+def _within(axis: PlacedWiring, positions: Ints) -> Summand:
+    """Loads in one copy of an axis of a flow between any two of these positions."""
     switches = _switches(axis)
     if switches:
         sizes = [max(_block(axis), size) for size in (1, *switches.layers)]
-        return switches.exchange(
-            positions,
-            [sent * _others(positions, size, received) for size in sizes],
-            [received * _others(positions, size, sent) for size in sizes],
-        )
+        return switches.exchange(positions, [_others(positions, size) for size in sizes])
     found = add_up([add_up(axis.wiring.load(flows)) for flows in _pairs(axis, positions)])
     return _turned(axis.wiring, positions, found) if _turns(axis.wiring, positions) else found
 
@@ -189,39 +126,6 @@ def _paths_along(axis: PlacedWiring, classes: int, positions: Ints) -> Ints:
     return rows
 
 
-def _paths_counted(axes: Sequence[PlacedWiring], classes: int, members: Ints) -> Ints:
-    """Kinds of paths through switches: of pairs, counted by the layers that join them.
-
-    Pairs that a layer of an axis joins, or one below it, have a number there in common. Behind the
-    last layer are all pairs.
-    """
-    below, hops = [], []
-    for axis in axes:
-        switches = _switches(axis)
-        sizes = _sizes(axis, switches) if switches else []
-        positions = axis.positions(members)
-        below.append([*(positions // size for size in sizes), np.zeros_like(positions)])
-        rows = np.zeros((len(sizes) + 1, classes), np.int64)
-        reached = np.array(sizes)
-        rows[1:, axis.classes] = axis.wiring.hops(_flows(axis, np.zeros_like(reached), reached))
-        hops.append(rows)
-    pairs = np.zeros([len(each) for each in below], np.int64)
-    for layers in np.ndindex(pairs.shape):
-        rows = np.stack([each[layer] for each, layer in zip(below, layers, strict=True)], axis=1)
-        pairs[layers] = (np.bincount(row_numbers(rows)[1]) ** 2).sum()
-    for k in range(pairs.ndim):
-        pairs = np.diff(pairs, axis=k, prepend=0)
-    found = [np.zeros((0, classes), np.int64)]
-    for layers in np.argwhere(pairs > 0)[1:].tolist():  # the first are pairs of one with itself
-        joins = [k for k, axis in enumerate(axes) if axis.joins_inside and layers[k]]
-        last = max(joins, default=-1)
-        passed = [
-            k for k in range(max(last, 0), len(axes)) if k == last or not axes[k].joins_inside
-        ]
-        found.append(sum((hops[k][layers[k]] for k in passed), np.zeros((1, classes), np.int64)))
-    return distinct_rows(np.concatenate(found))
-
-
 def _switches(axis: PlacedWiring) -> _Switched | None:
     """The wiring of an axis, where it is switches whose layers nest."""
     wiring = axis.wiring
@@ -260,10 +164,10 @@ def _flows(axis: PlacedWiring, starts: Ints, ends: Ints) -> Flows:
     return Flows(copy=np.zeros_like(start), start=start, end=end, weight=np.ones(len(start)))
 
 
-def _others(positions: Ints, size: int, counts: Ints) -> Floats:
-    """The sum of the counts of all that are not in the same `size` neighbours as each one is."""
-    _, place = np.unique(positions // size, return_inverse=True)
-    others: Floats = counts.sum() - np.bincount(place, counts)[place]
+def _others(positions: Ints, size: int) -> Floats:
+    """How many of the positions are not in the same `size` neighbours as each one is."""
+    _, place, count = np.unique(positions // size, return_inverse=True, return_counts=True)
+    others: Floats = (len(positions) - count[place]).astype(np.float64)
     return others
 
 

@@ -248,11 +248,7 @@ class NestedTopology(Noun, dict=True):
 
     def exchange(self, members: Ints) -> Load | None:
         """What a flow of weight 1 between any two members puts on the links; paths not counted."""
-        found = exchange(self.axes, len(self.link_classes), members.astype(np.int64))
-        if found is None:
-            return None
-        (links, loads), hops = found
-        return Load(links=links, loads=loads, hops=hops, flows=np.zeros(len(hops), np.int64))
+        return exchange(self.axes, len(self.link_classes), members.astype(np.int64))
 
     def loads_apart(
         self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints

@@ -208,25 +208,18 @@ class Ports(Noun):
             parts.append((flows.copy * links + wires + size + flows.end, flows.weight))
         return parts
 
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """Neighbours that share a NIC."""
-        return (self.npus_per_nic,)
-
-    def exchange(
-        self, positions: Ints, size: int, leaving: Sequence[Floats], entering: Sequence[Floats]
-    ) -> list[Summand]:
-        """Loads of `size` positions, of which so many flows leave each layer, and enter it.
+    def exchange(self, positions: Ints, size: int, others: Sequence[Floats]) -> list[Summand]:
+        """Loads of `size` positions, each of which exchanges with so many others of each layer.
 
         Layer 0 are the positions themselves, layer 1 their NICs.
         """
         wires = self.link_counts(size)[0]
+        nic, load = add_up([(positions // self.npus_per_nic, others[1] / self.nics)])
         parts = []
-        for flows, nics, places in ((leaving, 0, 0), (entering, wires // 2, size)):
-            nic, load = add_up([(positions // self.npus_per_nic, flows[1] / self.nics)])
+        for nics, places in ((0, 0), (wires // 2, size)):
             parts += [(nic * self.nics + nics + k, load) for k in range(self.nics)]
             if self.shared:
-                parts.append((positions + wires + places, flows[0]))
+                parts.append((positions + wires + places, others[0]))
         return parts
 
     def hops(self, flows: Flows) -> list[Ints]:

@@ -163,19 +163,15 @@ class FatTree(Noun):
     @property
     def layers(self) -> tuple[int, ...]:
         """Those of NICs, leaves and, with three layers, pods."""
-        return (*self.ports.layers, *(npus for _, npus, _ in self._layers))
+        return (self.ports.npus_per_nic, *(npus for _, npus, _ in self._layers))
 
-    def exchange(
-        self, positions: Ints, leaving: Sequence[Floats], entering: Sequence[Floats]
-    ) -> Summand:
+    def exchange(self, positions: Ints, others: Sequence[Floats]) -> Summand:
         """Up to the first layer that joins both ends, evenly, and down again."""
-        parts = self.ports.exchange(positions, self.size, leaving, entering)
+        parts = self.ports.exchange(positions, self.size, others)
         base = sum(self.link_counts[:-1])
-        for (trees, npus, links), *both in zip(
-            self._layers, leaving[2:], entering[2:], strict=True
-        ):
-            for flows in both:
-                tree, load = add_up([(positions // npus, flows / links)])
+        for (trees, npus, links), flows in zip(self._layers, others[2:], strict=True):
+            tree, load = add_up([(positions // npus, flows / links)])
+            for _ in range(2):
                 ways = base + tree[:, None] * links + np.arange(links)
                 parts.append((ways.reshape(-1), np.repeat(load, links)))
                 base += trees * links

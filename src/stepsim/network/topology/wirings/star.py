@@ -51,13 +51,11 @@ class Star(Noun):
     @property
     def layers(self) -> tuple[int, ...]:
         """That of the NICs."""
-        return self.ports.layers
+        return (self.ports.npus_per_nic,)
 
-    def exchange(
-        self, positions: Ints, leaving: Sequence[Floats], entering: Sequence[Floats]
-    ) -> Summand:
+    def exchange(self, positions: Ints, others: Sequence[Floats]) -> Summand:
         """Up from the one, down to the other."""
-        return carried(self.ports.exchange(positions, self.size, leaving, entering))
+        return carried(self.ports.exchange(positions, self.size, others))
 
     def hops(self, flows: Flows) -> Ints:
         """Links of each flow: up to the switch and down, shape (flows, classes)."""
