@@ -14,7 +14,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, distinct_rows
 from stepsim.network.topology.dimension import Load
 from stepsim.network.topology.placed import PlacedWiring
-from stepsim.network.topology.wiring import Digit, Flows, Wiring
+from stepsim.network.topology.wiring import Flows
 
 _PAIRS_AT_ONCE = 1 << 20
 
@@ -71,25 +71,7 @@ def _within(axis: PlacedWiring, positions: Ints) -> Summand:
     if switches:
         sizes = [max(_block(axis), size) for size in (1, *switches.layers)]
         return switches.exchange(positions, [_others(positions, size) for size in sizes])
-    found = add_up([add_up(axis.wiring.load(flows)) for flows in _pairs(axis, positions)])
-    return _turned(axis.wiring, positions, found) if _turns(axis.wiring, positions) else found
-
-
-def _turns(wiring: Wiring, positions: Ints) -> bool:
-    """Whether shifts by the distance of neighbours take the positions, and the links, to others."""
-    apart = wiring.size // len(positions)
-    even = np.arange(len(positions)) * apart + positions[0] % apart
-    alike = wiring.digits == (Digit(size=wiring.size, turns=True),) and wiring.per_position > 0
-    return alike and apart * len(positions) == wiring.size and bool((positions == even).all())
-
-
-def _turned(wiring: Wiring, positions: Ints, part: Summand) -> Summand:
-    """What the flows of all positions put on links, where those of one put this on them."""
-    count, each = len(positions), wiring.per_position
-    period, row = wiring.size // count * each, wiring.size * each
-    links, loads = part
-    first, load = add_up([(links // row * row + links % row % period, loads)])
-    return (first[:, None] + np.arange(count) * period).reshape(-1), np.repeat(load, count)
+    return add_up([add_up(axis.wiring.load(flows)) for flows in _pairs(axis, positions)])
 
 
 def _paths_of_grid(axes: Sequence[PlacedWiring], classes: int, members: Ints) -> Ints:
@@ -146,14 +128,10 @@ def _block(axis: PlacedWiring) -> int:
 
 
 def _pairs(axis: PlacedWiring, positions: Ints) -> Iterator[Flows]:
-    """Flows between any two positions of one copy, about a million at a time.
-
-    Where positions are like each other, those of the first alone.
-    """
+    """Flows between any two positions of one copy, about a million at a time."""
     several = max(1, _PAIRS_AT_ONCE // len(positions))
-    starts = positions[:1] if _turns(axis.wiring, positions) else positions
-    for first in range(0, len(starts), several):
-        some = starts[first : first + several]
+    for first in range(0, len(positions), several):
+        some = positions[first : first + several]
         yield _flows(axis, np.repeat(some, len(positions)), np.tile(positions, len(some)))
 
 

@@ -102,14 +102,6 @@ class Wiring(Protocol):
     def farthest(self) -> tuple[int, ...]:
         """Links per class on a longest route."""
 
-    @property
-    def per_position(self) -> int:
-        """Links that each position has in a row: k where link l is of `l % (size * k) // k`.
-
-        It is 0 where links are numbered otherwise, else turned positions have the links of those
-        that they are turned to.
-        """
-
     def ends(self, link: int) -> tuple[Node, Node]:
         """Nodes that a link leaves and enters."""
 
@@ -133,11 +125,6 @@ class Switchless:
     """What wirings without switches share."""
 
     __slots__ = ()
-
-    @property
-    def per_position(self) -> int:
-        """0: most of these wirings number links by other things than one position."""
-        return 0
 
     def share_a_switch(self, positions: Ints) -> bool:
         """False: these wirings have no switches."""

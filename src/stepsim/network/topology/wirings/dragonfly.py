@@ -93,11 +93,6 @@ class Dragonfly(Noun, dict=True):
             Digit(size=self._groups, turns=True),
         )
 
-    @property
-    def per_position(self) -> int:
-        """0: links between switches are of no position."""
-        return 0
-
     @cached_property
     def farthest(self) -> tuple[int, ...]:
         """The longest route from the first group, which looks like all others."""

@@ -108,11 +108,6 @@ class FatTree(Noun):
         return tuple(Digit(size=size, turns=True, any_order=True) for size in sizes)
 
     @property
-    def per_position(self) -> int:
-        """0: links between switches are of no position."""
-        return 0
-
-    @property
     def farthest(self) -> tuple[int, ...]:
         """To the top and down again."""
         climbs = sum(2 for trees, _, _ in self._layers if trees > 1)

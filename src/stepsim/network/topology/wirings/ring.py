@@ -36,11 +36,6 @@ class Ring(Switchless, Noun):
         return (Digit(size=self.size, turns=True),)
 
     @property
-    def per_position(self) -> int:
-        """A link in each direction."""
-        return 1
-
-    @property
     def farthest(self) -> tuple[int, ...]:
         """Links half way around the ring, the longest route."""
         return (self.size // 2,)

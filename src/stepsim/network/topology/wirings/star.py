@@ -31,11 +31,6 @@ class Star(Noun):
         return tuple(Digit(size=size, turns=True, any_order=True) for size in sizes)
 
     @property
-    def per_position(self) -> int:
-        """Its NICs in each direction, where no other position has them too."""
-        return 0 if self.ports.shared else self.ports.nics
-
-    @property
     def farthest(self) -> tuple[int, ...]:
         """Links up to the switch and down again."""
         return self.ports.farthest() if self.size > 1 else (0,) * len(self.link_counts)
