@@ -19,15 +19,11 @@ NEEDED_BY: Mapping[str, str] = MappingProxyType(
         "files.accelerators._read_device": _READ,
         "files.accelerators._read_framework": _READ,
         "files.load.read_topology": _READ,
-        "parallel.schedules._small": "sweep of 60 schedules of gpt_1024: 1.5 s, 1.9 s",
         "base.arguments._fields": "plan of llama-3.1-8b: 0.6 s, 4.0 s, without both",
         "base.arguments._hints": "as _fields",  # of classes, which do not change
     }
 )
-"""Functions whose results are kept, by module and name.
-
-Schedules save less than half: they go with the end of a search or a sweep.
-"""
+"""Functions whose results are kept, by module and name."""
 
 
 def remembered(function: _Function) -> _Function:

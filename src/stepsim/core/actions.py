@@ -68,7 +68,7 @@ class Task(Noun):
     kernels: Kernels = NO_KERNELS
 
 
-class TaskList(Noun, eq=False, dict=True, weakref=True):
+class TaskList(Noun, eq=False, dict=True):
     """Tasks in an order in which every task follows those it waits for."""
 
     tasks: tuple[Task, ...]

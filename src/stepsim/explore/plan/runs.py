@@ -38,7 +38,6 @@ from stepsim.explore.store import IDENTITY, Store, StoreKind, open_for_writing
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.parallel.schedules import forget_schedules
 from stepsim.step.plans import handicap, plan_kind, plan_words, step_options_of
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.axes import Part
@@ -253,7 +252,6 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
         finally:
             runs.cancel()
             _simulator.cache_clear()
-            forget_schedules()
 
 
 class _Simulator(Struct, kw_only=True):

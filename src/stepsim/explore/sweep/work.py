@@ -15,7 +15,6 @@ from stepsim.explore.sweep.grid import AxisColumn, ScenarioSpan
 from stepsim.explore.sweep.study import Study
 from stepsim.network.prices import Known
 from stepsim.network.topology.nested import with_uplinks
-from stepsim.parallel.schedules import forget_schedules
 from stepsim.step.prepared import prepare
 
 _GROUPS_KEPT = 4
@@ -114,10 +113,9 @@ def _group(packed: bytes, number: int) -> ScenarioGroup:
 
 
 def forget_jobs() -> None:
-    """Keep nothing of a sweep that ran in this process: its job, groups and schedules."""
+    """Keep nothing of a sweep that ran in this process: its job and groups."""
     _job.cache_clear()
     _group.cache_clear()
-    forget_schedules()
 
 
 def _bandwidth(group: ScenarioGroup, columns: Mapping[str, AxisColumn], count: int) -> Floats:

@@ -2,10 +2,8 @@
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from inspect import Parameter, signature
 from types import MappingProxyType
-from weakref import WeakValueDictionary
 
 from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.parallel.schedules.auto_zb import auto_zb
@@ -72,8 +70,6 @@ def run_by(name: str) -> str:
 
 _MAX_ACTIONS = 1 << 22
 """Largest product of ranks, microbatches and chunks: more would not fit a computer's memory."""
-_SMALL = 1 << 12
-"""Largest such product of a schedule that is kept."""
 
 _SHAPE = ("ranks", "microbatches", "chunks")
 
@@ -102,7 +98,6 @@ def build(
     known, named_chunks = parse_name(name)
     if chunks is not None and named_chunks not in (None, chunks):
         raise ScheduleError(bad_value(f"schedule {name}", "chunks", chunks, f"{named_chunks}"))
-    builder = BUILDERS[known]
     _check_options(known, options, options_of(known))
     held = named_chunks if chunks is None else chunks
     if ranks * microbatches * (held or 1) > _MAX_ACTIONS:
@@ -115,29 +110,7 @@ def build(
         if held != 1:
             raise ScheduleError(bad_value(f"schedule {name}", "chunks", held, "1"))
         shape = {}
-    if options:
-        return builder(ranks=ranks, microbatches=microbatches, **shape, **options)
-    small = ranks * microbatches * (held or 1) <= _SMALL
-    return (_small if small else _alive)(known, ranks, microbatches, held if shape else None)
-
-
-def _alive(name: str, ranks: int, microbatches: int, chunks: int | None) -> Schedule:
-    """A schedule without options: the next to ask has the same object while others hold it."""
-    key, shape = (name, ranks, microbatches, chunks), {} if chunks is None else {"chunks": chunks}
-    found = _schedules.get(key)
-    if found is None:
-        found = BUILDERS[name](ranks=ranks, microbatches=microbatches, **shape)
-        _schedules[key] = found
-    return found
-
-
-_schedules: WeakValueDictionary[tuple[str, int, int, int | None], Schedule] = WeakValueDictionary()
-_small = lru_cache(maxsize=64)(_alive)  # base/memo names what needs it
-
-
-def forget_schedules() -> None:
-    """Keep no schedule alive for those that ask again: at the end of a search or a sweep."""
-    _small.cache_clear()
+    return BUILDERS[known](ranks=ranks, microbatches=microbatches, **shape, **options)
 
 
 def needs_times(name: str) -> bool:
@@ -186,7 +159,6 @@ __all__ = [
     "Runtime",
     "Schedule",
     "build",
-    "forget_schedules",
     "needs_times",
     "options_of",
     "parse_name",
