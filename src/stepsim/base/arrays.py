@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
-from math import prod
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -210,8 +209,9 @@ def medians(places: Ints, values: Ints, size: int) -> Floats:
 
 
 def distinct_rows(rows: Ints) -> Ints:
-    """Distinct rows of non-negative numbers, ascending."""
-    return count_rows(rows, np.ones(len(rows), np.int64))[0]
+    """Distinct rows, ascending."""
+    found: Ints = rows[row_numbers(rows)[0]]
+    return found
 
 
 def row_numbers(rows: Ints) -> tuple[Ints, Ints]:
@@ -275,38 +275,6 @@ def _ranks(codes: Ints) -> Ints:
     there = np.zeros(room, np.int64)
     there[codes] = 1
     return (np.cumsum(there) - 1).take(codes)
-
-
-def count_rows(rows: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Distinct rows of non-negative numbers, ascending, and the sum of the counts of each.
-
-    Each row is told by one number where the numbers are small enough.
-    """
-    code, sizes = _row_codes(rows)
-    if not sizes:
-        distinct, place = np.unique(rows, axis=0, return_inverse=True)
-        return distinct, whole_totals(place.reshape(-1), counts, len(distinct))
-    room = prod(sizes)
-    if room <= _SPARSE * len(code):
-        present = np.flatnonzero(np.bincount(code, minlength=room))
-        summed = whole_totals(code, counts, room)[present]
-    else:
-        present, place = np.unique(code, return_inverse=True)
-        summed = whole_totals(place, counts, len(present))
-    return np.stack(np.unravel_index(present, sizes), axis=1).astype(np.int64), summed
-
-
-def _row_codes(rows: Ints) -> tuple[Ints, list[int]]:
-    """A number per row and what the columns count to; no columns where there is no room."""
-    code = np.zeros(len(rows), np.int64)
-    if not rows.size:
-        return code, []
-    sizes = [int(most) + 1 for most in rows.max(axis=0)]
-    if prod(sizes) > MAX_INT64:
-        return code, []
-    for column, size in enumerate(sizes):
-        code = code * size + rows[:, column]
-    return code, sizes
 
 
 def whole_totals(places: Ints, counts: Ints, size: int) -> Ints:

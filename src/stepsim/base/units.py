@@ -22,8 +22,6 @@ LARGEST_SUM = MAX_INT64 * 0.999
 """A sum of integers whose floats add up to this at most cannot wrap around."""
 MOST_EXACT = 2.0**53
 """Integers above have gaps in float64, in which costs are computed."""
-_TIME_UNITS = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
-"""Picoseconds and names of the units of a time, the largest first."""
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([A-Za-z/]+)\s*", re.ASCII)
@@ -168,7 +166,8 @@ def _parse_int(text: str, units: dict[str, int], expected: str) -> int:
 
 def time_unit(longest_ps: int) -> tuple[int, str]:
     """Picoseconds and name of the largest unit in which a time is at least one."""
-    return next(unit for unit in _TIME_UNITS if longest_ps >= unit[0] or unit[0] == 1)
+    units = [(unit_ps, name) for name, unit_ps in _TIME_PS.items() if unit_ps <= longest_ps]
+    return max(units, default=(1, "ps"))
 
 
 Value = float | int | bool | str

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, ints, totals
+from stepsim.base.arrays import Floats, Ints, ints, spans, totals
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Names, Noun
 
@@ -42,7 +42,7 @@ class Bundles(Noun):
         carries = loads != 0
         owner, bundle = np.divmod(used[carries], max(1, len(self.tail)))
         count = self.count[bundle]
-        links = self.links[ranges(self.first[bundle], count)]
+        links = self.links[spans(self.first[bundle], count)]
         return np.repeat(owner, count), links, np.repeat(loads[carries] / count, count)
 
     def cost_of(self, which: Ints) -> Ints:
@@ -89,12 +89,6 @@ def bundle_links(cabling: Cabling, latencies: Ints) -> Bundles:
         first=np.cumsum(count) - count,
         count=count,
     )
-
-
-def ranges(first: Ints, count: Ints) -> Ints:
-    """The numbers from each first on, `count` of them, one after the other."""
-    start = np.repeat(first - (np.cumsum(count) - count), count)
-    return start + np.arange(len(start), dtype=np.int64)
 
 
 _ROUNDS = 20

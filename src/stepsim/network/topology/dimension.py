@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Meta, field
 from msgspec.structs import asdict
 
-from stepsim.base.arrays import Floats, Ints, Summand, add_up, count_rows
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, row_numbers, whole_totals
 from stepsim.base.errors import TopologyError
 from stepsim.base.quantities import Bandwidth, Time
 from stepsim.base.structs import Bytes, Count, Entry, Names, Noun, Share, TomlTable, replace
@@ -152,8 +152,10 @@ def sum_loads(parts: Sequence[Summand], hops: Ints, flows: Ints | None = None) -
     """
     links, loads = add_up(parts)
     counts = np.ones(len(hops), np.int64) if flows is None else flows
-    distinct, summed = count_rows(hops, counts)
-    return Load(links=links, loads=loads, hops=distinct, flows=summed)
+    first, kind = row_numbers(hops)
+    return Load(
+        links=links, loads=loads, hops=hops[first], flows=whole_totals(kind, counts, len(first))
+    )
 
 
 SIZE_BANDS = ((0, 10**7), (10**7, 10**8), (10**8, MAX_INT64))

@@ -8,7 +8,7 @@ IEEE ToC 2003. Where NPUs are cabled to some others only, a short search finds a
 
 from collections.abc import Sequence
 from itertools import product
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -131,39 +131,26 @@ def _disjoint_cycles(shape: _Cell) -> list[list[_Cell]]:
     """Two cycles through a torus that share no cable, where the formula gives them."""
     if len(shape) < 2 or min(shape) < 3:
         return []
-    if len(shape) > 2:
-        inner = _disjoint_cycles(shape[:-1])
-        if not inner:
-            return []
-        flat = _two_cycles(len(inner[0]), shape[-1])
-        return [[(*inner[0][a], b) for a, b in cycle] for cycle in flat]
-    return [list[_Cell](cycle) for cycle in _two_cycles(*shape)]
+    if len(shape) == 2:
+        return [list[_Cell](cycle) for cycle in _two_cycles(*shape)]
+    inner = _disjoint_cycles(shape[:-1])
+    if not inner:
+        return []
+    flat = _two_cycles(len(inner[0]), shape[-1])
+    return [[(*inner[0][a], b) for a, b in cycle] for cycle in flat]
 
 
 def _two_cycles(m: int, k: int) -> list[list[tuple[int, int]]]:
     """Edge-disjoint cycles through an m by k torus; none where the formula does not hold."""
     if m < k:
         return [[(a, b) for b, a in cycle] for cycle in _two_cycles(k, m)]
+    if m % k or gcd(m, k - 1) > 1:
+        return []
     words = [divmod(number, k) for number in range(m * k)]
-    cycles = [
+    return [
         [(a, (b - a) % k) for a, b in words],
         [((a * (k - 1) + b) % m, a % k) for a, b in words],
     ]
-    cables = [_cables(cycle, (m, k)) for cycle in cycles]
-    sound = all(len(each) == m * k for each in cables) and not cables[0] & cables[1]
-    return cycles if sound else []
-
-
-def _cables(cycle: list[tuple[int, int]], shape: _Cell) -> set[frozenset[_Cell]]:
-    """The cables that a cycle uses; none if it is no cycle of neighbours through all cells."""
-    if len(set(cycle)) != prod(shape):
-        return set()
-    steps = list(zip(cycle, cycle[1:] + cycle[:1], strict=True))
-    for here, there in steps:
-        far = [min((a - b) % n, (b - a) % n) for a, b, n in zip(here, there, shape, strict=True)]
-        if sum(far) != 1:
-            return set()
-    return {frozenset(step) for step in steps}
 
 
 def _snake(shape: _Cell, around: Sequence[bool]) -> list[_Cell]:

@@ -16,10 +16,10 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct_rows, ints, totals
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct_rows, ints, spans, totals
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Names, Noun
-from stepsim.network.topology.cabling import FAR, Bundles, ranges
+from stepsim.network.topology.cabling import FAR, Bundles
 
 _CELLS = 1 << 20
 
@@ -166,7 +166,7 @@ class Forest(Noun, dict=True):
         distance[root] = 0
         front = np.array([root])
         while front.size:
-            edges = self._between[ranges(self._into[0][front], self._into[1][front])]
+            edges = self._between[spans(self._into[0][front], self._into[1][front])]
             tails = bundles.tail[edges] - base
             before = distance[tails]
             through = distance[bundles.head[edges] - base] + bundles.cost[edges]
@@ -221,7 +221,7 @@ class Forest(Noun, dict=True):
             row = lane % rows
             first = tables.first[row, node]
             count = tables.first[row, node + 1] - first
-            place = ranges(first, count)
+            place = spans(first, count)
             carried = np.repeat(weights, count) * tables.share[place]
             bundles = tables.bundles[place].astype(np.int64)
             lane = np.repeat(lane, count)
