@@ -16,7 +16,7 @@ from stepsim.network.topology.cabling import (
     even_cut,
     find_swaps,
 )
-from stepsim.network.topology.dimension import PLAIN, Library, LinkClass, Load, sum_loads
+from stepsim.network.topology.dimension import PLAIN, Library, LinkClass, Load
 from stepsim.network.topology.network import Bisection, check_room
 from stepsim.network.topology.placed import Layout
 from stepsim.network.topology.rings import disjoint_rings, node_rings
@@ -147,8 +147,9 @@ class ListedTopology(Noun, eq=False, dict=True):
 
     def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
         """What flows put on the links: each takes the route of its pair."""
-        part, hops = self.router.load(sources, destinations, weights)
-        return sum_loads([part], hops, np.zeros(len(hops), np.int64))
+        owners = np.zeros_like(sources)
+        (_, links, loads), hops = self.router.load(sources, destinations, weights, owners)
+        return Load(links=links, loads=loads, hops=hops, flows=np.zeros(len(hops), np.int64))
 
     def exchange(self, members: Ints) -> None:
         """Its NPUs need not look alike."""
@@ -157,7 +158,7 @@ class ListedTopology(Noun, eq=False, dict=True):
         self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
     ) -> tuple[Ints, Ints, Floats]:
         """What each owner's flows put on the links: columns of owner, link and load."""
-        return self.router.loads_apart(sources, destinations, weights, owners)
+        return self.router.load(sources, destinations, weights, owners)[0]
 
     @property
     def _bandwidth(self) -> Floats:

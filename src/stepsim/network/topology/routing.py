@@ -3,22 +3,34 @@
 NPUs that forward nothing are ends of routes only: a route is a link to a switch, a way between
 switches, and a link to the other NPU (or one link from NPU to NPU). So the paths to find are those
 between switches, a tree of them per switch that NPUs hang on, and each NPU adds its few links. NPUs
-that forward count as switches here. Trees are tables, a row per root, grown when asked for.
+that forward count as switches here. Trees are grown when asked for, and tables with a row each.
 
 networkx finds distances and predecessors, not how flows share: 29 ms a source on 4,096 NPUs, 19 s
 for the 640 switches that NPUs hang on; these trees take 0.8 s with all shares.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import count
+from typing import Self
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct_rows, ints, spans, totals
+from stepsim.base.arrays import (
+    Floats,
+    Ints,
+    Small,
+    Summand,
+    add_up,
+    bounds,
+    distinct_rows,
+    ints,
+    spans,
+    totals,
+)
 from stepsim.base.errors import TopologyError
-from stepsim.base.structs import Names, Noun
+from stepsim.base.structs import Noun
 from stepsim.network.topology.cabling import FAR, Bundles
 
 _CELLS = 1 << 20
@@ -33,6 +45,39 @@ class _Flows(Noun):
     weight: Floats
 
 
+_TREE_CELLS = 1 << 23
+
+
+class _Trees(Noun, dict=True):
+    """The ways to roots from every node: their cost, number of shortest paths and hops per class.
+
+    A row per root; to the root -1 nothing leads. Of paths that cost the same, hops are those of one
+    with the largest endpoint latency. So many of the bundles on the shortest paths as `count` says
+    begin at each node of each row, in turn; `share` is the part of what leaves it.
+    """
+
+    distance: Ints
+    paths: Floats
+    hops: NDArray[np.int16]
+    count: Ints
+    bundles: NDArray[np.int32]
+    share: Floats
+
+    @cached_property
+    def firsts(self) -> Small:
+        """The place of the first bundle that begins at each node of each row."""
+        return bounds(self.count)
+
+    @classmethod
+    def joined(cls, parts: "Sequence[_Trees]") -> Self:
+        """The rows of several, one after the other."""
+        columns = {
+            name: np.concatenate([getattr(each, name) for each in parts])
+            for name in cls.__struct_fields__
+        }
+        return cls(**columns)
+
+
 class _Ways(Noun):
     """Shortest ways of a batch of pairs.
 
@@ -45,69 +90,6 @@ class _Ways(Noun):
     direct: Ints
 
 
-_TREE_CELLS = 1 << 23
-
-
-class At(Noun):
-    """Where things are: each at a node, on its way to the root of a row, for an owner."""
-
-    owner: Ints
-    row: Ints
-    node: Ints
-
-
-class _Tables(Struct, kw_only=True):
-    """A row per root: cost to it, number of shortest paths and hops per class, of every node.
-
-    Of paths that cost the same, hops are those of one with the largest endpoint latency. Row 0 has
-    no root: nothing leads there. The bundles on the shortest paths from node n to the root of row r
-    are `bundles[first[r, n]:first[r, n + 1]]`, and `share` is the part of what leaves n.
-    """
-
-    distance: Ints
-    paths: Floats
-    hops: NDArray[np.int16]
-    first: Ints
-    bundles: NDArray[np.int32]
-    share: Floats
-    rows: int = 1
-    branches: int = 0
-
-    @classmethod
-    def empty(cls, nodes: int, classes: int) -> "_Tables":
-        """Row 0 only."""
-        return cls(
-            distance=np.full((1, nodes), FAR, np.int64),
-            paths=np.zeros((1, nodes)),
-            hops=np.zeros((1, nodes, classes), np.int16),
-            first=np.zeros((1, nodes + 1), np.int64),
-            bundles=np.zeros(0, np.int32),
-            share=np.zeros(0),
-        )
-
-    def clear(self) -> None:
-        """Forget all rows but row 0."""
-        self.rows, self.branches = 1, 0
-
-    def add_row(self, bundles: Ints, count: Ints, share: Floats) -> int:
-        """A new row with these bundles, `count` of which begin at each node; its number."""
-        row, first, end = self.rows, self.branches, self.branches + len(bundles)
-        self._widen(("distance", "paths", "hops", "first"), row + 1)
-        self._widen(("bundles", "share"), end)
-        self.first[row] = first + np.concatenate(([0], np.cumsum(count)))
-        self.bundles[first:end], self.share[first:end] = bundles, share
-        self.rows, self.branches = row + 1, end
-        return row
-
-    def _widen(self, names: Names, needed: int) -> None:
-        """Room for at least so many rows or branches."""
-        have = len(getattr(self, names[0]))
-        for name in names if needed > have else ():
-            table = getattr(self, name)
-            room = np.zeros((max(needed, 2 * have) - have, *table.shape[1:]), table.dtype)
-            setattr(self, name, np.concatenate((table, room)))
-
-
 class Forest(Noun, dict=True):
     """Shortest paths among `nodes` nodes over bundles whose ends are numbered from `base` on."""
 
@@ -116,11 +98,7 @@ class Forest(Noun, dict=True):
     bundles: Bundles
     endpoint_ps: Ints
     _row_of: dict[int, int] = {}
-
-    @cached_property
-    def tables(self) -> _Tables:
-        """The trees grown so far."""
-        return _Tables.empty(self.nodes, len(self.endpoint_ps))
+    _trees: list[_Trees] = []
 
     @cached_property
     def _between(self) -> Ints:
@@ -136,35 +114,42 @@ class Forest(Noun, dict=True):
         count = np.bincount(heads, minlength=self.nodes).astype(np.int64)
         return np.cumsum(count) - count, count
 
+    @property
+    def trees(self) -> _Trees:
+        """The trees grown so far."""
+        return self._trees[0]
+
     def rows(self, roots: Ints) -> Ints:
-        """Rows of the trees to these nodes (row 0 for -1); grows those that are missing."""
+        """Rows of the trees to these nodes; grows those that are missing."""
         if (len(self._row_of) + len(roots)) * self.nodes > _TREE_CELLS:
             self._row_of.clear()
-            self.tables.clear()
-        for root in roots.tolist():
-            if root >= 0 and root not in self._row_of:
-                self._row_of[root] = self._grow(root)
-        return ints([self._row_of.get(root, 0) for root in roots.tolist()])
+            self._trees.clear()
+        missing = [root for root in roots.tolist() if root not in self._row_of]
+        if missing:
+            self._row_of.update(zip(missing, count(len(self._row_of)), strict=False))
+            self._trees[:] = [_Trees.joined([*self._trees, *map(self._grow, missing)])]
+        return ints([self._row_of[root] for root in roots.tolist()])
 
-    def _grow(self, root: int) -> int:
-        """The row of a new tree."""
-        tables, distance = self.tables, self._distances(root)
+    def _grow(self, root: int) -> _Trees:
+        distance = self._distances(root)
         on = self._on_shortest(distance)
         on = on[np.argsort(self.bundles.tail[on], kind="stable")]
         tails, heads = self.bundles.tail[on] - self.base, self.bundles.head[on] - self.base
         paths = self._paths(root, tails, heads)
-        count = np.bincount(tails, minlength=self.nodes)
-        row = tables.add_row(on, count, paths[heads] / paths[tails])
-        tables.distance[row], tables.paths[row] = distance, paths
-        tables.hops[row] = self._hops(root, on)
-        return row
+        return _Trees(
+            distance=distance[None],
+            paths=paths[None],
+            hops=self._hops(root, on)[None],
+            count=np.bincount(tails, minlength=self.nodes),
+            bundles=on.astype(np.int32),
+            share=paths[heads] / paths[tails],
+        )
 
     def _distances(self, root: int) -> Ints:
         """Cost of the shortest way from every node, corrected until nothing gets nearer."""
         bundles, base = self.bundles, self.base
-        distance = np.full(self.nodes, FAR, np.int64)
-        distance[root] = 0
-        front = np.array([root])
+        distance = np.where(np.arange(self.nodes) == root, 0, FAR)
+        front = np.flatnonzero(distance == 0)
         while front.size:
             edges = self._between[spans(self._into[0][front], self._into[1][front])]
             tails = bundles.tail[edges] - base
@@ -183,11 +168,11 @@ class Forest(Noun, dict=True):
 
     def _paths(self, root: int, tails: Ints, heads: Ints) -> Floats:
         """Number of shortest paths from every node."""
-        paths, grown = np.zeros(0), (np.arange(self.nodes) == root).astype(np.float64)
+        own = (np.arange(self.nodes) == root).astype(np.float64)
+        paths, grown = np.zeros(0), own
         while not np.array_equal(paths, grown):
             paths = grown
-            grown = totals(tails, paths[heads], self.nodes)
-            grown[root] = 1.0
+            grown = own + totals(tails, paths[heads], self.nodes)
         return paths
 
     def _hops(self, root: int, edges: Ints) -> NDArray[np.int16]:
@@ -211,23 +196,22 @@ class Forest(Noun, dict=True):
             walkers, here = walkers[here != root], here[here != root]
         return hops
 
-    def push(self, at: At, weights: Floats) -> Iterator[Summand]:
-        """What weights at nodes put on bundles, numbered anew for every owner, up to the roots."""
-        tables, rows = self.tables, self.tables.rows
-        lanes = (at.owner * rows + at.row) * self.nodes
-        keys, weights = add_up([(lanes + at.node, weights)])
+    def push(self, owner: Ints, row: Ints, node: Ints, weights: Floats) -> Iterator[Summand]:
+        """What weights put on bundles, numbered anew for every owner, up to the roots of trees.
+
+        Each is for an owner at a node, on its way to the root of the tree of a row.
+        """
+        trees, places = self.trees, len(self.trees.count)
+        keys, weights = add_up([(owner * places + row * self.nodes + node, weights)])
         while keys.size:
-            lane, node = np.divmod(keys, self.nodes)
-            row = lane % rows
-            first = tables.first[row, node]
-            count = tables.first[row, node + 1] - first
-            place = spans(first, count)
-            carried = np.repeat(weights, count) * tables.share[place]
-            bundles = tables.bundles[place].astype(np.int64)
-            lane = np.repeat(lane, count)
-            yield lane // rows * len(self.bundles.tail) + bundles, carried
+            count = trees.count[keys % places]
+            place = spans(trees.firsts[keys % places], count)
+            carried = np.repeat(weights, count) * trees.share[place]
+            bundles = trees.bundles[place].astype(np.int64)
+            key = np.repeat(keys, count)
+            yield key // places * len(self.bundles.tail) + bundles, carried
             heads = self.bundles.head[bundles] - self.base
-            keys, weights = add_up([(lane * self.nodes + heads, carried)])
+            keys, weights = add_up([(key // self.nodes * self.nodes + heads, carried)])
 
 
 class Router(Noun, dict=True):
@@ -284,32 +268,22 @@ class Router(Noun, dict=True):
         order = np.argsort(keys)
         return keys[order], found[order]
 
-    def load(self, sources: Ints, destinations: Ints, weights: Floats) -> tuple[Summand, Ints]:
-        """What flows put on links, and the distinct hops per class.
+    def load(
+        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
+    ) -> tuple[tuple[Ints, Ints, Floats], Ints]:
+        """What each owner's flows put on links: columns of owner, link and load; and hops.
 
-        Equal-cost paths share evenly. Raises TopologyError for a pair without a path.
+        Hops are the distinct ones per class. Owners may be any numbers from 0. Equal-cost paths
+        share evenly. Raises TopologyError for a pair without a path.
         """
         apart = sources != destinations
-        rows = [np.zeros((int(not apart.all()), len(self.endpoint_ps)), np.int64)]
-        loads: Summand = np.zeros(0, np.int64), np.zeros(0)
-        for flows in self._batches(sources, destinations, weights, np.zeros_like(sources)):
-            ways = self._ways(flows.here, flows.there)
-            loads = add_up([loads, *self._crossed(flows, ways)])
-            rows.append(self._hops(ways, flows.here, flows.there))
-        return self.bundles.spread(*loads)[1:], distinct_rows(np.concatenate(rows))
-
-    def loads_apart(
-        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
-    ) -> tuple[Ints, Ints, Floats]:
-        """What each owner's flows put on links: columns of owner, link and load.
-
-        Owners may be any numbers from 0. Raises TopologyError for a pair without a path.
-        """
+        hops = [np.zeros((int(not apart.all()), len(self.endpoint_ps)), np.int64)]
         loads: Summand = np.zeros(0, np.int64), np.zeros(0)
         for flows in self._batches(sources, destinations, weights, owners):
             ways = self._ways(flows.here, flows.there)
             loads = add_up([loads, *self._crossed(flows, ways)])
-        return self.bundles.spread(*loads)
+            hops.append(self._hops(ways, flows.here, flows.there))
+        return self.bundles.spread(*loads), distinct_rows(np.concatenate(hops))
 
     def _batches(
         self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
@@ -338,15 +312,17 @@ class Router(Noun, dict=True):
             used = bundles[ends]
             crossed = used >= 0
             yield (first[:, None] + used)[crossed], shares.sum(axis=axis)[crossed]
-        yield from self._crossed_inside(flows.owner, ways.rows, self._up[0][flows.here], shares)
+        flow, a, b = np.nonzero(shares)
+        row, node = ways.rows[flow, b], self._up[0][flows.here[flow], a]
+        yield from self._forest.push(flows.owner[flow], row, node, shares[flow, a, b])
 
     def _ways(self, here: Ints, there: Ints) -> _Ways:
         """The shortest ways of each pair: over which links up and down, or directly."""
         (up_node, up), (down_node, down) = self._up, self._down
         roots, place = np.unique(down_node[there], return_inverse=True)
         rows = self._forest.rows(roots)[place.reshape(len(there), -1)]
-        tables, first = self._forest.tables, up_node[here]
-        between = tables.distance[rows[:, None, :], first[:, :, None]]
+        trees, first = self._forest.trees, up_node[here]
+        between = trees.distance[rows[:, None, :], first[:, :, None]]
         ends = (
             self.bundles.cost_of(up[here])[:, :, None] + self.bundles.cost_of(down[there])[:, None]
         )
@@ -356,7 +332,7 @@ class Router(Noun, dict=True):
         if best.max(initial=0) >= FAR:
             lost = int(np.argmax(best))
             raise TopologyError(f"npu{here[lost]} and npu{there[lost]} are not connected")
-        paths = tables.paths[rows[:, None, :], first[:, :, None]]
+        paths = trees.paths[rows[:, None, :], first[:, :, None]]
         return _Ways(
             rows=rows,
             paths=np.where(cost == best[:, None, None], paths, 0.0),
@@ -373,20 +349,12 @@ class Router(Noun, dict=True):
         bundle = np.where(found, bundles[place], -1)
         return bundle, np.where(found, self.bundles.cost[bundle], FAR)
 
-    def _crossed_inside(
-        self, owner: Ints, rows: Ints, first: Ints, shares: Floats
-    ) -> Iterator[Summand]:
-        """What arrives at inner nodes goes on to the trees' roots."""
-        flow, a, b = np.nonzero(shares)
-        at = At(owner=owner[flow], row=rows[flow, b], node=first[flow, a])
-        return self._forest.push(at, shares[flow, a, b])
-
     def _hops(self, ways: _Ways, here: Ints, there: Ints) -> Ints:
         """Distinct hops per class, of the way with the largest endpoint latency of each pair."""
         flow, a, b = np.nonzero(ways.paths)
         alone = np.flatnonzero(ways.direct >= 0)
         up, down = self._up[1][here[flow], a], self._down[1][there[flow], b]
-        inside = self._forest.tables.hops[ways.rows[flow, b], self._up[0][here[flow], a]]
+        inside = self._forest.trees.hops[ways.rows[flow, b], self._up[0][here[flow], a]]
         hops = np.zeros((len(flow) + len(alone), len(self.endpoint_ps)), np.int64)
         hops[: len(flow)] = inside
         for bundle, row in ((up, 0), (down, 0), (ways.direct[alone], len(flow))):
