@@ -80,13 +80,11 @@ def _layers_per_stage(workload: Workload, stages: Stages) -> tuple[int, ...]:
 
 
 def _traffic(works: Iterable[Work]) -> tuple[_Traffic, ...]:
-    counts: dict[tuple[Group, CollectiveKind], int] = defaultdict(int)
-    sizes: dict[tuple[Group, CollectiveKind], int] = defaultdict(int)
+    sizes: dict[tuple[Group, CollectiveKind], list[int]] = defaultdict(list)
     for work in works:
         for op in work.comms:
-            counts[op.group, op.kind] += 1
-            sizes[op.group, op.kind] += op.size_bytes
+            sizes[op.group, op.kind].append(op.size_bytes)
     return tuple(
-        _Traffic(group=group, kind=kind, count=counts[group, kind], size_bytes=sizes[group, kind])
-        for group, kind in sorted(counts)
+        _Traffic(group=group, kind=kind, count=len(several), size_bytes=sum(several))
+        for (group, kind), several in sorted(sizes.items())
     )

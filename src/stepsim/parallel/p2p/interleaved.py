@@ -10,20 +10,11 @@ import numpy as np
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.structs import Noun
 from stepsim.parallel.p2p import P2POptions, P2PProgram, StepKind
-from stepsim.parallel.p2p.columns import MessageEnds, StepWriter, exchanges
+from stepsim.parallel.p2p.columns import StepWriter, exchanges
 from stepsim.parallel.schedules import ActionKind, Schedule
 
 _STEPS = 16
 """Steps of a turn at most: keys of one turn lie below those of the next."""
-
-
-class _Moved(Noun):
-    """Entries of a `kind` at `places` of the order, the ends they need and those they send."""
-
-    kind: ActionKind
-    places: Ints
-    inputs: Ints
-    outputs: Ints
 
 
 class _Half(Noun):
@@ -130,30 +121,28 @@ def _turns(
 
 def _halves(schedule: Schedule, rank: int) -> tuple[_Half, _Half]:
     """Forwards, which enter again at rank 0, and backwards, which enter again at the last rank."""
-    last, moved = schedule.placement.ranks - 1, exchanges(schedule, rank)
-    forward, backward = ActionKind.FORWARD, ActionKind.BACKWARD
+    last = schedule.placement.ranks - 1
     return (
-        _half(schedule, _by_kind(schedule, rank, moved, forward), last if rank == 0 else None),
-        _half(schedule, _by_kind(schedule, rank, moved, backward), 0 if rank == last else None),
+        _half(schedule, rank, ActionKind.FORWARD, last if rank == 0 else None),
+        _half(schedule, rank, ActionKind.BACKWARD, 0 if rank == last else None),
     )
 
 
-def _half(schedule: Schedule, mine: _Moved, feeding_rank: int | None) -> _Half:
+def _half(schedule: Schedule, rank: int, kind: ActionKind, feeding_rank: int | None) -> _Half:
     """One half; `feeding_rank` is the far end of the pipeline where it enters again here."""
-    fed = np.full(len(mine.places), -1)
+    places, inputs, outputs = _moved(schedule, rank, kind)
+    fed = np.full(len(places), -1)
     if feeding_rank is None:
-        fed[:-1] = mine.inputs[1:]
+        fed[:-1] = inputs[1:]
     else:
         delay = schedule.placement.ranks - 1
-        moved = exchanges(schedule, feeding_rank)
-        leaving = _by_kind(schedule, feeding_rank, moved, mine.kind).outputs
-        leaving = leaving[: len(fed) - 1 - delay]
+        leaving = _moved(schedule, feeding_rank, kind)[2][: len(fed) - 1 - delay]
         fed[delay:-1] = np.where(leaving < 0, -1, leaving + 1)
-    return _Half(places=mine.places, inputs=mine.inputs, outputs=mine.outputs, fed=fed)
+    return _Half(places=places, inputs=inputs, outputs=outputs, fed=fed)
 
 
-def _by_kind(schedule: Schedule, rank: int, moved: MessageEnds, kind: ActionKind) -> _Moved:
-    """Places of a rank's forwards, or backwards, and what they receive and send."""
+def _moved(schedule: Schedule, rank: int, kind: ActionKind) -> tuple[Ints, Ints, Ints]:
+    """Places of a rank's forwards, or backwards, the ends they need and those they send."""
     places = np.flatnonzero(schedule.columns[rank].runs(kind)[:, 0])
-    received, sent = (ends[places, 0] for ends in moved)
-    return _Moved(kind=kind, places=places, inputs=received, outputs=sent)
+    received, sent = (ends[places, 0] for ends in exchanges(schedule, rank))
+    return places, received, sent

@@ -95,15 +95,10 @@ def swap_works(works: Floats) -> Floats:
     Longest first, each goes to the rank with the least work so far of those that have not their
     number yet.
     """
-    moved = np.empty(works.size)
-    moved[_swapped_slots(works)] = works.ravel()
+    moved = works.reshape(len(works), -1).copy()
+    for step, cost in zip(moved, works, strict=True):
+        step[_dealt_longest_first(cost)] = cost.ravel()
     return moved.reshape(works.shape)
-
-
-def _swapped_slots(cost: Floats) -> Ints:
-    """Where each microbatch of (steps, ranks, microbatches) goes, all of them in one row."""
-    slots = [_dealt_longest_first(step) for step in cost]
-    return np.concatenate([i * cost[0].size + slot for i, slot in enumerate(slots)])
 
 
 def _dealt_longest_first(cost: Floats) -> Ints:

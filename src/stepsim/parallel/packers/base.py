@@ -181,7 +181,14 @@ def padded(shape: BatchShape, slot: Ints, document: Ints, length: Ints) -> Packi
     """Pieces in their slots, each as long as the longest of its slot."""
     longest = np.zeros(shape.slots, np.int64)
     np.maximum.at(longest, slot, length)
-    tokens = longest[slot]
+    return packed(shape, slot, document, length, longest[slot])
+
+
+def packed(
+    shape: BatchShape, slot: Ints, document: Ints, length: Ints, tokens: Ints | None = None
+) -> Packing:
+    """Pieces in their slots, without padding unless they are given more tokens."""
+    tokens = length if tokens is None else tokens
     return Packing(
         shape=shape,
         slot=slot,
@@ -189,18 +196,6 @@ def padded(shape: BatchShape, slot: Ints, document: Ints, length: Ints) -> Packi
         tokens=tokens,
         real=length,
         squares=tokens.astype(np.float64) ** 2,
-    )
-
-
-def packed(shape: BatchShape, slot: Ints, document: Ints, length: Ints) -> Packing:
-    """Pieces in their slots, without padding."""
-    return Packing(
-        shape=shape,
-        slot=slot,
-        document=document,
-        tokens=length,
-        real=length,
-        squares=length.astype(np.float64) ** 2,
     )
 
 

@@ -40,7 +40,8 @@ def first_fit(lengths: Ints, shape: BatchShape) -> Packing:
     used = np.where(by_turn > 0, fitted + 1, 0).max(axis=0)
     bins = np.zeros(len(length), np.int64)
     bins[order] = fitted[turn, worth] + (np.cumsum(used) - used)[worth]
-    return _first_bins(bins, int(used.sum()), document, length, shape)
+    taken = bins < min(int(used.sum()), shape.slots)  # the complete bins that the steps take
+    return packed(shape, dealt(bins[taken], shape), document[taken], length[taken])
 
 
 def _edges(length: Ints, tokens: int) -> list[int]:
@@ -74,11 +75,3 @@ def _fitted(by_turn: Ints, full_tokens: int) -> Ints:
         room[block], flat[block] = own, own.max(axis=1)
         fitted[turn] = (block - firsts) * _BLOCK + place
     return fitted
-
-
-def _first_bins(
-    bins: Ints, complete: int, document: Ints, length: Ints, shape: BatchShape
-) -> Packing:
-    """The complete bins that the steps take."""
-    taken = bins < min(complete, shape.slots)
-    return packed(shape, dealt(bins[taken], shape), document[taken], length[taken])

@@ -5,7 +5,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from stepsim.base.errors import ScheduleError
+from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.base.structs import Noun
 
 if TYPE_CHECKING:
@@ -189,8 +189,19 @@ def alternating(
 _MAX_FORWARDS = 1 << 22
 
 
-def check_shape(name: str, *, ranks: int, microbatches: int, chunks: int) -> None:
-    """Raise ScheduleError unless all three are positive and their product can be held."""
+def check_shape(
+    name: str,
+    *,
+    ranks: int,
+    microbatches: int,
+    chunks: int,
+    held: int = 0,
+    more: str = "",
+) -> None:
+    """Raise ScheduleError unless all three are positive and their product is not too large.
+
+    `held` is the only number of chunks that it has (0: any), and `more` says who has others.
+    """
     for field, value in (("ranks", ranks), ("microbatches", microbatches), ("chunks", chunks)):
         if value < 1:
             raise ScheduleError(f"schedule {name}: {field} is {value}: expected at least 1")
@@ -199,3 +210,5 @@ def check_shape(name: str, *, ranks: int, microbatches: int, chunks: int) -> Non
             f"schedule {name}: ranks * microbatches * chunks is {ranks * microbatches * chunks}: "
             f"expected at most {_MAX_FORWARDS}"
         )
+    if held and chunks != held:
+        raise ScheduleError(bad_value(f"schedule {name}", "chunks", chunks, f"{held}{more}"))

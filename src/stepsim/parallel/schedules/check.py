@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import Noun
-from stepsim.parallel.schedules.base import Action, ActionKind, Schedule
+from stepsim.parallel.schedules.base import Action, ActionKind, OrderEntry, Schedule
 
 _WHOLE = {ActionKind.FORWARD, ActionKind.BACKWARD}
 _SPLIT = {ActionKind.FORWARD, ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD}
@@ -54,7 +54,7 @@ def find_misplaced(schedule: Schedule) -> _Misplaced | None:
     for rank, place in enumerate(places):
         if place < len(schedule.orders[rank]):
             ahead = _gives_from(schedule, rank, place)
-            for needed in _entry_needs(schedule, rank, place):
+            for needed in _needs(schedule.orders[rank][place], schedule.placement.stages):
                 if needed in ahead:
                     return _Misplaced(rank=rank, place=place, needed=ahead[needed])
     raise ScheduleError(f"schedule {schedule.name}: {stuck_words(schedule, places)}")
@@ -79,14 +79,12 @@ def _walk(schedule: Schedule) -> list[int]:
     while ready:
         rank = ready.pop()
         while places[rank] < len(schedule.orders[rank]):
-            missing = next(
-                (each for each in _entry_needs(schedule, rank, places[rank]) if each not in done),
-                None,
-            )
-            if missing:
+            entry = schedule.orders[rank][places[rank]]
+            needs = _needs(entry, schedule.placement.stages)
+            if missing := next((each for each in needs if each not in done), None):
                 waiting.setdefault(missing, []).append(rank)
                 break
-            for result in _entry_gives(schedule, rank, places[rank]):
+            for result in _gives(entry):
                 done.add(result)
                 ready += waiting.pop(result, [])
             places[rank] += 1
@@ -103,34 +101,26 @@ def _gives_from(schedule: Schedule, rank: int, place: int) -> dict[_Result, str]
     }
 
 
-def _entry_needs(schedule: Schedule, rank: int, place: int) -> Iterator[_Result]:
-    for action in schedule.orders[rank][place].parts():
-        yield from _needs(action, schedule.placement.stages)
+def _needs(entry: OrderEntry, stages: int) -> Iterator[_Result]:
+    for action in entry.parts():
+        stage, microbatch = action.stage, action.microbatch
+        if action.kind is ActionKind.FORWARD:
+            if stage > 0:
+                yield ActionKind.FORWARD, stage - 1, microbatch
+        elif action.kind is ActionKind.WEIGHT_GRAD:
+            yield ActionKind.INPUT_GRAD, stage, microbatch
+        else:
+            yield ActionKind.FORWARD, stage, microbatch
+            if stage + 1 < stages:
+                yield ActionKind.INPUT_GRAD, stage + 1, microbatch
 
 
-def _entry_gives(schedule: Schedule, rank: int, place: int) -> Iterator[_Result]:
-    for action in schedule.orders[rank][place].parts():
-        yield from _gives(action)
-
-
-def _needs(action: Action, stages: int) -> Iterator[_Result]:
-    stage, microbatch = action.stage, action.microbatch
-    if action.kind is ActionKind.FORWARD:
-        if stage > 0:
-            yield ActionKind.FORWARD, stage - 1, microbatch
-    elif action.kind is ActionKind.WEIGHT_GRAD:
-        yield ActionKind.INPUT_GRAD, stage, microbatch
-    else:
-        yield ActionKind.FORWARD, stage, microbatch
-        if stage + 1 < stages:
-            yield ActionKind.INPUT_GRAD, stage + 1, microbatch
-
-
-def _gives(action: Action) -> Iterator[_Result]:
-    if action.kind is ActionKind.FORWARD:
-        yield ActionKind.FORWARD, action.stage, action.microbatch
-    elif action.kind is not ActionKind.WEIGHT_GRAD:
-        yield ActionKind.INPUT_GRAD, action.stage, action.microbatch
+def _gives(entry: OrderEntry) -> Iterator[_Result]:
+    for action in entry.parts():
+        if action.kind is ActionKind.FORWARD:
+            yield ActionKind.FORWARD, action.stage, action.microbatch
+        elif action.kind is not ActionKind.WEIGHT_GRAD:
+            yield ActionKind.INPUT_GRAD, action.stage, action.microbatch
 
 
 def _check_actions(schedule: Schedule) -> None:

@@ -121,10 +121,8 @@ def _numbered(slots: Iterable[_Slot], rank: int, placement: Placement) -> Iterat
 
 
 def _check(name: str, *, ranks: int, microbatches: int, chunks: int, even: bool) -> None:
-    check_shape(name, ranks=ranks, microbatches=microbatches, chunks=chunks)
-    if chunks != 2:
-        problem = bad_value(f"schedule {name}", "chunks", chunks, "2")
-    elif even and ranks % 2:
+    check_shape(name, ranks=ranks, microbatches=microbatches, chunks=chunks, held=2)
+    if even and ranks % 2:
         problem = bad_value(f"schedule {name}", "ranks", ranks, f"an even number, e.g. {ranks + 1}")
     elif microbatches < 2 * ranks or (even and microbatches % 2):
         allowed = f"{'an even number, ' if even else ''}at least {2 * ranks} (twice the ranks)"

@@ -4,7 +4,6 @@ Huang et al., "GPipe: efficient training of giant neural networks using pipeline
 NeurIPS 2019; torch `ScheduleGPipe`.
 """
 
-from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.parallel.schedules.base import Placement, Runtime, Schedule, alternating, check_shape
 
 
@@ -13,10 +12,8 @@ def gpipe(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
 
     Raises ScheduleError for more than one chunk.
     """
-    check_shape("gpipe", ranks=ranks, microbatches=microbatches, chunks=chunks)
-    if chunks != 1:
-        allowed = "1 (looped-bfs holds more)"
-        raise ScheduleError(bad_value("schedule gpipe", "chunks", chunks, allowed))
+    shape = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks}
+    check_shape("gpipe", **shape, held=1, more=" (looped-bfs holds more)")
     leads = (microbatches,) * ranks
     table = [(0, j) for j in range(microbatches)]
     return Schedule(

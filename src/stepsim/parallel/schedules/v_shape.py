@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct, field
 
-from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.parallel.schedules.base import (
     Action,
     ActionKind,
@@ -70,9 +69,7 @@ def _v_half_block(ranks: int, rank: int, wait: int) -> tuple[int, ...]:
 def _schedule(
     name: str, ranks: int, microbatches: int, chunks: int, block: _Block, limit: int
 ) -> Schedule:
-    check_shape(name, ranks=ranks, microbatches=microbatches, chunks=chunks)
-    if chunks != 2:
-        raise ScheduleError(bad_value(f"schedule {name}", "chunks", chunks, "2"))
+    check_shape(name, ranks=ranks, microbatches=microbatches, chunks=chunks, held=2)
     placement = Placement(ranks=ranks, chunks=2, kind=PlacementKind.V)
     wait = _shortest_wait(ranks, block)
     timed = [list(_repeated(block(ranks, rank, wait), microbatches)) for rank in range(ranks)]

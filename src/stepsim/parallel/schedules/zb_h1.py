@@ -5,7 +5,6 @@ ships as a quick start (branch zb-h1-quick-start,
 `forward_backward_pipelining_without_interleaving`): steady backwards stay whole.
 """
 
-from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.parallel.schedules.base import Action, ActionKind, Placement, Schedule, check_shape
 from stepsim.parallel.schedules.interleaved import by_turns
 from stepsim.parallel.schedules.one_f_one_b import warm_up
@@ -18,10 +17,8 @@ def zb_h1(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     on; from then on, once r backwards lie behind, the oldest weight gradient follows each. Raises
     ScheduleError for more than one chunk.
     """
-    check_shape("zb-h1", ranks=ranks, microbatches=microbatches, chunks=chunks)
-    if chunks != 1:
-        allowed = "1 (interleaved-zb holds more)"
-        raise ScheduleError(bad_value("schedule zb-h1", "chunks", chunks, allowed))
+    shape = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks}
+    check_shape("zb-h1", **shape, held=1, more=" (interleaved-zb holds more)")
     return Schedule(
         name="zb-h1",
         placement=Placement(ranks=ranks),

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.parallel.schedules.base import (
     Action,
     ActionKind,
@@ -31,9 +30,7 @@ def zb_v(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     Fewer than 2P-1 microbatches run in the order of 2P-1. Raises ScheduleError unless there are
     two chunks.
     """
-    check_shape("zb-v", ranks=ranks, microbatches=microbatches, chunks=chunks)
-    if chunks != 2:
-        raise ScheduleError(bad_value("schedule zb-v", "chunks", chunks, "2"))
+    check_shape("zb-v", ranks=ranks, microbatches=microbatches, chunks=chunks, held=2)
     placement = Placement(ranks=ranks, chunks=chunks, kind=PlacementKind.V)
     full = max(microbatches, 2 * ranks - 1)
     return Schedule(
