@@ -190,15 +190,15 @@ class _TaskListBuilder(Struct, kw_only=True):
         after, self._launches = tuple(sorted({*after, *self._launches})), ()
         return after
 
-    def copy(self, task: Task, duration_ps: int, after: tuple[int, ...]) -> tuple[int, ...]:
-        """Add a task of another task list with its own duration and predecessors."""
+    def copy(self, task: Task, after: tuple[int, ...]) -> tuple[int, ...]:
+        """Add a task of another task list with predecessors of its own."""
         return self._add(
             task.kind,
             task.stream,
             task.label,
             task.phase,
             after,
-            duration_ps,
+            task.duration_ps,
             task.comm,
             task.host_part,
             task.kernels,
@@ -367,7 +367,7 @@ def fused_tasks(forward: TaskList, backward: TaskList, comms: CommNumbers) -> Ta
     for half, number in _turns(halves, comms):
         task = halves[half].tasks[number]
         after = tuple(i for earlier in task.after for i in place[half, earlier])
-        place[half, number] = builder.copy(task, task.duration_ps, after)
+        place[half, number] = builder.copy(task, after)
     return builder.build("fused", Phase.FORWARD)
 
 
@@ -414,20 +414,6 @@ def per_step_tasks(items: Sequence[StepItem], comms: CommNumbers) -> TaskList:
     return builder.build("per-step", Phase.FORWARD)
 
 
-def reduction_tasks(
-    label: str,
-    ops: Sequence[CommOp],
-    comms: CommNumbers,
-    *,
-    stream: Stream = Stream.DP,
-    phase: Phase = Phase.WEIGHT_GRAD,
-) -> TaskList | None:
-    """Collectives beside the actions: gradients reduced, parameters gathered; None if none is."""
-    builder = _TaskListBuilder(comms=comms, detached=stream)
-    builder.collectives(label, phase, Work(comms=tuple(ops)), ())
-    return builder.build(label, phase) if builder.tasks else None
-
-
 def _forward_rows(
     builder: _TaskListBuilder, rows: Sequence[Row], after: tuple[int, ...]
 ) -> tuple[int, ...]:
@@ -461,28 +447,11 @@ _GRADIENTS = {
 }
 
 
-class TaskOptions(Noun):
-    """What of a step's options its task lists depend on, each as it is named there."""
-
-    host: HostTimes
-    dp_overlap: bool
-    dp_bucket_bytes: int
-
-    @classmethod
-    def of(cls, options: StepOptions) -> Self:
-        """Those of a step."""
-        return cls(
-            host=HostTimes.of(options),
-            dp_overlap=bool(options.dp_overlap),
-            dp_bucket_bytes=options.dp_bucket_bytes,
-        )
-
-
 class TaskLists(Struct, kw_only=True):
     """Makes each distinct task list once: rows that say the same share one."""
 
     comms: CommNumbers
-    options: TaskOptions
+    host: HostTimes
     last_stage: int
     lists: list[TaskList] = []
     _numbers: dict[tuple[Task, ...], int] = {}
@@ -493,9 +462,7 @@ class TaskLists(Struct, kw_only=True):
 
         What runs again in the backward goes back to its checkpoint, ahead of the share.
         """
-        host = self.options.host.around(
-            action, last_stage=self.last_stage, rows=len(rows), part=part
-        )
+        host = self.host.around(action, last_stage=self.last_stage, rows=len(rows), part=part)
         share = range(len(rows)) if part is None else part
         forward = action.kind is ActionKind.FORWARD
         again = () if forward else (i for i in share if rows[i].recompute)
@@ -527,9 +494,10 @@ class TaskLists(Struct, kw_only=True):
 
     def beside(self, label: str, ops: Sequence[CommOp], stream: Stream) -> int | None:
         """Number of the task list of collectives beside the actions; None if none is."""
+        builder = _TaskListBuilder(comms=self.comms, detached=stream)
         phase = Phase.FORWARD if stream is Stream.FSDP else Phase.WEIGHT_GRAD
-        made = reduction_tasks(label, ops, self.comms, stream=stream, phase=phase)
-        return None if made is None else self.add(made)
+        builder.collectives(label, phase, Work(comms=tuple(ops)), ())
+        return self.add(builder.build(label, phase)) if builder.tasks else None
 
     def add(self, task_list: TaskList) -> int:
         """Number of a task list, that of the one with the same tasks where there is one."""

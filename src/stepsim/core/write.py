@@ -40,9 +40,9 @@ from stepsim.base.structs import Names, Noun
 from stepsim.core.actions import (
     Buckets,
     CommNumbers,
+    HostTimes,
     TaskList,
     TaskLists,
-    TaskOptions,
     gradient_buckets,
     spread_launches,
 )
@@ -236,7 +236,7 @@ def write_graph(stages: Stages, schedule: Schedule, plan: Plan, options: StepOpt
     p2p = options.p2p or default_mode(schedule)
     lists = TaskLists(
         comms=CommNumbers(alone=plan.alone),
-        options=TaskOptions.of(options),
+        host=HostTimes.of(options),
         last_stage=schedule.placement.stages - 1,
     )
     message = lists.comms.number(
@@ -251,7 +251,9 @@ def write_graph(stages: Stages, schedule: Schedule, plan: Plan, options: StepOpt
     place = np.full(4 * schedule.placement.stages * schedule.microbatches, NONE, np.int32)
     programs = []
     for stage, (work, steps) in enumerate(zip(stages.works, every, strict=True)):
-        writer = _StageWriter(stage=stage, work=work, schedule=schedule, lists=lists, free=p2p.free)
+        writer = _StageWriter(
+            stage=stage, work=work, schedule=schedule, lists=lists, options=options, free=p2p.free
+        )
         programs.append(writer.program(steps, place, NONE if message is None else message))
     _meet(programs, schedule, place)
     return TaskGraph(
@@ -368,6 +370,7 @@ class _StageWriter(Struct, kw_only=True, dict=True):
     work: StageWork
     schedule: Schedule
     lists: TaskLists
+    options: StepOptions
     free: bool
     rows: list[_PostedRow] = []
     _first: dict[int, int] = {}
@@ -493,7 +496,7 @@ class _StageWriter(Struct, kw_only=True, dict=True):
     def _per_step(self) -> _PostedRow:
         """What follows the pipeline, behind the reductions of the gradients; a wait for nothing."""
         items = self.work.per_step
-        if self.lists.options.dp_overlap:
+        if self.options.dp_overlap:
             _, items = self.work.without_gradients()
         if not items:
             return _PostedRow()
@@ -508,12 +511,11 @@ class _StageWriter(Struct, kw_only=True, dict=True):
     @cached_property
     def _buckets(self) -> Buckets | None:
         """What to reduce while the last backward of every chunk goes on; None without overlap."""
-        options = self.lists.options
         gradients, _ = self.work.without_gradients()
-        if not options.dp_overlap or not gradients:
+        if not self.options.dp_overlap or not gradients:
             return None
         rows = [row for _, action in self._final.values() for row in self._rows_of(action)]
-        return gradient_buckets(gradients, rows, options.dp_bucket_bytes)
+        return gradient_buckets(gradients, rows, self.options.dp_bucket_bytes)
 
     def _rows_of(self, action: Action) -> tuple[Row, ...]:
         blocks = self.work.chunks[action.chunk]

@@ -15,16 +15,16 @@ from stepsim.core.actions import (
     HostTimes,
     Task,
     TaskList,
+    TaskLists,
     backward_tasks,
     forward_tasks,
     fused_tasks,
     gradient_buckets,
-    reduction_tasks,
 )
 from stepsim.core.flat import list_times
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.run.spans import TaskKind
-from stepsim.workload.axes import CollectiveKind, Group, Phase
+from stepsim.workload.axes import CollectiveKind, Group, Phase, Stream
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Row, Work
 
@@ -188,7 +188,8 @@ def test_halves_with_unlike_exchanges_take_turns_by_the_share_that_is_done() -> 
 
 def test_a_reduction_that_nobody_shares_is_none() -> None:
     alone = CommNumbers(alone=Plan(tp=2, dp=1).alone)
-    assert reduction_tasks("g", [collective(8, Group.DP)], alone) is None
+    lists = TaskLists(comms=alone, host=NO_HOST, last_stage=0)
+    assert lists.beside("g", [collective(8, Group.DP)], Stream.DP) is None
 
 
 # Buckets of gradients
