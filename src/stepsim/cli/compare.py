@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -50,16 +49,11 @@ if TYPE_CHECKING:
     from stepsim.step.compare import ComparedSchedules
 
 
-@dataclass(frozen=True, kw_only=True)
-class _CompareOptions(BatchOptions):
-    """What `compare` takes beside the options of a step."""
-
-
-@takes(_CompareOptions, ON_COMMAND_LINE - {"schedule", "chunks"})
+@takes(BatchOptions, ON_COMMAND_LINE - {"schedule", "chunks"})
 def compare_command(
     context: typer.Context,
     file: WorkloadArgument,
-    options: _CompareOptions,
+    options: BatchOptions,
     schedules: Annotated[
         str | None,
         typer.Option(

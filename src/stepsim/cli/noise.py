@@ -1,6 +1,5 @@
 """`stepsim noise`: how the time of a step spreads when its tasks vary at random."""
 
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -26,27 +25,10 @@ if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
 
 
-@dataclass(frozen=True, kw_only=True)
-class _StudyOptions(RunOptions):
-    """A run that is looked at from several sides."""
-
-    json: JsonOption = None
-    csv: CsvOption = None
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw the result: .png, .svg or .pdf.")
-    ] = None
-    style: StyleOption = FigureStyle.SCREEN
-
-    @property
-    def files(self) -> StudyFiles:
-        """Where the result goes beside the terminal."""
-        return StudyFiles(json=self.json, csv=self.csv, plot=self.plot, style=self.style)
-
-
-@takes(_StudyOptions)
+@takes(RunOptions)
 def noise_command(
     file: WorkloadArgument,
-    options: _StudyOptions,
+    options: RunOptions,
     task: Annotated[
         float, typer.Option("--task", help="Coefficient of variation of every compute task.")
     ] = 0.02,
@@ -65,6 +47,12 @@ def noise_command(
     samples: Annotated[int, typer.Option("--samples", help="Steps to draw.")] = 1000,
     seed: Annotated[int, typer.Option("--seed", help="Equal seeds give equal samples.")] = 0,
     axes: SetOption = None,
+    json: JsonOption = None,
+    csv: CsvOption = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the result: .png, .svg or .pdf.")
+    ] = None,
+    style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Print how step times spread when task times vary at random."""
     from stepsim.explore.noise.document import NoiseDocument
@@ -73,7 +61,8 @@ def noise_command(
     from stepsim.show.tables.studies import noise_shown
     from stepsim.show.terminal import working
 
-    options.files.check(file)
+    files = StudyFiles(json, csv, plot, style)
+    files.check(file)
     model = NoiseModel(
         task=task,
         communication=communication,
@@ -83,9 +72,9 @@ def noise_command(
     )
     job = options.inputs(file)
     if axes:
-        if options.files.plot:
+        if plot:
             raise OutputError("--plot draws the steps of one job: expected no --set")
-        _noise_over(job, axes, options, model, samples=samples, seed=seed)
+        _noise_over(job, axes, options, files, model, samples=samples, seed=seed)
         return
     with working(f"drawing {samples} steps", enabled=not options.quiet):
         found = simulate_noise(
@@ -97,7 +86,7 @@ def noise_command(
             seed=seed,
             notes=job.notes,
         )
-    options.files.show(
+    files.show(
         lambda: NoiseDocument.of(found).to_json(),
         noise_shown(found),
         {"samples": lambda: {"step_time_ps": found.step_time_ps.tolist()}},
@@ -109,7 +98,8 @@ def noise_command(
 def _noise_over(
     job: "StepInputs",
     axes: list[str],
-    options: _StudyOptions,
+    options: RunOptions,
+    files: StudyFiles,
     model: "NoiseModel",
     *,
     samples: int,
@@ -137,5 +127,5 @@ def _noise_over(
     with sweep_bar(enabled=not options.quiet) as bar:
         found = sweep_noise(study, model=model, samples=samples, seed=seed, progress=bar)
     document = NoiseSweepDocument.of(found)
-    write_rows(options.files.csv, tables_of(document))
-    show(options.files.json, document.to_json, noise_sweep_shown(found))
+    write_rows(files.csv, tables_of(document))
+    show(files.json, document.to_json, noise_sweep_shown(found))

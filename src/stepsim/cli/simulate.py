@@ -12,7 +12,7 @@ from stepsim.base import garbage
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_size_bytes
-from stepsim.cli.against import AgainstViews, hold_step_against
+from stepsim.cli.against import hold_step_against
 from stepsim.cli.batches import BESIDE_LENGTHS, BatchOptions, show_batches
 from stepsim.cli.measured import NodeSizeOption, TimesOption, simulate_measured
 from stepsim.cli.options import (
@@ -160,9 +160,9 @@ def simulate_command(
             file,
             options.against,
             options,
-            AgainstViews(plot=plot, report=report, csv=csv, style=style),
+            StudyFiles(json, csv, plot, style),
+            report,
             TablesAsked(full=full),
-            json=json,
         )
         return
     if options.sensitivity:

@@ -262,12 +262,9 @@ class StudyFiles(NamedTuple):
     plot: Path | None = None
     style: "FigureStyle | str" = "screen"
 
-    def check(
-        self, file: Path, page: Path | None = None, files: Iterable[Path | None] = ()
-    ) -> None:
-        """Refuse what cannot be written before the work, other files too; raises OutputError."""
-        written = [self.csv, *files]
-        check_outputs([file], json=self.json, figures=[self.plot], files=written, page=page)
+    def check(self, *inputs: Path, page: Path | None = None) -> None:
+        """Refuse what cannot be written before the work; raises OutputError."""
+        check_outputs(inputs, json=self.json, figures=[self.plot], files=[self.csv], page=page)
 
     def show(
         self,
