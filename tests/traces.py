@@ -9,7 +9,7 @@ from pathlib import Path
 from helpers import line_of_npus
 
 from stepsim.core.write import SegmentKind
-from stepsim.parallel.p2p import Direction, Message, P2PMode, P2POptions, StepKind
+from stepsim.parallel.p2p import Message, P2PMode, P2POptions, StepKind
 from stepsim.parallel.schedules import Action, ActionKind, Schedule, build
 from stepsim.parallel.stages import StageWork
 from stepsim.runs.replay import PipelineWork, ReplayRuntime, simulate_work, work_row
@@ -18,10 +18,10 @@ from stepsim.workload.plan import Plan
 
 PS_PER_MS = 10**9
 NAMES = {
-    (Direction.SEND, ActionKind.FORWARD): "send_forward",
-    (Direction.RECV, ActionKind.FORWARD): "recv_forward",
-    (Direction.SEND, ActionKind.BACKWARD): "send_backward",
-    (Direction.RECV, ActionKind.BACKWARD): "recv_backward",
+    ("send", ActionKind.FORWARD): "send_forward",
+    ("recv", ActionKind.FORWARD): "recv_forward",
+    ("send", ActionKind.BACKWARD): "send_backward",
+    ("recv", ActionKind.BACKWARD): "recv_backward",
 }
 
 
@@ -115,5 +115,5 @@ def rank_lines(
 
 def _message(rank: int, schedule: Schedule, number: int, start: int, end: int, clock: int) -> str:
     message = Message.of(schedule, number // 2)
-    name = NAMES[Direction.RECV if number % 2 else Direction.SEND, message.kind]
+    name = NAMES["recv" if number % 2 else "send", message.kind]
     return line(rank, name, message.microbatch, start, end, clock, "[1024, 1, 4096]")

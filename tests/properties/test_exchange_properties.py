@@ -14,7 +14,7 @@ from stepsim.network.collectives import flows
 from stepsim.network.collectives.direct import DIRECT
 from stepsim.network.collectives.flows import FlowStep, loads_by_owner, step_load
 from stepsim.network.one_collective import probe_collective
-from stepsim.network.topology import NestedTopology, Topology
+from stepsim.network.topology import Topology
 from stepsim.workload.axes import CollectiveKind
 
 SIZES = [1, 4097, 1 << 20, 3 << 30]

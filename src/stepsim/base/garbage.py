@@ -38,8 +38,3 @@ def seldom() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-
-
-def stop() -> None:
-    """Stop the collector for good, in a process that ends with what it makes."""
-    gc.disable()

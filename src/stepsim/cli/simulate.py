@@ -1,5 +1,6 @@
 """`stepsim simulate`: one step of a workload, or a measured run replayed."""
 
+import gc
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -8,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stepsim.base import garbage
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_size_bytes
@@ -169,7 +169,7 @@ def simulate_command(
         refuse_beside(context, "--sensitivity", _OF_SENSITIVITY)
         _show_sensitivity(file, options, StudyFiles(json, csv, plot, style))
         return
-    garbage.stop()
+    gc.disable()  # the process ends with what it makes
     asked = TablesAsked(names=show_, full=full)
     check_outputs(
         [file, *([options.plan_file] if options.plan_file else [])],

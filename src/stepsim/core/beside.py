@@ -19,6 +19,7 @@ from stepsim.core.actions import Task
 from stepsim.core.ends import ends
 from stepsim.core.flat import Flat, Tasks, inside, listed
 from stepsim.network.collectives import Algorithm
+from stepsim.network.collectives.flows import bus_factor
 from stepsim.network.prices import Prices, Use
 from stepsim.run.spans import TaskKind
 from stepsim.workload.axes import CollectiveKind
@@ -31,7 +32,6 @@ from stepsim.workload.overlap import (
     GpuLimits,
     row_slowdown,
 )
-from stepsim.workload.rows import CommOp
 
 _ENGINES = {
     CollectiveKind.ALL_REDUCE: CommEngine.RING_IN_PLACE,
@@ -58,7 +58,7 @@ class OverlapCost(Noun):
         if not duration_ps:
             return None
         npus = patterns.npus[patterns.row(rank)]
-        sent = op.size_bytes * wire_share(op, len(npus))
+        sent = op.size_bytes * bus_factor(op.kind, len(npus))
         engine = self.carrier(use, rank, prices)
         sms, traits = self.sms, engine.traits
         nodes = distinct(npus // prices.topology.node_size)
@@ -76,14 +76,6 @@ class OverlapCost(Noun):
         if op.kind is CollectiveKind.ALL_TO_ALL:
             return self.exchange
         return _ENGINES.get(op.kind, CommEngine.RING)
-
-
-def wire_share(op: CommOp, members: int) -> float:
-    """Bytes that a rank sends for each byte of a communication's size."""
-    if op.kind in (CollectiveKind.SEND_RECV, CollectiveKind.BROADCAST, CollectiveKind.REDUCE):
-        return 1.0
-    once = (members - 1) / members
-    return 2.0 * once if op.kind is CollectiveKind.ALL_REDUCE else once
 
 
 class Alongside(NamedTuple):

@@ -49,7 +49,6 @@ from stepsim.core.actions import (
 from stepsim.network.prices import Use
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import (
-    Direction,
     Message,
     P2PMode,
     P2POptions,
@@ -299,7 +298,7 @@ def _meet(programs: Sequence[Program], schedule: Schedule, place: Small) -> None
 def _unmatched(schedule: Schedule, stage: int, end: int) -> str:
     """Why a schedule does not run: an end of a message without the other."""
     message = Message.of(schedule, end // 2)
-    here, there = list(Direction)[:: -1 if end % 2 else 1]
+    here, there = ("recv", "send") if end % 2 else ("send", "recv")
     far = int(far_ranks(schedule, np.array(end)))
     return (
         f"schedule {schedule.name}: rank {stage} {here}s microbatch "

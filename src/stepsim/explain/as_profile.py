@@ -202,7 +202,7 @@ def _meetings(
         members = graph.plan.groups(GROUPS[number])
         chosen = kind == number
         mine = rank[chosen]
-        place[chosen] = np.searchsorted(members[:, 0], lowered(mine, [(low, high)]))
+        place[chosen] = np.searchsorted(members[:, 0], lowered(mine, (low, high)))
         group[chosen] = place[chosen] + len(found)
         found += [
             ProcessGroup(name=f"{GROUPS[number]}{i}", ranks=tuple(each))

@@ -44,7 +44,6 @@ class Contention(Noun, dict=True):
     sites: TransferSites
     actors: Actors
     colours: SiteColours
-    free: tuple[bool, ...]
     streams: _Streams
 
     @cached_property
@@ -78,7 +77,7 @@ class Contention(Noun, dict=True):
         loads, colours = self.sites.loads, self.colours
         link = colours.link[loads.link]
         slots = np.stack((colours.site[loads.site], loads.comm, loads.phase, link), axis=1)
-        is_free = np.array(self.free, bool)[self.sites.link_class]
+        is_free = np.isinf(self._capacities)[self.sites.link_class]
         rows = np.isin(loads.link, self._first_links) & ~is_free[loads.link]
         slots = slots[rows]
         first, place = row_numbers(slots)
@@ -110,9 +109,13 @@ class Contention(Noun, dict=True):
     @cached_property
     def capacity(self) -> Floats:
         """Bytes per second of every link colour."""
-        capacities = np.array([each.capacity for each in self.prices.topology.link_classes])
-        capacity: Floats = capacities[self.link_class]
+        capacity: Floats = self._capacities[self.link_class]
         return capacity
+
+    @property
+    def _capacities(self) -> Floats:
+        """Bytes per second of the links of every class."""
+        return np.array([each.capacity for each in self.prices.topology.link_classes])
 
     def key(self, use: Use, group: int) -> TransferKey:
         """What tells a communication in a group from others."""
@@ -179,11 +182,8 @@ def find_contention(
 
     `uses` are the communications of all stages, `streams` on which each of them runs.
     """
-    free = tuple(np.isinf(each.capacity).item() for each in prices.topology.link_classes)
     every = tuple(sorted(set(streams)))
     sites = find_transfer_sites(prices, uses)
     actors = fold(prices, uses, slow, sites) if fold_ranks else every_rank(prices)
     colours = colour_sites(sites, actors.actor_of)
-    return Contention(
-        prices=prices, sites=sites, actors=actors, colours=colours, free=free, streams=every
-    )
+    return Contention(prices=prices, sites=sites, actors=actors, colours=colours, streams=every)

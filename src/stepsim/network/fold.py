@@ -130,7 +130,7 @@ class _Folding(Noun, dict=True):
         plan, found = self.prices.plan, {}
         for kind in _kinds(self.prices):
             low, high = plan.span(kind)
-            own = lowered(np.arange(plan.npus), [(low, high)])
+            own = lowered(np.arange(plan.npus), (low, high))
             firsts, group_of = np.unique(own, return_inverse=True)
             steps = np.arange(0, high, low, dtype=np.int64)
             found[kind] = firsts[:, None] + steps, group_of.reshape(-1)

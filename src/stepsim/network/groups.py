@@ -4,8 +4,6 @@ Siblings are the groups of one kind in a stage: ranks of a stage run one program
 run the same collectives at the same time. So are the pairs that carry a message between two stages.
 """
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from stepsim.base.arrays import Ints, distinct, row_numbers
@@ -144,8 +142,7 @@ def _beside(
     )
 
 
-def lowered(numbers: Ints, turns: Iterable[Turn]) -> Ints:
-    """The numbers with these digits 0."""
-    for low, high in turns:
-        numbers = numbers - numbers % high // low * low
-    return numbers
+def lowered(numbers: Ints, turn: Turn) -> Ints:
+    """The numbers with this digit 0."""
+    low, high = turn
+    return numbers - numbers % high // low * low

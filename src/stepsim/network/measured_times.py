@@ -14,27 +14,13 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import MAX_INT64, format_size_bytes, format_time_ps
+from stepsim.network.collectives.flows import bus_factor
 from stepsim.workload.axes import CollectiveKind
 
 _OUTLIER_FACTOR = 1.5
 FLOOR_BYTES = 1 << 16
 _FLAT, _LINEAR = 1.15, 3.5
 _FEWEST = 3
-
-
-def bus_factor(kind: CollectiveKind, ranks: int) -> float:
-    """Bus bandwidth over size / time, as nccl-tests defines it (doc/PERFORMANCE.md).
-
-    It makes the bandwidth that a ring's links carry out of a collective's time; 0 for one rank,
-    which sends nothing.
-    """
-    match kind:
-        case CollectiveKind.ALL_REDUCE:
-            return 2 * (ranks - 1) / ranks
-        case CollectiveKind.BROADCAST | CollectiveKind.REDUCE | CollectiveKind.SEND_RECV:
-            return float(ranks > 1)
-        case _:
-            return (ranks - 1) / ranks
 
 
 class MeasuredCurve(Noun, eq=False):

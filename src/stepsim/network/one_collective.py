@@ -24,8 +24,7 @@ from stepsim.network.collectives import (
     collective_shape,
     flow_steps,
 )
-from stepsim.network.collectives.flows import step_load
-from stepsim.network.measured_times import bus_factor
+from stepsim.network.collectives.flows import bus_factor, step_load
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import sum_loads
 from stepsim.network.topology.network import MAX_NPUS

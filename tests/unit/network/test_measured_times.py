@@ -13,7 +13,8 @@ from stepsim.files.collectives.times_csv import (
     write_comm_table,
 )
 from stepsim.files.reading import MAX_FILE_BYTES
-from stepsim.network.measured_times import CommTable, MeasuredCurve, bus_factor
+from stepsim.network.collectives.flows import bus_factor
+from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.workload.axes import CollectiveKind
 
 KIB, MIB, US = 1 << 10, 1 << 20, 10**6

@@ -14,7 +14,7 @@ from stepsim.cli.collective import collective_command
 from stepsim.face.steps import collective_time
 from stepsim.files.load import topology_of
 from stepsim.network.collectives import Algorithm, parse_algorithm
-from stepsim.network.measured_times import bus_factor
+from stepsim.network.collectives.flows import bus_factor
 from stepsim.network.one_collective import (
     parse_ranks,
     parse_sizes,

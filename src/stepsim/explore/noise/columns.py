@@ -192,7 +192,7 @@ class NodeColumns:
         if (group, actors) not in self._known:
             span = self._batch.job.graph.plan.span(group)
             ranks = [self._ranks[actor] for actor in actors]
-            met = [lowered(each, [span]) for each in ranks]
+            met = [lowered(each, span) for each in ranks]
             groups = np.unique(np.concatenate(met))
             found = [ColumnPlaces.of(np.searchsorted(groups, each)) for each in met]
             self._known[group, actors] = len(groups), found

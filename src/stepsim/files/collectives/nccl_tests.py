@@ -21,7 +21,8 @@ from stepsim.base.errors import CalibrationError, UnitError, bad_value
 from stepsim.base.structs import Names
 from stepsim.base.units import MAX_INT64, PS_PER_S, parse_time_ps
 from stepsim.files.collectives.samples import CurveSample, collective_kind, curves_of
-from stepsim.network.measured_times import CommTable, bus_factor
+from stepsim.network.collectives.flows import bus_factor
+from stepsim.network.measured_times import CommTable
 from stepsim.workload.axes import CollectiveKind
 
 _AGREEMENT = 0.06

@@ -33,7 +33,8 @@ from stepsim.files.collectives.samples import (
     curves_of,
 )
 from stepsim.files.writing import text_of_cell, write_csv_rows, write_whole
-from stepsim.network.measured_times import CommTable, bus_factor
+from stepsim.network.collectives.flows import bus_factor
+from stepsim.network.measured_times import CommTable
 from stepsim.workload.axes import CollectiveKind
 
 _COLUMNS = ("machine", "source", "kind", "ranks", "nodes", "bytes", "time_us")

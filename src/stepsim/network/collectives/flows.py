@@ -275,6 +275,23 @@ ROOTED = (
     CollectiveKind.GATHER,
     CollectiveKind.SCATTER,
 )
+
+
+def bus_factor(kind: CollectiveKind, ranks: int) -> float:
+    """Bus bandwidth over size / time, as nccl-tests defines it (doc/PERFORMANCE.md).
+
+    It makes the bandwidth that a ring's links carry out of a collective's time; 0 for one rank,
+    which sends nothing.
+    """
+    match kind:
+        case CollectiveKind.ALL_REDUCE:
+            return 2 * (ranks - 1) / ranks
+        case CollectiveKind.BROADCAST | CollectiveKind.REDUCE | CollectiveKind.SEND_RECV:
+            return float(ranks > 1)
+        case _:
+            return (ranks - 1) / ranks
+
+
 _MOST_CROSSINGS = 1 << 20
 """Links or dimensions that the flows of a step may cross: what is soon traced."""
 

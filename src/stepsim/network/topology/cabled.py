@@ -15,9 +15,6 @@ from stepsim.network.topology.cabling import Cabling
 from stepsim.network.topology.dimension import PLAIN, Library, LinkClass
 from stepsim.network.topology.listed import ListedTopology
 
-_MOST_NPUS = 1 << 16
-_MOST_LINKS = 1 << 20
-
 
 def listed_topology(
     graph: nx.MultiDiGraph,
@@ -122,13 +119,8 @@ def _lost_pairs(
 
     NPUs are given by the parts that they send to, and receive from.
     """
-    hubs = frozenset.intersection(*receivers)
-    for first in senders:
-        hubs &= _reached(switches, first)
-    if hubs:
-        return
     for first, mine in senders.items():
-        reached = _reached(switches, first)
+        reached = set(first).union(*(nx.descendants(switches, part) for part in first))
         for last, theirs in receivers.items():
             if reached.isdisjoint(last):
                 yield from (
@@ -136,8 +128,3 @@ def _lost_pairs(
                     for a, b in product(mine, theirs)
                     if a != b and not graph.has_edge(f"npu{a}", f"npu{b}")
                 )
-
-
-def _reached(switches: nx.DiGraph, parts: frozenset[int]) -> set[int]:
-    """These parts and all that lie behind them."""
-    return set(parts).union(*(nx.descendants(switches, part) for part in parts))

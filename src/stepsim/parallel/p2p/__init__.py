@@ -6,7 +6,7 @@ message for the sender, one more for the receiver.
 """
 
 from collections.abc import Callable, Iterable
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from stepsim.base.errors import ScheduleError
@@ -18,13 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from stepsim.base.arrays import Bools, Small
-
-
-class Direction(StrEnum):
-    """Which end of a message a rank holds."""
-
-    SEND = "send"
-    RECV = "recv"
 
 
 class Message(NamedTuple):
@@ -148,7 +141,6 @@ def default_mode(schedule: Schedule) -> P2PMode:
 
 
 __all__ = [
-    "Direction",
     "Message",
     "P2PMode",
     "P2POptions",
