@@ -537,16 +537,21 @@ class Buckets(Struct, kw_only=True):
 
 
 def gradient_buckets(ops: Sequence[CommOp], rows: Sequence[Row], bucket_bytes: int) -> Buckets:
-    """Buckets for the gradients of these rows."""
-    for weight_of in (_parameters, _compute):
-        weight = sum(map(weight_of, rows))
-        if weight:
-            return Buckets(
-                ops=tuple(ops), bucket_bytes=bucket_bytes, weight=weight, weight_of=weight_of
-            )
+    """Buckets for the gradients of these rows.
+
+    Rows count by parameters, or by compute if parameters are unknown, or equally.
+    """
+    weight_of = next((each for each in (_parameters, _compute) if any(map(each, rows))), _one)
     return Buckets(
-        ops=tuple(ops), bucket_bytes=bucket_bytes, weight=len(rows), weight_of=lambda row: 1
+        ops=tuple(ops),
+        bucket_bytes=bucket_bytes,
+        weight=sum(map(weight_of, rows)),
+        weight_of=weight_of,
     )
+
+
+def _one(_: Row) -> int:
+    return 1
 
 
 def _parameters(row: Row) -> int:

@@ -124,15 +124,12 @@ def _halves(cabling: Cabling) -> Iterator[Floats]:
 
 def _nearness(cabling: Cabling) -> Ints:
     """Hops of each node from node 0."""
+    import networkx as nx
+
+    links = nx.DiGraph(zip(cabling.tail.tolist(), cabling.head.tolist(), strict=True))
+    hops = nx.single_source_shortest_path_length(links, 0)
     nodes = len(cabling.nodes)
-    hops = np.full(nodes, nodes, np.int64)
-    hops[0] = 0
-    while True:
-        nearer = hops.copy()
-        np.minimum.at(nearer, cabling.head, hops[cabling.tail] + 1)
-        if np.array_equal(nearer, hops):
-            return hops
-        hops = nearer
+    return ints([hops.get(node, nodes) for node in range(nodes)])
 
 
 def _cut(cabling: Cabling, side: Floats, bandwidth: Floats) -> float:

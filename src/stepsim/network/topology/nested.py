@@ -21,6 +21,7 @@ from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Names, Noun, Same, replace
 from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,
+    LINK_FIELDS,
     OVERSUBSCRIPTION,
     PLAIN,
     Dimension,
@@ -475,13 +476,8 @@ def _leader(topology: Topology, name: str) -> str:
     if name not in names:
         expected = ", ".join(names)
         raise TopologyError(f"topology {topology.name} has no links {name!r}: expected {expected}")
-    place = names.index(name)
-    now = topology.link_classes[place]
-    for other in (name, *names):
-        changed = cast(Topology, _edited(topology, {other: {"latency_ps": now.latency_ps + 1}}))
-        if changed.link_classes[place] != now:
-            return other
-    return name
+    latency = LINK_FIELDS[1]
+    return followed(topology, latency)[names.index(name)] if is_fixed(topology, name) else name
 
 
 def is_fixed(topology: Topology, name: str) -> bool:

@@ -171,21 +171,6 @@ class Schedule(Noun, dict=True):
             yield from entry.parts()
 
 
-def alternating(
-    ranks: int,
-    warm_up: Sequence[int],
-    forwards: Sequence[tuple[int, int]],
-    backwards: Sequence[tuple[int, int]],
-) -> "tuple[Order, ...]":
-    """So many forwards of every rank, then by turns a forward and a backward, then the rest.
-
-    Forwards and backwards are tables of chunk and microbatch; chunk c of rank r is stage cP + r.
-    """
-    from stepsim.parallel.schedules.order import alternating_orders
-
-    return alternating_orders(ranks, warm_up, forwards, backwards)
-
-
 _MAX_FORWARDS = 1 << 22
 
 

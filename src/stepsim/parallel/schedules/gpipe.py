@@ -4,7 +4,8 @@ Huang et al., "GPipe: efficient training of giant neural networks using pipeline
 NeurIPS 2019; torch `ScheduleGPipe`.
 """
 
-from stepsim.parallel.schedules.base import Placement, Runtime, Schedule, alternating, check_shape
+from stepsim.parallel.schedules.base import Schedule, check_shape
+from stepsim.parallel.schedules.one_f_one_b import one_chunk
 
 
 def gpipe(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
@@ -15,13 +16,4 @@ def gpipe(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     shape = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks}
     check_shape("gpipe", **shape, held=1, more=" (looped-bfs holds more)")
     leads = (microbatches,) * ranks
-    table = [(0, j) for j in range(microbatches)]
-    return Schedule(
-        runtime=Runtime.MEGATRON,
-        name="gpipe",
-        placement=Placement(ranks=ranks),
-        microbatches=microbatches,
-        fills_once=True,
-        orders=alternating(ranks, leads, table, table),
-        warm_up=leads,
-    )
+    return one_chunk("gpipe", microbatches, leads)

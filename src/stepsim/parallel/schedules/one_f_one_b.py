@@ -5,7 +5,7 @@ Megatron-LM `forward_backward_pipelining_without_interleaving`.
 """
 
 from stepsim.base.errors import ScheduleError
-from stepsim.parallel.schedules.base import Placement, Runtime, Schedule, alternating, check_shape
+from stepsim.parallel.schedules.base import Placement, Runtime, Schedule, check_shape
 
 
 def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
@@ -18,14 +18,21 @@ def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     if chunks != 1:
         raise ScheduleError(f"schedule 1f1b: chunks is {chunks}: it holds one chunk per rank")
     leads = tuple(warm_up(rank, ranks, microbatches) for rank in range(ranks))
+    return one_chunk("1f1b", microbatches, leads)
+
+
+def one_chunk(name: str, microbatches: int, leads: tuple[int, ...]) -> Schedule:
+    """A schedule of one chunk per rank, which runs so many forwards before it alternates."""
+    from stepsim.parallel.schedules.order import alternating
+
     table = [(0, j) for j in range(microbatches)]
     return Schedule(
         runtime=Runtime.MEGATRON,
-        name="1f1b",
-        placement=Placement(ranks=ranks),
+        name=name,
+        placement=Placement(ranks=len(leads)),
         microbatches=microbatches,
         fills_once=True,
-        orders=alternating(ranks, leads, table, table),
+        orders=alternating(len(leads), leads, table, table),
         warm_up=leads,
     )
 

@@ -104,13 +104,16 @@ def _entry(
     return parts[0] if len(parts) == 1 else FusedPair(forward=parts[0], backward=parts[1])
 
 
-def alternating_orders(
+def alternating(
     ranks: int,
     warm_up: Sequence[int],
     forwards: Sequence[tuple[int, int]],
     backwards: Sequence[tuple[int, int]],
 ) -> tuple[Order, ...]:
-    """The orders of `alternating`."""
+    """So many forwards of every rank, then by turns a forward and a backward, then the rest.
+
+    Forwards and backwards are tables of chunk and microbatch; chunk c of rank r is stage cP + r.
+    """
     table = np.array([*forwards, *backwards], np.int32).T
     return tuple(
         _alternating(rank, ranks, lead, table, len(forwards)) for rank, lead in enumerate(warm_up)
