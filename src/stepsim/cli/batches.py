@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stepsim.base.errors import OutputError, PlanError
+from stepsim.base.errors import PlanError
 from stepsim.base.option import Panel
 from stepsim.cli.options import NO_MEMORY, CommandOptions, OneStepOptions
 from stepsim.cli.terminal import StudyFiles, command_line, warn
@@ -145,12 +145,7 @@ def show_batch_sweep(
             progress=bar,
         )
     document = BatchSweepDocument.of(found)
-    files.show(document.to_json, batch_sweep_shown(found), tables_of(document), _no_figure)
-
-
-def _no_figure(path: Path, style: object) -> None:
-    """Sweeps of drawn steps have no figure; --plot is refused before."""
-    raise OutputError(f"{path}: a sweep of drawn steps has no figure")
+    files.show(document.to_json, batch_sweep_shown(found), tables_of(document))
 
 
 def _job_of(file: Path, options: CommandOptions) -> "tuple[StepInputs, Model]":

@@ -271,7 +271,7 @@ class StudyFiles(NamedTuple):
         document: Callable[[], bytes],
         shown: "Iterable[Shown]",
         tables: "Tables",
-        draw: Callable[..., object],
+        draw: Callable[..., object] | None = None,
         warnings: Iterable[str] = (),
     ) -> None:
         """Print warnings and the result, draw it and write it where asked for.
@@ -279,7 +279,7 @@ class StudyFiles(NamedTuple):
         `draw` takes the path of a figure and its style.
         """
         warn(warnings)
-        if self.plot:
+        if self.plot and draw:
             draw(self.plot, style=self.style)
         write_rows(self.csv, tables)
         show(self.json, document, shown)

@@ -29,8 +29,6 @@ class GroupPatterns(Noun):
     distinct: Ranks
     group_of: Ranks
     beside: tuple[Beside | None, ...]
-    rows_of: dict[int, list[Ints]] = {}
-    _keys: dict[int, bytes] = {}
 
     def row(self, rank: int) -> int:
         """The group of a rank."""
@@ -46,19 +44,15 @@ class GroupPatterns(Noun):
 
     def rows(self, stage: int, stage_ranks: int) -> list[Ints]:
         """The groups of a stage, those of each look together."""
-        if stage not in self.rows_of:
-            here = np.flatnonzero(self.members[:, 0] // stage_ranks == stage)
-            mine = self.pattern[here]
-            self.rows_of[stage] = [here[mine == look] for look in distinct(mine)]
-        return self.rows_of[stage]
+        here = np.flatnonzero(self.members[:, 0] // stage_ranks == stage)
+        mine = self.pattern[here]
+        return [here[mine == look] for look in distinct(mine)]
 
     def key(self, pattern: int) -> bytes:
         """What tells a look from those of all kinds of groups."""
-        if pattern not in self._keys:
-            beside = self.beside[pattern]
-            alone = self.distinct[pattern].tobytes()
-            self._keys[pattern] = alone + beside.key() if beside else alone
-        return self._keys[pattern]
+        beside = self.beside[pattern]
+        alone: bytes = self.distinct[pattern].tobytes()
+        return alone + beside.key() if beside else alone
 
 
 def find_patterns(
