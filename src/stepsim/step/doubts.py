@@ -8,12 +8,11 @@ sources worse (docs/decisions/0084). So an answer says what it leaves out.
 
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
-from stepsim.core.flat import Flat
 from stepsim.explain.report import WEIGHTY, Finding, Report, by_weight
 from stepsim.network.placement import SIZES_OF_GROUPS, Crossing, whole_degrees
 from stepsim.network.prices import Known
@@ -28,22 +27,16 @@ from stepsim.workload.overlap import CommSms
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Doubt, Work, Workload
 
-if TYPE_CHECKING:
-    from stepsim.workload.plan import Plan
-
 _Rates = dict[tuple[str, str], float]
 """The slowest picoseconds per byte of communications of a kind in a group."""
 
 
-def weighed(report: Report, ready: PreparedStep, flat: Flat) -> Report:
-    """The report of a step with what doubts about its workload are worth, and what crossing costs.
-
-    `flat` is the table that it was laid out in.
-    """
+def weighed(report: Report, ready: PreparedStep) -> Report:
+    """The report of a step with what doubts about its workload and what crossing are worth."""
 
     def again(workload: Workload) -> int:
         other = prepare(workload, ready.machine, ready.options, known=ready.prices.known)
-        return other.step_time_ps(flat)
+        return other.step_time_ps()
 
     def step_time(other: StepOptions) -> int | None:
         prepared = prepare(ready.source, ready.machine, other)
