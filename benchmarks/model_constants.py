@@ -33,7 +33,6 @@ from left_out import (
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
-from stepsim.base.units import PS_PER_S
 from stepsim.files.accelerators import (
     device_names,
     framework_names,
@@ -41,7 +40,7 @@ from stepsim.files.accelerators import (
 )
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.files.reading import shipped_folder
-from stepsim.runs.published import model_of, prepared
+from stepsim.runs.published import model_of, simulated_s
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.divide import stage_slices
 from stepsim.workload.model.step_time import StepModel
@@ -278,7 +277,7 @@ def judged(runs: Sequence[Runs], values: Mapping[Key, float]) -> Iterator[LeftOu
             model = each.with_constants(without)
             for step in each.steps:
                 try:
-                    found = prepared(step, model).step_time_ps() / PS_PER_S
+                    found = simulated_s(step, model)
                 except StepsimError as error:
                     print(f"{source} {step.name}: {error}", file=sys.stderr)
                     continue
@@ -292,7 +291,7 @@ def of_cards(path: Path) -> Iterator[LeftOut]:
     """
     for each in grouped(step for step in comparable(path) if step.source in CARDS):
         for step in each.steps:
-            found = prepared(step, each.model).step_time_ps() / PS_PER_S
+            found = simulated_s(step, each.model)
             yield LeftOut(step=step, framework=each.model.framework.name, predicted_s=found)
 
 

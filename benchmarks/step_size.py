@@ -39,7 +39,8 @@ STEPS: tuple[tuple[str, dict[str, object]], ...] = (
 def inputs(work: str, asked: dict[str, object]) -> Any:
     """What a step is made from."""
     path = WORKLOADS / work
-    return read_inputs(path if path.exists() else work, "hgx-h100", asked)
+    job = read_inputs(path if path.exists() else work, "hgx-h100", asked)
+    return job.workload, job.topology, job.options
 
 
 def measure(work: str, asked: dict[str, object]) -> dict[str, float]:
@@ -52,11 +53,10 @@ def measure(work: str, asked: dict[str, object]) -> dict[str, float]:
 
     # the log alone says how many tasks were laid out; the process ends after this one step
     timeline.said = count  # type: ignore[assignment, attr-defined]
-    small = inputs("gpt_tp4.txt", {})
-    prepare(small.workload, small.topology, small.options).simulated()
+    prepare(*inputs("gpt_tp4.txt", {})).simulated()
     job = inputs(work, asked)
     began, held = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    prepare(job.workload, job.topology, job.options).simulated(weigh=True)
+    prepare(*job).simulated(weigh=True)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held
     return {**counted, "seconds": time.process_time() - began, "bytes": grown * 1024}
 
@@ -72,7 +72,7 @@ def main(small: bool) -> None:
     print(f"{'tasks':>22} {'seconds':>15} {'MB':>15}  step (measured, estimated)")
     for work, asked in STEPS[2:3] if small else STEPS:
         found, job = measured(work, asked), inputs(work, asked)
-        said = size_of(job_of(job.workload, job.topology, job.options))
+        said = size_of(job_of(*job))
         print(
             f"{found['tasks']:10,.0f} {said.tasks:11,} {found['seconds']:7.2f}"
             f" {found['bytes'] / 1e6:7.0f} {said.size_bytes / 1e6:7.0f}  {work} {asked}"

@@ -53,11 +53,9 @@ print(f"{len(files)} traces, step {step.step_time_s * 1e3:.1f} ms")
 # %%
 profile = stepsim.load_profile(FOLDER)
 found = stepsim.stragglers(profile)
-slowest = max(found.workers, key=lambda worker: worker.slowdown)
+slowdown, rank = max(zip(found.by_rank, (each.rank for each in profile.ranks), strict=True))
 print(f"{len(profile.events):,} operations, replayed within {abs(found.errors).max():.4%}")
-print(
-    f"slowest: rank {slowest.rank}, which alone makes the step {slowest.slowdown:.2f} times as long"
-)
+print(f"slowest: rank {rank}, which alone makes the step {slowdown:.2f} times as long")
 
 # %% [markdown]
 # ## Which change helps most
@@ -95,7 +93,7 @@ for change in table.changes:
 
 # %%
 Markdown(
-    f"The traces alone name rank {slowest.rank}: replacing it makes the step {best.gain:.1%} "
+    f"The traces alone name rank {rank}: replacing it makes the step {best.gain:.1%} "
     f"shorter. The predicted {best.step_ps / 1e9:.1f} ms are what the healthy job takes, to the "
     f"picosecond. The next change, {table.changes[1].name}, gains {table.changes[1].gain:.1%}. "
     "With real traces a prediction is as good as what its change assumes."

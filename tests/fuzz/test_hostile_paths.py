@@ -10,7 +10,7 @@ from helpers import Run
 
 from stepsim.base.errors import OutputError, StepsimError
 from stepsim.explain.diff import diff_results
-from stepsim.explore.sweep import open_for_reading
+from stepsim.face.sweeps import load_sweep
 from stepsim.files.calibrations import read_calibration
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.expert_counts import read_expert_load
@@ -39,7 +39,7 @@ READERS: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "run": (load_run, ".txt"),
     "log": (read_optimus_log, ".txt"),
     "result": (load_result, ".json"),
-    "database": (open_for_reading, ".sqlite"),
+    "database": (load_sweep, ".sqlite"),
 }
 TELLERS = (is_measured, is_step_table, lambda path: is_topology(str(path)))
 HOSTILE = "\x1b[31mred\x1b[0m\nerror: forged\r\x07\u202e\udcff"

@@ -10,13 +10,14 @@ from msgspec import Meta
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Count, Document, Entry, Names, Noun, Seconds, Share, replace
+from stepsim.base.units import PS_PER_S
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import topology_of, with_numbers
 from stepsim.files.model_steps import PublishedStep
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
-from stepsim.step.prepared import PreparedStep, prepare
+from stepsim.step.prepared import prepare
 from stepsim.workload.model.calibration import ModelCalibration
 from stepsim.workload.model.framework import Framework, Recipe
 from stepsim.workload.model.interconnect import Interconnect
@@ -230,8 +231,8 @@ def model_of(step: PublishedStep) -> StepModel:
     )
 
 
-def prepared(step: PublishedStep, model: StepModel) -> PreparedStep:
-    """The step as `simulate` prepares it: the same prices on the machine's own network.
+def simulated_s(step: PublishedStep, model: StepModel) -> float:
+    """Seconds of the step as `simulate` predicts it: the same prices on the machine's own network.
 
     Raises the errors of `stepsim.base.errors` where the job cannot run there.
     """
@@ -257,7 +258,7 @@ def prepared(step: PublishedStep, model: StepModel) -> PreparedStep:
         **said,
     )
     source = Model(source=step.name, architecture=step.architecture)
-    return prepare(source, topology, options, quick=True)
+    return prepare(source, topology, options, quick=True).step_time_ps() / PS_PER_S
 
 
 def _as_run(framework: Framework, step: PublishedStep) -> Framework:

@@ -91,7 +91,7 @@ def test_every_command_is_tried() -> None:
 def numbers(shown: Table) -> set[str]:
     """The texts of the numbers that a table shows."""
     columns = shown.shown(Room.EVERYWHERE, Room.TERMINAL)
-    rows = [row for part in shown.ends() for row in part]
+    rows = [row for part in shown.ends(shown.rows) for row in part]
     return {column.text(row[i]) for i, _, column in columns if column.number for row in rows}
 
 

@@ -262,7 +262,8 @@ class _Race(Struct, kw_only=True):
                 continue
             left = (other for other in self.order[i:] if self._may_win(other))
             # the same plans are looked at, and counted, whoever computes
-            opened.ahead([self.priced.plans[other] for other in islice(left, runs - tried)])
+            most = min(runs - tried, len(self.order))
+            opened.ahead([self.priced.plans[other] for other in islice(left, most)])
             tried += 1
             run = opened.result(self.priced.plans[index])
             if run.error:
