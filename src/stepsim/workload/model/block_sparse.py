@@ -23,7 +23,7 @@ from stepsim.workload.model.operators import (
     mixer_kernel,
     products,
 )
-from stepsim.workload.model.parts import Amounts, Exchange, MixerExchanges, MixerOperators, Operator
+from stepsim.workload.model.parts import Exchange, MixerExchanges, MixerOperators, Operator
 from stepsim.workload.plan import PlanTable
 
 
@@ -69,11 +69,10 @@ class BlockSparseAttention(Mixer):
 
     def _projections(self, hidden: float, columns: PlanTable) -> Iterator[Operator]:
         """Products for the indexer's queries and keys, forward alone."""
-        t, zero = columns.tokens, np.zeros_like(columns.tokens)
-        nothing = Amounts(flops=zero, bytes_moved=zero, launches=zero)
+        t, one = columns.tokens, np.ones_like(columns.tokens)
         width = float(self.indexer.width + self.indexer.dim)
         for item in products(columns, ("index queries and keys", t, hidden, width)):
-            yield replace(item, input_grad=nothing, weight_grad=nothing)
+            yield item.times(one, 0.0 * one)
 
     def _mix(self, columns: PlanTable) -> Iterator[Operator]:
         """Scores of all keys and the choice of blocks, then attention.

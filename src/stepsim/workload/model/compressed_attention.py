@@ -150,7 +150,7 @@ class CompressedAttention(Mixer):
             for item in self.indexer.choice(columns):
                 yield replace(item, core=True)
         keys, heads = self.read(columns), self.heads / columns.tp
-        yield fused_attention(2.0 * share * keys, self.head_dim, heads, keys, columns)
+        yield fused_attention(2.0 * share * keys, self.head_dim, heads, keys, columns, heads)
         if self.indexer is not None:
             target = self.indexer.target(share * self.indexer.read(columns), columns)
             yield replace(target, core=True)

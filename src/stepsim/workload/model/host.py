@@ -143,8 +143,7 @@ def _calls_of(operator: Operator, columns: PlanTable, whole: Floats) -> Floats:
 
     A frozen product has those of its adapter in place of its gradient.
     """
-    phases = (operator.forward, operator.input_grad, operator.weight_grad)
-    counts = [np.asarray(phase.launches, np.float64) for phase in phases]
+    counts = [phase.launches for phase in operator.phases]
     if operator.kind is not OperatorKind.SCAN:
         counts = [np.where(count > 0, 1.0, 0.0) for count in counts]
     beside = _ADAPTER_CALLS - 1 if operator.kind in _ADAPTED else 0

@@ -14,7 +14,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Noun, replace
 from stepsim.workload.model.operators import keys_before, memory, mixer_kernel, products
-from stepsim.workload.model.parts import Amounts, Operator
+from stepsim.workload.model.parts import Operator
 from stepsim.workload.plan import PlanTable
 
 SCORE_BYTES = 4.0
@@ -51,15 +51,14 @@ class Indexer(Noun):
         self, rank: float, hidden: float, keys: float, columns: PlanTable
     ) -> Iterator[Operator]:
         """Products for queries, `keys` wide keys, and weights; their inputs get no gradient."""
-        t, zero = columns.tokens, np.zeros_like(columns.tokens)
-        nothing = Amounts(flops=zero, bytes_moved=zero, launches=zero)
+        t = columns.tokens
         for item in products(
             columns,
             ("index queries", t, rank, float(self.width)),
             ("index keys", t, hidden, keys),
             ("index weights", t, hidden, float(self.heads)),
         ):
-            yield replace(item, input_grad=nothing)
+            yield replace(item, input_grad=item.input_grad.times(0.0 * t))
 
     def choice(self, columns: PlanTable) -> Iterator[Operator]:
         """Scores of all keys before a token, and the choice of the best.

@@ -27,7 +27,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.dispatch import permuted_bytes
 from stepsim.workload.model.kernels import GroupedShape, ScanShape
-from stepsim.workload.model.parts import Amounts, Operator, OperatorKind
+from stepsim.workload.model.parts import Operator, OperatorKind, operator_of
 from stepsim.workload.plan import PlanTable
 
 
@@ -48,19 +48,17 @@ def linear(
     flops = 2.0 * tokens * k * n
     element = columns.element_bytes if kind is not OperatorKind.HEAD else 2.0
     one = np.ones_like(flops)
-    return Operator(
-        name=name,
-        kind=kind,
+    return operator_of(
+        name,
+        kind,
+        flops=[flops] * 3,
+        moved=(
+            element * (tokens * k + k * n) + 2 * tokens * n,
+            element * (tokens * n + k * n) + 2 * tokens * k,
+            element * tokens * (k + n) + 8 * k * n,
+        ),
+        launches=(1, 1, 1),
         sides=(tokens, k * one, n * one),
-        forward=Amounts(
-            flops=flops, bytes_moved=element * (tokens * k + k * n) + 2 * tokens * n, launches=one
-        ),
-        input_grad=Amounts(
-            flops=flops, bytes_moved=element * (tokens * n + k * n) + 2 * tokens * k, launches=one
-        ),
-        weight_grad=Amounts(
-            flops=flops, bytes_moved=element * tokens * (k + n) + 8 * k * n, launches=one
-        ),
     )
 
 
@@ -76,13 +74,13 @@ def memory(
     name: str, forward: Floats, backward: Floats, pytorch: str = "", *, core: bool = False
 ) -> Operator:
     """A kernel that only moves bytes, forward and backward, of an operator of PyTorch."""
-    zero, one = np.zeros_like(forward), np.ones_like(forward)
-    return Operator(
-        name=name,
-        kind=OperatorKind.MEMORY,
-        forward=Amounts(flops=zero, bytes_moved=forward, launches=one * (forward > 0)),
-        input_grad=Amounts(flops=zero, bytes_moved=backward, launches=one * (backward > 0)),
-        weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
+    zero = np.zeros_like(forward)
+    return operator_of(
+        name,
+        OperatorKind.MEMORY,
+        flops=(zero, zero),
+        moved=(forward, backward),
+        launches=(forward > 0, backward > 0),
         core=core,
         pytorch=pytorch,
     )
@@ -114,54 +112,37 @@ def mixer_kernel(
 
     Those that pass a state on say what is `scanned`.
     """
-    zero, one = np.zeros_like(flops[0]), np.ones_like(flops[0])
-    passes = (
-        Amounts(flops=operations, bytes_moved=size, launches=count * one)
-        for operations, size, count in zip(flops, moved, launches, strict=True)
-    )
-    forward, backward = passes
-    return Operator(
-        name=name,
-        kind=OperatorKind.MIXED if scanned is None else OperatorKind.SCAN,
-        forward=forward,
-        input_grad=backward,
-        weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
-        scanned=scanned,
-    )
+    kind = OperatorKind.MIXED if scanned is None else OperatorKind.SCAN
+    return operator_of(name, kind, flops, moved, launches, scanned=scanned)
 
 
 def fused_attention(
     flops: Floats,
     head_dim: int,
     heads: Floats,
-    keys: Floats,
+    keys: Floats | None,
     columns: PlanTable,
     sharing: Floats | None = None,
 ) -> Operator:
-    """Fused core attention of a mixer to some `keys`, with so many `heads` on a rank.
+    """Fused core attention to some `keys`, with so many `heads` on a rank; nothing where unfused.
 
-    `sharing` heads have a key in common, all of the rank where it is None. The backward takes 2.5
-    times as many operations.
+    `keys` None are all before a token. `sharing` heads have a key in common, as far as it is known.
+    The backward takes 2.5 times as many operations.
     """
-    zero, one = np.zeros_like(flops), np.ones_like(flops)
-    return Operator(
-        name="core attention",
-        kind=OperatorKind.ATTENTION,
-        forward=Amounts(flops=flops, bytes_moved=zero, launches=one),
-        input_grad=Amounts(flops=2.5 * flops, bytes_moved=zero, launches=one),
-        weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
+    fused, zero = columns.flash, np.zeros_like(flops)
+    return operator_of(
+        "core attention",
+        OperatorKind.ATTENTION,
+        flops=(flops * fused, 2.5 * flops * fused),
+        moved=(zero, zero),
+        launches=(fused, fused),
         core=True,
         head_dim=head_dim,
-        rows=_rows(heads, columns),
+        rows=columns.microbatch_size * heads * columns.sequence / columns.attended,
         module=RecomputeModule.CORE_ATTENTION,
         keys=keys,
-        sharing=heads if sharing is None else sharing,
+        sharing=sharing,
     )
-
-
-def _rows(heads: Floats, columns: PlanTable) -> Floats:
-    """Sequences times heads of a rank's core attention: each packed sample is a sequence."""
-    return columns.microbatch_size * heads * columns.sequence / columns.attended
 
 
 def recomputed_with(module: RecomputeModule, operators: Iterable[Operator]) -> Iterator[Operator]:
@@ -172,18 +153,15 @@ def recomputed_with(module: RecomputeModule, operators: Iterable[Operator]) -> I
 def by_head(name: str, columns: PlanTable, heads: Floats, inner: int, outer: int) -> Operator:
     """A product of each head of a rank with a weight of its own, in bf16 in every precision."""
     rows, weights = columns.tokens * heads, heads * inner * outer
-    flops, one = 2.0 * rows * inner * outer, np.ones_like(rows)
+    flops = 2.0 * rows * inner * outer
     there, back = 2.0 * rows * inner, 2.0 * rows * outer
-
-    def amounts(moved: Floats) -> Amounts:
-        return Amounts(flops=flops, bytes_moved=moved, launches=one)
-
-    return Operator(
-        name=name,
-        kind=OperatorKind.HEAD,
-        forward=amounts(there + back + 2.0 * weights),
-        input_grad=amounts(there + back + 2.0 * weights),
-        weight_grad=amounts(there + back + 8.0 * weights),
+    straight = there + back + 2.0 * weights
+    return operator_of(
+        name,
+        OperatorKind.HEAD,
+        flops=[flops] * 3,
+        moved=(straight, straight, there + back + 8.0 * weights),
+        launches=(1, 1, 1),
         sides=(columns.tokens, heads * inner, np.full_like(rows, float(outer))),
     )
 
@@ -337,22 +315,10 @@ def _core(
         + (attention.values if isinstance(attention, GroupedAttention) else attention.value_dim)
     )
     keys = seq / 2 if window is None else keys_before(seq, float(window))
-    flops, zero, one = 2.0 * t * keys * widths, np.zeros_like(t), np.ones_like(t)
-    fused = columns.flash
-    yield Operator(
-        name="core attention",
-        kind=OperatorKind.ATTENTION,
-        forward=Amounts(flops=flops * fused, bytes_moved=zero, launches=fused),
-        input_grad=Amounts(flops=2.5 * flops * fused, bytes_moved=zero, launches=fused),
-        weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
-        core=True,
-        head_dim=attention.head_dim,
-        rows=_rows(heads, columns),
-        module=RecomputeModule.CORE_ATTENTION,
-        keys=None if window is None else keys,
-    )
-    if not fused.all():
-        yield from _unfused(attention, heads, widths, columns, one - fused)
+    flops, known = 2.0 * t * keys * widths, None if window is None else keys
+    yield fused_attention(flops, attention.head_dim, heads, known, columns)
+    if not columns.flash.all():
+        yield from _unfused(attention, heads, widths, columns, 1.0 - columns.flash)
 
 
 def _unfused(
@@ -365,14 +331,13 @@ def _unfused(
     t, seq = columns.tokens, columns.sequence
     flops = 2.0 * t * seq * widths * used
     scores = t * seq * heads * used
-    zero = np.zeros_like(t)
     element = 2.0 * (2.0 * scores + t * widths * used)
-    yield Operator(
-        name="scores and context",
-        kind=OperatorKind.SCORES,
-        forward=Amounts(flops=flops, bytes_moved=element, launches=2.0 * used),
-        input_grad=Amounts(flops=2.0 * flops, bytes_moved=2.0 * element, launches=4.0 * used),
-        weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
+    yield operator_of(
+        "scores and context",
+        OperatorKind.SCORES,
+        flops=(flops, 2.0 * flops),
+        moved=(element, 2.0 * element),
+        launches=(2.0 * used, 4.0 * used),
         core=True,
         head_dim=attention.head_dim,
     )
@@ -495,15 +460,16 @@ def grouped(
     def shape(rows: Floats, sides: Floats, depth: Floats) -> GroupedShape:
         return GroupedShape(count=local, rows=rows, columns=sides, depth=depth)
 
-    def amounts(moved: Floats) -> Amounts:
-        return Amounts(flops=flops, bytes_moved=moved, launches=np.ones_like(flops))
-
-    return Operator(
-        name=name,
-        kind=OperatorKind.GROUPED,
-        forward=amounts(element * (weights + tokens * k) + 2.0 * tokens * n),
-        input_grad=amounts(element * (weights + tokens * n) + 2.0 * tokens * k),
-        weight_grad=amounts(element * tokens * (k + n) + 8.0 * weights),
+    return operator_of(
+        name,
+        OperatorKind.GROUPED,
+        flops=[flops] * 3,
+        moved=(
+            element * (weights + tokens * k) + 2.0 * tokens * n,
+            element * (weights + tokens * n) + 2.0 * tokens * k,
+            element * tokens * (k + n) + 8.0 * weights,
+        ),
+        launches=(1, 1, 1),
         groups=(shape(rows, n, k), shape(rows, k, n), shape(k, n, rows)),
     )
 

@@ -3,11 +3,13 @@
 Sizes are a rank's, per microbatch, arrays over plans.
 """
 
+from collections.abc import Sequence
 from enum import Enum, auto
+from typing import Any
 
 import numpy as np
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Bools, Floats
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.axes import CollectiveKind, Group
@@ -105,20 +107,24 @@ class Operator(Noun):
     pytorch: str = ""
 
     @property
+    def phases(self) -> tuple[Amounts, Amounts, Amounts]:
+        """Amounts of the forward, of input gradients and of weight gradients."""
+        return self.forward, self.input_grad, self.weight_grad
+
+    @property
     def called_as(self) -> str:
         """What PyTorch calls the operator."""
         return self.pytorch or _PYTORCH[self.kind]
 
     def kernel(self, phase: int, seconds: float, demand: KernelDemand) -> Kernel:
         """What runs in a phase, 0 to 2, of the first plan, in so many seconds, and asks so much."""
-        amounts = (self.forward, self.input_grad, self.weight_grad)[phase]
         return Kernel(
             name=self.name,
             operator=self.called_as,
             weight=seconds,
             sides=self._multiplied(phase),
             demand=demand,
-            launches=float(amounts.launches[0]),
+            launches=float(self.phases[phase].launches[0]),
         )
 
     def _multiplied(self, phase: int) -> tuple[tuple[int, ...], ...]:
@@ -145,6 +151,35 @@ class Operator(Noun):
             input_grad=self.input_grad.times(backward),
             weight_grad=self.weight_grad.times(backward),
         )
+
+
+def operator_of(
+    name: str,
+    kind: OperatorKind,
+    flops: Sequence[Floats],
+    moved: Sequence[Floats],
+    launches: Sequence[Floats | Bools | float],
+    **said: Any,
+) -> Operator:
+    """An operator by operations, bytes and launches of each phase, with what else is `said` of it.
+
+    One without weights has two phases: its third is empty.
+    """
+    one = np.ones_like(flops[0])
+    amounts = [
+        Amounts(flops=operations, bytes_moved=size, launches=count * one)
+        for operations, size, count in zip(flops, moved, launches, strict=True)
+    ]
+    nothing = Amounts(flops=0.0 * one, bytes_moved=0.0 * one, launches=0.0 * one)
+    forward, input_grad, weight_grad = (*amounts, nothing)[:3]
+    return Operator(
+        name=name,
+        kind=kind,
+        forward=forward,
+        input_grad=input_grad,
+        weight_grad=weight_grad,
+        **said,
+    )
 
 
 class MixerOperators(Noun):

@@ -51,10 +51,10 @@ class Pricer(Noun):
 
     def price_one(self, operator: Operator) -> PhaseSeconds:
         """Time of an operator."""
-        phases = (operator.forward, operator.input_grad, operator.weight_grad)
         slower = self.device.slower.get(operator.called_as, 1.0)
         first, input_grad, weight_grad = (
-            slower * self._seconds(operator, amounts, phase) for phase, amounts in enumerate(phases)
+            slower * self._seconds(operator, amounts, phase)
+            for phase, amounts in enumerate(operator.phases)
         )
         return PhaseSeconds(
             forward=first,

@@ -91,14 +91,10 @@ class SparseLatentAttention(Mixer):
 
         Attention: 2 t k a (key + latent) forward, 2.5 times that backward.
         """
-        pairs = 2.0 * columns.tokens * self.indexer.read(columns) * self.heads / columns.tp
-        attention = fused_attention(
-            pairs * (self.key_width + self.latent.kv_rank),
-            self.key_width,
-            self.heads / columns.tp,
-            self.indexer.read(columns),
-            columns,
-        )
+        heads, keys = self.heads / columns.tp, self.indexer.read(columns)
+        pairs = 2.0 * columns.tokens * keys * self.heads / columns.tp
+        flops = pairs * (self.key_width + self.latent.kv_rank)
+        attention = fused_attention(flops, self.key_width, heads, keys, columns, heads)
         if not self.chooses:
             return (attention,)
         target = self.indexer.target(pairs * self.key_width, columns)

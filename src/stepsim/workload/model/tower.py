@@ -16,7 +16,7 @@ from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held import layer_bytes
 from stepsim.workload.model.operators import products
-from stepsim.workload.model.parts import Amounts, Block, Exchange, Operator
+from stepsim.workload.model.parts import Block, Exchange, Operator
 from stepsim.workload.plan import PlanTable
 
 
@@ -111,6 +111,5 @@ def _forward_alone(block: Block) -> Block:
 
 
 def _without_gradients(operator: Operator) -> Operator:
-    zero = np.zeros_like(operator.forward.flops)
-    nothing = Amounts(flops=zero, bytes_moved=zero, launches=zero)
-    return replace(operator, input_grad=nothing, weight_grad=nothing, sides=None)
+    one = np.ones_like(operator.forward.flops)
+    return replace(operator.times(one, 0.0 * one), sides=None)
