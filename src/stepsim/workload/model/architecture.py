@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import ClassVar
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import fields
 
@@ -54,15 +55,16 @@ class QkNorm(StrEnum):
     WHOLE = "whole"
 
 
-def _need_counts(part: object, **least: int) -> None:
-    """Raise WorkloadError where a number is below what it must be at least."""
+def need_counts(part: object, place: str = "", **least: int) -> None:
+    """Raise WorkloadError where a number is below what it must be at least.
+
+    Errors call the part by its `place`, or by its class.
+    """
     for name, minimum in least.items():
         value = getattr(part, name)
         if not isinstance(value, int) or value < minimum:
-            place = type(part).__name__
-            raise WorkloadError(
-                bad_value(place, name, value, f"a whole number of at least {minimum}")
-            )
+            said, expected = place or type(part).__name__, f"a whole number of at least {minimum}"
+            raise WorkloadError(bad_value(said, name, value, expected))
 
 
 class GroupedAttention(Noun):
@@ -92,20 +94,24 @@ class GroupedAttention(Noun):
     query_rank: int | None = None
 
     def __post_init__(self) -> None:
-        _need_counts(self, heads=1, kv_heads=1, head_dim=1)
+        need_counts(self, heads=1, kv_heads=1, head_dim=1)
         if self.query_rank is not None:
-            _need_counts(self, query_rank=1)
+            need_counts(self, query_rank=1)
         if self.heads % self.kv_heads:
             raise WorkloadError(
                 bad_value("attention", "kv_heads", self.kv_heads, f"a divisor of {self.heads}")
             )
         if self.window is not None:
-            _need_counts(self, window=1)
+            need_counts(self, window=1)
 
     @property
     def values(self) -> int:
         """Width of a head's value."""
         return self.head_dim if self.value_dim is None else self.value_dim
+
+    def pair(self, columns: PlanTable) -> Floats:
+        """Elements of a token's keys and values on a rank, which has a head of them at least."""
+        return np.maximum(self.kv_heads / columns.tp, 1.0) * (self.head_dim + self.values)
 
     @property
     def own_keys(self) -> int:
@@ -161,9 +167,9 @@ class LatentAttention(Noun):
     head_gates: bool = False
 
     def __post_init__(self) -> None:
-        _need_counts(self, heads=1, kv_rank=1, nope_dim=1, rope_dim=0, value_dim=1)
+        need_counts(self, heads=1, kv_rank=1, nope_dim=1, rope_dim=0, value_dim=1)
         if self.query_rank is not None:
-            _need_counts(self, query_rank=1)
+            need_counts(self, query_rank=1)
 
     @property
     def head_dim(self) -> int:
@@ -210,8 +216,11 @@ class Mixer(Noun):
 
     @property
     def turned_heads(self) -> int:
-        """Heads that cp must divide beside tp, where tokens are turned against heads; else 0."""
-        return self.heads
+        """Heads that cp must divide beside tp, where tokens are turned against heads.
+
+        None where ranks that share a sequence gather keys.
+        """
+        return 0
 
     def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
         """What runs before tokens are mixed, what mixes them, and what runs after."""
@@ -256,7 +265,7 @@ class DenseMlp(Noun):
     bias: bool = False
 
     def __post_init__(self) -> None:
-        _need_counts(self, width=1)
+        need_counts(self, width=1)
 
     def parameters(self, hidden: int) -> int:
         """Weights and biases."""
@@ -286,9 +295,9 @@ class ExpertMlp(Routing):
     latent: int | None = None
 
     def __post_init__(self) -> None:
-        _need_counts(self, experts=1, top_k=1, width=1, shared_width=0, groups=1, token_groups=1)
+        need_counts(self, experts=1, top_k=1, width=1, shared_width=0, groups=1, token_groups=1)
         if self.latent is not None:
-            _need_counts(self, latent=1)
+            need_counts(self, latent=1)
         if self.token_groups > self.groups:
             raise WorkloadError(
                 bad_value("experts", "token_groups", self.token_groups, f"1 to {self.groups}")
@@ -350,7 +359,7 @@ class Layer(Noun):
     input_width: int = 0
 
     def __post_init__(self) -> None:
-        _need_counts(self, norms=0, streams=1, input_width=0)
+        need_counts(self, norms=0, streams=1, input_width=0)
 
     @property
     def parts(self) -> int:
@@ -404,7 +413,7 @@ class Tower(Noun):
     frozen: bool = False
 
     def __post_init__(self) -> None:
-        _need_counts(self, hidden=1, depth=1, patch=1, merged=1, positions=0, others=0, tokens=0)
+        need_counts(self, hidden=1, depth=1, patch=1, merged=1, positions=0, others=0, tokens=0)
 
     def parameters(self) -> int:
         """All parameters of the tower."""
@@ -440,7 +449,7 @@ class Architecture(Noun):
     tower: "Tower | None" = None
 
     def __post_init__(self) -> None:
-        _need_counts(self, hidden=1, vocabulary=1, positions=0, input_vocabulary=0)
+        need_counts(self, hidden=1, vocabulary=1, positions=0, input_vocabulary=0)
         if not self.layers:
             raise WorkloadError(bad_value(self.name, "layers", 0, "at least 1"))
 

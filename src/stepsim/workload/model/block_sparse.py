@@ -13,8 +13,8 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
-from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import GroupedAttention, Mixer
+from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.indexer import SCORE_BYTES, Indexer
 from stepsim.workload.model.operators import (
     fused_attention,
@@ -23,7 +23,7 @@ from stepsim.workload.model.operators import (
     mixer_kernel,
     products,
 )
-from stepsim.workload.model.parts import Exchange, MixerExchanges, MixerOperators, Operator
+from stepsim.workload.model.parts import MixerExchanges, MixerOperators, Operator
 from stepsim.workload.plan import PlanTable
 
 
@@ -51,11 +51,6 @@ class BlockSparseAttention(Mixer):
     def shared_out(self) -> Mapping[str, int]:
         """Heads of attention; those of the indexer are whole on every rank."""
         return {"heads": self.heads}
-
-    @property
-    def turned_heads(self) -> int:
-        """None: ranks that share a sequence gather keys and values."""
-        return 0
 
     def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
         """Projections of attention and indexer, choice, attention to what was chosen, way back."""
@@ -99,26 +94,15 @@ class BlockSparseAttention(Mixer):
 
         Assumed to be as Megatron-Core's sparse attention does it.
         """
-        along = 2.0 * columns.tokens * columns.cp * (columns.cp > 1)
-        pair = along * self._pair(columns)
-        both = pair + along * self.indexer.dim
-        return MixerExchanges(
-            before=(Exchange(kind=CollectiveKind.ALL_GATHER, group=Group.CP, size_bytes=both),),
-            back_after=(
-                Exchange(kind=CollectiveKind.REDUCE_SCATTER, group=Group.CP, size_bytes=pair),
-            ),
-        )
-
-    def _pair(self, columns: PlanTable) -> Floats:
-        """Elements of a token's keys and values on a rank."""
-        heads = np.maximum(self.attention.kv_heads / columns.tp, 1.0)
-        return heads * (self.attention.head_dim + self.attention.values)
+        pair = self.attention.pair(columns)
+        both = gathered_keys(pair + self.indexer.dim, None, columns)
+        return replace(both, back_after=gathered_keys(pair, None, columns).back_after)
 
     def outputs(self, columns: PlanTable) -> list[Floats]:
         """Elements that projections make: queries, then keys and values."""
         t = columns.tokens
         queries = t * self.heads * self.attention.head_dim / columns.tp
-        return [queries, t * self._pair(columns)]
+        return [queries, t * self.attention.pair(columns)]
 
     def result(self, columns: PlanTable) -> Floats:
         """Elements of attention's result."""

@@ -82,11 +82,6 @@ class CompressedAttention(Mixer):
         """Heads and groups of results; keys and the indexer are whole on every rank."""
         return {"heads": self.heads, "output groups": self.output_groups}
 
-    @property
-    def turned_heads(self) -> int:
-        """None: ranks that share a sequence gather keys."""
-        return 0
-
     def read(self, columns: PlanTable) -> Floats:
         """Keys that a token reads on average: of the window, and pooled ones."""
         near = keys_before(columns.attended, float(self.window))
@@ -100,7 +95,7 @@ class CompressedAttention(Mixer):
         queries, rank = self.queries / columns.tp, float(self.query_rank)
         ranks = s * (rank + self.head_dim)
         normed, moved = t * queries, 4.0 * t * (queries + self.head_dim)
-        groups = self.output_groups / columns.tp
+        groups, in_group = self.output_groups / columns.tp, self.queries // self.output_groups
         return MixerOperators(
             before=(
                 *products(columns, ("queries down", s, h, rank)),
@@ -117,14 +112,10 @@ class CompressedAttention(Mixer):
             mix=tuple(self._mix(columns)),
             after=(
                 memory("rotation back", 4.0 * normed, 4.0 * normed),
-                by_head("result down", columns, groups, self._in_group, self.output_rank),
+                by_head("result down", columns, groups, in_group, self.output_rank),
                 *products(columns, ("result up", t, self.gathered / columns.tp, h)),
             ),
         )
-
-    @property
-    def _in_group(self) -> int:
-        return self.queries // self.output_groups
 
     def _pooling(self, hidden: float, columns: PlanTable) -> Iterator[Operator]:
         """Products for pooled keys and their gates, and the pooling: read twice backward."""
@@ -162,7 +153,7 @@ class CompressedAttention(Mixer):
         """
         width = self.head_dim + (self.head_dim / self.ratio if self.ratio else 0.0)
         if self.indexer is None:
-            return gathered_keys(width, 0.0 * columns.tokens, columns)
+            return gathered_keys(width, None, columns)
         width += self.indexer.dim / self.ratio
         return gathered_keys(width, self.indexer.summed(columns), columns)
 

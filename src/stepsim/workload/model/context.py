@@ -159,16 +159,23 @@ def turned_against_heads(into: Floats, back: Floats, columns: PlanTable) -> Mixe
     return MixerExchanges(before=(there,), after=(home,), back_before=(home,), back_after=(there,))
 
 
-def gathered_keys(width: float, summed: Floats, columns: PlanTable) -> MixerExchanges:
+def gathered_keys(
+    width: Floats | float, summed: Floats | None, columns: PlanTable
+) -> MixerExchanges:
     """Keys of a sequence that ranks share, `width` numbers a token, gathered by each of them.
 
     In the backward their gradients are scattered. `summed` bytes are summed over tp after the
     mixing. Megatron-Core has no other way for sparse attention (`cp_comm_type` allgather).
     """
+    over_tp = (
+        ()
+        if summed is None
+        else (Exchange(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, size_bytes=summed),)
+    )
     size = 2.0 * columns.tokens * columns.cp * (columns.cp > 1) * width
     return MixerExchanges(
         before=(_along_cp(CollectiveKind.ALL_GATHER, size, 0.0),),
-        after=(Exchange(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, size_bytes=summed),),
+        after=over_tp,
         back_after=(_along_cp(CollectiveKind.REDUCE_SCATTER, size, 0.0),),
     )
 

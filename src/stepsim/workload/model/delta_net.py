@@ -139,15 +139,12 @@ class GatedDeltaNet(StateMixer):
             memory("layouts of queries, keys and values", layouts, layouts),
             convolution(channels, backward=6.0, each=TRITON_CHANNEL_OPERATIONS),
             memory("norms of queries and keys", 4.0 * pairs, 6.0 * pairs, NORM),
-            self._rule(columns),
+            delta_rule("gated delta rule", columns, self.heads, self.key_dim, self.value_dim),
             *recomputed_with(
                 RecomputeModule.DELTA_NORM,
                 [memory("gated norm", 10.0 * result, 16.0 * result, NORM)],
             ),
         )
-
-    def _rule(self, columns: PlanTable) -> Operator:
-        return delta_rule("gated delta rule", columns, self.heads, self.key_dim, self.value_dim)
 
     def kept(self, columns: PlanTable, element: Floats) -> Floats:
         """What convolution, norms, rule, gate and the last product take; the states are not.

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Noun, replace
+from stepsim.workload.model.architecture import need_counts
 from stepsim.workload.model.operators import keys_before, memory, mixer_kernel, products
 from stepsim.workload.model.parts import Operator
 from stepsim.workload.plan import PlanTable
@@ -33,10 +33,7 @@ class Indexer(Noun):
     ratio: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("heads", "dim", "top_k", "ratio"):
-            if getattr(self, name) < 1:
-                value, expected = getattr(self, name), "a whole number of at least 1"
-                raise WorkloadError(bad_value("indexer", name, value, expected))
+        need_counts(self, "indexer", heads=1, dim=1, top_k=1, ratio=1)
 
     @property
     def width(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.workload.model.architecture import need_counts
 from stepsim.workload.model.delta_net import delta_rule
 from stepsim.workload.model.operators import NORM, memory, products
 from stepsim.workload.model.parts import Operator
@@ -37,11 +37,7 @@ class KimiDeltaAttention(StateMixer):
     )
 
     def __post_init__(self) -> None:
-        for name in ("heads", "head_dim", "convolution", "gate_rank"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                expected = "a whole number of at least 1"
-                raise WorkloadError(bad_value("Kimi delta attention", name, value, expected))
+        need_counts(self, "Kimi delta attention", heads=1, head_dim=1, convolution=1)
 
     @property
     def inner(self) -> int:

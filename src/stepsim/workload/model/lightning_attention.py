@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.workload.model.architecture import need_counts
 from stepsim.workload.model.kernels import ScanShape
 from stepsim.workload.model.operators import ACTIVATION, NORM, memory, mixer_kernel
 from stepsim.workload.model.parts import Operator
@@ -38,10 +38,7 @@ class LightningAttention(StateMixer):
     )
 
     def __post_init__(self) -> None:
-        for name in ("heads", "head_dim", "block"):
-            if getattr(self, name) < 1:
-                value, expected = getattr(self, name), "a whole number of at least 1"
-                raise WorkloadError(bad_value("lightning attention", name, value, expected))
+        need_counts(self, "lightning attention", heads=1, head_dim=1, block=1)
 
     @property
     def inner(self) -> int:

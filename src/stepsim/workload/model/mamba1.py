@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.workload.axes import CollectiveKind, Group
+from stepsim.workload.model.architecture import need_counts
 from stepsim.workload.model.operators import memory, products
 from stepsim.workload.model.parts import Exchange, MixerExchanges, Operator
 from stepsim.workload.model.state_mixer import StateMixer
@@ -38,10 +38,7 @@ class Mamba1(StateMixer):
     )
 
     def __post_init__(self) -> None:
-        for name in ("heads", "state", "rank", "convolution"):
-            if getattr(self, name) < 1:
-                value, expected = getattr(self, name), "a whole number of at least 1"
-                raise WorkloadError(bad_value("Mamba", name, value, expected))
+        need_counts(self, "Mamba", heads=1, state=1, rank=1, convolution=1)
 
     @property
     def inner(self) -> int:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from stepsim.base.arrays import Floats
-from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import GroupedAttention, Mixer
+from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.mamba import Mamba2
 from stepsim.workload.model.operators import grouped_operators, memory
-from stepsim.workload.model.parts import Exchange, MixerExchanges, MixerOperators
+from stepsim.workload.model.parts import MixerExchanges, MixerOperators
 from stepsim.workload.plan import PlanTable
 
 
@@ -55,30 +55,20 @@ class ParallelMixer(Mixer):
     def exchanges(self, columns: PlanTable) -> MixerExchanges:
         """Those of the state, and keys and values gathered along cp, gradients scattered."""
         inner = self.mamba.exchanges(columns)
-        pair = self._pair(columns) * columns.tokens * columns.cp * (columns.cp > 1)
-        gathered, scattered = (
-            Exchange(kind=kind, group=Group.CP, size_bytes=2.0 * pair)
-            for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
-        )
+        pair = gathered_keys(self.attention.pair(columns), None, columns)
         return MixerExchanges(
-            before=(gathered, *inner.before),
+            before=(*pair.before, *inner.before),
             after=inner.after,
             back_before=inner.back_before,
-            back_after=(scattered, *inner.back_after),
+            back_after=(*pair.back_after, *inner.back_after),
         )
-
-    def _pair(self, columns: PlanTable) -> Floats:
-        """Elements of a token's keys and values on a rank."""
-        part = self.attention
-        heads = (part.kv_heads / columns.tp).clip(1.0)
-        return heads * (part.head_dim + part.values)
 
     def _queries(self, columns: PlanTable) -> Floats:
         return columns.tokens * self.heads * self.attention.head_dim / columns.tp
 
     def outputs(self, columns: PlanTable) -> list[Floats]:
         """Elements that the state's first product makes, then queries, keys and values."""
-        pair = columns.tokens * self._pair(columns)
+        pair = columns.tokens * self.attention.pair(columns)
         return [*self.mamba.outputs(columns), self._queries(columns) + pair]
 
     def result(self, columns: PlanTable) -> Floats:
@@ -88,5 +78,5 @@ class ParallelMixer(Mixer):
     def kept(self, columns: PlanTable, element: Floats) -> Floats:
         """What the state keeps; queries, keys, values and attention's result, twice."""
         own = self._queries(columns)
-        pair = columns.tokens * self._pair(columns)
+        pair = columns.tokens * self.attention.pair(columns)
         return self.mamba.kept(columns, element) + 2.0 * (own + pair) + (2.0 + element) * own

@@ -51,11 +51,6 @@ class SparseLatentAttention(Mixer):
         """Heads of attention; those of the indexer are whole on every rank."""
         return {"heads": self.heads}
 
-    @property
-    def turned_heads(self) -> int:
-        """None: ranks that share a sequence gather keys."""
-        return 0
-
     def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
         """Projections, indexer, attention to the chosen keys, and the way back."""
         latent, t, s, h = self.latent, columns.tokens, columns.shard_tokens, float(hidden)
@@ -66,13 +61,14 @@ class SparseLatentAttention(Mixer):
             shapes = [("queries down", s, h, float(rank)), ("queries up", t, rank, queries)]
         ranks = s * ((rank or 0) + latent.kv_rank)
         moved = 4.0 * t * (heads * self.key_width + self.key_width)
+        index = self.indexer.projections(float(rank or h), h, float(self.indexer.dim), columns)
         return MixerOperators(
             before=(
                 *products(columns, *shapes, ("keys down", s, h, float(self.key_width))),
                 memory("norms of ranks", 4.0 * ranks, 16.0 * ranks, NORM),
                 by_head("queries to latent", columns, heads, latent.nope_dim, latent.kv_rank),
                 memory("rotary embedding and layout", moved, moved),
-                *self._projections(float(rank or h), h, columns),
+                *(index if self.chooses else ()),
             ),
             mix=tuple(self._mix(columns)),
             after=(
@@ -80,11 +76,6 @@ class SparseLatentAttention(Mixer):
                 *products(columns, ("attention out", t, heads * latent.value_dim, h)),
             ),
         )
-
-    def _projections(self, rank: float, hidden: float, columns: PlanTable) -> tuple[Operator, ...]:
-        if not self.chooses:
-            return ()
-        return tuple(self.indexer.projections(rank, hidden, float(self.indexer.dim), columns))
 
     def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
         """Scores of keys, the choice, attention, and what the indexer learns from.

@@ -1,8 +1,8 @@
-"""A mixer that carries a state along the sequence, as Mamba-2 and the gated delta net do.
+"""A mixer of channels between two products, as Mamba-2, the gated delta net and convolutions are.
 
-One product makes all that the mixing takes, and one product takes its result back. Ranks that share
-a sequence turn its tokens against heads, so that no state passes between them (`tensor_a2a_cp2hp`
-of Megatron-Core).
+It carries a state or the last few tokens along the sequence. One product makes all that the mixing
+takes, and one product takes its result back. Ranks that share a sequence turn its tokens against
+heads, so that no state passes between them (`tensor_a2a_cp2hp` of Megatron-Core).
 """
 
 from stepsim.base.arrays import Floats
@@ -14,7 +14,12 @@ from stepsim.workload.plan import PlanTable
 
 
 class StateMixer(Mixer):
-    """A mixer of heads with a state of their own, between two products."""
+    """A mixer whose heads, or channels, are apart from each other, between two products."""
+
+    @property
+    def turned_heads(self) -> int:
+        """All heads."""
+        return self.heads
 
     @property
     def first(self) -> int:
