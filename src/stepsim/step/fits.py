@@ -24,7 +24,7 @@ def bytes_of_ranks(setup: StepModel, plan: Plan, schedule: Schedule) -> HeldByte
     placement = schedule.placement
     ranks, chunks = range(placement.ranks), range(placement.chunks)
     places = tuple(tuple(placement.stage(rank, chunk) for chunk in chunks) for rank in ranks)
-    parts = rank_parts(setup.architecture, setup.framework, plan, places)
+    parts = rank_parts(setup.architecture, setup.framework, [plan], places)
     return HeldBytes(
         activations=whole_bytes(parts.activations[0], schedule),
         logits=whole_bytes(parts.logits[0], schedule),

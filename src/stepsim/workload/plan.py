@@ -6,7 +6,7 @@ Rank order is Megatron's: tp fastest, then cp, dp, pp slowest,
 wherever these say the same.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import gcd, lcm
 from operator import attrgetter
@@ -37,6 +37,8 @@ from stepsim.workload.model.layout import LayerLayout
 Ranks = NDArray[np.int64]
 _DISPATCHERS = tuple(ExpertDispatch)
 _COUNTS = ("tp", "cp", "dp", "pp", "ep", "chunks", "microbatch_size", "microbatches", "sequence")
+PIPELINE = ("pp", "chunks", "layout", "order")
+"""What decides which layers a rank has."""
 _OPTIONAL = ("expert_tp", "shard_ranks", "recompute_layers", "packed")
 
 
@@ -171,6 +173,11 @@ class Plan(Noun):
     def stage_ranks(self) -> int:
         """Ranks of one pipeline stage."""
         return self.tp * self.replicas
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks that hold the same experts."""
+        return self.stage_ranks // (self.ep * self.expert_degree)
 
     @property
     def global_batch(self) -> int:
@@ -383,6 +390,14 @@ class PlanTable(Noun, dict=True, eq=False):
         table = PlanTable(plans=[self.plans[i] for i in chosen])
         table.__dict__.update({name: column[chosen] for name, column in self.__dict__.items()})
         return table
+
+    def alike(self, *names: str) -> Iterator[tuple[list[int], Plan]]:
+        """Numbers of the plans that have the same of some fields, and the first of them."""
+        groups: dict[object, list[int]] = {}
+        for number, plan in enumerate(self.plans):
+            groups.setdefault(attrgetter(*names)(plan), []).append(number)
+        for chosen in groups.values():
+            yield chosen, self.plans[chosen[0]]
 
     def other(self, **columns: Floats) -> "PlanTable":
         """The same plans with other columns."""

@@ -54,7 +54,7 @@ def test_zero_bubble_schedules_keep_what_a_search_counts(
     )
     device, framework = read_device("h100"), read_framework("megatron-core")
     counted = rank_memory(model, device, framework, [plan])
-    parts = rank_parts(model, framework, plan, plan_places(plan))
+    parts = rank_parts(model, framework, [plan], plan_places(plan))
     whole = np.rint(parts.activations[0]).astype(np.int64)
     empty = np.zeros(pp, dtype=np.int64)
     held = HeldBytes(activations=whole, logits=0 * whole, recomputed=empty, fixed={})

@@ -28,6 +28,11 @@ class Activation(NameWithFields):
 
     gated: bool
 
+    @property
+    def inputs(self) -> int:
+        """How many inputs it takes."""
+        return 2 if self.gated else 1
+
     SWIGLU = "swiglu", True
     GEGLU = "geglu", True
     GELU = "gelu", False
@@ -269,7 +274,7 @@ class DenseMlp(Noun):
 
     def parameters(self, hidden: int) -> int:
         """Weights and biases."""
-        inputs = 2 if self.activation.gated else 1
+        inputs = self.activation.inputs
         weights = hidden * self.width * (inputs + 1)
         return weights + (inputs * self.width + hidden if self.bias else 0)
 
@@ -370,6 +375,10 @@ class Layer(Noun):
     def is_sparse(self) -> bool:
         """Whether it has experts."""
         return isinstance(self.mlp, ExpertMlp)
+
+    def routed_parameters(self, hidden: int) -> int:
+        """Parameters of all routed experts."""
+        return self.mlp.routed_parameters(hidden) if isinstance(self.mlp, ExpertMlp) else 0
 
     def parameters(self, hidden: int, norm: NormKind, *, active: bool = False) -> int:
         """Parameters of the layer (`active`: those that one token uses)."""

@@ -411,7 +411,7 @@ class _Builder(Noun, dict=True):
         """Dense parameters of a rank, and those of routed experts."""
         architecture, plan = self.model.architecture, self.plan
         h = architecture.hidden
-        routed = layer.mlp.routed_parameters(h) if isinstance(layer.mlp, ExpertMlp) else 0
+        routed = layer.routed_parameters(h)
         dense = layer.parameters(h, architecture.norm) - routed
         return dense // plan.tp, routed // (plan.ep * plan.expert_degree)
 

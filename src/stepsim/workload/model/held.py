@@ -29,40 +29,32 @@ from stepsim.workload.plan import Plan, PlanTable
 
 def layer_bytes(
     layer: Layer, architecture: Architecture, columns: PlanTable, framework: Framework
-) -> Floats:
-    """Bytes that a layer keeps of a microbatch; with full recomputation its input alone.
+) -> tuple[Floats, Floats]:
+    """Bytes that a layer keeps of a microbatch, and those of it while it is being recomputed.
 
-    Where some layers of a stage recompute, it is the mean of those that do and those that do not.
+    With full recomputation it keeps its input alone. Where some layers of a stage recompute, it is
+    the mean of those that do and those that do not.
 
     That input is shared out over tp with sequence parallelism. Selective recomputation drops the
     scores of unfused attention; per operator it keeps what `_of_operators` counts. Recomputed
-    modules drop what `_dropped` counts.
+    modules drop what `_dropped` counts, and that is what they need while they are recomputed.
     """
+    full, selective, chosen = (
+        columns.recompute_full,
+        columns.recompute_selective,
+        columns.recompute_operators,
+    )
     whole = _whole(layer, architecture, columns, framework)
     scores = _scores(layer.attention, columns)
-    kept = np.where(columns.recompute_selective > 0, whole, whole + scores)
-    kept = kept - _dropped(layer, architecture, columns, framework)
-    chosen = _of_operators(layer, architecture, columns)
-    kept = np.where(columns.recompute_operators > 0, chosen, kept)
+    dropped = _dropped(layer, architecture, columns, framework)
+    products = _of_operators(layer, architecture, columns)
+    kept = np.where(selective > 0, whole, whole + scores) - dropped
+    kept = np.where(chosen > 0, products, kept)
     again = columns.recomputed(architecture.depth)
-    return np.asarray(again * _input(layer, architecture, columns) + (1 - again) * kept)
-
-
-def working_bytes(architecture: Architecture, columns: PlanTable, framework: Framework) -> Floats:
-    """Bytes of the one layer that is being recomputed, the largest; 0 without recomputation.
-
-    Of recomputed modules that is what they drop.
-    """
-    largest = np.zeros(len(columns))
-    for layer in architecture.layer_kinds():
-        scores = _scores(layer.attention, columns)
-        whole = _whole(layer, architecture, columns, framework) + scores
-        again = np.maximum(whole - _of_operators(layer, architecture, columns), 0.0)
-        found = columns.recompute_full * whole + columns.recompute_operators * again
-        found = found + columns.recompute_selective * scores
-        dropped = _dropped(layer, architecture, columns, framework)
-        largest = np.maximum(largest, found + dropped * (columns.recompute_full == 0))
-    return np.asarray(largest)
+    kept = again * _input(layer, architecture, columns) + (1 - again) * kept
+    whole = whole + scores
+    working = full * whole + chosen * np.maximum(whole - products, 0.0) + selective * scores
+    return np.asarray(kept), working + dropped * (full == 0)
 
 
 def _input(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
@@ -123,7 +115,7 @@ def _mlp_outputs(mlp: Mlp | None, architecture: Architecture, columns: PlanTable
     if isinstance(dense, LinearBlock):
         return [out]
     inner = columns.tokens * dense.width / columns.tp
-    return [*[inner] * (2 if dense.activation.gated else 1), out]
+    return [*[inner] * dense.activation.inputs, out]
 
 
 def _result(attention: Attention | None, columns: PlanTable) -> Floats:
@@ -296,21 +288,14 @@ def _between(
     return np.asarray(tokens * width * (inputs + apart + element))
 
 
-def _expert_weights(mlp: ExpertMlp, architecture: Architecture, columns: PlanTable) -> Floats:
-    """Elements of the weights of a rank's experts of one layer."""
-    inputs = 2 if mlp.activation.gated else 1
-    each = (inputs + 1) * mlp.width * mlp.token_width(architecture.hidden)
-    return mlp.experts * each / (columns.ep * columns.expert_tp)
-
-
 def mlp_weights(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
-    """Elements of the weights of a layer's MLP on a rank."""
+    """Elements of the weights of a layer's MLP on a rank, of all its experts."""
     mlp = layer.mlp
     if isinstance(mlp, ExpertMlp):
-        return _expert_weights(mlp, architecture, columns)
+        each = (mlp.activation.inputs + 1) * mlp.width * mlp.token_width(architecture.hidden)
+        return mlp.experts * each / (columns.ep * columns.expert_tp)
     if isinstance(mlp, DenseMlp):
-        inputs = 2 if mlp.activation.gated else 1
-        return (inputs + 1) * mlp.width * architecture.hidden / columns.tp
+        return (mlp.activation.inputs + 1) * mlp.width * architecture.hidden / columns.tp
     return np.zeros_like(columns.tp)
 
 
@@ -321,11 +306,10 @@ def largest_matrix(layer: Layer, architecture: Architecture, columns: PlanTable)
     """
     mlp = layer.mlp
     if isinstance(mlp, DenseMlp | ExpertMlp):
-        inputs = 2 if mlp.activation.gated else 1
-        degree = columns.tp if isinstance(mlp, DenseMlp) else columns.expert_tp
-        hidden = architecture.hidden
-        width = mlp.token_width(hidden) if isinstance(mlp, ExpertMlp) else hidden
-        return inputs * mlp.width * width / degree
+        degree, width = columns.tp, architecture.hidden
+        if isinstance(mlp, ExpertMlp):
+            degree, width = columns.expert_tp, mlp.token_width(width)
+        return mlp.activation.inputs * mlp.width * width / degree
     if isinstance(layer.attention, Mixer):
         return layer.attention.outputs(columns)[0] / columns.tokens * architecture.hidden
     return np.zeros_like(columns.tp)
@@ -374,21 +358,13 @@ def _numbers(layers: Sequence[Layer], kinds: Sequence[Layer]) -> Ints:
     return ints([numbers[id(layer)] for layer in layers])
 
 
-def dense_parameters(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
-    """Parameters of a layer on a rank but those of routed experts, before sharding."""
-    whole = layer.parameters(architecture.hidden, architecture.norm)
-    return (whole - _routed(layer, architecture)) / columns.tp
-
-
-def routed_parameters(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
-    """Parameters of a layer's routed experts on a rank, before sharding."""
-    return _routed(layer, architecture) / (columns.ep * columns.expert_tp)
-
-
-def _routed(layer: Layer, architecture: Architecture) -> int:
-    if not isinstance(layer.mlp, ExpertMlp):
-        return 0
-    return layer.mlp.routed_parameters(architecture.hidden)
+def layer_parameters(
+    layer: Layer, architecture: Architecture, columns: PlanTable
+) -> tuple[Floats, Floats]:
+    """Parameters of a layer on a rank before sharding: dense ones, and those of routed experts."""
+    routed = layer.routed_parameters(architecture.hidden)
+    dense = layer.parameters(architecture.hidden, architecture.norm) - routed
+    return dense / columns.tp, routed / (columns.ep * columns.expert_tp)
 
 
 def rank_parameters(
@@ -400,9 +376,8 @@ def rank_parameters(
     copy of a tied embedding where that is on another rank.
     """
     counts = counts.sum(axis=2)
-    kinds = architecture.layer_kinds()
-    dense = np.stack([dense_parameters(each, architecture, columns) for each in kinds], axis=1)
-    routed = np.stack([routed_parameters(each, architecture, columns) for each in kinds], axis=1)
+    kinds = [layer_parameters(each, architecture, columns) for each in architecture.layer_kinds()]
+    dense, routed = (np.stack(each, axis=1) for each in zip(*kinds, strict=True))
     tied = architecture.vocabulary * architecture.hidden * architecture.tied
     copied = np.where(counts[-2] > 0, 0, tied)
     ends = np.outer(1 / columns.tp, counts[-2] * architecture.first_parameters)

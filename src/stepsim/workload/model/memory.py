@@ -17,18 +17,15 @@ from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held import (
     Places,
     counts_by_chunk,
-    dense_parameters,
     largest_matrix,
     layer_bytes,
+    layer_parameters,
     mlp_weights,
     plan_places,
     rank_parameters,
-    routed_parameters,
-    working_bytes,
 )
-from stepsim.workload.model.layout import LayerLayout
 from stepsim.workload.model.tower import tower_bytes
-from stepsim.workload.plan import Plan, PlanTable, as_table
+from stepsim.workload.plan import PIPELINE, Plan, PlanTable, as_table
 
 TIGHT_SHARE = 0.92  # of the capacity, from which retries of the allocator cost 20 to 30 %
 _GATHERED_LAYERS = 2
@@ -115,16 +112,11 @@ def rank_memory(
 ) -> RankMemory:
     """Memory of the fullest rank of each plan."""
     columns = as_table(plans)
-    plans = columns.plans
     parts = np.empty((6, len(plans)))
-    groups: dict[object, list[int]] = {}
-    for i, plan in enumerate(plans):
-        groups.setdefault((plan.pp, plan.chunks, plan.layout, plan.order), []).append(i)
-    for chosen in groups.values():
-        plan = plans[chosen[0]]
-        places = plan_places(plan)
-        held = _held(architecture, framework, columns.take(chosen), plan.layout, places)
-        count = np.array([plans[i].microbatches for i in chosen])
+    for chosen, plan in columns.alike(*PIPELINE):
+        some = columns.take(chosen)
+        held = rank_parts(architecture, framework, some, plan_places(plan))
+        count = some.microbatches.astype(np.int64)
         alive = _kept_by(plan.order, plan.pp, plan.chunks, count).astype(np.float64)
         live = np.einsum("gpc,gpc->gp", held.activations, alive) + held.working
         logits = held.logits.max(axis=2)
@@ -155,39 +147,39 @@ class _RankParts(Noun, eq=False):
 
 
 def rank_parts(
-    architecture: Architecture, framework: Framework, plan: Plan, places: Places
-) -> _RankParts:
-    """Bytes of every rank of one plan whose virtual stages lie as `places` say."""
-    return _held(architecture, framework, PlanTable(plans=[plan]), plan.layout, places)
-
-
-def _held(
     architecture: Architecture,
     framework: Framework,
-    columns: PlanTable,
-    layout: LayerLayout,
+    plans: Sequence[Plan] | PlanTable,
     places: Places,
 ) -> _RankParts:
-    counts = counts_by_chunk(architecture, layout, places)
+    """Bytes of every rank of plans of one layout whose virtual stages lie as `places` say."""
+    columns = as_table(plans)
+    counts = counts_by_chunk(architecture, columns.plans[0].layout, places)
     logits = np.multiply.outer(columns.tokens / columns.tp, counts[-1] > 0)
     logits = _logit_bytes(columns, framework)[:, None, None] * architecture.vocabulary * logits
     dense, routed = rank_parameters(architecture, columns, counts)
-    weights, gradients, optimizer = _states(
-        architecture, framework, columns, dense, routed, _first(places)
-    )
+    first = np.array([0 in stages for stages in places], np.float64)
+    weights, gradients, optimizer = _states(architecture, framework, columns, dense, routed, first)
     whole = dense + routed
-    working = working_bytes(architecture, columns, framework)
+    kinds = [
+        layer_bytes(kind, architecture, columns, framework) for kind in architecture.layer_kinds()
+    ]
+    kept, working = (np.stack(each) for each in zip(*kinds, strict=True))
+    # torch's pipelines share gradients of FSDP out once (`torch/distributed/pipelining/stage.py`):
+    # until the last microbatch they add up whole, and parameters stay gathered
+    several = (columns.pp > 1) & (columns.microbatches > 1)
+    unsharded = (columns.zero >= 3) & (columns.reshard == 0) & several
     spread, ranks = framework.fragmentation, counts.sum(axis=2)
     own = optimizer / framework.optimizer_bytes
     return _RankParts(
         weights=weights,
         gradients=gradients,
         optimizer=optimizer,
-        activations=spread * _activations(architecture, framework, columns, counts),
+        activations=spread * _activations(architecture, framework, columns, counts, kept),
         logits=spread * logits,
-        working=spread * np.maximum(working[:, None] - logits.max(axis=2), 0.0),
+        working=spread * np.maximum(working.max(axis=0)[:, None] - logits.max(axis=2), 0.0),
         buffers=spread * _buffers(architecture, columns, ranks, whole)
-        + framework.gradient_bytes * _unsharded(columns)[:, None] * whole
+        + framework.gradient_bytes * unsharded[:, None] * whole
         + _reduction_bytes(architecture, columns, framework, ranks, own)
         + framework.unsummed_bytes * whole
         + framework.workspace_bytes,
@@ -195,18 +187,20 @@ def _held(
 
 
 def _activations(
-    architecture: Architecture, framework: Framework, columns: PlanTable, counts: Floats
+    architecture: Architecture,
+    framework: Framework,
+    columns: PlanTable,
+    counts: Floats,
+    kept: Floats,
 ) -> Floats:
-    """Bytes that each chunk keeps of a microbatch; shape (plans, pp, chunks).
+    """Bytes that each chunk keeps of a microbatch, its layers those by kind; (plans, pp, chunks).
 
     Of the layers of a rank as many as are offloaded keep theirs elsewhere, from every chunk the
     same share.
     """
-    kinds = architecture.layer_kinds()
-    held = np.stack([layer_bytes(kind, architecture, columns, framework) for kind in kinds])
     layers = np.maximum(counts[:-2].sum(axis=(0, 2)), 1.0)
     away = np.minimum(np.multiply.outer(columns.offload_layers, 1 / layers), 1.0)
-    activations = np.einsum("kg,kpc->gpc", held, counts[:-2]) * (1 - away)[:, :, None]
+    activations = np.einsum("kg,kpc->gpc", kept, counts[:-2]) * (1 - away)[:, :, None]
     if architecture.seeing is not None:
         seen = tower_bytes(architecture, columns, framework)
         activations = activations + np.multiply.outer(seen, counts[-2] > 0)
@@ -248,10 +242,8 @@ def _states(
     adapters have is left out.
     """
     whole = dense + routed
-    replicas = columns.stage_ranks / columns.tp
-    expert_replicas = columns.stage_ranks / (columns.ep * columns.expert_tp)
-    shards = np.where(columns.zero >= 1, np.minimum(replicas, columns.shards), 1.0)
-    expert_shards = np.where(columns.zero >= 1, np.maximum(expert_replicas, 1.0), 1.0)
+    shards = np.where(columns.zero >= 1, columns.shards, 1.0)
+    expert_shards = np.where(columns.zero >= 1, columns.expert_replicas, 1.0)
     own = dense / shards[:, None] + routed / expert_shards[:, None]
     sharded = (columns.zero >= 3)[:, None]
     alone = framework.casts_weights * columns.casts * (columns.element_bytes == 1)
@@ -266,21 +258,6 @@ def _states(
     return weights, gradients, framework.optimizer_bytes * own
 
 
-def _first(places: Places) -> Floats:
-    """1 for the rank that holds the first virtual stage."""
-    return np.array([0 in stages for stages in places], np.float64)
-
-
-def _unsharded(columns: PlanTable) -> Floats:
-    """1 where gradients of sharded parameters add up whole until the last microbatch.
-
-    torch's pipelines do so (`torch/distributed/pipelining/stage.py`): gradients of FSDP are shared
-    out once, and parameters stay gathered.
-    """
-    several = (columns.pp > 1) & (columns.microbatches > 1)
-    return np.asarray((columns.zero >= 3) & (columns.reshard == 0) & several, np.float64)
-
-
 def _buffers(
     architecture: Architecture, columns: PlanTable, counts: Floats, whole: Floats
 ) -> Floats:
@@ -293,25 +270,15 @@ def _buffers(
     kinds = architecture.layer_kinds()
     gradients = np.max([mlp_weights(each, architecture, columns) for each in kinds], axis=0)
     largest = np.max(
-        [
-            dense_parameters(each, architecture, columns)
-            + routed_parameters(each, architecture, columns)
-            for each in kinds
-        ],
-        axis=0,
+        [np.sum(layer_parameters(one, architecture, columns), axis=0) for one in kinds], axis=0
     )
-    ends = architecture.vocabulary * architecture.hidden * _ends(architecture, counts)
+    embedding, head = counts[-2:] > 0
+    matrices = embedding | head if architecture.tied else embedding + 1.0 * head
+    ends = architecture.vocabulary * architecture.hidden * matrices
     gathered = _GATHERED_LAYERS * largest[:, None] + np.outer(1 / columns.tp, ends)
     gathered = np.where((columns.reshard > 0)[:, None], gathered, whole)
     sharded = (columns.zero >= 3)[:, None]
     return np.asarray(2.0 * gradients[:, None] + np.where(sharded, 2.0 * gathered, 0.0))
-
-
-def _ends(architecture: Architecture, counts: Floats) -> Floats:
-    """How many matrices of the vocabulary each rank has: one for both ends where they are tied."""
-    embedding, head = counts[-2] > 0, counts[-1] > 0
-    either = np.maximum(embedding, head)
-    return np.asarray(either if architecture.tied else embedding + head * 1.0, np.float64)
 
 
 def _reduction_bytes(

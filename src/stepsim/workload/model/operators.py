@@ -354,7 +354,7 @@ def mlp_operators(
         yield from products(columns, ("linear", t, h, h / columns.tp))
         return
     width = mlp.width / columns.tp
-    inputs = 2 if mlp.activation.gated else 1
+    inputs = mlp.activation.inputs
     yield from products(columns, ("mlp in", t, h, inputs * width))
     yield _activation("activation", mlp.activation, t, width)
     yield from products(columns, ("mlp out", t, width, h))
@@ -406,7 +406,7 @@ def expert_operators(
     local = mlp.experts / columns.ep
     tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
     width = mlp.width / columns.expert_tp
-    inputs = 2 if mlp.activation.gated else 1
+    inputs = mlp.activation.inputs
     yield grouped("experts in", columns, tokens, local, h, inputs * width)
     activation = _activation("activation of experts", mlp.activation, tokens, width)
     yield replace(activation, module=RecomputeModule.ACTIVATION, inside=True)

@@ -4,7 +4,7 @@ A pipeline of p ranks and m microbatches takes m times its slowest rank, plus, t
 what the other ranks take for one microbatch of one of their v chunks (Narayanan et al. 2021).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -12,21 +12,20 @@ from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.axes import CollectiveKind, Group
-from stepsim.workload.model.architecture import Architecture, ExpertMlp, Layer
+from stepsim.workload.model.architecture import Architecture, Layer
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held import (
     counts_by_chunk,
-    dense_parameters,
+    layer_parameters,
     plan_places,
-    routed_parameters,
 )
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.memory import RankMemory, rank_memory
 from stepsim.workload.model.parts import Block, Exchange
 from stepsim.workload.model.pricing import PhaseSeconds
 from stepsim.workload.model.timed import TimedModel, TimedPart
-from stepsim.workload.plan import Plan, PlanTable, as_table
+from stepsim.workload.plan import PIPELINE, Plan, PlanTable, as_table
 
 
 class _PartSeconds(Noun):
@@ -41,16 +40,6 @@ class _PartSeconds(Noun):
     host: Floats
     exchanged: Floats
     waited: Floats
-
-    @property
-    def forward_at_least(self) -> Floats:
-        """The forward, at least its third of the host's launches."""
-        return np.maximum(self.forward, self.host / 3)
-
-    @property
-    def backward_at_least(self) -> Floats:
-        """The backward, at least its two thirds of the host's launches."""
-        return np.maximum(self.backward, self.host * 2 / 3)
 
     @property
     def total(self) -> Floats:
@@ -111,9 +100,8 @@ class StepModel(Noun):
     def seconds(self, plans: Sequence[Plan] | PlanTable) -> Floats:
         """Step time of each plan; they may be of several precisions."""
         table = as_table(plans)
-        seconds, kinds = np.empty(len(table)), [plan.precision for plan in table.plans]
-        for kind in set(kinds):
-            chosen = [i for i, each in enumerate(kinds) if each is kind]
+        seconds = np.empty(len(table))
+        for chosen, _ in table.alike("precision"):
             seconds[chosen] = self.parts(table.take(chosen)).step
         return seconds
 
@@ -123,41 +111,49 @@ class StepModel(Noun):
 
     def parts(self, columns: PlanTable) -> _StepSeconds:
         """Parts of the step of each plan, of one precision."""
-        layers, embedding, head = self._microbatch(columns)
-        slowest, total = self._ranks(columns.plans, _part_table(layers, embedding, head))
+        parts = self._microbatch(columns)
+        slowest, total = self._ranks(columns, parts)
+        layers = parts[:-2]
         count, chunks = columns.microbatches, columns.chunks
         width = self.architecture.hidden * self.architecture.streams
         message = 2.0 * columns.tokens * width / columns.tp
-        send = self._send(message, columns)
-        nodes = np.maximum(columns.dp * columns.tp * columns.cp / self.interconnect.domain, 1.0)
+        network = self.interconnect
+        near = columns.tp * columns.cp * columns.dp < network.domain
+        delay = (network.launch_ps + network.outer_ps) / PS_PER_S
+        send = message / np.where(near, network.inner, network.outer) + delay
+        send = np.where(columns.pp > 1, send, 0.0)
+        nodes = np.maximum(columns.dp * columns.tp * columns.cp / network.domain, 1.0)
         skew = 1 + self.framework.skew * np.log2(nodes)
         waited = 2 * chunks * send * ((chunks == 1) | (not self.framework.overlaps_p2p))
         pipeline = skew * count * (slowest + waited)
         left = columns.of(lambda plan: plan.order.bubble)
         bubble = left * (total - slowest) / chunks + 2 * (columns.pp - 1) * send
         depth = self.architecture.depth / len(layers) / columns.pp
-        backward = sum(part.backward_at_least for part in layers) * depth
-        forward = sum(part.forward_at_least for part in layers) * depth
+        backward = sum(np.maximum(part.backward, part.host * 2 / 3) for part in layers) * depth
+        forward = sum(np.maximum(part.forward, part.host / 3) for part in layers) * depth
+        graphed = np.where(columns.cuda_graph > 0, self.framework.graph_share, 1.0)
         exposed = self._data_parallel(columns, backward, forward)
         return _StepSeconds(
             pipeline=pipeline,
             bubble=bubble,
             data_parallel=exposed,
             optimizer=self._optimizer(columns),
-            host=self._graphed(columns) * self.framework.host_step_ps / PS_PER_S,
+            host=graphed * self.framework.host_step_ps / PS_PER_S,
         )
 
     def shares(self, plan: Plan) -> StepShares:
         """What the step of a plan is spent on."""
         columns = PlanTable(plans=[plan])
-        layers, embedding, head = self._microbatch(columns)
+        parts = self._microbatch(columns)
         counts = counts_by_chunk(self.architecture, plan.layout, plan_places(plan))
-        parts = [*layers, embedding, head]
         often = counts.sum(axis=(1, 2)) * plan.microbatches / plan.pp
-        whole = sum(float(n * part.total[0]) for n, part in zip(often, parts, strict=True))
-        sent = sum(float(n * part.exchanged[0]) for n, part in zip(often, parts, strict=True))
-        run = [float((part.forward + part.backward)[0]) for part in parts]
-        busy = sum(float(n * seconds) for n, seconds in zip(often, run, strict=True))
+
+        def spent(seconds: Iterable[Floats]) -> float:
+            return sum(float(n * each[0]) for n, each in zip(often, seconds, strict=True))
+
+        whole = spent(part.total for part in parts)
+        sent = spent(part.exchanged for part in parts)
+        busy = spent(part.forward + part.backward for part in parts)
         step = float(self.seconds(columns)[0])
         return StepShares(compute=busy - sent, exchanged=sent, host=whole - busy, rest=step - whole)
 
@@ -168,11 +164,10 @@ class StepModel(Noun):
 
         Shape (plans, kinds + 2); in seconds.
         """
-        return _part_table(*self._microbatch(columns))
+        return np.stack([part.total for part in self._microbatch(columns)], axis=1)
 
-    def _microbatch(
-        self, columns: PlanTable
-    ) -> tuple[list[_PartSeconds], _PartSeconds, _PartSeconds]:
+    def _microbatch(self, columns: PlanTable) -> list[_PartSeconds]:
+        """A layer of each kind, the embedding and the head."""
         timed = TimedModel(
             architecture=self.architecture,
             device=self.device,
@@ -182,17 +177,13 @@ class StepModel(Noun):
         )
         kinds = self.architecture.layer_kinds()
         layers = [self._layer(layer, timed.layer(layer), timed) for layer in kinds]
-        return layers, self._part(timed.embedding(), timed), self._part(timed.head(), timed)
+        return [*layers, self._part(timed.embedding(), timed), self._part(timed.head(), timed)]
 
     def _layer(self, layer: Layer, part: TimedPart, timed: TimedModel) -> _PartSeconds:
         columns = timed.columns
         found = self._part(part, timed, layer)
         host = found.host * (1 + columns.recomputed(self.architecture.depth) / 3)
         return self._sharded(layer, replace(found, host=host), columns)
-
-    def _graphed(self, columns: PlanTable) -> Floats:
-        """Share of the host's launches that CUDA graphs leave, 1 without them."""
-        return np.where(columns.cuda_graph > 0, self.framework.graph_share, 1.0)
 
     def _part(self, part: TimedPart, timed: TimedModel, layer: Layer | None = None) -> _PartSeconds:
         columns, framework, listed = timed.columns, self.framework, part.blocks
@@ -313,7 +304,11 @@ class StepModel(Noun):
         sharded = columns.zero >= 2.5
         if not sharded.any() and not (columns.zero >= 1.5).any():
             return part
-        gather, scatter = self._fsdp(layer, columns)
+        parameters = np.sum(layer_parameters(layer, self.architecture, columns), axis=0)
+        size, seconds = float(self.framework.sharded_gradient_bytes), self.interconnect.seconds
+        shards = columns.shards, columns.tp
+        gather = seconds(CollectiveKind.ALL_GATHER, 2.0 * parameters, *shards)
+        scatter = seconds(CollectiveKind.REDUCE_SCATTER, size * parameters, *shards)
         forward, backward = part.forward, part.backward
         gather_back = gather * (columns.reshard * sharded)
         slow = self.framework.fsdp_slowdown
@@ -330,39 +325,15 @@ class StepModel(Noun):
             exchanged=part.exchanged + shown,
         )
 
-    def _fsdp(self, layer: Layer, columns: PlanTable) -> tuple[Floats, Floats]:
-        parameters = dense_parameters(layer, self.architecture, columns)
-        parameters = parameters + routed_parameters(layer, self.architecture, columns)
-        gather = self.interconnect.seconds(
-            CollectiveKind.ALL_GATHER, 2.0 * parameters, columns.shards, columns.tp
-        )
-        scatter = self.interconnect.seconds(
-            CollectiveKind.REDUCE_SCATTER,
-            float(self.framework.sharded_gradient_bytes) * parameters,
-            columns.shards,
-            columns.tp,
-        )
-        return gather, scatter
-
-    def _send(self, message: Floats, columns: PlanTable) -> Floats:
-        near = columns.tp * columns.cp * columns.dp < self.interconnect.domain
-        bandwidth = np.where(near, self.interconnect.inner, self.interconnect.outer)
-        delay = (self.interconnect.launch_ps + self.interconnect.outer_ps) / PS_PER_S
-        return np.where(columns.pp > 1, message / bandwidth + delay, 0.0)
-
     # ranks of a pipeline
 
-    def _ranks(self, plans: Sequence[Plan], table: Floats) -> tuple[Floats, Floats]:
+    def _ranks(self, columns: PlanTable, parts: Sequence[_PartSeconds]) -> tuple[Floats, Floats]:
         """Time of a microbatch on the slowest rank, and on all ranks together."""
-        slowest, total = np.empty(len(plans)), np.empty(len(plans))
-        groups: dict[object, list[int]] = {}
-        for i, plan in enumerate(plans):
-            groups.setdefault((plan.pp, plan.chunks, plan.layout, plan.order), []).append(i)
-        for chosen in groups.values():
-            first = plans[chosen[0]]
+        table = np.stack([part.total for part in parts], axis=1)
+        slowest, total = np.empty(len(columns)), np.empty(len(columns))
+        for chosen, first in columns.alike(*PIPELINE):
             by_chunk = counts_by_chunk(self.architecture, first.layout, plan_places(first))
-            counts = by_chunk.sum(axis=2)
-            times = table[chosen] @ counts
+            times = table[chosen] @ by_chunk.sum(axis=2)
             slowest[chosen], total[chosen] = times.max(axis=1), times.sum(axis=1)
         return slowest, total
 
@@ -374,11 +345,7 @@ class StepModel(Noun):
         layers = sum(
             n * layer.parameters(a.hidden, a.norm) for layer, n in a.layer_counts().items()
         )
-        routed = sum(
-            n * layer.mlp.routed_parameters(a.hidden)
-            for layer, n in a.layer_counts().items()
-            if isinstance(layer.mlp, ExpertMlp)
-        )
+        routed = sum(n * layer.routed_parameters(a.hidden) for layer, n in a.layer_counts().items())
         ends = np.where(
             columns.pp > 1,
             max(a.first_parameters, a.vocabulary * a.hidden),
@@ -388,53 +355,31 @@ class StepModel(Noun):
         return dense / columns.tp, routed / (columns.pp * columns.ep * columns.expert_tp)
 
     def _data_parallel(self, columns: PlanTable, backward: Floats, forward: Floats) -> Floats:
-        dense, routed = self._rank_parameters(columns)
-        replicas = columns.dp * columns.cp
-        expert_replicas = np.maximum(replicas * columns.tp / (columns.ep * columns.expert_tp), 1.0)
-        size = float(self.framework.gradient_bytes)
+        size, seconds = float(self.framework.gradient_bytes), self.interconnect.seconds
         reduce = gather = np.zeros(len(columns))
-        for parameters, ranks in ((dense, replicas), (routed, expert_replicas)):
-            stride = columns.stage_ranks / ranks
-            reduced = self.interconnect.seconds(
-                CollectiveKind.REDUCE_SCATTER, size * parameters, ranks, stride
-            )
-            gathered = self.interconnect.seconds(
-                CollectiveKind.ALL_GATHER, 2.0 * parameters, ranks, stride
-            )
-            doubled = self.interconnect.seconds(
-                CollectiveKind.ALL_GATHER, size * parameters, ranks, stride
-            )
-            reduce = reduce + reduced
-            gather = gather + np.where(columns.zero >= 1, gathered, doubled)
+        replicas = columns.replicas, columns.expert_replicas
+        for parameters, ranks in zip(self._rank_parameters(columns), replicas, strict=True):
+            apart = ranks, columns.stage_ranks / ranks
+            whole, half = size * parameters, 2.0 * parameters
+            reduce = reduce + seconds(CollectiveKind.REDUCE_SCATTER, whole, *apart)
+            gathered = np.where(columns.zero >= 1, half, whole)
+            gather = gather + seconds(CollectiveKind.ALL_GATHER, gathered, *apart)
         overlapped = columns.dp_overlap > 0
-        exposed_reduce = np.where(
-            overlapped, np.maximum(reduce - backward, reduce / self.architecture.depth), reduce
-        )
-        exposed_gather = np.where(
-            overlapped, np.maximum(gather - forward, gather / self.architecture.depth), gather
-        )
-        sharded = columns.zero >= 1.5
         depth = float(self.architecture.depth)
-        shown = exposed_reduce + exposed_gather
-        exposed = np.where(sharded, (reduce + gather) / depth, shown)
+        shown = sum(
+            np.where(overlapped, np.maximum(sent - beside, sent / depth), sent)
+            for sent, beside in ((reduce, backward), (gather, forward))
+        )
+        exposed = np.where(columns.zero >= 1.5, (reduce + gather) / depth, shown)
         return exposed * (1 - columns.adapters)
 
     def _optimizer(self, columns: PlanTable) -> Floats:
         """30 bytes per owned parameter where sharded, else 26, and 8 per parameter."""
         dense, routed = self._rank_parameters(columns)
-        replicas = columns.dp * columns.cp
-        shards = np.where(columns.zero >= 1, replicas, 1.0)
-        own = dense / shards + routed / np.where(
-            columns.zero >= 1,
-            np.maximum(replicas * columns.tp / (columns.ep * columns.expert_tp), 1),
-            1.0,
-        )
-        per_own = np.where(columns.zero >= 1, 30.0, 26.0)
+        sharded = columns.zero >= 1
+        own = dense / np.where(sharded, columns.replicas, 1.0)
+        own = own + routed / np.where(sharded, columns.expert_replicas, 1.0)
+        per_own = np.where(sharded, 30.0, 26.0)
         every = np.where(columns.zero >= 1.5, 0.0, 8.0)
         moved = (per_own * own + every * (dense + routed)) * (1 - columns.adapters)
         return self.device.update_seconds(moved)
-
-
-def _part_table(layers: list[_PartSeconds], embedding: _PartSeconds, head: _PartSeconds) -> Floats:
-    """Seconds of parts as columns; shape (plans, kinds + 2)."""
-    return np.stack([*(part.total for part in layers), embedding.total, head.total], axis=1)

@@ -42,7 +42,7 @@ def tower_bytes(architecture: Architecture, columns: PlanTable, framework: Frame
     if tower is None or tower.frozen:
         return np.zeros(len(columns))
     own = _patches(tower, columns)
-    layers = tower.depth * layer_bytes(tower.layer, _as_model(tower), own, framework)
+    layers = tower.depth * layer_bytes(tower.layer, _as_model(tower), own, framework)[0]
     ends = own.shard_tokens * (2.0 * tower.patch + 4.0 * tower.merged * tower.hidden)
     return np.asarray(layers + ends)
 

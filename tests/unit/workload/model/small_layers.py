@@ -30,7 +30,8 @@ def operators_of(model: Architecture, plan: Plan = PLAN) -> dict[str, Operator]:
 def kept(model: Architecture, plan: Plan = PLAN) -> float:
     """Bytes that a layer keeps."""
     columns = PlanTable(plans=[plan])
-    return float(layer_bytes(model.layers[0], model, columns, read_framework("megatron-core"))[0])
+    held, _ = layer_bytes(model.layers[0], model, columns, read_framework("megatron-core"))
+    return float(held[0])
 
 
 def sent(model: Architecture, plan: Plan, group: Group = Group.CP) -> list[int]:

@@ -55,7 +55,7 @@ def test_full_recomputation_keeps_inputs_and_one_layer() -> None:
     layer = memory(PLAN).activations[0] / 12
     beyond_logits = max(layer - memory(PLAN).logits[0], 0)
     assert memory(full).activations[0] == 12 * 2 * 4096 * 8192 / 2 + beyond_logits
-    first = rank_parts(LLAMA, MEGATRON, replace(full, pp=2), TWO_STAGES)
+    first = rank_parts(LLAMA, MEGATRON, [replace(full, pp=2)], TWO_STAGES)
     assert first.working[0, 0] == layer
 
 
@@ -116,7 +116,7 @@ def test_the_policy_per_operator_keeps_every_second_product() -> None:
 def test_a_layer_is_recomputed_once_the_logits_are_gone() -> None:
     full = Plan.of_batch(pp=2, dp=2, global_batch=4, sequence=4096, recompute=Recompute.FULL)
     words = replace(LLAMA, vocabulary=1 << 20)
-    parts = rank_parts(words, MEGATRON, full, TWO_STAGES)
+    parts = rank_parts(words, MEGATRON, [full], TWO_STAGES)
     first, last = parts.working[0]
     assert first > last == max(first - parts.logits[0, 1, 0], 0)
 
@@ -133,7 +133,9 @@ def test_deepspeed_takes_norms_in_double_precision_and_keeps_outputs() -> None:
     plan = Plan.of_batch(tp=8, pp=2, dp=4, global_batch=32, sequence=2048, recompute=Recompute.FULL)
     framework = read_framework("megatron-deepspeed")
     plain = replace(framework, norm_bytes=0, bucket_bytes=0, keeps_outputs=False)
-    with_them, without = (rank_parts(LLAMA, each, plan, TWO_STAGES) for each in (framework, plain))
+    with_them, without = (
+        rank_parts(LLAMA, each, [plan], TWO_STAGES) for each in (framework, plain)
+    )
     own = without.optimizer[0] / framework.optimizer_bytes
     largest = np.minimum(128256 * 8192 / 8, own)
     assert with_them.buffers[0] - without.buffers[0] == pytest.approx(1e9 + 8 * largest)
@@ -178,7 +180,7 @@ def test_activations_of_offloaded_layers_are_elsewhere(layers: int, left: int) -
 def test_every_stage_offloads_its_own_layers() -> None:
     plan = Plan.of_batch(pp=2, global_batch=4, sequence=4096)
     some, whole = (
-        rank_parts(LLAMA, MEGATRON, replace(plan, offload_layers=layers), TWO_STAGES)
+        rank_parts(LLAMA, MEGATRON, [replace(plan, offload_layers=layers)], TWO_STAGES)
         for layers in (3, 0)
     )
     assert some.activations[0, :, 0] == pytest.approx(whole.activations[0, :, 0] / 2)
@@ -188,7 +190,7 @@ def test_pipelines_of_fsdp_hold_whole_parameters_and_gradients() -> None:
     """Two bytes of gathered weights and four of gradients a parameter, beside 16 of its shard."""
     plan = Plan.of_batch(pp=2, dp=4, global_batch=8, sequence=4096, zero=3, sequence_parallel=False)
     dropped, kept = (
-        rank_parts(LLAMA, MEGATRON, replace(plan, reshard=reshard), TWO_STAGES)
+        rank_parts(LLAMA, MEGATRON, [replace(plan, reshard=reshard)], TWO_STAGES)
         for reshard in (True, False)
     )
     whole = kept.optimizer[0] / 12 * 4
@@ -196,7 +198,7 @@ def test_pipelines_of_fsdp_hold_whole_parameters_and_gradients() -> None:
     gathered = 2 * (2 * layer + words)
     assert kept.buffers[0] - dropped.buffers[0] == pytest.approx(6 * whole - gathered)
     once = replace(plan, reshard=False, microbatches=1)
-    assert rank_parts(LLAMA, MEGATRON, once, TWO_STAGES).buffers[0] == pytest.approx(
+    assert rank_parts(LLAMA, MEGATRON, [once], TWO_STAGES).buffers[0] == pytest.approx(
         kept.buffers[0] - 4 * whole
     )
 
@@ -206,5 +208,5 @@ def test_torch_collects_the_logits_of_a_pipeline() -> None:
     framework = read_framework("torch-fsdp-compiled-2024")
     plan = Plan.of_batch(pp=2, tp=2, global_batch=4, sequence=4096, zero=3)
     entries = 4096 * 128256 / 2
-    logits = rank_parts(LLAMA, framework, plan, TWO_STAGES).logits[0, :, 0]
+    logits = rank_parts(LLAMA, framework, [plan], TWO_STAGES).logits[0, :, 0]
     assert logits.tolist() == [0, (22 + 3 * 2) * entries]

@@ -112,7 +112,7 @@ def test_a_layer_keeps_queries_on_both_widths_and_what_the_indexer_learns_from()
     modules = (RecomputeModule.UP_PROJECTION,)
     columns = PlanTable(plans=[PLAN, replace(PLAN, recompute_modules=modules)])
     attention_alone = Layer(attention=SPARSE, mlp=None, norms=0)
-    kept, less = layer_bytes(attention_alone, MODEL, columns, framework)
+    (kept, less), _ = layer_bytes(attention_alone, MODEL, columns, framework)
     heads = 8 * (24 + 40 + 32) + 8 * 20
     indexer = 4 * 12 + 12 + 4
     assert kept == 2 * T * (heads + 40 + indexer) + 4 * T * (48 + 32) + 12 * T * READ
