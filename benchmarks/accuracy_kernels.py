@@ -27,21 +27,20 @@ from stepsim.workload.model.architecture import (
     Layer,
     Mixer,
 )
-from stepsim.workload.model.blocks import layer_blocks
+from stepsim.workload.model.blocks import collapse_streams, expand_streams, layer_blocks
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.compressed_attention import CompressedAttention
 from stepsim.workload.model.delta_net import TRITON_CHANNEL_OPERATIONS, GatedDeltaNet
-from stepsim.workload.model.device import Device
-from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.hyper_connections import collapse_streams, expand_streams
-from stepsim.workload.model.indexer import Indexer
-from stepsim.workload.model.kernels import (
+from stepsim.workload.model.device import (
     TILE_COLUMNS,
     TILE_ROWS,
+    Device,
     GroupedRate,
     GroupedShape,
     ScanRate,
 )
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.mamba import CHANNEL_OPERATIONS, Mamba2
 from stepsim.workload.model.operators import attention_operators, convolution, grouped
 from stepsim.workload.model.parts import Operator, OperatorKind

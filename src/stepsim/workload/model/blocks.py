@@ -3,6 +3,13 @@
 Backward exchanges follow a block's input gradients and run beside its weight gradients. With
 sequence parallelism norms end with an all-gather, in both passes, and products with a
 reduce-scatter; without it products alone end with an all-reduce.
+
+Several residual streams are hyper-connections: each part of a layer reads and writes them mixed.
+Their shapes are those of `DeepseekV4HyperConnection` of transformers (manifold-constrained, Xie et
+al. 2026). Before a part a product over all streams makes weights, and these make one input of the
+streams; after it the output goes to all streams, which are mixed. Streams lie where tokens lie
+outside of products (s a rank), and messages of a pipeline carry all of them. Parameters are
+`connection_parameters`; the collapse before the head has some too, its time is left out.
 """
 
 from collections.abc import Iterator
@@ -21,13 +28,13 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.choices import GraphScope, RecomputeModule
 from stepsim.workload.model.context import ContextParallel, shared_blocks
 from stepsim.workload.model.dispatch import ExpertWay, map_bytes, permuted_bytes
-from stepsim.workload.model.hyper_connections import collapse_streams, expand_streams
 from stepsim.workload.model.operators import (
     CHOICE,
     attention_operators,
     embedding_operators,
     expert_operators,
     head_operators,
+    linear,
     memory,
     mlp_operators,
     norm,
@@ -35,7 +42,7 @@ from stepsim.workload.model.operators import (
     residual,
     router_operators,
 )
-from stepsim.workload.model.parts import Block, Exchange, Operator
+from stepsim.workload.model.parts import Block, Exchange, Operator, OperatorKind
 from stepsim.workload.plan import PlanTable
 
 _USUAL = ContextParallel()
@@ -63,7 +70,7 @@ def embedding_block(architecture: Architecture, columns: PlanTable) -> Block:
         name="embedding",
         operators=tuple(embedding_operators(architecture, columns)),
         forward=_summed(architecture, columns),
-        backward=(_gathered(architecture, columns),),
+        backward=_gathered(architecture, columns),
     )
 
 
@@ -72,7 +79,7 @@ def head_blocks(
 ) -> tuple[Block, ...]:
     """Final norm, head and loss."""
     final, *rest = head_operators(architecture, columns, fused_loss=fused_loss)
-    gathered = (_gathered(architecture, columns),)
+    gathered = _gathered(architecture, columns)
     if not architecture.final_norm:
         return (
             Block(name="head", operators=(final, *rest), backward=_summed(architecture, columns)),
@@ -92,7 +99,7 @@ def _attention_blocks(
     attention = layer.attention
     if attention is None:
         return
-    gathered = (_gathered(architecture, columns),)
+    gathered = _gathered(architecture, columns)
     summed = _summed(architecture, columns)
     before, after = _around("attention", layer, architecture, columns)
     yield Block(name="attention norm", operators=before, forward=gathered, backward=gathered)
@@ -113,10 +120,37 @@ def _around(
 ) -> tuple[tuple[Operator, ...], Operator]:
     """What runs before a part of a layer, its norm at the end, and how its output is added."""
     normed = norm(f"{name} norm", architecture, columns)
-    before = (*collapse_streams(layer, architecture.hidden, columns), normed)
     if layer.streams > 1:
+        before = (*collapse_streams(layer, architecture.hidden, columns), normed)
         return before, expand_streams(f"{name} streams", layer, architecture.hidden, columns)
-    return before, residual(f"{name} residual", architecture, columns)
+    return (normed,), residual(f"{name} residual", architecture, columns)
+
+
+def collapse_streams(layer: Layer, hidden: int, columns: PlanTable) -> tuple[Operator, ...]:
+    """Weights by a product in bf16, and one input of n streams.
+
+    Forward the streams are read and the input written: n + 1 widths in 2 bytes. Backward streams
+    and the input's gradient are read, and the streams' gradients read and written: 3n + 1.
+    """
+    n, s = layer.streams, columns.shard_tokens
+    width = float(hidden)
+    return (
+        linear("stream weights", columns, s, n * width, float((2 + n) * n), OperatorKind.HEAD),
+        replace(
+            memory("streams to one", 2.0 * s * (n + 1) * width, 2.0 * s * (3 * n + 1) * width),
+            module=RecomputeModule.HYPER_CONNECTIONS,
+        ),
+    )
+
+
+def expand_streams(name: str, layer: Layer, hidden: int, columns: PlanTable) -> Operator:
+    """A part's output added to all n streams, which are mixed: 2n + 1 widths in 2 bytes.
+
+    Backward reads the streams, their gradients and the output, and writes the gradients of both:
+    3n + 2.
+    """
+    n, size = layer.streams, 2.0 * columns.shard_tokens * hidden
+    return memory(name, size * (2 * n + 1), size * (3 * n + 2))
 
 
 def _mixer_blocks(
@@ -139,7 +173,7 @@ def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanTable) ->
     if isinstance(mlp, ExpertMlp):
         yield from _expert_blocks(mlp, before, after, architecture, columns)
         return
-    gathered, summed = (_gathered(architecture, columns),), _summed(architecture, columns)
+    gathered, summed = _gathered(architecture, columns), _summed(architecture, columns)
     scope = GraphScope.MLP
     yield Block(name="mlp norm", operators=before, forward=gathered, backward=gathered, scope=scope)
     operators = (*mlp_operators(mlp, architecture, columns), after)
@@ -245,7 +279,7 @@ def _shared_blocks(
     if mlp.shared is None:
         return (), ()
     operators = tuple(mlp_operators(mlp.shared, architecture, columns))
-    gathered, summed = (_gathered(architecture, columns),), _summed(architecture, columns)
+    gathered, summed = _gathered(architecture, columns), _summed(architecture, columns)
     around = (*gathered, *summed)
     if not columns.shared_overlap.any():
         whole = Block(name="shared experts", operators=operators, forward=around, backward=around)
@@ -257,13 +291,10 @@ def _shared_blocks(
     return (into,), (out,)
 
 
-def _gathered(architecture: Architecture, columns: PlanTable) -> Exchange:
+def _gathered(architecture: Architecture, columns: PlanTable) -> tuple[Exchange, ...]:
     """The all-gather of 2th bytes with sequence parallelism."""
-    return Exchange(
-        kind=CollectiveKind.ALL_GATHER,
-        group=Group.TP,
-        size_bytes=2.0 * columns.tokens * architecture.hidden * columns.sequence_parallel,
-    )
+    size = 2.0 * columns.tokens * architecture.hidden * columns.sequence_parallel
+    return (Exchange(kind=CollectiveKind.ALL_GATHER, group=Group.TP, size_bytes=size),)
 
 
 def _summed(architecture: Architecture, columns: PlanTable) -> tuple[Exchange, ...]:

@@ -17,6 +17,7 @@ Products have blocks by their shapes, as many as the device's processors make wa
 of. Attention, scans and what moves bytes have more blocks than anybody counts.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from math import ceil, log2
@@ -36,18 +37,19 @@ from stepsim.workload.model.architecture import (
     Tower,
     said_of_architecture,
 )
+from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.divide import stage_slices
-from stepsim.workload.model.effort import Operations, error_band, step_effort
-from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.evidence import Effort, ErrorBand
+from stepsim.workload.model.framework import Framework, error_band
 from stepsim.workload.model.interconnect import NO_NETWORK, Interconnect
 from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.operators import linear
 from stepsim.workload.model.parts import Block, Exchange, Operator, OperatorKind
-from stepsim.workload.model.pricing import PhaseSeconds
-from stepsim.workload.model.timed import TimedModel, TimedPart
+from stepsim.workload.model.pricing import PhaseSeconds, TimedModel, TimedPart
+from stepsim.workload.model.tower import tower_blocks
 from stepsim.workload.overlap import KernelDemand, KernelKind
 from stepsim.workload.plan import Plan, PlanTable
 from stepsim.workload.rows import (
@@ -122,114 +124,98 @@ _OWNED, _OWNED_WHOLE, _EVERY = 30.0, 26.0, 8.0
 """Bytes that an optimizer moves per owned parameter in shards, or whole, and per parameter."""
 
 
-class Sharding(Noun):
-    """What ZeRO's stage means for the collectives of parameters and gradients.
+def _shards(plan: Plan, framework: Framework, dense: int, routed: int) -> Shards | None:
+    """How so many parameters are brought together; None where ranks have them.
 
-    From stage 2 on parameters are gathered layer by layer, in a pipeline at stage 2 once a step,
-    for ranks keep them whole until the last microbatch (torch/distributed/pipelining/stage.py);
+    From ZeRO's stage 2 on parameters are gathered layer by layer, in a pipeline at stage 2 once a
+    step, for ranks keep them whole until the last microbatch (`stage.py` of torch's pipelining);
     with `dp_overlap` stage 1 gathers each layer's before its first forward, else all at the end of
-    the step.
+    the step. Ranks that hold the same shard sum its gradients (HSDP).
     """
-
-    plan: Plan
-    framework: Framework
-    device: Device
-
-    @property
-    def expert_replicas(self) -> int:
-        """Ranks that hold the same experts."""
-        return self.plan.stage_ranks // (self.plan.ep * self.plan.expert_degree)
-
-    def shards_of(self, dense: int, routed: int) -> Shards | None:
-        """How so many parameters are brought together; None where ranks have them."""
-        zero, again = self.plan.zero, self.plan.zero == 3 and self.plan.reshard
-        if zero >= 2:
-            return Shards(
-                gather=tuple(self._gathers(Group.FSDP, dense, routed, ParallelAxis.FSDP)),
-                reduce=tuple(self._reductions(dense, routed)),
-                again=again,
-                once=zero == 2 and self.plan.pp > 1,
-            )
-        if zero == 1 and self.plan.dp_overlap:
-            gather = self._gathers(Group.DP_CP, dense, routed, ParallelAxis.DP)
-            return Shards(gather=tuple(gather), once=True)
+    counts, gather, reduce = (
+        (dense, routed),
+        CollectiveKind.ALL_GATHER,
+        CollectiveKind.REDUCE_SCATTER,
+    )
+    if plan.zero == 1 and plan.dp_overlap:
+        return Shards(
+            gather=_of_parts(gather, Group.DP_CP, ParallelAxis.DP, _PARAMETER, counts), once=True
+        )
+    if plan.zero < 2:
         return None
+    size = framework.sharded_gradient_bytes
+    reduced = _of_parts(reduce, Group.FSDP, ParallelAxis.DP, size, counts)
+    if plan.fsdp < plan.replicas:
+        summed = CommOp(
+            kind=CollectiveKind.ALL_REDUCE,
+            group=Group.DP_FSDP,
+            axis=ParallelAxis.DP,
+            size_bytes=size * dense // plan.fsdp,
+        )
+        reduced = (*reduced, summed)
+    return Shards(
+        gather=_of_parts(gather, Group.FSDP, ParallelAxis.FSDP, _PARAMETER, counts),
+        reduce=reduced,
+        again=plan.zero == 3 and plan.reshard,
+        once=plan.zero == 2 and plan.pp > 1,
+    )
 
-    def _gathers(
-        self, group: Group, dense: int, routed: int, axis: ParallelAxis
-    ) -> Iterator[CommOp]:
-        for members, count in ((group, dense), (Group.DP_EP, routed)):
-            if count:
-                yield CommOp(
-                    kind=CollectiveKind.ALL_GATHER,
-                    group=members,
-                    axis=axis,
-                    size_bytes=_PARAMETER * count,
-                )
 
-    def _reductions(self, dense: int, routed: int) -> Iterator[CommOp]:
-        """Reduce-scatters over the shards; ranks that hold the same shard sum it (HSDP)."""
-        size = self.framework.sharded_gradient_bytes
-        for members, count in ((Group.FSDP, dense), (Group.DP_EP, routed)):
-            if count:
-                yield CommOp(
-                    kind=CollectiveKind.REDUCE_SCATTER,
-                    group=members,
-                    axis=ParallelAxis.DP,
-                    size_bytes=size * count,
-                )
-        if self.plan.fsdp < self.plan.cp * self.plan.dp:
-            yield CommOp(
-                kind=CollectiveKind.ALL_REDUCE,
-                group=Group.DP_FSDP,
-                axis=ParallelAxis.DP,
-                size_bytes=size * dense // self.plan.fsdp,
-            )
+def _of_parts(
+    kind: CollectiveKind, group: Group, axis: ParallelAxis, size: int, counts: tuple[int, int]
+) -> tuple[CommOp, ...]:
+    """Collectives of dense parameters in a group, and of routed ones; each has `size` bytes."""
+    return tuple(
+        CommOp(kind=kind, group=members, axis=axis, size_bytes=size * count)
+        for members, count in zip((group, Group.DP_EP), counts, strict=True)
+        if count
+    )
 
-    def per_parameter(self) -> Iterator[PerParameter]:
-        """What a step ends with: gradients reduced, parameters updated and gathered."""
-        replicas = self.plan.cp * self.plan.dp
-        for experts, group, ranks in (
-            (False, Group.DP_CP, replicas),
-            (True, Group.DP_EP, self.expert_replicas),
-        ):
-            name = "expert_" if experts else ""
+
+def _per_parameter(plan: Plan, framework: Framework, device: Device) -> Iterator[PerParameter]:
+    """What a step ends with: gradients reduced, parameters updated and gathered."""
+    for name, group, ranks in (
+        ("", Group.DP_CP, plan.replicas),
+        ("expert_", Group.DP_EP, plan.expert_replicas),
+    ):
+        own = _OWNED_WHOLE if plan.zero == 0 else _OWNED / (plan.fsdp if plan.zero >= 2 else ranks)
+        moved = own + (0.0 if plan.zero >= 2 else _EVERY)
+        yield PerParameter(
+            name=f"{name}optimizer",
+            phase=Phase.FORWARD,
+            role=Role.UPDATE,
+            experts=bool(name),
+            compute_ps=device.update_seconds(moved) * PS_PER_S,
+        )
+        if plan.zero >= 2:
+            continue
+        whole = plan.zero == 0
+        yield PerParameter(
+            name=f"{name}gradients",
+            phase=Phase.WEIGHT_GRAD,
+            role=Role.GRADIENTS,
+            experts=bool(name),
+            kind=CollectiveKind.ALL_REDUCE if whole else CollectiveKind.REDUCE_SCATTER,
+            group=group,
+            size_bytes=framework.gradient_bytes,
+        )
+        if not whole and not plan.dp_overlap:
             yield PerParameter(
-                name=f"{name}optimizer",
+                name=f"{name}parameters",
                 phase=Phase.FORWARD,
-                role=Role.UPDATE,
-                experts=experts,
-                compute_ps=self._update_ps(ranks),
-            )
-            if self.plan.zero >= 2:
-                continue
-            whole = self.plan.zero == 0
-            yield PerParameter(
-                name=f"{name}gradients",
-                phase=Phase.WEIGHT_GRAD,
-                role=Role.GRADIENTS,
-                experts=experts,
-                kind=CollectiveKind.ALL_REDUCE if whole else CollectiveKind.REDUCE_SCATTER,
+                role=Role.PARAMETERS,
+                experts=bool(name),
+                kind=CollectiveKind.ALL_GATHER,
                 group=group,
-                size_bytes=self.framework.gradient_bytes,
+                size_bytes=_PARAMETER,
             )
-            if not whole and not self.plan.dp_overlap:
-                yield PerParameter(
-                    name=f"{name}parameters",
-                    phase=Phase.FORWARD,
-                    role=Role.PARAMETERS,
-                    experts=experts,
-                    kind=CollectiveKind.ALL_GATHER,
-                    group=group,
-                    size_bytes=_PARAMETER,
-                )
 
-    def _update_ps(self, replicas: int) -> float:
-        """Time of the optimizer's kernels per parameter that a rank computes with."""
-        zero = self.plan.zero
-        own = _OWNED_WHOLE if zero == 0 else _OWNED / (self.plan.fsdp if zero >= 2 else replicas)
-        moved = own + (0.0 if zero >= 2 else _EVERY)
-        return self.device.update_seconds(moved) * PS_PER_S
+
+_Operations = tuple[float, float, float]
+"""Operations of the forward, of both passes, and how many fewer than twice the forward's these are.
+
+They are those of a rank's microbatch.
+"""
 
 
 class _Made(Noun, eq=False):
@@ -251,7 +237,7 @@ class _Builder(Noun, dict=True):
     notes: list[str] = []
     networked: list[Layer | Exchange] = []
     made: dict[object, _Made] = {}
-    flops: dict[object, Operations] = {}
+    flops: dict[object, _Operations] = {}
 
     def suits(self, other: "_Builder") -> bool:
         """Whether rows are those of another one, whose plan differs in nothing that they need."""
@@ -279,19 +265,6 @@ class _Builder(Noun, dict=True):
             columns=PlanTable(plans=[self.plan]),
         )
 
-    @cached_property
-    def sharding(self) -> Sharding:
-        """What ranks hold of parameters, and when they bring them together."""
-        return Sharding(plan=self.plan, framework=self.framework, device=self.device)
-
-    @property
-    def _is_compared(self) -> bool:
-        """Whether published runs of such models on the device were."""
-        architecture = self.model.architecture
-        sparse, mixes = architecture.is_sparse, architecture.mixes
-        band = error_band(self.framework, self.device, self.plan, sparse=sparse, mixes=mixes)
-        return band is not None
-
     def workload(self, plan: Plan) -> Workload:
         """The workload of a plan that differs in how layers are shared out alone."""
         architecture, again = self.model.architecture, recomputed_layers(self.model, plan)
@@ -314,6 +287,10 @@ class _Builder(Noun, dict=True):
         tokens = plan.microbatch_size * plan.sequence // plan.cp
         sparse = (each.mlp for each in architecture.layers if isinstance(each.mlp, ExpertMlp))
         experts = next(sparse, None)
+        # host time that every step costs besides; a graph of the step leaves a share of it
+        host = self.framework.host_step_ps
+        work = Work(host_ps=round(host * self.framework.graph_share) if plan.cuda_graph else host)
+        step = StepItem(name="host_step", phase=Phase.FORWARD, work=work, role=Role.SCALARS)
         return Workload(
             source=self.model.source,
             microbatches=(block,),
@@ -323,11 +300,11 @@ class _Builder(Noun, dict=True):
             pipeline_microbatches=plan.microbatches,
             experts=experts.experts if experts else None,
             top_k=experts.top_k if experts else 1,
-            per_step=tuple(self._host_step()),
+            per_step=(step,) if work.host_ps else (),
             pp_comm_bytes=2 * tokens * architecture.hidden * architecture.streams // plan.tp,
             layout=plan.layout,
-            per_parameter=tuple(self.sharding.per_parameter()),
-            effort=step_effort(self.model, plan, again, self.device, self.framework, self.flops),
+            per_parameter=tuple(_per_parameter(plan, self.framework, self.device)),
+            effort=self._effort(plan, again),
             reads_network=any(each.networked for each in made),
             described=tuple(self._described()),
             warnings=(
@@ -336,13 +313,59 @@ class _Builder(Noun, dict=True):
             ),
         )
 
+    def _effort(self, plan: Plan, recomputed: Sequence[bool]) -> Effort:
+        """What a step of all ranks is worth; `recomputed` says which layers run forward again."""
+        architecture, device, known = self.model.architecture, self.device, self.flops
+        counted = Counter(zip(architecture.layers, recomputed, strict=True))
+        counted += Counter((layer, False) for layer in architecture.prediction_layers)
+        if not known:
+            columns = PlanTable(plans=[plan])
+            for layer in architecture.layer_kinds():
+                known[layer] = _flops(layer_blocks(layer, architecture, columns), plan)
+            known["head"] = _flops(self.timed.head.blocks, plan)
+            known["tower"] = _flops(tower_blocks(architecture, columns), plan)
+        forward = hardware = spared = 0.0
+        for (layer, twice), count in counted.items():
+            once, both, fewer = known[layer]
+            forward += once * count
+            hardware += (both + (once if twice else 0.0)) * count
+            spared += fewer * count
+        heads = 1 + len(architecture.prediction_layers)
+        once, both, _ = known["head"]
+        first, first_both, first_spared = known["tower"]
+        forward, hardware, spared = forward + first, hardware + first_both, spared + first_spared
+        copies = plan.stage_ranks * plan.microbatches
+        return Effort(
+            parameters=architecture.parameters()
+            + architecture.first_parameters
+            - architecture.embedding_parameters,
+            tokens=plan.step_tokens,
+            sequence=plan.sequence,
+            global_batch=plan.global_batch,
+            microbatch_size=plan.microbatch_size,
+            model_flops=(3 * (forward + once * heads) - spared) * copies,
+            hardware_flops=(hardware + both * heads) * copies,
+            peak_flops=device.rate_of(plan.precision).peak,
+            device=device.name,
+            framework=self.framework.name,
+            price_per_hour=device.price_per_hour,
+            watts=device.watts,
+            # no run with images was compared
+            band=None if architecture.seeing is not None else self._band(plan),
+        )
+
+    def _band(self, plan: Plan) -> ErrorBand | None:
+        """Errors of published runs of such models on the device; None where none was compared."""
+        sparse, mixes = self.model.architecture.is_sparse, self.model.architecture.mixes
+        return error_band(self.framework, self.device, plan, sparse=sparse, mixes=mixes)
+
     def _described(self) -> Iterator[tuple[str, str]]:
         """The model and what it runs on, for people."""
         yield from said_of_architecture(self.model.architecture)
         yield "runs on", f"{self.device.name}, {self.framework.name}, {self.plan.precision}"
 
     def _embedding(self) -> _Rows:
-        architecture, part = self.model.architecture, self.timed.embedding()
+        architecture, part = self.model.architecture, self.timed.embedding
         rows = tuple(self._rows(part))
         if architecture.seeing is not None:
             rows = self._launched(rows, architecture.seeing, round(_one(part.host_ps)))
@@ -361,7 +384,7 @@ class _Builder(Noun, dict=True):
 
     def _head(self) -> _Rows:
         architecture = self.model.architecture
-        rows = self._block_rows(self.timed.head())
+        rows = self._block_rows(self.timed.head)
         held = architecture.head_parameters
         if architecture.tied and self.plan.pp > 1:
             held += architecture.vocabulary * architecture.hidden
@@ -375,7 +398,7 @@ class _Builder(Noun, dict=True):
             )
         if isinstance(layer.attention, Mixer):
             self.notes.append(f"{self.device.name}: {layer.attention.assumption}")
-            if not self._is_compared:
+            if self._band(self.plan) is None:
                 self.notes.append(
                     "no published run with such layers was compared: the error of the step is "
                     "unknown"
@@ -405,7 +428,7 @@ class _Builder(Noun, dict=True):
         rows = (*self._rows(first), *self._layer(layer, again=False))
         dense, routed = self._parameters(layer)
         owned = self._owned(tuple(replace(r, shards=None) for r in rows), dense + 2 * h * h, routed)
-        return (*owned, *self._block_rows(self.timed.head()))
+        return (*owned, *self._block_rows(self.timed.head))
 
     def _parameters(self, layer: Layer) -> tuple[int, int]:
         """Dense parameters of a rank, and those of routed experts."""
@@ -417,7 +440,7 @@ class _Builder(Noun, dict=True):
 
     def _owned(self, rows: _Rows, dense: int, routed: int) -> _Rows:
         """Rows that hold parameters, all of them counted with the first row."""
-        shards = self.sharding.shards_of(dense, routed)
+        shards = _shards(self.plan, self.framework, dense, routed)
         first = replace(rows[0], parameters=dense, expert_parameters=routed, shards=shards)
         return (first, *(replace(row, parameters=0, expert_parameters=0) for row in rows[1:]))
 
@@ -499,17 +522,15 @@ class _Builder(Noun, dict=True):
         """Exchanges as collectives; those of no bytes do not exist."""
         network = self.interconnect
         for each in exchanges:
-            size = round(_one(each.sent_bytes(self.timed.columns, network.domain)))
-            least = _one(each.least_seconds(self.timed.columns, network.domain, network.inner))
-            notices = _one(each.notices(self.timed.columns))
+            size, least, notices = map(_one, each.asks(self.timed.columns, network))
             if notices or least:
                 self.networked.append(each)
-            if size:
+            if round(size):
                 yield CommOp(
                     kind=each.kind,
                     group=each.group,
                     axis=_AXES[each.group],
-                    size_bytes=size,
+                    size_bytes=round(size),
                     process_ps=round(notices * network.launch_ps),
                     least_ps=_ps(least),
                 )
@@ -546,10 +567,11 @@ class _Builder(Noun, dict=True):
         skew = 1 + self.framework.skew * log2(nodes)
         if self.plan.zero < 2 or self.plan.fsdp == 1:
             return skew, skew
-        shards = self.sharding.shards_of(*self._parameters(layer))
-        gather = sum(map(self._alone_ps, shards.gather)) if shards and not shards.once else 0.0
-        reduce = sum(map(self._alone_ps, shards.reduce)) if shards else 0.0
-        both = reduce + (gather if shards and shards.again else 0.0)
+        shards = _shards(self.plan, self.framework, *self._parameters(layer))
+        assert shards is not None
+        gather, reduce = (sum(map(self._alone_ps, ops)) for ops in (shards.gather, shards.reduce))
+        both = reduce + gather * shards.again
+        gather *= not shards.once
         slow = self.framework.fsdp_slowdown
         return (
             skew * (1 + slow * min(gather / max(forward, 1), 1.0)),
@@ -558,30 +580,25 @@ class _Builder(Noun, dict=True):
 
     def _alone_ps(self, op: CommOp) -> float:
         """A collective with the network to itself, by the closed form."""
-        plan = self.plan
-        ranks, stride = {
-            Group.TP: (plan.tp, 1),
-            Group.ETP: (plan.expert_degree, 1),
-            Group.CP: (plan.cp, plan.tp),
-            Group.EP: (plan.ep, plan.expert_degree),
-            Group.FSDP: (self.plan.fsdp, plan.tp),
-            Group.DP_CP: (plan.cp * plan.dp, plan.tp),
-            Group.DP_EP: (self.sharding.expert_replicas, plan.ep * plan.expert_degree),
-            Group.DP_FSDP: (
-                plan.cp * plan.dp // self.plan.fsdp,
-                plan.tp * self.plan.fsdp,
-            ),
-        }[op.group]
-        size, n, step = np.array([[op.size_bytes], [ranks], [stride]], np.float64)
-        return float(self.interconnect.seconds(op.kind, size, n, step)[0]) * PS_PER_S
+        low, high = self.plan.span(op.group)
+        size, ranks, stride = np.array([[op.size_bytes], [high // low], [low]], np.float64)
+        return float(self.interconnect.seconds(op.kind, size, ranks, stride)[0]) * PS_PER_S
 
-    def _host_step(self) -> Iterator[StepItem]:
-        """Host time that every step costs besides; a graph of the step leaves a share of it."""
-        host = self.framework.host_step_ps
-        host = round(host * self.framework.graph_share) if self.plan.cuda_graph else host
-        if host:
-            work = Work(host_ps=host)
-            yield StepItem(name="host_step", phase=Phase.FORWARD, work=work, role=Role.SCALARS)
+
+def _flops(blocks: Iterable[Block], plan: Plan) -> _Operations:
+    forward = backward = spared = 0.0
+    for operator in (each for block in blocks for each in block.operators):
+        if operator.kind is not OperatorKind.MEMORY:
+            once = float(operator.forward.flops.item())
+            if plan.recompute is Recompute.SELECTIVE and operator.core:
+                backward += once
+            forward += once
+            inputs = float(operator.input_grad.flops.item())
+            weights = 0.0 if plan.adapters else float(operator.weight_grad.flops.item())
+            backward += inputs
+            backward += weights
+            spared += max(2 * once - inputs - weights, 0.0)
+    return forward, forward + backward, spared
 
 
 def _lag(exchanges: Iterable[Exchange]) -> int:
@@ -652,6 +669,7 @@ def _visible(row: Row, exposed: float) -> Row:
     return row.with_works(lambda _, work: shorter(work))
 
 
+_WEIGHT_GRAD = 2
 _PASSES = 3
 """A forward, input gradients and weight gradients take about as many kernels, and as long."""
 
@@ -696,7 +714,29 @@ def kernel_of(
     demand = _demand(operator, phase, processors)
     if free_sms and demand.kind is KernelKind.PRODUCT:
         demand = replace(demand, free_sms=free_sms)
-    return operator.kernel(phase, seconds, demand)
+    return Kernel(
+        name=operator.name,
+        operator=operator.called_as,
+        weight=seconds,
+        sides=_multiplied(operator, phase),
+        demand=demand,
+        launches=float(operator.phases[phase].launches[0]),
+    )
+
+
+def _multiplied(operator: Operator, phase: int) -> tuple[tuple[int, ...], ...]:
+    """Shapes of the operands of a product in a phase."""
+    if operator.groups is not None:
+        shape = operator.groups[phase]
+        sides = (shape.count, shape.rows, shape.columns, shape.depth)
+        count, rows, columns, depth = (round(_one(side)) for side in sides)
+        if phase == _WEIGHT_GRAD:
+            return (rows, count * depth), (count * depth, columns)
+        return (count * rows, depth), (count, depth, columns)
+    if operator.sides is None:
+        return ()
+    t, k, n = (round(_one(side)) for side in operator.sides)
+    return (((t, k), (k, n)), ((t, n), (n, k)), ((k, t), (t, n)))[phase]
 
 
 def _demand(operator: Operator, phase: int, processors: int) -> KernelDemand:

@@ -14,9 +14,8 @@ from msgspec import Meta, field
 from stepsim.base.structs import Count, Names, Positive, Share, TomlTable, replace
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device, MatrixRate
-from stepsim.workload.model.effort import error_band
 from stepsim.workload.model.evidence import ErrorBand
-from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.framework import Framework, error_band
 from stepsim.workload.plan import Plan
 
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.workload.model.choices import RecomputeModule
-from stepsim.workload.model.kernels import ScanShape
+from stepsim.workload.model.device import ScanShape
 from stepsim.workload.model.operators import (
     NORM,
     convolution,

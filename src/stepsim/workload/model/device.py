@@ -1,4 +1,8 @@
-"""What a rank computes on: rates of matrix products and of memory, from a device file."""
+"""What a rank computes on: rates of matrix products and of memory, from a device file.
+
+Kernels whose time is neither a product's nor a copy's are products of groups, and scans: each has a
+rate by family and device, and sizes that an operator states.
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,16 +14,9 @@ from msgspec import Meta, field
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.quantities import Bandwidth, Flops, Size, Time
-from stepsim.base.structs import Amount, Names, Positive, Share, TomlTable
+from stepsim.base.structs import Amount, Names, Noun, Positive, Share, TomlTable, UnitShare
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.choices import Precision
-from stepsim.workload.model.kernels import (
-    USUAL_SCAN,
-    GroupedRate,
-    GroupedShape,
-    ScanRate,
-    ScanShape,
-)
 from stepsim.workload.overlap import GpuLimits
 from stepsim.workload.rows import OPTIMIZER_STEP
 
@@ -33,6 +30,76 @@ AnyFloats = TypeVar("AnyFloats", float, Floats)
 _PROCESSORS = 132  # as Hopper has, where nobody says how many
 _GROUPED = (*Precision, "fp8_block")
 _LENT = {"fp16": "bf16", "mxfp8": "fp8_block", "fp8_block": "fp8"}
+
+
+TILE_ROWS, TILE_COLUMNS = 64, 128
+"""Rows (tokens of an expert) and columns of results that a processor makes at once."""
+
+
+class GroupedRate(TomlTable):
+    """`[grouped.bf16]` and the like: products of all groups in one kernel.
+
+    They are shares of the peak and of the bandwidth that it reaches.
+    """
+
+    share: Annotated[Share, Meta(gt=0, le=1.5, description="of the peak")]
+    memory_share: Annotated[Share, Meta(ge=1e-6, le=1)] = 0.89
+
+
+class GroupedShape(Noun):
+    """Products of `count` groups: `rows` x `columns` results of each, sums over `depth`."""
+
+    count: Floats
+    rows: Floats
+    columns: Floats
+    depth: Floats
+
+    def tiles(self) -> Floats:
+        """Tiles of results of all groups; the last one of a side is whole, however little it has.
+
+        An example: 4 groups of 130 x 256 have 4 x 3 x 2 tiles of 64 x 128.
+        """
+        return self.count * np.ceil(self.rows / TILE_ROWS) * np.ceil(self.columns / TILE_COLUMNS)
+
+    def seconds(self, tiles: Floats, rate: float, processors: int) -> Floats:
+        """Seconds of so many tiles at a `rate` of full processors in operations a second.
+
+        Tiles are dealt out to processors in rounds, of which the last is half empty on average.
+        """
+        rounds = tiles / processors + 0.5
+        return rounds * processors * TILE_ROWS * TILE_COLUMNS * 2.0 * self.depth / rate
+
+
+class ScanShape(Noun):
+    """A scan of `heads` (batch x heads of a rank), each in chunks of `chunk` tokens.
+
+    `passes` are how often a state goes through all chunks, forward and backward.
+    """
+
+    family: str
+    heads: Floats
+    chunk: float
+    passes: tuple[int, int] = (1, 2)
+
+
+class ScanRate(TomlTable):
+    """`[scan.chunked]` and the like: kernels that pass a state from chunk to chunk.
+
+    Their products reach `share` of the bf16 peak (0: steps alone take time). A state goes on to the
+    next chunk in `step_ps`, and all launches of a forward take `start_ps`. With `whole` a processor
+    takes all chunks of a head, one after the other, so that heads beyond the processors wait; else
+    chunks run side by side. What they read and write is no limit: kernels side by side reach a
+    third to a half of the bandwidth.
+    """
+
+    share: Annotated[UnitShare, Meta(description="of the bf16 peak; 0: steps alone count")] = 0.0
+    step_ps: Time = 0
+    start_ps: Time = 0
+    whole: bool = False
+
+
+USUAL_SCAN = ScanRate(share=0.08, step_ps=1_700_000, start_ps=22_000_000)
+"""Between those of Hopper and of Blackwell: for a device that names no scan of a family."""
 
 
 class MatrixRate(TomlTable):
@@ -248,6 +315,7 @@ class Device(TomlTable):
         passes = shape.passes[backward]
         peak = self.rate_of(self.usual_precision).peak * self.sustained
         products = flops / (rate.share * peak) if rate.share else 0.0
-        rounds = rate.rounds(shape.heads, self.tile_processors)
+        rounds = np.ceil(shape.heads / self.tile_processors) if rate.whole else 1.0
         steps = passes * np.ceil(sequence / shape.chunk)
-        return rate.waiting(steps, rounds, passes) + products
+        waiting = (passes * rate.start_ps + rate.step_ps * steps * rounds) / PS_PER_S
+        return waiting + products

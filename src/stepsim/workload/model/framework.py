@@ -11,7 +11,9 @@ from stepsim.base.quantities import Size, Time
 from stepsim.base.structs import Amount, Names, Noun, Positive, TomlTable, UnitShare, replace
 from stepsim.workload.model.choices import ExpertDispatch, GraphScope, Precision, RecomputeModule
 from stepsim.workload.model.context import ContextParallel
+from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import ErrorBand
+from stepsim.workload.plan import Plan
 
 
 class JobDefaults(TomlTable):
@@ -336,3 +338,51 @@ class Framework(TomlTable):
             if (value := getattr(held, name)) is not None
         }
         return found | ({"expert_overlap": True} if sparse and overlaps else {})
+
+
+def error_band(
+    framework: Framework,
+    device: Device,
+    plan: Plan,
+    *,
+    sparse: bool,
+    mixes: bool = False,
+) -> ErrorBand | None:
+    """Errors of published runs with this framework on this device; None where none was compared.
+
+    A device whose generation was compared has a range all the same, and no errors (0 runs). The
+    range is wider for a plan beyond the largest job, the longest sequence or the largest cp; beyond
+    traced jobs that of published runs counts, for the traces say nothing there.
+    """
+    alike = [
+        each
+        for each in framework.errors
+        if (each.sparse, each.mixes) == (sparse, mixes)
+        and not (each.traced and _beyond(each, plan))
+    ]
+    here = [each for each in alike if each.device == device.name]
+    if not here:
+        generation = [each for each in alike if device.generation == each.generation != ""]
+        here = [replace(each, device=device.name, runs=0) for each in generation[:1]]
+    return _widened(here[0], plan) if here else None
+
+
+_WIDER = 1.5
+"""A guess: how much wider a range is beyond the runs in one respect, as a power of its factors."""
+
+
+def _widened(band: ErrorBand, plan: Plan) -> ErrorBand:
+    """The band with its range for a plan: wider for each respect in which the plan exceeds it."""
+    if not band.others:
+        return band
+    power = _WIDER ** _beyond(band, plan)
+    return replace(band, low=band.low**power, high=band.high**power)
+
+
+def _beyond(band: ErrorBand, plan: Plan) -> int:
+    """In how many respects a plan exceeds the runs of a band."""
+    return (
+        (plan.npus > band.most_npus)
+        + (plan.sequence > band.most_sequence)
+        + (plan.cp > band.most_cp)
+    )

@@ -22,7 +22,6 @@ from stepsim.workload.model.architecture import (
 )
 from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.hyper_connections import kept_streams
 from stepsim.workload.model.layout import LayerLayout
 from stepsim.workload.plan import Plan, PlanTable
 
@@ -184,8 +183,9 @@ def _whole(
     attention = _attention(layer.attention, columns, element, framework)
     mlp = _mlp(layer.mlp, architecture, columns, element, framework)
     own = columns.shard_tokens * layer.input_width * (4.0 + 2.0 * element)  # gate, input, product
-    streams = kept_streams(layer, architecture.hidden, columns)
-    return np.asarray(norms + attention + mlp + own + streams)
+    # of several streams all before each part, and each part's output
+    streams = 2.0 * columns.shard_tokens * architecture.hidden * (layer.streams + 1) * layer.parts
+    return np.asarray(norms + attention + mlp + own + streams * (layer.streams > 1))
 
 
 def _attention(

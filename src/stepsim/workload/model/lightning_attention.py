@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.workload.model.architecture import need_counts
-from stepsim.workload.model.kernels import ScanShape
+from stepsim.workload.model.device import ScanShape
 from stepsim.workload.model.operators import ACTIVATION, NORM, memory, mixer_kernel
 from stepsim.workload.model.parts import Operator
 from stepsim.workload.model.state_mixer import StateMixer

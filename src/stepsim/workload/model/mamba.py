@@ -16,7 +16,7 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.workload.model.choices import GraphScope
-from stepsim.workload.model.kernels import ScanShape
+from stepsim.workload.model.device import ScanShape
 from stepsim.workload.model.operators import NORM, convolution, memory, mixer_kernel
 from stepsim.workload.model.parts import Operator
 from stepsim.workload.model.state_mixer import StateMixer

@@ -25,8 +25,8 @@ from stepsim.workload.model.architecture import (
     QkNorm,
 )
 from stepsim.workload.model.choices import RecomputeModule
+from stepsim.workload.model.device import GroupedShape, ScanShape
 from stepsim.workload.model.dispatch import permuted_bytes
-from stepsim.workload.model.kernels import GroupedShape, ScanShape
 from stepsim.workload.model.parts import Operator, OperatorKind, operator_of
 from stepsim.workload.plan import PlanTable
 

@@ -14,12 +14,10 @@ from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.choices import GraphScope, RecomputeModule
+from stepsim.workload.model.device import GroupedShape, ScanShape
 from stepsim.workload.model.dispatch import ExpertWay
 from stepsim.workload.model.interconnect import Interconnect
-from stepsim.workload.model.kernels import GroupedShape, ScanShape
-from stepsim.workload.overlap import KernelDemand
 from stepsim.workload.plan import PlanTable
-from stepsim.workload.rows import Kernel
 
 
 class OperatorKind(Enum):
@@ -42,7 +40,6 @@ class OperatorKind(Enum):
     MEMORY = auto()
 
 
-_WEIGHT_GRAD = 2
 _PYTORCH = {
     OperatorKind.MATRIX: "aten::mm",
     OperatorKind.HEAD: "aten::mm",
@@ -116,33 +113,6 @@ class Operator(Noun):
         """What PyTorch calls the operator."""
         return self.pytorch or _PYTORCH[self.kind]
 
-    def kernel(self, phase: int, seconds: float, demand: KernelDemand) -> Kernel:
-        """What runs in a phase, 0 to 2, of the first plan, in so many seconds, and asks so much."""
-        return Kernel(
-            name=self.name,
-            operator=self.called_as,
-            weight=seconds,
-            sides=self._multiplied(phase),
-            demand=demand,
-            launches=float(self.phases[phase].launches[0]),
-        )
-
-    def _multiplied(self, phase: int) -> tuple[tuple[int, ...], ...]:
-        """Shapes of the operands of a product in a phase, of the first plan."""
-        if self.groups is not None:
-            shape = self.groups[phase]
-            count, rows, columns, depth = (
-                round(float(np.ravel(sides)[0]))
-                for sides in (shape.count, shape.rows, shape.columns, shape.depth)
-            )
-            if phase == _WEIGHT_GRAD:
-                return (rows, count * depth), (count * depth, columns)
-            return (count * rows, depth), (count, depth, columns)
-        if self.sides is None:
-            return ()
-        t, k, n = (round(float(np.ravel(side)[0])) for side in self.sides)
-        return (((t, k), (k, n)), ((t, n), (n, k)), ((k, t), (t, n)))[phase]
-
     def times(self, forward: Floats, backward: Floats) -> "Operator":
         """A share of the operator in the forward, and another in the backward, by plan."""
         return replace(
@@ -208,21 +178,17 @@ class Exchange(Noun):
         """Whether it carries tokens to their experts in the forward."""
         return self.way is not None and self.way.name == "to"
 
-    def sent_bytes(self, columns: PlanTable, domain: int) -> Floats:
-        """What ranks send where `domain` of them share a node: see `ExpertWay.sent_share`."""
-        if self.way is None:
-            return self.size_bytes
-        return self.size_bytes * self.way.sent_share(columns, domain)
+    def asks(self, columns: PlanTable, network: Interconnect) -> tuple[Floats, Floats, Floats]:
+        """Bytes that ranks send, seconds that it takes at least, and what goes ahead of it.
 
-    def least_seconds(self, columns: PlanTable, domain: int, inner: float) -> Floats:
-        """Seconds that it takes at least, whatever the network: see `ExpertWay.least_seconds`."""
-        if self.way is None:
-            return np.zeros(len(columns))
-        return self.way.least_seconds(self.size_bytes, columns, domain, inner)
-
-    def notices(self, columns: PlanTable) -> Floats:
-        """Small collectives or kernels that go ahead of it."""
-        return np.zeros(len(columns)) if self.way is None else self.way.notices(columns)
+        The latter two are of ways of tokens to experts alone: see `ExpertWay`.
+        """
+        way, size, domain = self.way, self.size_bytes, network.domain
+        if way is None:
+            nothing = np.zeros(len(columns))
+            return size, nothing, nothing
+        least = way.least_seconds(size, columns, domain, network.inner)
+        return size * way.sent_share(columns, domain), least, way.notices(columns)
 
     def members(self, columns: PlanTable) -> tuple[Floats, Floats]:
         """How many ranks take part, and how far apart they are."""
@@ -236,10 +202,9 @@ class Exchange(Noun):
     def alone_s(self, columns: PlanTable, network: Interconnect) -> Floats:
         """Seconds that it takes with the network to itself, and with what goes ahead of it."""
         ranks, stride = self.members(columns)
-        sent = self.sent_bytes(columns, network.domain)
-        seconds = network.seconds(self.kind, sent, ranks, stride)
-        seconds = np.maximum(seconds, self.least_seconds(columns, network.domain, network.inner))
-        ahead = self.notices(columns) * network.launch_ps / PS_PER_S
+        sent, least, notices = self.asks(columns, network)
+        seconds = np.maximum(network.seconds(self.kind, sent, ranks, stride), least)
+        ahead = notices * network.launch_ps / PS_PER_S
         return np.where(seconds > 0, seconds + ahead, 0.0)
 
 

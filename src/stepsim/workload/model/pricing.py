@@ -1,17 +1,27 @@
-"""How long operators take on a device under a framework: seconds, arrays over plans."""
+"""What the parts of a model take on a device under a framework: the one model of a layer.
 
-from collections.abc import Iterable
+Times of operators are seconds, arrays over plans. A part is a layer, or an end of the model. Its
+blocks have the time of each of their operators in each pass; the closed form of a step sums them,
+and the rows of a plan are made of them.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
+from stepsim.workload.model.architecture import Architecture, Layer
+from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.choices import Precision
-from stepsim.workload.model.device import AttentionRate, Device
+from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.host import in_one_graph
-from stepsim.workload.model.parts import Amounts, Operator, OperatorKind
+from stepsim.workload.model.host import host_ps, in_one_graph, tower_host_ps, waits_ps
+from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.parts import Amounts, Block, Operator, OperatorKind
+from stepsim.workload.model.tower import tower_blocks
 from stepsim.workload.plan import PlanTable
 
 WEIGHT_GRADIENT_FACTOR = 1.05  # fp32 accumulation costs 5 %: SimuMax's NT products on B200
@@ -52,6 +62,7 @@ class Pricer(Noun):
     def price_one(self, operator: Operator) -> PhaseSeconds:
         """Time of an operator."""
         slower = self.device.slower.get(operator.called_as, 1.0)
+        chosen = self.columns.drops(operator.module) if operator.module else 0.0
         first, input_grad, weight_grad = (
             slower * self._seconds(operator, amounts, phase)
             for phase, amounts in enumerate(operator.phases)
@@ -60,26 +71,16 @@ class Pricer(Noun):
             forward=first,
             input_grad=input_grad,
             weight_grad=weight_grad * (1 - self.columns.adapters),
-            again=self._recomputed(operator) * first,
+            again=np.maximum(chosen, self.columns.recompute_selective * operator.core) * first,
         )
 
     def together(self, prices: Iterable[PhaseSeconds]) -> PhaseSeconds:
         """The sum of some times, phase by phase."""
-        forward = input_grad = weight_grad = again = np.zeros(len(self.columns))
-        for price in prices:
-            forward = forward + price.forward
-            input_grad = input_grad + price.input_grad
-            weight_grad = weight_grad + price.weight_grad
-            again = again + price.again
+        listed, nothing = tuple(prices), np.zeros(len(self.columns))
+        phases = PhaseSeconds.__struct_fields__
         return PhaseSeconds(
-            forward=forward, input_grad=input_grad, weight_grad=weight_grad, again=again
+            **{name: sum((getattr(one, name) for one in listed), nothing) for name in phases}
         )
-
-    def _recomputed(self, operator: Operator) -> Floats:
-        """1 where the backward runs an operator's forward again as one of chosen parts."""
-        columns = self.columns
-        chosen = columns.drops(operator.module) if operator.module else 0.0 * columns.tp
-        return np.maximum(chosen, columns.recompute_selective * operator.core)
 
     def bytes_seconds(self, moved: Floats) -> Floats:
         """Time of memory-bound kernels that move so many bytes."""
@@ -94,7 +95,7 @@ class Pricer(Noun):
     def _seconds(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         match operator.kind:
             case OperatorKind.MEMORY:
-                return self._memory(operator, amounts) * self._beside(operator)
+                return self._memory(operator, amounts)
             case OperatorKind.ATTENTION:
                 return self._attention(operator, amounts, backward=phase > 0)
             case OperatorKind.SCORES if operator.head_dim % _ALIGNED:
@@ -107,22 +108,20 @@ class Pricer(Noun):
                 return self._products(operator, amounts, phase)
 
     def _memory(self, operator: Operator, amounts: Amounts) -> Floats:
-        """Bytes, or operations of vectors where they take longer; nothing if fused away."""
+        """Bytes, or operations of vectors where they take longer; nothing if fused away.
+
+        What is part of products of experts in some frameworks needs no sizes that the host knows
+        there: steps in one graph run it so.
+        """
         if operator.apart and self.framework.fuses_experts:
             return np.zeros(len(self.columns))
         floor = self.device.kernel_floor_ps / PS_PER_S * amounts.launches
         moved = np.maximum(self.bytes_seconds(amounts.bytes_moved), floor)
         vector = self.device.vector_rate
-        return np.maximum(moved, amounts.flops / vector) if vector else moved
-
-    def _beside(self, operator: Operator) -> Floats | float:
-        """0 where a kernel that moves bytes is part of products of experts, 1 where it is not.
-
-        Those that have it in them need no sizes that the host knows: steps in one graph run them.
-        """
-        if not (operator.inside and self.framework.fuses_grouped):
-            return 1.0
-        return 1.0 - in_one_graph(self.columns, self.framework)
+        taken = np.maximum(moved, amounts.flops / vector) if vector else moved
+        if operator.inside and self.framework.fuses_grouped:
+            return taken * (1.0 - in_one_graph(self.columns, self.framework))
+        return taken
 
     def _products(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         """Products of no groups; heads and scores run in bf16 whatever the precision."""
@@ -130,19 +129,13 @@ class Pricer(Noun):
         head = operator.kind in (OperatorKind.HEAD, OperatorKind.SCORES) and self.precision.casts
         product = self._product(amounts, self.device.usual_precision if head else self.precision)
         slower = WEIGHT_GRADIENT_FACTOR if phase == 2 else 1.0
-        added = self._added(operator) if phase == 2 else 0.0
-        return np.maximum(slower * product, moved) + added
-
-    def _added(self, operator: Operator) -> Floats | float:
-        """Adding a weight gradient to the sum so far, where no product does it by itself.
-
-        The gradient is read in 2 bytes, the sum read and written in its own.
-        """
-        if self.framework.fuses_gradient_sums or operator.sides is None:
-            return 0.0
+        taken = np.maximum(slower * product, moved)
+        if phase != 2 or self.framework.fuses_gradient_sums or operator.sides is None:
+            return taken
+        # no product adds up by itself: gradients are read in 2 bytes, sums read and written
         _, inner, outer = operator.sides
         each = 2.0 + 2.0 * self.framework.gradient_bytes
-        return self.bytes_seconds(each * inner * outer)
+        return taken + self.bytes_seconds(each * inner * outer)
 
     def _product(self, amounts: Amounts, precision: Precision) -> Floats:
         rate = self.device.rate_of(precision)
@@ -178,7 +171,9 @@ class Pricer(Noun):
         )
 
     def _attention(self, operator: Operator, amounts: Amounts, *, backward: bool) -> Floats:
-        rate = self._attention_rate()
+        families = self.device.attention
+        family = self.framework.attention_on(self.device.name)
+        rate = families.get(family) or next(iter(families.values()))
         assert operator.rows is not None
         length = self.columns.attended if operator.length is None else operator.length
         reached = rate.flops_per_s(
@@ -188,7 +183,70 @@ class Pricer(Noun):
             return amounts.flops / reached
         return rate.computed(operator.sharing, operator.head_dim) * amounts.flops / reached
 
-    def _attention_rate(self) -> AttentionRate:
-        """The kernel family that the framework uses on the device, else the device's first."""
-        family = self.framework.attention_on(self.device.name)
-        return self.device.attention.get(family) or next(iter(self.device.attention.values()))
+
+class TimedPart(Noun, eq=False):
+    """A part of a model by `blocks`, with the times of each block's operators.
+
+    The host launches its kernels in `host_ps`, in both passes, and in each block kernels wait for
+    the host for `waits_ps`, however long they are.
+    """
+
+    blocks: tuple[Block, ...]
+    prices: tuple[tuple[PhaseSeconds, ...], ...]
+    host_ps: Floats
+    waits_ps: Sequence[Floats]
+
+
+class TimedModel(Noun, dict=True):
+    """Times of the parts of a model under some plans of one precision."""
+
+    architecture: Architecture
+    device: Device
+    framework: Framework
+    interconnect: Interconnect
+    columns: PlanTable
+
+    @cached_property
+    def pricer(self) -> Pricer:
+        """What prices operators."""
+        return Pricer(device=self.device, framework=self.framework, columns=self.columns)
+
+    def layer(self, layer: Layer) -> TimedPart:
+        """A layer; far ranks of tp take the host longer where a pipeline leaves its node."""
+        columns, framework = self.columns, self.framework
+        blocks = layer_blocks(layer, self.architecture, columns, framework.context)
+        far = (columns.pp > 1) & (columns.tp > 1) & (columns.npus > self.interconnect.domain)
+        return self.part(
+            blocks,
+            host_ps(layer, blocks, columns, framework) + framework.host_tp_ps * columns.tp * far,
+            waits_ps(layer, blocks, columns, framework, self.interconnect),
+        )
+
+    @cached_property
+    def embedding(self) -> TimedPart:
+        """The embedding, behind a tower that sees, whose layers the host launches."""
+        tower = self.architecture.seeing
+        first = tower_blocks(self.architecture, self.columns)
+        launched = tower_host_ps(tower, self.columns, self.framework) if tower else None
+        return self.part((*first, embedding_block(self.architecture, self.columns)), launched)
+
+    @cached_property
+    def head(self) -> TimedPart:
+        """Final norm, head and loss."""
+        fused = self.framework.fused_loss
+        return self.part(head_blocks(self.architecture, self.columns, fused_loss=fused))
+
+    def part(
+        self,
+        blocks: Iterable[Block],
+        launched: Floats | None = None,
+        waits: Sequence[Floats] | None = None,
+    ) -> TimedPart:
+        """Blocks with their times, which the host launches and keeps waiting for so long."""
+        listed, nothing = tuple(blocks), np.zeros(len(self.columns))
+        return TimedPart(
+            blocks=listed,
+            prices=tuple(tuple(map(self.pricer.price_one, block.operators)) for block in listed),
+            host_ps=nothing if launched is None else launched,
+            waits_ps=[nothing] * len(listed) if waits is None else waits,
+        )

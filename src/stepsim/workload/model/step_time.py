@@ -23,8 +23,7 @@ from stepsim.workload.model.held import (
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.memory import RankMemory, rank_memory
 from stepsim.workload.model.parts import Block, Exchange
-from stepsim.workload.model.pricing import PhaseSeconds
-from stepsim.workload.model.timed import TimedModel, TimedPart
+from stepsim.workload.model.pricing import PhaseSeconds, TimedModel, TimedPart
 from stepsim.workload.plan import PIPELINE, Plan, PlanTable, as_table
 
 
@@ -177,7 +176,7 @@ class StepModel(Noun):
         )
         kinds = self.architecture.layer_kinds()
         layers = [self._layer(layer, timed.layer(layer), timed) for layer in kinds]
-        return [*layers, self._part(timed.embedding(), timed), self._part(timed.head(), timed)]
+        return [*layers, self._part(timed.embedding, timed), self._part(timed.head, timed)]
 
     def _layer(self, layer: Layer, part: TimedPart, timed: TimedModel) -> _PartSeconds:
         columns = timed.columns

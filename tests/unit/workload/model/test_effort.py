@@ -6,8 +6,8 @@ import pytest
 
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.workload.model.effort import error_band
 from stepsim.workload.model.evidence import ErrorBand
+from stepsim.workload.model.framework import error_band
 from stepsim.workload.plan import Plan
 
 DENSE = ErrorBand(

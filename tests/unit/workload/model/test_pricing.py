@@ -9,10 +9,17 @@ from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.choices import Precision
-from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
+from stepsim.workload.model.device import (
+    AttentionRate,
+    Device,
+    GroupedRate,
+    GroupedShape,
+    MatrixRate,
+    ScanRate,
+    ScanShape,
+)
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
-from stepsim.workload.model.kernels import GroupedRate, GroupedShape, ScanRate, ScanShape
 from stepsim.workload.model.operators import linear, memory
 from stepsim.workload.model.parts import Amounts, Operator, OperatorKind
 from stepsim.workload.model.pricing import Pricer
