@@ -31,7 +31,7 @@ from stepsim.workload.model.choices import (
 )
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.divide import layout_of_costs
-from stepsim.workload.model.framework import Framework, Recipe, RecipeShape
+from stepsim.workload.model.framework import Framework, Recipe
 from stepsim.workload.model.layout import (
     LayerLayout,
     counted_layout,
@@ -417,13 +417,10 @@ def _recipe(row: Mapping[str, str], name: str | None = None) -> Recipe | None:
     except StepsimError:
         return None
     precision = _choice(row, "precision", {each.value: each for each in Precision})
-    degrees = RecipeShape(
-        tp=_count(row, "tp", 1),
-        pp=_count(row, "pp", 1),
-        chunks=max(_count(row, "vpp", 1), 1),
-        zero=_count(row, "zero", 0),
-    )
-    return framework.recipe_of(name or row["model"], device, precision, degrees)
+    degrees = {name: _count(row, name, 1) for name in ("tp", "pp")}
+    chunks, zero = max(_count(row, "vpp", 1), 1), _count(row, "zero", 0)
+    recipes = framework.recipes_of(name or row["model"], device, precision)
+    return next((one for one in recipes if one.suits(**degrees, chunks=chunks, zero=zero)), None)
 
 
 def _choice(row: Mapping[str, str], column: str, choices: Mapping[str, _T]) -> _T:

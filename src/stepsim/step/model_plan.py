@@ -26,7 +26,7 @@ from stepsim.workload.model.choices import Precision, Recompute
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.divide import check_plan, layout_of_costs
-from stepsim.workload.model.framework import Framework, Recipe, RecipeShape
+from stepsim.workload.model.framework import Framework, Recipe
 from stepsim.workload.model.interconnect import NO_NETWORK
 from stepsim.workload.model.layout import LayerLayout, named_layout
 from stepsim.workload.model.model import Model
@@ -390,11 +390,12 @@ def with_recipe(asked: StepOptions, plan: Plan, setup: StepModel) -> tuple[Plan,
     is left out, and modules where anything else is recomputed.
     """
     device, framework, model = setup.device, setup.framework, setup.architecture.name
-    if not (asked.recipe and framework.knows(model, device.name, plan.precision)):
+    recipes = framework.recipes_of(model, device.name, plan.precision)
+    if not (asked.recipe and recipes):
         return plan, []
-    degrees = RecipeShape(tp=plan.tp, pp=plan.pp, chunks=plan.chunks, zero=plan.zero)
-    found = framework.recipe_of(model, device.name, plan.precision, degrees)
-    states = framework.states_recipe(model, device.name, plan.precision)
+    degrees = {"tp": plan.tp, "pp": plan.pp, "chunks": plan.chunks, "zero": plan.zero}
+    found = next((each for each in recipes if each.suits(**degrees)), None)
+    states = next((each for each in recipes if each.states), None)
     fields = dict(_set_by(found, asked, plan)) if found else {}
     layout = _recipe_layout(found, setup.architecture, plan) if found else None
     if asked.layout is None and layout is not None:

@@ -255,8 +255,8 @@ class PlanSpace(Noun, dict=True):
     def _has_recipe(self) -> bool:
         """Whether a public recipe of the model may set what nobody asked or fixed."""
         setup, precision = self.setup, self.base.precision or Precision.BF16
-        known = setup.framework.knows(self.architecture.name, setup.device.name, precision)
-        return known and "recompute" not in self.fixed
+        known = setup.framework.recipes_of(self.architecture.name, setup.device.name, precision)
+        return bool(known) and "recompute" not in self.fixed
 
     def _by_recipe(self, plan: Plan) -> Plan:
         """The plan with what a public recipe of the model sets, where nobody asked or fixed it."""

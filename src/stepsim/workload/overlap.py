@@ -109,14 +109,6 @@ class KernelDemand(Noun):
     free_sms: int = 0
     draw: float = MEMORY_DRAW
 
-    def memory(self, law: OverlapLaw = LAW) -> float:
-        """Share of its time that memory bounds."""
-        return law.product_memory if self.kind is KernelKind.PRODUCT else 1.0
-
-    def needs_sms(self, law: OverlapLaw = LAW) -> float:
-        """Share of its time that its SMs alone would take."""
-        return 1.0 if self.kind is KernelKind.PRODUCT else law.stream_sms
-
     @classmethod
     def launched(
         cls,
@@ -173,17 +165,12 @@ class CommTraits(Noun, forbid_unknown_fields=True):
     holds: bool
     sources: Mapping[str, str] = {}
 
-    @property
-    def delay_ps(self) -> int:
-        """By how much it delays every kernel beside it, in ps."""
-        return round(self.delay_us * 1000 * PS_PER_NS)
-
     def moving(self, wire: float, sms: int | None = None) -> "CommDemand":
         """What it takes while it moves `wire` bytes/s; `sms` None: it holds as many as usual."""
         return CommDemand(
             sms=self.sms if sms is None or not self.sms else sms,
             bytes_per_s=wire * self.memory_bytes,
-            delay_ps=self.delay_ps,
+            delay_ps=round(self.delay_us * 1000 * PS_PER_NS),
         )
 
 
@@ -281,7 +268,7 @@ def sm_slowdown(kernel: KernelDemand, held: int, gpu: GpuLimits, law: OverlapLaw
             waves(kernel.blocks, each, left, law) / waves(kernel.blocks, each, used, law)
             for each in kernel.per_sm
         ) / len(kernel.per_sm)
-    return max(1.0, longer * kernel.needs_sms(law))
+    return max(1.0, longer * (1.0 if kernel.kind is KernelKind.PRODUCT else law.stream_sms))
 
 
 def memory_stretch(draw: float, taken: float, gpu: GpuLimits) -> float:
@@ -304,7 +291,8 @@ def slowdown(
     taken = sum(each.bytes_per_s for each in beside)
     filled = min(1.0, kernel.blocks / gpu.sms) if kernel.blocks else 1.0
     stretch = memory_stretch(kernel.draw * filled, taken, gpu)
-    return sm_slowdown(kernel, held, gpu, law) * (1.0 + kernel.memory(law) * (stretch - 1.0))
+    bound = law.product_memory if kernel.kind is KernelKind.PRODUCT else 1.0
+    return sm_slowdown(kernel, held, gpu, law) * (1.0 + bound * (stretch - 1.0))
 
 
 def delay_s(beside: Sequence[CommDemand], gpu: GpuLimits, law: OverlapLaw = LAW) -> float:

@@ -23,7 +23,7 @@ from stepsim.workload.expert_load import ExpertCounts, ExpertLaw
 from stepsim.workload.rows import CommOp, Doubt, Microbatch, Row, Work, Workload, scaled_ps
 
 _MAX_SCALE = 1e6
-_PHASES = ("forward", "input_grad", "weight_grad")
+_PHASES = tuple(Phase)
 
 
 class ComputeScale(Noun):
@@ -366,7 +366,7 @@ def doubt_placeholders(workload: Workload) -> Doubt | None:
     for before, after in zip(workload.rows(), mended.rows(), strict=True):
         if before is not after:
             count += 1
-            names[_stem(before.name)] = None
+            names[before.name.rstrip("0123456789").rstrip("_")] = None
     if not count:
         return None
     rows = f"{count} row{'s' * (count > 1)} ({', '.join(names)})"
@@ -376,11 +376,6 @@ def doubt_placeholders(workload: Workload) -> Doubt | None:
         mended=mended,
         remedy="--fill-placeholders",
     )
-
-
-def _stem(name: str) -> str:
-    """A row's name without its number."""
-    return name.rstrip("0123456789").rstrip("_")
 
 
 def _filled(row: Row, given: set[Phase]) -> Row:

@@ -15,7 +15,6 @@ from stepsim.step.job import Job, job_of
 from stepsim.step.plans import PlanSpace, step_options_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.choices import Precision, Recompute, RecomputeModule
-from stepsim.workload.model.framework import RecipeShape
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 
@@ -126,9 +125,9 @@ def test_the_plan_of_no_degrees_has_its_recipe() -> None:
     options = {name: GB300[name] for name in ("npus", "precision", "framework", "device")}
     plan = plan_of("deepseek-v3", **options)
     framework = read_framework("megatron-bridge")
-    degrees = RecipeShape(tp=plan.tp, pp=plan.pp, chunks=plan.chunks, zero=plan.zero)
-    recipe = framework.recipe_of("DeepSeek-V3", "GB300", Precision.MXFP8, degrees)
-    assert recipe is not None
+    recipes = framework.recipes_of("DeepSeek-V3", "GB300", Precision.MXFP8)
+    degrees = {name: getattr(plan, name) for name in ("tp", "pp", "chunks", "zero")}
+    recipe = next(each for each in recipes if each.suits(**degrees))
     assert plan.recompute_modules == recipe.recompute_modules
 
 
@@ -190,8 +189,8 @@ def test_states_hold_for_all_plans_and_layouts_are_read_with_the_file(
 
 def test_names_of_models_are_those_of_any_source() -> None:
     framework = read_framework("megatron-bridge")
-    assert framework.knows("Llama-3-70B", "GB200", Precision.FP8)
-    assert not framework.knows("llama-3.1-70b", "GB200", Precision.FP8)
+    assert framework.recipes_of("Llama-3-70B", "GB200", Precision.FP8)
+    assert not framework.recipes_of("llama-3.1-70b", "GB200", Precision.FP8)
     assert framework.of_model("llama-3-70b", "GB200", Precision.FP8) == framework
 
 

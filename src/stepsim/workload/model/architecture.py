@@ -177,6 +177,11 @@ class LatentAttention(Noun):
             need_counts(self, query_rank=1)
 
     @property
+    def values(self) -> int:
+        """Width of a head's value."""
+        return self.value_dim
+
+    @property
     def head_dim(self) -> int:
         """Width of a head's query and key."""
         return self.nope_dim + self.rope_dim

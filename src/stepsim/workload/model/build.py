@@ -44,7 +44,6 @@ from stepsim.workload.model.divide import stage_slices
 from stepsim.workload.model.evidence import Effort, ErrorBand
 from stepsim.workload.model.framework import Framework, error_band
 from stepsim.workload.model.interconnect import NO_NETWORK, Interconnect
-from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.operators import linear
 from stepsim.workload.model.parts import Block, Exchange, Operator, OperatorKind
@@ -103,8 +102,8 @@ def build_workload(
 def recomputed_layers(model: Model, plan: Plan) -> list[bool]:
     """Whether each layer runs forward again before its backward, by virtual stage."""
     full, most = plan.recompute is Recompute.FULL, plan.recompute_layers
-    stages = layer_ranges(stage_slices(model.architecture, plan))
-    places = (number for stage in stages for number, _ in enumerate(stage))
+    stages = stage_slices(model.architecture, plan)
+    places = (number for stage in stages for number in range(stage.layers))
     return [full and (most is None or number < most) for number in places]
 
 

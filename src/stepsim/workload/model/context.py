@@ -9,7 +9,7 @@ head.
 Frameworks differ in how they compute and exchange it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated
 
 import numpy as np
@@ -202,35 +202,37 @@ def shared_blocks(
     sent = _Sent.of(attention, columns, context)
     core = [i for i, each in enumerate(operators) if each.core]
     before, after = operators[: core[0]], operators[core[-1] + 1 :]
+    turn = _along_cp(CollectiveKind.ALL_TO_ALL, sent.turned, 0.0)
+    turn_back = _along_cp(CollectiveKind.ALL_TO_ALL, sent.turned_back, 0.0)
+    # keys and values that are sent before the first kernel ends
+    gathered = (
+        *sent.gathered(sent.first, sent.hides_hops),
+        *sent.gathered(sent.second, sent.hides),
+    )
     turned = _TURNED_BYTES / 2 * (sent.turned + sent.turned_back)
     if turned.any():
         before = (*before, memory("layouts of heads", turned, turned))
     yield Block(
         name="qkv",
         operators=before,
-        forward=(*sent.gathered(), sent.turn(sent.turned)),
+        forward=(*gathered, turn),
         backward=summed,
     )
     kernels = (_kernel(each, attention, columns, context) for each in operators if each.core)
     whole = [(each, kernel_shares(attention, columns, context)) for each in kernels]
     whole.append((merge_operator(attention, columns, context), merge_shares(columns, context)))
-    yield from _hop_blocks(whole, sent, hop_count(attention, columns, context) > 1)
-    yield Block(name="ring", operators=(), backward=(*sent.gathered(), sent.turn(sent.turned_back)))
-    yield Block(name="attention", operators=after, forward=summed)
-
-
-def _hop_blocks(
-    whole: Sequence[tuple[Operator, _Shares]], sent: "_Sent", hops: Bools
-) -> Iterator[Block]:
-    """Core attention with its merges as the first hop, those between, and the last."""
-    between = tuple(sent.scattered(sent.hop_sums, beside=True))
+    hops = hop_count(attention, columns, context) > 1
+    # core attention with its merges as the first hop, those between, and the last
+    rest = tuple(sent.gathered(sent.rest, sent.hides))
     for name, part, forward, backward in (
-        ("first hop", 0, sent.after_first(), sent.after_all()),
-        ("hops between", 1, (), between),
-        ("last hop", 2, (), sent.after_first_backward()),
+        ("first hop", 0, (*rest, turn_back), (*sent.scattered(sent.last_sums, 0.0), turn)),
+        ("hops between", 1, (), sent.scattered(sent.hop_sums, sent.hides_hops)),
+        ("last hop", 2, (), (*rest, *sent.scattered(sent.all_sums, sent.hides_hops))),
     ):
         parts = tuple(_part_of(each, shares, hops, part) for each, shares in whole)
-        yield Block(name=name, operators=parts, forward=forward, backward=backward)
+        yield Block(name=name, operators=parts, forward=forward, backward=tuple(backward))
+    yield Block(name="ring", operators=(), backward=(*gathered, turn_back))
+    yield Block(name="attention", operators=after, forward=summed)
 
 
 def _part_of(operator: Operator, shares: _Shares, hops: Bools, part: int) -> Operator:
@@ -295,9 +297,8 @@ class _Sent(Noun):
     turned_back: Floats
     passed: Floats
     summed_on: Floats
-    hides_first: Floats
+    hides_hops: Floats
     hides: Floats
-    hides_sums: Floats
 
     @classmethod
     def of(cls, attention: _Core, columns: PlanTable, context: ContextParallel) -> "_Sent":
@@ -329,46 +330,27 @@ class _Sent(Noun):
             turned_back=2.0 * t * heads * values * shared * turn,
             passed=np.where((ring > 0) & (n > 2), 1.0, 0.0),
             summed_on=np.where((hops > 0) & (n > 2), 1.0, 0.0),
-            hides_first=hops * context.hides,
+            hides_hops=hops * context.hides,
             hides=np.where(by_head, context.hides, ring * context.hides),
-            hides_sums=hops * context.hides,
         )
 
-    def _sent(self, part: Floats, beside: Floats) -> Iterator[Exchange]:
+    def gathered(self, part: Floats, beside: Floats) -> Iterator[Exchange]:
         """A part of the keys and values: messages round a ring, or an all-gather."""
+        return self._sent(CollectiveKind.ALL_GATHER, part, self.passed, beside)
+
+    def scattered(self, part: Floats, beside: Floats | float) -> Iterator[Exchange]:
+        """A part of the gradients of keys and values on their way to their rank."""
+        return self._sent(CollectiveKind.REDUCE_SCATTER, part, self.summed_on, beside)
+
+    def _sent(
+        self, kind: CollectiveKind, part: Floats, passed: Floats, beside: Floats | float
+    ) -> Iterator[Exchange]:
+        """A part of what all ranks have: by a collective, or `passed` on in messages."""
         size = self.whole * part
-        yield _along_cp(CollectiveKind.ALL_GATHER, size * (1 - self.passed), beside)
-        message = size * (self.ranks - 1) / self.ranks * self.passed
+        yield _along_cp(kind, size * (1 - passed), beside)
+        message = size * (self.ranks - 1) / self.ranks * passed
         if message.any():
             yield _along_cp(CollectiveKind.SEND_RECV, message, beside)
-
-    def gathered(self) -> tuple[Exchange, ...]:
-        """Keys and values that are sent before the first kernel ends."""
-        return (*self._sent(self.first, self.hides_first), *self._sent(self.second, self.hides))
-
-    def scattered(self, part: Floats, *, beside: bool) -> Iterator[Exchange]:
-        """A part of the gradients of keys and values on their way to their rank."""
-        size, hides = self.whole * part, self.hides_sums * beside
-        yield _along_cp(CollectiveKind.REDUCE_SCATTER, size * (1 - self.summed_on), hides)
-        message = size * (self.ranks - 1) / self.ranks * self.summed_on
-        if message.any():
-            yield _along_cp(CollectiveKind.SEND_RECV, message, hides)
-
-    def turn(self, size: Floats) -> Exchange:
-        """An all-to-all of tokens against heads, which nothing hides."""
-        return _along_cp(CollectiveKind.ALL_TO_ALL, size, 0.0)
-
-    def after_first(self) -> tuple[Exchange, ...]:
-        """What follows the forward's first hop, or its only kernel."""
-        return (*self._sent(self.rest, self.hides), self.turn(self.turned_back))
-
-    def after_first_backward(self) -> tuple[Exchange, ...]:
-        """What follows the backward's first hop: keys and values, and sums of the hop before."""
-        return (*self._sent(self.rest, self.hides), *self.scattered(self.all_sums, beside=True))
-
-    def after_all(self) -> tuple[Exchange, ...]:
-        """What follows the backward's last hop, or its only kernel."""
-        return (*self.scattered(self.last_sums, beside=False), self.turn(self.turned))
 
 
 def _along_cp(kind: CollectiveKind, size: Floats, beside: Floats | float) -> Exchange:
@@ -378,10 +360,9 @@ def _along_cp(kind: CollectiveKind, size: Floats, beside: Floats | float) -> Exc
 def _widths(attention: _Core, columns: PlanTable, *, repeats: bool) -> tuple[Floats, Floats, int]:
     """A rank's heads, its heads of keys and values, and the width of a value."""
     heads = attention.heads / columns.tp
-    if not isinstance(attention, GroupedAttention):
-        return heads, heads, attention.value_dim
-    kv = heads if repeats else np.maximum(attention.kv_heads / columns.tp, 1.0)
-    return heads, kv, attention.values
+    if repeats or not isinstance(attention, GroupedAttention):
+        return heads, heads, attention.values
+    return heads, np.maximum(attention.kv_heads / columns.tp, 1.0), attention.values
 
 
 def _pair(attention: _Core, columns: PlanTable, *, repeats: bool) -> Floats:

@@ -12,7 +12,6 @@ from math import comb
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun
@@ -116,8 +115,7 @@ class ExpertWay(Noun):
         """
         nodes = np.ceil(columns.ep * columns.expert_tp / domain)
         places = np.where(nodes > 1, nodes, columns.ep)
-        once = reached(self.routing, places) / self.routing.top_k
-        return np.where(_sends_once(columns), once, 1.0)
+        return self._copies(columns, places)
 
     def least_seconds(
         self, size_bytes: Floats, columns: PlanTable, domain: int, inner: float
@@ -128,13 +126,13 @@ class ExpertWay(Noun):
         bytes/s for each rank.
         """
         kind = columns.dispatcher.astype(np.int64)
-        copied = size_bytes * self._copies(columns)
+        copied = size_bytes * self._copies(columns, columns.ep)
         tables = [getattr(KERNELS[each], self.name) for each in _KINDS]
         each = [table.seconds(columns.shard_tokens, copied) for table in tables]
         own = np.choose(kind, each)
         ranks = columns.ep * columns.expert_tp
         handed = np.where(ranks > domain, copied * (domain - 1) / domain / inner, 0.0)
-        found = np.maximum(own, np.where(_sends_once(columns), handed, 0.0))
+        found = np.maximum(own, np.where(columns.sends_once > 0, handed, 0.0))
         return np.where((size_bytes > 0) & (columns.ep > 1), found, 0.0)
 
     def notices(self, columns: PlanTable) -> Floats:
@@ -143,14 +141,10 @@ class ExpertWay(Noun):
         counts = [getattr(KERNELS[each], self.name).notices for each in _KINDS]
         return np.where(columns.ep > 1, np.array(counts, np.float64)[kind], 0.0)
 
-    def _copies(self, columns: PlanTable) -> Floats:
-        """Copies of a token that ranks receive, over its experts."""
-        once = reached(self.routing, columns.ep) / self.routing.top_k
-        return np.where(_sends_once(columns), once, 1.0)
-
-
-def _sends_once(columns: PlanTable) -> NDArray[np.bool_]:
-    return columns.sends_once > 0
+    def _copies(self, columns: PlanTable, places: Floats) -> Floats:
+        """Copies of a token that so many places receive, over its experts."""
+        once = reached(self.routing, places) / self.routing.top_k
+        return np.where(columns.sends_once > 0, once, 1.0)
 
 
 def reached(routing: Routing, places: Floats) -> Floats:
@@ -213,4 +207,4 @@ def permuted_bytes(
     sorted_twice = np.where(routing.experts > columns.ep, 2.0 * columns.expert_tp, 0.0)
     plain = 1.0 + routing.top_k * (1.0 + sorted_twice)
     once = reached(routing, columns.ep) + routing.top_k
-    return tokens * np.where(_sends_once(columns), once, plain)
+    return tokens * np.where(columns.sends_once > 0, once, plain)

@@ -1,6 +1,6 @@
 """What a training framework adds to the operators: slower kernels, host time, exposed transfers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta, field
@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from stepsim.base.errors import PlanError
 from stepsim.base.quantities import Size, Time
-from stepsim.base.structs import Amount, Names, Noun, Positive, TomlTable, UnitShare, replace
+from stepsim.base.structs import Amount, Names, Positive, TomlTable, UnitShare, replace
 from stepsim.workload.model.choices import ExpertDispatch, GraphScope, Precision, RecomputeModule
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import Device
@@ -67,15 +67,6 @@ JOB_DEFAULTS = (
 """Options that a framework's jobs have a value of."""
 
 
-class RecipeShape(Noun):
-    """What of a plan a recipe asks about: tp, ranks and chunks of a pipeline, ZeRO's stage."""
-
-    tp: int
-    pp: int
-    chunks: int
-    zero: int
-
-
 class RecipeStates(TomlTable):
     """`states` of a recipe: fields of the framework that are others for all plans of the model."""
 
@@ -121,7 +112,7 @@ class Recipe(TomlTable):
     source: str = ""
 
     def __post_init__(self) -> None:
-        if self.states and not self.is_of_all_plans:
+        if self.states and {self.tp, self.pp, self.chunks} != {None}:
             raise PlanError(
                 f"recipe of {self.model}: states hold for all plans of a model: expected no tp, pp "
                 "or chunks"
@@ -135,20 +126,11 @@ class Recipe(TomlTable):
             and self.precision in (None, precision)
         )
 
-    def suits(self, degrees: RecipeShape) -> bool:
+    def suits(self, *, tp: int, pp: int, chunks: int, zero: int) -> bool:
         """Whether it holds for such degrees, and for how parameters lie under ZeRO's stage."""
-        asked = (
-            (self.tp, degrees.tp),
-            (self.pp, degrees.pp),
-            (self.chunks, degrees.chunks),
-        )
+        asked = (self.tp, tp), (self.pp, pp), (self.chunks, chunks)
         same = all(wanted in (None, has) for wanted, has in asked)
-        return same and self.sharded == (degrees.zero >= _SHARDED)
-
-    @property
-    def is_of_all_plans(self) -> bool:
-        """Whether it holds for plans of any degrees, so that it may say bytes of states."""
-        return (self.tp, self.pp, self.chunks) == (None, None, None)
+        return same and self.sharded == (zero >= _SHARDED)
 
 
 def plain_name(name: str) -> str:
@@ -273,48 +255,33 @@ class Framework(TomlTable):
 
     def of_model(self, model: str, device: str, precision: Precision) -> "Framework":
         """The framework with the bytes of states that a recipe of the model says."""
-        found = self.states_recipe(model, device, precision)
-        return replace(self, **found.states.changed) if found and found.states else self
+        said = [each.states for each in self.recipes_of(model, device, precision) if each.states]
+        return replace(self, **said[0].changed) if said else self
 
     def of_job(
         self, device: str, precision: Precision, *, sparse: bool, release: str | None = None
     ) -> "Framework":
         """The framework in a release, as its jobs on a device run where nobody says it."""
         job = replace(self, release=release or self.release)
-        held = job._held(device, precision, sparse=sparse)
-        scopes = [each.graph_scopes for each in held if each.graph_scopes is not None]
-        fuses = [each.fuses_grouped for each in held if each.fuses_grouped is not None]
         return replace(
-            job,
-            graph_scopes=scopes[-1] if scopes else self.graph_scopes,
-            fuses_grouped=fuses[-1] if fuses else self.fuses_grouped,
+            job, **job._said(("graph_scopes", "fuses_grouped"), device, precision, sparse=sparse)
         )
 
-    def _held(self, device: str, precision: Precision, *, sparse: bool) -> list[JobDefaults]:
-        return [
-            each
+    def _said(
+        self, names: Sequence[str], device: str, precision: Precision, *, sparse: bool
+    ) -> dict[str, Any]:
+        """What the defaults that hold for its jobs on a device say of some names."""
+        return {
+            name: value
             for each in self.defaults
             if each.hold_for(device, sparse=sparse, precision=precision, release=self.release)
-        ]
+            for name in names
+            if (value := getattr(each, name)) is not None
+        }
 
-    def states_recipe(self, model: str, device: str, precision: Precision) -> Recipe | None:
-        """The recipe of a model that says bytes of states; None without."""
-        found = self._recipes_of(model, device, precision)
-        return next((recipe for recipe in found if recipe.states), None)
-
-    def knows(self, model: str, device: str, precision: Precision) -> bool:
-        """Whether there is a public recipe of a model on a device in a number format."""
-        return any(True for _ in self._recipes_of(model, device, precision))
-
-    def recipe_of(
-        self, model: str, device: str, precision: Precision, degrees: RecipeShape
-    ) -> Recipe | None:
-        """The public recipe of a model that holds for such degrees; None without."""
-        found = self._recipes_of(model, device, precision)
-        return next((recipe for recipe in found if recipe.suits(degrees)), None)
-
-    def _recipes_of(self, model: str, device: str, precision: Precision) -> Iterator[Recipe]:
-        return (each for each in self.recipes if each.is_of(model, device, precision))
+    def recipes_of(self, model: str, device: str, precision: Precision) -> list[Recipe]:
+        """The public recipes of a model on a device in a number format."""
+        return [each for each in self.recipes if each.is_of(model, device, precision)]
 
     def attention_on(self, device: str) -> str:
         """The attention kernel family on a device."""
@@ -322,21 +289,15 @@ class Framework(TomlTable):
 
     def overlaps_experts_on(self, device: str, precision: Precision) -> bool:
         """Whether its jobs of models with experts overlap the exchanges between these."""
-        held = self._held(device, precision, sparse=True)
-        said = [each.overlaps_experts for each in held if each.overlaps_experts is not None]
-        return bool(said and said[-1])
+        name = "overlaps_experts"
+        return bool(self._said((name,), device, precision, sparse=True).get(name))
 
     def defaults_on(
         self, device: str, *, sparse: bool, precision: Precision = Precision.BF16
     ) -> dict[str, int | bool | ExpertDispatch]:
         """Options that its jobs have on a device, by name; `sparse` models have experts."""
         overlaps = self.overlaps_experts_on(device, precision)
-        found = {
-            name: value
-            for held in self._held(device, precision, sparse=sparse)
-            for name in JOB_DEFAULTS
-            if (value := getattr(held, name)) is not None
-        }
+        found = self._said(JOB_DEFAULTS, device, precision, sparse=sparse)
         return found | ({"expert_overlap": True} if sparse and overlaps else {})
 
 

@@ -123,10 +123,7 @@ def _result(attention: Attention | None, columns: PlanTable) -> Floats:
         return np.zeros_like(columns.tp)
     if isinstance(attention, Mixer):
         return 2.0 * attention.result(columns)
-    rows = 2.0 * columns.tokens * attention.heads / columns.tp
-    if isinstance(attention, GroupedAttention):
-        return rows * attention.values
-    return rows * attention.value_dim
+    return 2.0 * columns.tokens * attention.heads / columns.tp * attention.values
 
 
 def _dropped(

@@ -17,7 +17,7 @@ from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.context import launch_ps
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
-from stepsim.workload.model.parts import Block, Exchange, Operator, OperatorKind
+from stepsim.workload.model.parts import Block, Operator, OperatorKind
 from stepsim.workload.plan import Plan, PlanTable
 
 DENSE_CALLS = 26
@@ -88,7 +88,10 @@ def called_ps(
     """Host time, in ps, of the calls of some blocks of a layer, as far as no graph holds them."""
     nothing = np.zeros_like(columns.tp)
     made = sum((_calls(block, columns, framework) for block in blocks), nothing)
-    return np.where(in_one_graph(columns, framework) > 0, 0.0, made * call_ps(framework, layer))
+    one = framework.host_layer_ps / DENSE_CALLS
+    if layer.is_sparse:
+        one = framework.host_expert_layer_ps / EXPERT_CALLS
+    return np.where(in_one_graph(columns, framework) > 0, 0.0, made * one)
 
 
 def tower_host_ps(tower: Tower, columns: PlanTable, framework: Framework) -> Floats:
@@ -107,20 +110,6 @@ def _scopes(plan: Plan, framework: Framework) -> tuple[GraphScope, ...]:
     return framework.graph_scopes if plan.graph_scopes is None else plan.graph_scopes
 
 
-def call_ps(framework: Framework, layer: Layer) -> float:
-    """Host time of one call in ps, as a layer with experts tells it, or one without."""
-    if layer.is_sparse:
-        return framework.host_expert_layer_ps / EXPERT_CALLS
-    return framework.host_layer_ps / DENSE_CALLS
-
-
-def _outside(block: Block, columns: PlanTable, framework: Framework) -> Floats:
-    """1 where no graph holds a block."""
-    return columns.of(
-        lambda plan: not (plan.cuda_graph and block.scope in _scopes(plan, framework))
-    )
-
-
 def _calls(block: Block, columns: PlanTable, framework: Framework) -> Floats:
     """Calls of a block's operators in all phases, and of its exchanges between experts.
 
@@ -130,12 +119,11 @@ def _calls(block: Block, columns: PlanTable, framework: Framework) -> Floats:
     whole = columns.drops(block.module) if block.module else nothing
     called = (each for each in block.operators if each.called)
     operators = sum((_calls_of(each, columns, whole) for each in called), nothing)
-    sent = sum((1.0 * (each.size_bytes > 0) for each in _between_experts(block)), nothing)
-    return operators * _outside(block, columns, framework) + sent
-
-
-def _between_experts(block: Block) -> tuple[Exchange, ...]:
-    return tuple(each for each in (*block.forward, *block.backward) if each.way is not None)
+    outside = columns.of(
+        lambda plan: not (plan.cuda_graph and block.scope in _scopes(plan, framework))
+    )
+    ways = (each for each in (*block.forward, *block.backward) if each.way is not None)
+    return operators * outside + sum((1.0 * (each.size_bytes > 0) for each in ways), nothing)
 
 
 def _calls_of(operator: Operator, columns: PlanTable, whole: Floats) -> Floats:

@@ -1,7 +1,7 @@
 """Which virtual stage of a pipeline holds which layers."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby, product
 from math import ceil
 
@@ -39,7 +39,10 @@ class LayerLayout(Noun):
         Even shares differ by one at most, longer ones first. Raises PlanError where the slices do
         not add up to the model, or ends that count as layers leave no even share.
         """
-        return _resolved(self, layers, prediction_layers, stages)
+        if not self.slices:
+            return counted_layout(self.even(layers, stages), prediction_layers).slices
+        self.check(layers, prediction_layers, stages)
+        return self.slices
 
     def even(self, layers: int, stages: int) -> list[int]:
         """Layers of each virtual stage; raises PlanError where there is no even share."""
@@ -104,15 +107,6 @@ class LayerLayout(Noun):
         for name, (has, expected) in found.items():
             if has != expected:
                 raise PlanError(f"layout has {has} {name}: expected {expected}")
-
-
-def _resolved(
-    layout: LayerLayout, layers: int, prediction_layers: int, stages: int
-) -> tuple[StageSlice, ...]:
-    if layout.slices:
-        layout.check(layers, prediction_layers, stages)
-        return layout.slices
-    return counted_layout(layout.even(layers, stages), prediction_layers).slices
 
 
 def _no_share(layers: int, stages: int) -> str:
@@ -279,11 +273,3 @@ def _times(found: re.Match[str], whole: str) -> str:
     if "*" in part:
         part = _repeated(part, whole)
     return part * count
-
-
-def layer_ranges(slices: Sequence[StageSlice]) -> Iterator[range]:
-    """Numbers of the layers of each virtual stage, in the model's order."""
-    start = 0
-    for each in slices:
-        yield range(start, start + each.layers)
-        start += each.layers

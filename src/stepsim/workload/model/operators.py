@@ -71,16 +71,28 @@ CHOICE = "aten::topk"
 
 
 def memory(
-    name: str, forward: Floats, backward: Floats, pytorch: str = "", *, core: bool = False
+    name: str,
+    forward: Floats,
+    backward: Floats,
+    pytorch: str = "",
+    *,
+    core: bool = False,
+    kernels: tuple[float, float] = (1.0, 1.0),
 ) -> Operator:
-    """A kernel that only moves bytes, forward and backward, of an operator of PyTorch."""
+    """A kernel that only moves bytes, forward and backward, of an operator of PyTorch.
+
+    So many `kernels` do it in both passes.
+    """
     zero = np.zeros_like(forward)
     return operator_of(
         name,
         OperatorKind.MEMORY,
         flops=(zero, zero),
         moved=(forward, backward),
-        launches=(forward > 0, backward > 0),
+        launches=[
+            np.where(moved > 0, count, 0.0)
+            for moved, count in zip((forward, backward), kernels, strict=True)
+        ],
         core=core,
         pytorch=pytorch,
     )
@@ -310,10 +322,7 @@ def _core(
     backward.
     """
     t, seq = columns.tokens, columns.attended
-    widths = heads * (
-        attention.head_dim
-        + (attention.values if isinstance(attention, GroupedAttention) else attention.value_dim)
-    )
+    widths = heads * (attention.head_dim + attention.values)
     keys = seq / 2 if window is None else keys_before(seq, float(window))
     flops, known = 2.0 * t * keys * widths, None if window is None else keys
     yield fused_attention(flops, attention.head_dim, heads, known, columns)
@@ -360,7 +369,7 @@ def mlp_operators(
     yield from products(columns, ("mlp out", t, width, h))
 
 
-_CHOICE_KERNELS = (13, 4)
+_CHOICE_KERNELS = (13.0, 4.0)
 """Small kernels of a router in a forward and in a backward, of Megatron-Core with fused routing.
 
 The forward has scores with their choice, scores for the auxiliary loss and the loss (3), counts of
@@ -383,19 +392,9 @@ def router_operators(
     if mlp.latent is not None:
         yield from products(columns, ("latent in", t, h, width))
     chosen = 12.0 * t * mlp.experts
-    yield _in_kernels(memory("choice of experts", chosen, chosen, CHOICE), _CHOICE_KERNELS)
+    yield memory("choice of experts", chosen, chosen, CHOICE, kernels=_CHOICE_KERNELS)
     forward = permuted_bytes(mlp, columns, width, columns.dispatch_bytes)
     yield memory("layout of tokens", forward, permuted_bytes(mlp, columns, width), CHOICE)
-
-
-def _in_kernels(operator: Operator, counts: tuple[int, int]) -> Operator:
-    """An operator that so many kernels do, forward and backward."""
-    forward, backward = counts
-    return replace(
-        operator,
-        forward=replace(operator.forward, launches=forward * operator.forward.launches),
-        input_grad=replace(operator.input_grad, launches=backward * operator.input_grad.launches),
-    )
 
 
 def expert_operators(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats
+from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.axes import CollectiveKind, Group
@@ -128,7 +128,7 @@ def operator_of(
     kind: OperatorKind,
     flops: Sequence[Floats],
     moved: Sequence[Floats],
-    launches: Sequence[Floats | Bools | float],
+    launches: Sequence[Floats | float],
     **said: Any,
 ) -> Operator:
     """An operator by operations, bytes and launches of each phase, with what else is `said` of it.
