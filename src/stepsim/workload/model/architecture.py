@@ -507,22 +507,19 @@ class Architecture(Noun):
 
     @property
     def embedding_parameters(self) -> int:
-        """Token and position embeddings, the norm after them, and inputs of layers."""
+        """Token and position embeddings, the norm after them, and inputs of layers.
+
+        These are of an embedding, a product of the first one, and a norm.
+        """
         table = (self.vocabulary + self.positions) * self.hidden
         norm = self.norm_parameters if self.embedding_norm else 0
-        return table + norm + self.input_parameters
+        inputs = self.input_width * (self.input_vocabulary + self.hidden)
+        return table + norm + inputs + max(layer.input_width for layer in self.layers)
 
     @property
     def input_width(self) -> int:
         """Width of the inputs of all layers that have one of their own."""
         return sum(count * layer.input_width for layer, count in self.layer_counts().items())
-
-    @property
-    def input_parameters(self) -> int:
-        """Of the inputs of layers: an embedding, a product of the first one, and a norm."""
-        width = self.input_width
-        own = max((layer.input_width for layer in self.layers), default=0)
-        return width * (self.input_vocabulary + self.hidden) + own
 
     @property
     def head_parameters(self) -> int:

@@ -461,11 +461,11 @@ class _Builder(Noun, dict=True):
         In each phase its kernels wait for the host for `waited` ps.
         """
         priced = [*zip(block.operators, prices, strict=True)]
-        price = self.timed.pricer.together(prices)
+        price = self.timed.together(prices)
         forward, back = _one(price.forward), _one(price.input_grad)
-        whole = self.plan.recompute is not Recompute.FULL and block.module is not None
-        again = whole and block.module in self.plan.recompute_modules
-        if self.plan.recompute is not Recompute.FULL:
+        partly = self.plan.recompute is not Recompute.FULL
+        again = partly and block.module in self.plan.recompute_modules
+        if partly:
             back += forward if again else _one(price.again)
         if self.plan.recompute is Recompute.OPERATORS:
             back += self.framework.operator_recompute * forward
@@ -497,25 +497,23 @@ class _Builder(Noun, dict=True):
         """
         sms, free = self.device.tile_processors, self.framework.free_sms
 
-        def made(phase: int, seconds: Iterable[Floats]) -> list[Kernel]:
-            operators = (operator for operator, _ in priced)
-            pairs = zip(operators, seconds, strict=True)
-            return [kernel_of(each, phase, _one(took), sms, free) for each, took in pairs]
+        def made(phase: int, name: str) -> list[Kernel]:
+            return [
+                kernel_of(operator, phase, _one(getattr(price, name)), sms, free)
+                for operator, price in priced
+            ]
 
-        forward = made(0, (price.forward for _, price in priced))
-        back = made(1, (price.input_grad for _, price in priced))[::-1]
-        weights = made(2, (price.weight_grad for _, price in priced))[::-1]
+        def run(kernels: Sequence[Kernel]) -> Kernels:
+            return Kernels(tuple(kernel for kernel in kernels if kernel.weight > 0))
+
+        forward, back, weights = made(0, "forward"), made(1, "input_grad"), made(2, "weight_grad")
         first: list[Kernel] = []
         if self.plan.recompute is not Recompute.FULL:
             share = self.framework.operator_recompute
-            first = forward if again else made(0, (price.again for _, price in priced))
+            first = forward if again else made(0, "again")
             if self.plan.recompute is Recompute.OPERATORS:
                 first = [*first, *(each.in_part(share) for each in forward)]
-        phases = (forward, [*first, *back], weights)
-        forward_run, back_run, weights_run = (
-            Kernels(tuple(kernel for kernel in run if kernel.weight > 0)) for run in phases
-        )
-        return forward_run, back_run, weights_run
+        return run(forward), run([*first, *back[::-1]]), run(weights[::-1])
 
     def _ops(self, exchanges: Iterable[Exchange]) -> Iterator[CommOp]:
         """Exchanges as collectives; those of no bytes do not exist."""
@@ -748,11 +746,7 @@ def _demand(operator: Operator, phase: int, processors: int) -> KernelDemand:
         return _PRODUCTS
     tokens, inner, outer = (float(side[0]) for side in operator.sides)
     rows, columns = ((tokens, outer), (tokens, inner), (inner, outer))[phase]
-    return _product(rows, columns, processors)
-
-
-def _product(rows: float, columns: float, processors: int) -> KernelDemand:
-    """A product of so many results, in the largest tiles of which there is one for every SM."""
+    # in the largest tiles of which there is one for every SM
     counts = [(ceil(rows / high) * ceil(columns / wide), per_sm) for high, wide, per_sm in _TILES]
     blocks, per_sm = next((each for each in counts if each[0] >= processors), counts[-1])
     return KernelDemand(blocks=blocks, per_sm=(per_sm,))

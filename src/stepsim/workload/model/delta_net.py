@@ -61,7 +61,6 @@ def delta_rule(
         ),
         launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
         scanned=ScanShape(
-            family="chunked",
             heads=columns.microbatch_size * heads / columns.tp / columns.cp,
             chunk=c,
         ),

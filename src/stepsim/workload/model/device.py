@@ -73,13 +73,12 @@ class GroupedShape(Noun):
 class ScanShape(Noun):
     """A scan of `heads` (batch x heads of a rank), each in chunks of `chunk` tokens.
 
-    `passes` are how often a state goes through all chunks, forward and backward.
+    A state goes through all chunks once in the forward, and twice in the backward.
     """
 
-    family: str
     heads: Floats
     chunk: float
-    passes: tuple[int, int] = (1, 2)
+    family: str = "chunked"
 
 
 class ScanRate(TomlTable):
@@ -148,7 +147,11 @@ class AttentionRate(TomlTable):
     ) -> Floats:
         """The rate at a sequence and batch x heads `rows`; a backward needs half as much work."""
         half, work = 0.5 if backward else 1.0, sequence * rows
-        longest = self.rate * self._share(head_dim, backward=backward)
+        # only the forward gains from wide heads
+        share = self.narrow if head_dim <= _NARROW else 1.0
+        if head_dim >= _WIDE and not backward:
+            share = self.wide
+        longest = self.rate * (share * (self.backward if backward else 1.0))
         filled = sequence / (sequence + half * self.half_sequence)
         if keys is not None:
             more = self.half_sequence / 2 if self.window_keys is None else self.window_keys
@@ -159,13 +162,6 @@ class AttentionRate(TomlTable):
         """Heads that are computed over those that share a key on a rank."""
         together = self.latent_heads if head_dim > _LATENT else self.shared_heads
         return np.maximum(together / heads, 1.0)
-
-    def _share(self, head_dim: int, *, backward: bool) -> float:
-        """The share of the rate at a head width; only the forward gains from wide heads."""
-        passed = self.backward if backward else 1.0
-        if head_dim <= _NARROW:
-            return self.narrow * passed
-        return passed if backward or head_dim < _WIDE else self.wide
 
 
 class Device(TomlTable):
@@ -312,7 +308,7 @@ class Device(TomlTable):
     ) -> Floats:
         """Time of a scan over sequences of so many tokens; its launches grow with its passes."""
         rate = self.scans.get(shape.family, USUAL_SCAN)
-        passes = shape.passes[backward]
+        passes = 2 if backward else 1
         peak = self.rate_of(self.usual_precision).peak * self.sustained
         products = flops / (rate.share * peak) if rate.share else 0.0
         rounds = np.ceil(shape.heads / self.tile_processors) if rate.whole else 1.0

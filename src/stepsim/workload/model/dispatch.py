@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.plan import PlanTable
@@ -77,10 +77,9 @@ _HYBRID_BACK = DispatchKernel(start_ps=31e6, byte_ps=1.26)
 
 def _kernels(to: DispatchKernel, back: DispatchKernel) -> DispatchKernels:
     """Kernels of a library: its layout and its counts go ahead of the way to the experts."""
-    ahead = DispatchKernel(
-        start_ps=to.start_ps, token_ps=to.token_ps, byte_ps=to.byte_ps, notices=2
+    return DispatchKernels(
+        to=replace(to, notices=2), back=back, gradients_to=to, gradients_back=back
     )
-    return DispatchKernels(to=ahead, back=back, gradients_to=to, gradients_back=back)
 
 
 _NOTHING = DispatchKernel()

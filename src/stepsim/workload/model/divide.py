@@ -1,5 +1,7 @@
 """Whether a plan divides a model, and how a framework that balances stages shares out layers."""
 
+from collections.abc import Mapping
+
 from stepsim.base.errors import PlanError
 from stepsim.workload.model.architecture import (
     Architecture,
@@ -7,6 +9,7 @@ from stepsim.workload.model.architecture import (
     ExpertMlp,
     GroupedAttention,
     LatentAttention,
+    Layer,
     Mixer,
 )
 from stepsim.workload.model.choices import AttentionKernel, ContextParallelKind
@@ -35,16 +38,17 @@ def layout_of_costs(architecture: Architecture, stages: int) -> LayerLayout:
 
 def heads_divide(architecture: Architecture, tp: int) -> bool:
     """Whether every layer's attention heads can be split over so many ranks."""
-    attentions = [layer.attention for layer in architecture.layer_kinds()]
-    counts = [
-        attention.heads
-        for attention in attentions
-        if isinstance(attention, GroupedAttention | LatentAttention)
-    ]
-    for attention in attentions:
-        if isinstance(attention, Mixer):
-            counts += attention.shared_out().values()
-    return all(count % tp == 0 for count in counts)
+    counts = (_shared_out(layer).values() for layer in architecture.layer_kinds())
+    return all(count % tp == 0 for each in counts for count in each)
+
+
+def _shared_out(layer: Layer) -> Mapping[str, int]:
+    """Counts of a layer's attention that tp must divide, by the name that an error gives them."""
+    if isinstance(layer.attention, Mixer):
+        return layer.attention.shared_out()
+    if isinstance(layer.attention, GroupedAttention | LatentAttention):
+        return {"heads": layer.attention.heads}
+    return {}
 
 
 def check_plan(architecture: Architecture, plan: Plan) -> None:
@@ -53,18 +57,15 @@ def check_plan(architecture: Architecture, plan: Plan) -> None:
     kinds = {id(layer): layer for layer in architecture.layers}
     for layer in dict.fromkeys(kinds.values()):
         attention, mlp = layer.attention, layer.mlp
-        if isinstance(attention, GroupedAttention | LatentAttention):
-            _need_divisor("heads", attention.heads, "tp", plan.tp)
-            if plan.context is ContextParallelKind.ALL_TO_ALL:
-                _need_divisor("heads / tp", attention.heads // plan.tp, "cp", plan.cp)
+        if isinstance(attention, Mixer) and plan.attention is AttentionKernel.UNFUSED:
+            raise PlanError("attention is unfused: this model's mixers are fused: expected flash")
+        shared = _shared_out(layer)
+        for what, count in shared.items():
+            _need_divisor(what, count, "tp", plan.tp)
         if isinstance(attention, Mixer):
-            if plan.attention is AttentionKernel.UNFUSED:
-                raise PlanError(
-                    "attention is unfused: this model's mixers are fused: expected flash"
-                )
-            for what, count in attention.shared_out().items():
-                _need_divisor(what, count, "tp", plan.tp)
             _need_divisor("heads of mixers / tp", attention.turned_heads // plan.tp, "cp", plan.cp)
+        elif shared and plan.context is ContextParallelKind.ALL_TO_ALL:
+            _need_divisor("heads / tp", shared["heads"] // plan.tp, "cp", plan.cp)
         if isinstance(mlp, DenseMlp):
             _need_divisor("ffn", mlp.width, "tp", plan.tp)
         if isinstance(mlp, ExpertMlp):

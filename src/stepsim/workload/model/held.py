@@ -43,9 +43,12 @@ def layer_bytes(
         columns.recompute_selective,
         columns.recompute_operators,
     )
-    whole = _whole(layer, architecture, columns, framework)
+    # bytes of an element of what products keep of their inputs
+    element = columns.element_bytes if framework.keeps_casts else np.full(len(columns), 2.0)
+    mlp = _mlp(layer.mlp, architecture, columns, element, framework)
+    whole = _whole(layer, architecture, columns, framework, element, mlp)
     scores = _scores(layer.attention, columns)
-    dropped = _dropped(layer, architecture, columns, framework)
+    dropped = _dropped(layer, architecture, columns, framework, element, mlp)
     products = _of_operators(layer, architecture, columns)
     kept = np.where(selective > 0, whole, whole + scores) - dropped
     kept = np.where(chosen > 0, products, kept)
@@ -127,14 +130,18 @@ def _result(attention: Attention | None, columns: PlanTable) -> Floats:
 
 
 def _dropped(
-    layer: Layer, architecture: Architecture, columns: PlanTable, framework: Framework
+    layer: Layer,
+    architecture: Architecture,
+    columns: PlanTable,
+    framework: Framework,
+    element: Floats,
+    whole_mlp: Floats,
 ) -> Floats:
     """Bytes of a layer that recomputed modules drop, as Megatron-LM's `recompute_modules` do.
 
     What a norm makes is an input of a product: where that keeps it converted, nothing is won unless
     the framework drops that as well.
     """
-    element = _element(columns, framework)
     whole = (element == 2.0) | framework.drops_cast_norms
     norm = layer.norms * element * columns.shard_tokens * architecture.hidden * whole
     dropped = columns.drops(RecomputeModule.NORMS) * norm
@@ -150,35 +157,31 @@ def _dropped(
     if isinstance(mlp, ExpertMlp):
         tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
         made = element * tokens * mlp.width / columns.expert_tp
-        whole = _mlp(mlp, architecture, columns, element, framework)
         dropped = dropped + np.where(
             columns.drops(RecomputeModule.EXPERTS) > 0,
-            whole,
+            whole_mlp,
             columns.drops(RecomputeModule.ACTIVATION) * made,
         )
     elif isinstance(mlp, DenseMlp):
-        whole = _mlp(mlp, architecture, columns, element, framework)
-        dropped = dropped + columns.drops(RecomputeModule.MLP) * whole
+        dropped = dropped + columns.drops(RecomputeModule.MLP) * whole_mlp
     return np.asarray(dropped)
 
 
-def _element(columns: PlanTable, framework: Framework) -> Floats:
-    """Bytes of an element of what products keep of their inputs."""
-    return columns.element_bytes if framework.keeps_casts else np.full(len(columns), 2.0)
-
-
 def _whole(
-    layer: Layer, architecture: Architecture, columns: PlanTable, framework: Framework
+    layer: Layer,
+    architecture: Architecture,
+    columns: PlanTable,
+    framework: Framework,
+    element: Floats,
+    mlp: Floats,
 ) -> Floats:
     """Inputs and outputs of norms, and what attention and MLP keep, without scores.
 
     Inputs of products are kept as they were converted where the framework does that.
     """
-    element = _element(columns, framework)
     masks = 1.0 if architecture.dropout else 0.0
     norms = layer.norms * (2.0 + element + masks) * columns.shard_tokens * architecture.hidden
     attention = _attention(layer.attention, columns, element, framework)
-    mlp = _mlp(layer.mlp, architecture, columns, element, framework)
     own = columns.shard_tokens * layer.input_width * (4.0 + 2.0 * element)  # gate, input, product
     # of several streams all before each part, and each part's output
     streams = 2.0 * columns.shard_tokens * architecture.hidden * (layer.streams + 1) * layer.parts
@@ -256,15 +259,11 @@ def _mlp(
     if mlp.latent is not None:  # what the product back takes; the one there takes the norm's output
         moved = moved + element * columns.shard_tokens * width
     router = 4.0 * columns.shard_tokens * mlp.experts
-    shared = mlp.shared
-    if shared is None:
-        return routed + moved + router
-    return (
-        routed
-        + moved
-        + router
-        + _between(shared, columns.tokens, shared.width / columns.tp, element, framework, gates)
-    )
+    kept = routed + moved + router
+    if mlp.shared is None:
+        return kept
+    shared = mlp.shared_width / columns.tp
+    return kept + _between(mlp.shared, columns.tokens, shared, element, framework, gates)
 
 
 def _between(

@@ -55,7 +55,8 @@ class Interconnect(Noun):
         """
         local = np.clip(self.domain // np.maximum(stride, 1), 1, ranks)
         far = ranks > local
-        passes = _STEPS.get(kind, 1.0)
+        passes, nodes = _STEPS.get(kind, 1.0), np.ceil(ranks / local)
+        hops = (local - 1) * self.inner_ps + np.log2(nodes) * self.outer_ps
         if kind is CollectiveKind.ALL_TO_ALL:
             inner = size_bytes * (local - 1) / ranks / self._inside(local)
             outer = size_bytes * (ranks - local) / ranks / self.outer
@@ -63,16 +64,12 @@ class Interconnect(Noun):
         elif kind is CollectiveKind.SEND_RECV:
             one = self.inner / self.cables
             bandwidth = np.where(far, min(one, self.outer), one)
-            hop_ps = np.where(far, self.outer_ps, self.inner_ps)
-            seconds = size_bytes / bandwidth + (self.launch_ps + hop_ps) / PS_PER_S
-            return np.where((size_bytes > 0) & (ranks > 1), seconds, 0.0)
+            busy, hops = size_bytes / bandwidth, np.where(far, self.outer_ps, self.inner_ps)
         else:
             reduces = kind is CollectiveKind.ALL_REDUCE
             inside = self._inside(local, _FEW_REDUCING if reduces else _FEW_RANKS)
             bandwidth = np.where(far, np.minimum(inside, local * self.outer), inside)
             busy = passes * (size_bytes * (ranks - 1) / ranks + _RAMP_BYTES / 2) / bandwidth
-        nodes = np.ceil(ranks / local)
-        hops = (local - 1) * self.inner_ps + np.log2(nodes) * self.outer_ps
         latency = (self.launch_ps + passes * hops) / PS_PER_S
         return np.where((size_bytes > 0) & (ranks > 1), busy + latency, 0.0)
 

@@ -89,7 +89,6 @@ class LightningAttention(StateMixer):
             ),
             launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
             scanned=ScanShape(
-                family="chunked",
                 heads=columns.microbatch_size * self.heads / columns.tp / columns.cp,
                 chunk=c,
             ),

@@ -129,7 +129,6 @@ class Mamba2(StateMixer):
             ),
             launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
             scanned=ScanShape(
-                family="chunked",
                 heads=columns.microbatch_size * self.heads / columns.tp / columns.cp,
                 chunk=q,
             ),

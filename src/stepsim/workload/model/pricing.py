@@ -46,14 +46,14 @@ class PhaseSeconds(Noun):
         return self.input_grad + self.weight_grad
 
 
-class Pricer(Noun):
+class Pricer(Noun, dict=True):
     """Prices operators of some plans, all of one precision."""
 
     device: Device
     framework: Framework
     columns: PlanTable
 
-    @property
+    @cached_property
     def precision(self) -> Precision:
         """The number format of products, which all plans share."""
         (precision,) = {plan.precision for plan in self.columns.plans}
@@ -197,19 +197,11 @@ class TimedPart(Noun, eq=False):
     waits_ps: Sequence[Floats]
 
 
-class TimedModel(Noun, dict=True):
+class TimedModel(Pricer):
     """Times of the parts of a model under some plans of one precision."""
 
     architecture: Architecture
-    device: Device
-    framework: Framework
     interconnect: Interconnect
-    columns: PlanTable
-
-    @cached_property
-    def pricer(self) -> Pricer:
-        """What prices operators."""
-        return Pricer(device=self.device, framework=self.framework, columns=self.columns)
 
     def layer(self, layer: Layer) -> TimedPart:
         """A layer; far ranks of tp take the host longer where a pipeline leaves its node."""
@@ -246,7 +238,7 @@ class TimedModel(Noun, dict=True):
         listed, nothing = tuple(blocks), np.zeros(len(self.columns))
         return TimedPart(
             blocks=listed,
-            prices=tuple(tuple(map(self.pricer.price_one, block.operators)) for block in listed),
+            prices=tuple(tuple(map(self.price_one, block.operators)) for block in listed),
             host_ps=nothing if launched is None else launched,
             waits_ps=[nothing] * len(listed) if waits is None else waits,
         )

@@ -175,21 +175,15 @@ class StepModel(Noun):
             columns=columns,
         )
         kinds = self.architecture.layer_kinds()
-        layers = [self._layer(layer, timed.layer(layer), timed) for layer in kinds]
+        layers = [self._part(timed.layer(layer), timed, layer) for layer in kinds]
         return [*layers, self._part(timed.embedding, timed), self._part(timed.head, timed)]
-
-    def _layer(self, layer: Layer, part: TimedPart, timed: TimedModel) -> _PartSeconds:
-        columns = timed.columns
-        found = self._part(part, timed, layer)
-        host = found.host * (1 + columns.recomputed(self.architecture.depth) / 3)
-        return self._sharded(layer, replace(found, host=host), columns)
 
     def _part(self, part: TimedPart, timed: TimedModel, layer: Layer | None = None) -> _PartSeconds:
         columns, framework, listed = timed.columns, self.framework, part.blocks
         forward = backward = exchanged = np.zeros(len(columns))
         rerun = columns.recomputed(self.architecture.depth)
-        prices = [timed.pricer.together(each) for each in part.prices]
-        nothing = timed.pricer.together(())
+        prices = [timed.together(each) for each in part.prices]
+        nothing = timed.together(())
         for block, price, before, after in zip(
             listed, prices, (nothing, *prices), (*prices[1:], nothing), strict=False
         ):
@@ -212,13 +206,16 @@ class StepModel(Noun):
                 hidden = self._hidden_in_pairs(listed, prices, columns)
                 backward = backward - columns.paired_share * hidden
                 exchanged = exchanged - columns.paired_share * hidden
-        return _PartSeconds(
+        found = _PartSeconds(
             forward=forward,
             backward=backward,
             host=part.host_ps / PS_PER_S,
             exchanged=exchanged,
             waited=np.sum(part.waits_ps, axis=0) / PS_PER_S,
         )
+        if layer is None:
+            return found
+        return self._sharded(layer, replace(found, host=found.host * (1 + rerun / 3)), columns)
 
     def _beside_weights(self, block: Block, price: PhaseSeconds) -> Floats:
         """Weight gradients of a block that run beside the exchanges of its input gradients."""
