@@ -306,18 +306,15 @@ def _rows(rows: Sequence[Row], factor: float) -> Iterator[Row]:
 
 def _loaded(factor: float, own: bool, _: Phase, work: Work) -> Work:
     """A row's work with more tokens, its compute if it is experts' `own`."""
-    return replace(
-        work,
-        compute_ps=round(work.compute_ps * (factor if own else 1.0)),
-        comms=tuple(_loaded_op(op, factor, own=own) for op in work.comms),
-    )
 
+    def grown(op: CommOp) -> CommOp:
+        size = round(op.size_bytes * factor)
+        if _exchanges(op):
+            return replace(op, size_bytes=size, least_ps=round(op.least_ps * factor))
+        return replace(op, size_bytes=size) if own or op.group is Group.ETP else op
 
-def _loaded_op(op: CommOp, factor: float, *, own: bool) -> CommOp:
-    size = round(op.size_bytes * factor)
-    if _exchanges(op):
-        return replace(op, size_bytes=size, least_ps=round(op.least_ps * factor))
-    return replace(op, size_bytes=size) if own or op.group is Group.ETP else op
+    compute_ps = round(work.compute_ps * factor) if own else work.compute_ps
+    return replace(work, compute_ps=compute_ps, comms=tuple(map(grown, work.comms)))
 
 
 def _exchanges(op: CommOp) -> bool:
@@ -361,15 +358,12 @@ def fill_placeholders(workload: Workload) -> Workload:
 def doubt_placeholders(workload: Workload) -> Doubt | None:
     """What filling in would change, None where it changes nothing."""
     mended = fill_placeholders(workload)
-    names: dict[str, None] = {}
-    count = 0
-    for before, after in zip(workload.rows(), mended.rows(), strict=True):
-        if before is not after:
-            count += 1
-            names[before.name.rstrip("0123456789").rstrip("_")] = None
-    if not count:
+    pairs = zip(workload.rows(), mended.rows(), strict=True)
+    changed = [before.name for before, after in pairs if before is not after]
+    if not changed:
         return None
-    rows = f"{count} row{'s' * (count > 1)} ({', '.join(names)})"
+    names = dict.fromkeys(name.rstrip("0123456789").rstrip("_") for name in changed)
+    rows = f"{len(changed)} row{'s' * (len(changed) > 1)} ({', '.join(names)})"
     return Doubt(
         text=f"{rows} with work in one phase and a placeholder, 1 or 1000 ns, in another",
         instead="weight gradients like their input gradients",

@@ -484,7 +484,7 @@ class _Builder(Noun, dict=True):
             forward_lag=_lag(block.forward),
             backward_lag=_lag(block.backward),
             routed=block.routed,
-            weights_first=not _one(np.asarray(block.beside_weights)),
+            weights_first=not _one(block.beside_weights),
             weights_last=not self.framework.overlaps_input_gradient,
         )
 
@@ -600,13 +600,12 @@ def _flops(blocks: Iterable[Block], plan: Plan) -> _Operations:
 
 def _lag(exchanges: Iterable[Exchange]) -> int:
     """1 where exchanges run beside the block that follows: all of a block do, or none does."""
-    sent = [each for each in exchanges if _one(each.size_bytes)]
-    return int(any(_one(np.asarray(each.beside)) for each in sent))
+    return int(any(_one(each.size_bytes) and _one(each.beside) for each in exchanges))
 
 
-def _one(values: Floats) -> float:
+def _one(values: Floats | float) -> float:
     """The value of the only plan."""
-    return float(values[0]) if getattr(values, "shape", ()) else float(values)
+    return float(values.item(0) if isinstance(values, np.ndarray) else values)
 
 
 def _ps(seconds: float) -> int:

@@ -35,8 +35,9 @@ def layer_bytes(
     the mean of those that do and those that do not.
 
     That input is shared out over tp with sequence parallelism. Selective recomputation drops the
-    scores of unfused attention; per operator it keeps what `_of_operators` counts. Recomputed
-    modules drop what `_dropped` counts, and that is what they need while they are recomputed.
+    scores of unfused attention; per operator it keeps that input as well, and what `_of_operators`
+    counts. Recomputed modules drop what `_dropped` counts, and that is what they need while they
+    are recomputed.
     """
     full, selective, chosen = (
         columns.recompute_full,
@@ -49,23 +50,19 @@ def layer_bytes(
     whole = _whole(layer, architecture, columns, framework, element, mlp)
     scores = _scores(layer.attention, columns)
     dropped = _dropped(layer, architecture, columns, framework, element, mlp)
-    products = _of_operators(layer, architecture, columns)
+    taken = 2.0 * columns.shard_tokens * architecture.hidden * layer.streams
+    products = taken + _of_operators(layer, architecture, columns)
     kept = np.where(selective > 0, whole, whole + scores) - dropped
     kept = np.where(chosen > 0, products, kept)
     again = columns.recomputed(architecture.depth)
-    kept = again * _input(layer, architecture, columns) + (1 - again) * kept
+    kept = again * taken + (1 - again) * kept
     whole = whole + scores
     working = full * whole + chosen * np.maximum(whole - products, 0.0) + selective * scores
     return np.asarray(kept), working + dropped * (full == 0)
 
 
-def _input(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
-    """Bytes of what a layer takes: all its residual streams."""
-    return 2.0 * columns.shard_tokens * architecture.hidden * layer.streams
-
-
 def _of_operators(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
-    """The layer's input, the result of attention, and of its products every second from the first.
+    """Bytes of the result of attention, and of a layer's products every second from the first.
 
     That is torch's policy per operator as torchtitan has it (`_get_custom_policy`); products of
     experts come in groups, of which it keeps none.
@@ -75,9 +72,7 @@ def _of_operators(layer: Layer, architecture: Architecture, columns: PlanTable) 
         *_mlp_outputs(layer.mlp, architecture, columns),
     ]
     chosen = 2.0 * sum(outputs[::2], np.zeros_like(columns.tp))
-    return np.asarray(
-        _input(layer, architecture, columns) + _result(layer.attention, columns) + chosen
-    )
+    return np.asarray(_result(layer.attention, columns) + chosen)
 
 
 def _attention_outputs(
@@ -93,19 +88,15 @@ def _attention_outputs(
         return [*attention.outputs(columns), out]
     heads = attention.heads / columns.tp
     queries = t * heads * attention.head_dim
+    rank = [] if attention.query_rank is None else [s * attention.query_rank]
     if isinstance(attention, GroupedAttention):
         kv = t * np.maximum(attention.kv_heads / columns.tp, 1.0)
         made = [kv * attention.head_dim] if attention.own_keys else []
         made += [kv * attention.values] if attention.own_values else []
-        rank = [] if attention.query_rank is None else [s * attention.query_rank]
-        return [*rank, queries, *made, out]
-    down = [] if attention.query_rank is None else [s * attention.query_rank]
-    keys = s * (attention.kv_rank + attention.rope_dim)
-    return [
-        *(*down, queries, keys),
-        t * heads * (attention.nope_dim + attention.value_dim),
-        out,
-    ]
+    else:
+        up = t * heads * (attention.nope_dim + attention.value_dim)
+        made = [s * (attention.kv_rank + attention.rope_dim), up]
+    return [*rank, queries, *made, out]
 
 
 def _mlp_outputs(mlp: Mlp | None, architecture: Architecture, columns: PlanTable) -> list[Floats]:

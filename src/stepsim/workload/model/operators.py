@@ -178,22 +178,6 @@ def by_head(name: str, columns: PlanTable, heads: Floats, inner: int, outer: int
     )
 
 
-def _casts(
-    columns: PlanTable,
-    product: Operator,
-    inner: Floats | float,
-    outer: Floats | float,
-    tokens: Floats,
-) -> Operator:
-    """Conversions of a product's input and its output's gradient to 8 or 4 bits.
-
-    Each element is read in 2 bytes, and written straight and transposed: 4 bytes at 8 bits.
-    """
-    each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
-    forward, backward = each * tokens * inner, each * tokens * outer
-    return replace(memory(f"casts of {product.name}", forward, backward, CAST), called=False)
-
-
 def norm(name: str, architecture: Architecture, columns: PlanTable) -> Operator:
     """A norm: 4sh forward, 16sh backward."""
     size = columns.shard_tokens * architecture.hidden
@@ -217,12 +201,17 @@ def _activation(name: str, kind: Activation, tokens: Floats, width: Floats) -> O
 def products(
     columns: PlanTable, *shapes: tuple[str, Floats, Floats | float, Floats | float]
 ) -> Iterator[Operator]:
-    """Products of (name, tokens, inner, outer), each with its casts."""
+    """Products of (name, tokens, inner, outer), each with its casts.
+
+    These convert a product's input and its output's gradient to 8 or 4 bits. Each element is read
+    in 2 bytes, and written straight and transposed: 4 bytes at 8 bits.
+    """
+    each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
     for name, tokens, inner, outer in shapes:
-        product = linear(name, columns, tokens, inner, outer)
-        yield product
+        yield linear(name, columns, tokens, inner, outer)
         if columns.casts.any():
-            yield _casts(columns, product, inner, outer, tokens)
+            moved = each * tokens * inner, each * tokens * outer
+            yield replace(memory(f"casts of {name}", *moved, CAST), called=False)
 
 
 def attention_operators(
