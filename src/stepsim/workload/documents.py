@@ -194,17 +194,17 @@ def parse_lengths(text: str) -> Lengths:
     in the first law make families. Raises PlanError naming what is wrong, and the laws there are.
     """
     parts = [part.strip() for part in text.split("+")]
-    read = [_CALL.fullmatch(part) for part in parts]
-    if not all(read):
-        wrong = next(part for part, found in zip(parts, read, strict=True) if not found)
+    read = [match for part in parts if (match := _CALL.fullmatch(part))]
+    if len(read) < len(parts):
+        wrong = next(part for part in parts if not _CALL.fullmatch(part))
         raise PlanError(
             f"lengths are {wrong!r}: expected a file of lengths, or a law such as "
             "'lognormal(mu=5, sigma=1, least=16, most=1024)'"
         )
-    weights = tuple(float(match["weight"] or 1.0) for match in read if match)
-    values = [_values(match["name"], match["values"]) for match in read if match]
+    weights = tuple(float(match["weight"] or 1.0) for match in read)
+    values = [_values(match["name"], match["values"]) for match in read]
     count, spread = values[0].pop("siblings", None), values[0].pop("spread", None)
-    laws = [_law(match["name"], given) for match, given in zip(read, values, strict=True) if match]
+    laws = [_law(match["name"], given) for match, given in zip(read, values, strict=True)]
     law = laws[0] if len(laws) == 1 else Mixture(weights=weights, laws=tuple(laws))
     if count is None and spread is not None:
         raise PlanError(f"spread is {spread:g}: expected beside siblings, e.g. siblings=8")
@@ -221,13 +221,12 @@ def with_law_numbers(lengths: Lengths, numbers: Mapping[str, float]) -> Lengths:
     if not numbers:
         return lengths
     if isinstance(lengths, SiblingLengths):
-        own = {"count": numbers.get("siblings", lengths.count), "spread": lengths.spread}
-        own |= {"spread": numbers["spread"]} if "spread" in numbers else {}
         rest = {k: v for k, v in numbers.items() if k not in ("siblings", "spread")}
         law = with_law_numbers(lengths.law, rest)
         assert not isinstance(law, SiblingLengths)
-        count = _whole("siblings", own["count"])
-        return SiblingLengths(law=law, count=count, spread=own["spread"])
+        count = _whole("siblings", numbers.get("siblings", lengths.count))
+        spread = numbers.get("spread", lengths.spread)
+        return SiblingLengths(law=law, count=count, spread=spread)
     name = next((n for n, kind in _LAWS.items() if isinstance(lengths, kind)), "")
     if not name:
         shown = ", ".join(numbers)

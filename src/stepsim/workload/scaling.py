@@ -234,9 +234,7 @@ def load_experts_unevenly(
     _need_exchanges(workload)
     blocks = workload.microbatches
     count = load.microbatches if isinstance(load, ExpertCounts) else microbatches
-    count = (
-        lcm(min(count, _MOST_LOADS), len(blocks)) if len(blocks) > 1 else min(count, _MOST_LOADS)
-    )
+    count = lcm(min(count, _MOST_LOADS), len(blocks))
     fullest: list[float] = []
     loaded = []
     for microbatch in range(count):

@@ -34,12 +34,8 @@ _TURNED_BYTES = 8.0
 """Bytes per element of an all-to-all of heads: read and written before it, and again after it."""
 
 
-class _Shares(Noun):
-    """Parts of some work that the first hop does, those between and the last; by plan."""
-
-    first: Floats
-    between: Floats
-    last: Floats
+_Shares = tuple[Floats, Floats, Floats]
+"""Parts of some work that the first hop does, those between and the last; by plan."""
 
 
 class ContextParallel(TomlTable):
@@ -116,15 +112,13 @@ def kernel_shares(attention: _Core, columns: PlanTable, context: ContextParallel
     alike = context.balanced | (runs_by_hop(columns, context) == 0)
     first = np.where(alike, 1 / n, 1 / (2 * n - 1))
     last = np.where(n > 1, np.where(alike, 1 / n, 2 / (2 * n - 1)), 0.0)
-    return _Shares(first=first, between=np.maximum(1 - first - last, 0.0), last=last)
+    return first, np.maximum(1 - first - last, 0.0), last
 
 
 def merge_shares(columns: PlanTable, context: ContextParallel) -> _Shares:
     """Parts of the n - 1 merges of outputs: none on the first hop, one on each of the others."""
     hops, merges = runs_by_hop(columns, context), np.maximum(columns.cp - 1, 1.0)
-    return _Shares(
-        first=np.zeros_like(hops), between=hops * (merges - 1) / merges, last=hops / merges
-    )
+    return np.zeros_like(hops), hops * (merges - 1) / merges, hops / merges
 
 
 def merge_operator(attention: _Core, columns: PlanTable, context: ContextParallel) -> Operator:
@@ -240,9 +234,7 @@ def _part_of(operator: Operator, shares: _Shares, hops: Bools, part: int) -> Ope
 
     So the block that is the forward's last hop is the backward's first.
     """
-    order = (shares.first, shares.between, shares.last)
-    back = np.where(hops, order[2 - part], order[part])
-    return operator.times(order[part], back)
+    return operator.times(shares[part], np.where(hops, shares[2 - part], shares[part]))
 
 
 def _kernel(

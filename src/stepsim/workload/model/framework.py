@@ -325,19 +325,14 @@ def error_band(
     if not here:
         generation = [each for each in alike if device.generation == each.generation != ""]
         here = [replace(each, device=device.name, runs=0) for each in generation[:1]]
-    return _widened(here[0], plan) if here else None
+    if not here or not here[0].others:
+        return next(iter(here), None)
+    power = _WIDER ** _beyond(here[0], plan)
+    return replace(here[0], low=here[0].low ** power, high=here[0].high ** power)
 
 
 _WIDER = 1.5
 """A guess: how much wider a range is beyond the runs in one respect, as a power of its factors."""
-
-
-def _widened(band: ErrorBand, plan: Plan) -> ErrorBand:
-    """The band with its range for a plan: wider for each respect in which the plan exceeds it."""
-    if not band.others:
-        return band
-    power = _WIDER ** _beyond(band, plan)
-    return replace(band, low=band.low**power, high=band.high**power)
 
 
 def _beyond(band: ErrorBand, plan: Plan) -> int:
