@@ -11,7 +11,7 @@ from sweeps import Quick, study
 
 from stepsim.base.errors import StepsimError
 from stepsim.explore.plan.runs import SEARCH
-from stepsim.explore.store import open_for_writing
+from stepsim.explore.store import write_store
 from stepsim.explore.sweep import run_sweep
 
 JOB = {"model": "small 0123", "topology": "hgx-h100 4567"}
@@ -20,13 +20,13 @@ PLAN = ("plan", "gpt2", "--gpus", "2", "--global-batch", "2", "--sequence", "64"
 
 
 def made(path: Path) -> Path:
-    with open_for_writing(path, SEARCH, JOB) as store, store.transaction() as connection:
+    with write_store(path, SEARCH, JOB) as store, store.transaction() as connection:
         connection.executemany("INSERT INTO plan VALUES (?, ?)", RUNS.items())
     return path
 
 
 def held(path: Path) -> dict[str, bytes]:
-    with open_for_writing(path, SEARCH, JOB, resume=True) as store:
+    with write_store(path, SEARCH, JOB, resume=True) as store:
         return dict(store.each("SELECT * FROM plan"))
 
 
@@ -87,7 +87,7 @@ def test_the_database_of_a_sweep_stays_what_it_is(tmp_path: Path) -> None:
 def test_one_process_writes_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     with (
-        open_for_writing(path, SEARCH, JOB),
+        write_store(path, SEARCH, JOB),
         pytest.raises(StepsimError, match="another process is writing it"),
     ):
         held(path)

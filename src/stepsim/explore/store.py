@@ -101,7 +101,7 @@ class Store(Noun):
 
 
 @contextmanager
-def open_for_writing(
+def write_store(
     path: Path,
     kind: StoreKind,
     identity: Mapping[str, str],
@@ -145,7 +145,7 @@ def open_for_writing(
 
 
 @contextmanager
-def open_for_reading(path: Path, kind: StoreKind) -> Iterator[Store]:
+def read_store(path: Path, kind: StoreKind) -> Iterator[Store]:
     """A file of results that is finished or written just now; raises SweepError if it is none."""
     if not isfile(path):
         raise SweepError(f"{path}: cannot read the {kind.name}: no such file")

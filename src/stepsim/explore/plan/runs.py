@@ -34,7 +34,7 @@ from stepsim.explore.executors import (
     pack,
     unpack,
 )
-from stepsim.explore.store import IDENTITY, Store, StoreKind, open_for_writing
+from stepsim.explore.store import IDENTITY, Store, StoreKind, write_store
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -240,7 +240,7 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
     with ExitStack() as opened:
         store = None
         if path := workers.store:
-            found = open_for_writing(path, SEARCH, job.identity(), resume=workers.resume)
+            found = write_store(path, SEARCH, job.identity(), resume=workers.resume)
             store = opened.enter_context(found)
         address = workers.scheduler
         pool = opened.enter_context(

@@ -16,8 +16,7 @@ from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import SweepError
 from stepsim.base.structs import Noun
 from stepsim.base.units import Quantity
-from stepsim.explore import store as stores
-from stepsim.explore.store import IDENTITY, Store, StoreKind
+from stepsim.explore.store import IDENTITY, Store, StoreKind, read_store, write_store
 from stepsim.explore.sweep.grid import Grid, ScenarioSpan
 from stepsim.explore.sweep.study import Study, identity
 from stepsim.explore.sweep.work import SpanResult
@@ -79,19 +78,19 @@ class SweepProgress(Noun):
 def open_for_writing(
     path: Path, study: Study, *, resume: bool = False, force: bool = False
 ) -> AbstractContextManager[Store]:
-    """The database of a study, as `stepsim.explore.store.open_for_writing` opens it."""
+    """The database of a study, as `stepsim.explore.store.write_store` opens it."""
     if resume and force:
         raise SweepError("resume and force contradict each other: give one of them")
 
     def fill(connection: sqlite3.Connection) -> None:
         _write_axes(connection, study.grid)
 
-    return stores.open_for_writing(path, _SWEEP, identity(study), fill, resume=resume, force=force)
+    return write_store(path, _SWEEP, identity(study), fill, resume=resume, force=force)
 
 
 def open_for_reading(path: Path) -> AbstractContextManager[Store]:
     """The database of a sweep that is finished or running; raises SweepError if it is none."""
-    return stores.open_for_reading(path, _SWEEP)
+    return read_store(path, _SWEEP)
 
 
 def missing_spans(store: Store, size: int) -> list[ScenarioSpan]:
