@@ -17,7 +17,7 @@ from sizes import arguments, sized
 from stepsim.base.structs import replace
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.runs.published import (
-    PublishedComparison,
+    PublishedRun,
     PublishedValidation,
     model_of,
     published_memory,
@@ -26,7 +26,7 @@ from stepsim.runs.published import (
 from stepsim.workload.model.framework import Framework
 
 
-def contradictory(rows: Iterable[PublishedComparison]) -> list[PublishedComparison]:
+def contradictory(rows: Iterable[PublishedRun]) -> list[PublishedRun]:
     """Runs that report more memory than the same plan with larger microbatches, by over 5 %.
 
     A larger microbatch keeps more of everything that comes and goes: one of the two is wrong.
@@ -35,7 +35,7 @@ def contradictory(rows: Iterable[PublishedComparison]) -> list[PublishedComparis
     return [row for row in known if any(_is_above(row, other) for other in known)]
 
 
-def _is_above(row: PublishedComparison, other: PublishedComparison) -> bool:
+def _is_above(row: PublishedRun, other: PublishedRun) -> bool:
     small, large = row.step, other.step
     same = (small.source, small.architecture, small.device, small.framework) == (
         *(large.source, large.architecture, large.device, large.framework),
@@ -68,7 +68,7 @@ def lines(found: PublishedValidation) -> Iterator[str]:
     yield "| source | runs | predicted to fit | ran out of memory | predicted not to fit |"
     yield "|---|---|---|---|---|"
     for source in dict.fromkeys(row.step.source for row in found.rows):
-        ran = [row.memory.fits for row in found.rows if row.step.source == source]
+        ran = [row.fits for row in found.rows if row.step.source == source]
         out = [not each.fits for each in found.ran_out if each.step.source == source]
         counts = f"{len(out)} | {sum(out)}" if out else " | "
         yield f"| {source} | {len(ran)} | {sum(ran)} | {counts} |"
@@ -88,7 +88,7 @@ def without_fits(steps: Sequence[PublishedStep]) -> Iterator[str]:
         if not names:
             continue
         errors = [
-            published_memory(step, each).reported_gib / (step.memory_gib or 1.0) - 1
+            published_memory(step, each).predicted_gib / (step.memory_gib or 1.0) - 1
             for step, model in zip(rows, models, strict=True)
             for each in (model, replace(model, framework=_without(model.framework, source)))
         ]
@@ -114,12 +114,12 @@ def _mean_and_bias(errors: Sequence[float]) -> tuple[str, str]:
 
 def total(found: PublishedValidation) -> str:
     """How many of all complete runs that ran are predicted not to fit."""
-    too_large = [row for row in found.rows if not row.memory.fits]
+    too_large = [row for row in found.rows if not row.fits]
     share = len(too_large) / len(found.rows) if found.rows else 0.0
     return f"{len(too_large)} of {len(found.rows)} runs that ran do not fit: {share:.1%}"
 
 
-def _line(name: str, rows: Sequence[PublishedComparison]) -> str:
+def _line(name: str, rows: Sequence[PublishedRun]) -> str:
     errors = PublishedValidation(rows=tuple(rows)).errors_of(name, sparse=False)
     shares = errors.memory_mean, errors.memory_largest, errors.memory_calibrated
     cells = ["" if each is None else f"{each:.1%}" for each in shares]

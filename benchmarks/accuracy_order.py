@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 
 from stepsim.files.model_steps import PublishedStep, read_published_steps
-from stepsim.runs.published import PublishedComparison, validate_published
+from stepsim.runs.published import PublishedRun, validate_published
 
 _LEAST_DIFFERENCE = 0.03
 MOST_NPUS = {"nanotron": 16}  # larger runs met cluster faults, as their source says
@@ -26,9 +26,9 @@ def most_npus(step: PublishedStep) -> int:
     return MOST_NPUS.get(step.source, step.plan.npus)
 
 
-def ordered_pairs(rows: Iterable[PublishedComparison]) -> dict[str, tuple[int, int]]:
+def ordered_pairs(rows: Iterable[PublishedRun]) -> dict[str, tuple[int, int]]:
     """Pairs in the right order, and all pairs, of each source."""
-    groups: dict[tuple[object, ...], list[PublishedComparison]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[PublishedRun]] = defaultdict(list)
     for row in rows:
         step, plan = row.step, row.step.plan
         if plan.npus > most_npus(step):
@@ -46,7 +46,7 @@ def ordered_pairs(rows: Iterable[PublishedComparison]) -> dict[str, tuple[int, i
     return found
 
 
-def bias(rows: Iterable[PublishedComparison], source: str, degree: int) -> float:
+def bias(rows: Iterable[PublishedRun], source: str, degree: int) -> float:
     """Mean of predicted over measured, minus 1, of a source's runs with a tensor degree."""
     return fmean(
         row.error for row in rows if row.step.source == source and row.step.plan.tp == degree

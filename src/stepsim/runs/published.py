@@ -37,31 +37,22 @@ _SAME = (
 _KINDS = {False: "dense", True: "with experts"}
 
 
-class PublishedMemory(Noun):
-    """Memory of a run's fullest rank: GiB as its framework reports them, share of the capacity."""
+class PublishedRun(Noun):
+    """A published run beside its prediction; `calibrated_s` after the factor of its machine.
+
+    Memory of its fullest rank is in GiB as its framework reports them, and a share of the capacity.
+    """
 
     step: PublishedStep
-    reported_gib: float
-    share: float
+    predicted_gib: float
+    memory_share: float
+    predicted_s: float = 0.0
+    calibrated_s: float = 0.0
 
     @property
     def fits(self) -> bool:
         """Whether the run is predicted to fit in its device."""
-        return self.share <= 1
-
-
-class PublishedComparison(Noun):
-    """A published run and its prediction; `calibrated_s` after the factor of its machine."""
-
-    step: PublishedStep
-    predicted_s: float
-    calibrated_s: float
-    memory: PublishedMemory
-
-    @property
-    def predicted_gib(self) -> float:
-        """Memory of the fullest rank as the run's framework reports it."""
-        return self.memory.reported_gib
+        return self.memory_share <= 1
 
     @property
     def memory_error(self) -> float | None:
@@ -107,8 +98,8 @@ class SourceErrors(Entry):
 class PublishedValidation(Noun):
     """All runs, those that `ran_out` of memory, and what could not be compared."""
 
-    rows: tuple[PublishedComparison, ...]
-    ran_out: tuple[PublishedMemory, ...] = ()
+    rows: tuple[PublishedRun, ...]
+    ran_out: tuple[PublishedRun, ...] = ()
     warnings: Names = ()
 
     def errors(self) -> tuple[SourceErrors, ...]:
@@ -140,7 +131,24 @@ class PublishedValidation(Noun):
             if row.step.architecture.is_sparse is sparse
             and (sources is None or row.step.source in sources)
         ]
-        return _errors(name, rows)
+        errors = [abs(row.error) for row in rows]
+        calibrated = [abs(row.calibrated_error) for row in rows]
+        reported = [1 + row.memory_error for row in rows if row.memory_error is not None]
+        memory = [abs(each - 1) for each in reported]
+        return SourceErrors(
+            source=name,
+            count=len(rows),
+            mean=fmean(errors or [0.0]),
+            median=median(errors or [0.0]),
+            largest=max(errors, default=0.0),
+            calibrated_mean=fmean(calibrated or [0.0]),
+            calibrated_largest=max(calibrated, default=0.0),
+            memory_mean=fmean(memory) if memory else None,
+            memory_largest=max(memory, default=None),
+            memory_calibrated=fmean(abs(each / median(reported) - 1) for each in reported)
+            if reported
+            else None,  # once the median of predicted over measured is 1
+        )
 
     def exceeds(self, limit: float) -> bool:
         """Whether the error of any run is above a limit, a share."""
@@ -161,49 +169,39 @@ def validate_published(
     geometric mean of measured over predicted, calibrates. `calibration` changes devices and
     frameworks first.
     """
-    rows, ran_out, warnings = [], [], []
     judged = [step for step in steps if step.source not in leave_out]
-    for step in judged:
-        if not step.is_complete or _is_bare(step):
-            continue
+    runs, warnings = list[PublishedRun](), list[str]()
+    for step in (step for step in judged if step.is_complete and _says(step)):
         try:
             model = _calibrated(model_of(step), step, calibration)
-            memory = published_memory(step, model)
-            if step.ran_out:
-                ran_out.append(memory)
-            else:
-                rows.append((step, float(model.seconds([step.plan])[0]), memory))
+            run = published_memory(step, model)
+            if not step.ran_out:
+                run = replace(run, predicted_s=float(model.seconds([step.plan])[0]))
+            runs.append(run)
         except StepsimError as error:
             warnings.append(f"{step.source} {step.name} is left out: {error}")
-    factors = _factors([(step, predicted) for step, predicted, _ in rows])
+    rows = [run for run in runs if not run.step.ran_out]
+    factors = _factors(rows)
     left = _said_of_left(judged, refused=len(warnings) + unread, unread=unread)
     return PublishedValidation(
         rows=tuple(
-            PublishedComparison(
-                step=step,
-                predicted_s=predicted,
-                calibrated_s=predicted * factors[_machine(step)],
-                memory=memory,
-            )
-            for step, predicted, memory in rows
+            replace(row, calibrated_s=row.predicted_s * factors[_machine(row.step)]) for row in rows
         ),
-        ran_out=tuple(ran_out),
+        ran_out=tuple(run for run in runs if run.step.ran_out),
         warnings=(*left, *warnings),
     )
 
 
-def _is_bare(step: PublishedStep) -> bool:
-    """Whether a run says neither how long its step took nor that it ran out of memory."""
-    return step.measured_s is None and not step.ran_out
+def _says(step: PublishedStep) -> bool:
+    """Whether a run says how long its step took, or that it ran out of memory."""
+    return step.measured_s is not None or step.ran_out
 
 
 def _said_of_left(steps: Sequence[PublishedStep], *, refused: int, unread: int) -> Iterator[str]:
     """How many runs are not compared, and why, if there are any."""
-    partial = [step for step in steps if not step.is_complete]
-    bare = [step for step in steps if step.is_complete and _is_bare(step)]
     counts = {
-        "without their whole layout (complete is 0)": len(partial),
-        "without a time (step_s)": len(bare),
+        "without their whole layout (complete is 0)": sum(not step.is_complete for step in steps),
+        "without a time (step_s)": sum(step.is_complete and not _says(step) for step in steps),
         "refused": refused,
     }
     if any(counts.values()):
@@ -286,12 +284,12 @@ def _calibrated(
     return replace(model, device=device, framework=framework)
 
 
-def published_memory(step: PublishedStep, model: StepModel) -> PublishedMemory:
-    """Memory of a run's fullest rank, on the layout that its framework chooses."""
+def published_memory(step: PublishedStep, model: StepModel) -> PublishedRun:
+    """A run with the memory of its fullest rank, on the layout that its framework chooses."""
     found = rank_memory(model.architecture, model.device, model.framework, [step.plan])
     held = found.total if model.framework.reports_total else found.allocated
     share = float(found.share_of(model.device)[0])
-    return PublishedMemory(step=step, reported_gib=float(held[0]) / _GIB, share=share)
+    return PublishedRun(step=step, predicted_gib=float(held[0]) / _GIB, memory_share=share)
 
 
 def _interconnect(step: PublishedStep, topology: str) -> Interconnect:
@@ -305,32 +303,11 @@ def _machine(step: PublishedStep) -> tuple[str, str, str]:
     return step.source, step.device, step.plan.precision.value
 
 
-def _factors(rows: Sequence[tuple[PublishedStep, float]]) -> dict[tuple[str, str, str], float]:
+def _factors(rows: Sequence[PublishedRun]) -> dict[tuple[str, str, str], float]:
     logs: dict[tuple[str, str, str], list[float]] = {}
-    for step, predicted in rows:
-        logs.setdefault(_machine(step), []).append(-log1p(step.error(predicted)))
+    for row in rows:
+        logs.setdefault(_machine(row.step), []).append(-log1p(row.error))
     return {machine: float(np.exp(fmean(each))) for machine, each in logs.items()}
-
-
-def _errors(source: str, rows: Sequence[PublishedComparison]) -> SourceErrors:
-    errors = [abs(row.error) for row in rows]
-    calibrated = [abs(row.calibrated_error) for row in rows]
-    reported = [1 + row.memory_error for row in rows if row.memory_error is not None]
-    memory = [abs(each - 1) for each in reported]
-    return SourceErrors(
-        source=source,
-        count=len(rows),
-        mean=fmean(errors or [0.0]),
-        median=median(errors or [0.0]),
-        largest=max(errors, default=0.0),
-        calibrated_mean=fmean(calibrated or [0.0]),
-        calibrated_largest=max(calibrated, default=0.0),
-        memory_mean=fmean(memory) if memory else None,
-        memory_largest=max(memory, default=None),
-        memory_calibrated=fmean(abs(each / median(reported) - 1) for each in reported)
-        if reported
-        else None,  # once the median of predicted over measured is 1
-    )
 
 
 class _RowEntry(Entry):
@@ -351,19 +328,11 @@ class _RowEntry(Entry):
     memory_share: Annotated[float, Meta(ge=0, description="predicted, of the device's capacity")]
 
     @classmethod
-    def of(cls, row: PublishedComparison) -> Self:
+    def of(cls, row: PublishedRun) -> Self:
         """The entry of a run."""
         step = row.step
-        return cls.taken_from(
-            row,
-            name=step.name,
-            source=step.source,
-            model=step.architecture.name,
-            device=step.device,
-            framework=step.framework,
-            measured_gib=step.memory_gib,
-            memory_share=row.memory.share,
-        )
+        more = {"framework": step.framework, "measured_gib": step.memory_gib}
+        return cls.taken_from(row, **_names(step), **more)
 
 
 class _RanOutEntry(Entry):
@@ -376,16 +345,15 @@ class _RanOutEntry(Entry):
     memory_share: Annotated[float, Meta(ge=0, description="predicted, of the device's capacity")]
 
     @classmethod
-    def of(cls, memory: PublishedMemory) -> Self:
+    def of(cls, run: PublishedRun) -> Self:
         """The entry of a run."""
-        step = memory.step
-        return cls(
-            name=step.name,
-            source=step.source,
-            model=step.architecture.name,
-            device=step.device,
-            memory_share=memory.share,
-        )
+        return cls.taken_from(run, **_names(run.step))
+
+
+def _names(step: PublishedStep) -> dict[str, str]:
+    """What every entry says of its run."""
+    model = step.architecture.name
+    return {"name": step.name, "source": step.source, "model": model, "device": step.device}
 
 
 class PublishedDocument(Document):
@@ -399,9 +367,9 @@ class PublishedDocument(Document):
     @classmethod
     def of(cls, found: PublishedValidation) -> Self:
         """The document of a validation."""
-        return cls(
+        return cls.taken_from(
+            found,
             sources=found.errors(),
             rows=tuple(map(_RowEntry.of, found.rows)),
             ran_out=tuple(map(_RanOutEntry.of, found.ran_out)),
-            warnings=found.warnings,
         )

@@ -193,7 +193,7 @@ def test_memory_that_sources_report(dev: PublishedValidation, source: str, most:
 
 @pytest.mark.parametrize("source", ["bigscience", "llm-foundry", "torchtitan", "simumax-b200"])
 def test_what_ran_is_predicted_to_fit(dev: PublishedValidation, source: str) -> None:
-    assert all(row.memory.fits for row in dev.rows if row.step.source == source)
+    assert all(row.fits for row in dev.rows if row.step.source == source)
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +206,7 @@ def test_nearly_all_that_ran_is_predicted_to_fit(
 ) -> None:
     """Two plans of Megatron-Bridge are such as no GPU of theirs could hold as printed."""
     rows = validate_published([*steps, *cards]).rows
-    too_large = [row for row in rows if not row.memory.fits]
+    too_large = [row for row in rows if not row.fits]
     assert len(too_large) <= 0.03 * len(rows)
     bridge = [row for row in too_large if row.step.framework == "megatron-bridge"]
     assert len(bridge) == 2, [row.step.name for row in bridge]

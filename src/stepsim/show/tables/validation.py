@@ -122,7 +122,7 @@ def published_shown(found: PublishedValidation) -> Iterator[Shown]:
 def _fitting(found: PublishedValidation) -> str:
     """How many runs are predicted to fit, and how many of those that ran out not to."""
     ran, out = found.rows, found.ran_out
-    said = f"memory: {sum(row.memory.fits for row in ran)} of {len(ran)} runs are predicted to fit"
+    said = f"memory: {sum(row.fits for row in ran)} of {len(ran)} runs are predicted to fit"
     return said + (
         f", {sum(not each.fits for each in out)} of {len(out)} that ran out not to" if out else ""
     )
