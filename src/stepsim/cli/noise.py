@@ -126,6 +126,6 @@ def _noise_over(
     warn([*job.workload.said, *job.notes, *boundless], quiet=options.quiet)
     with sweep_bar(enabled=not options.quiet) as bar:
         found = sweep_noise(study, model=model, samples=samples, seed=seed, progress=bar)
-    document = NoiseSweepDocument.of(found)
+    document = NoiseSweepDocument.of(found, model)
     write_rows(files.csv, tables_of(document))
     show(files.json, document.to_json, noise_sweep_shown(found))

@@ -35,18 +35,8 @@ class _PackerEntry(Entry):
     @classmethod
     def of(cls, steps: BatchSteps) -> Self:
         """The entry of a packer's steps."""
-        parts = steps.parts_ps
-        return cls.taken_from(
-            steps,
-            work_ps=parts["work"],
-            padding_ps=parts["padding"],
-            waiting_ps=parts["waiting"],
-            mean_ps=round(steps.mean_ps),
-            p50_ps=round(steps.percentile_ps(50)),
-            p90_ps=round(steps.percentile_ps(90)),
-            p99_ps=round(steps.percentile_ps(99)),
-            step_time_ps=tuple(steps.step_ps.tolist()),
-        )
+        times = tuple(steps.step_time_ps.tolist())
+        return cls.taken_from(steps, **steps.numbers, step_time_ps=times)
 
 
 class BatchDocument(Document):

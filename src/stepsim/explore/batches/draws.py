@@ -14,6 +14,7 @@ from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices
 from stepsim.explore.batches.spread import spread_prices
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
+from stepsim.explore.samples import StepSamples
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.packers import (
@@ -67,20 +68,19 @@ class DrawnBatches(Noun):
         return found
 
 
-class BatchSteps(Noun, eq=False):
-    """Steps of drawn batches under one packer, in the order drawn.
+class BatchSteps(StepSamples, eq=False):
+    """Steps of drawn batches under one packer.
 
-    `step_ps` are their times. `even_ps` are those of the same steps if every microbatch took the
-    mean of its step, `work_ps` those without padding, too: a step is its work, its padding, and
-    waiting for the longest microbatches. `tokens` are computed and `real` of them no padding, by
-    step. `fullest` is the largest microbatch in parts of a full one, `memory_bytes` what the
-    fullest rank holds with it. `typical` are the loads of the step in the middle, `slowest` those
-    of the longest one; `shape` says what is a full one.
+    `even_ps` are the times of the same steps if every microbatch took the mean of its step,
+    `work_ps` those without padding, too: a step is its work, its padding, and waiting for the
+    longest microbatches. `tokens` are computed and `real` of them no padding, by step. `fullest` is
+    the largest microbatch in parts of a full one, `memory_bytes` what the fullest rank holds with
+    it. `typical` are the loads of the step in the middle, `slowest` those of the longest one;
+    `shape` says what is a full one.
     """
 
     packer: str
     shape: BatchShape
-    step_ps: Ints
     even_ps: Ints
     work_ps: Ints
     tokens: Ints
@@ -91,21 +91,18 @@ class BatchSteps(Noun, eq=False):
     slowest: Loads
 
     @property
-    def mean_ps(self) -> float:
-        """Mean step time."""
-        return float(self.step_ps.mean())
-
-    @property
     def parts_ps(self) -> dict[str, int]:
         """Parts of the mean step, which add up to it: work, padding, waiting for the longest."""
-        means = [round(float(times.mean())) for times in (self.work_ps, self.even_ps, self.step_ps)]
+        means = [
+            round(float(times.mean())) for times in (self.work_ps, self.even_ps, self.step_time_ps)
+        ]
         work, even, step = means
         return {"work": work, "padding": even - work, "waiting": step - even}
 
     @property
     def waiting(self) -> float:
         """Share of the steps' time in which ranks wait for the longest microbatches."""
-        return 1.0 - float(self.even_ps.sum()) / float(self.step_ps.sum())
+        return 1.0 - float(self.even_ps.sum()) / float(self.step_time_ps.sum())
 
     @property
     def padding(self) -> float:
@@ -115,16 +112,18 @@ class BatchSteps(Noun, eq=False):
     @property
     def tokens_per_s(self) -> float:
         """Tokens a second of all ranks, net of padding."""
-        return float(self.real.sum()) / float(self.step_ps.sum()) * 1e12
+        return float(self.real.sum()) / float(self.step_time_ps.sum()) * 1e12
 
     def work(self, loads: Loads) -> Floats:
         """Work of the microbatches of a step, of shape (ranks, microbatches): a full one is 1."""
         cost = self.shape.cost(loads.tokens, loads.squares)
         return np.asarray(cost[0] / self.shape.full_tokens)
 
-    def percentile_ps(self, percent: float) -> float:
-        """Step time that so many per cent of the steps do not exceed, interpolated."""
-        return float(np.percentile(self.step_ps, percent))
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Parts, mean and percentiles as documents have them."""
+        parts = {f"{name}_ps": time for name, time in self.parts_ps.items()}
+        return parts | self.rounded(50, 90, 99)
 
 
 class BatchStudy(Noun, eq=False):
@@ -300,7 +299,7 @@ def _steps_of(packer: str, draw: _Drawer, evaluator: "LoadColumns", *, steps: in
     return BatchSteps(
         packer=packer,
         shape=shape,
-        step_ps=step_ps,
+        step_time_ps=step_ps,
         even_ps=evaluator.step_ps(_evened(whole)),
         work_ps=evaluator.step_ps(_evened(bare)),
         tokens=loads.tokens.sum(axis=(1, 2)).astype(np.int64),

@@ -1,21 +1,20 @@
 """Drawn steps over axes: packers, lengths and numbers of their law, beside those of every sweep."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from msgspec import UNSET, Meta, UnsetType
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds
+from stepsim.base.structs import Document, Entry, Names, Picoseconds
 from stepsim.base.units import Quantity, Value
 from stepsim.explore.batches.draws import BatchSteps, simulate_batches
-from stepsim.explore.noise.sweeps import found_of_all
+from stepsim.explore.samples import SampledSweep, sample_sweep
 from stepsim.explore.sweep.axes import Axis, AxisKind, axis_of_kind, parse_axis
 from stepsim.explore.sweep.grid import Grid
 from stepsim.explore.sweep.study import Study
 from stepsim.files.lengths import read_lengths
 from stepsim.network.topology import Topology
-from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.packers import packer_of
 from stepsim.workload.documents import Lengths, with_law_numbers
@@ -49,26 +48,6 @@ def parse_drawn_axis(text: str) -> Axis:
     return axis_of_kind(name, kind, values)
 
 
-class BatchSweep(Noun):
-    """Drawn steps of every scenario of a grid, or the reasons of failures, in their order."""
-
-    grid: Grid
-    source: tuple[str, str]
-    steps: int
-    seed: int
-    scenarios: tuple[BatchSteps | str, ...]
-
-    @property
-    def best(self) -> int:
-        """The scenario with most tokens per second net of padding; one can run."""
-
-        def rate(scenario: int) -> float:
-            found = self.scenarios[scenario]
-            return 0.0 if isinstance(found, str) else found.tokens_per_s
-
-        return max(range(self.grid.size), key=rate)
-
-
 def sweep_batches(
     model: Model,
     topology: Topology,
@@ -79,7 +58,7 @@ def sweep_batches(
     steps: int = 1000,
     seed: int = 0,
     progress: Callable[[int, int, int], None] | None = None,
-) -> BatchSweep:
+) -> SampledSweep[BatchSteps]:
     """Drawn steps of every combination of some axes, all from one seed.
 
     `lengths` are a law or a file where they are no axis, and `packer` is among the axes. Raises
@@ -88,21 +67,19 @@ def sweep_batches(
     """
     if not lengths and not any(axis.name == LENGTHS for axis in axes):
         raise PlanError("a sweep of packers needs lengths of documents: give --lengths")
-    grid, others = Grid(axes=tuple(axes)), tuple(a for a in axes if not is_drawn(a.name))
+    grid = Grid(axes=tuple(axes))
+    study = Study(workload=model, topology=topology, grid=grid, options=options)
     packers = next((axis.texts for axis in axes if axis.name == PACKER), ())
-    job = None
-    if others:
-        job = Study(workload=model, topology=topology, grid=Grid(axes=others), options=options)
     known: dict[Names, dict[str, BatchSteps]] = {}
 
     def find(scenario: int) -> BatchSteps:
         texts = grid.values(scenario)
         key = tuple(text for name, text in texts.items() if name != PACKER)
         if key not in known:
-            values = {a.name: a.values[grid.position(a, scenario)] for a in grid.axes}
+            _, network, own = study.job(scenario)
             found = simulate_batches(
-                *_job(model, topology, options, job, values),
-                lengths=_lengths(texts.get(LENGTHS, lengths), values),
+                *(model, network, own),
+                lengths=_lengths(texts.get(LENGTHS, lengths), grid.parsed(scenario)),
                 packers=packers,
                 steps=steps,
                 seed=seed,
@@ -110,27 +87,7 @@ def sweep_batches(
             known[key] = {one.packer: one for one in found.packed}
         return known[key][texts[PACKER]]
 
-    return BatchSweep(
-        grid=grid,
-        source=(model.source, topology.name),
-        steps=steps,
-        seed=seed,
-        scenarios=found_of_all(grid.size, find, progress),
-    )
-
-
-def _job(
-    model: Model,
-    topology: Topology,
-    options: StepOptions,
-    job: Study | None,
-    values: Mapping[str, Value],
-) -> tuple[Model, Topology, StepOptions]:
-    """What a scenario simulates: the study's own, with its values of the axes that steps have."""
-    if job is None:
-        return model, topology, options
-    own: dict[str, Any] = {name: value for name, value in values.items() if not is_drawn(name)}
-    return model, with_values(topology, own), job.step_options(own)
+    return sample_sweep(study, find, steps=steps, seed=seed, progress=progress)
 
 
 def _lengths(text: str, values: Mapping[str, Value]) -> Lengths:
@@ -160,25 +117,6 @@ class _ScenarioSteps(Entry):
     fullest: float | UnsetType = UNSET
     error: str | UnsetType = UNSET
 
-    @classmethod
-    def of(cls, settings: dict[str, str], found: BatchSteps | str) -> Self:
-        """The entry of a scenario."""
-        if isinstance(found, str):
-            return cls(settings=settings, error=found)
-        parts = found.parts_ps
-        return cls(
-            settings=settings,
-            work_ps=parts["work"],
-            padding_ps=parts["padding"],
-            waiting_ps=parts["waiting"],
-            mean_ps=round(found.mean_ps),
-            p50_ps=round(found.percentile_ps(50)),
-            p90_ps=round(found.percentile_ps(90)),
-            p99_ps=round(found.percentile_ps(99)),
-            tokens_per_s=found.tokens_per_s,
-            fullest=found.fullest,
-        )
-
 
 class BatchSweepDocument(Document):
     """`stepsim sweep --lengths --json`: drawn steps of every scenario."""
@@ -190,16 +128,14 @@ class BatchSweepDocument(Document):
     scenarios: tuple[_ScenarioSteps, ...]
 
     @classmethod
-    def of(cls, found: BatchSweep) -> Self:
+    def of(cls, found: SampledSweep[BatchSteps]) -> Self:
         """The document of all scenarios, in their order."""
-        workload, topology = found.source
-        return cls(
-            workload=workload,
-            topology=topology,
-            seed=found.seed,
-            steps=found.steps,
-            scenarios=tuple(
-                _ScenarioSteps.of(found.grid.values(i), one)
-                for i, one in enumerate(found.scenarios)
-            ),
+        scenarios = found.entries(
+            _ScenarioSteps,
+            lambda each: {
+                **each.numbers,
+                "tokens_per_s": each.tokens_per_s,
+                "fullest": each.fullest,
+            },
         )
+        return cls.taken_from(found, scenarios=scenarios)

@@ -6,7 +6,7 @@ from msgspec import UNSET, UnsetType
 
 from stepsim.base.structs import Document, Entry, Names, Picoseconds
 from stepsim.explore.noise.draws import NoiseModel, NoiseResult
-from stepsim.explore.noise.sweeps import NoiseSweep
+from stepsim.explore.samples import SampledSweep
 
 
 class NoiseDocument(Document):
@@ -27,10 +27,7 @@ class NoiseDocument(Document):
         """The document of a distribution."""
         return cls.taken_from(
             found,
-            mean_ps=round(found.mean_ps),
-            p50_ps=round(found.percentile_ps(50)),
-            p95_ps=round(found.percentile_ps(95)),
-            p99_ps=round(found.percentile_ps(99)),
+            **found.rounded(50, 95, 99),
             step_time_ps=found.step_time_ps.tolist(),
         )
 
@@ -46,20 +43,6 @@ class _ScenarioEntry(Entry):
     p95_ps: Picoseconds | UnsetType = UNSET
     error: str | UnsetType = UNSET
 
-    @classmethod
-    def of(cls, settings: dict[str, str], found: NoiseResult | str) -> Self:
-        """The entry of a scenario: of its distribution, or of the reason that it has none."""
-        if isinstance(found, str):
-            return cls(settings=settings, error=found)
-        return cls(
-            settings=settings,
-            planned_ps=found.planned_ps,
-            mean_ps=round(found.mean_ps),
-            p5_ps=round(found.percentile_ps(5)),
-            p50_ps=round(found.percentile_ps(50)),
-            p95_ps=round(found.percentile_ps(95)),
-        )
-
 
 class NoiseSweepDocument(Document):
     """`stepsim noise --set ... --json`: distributions of every scenario."""
@@ -72,10 +55,10 @@ class NoiseSweepDocument(Document):
     scenarios: tuple[_ScenarioEntry, ...]
 
     @classmethod
-    def of(cls, found: NoiseSweep) -> Self:
-        """The document of all scenarios, in their order."""
-        workload, topology = found.source
-        scenarios = [
-            _ScenarioEntry.of(found.grid.values(i), each) for i, each in enumerate(found.scenarios)
-        ]
-        return cls.taken_from(found, workload=workload, topology=topology, scenarios=scenarios)
+    def of(cls, found: SampledSweep[NoiseResult], model: NoiseModel) -> Self:
+        """The document of all scenarios, in their order, whose durations vary by a model."""
+        scenarios = found.entries(
+            _ScenarioEntry,
+            lambda each: {"planned_ps": each.planned_ps, **each.rounded(5, 50, 95)},
+        )
+        return cls.taken_from(found, model=model, samples=found.steps, scenarios=scenarios)

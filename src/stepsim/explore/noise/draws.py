@@ -4,7 +4,6 @@ Every rank draws the times of its own tasks.
 """
 
 from collections.abc import Mapping, Sequence
-from math import log, sqrt
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
+from stepsim.explore.samples import StepSamples, lognormal
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.job import WorkSource
@@ -87,8 +87,8 @@ def noise_model(numbers: Mapping[str, float]) -> NoiseModel:
     return NoiseModel(**numbers)
 
 
-class NoiseResult(Noun, eq=False):
-    """Step times of the samples in ps, in the order drawn, and the one without noise.
+class NoiseResult(StepSamples, eq=False):
+    """Step times of the samples, and the one without noise.
 
     Each rank has draws of its own, so that the slowest of many is slower than one. `job` says in a
     line what was simulated.
@@ -97,18 +97,8 @@ class NoiseResult(Noun, eq=False):
     job: str
     model: NoiseModel
     seed: int
-    step_time_ps: Ints
     planned_ps: int
     warnings: Names
-
-    @property
-    def mean_ps(self) -> float:
-        """Mean step time over the samples, in ps."""
-        return float(self.step_time_ps.mean())
-
-    def percentile_ps(self, percent: float) -> float:
-        """Step time that so many per cent of the samples do not exceed, interpolated."""
-        return float(np.percentile(self.step_time_ps, percent))
 
 
 def simulate_noise(
@@ -204,9 +194,7 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.Seed
 class _Draws:
     """Random durations of all ranks of an actor, and of all groups, at once.
 
-    A lognormal factor of mean 1 and coefficient of variation c is exp of a normal variable of
-    variance v = ln(1 + c**2) and mean -v / 2 (closed form of its moments). `planned` are what the
-    lengths of the batch take without noise, in ps.
+    `planned` are what the lengths of the batch take without noise, in ps.
     """
 
     def __init__(
@@ -253,6 +241,4 @@ class _Draws:
         """Lognormal factors of mean 1 with a coefficient of variation."""
         if not variation:
             return np.ones((1, 1))
-        variance = log(1 + variation**2)
-        normal = self._random.standard_normal((columns, self._samples))
-        return np.asarray(np.exp(sqrt(variance) * normal - variance / 2))
+        return lognormal(self._random.standard_normal((columns, self._samples)), variation)

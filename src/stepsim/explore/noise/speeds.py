@@ -14,6 +14,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batch.scenarios import PHASES
+from stepsim.explore.samples import lognormal
 
 _MOST = 1.0
 
@@ -49,14 +50,8 @@ def noisy_speeds(
     draws = np.random.default_rng(seed).standard_normal((1 + len(links), samples))
     found: dict[str, Floats] = {name: np.array([value]) for name, value in columns.items()}
     if noise.compute:
-        found |= {name: base[name] * _factors(draws[0], noise.compute) for name in compute}
+        found |= {name: base[name] * lognormal(draws[0], noise.compute) for name in compute}
     if noise.links:
         for name, own in zip(links, draws[1:], strict=True):
-            found[name] = base[name] / _factors(own, noise.links)
+            found[name] = base[name] / lognormal(own, noise.links)
     return batch.evaluate(found).step_time_ps
-
-
-def _factors(draws: Floats, variation: float) -> Floats:
-    """Lognormal factors of mean 1 of standard normal draws."""
-    variance = np.log(1 + variation**2)
-    return np.asarray(np.exp(np.sqrt(variance) * draws - variance / 2))

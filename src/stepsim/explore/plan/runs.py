@@ -66,8 +66,7 @@ class DrawnSteps(Entry):
     def of(cls, steps: "BatchSteps", tokens: int) -> Self:
         """What a search needs of drawn steps, where full ones have so many tokens."""
         return cls(
-            mean_ps=round(steps.mean_ps),
-            p90_ps=round(steps.percentile_ps(90)),
+            **steps.rounded(90),
             full_ps=round(tokens / steps.tokens_per_s * PS_PER_S),
             waiting=steps.waiting,
             tokens_per_s=steps.tokens_per_s,

@@ -81,11 +81,14 @@ class Grid(Noun, dict=True):
         """Texts of a scenario's values by the names of the axes."""
         return {axis.name: axis.texts[self.position(axis, scenario)] for axis in self.axes}
 
+    def parsed(self, scenario: int) -> dict[str, Value]:
+        """A scenario's values by the names of the axes."""
+        return {axis.name: axis.values[self.position(axis, scenario)] for axis in self.axes}
+
     def settings(self, group: int) -> dict[str, Value]:
         """Values that the scenarios of a group share, by the names of the axes."""
-        first = group * self.group_size
-        shared = (axis for axis in self.axes if not axis.kind.durations_only)
-        return {axis.name: axis.values[self.position(axis, first)] for axis in shared}
+        first = self.parsed(group * self.group_size)
+        return {a.name: first[a.name] for a in self.axes if not a.kind.durations_only}
 
     def columns(self, span: ScenarioSpan) -> dict[str, AxisColumn]:
         """Values of the other axes for the scenarios of a span, in bytes/s, ps or plain."""

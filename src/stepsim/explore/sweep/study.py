@@ -18,7 +18,7 @@ from stepsim.files.load import topology_of
 from stepsim.files.reading import read_bytes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import OVERSUBSCRIPTION, split_link
-from stepsim.network.topology.nested import with_link, with_uplinks
+from stepsim.network.topology.nested import with_link, with_uplinks, with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
@@ -67,6 +67,12 @@ class Study(Noun):
         if "schedule" in settings:
             options = for_schedule(options, str(settings["schedule"]))
         return with_axis_values(options, settings)
+
+    def job(self, scenario: int) -> tuple[WorkSource, Topology, StepOptions]:
+        """What a scenario simulates; axes of anything else change nothing of it."""
+        values: dict[str, Any] = self.grid.parsed(scenario)
+        network = with_values(self.network(values), values)
+        return self.workload, network, self.step_options(values)
 
     def adds_up(self, settings: Mapping[str, Value]) -> bool:
         """Whether steps are sums of durations, in an order that does not depend on prices."""

@@ -34,7 +34,7 @@ def plot_batches(study: BatchStudy, style: FigureStyle) -> "Figure":
 def _draw_study(figure: "FigureBase", study: BatchStudy, style: FigureStyle) -> None:
     """Histograms of lengths and of steps, and maps of work."""
     lengths, steps, maps = figure.subplots(3, 1)
-    said = f"{len(study.packed[0].step_ps):,} steps each, seed {study.seed}"
+    said = f"{len(study.packed[0].step_time_ps):,} steps each, seed {study.seed}"
     figure.suptitle(style.wrapped([study.job, said]), x=0.01, ha="left")
     _draw_lengths(lengths, study)
     _draw_steps(steps, study)
@@ -50,11 +50,11 @@ def length_histogram(study: BatchStudy) -> tuple[Floats, Floats]:
 
 def step_histograms(study: BatchStudy) -> tuple[Floats, list[Floats], int, str]:
     """Edges of step times in a unit, shares of steps between them by packer, ps and unit."""
-    every = np.concatenate([steps.step_ps for steps in study.packed])
+    every = np.concatenate([steps.step_time_ps for steps in study.packed])
     scale, unit = time_unit(int(every.max()))
     edges = np.linspace(every.min() / scale, every.max() / scale * (1 + 1e-9), _BINS)
     shares = [
-        np.histogram(steps.step_ps / scale, bins=edges)[0] / len(steps.step_ps)
+        np.histogram(steps.step_time_ps / scale, bins=edges)[0] / len(steps.step_time_ps)
         for steps in study.packed
     ]
     return edges, shares, scale, unit

@@ -30,7 +30,7 @@ def batches_page(study: BatchStudy, *, command: str) -> Page:
     said = tuple(each for each in shown if isinstance(each, str))
     return Page(
         title=study.job,
-        subtitle=f"{len(best.step_ps):,} steps of documents from {study.source}",
+        subtitle=f"{len(best.step_time_ps):,} steps of documents from {study.source}",
         facts=(
             Headline(name="best packer", value=best.packer),
             Headline(name="mean step", value=format_time_ps(round(best.mean_ps))),

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
 
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.explore.batches.draws import BatchSteps, BatchStudy
-from stepsim.explore.batches.sweeps import BatchSweep
+from stepsim.explore.samples import SampledSweep
 from stepsim.show.tables.model import ERROR, SHARE, TEXT, TIME, Shown, Table, as_number, table_of
+from stepsim.show.tables.studies import first_failure
 from stepsim.show.words import settings_words
 
 _RATE = as_number(",.0f")
@@ -32,7 +32,7 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
     )
     first = study.packed[0]
     yield table_of(
-        f"{len(first.step_ps)} steps of documents from {study.source}, seed {study.seed}",
+        f"{len(first.step_time_ps)} steps of documents from {study.source}, seed {study.seed}",
         sorted(study.packed, key=lambda steps: -steps.tokens_per_s),
         {
             "packer": TEXT.of("packer"),
@@ -81,13 +81,12 @@ def _without_room(study: BatchStudy) -> Iterator[str]:
             )
 
 
-def batch_sweep_shown(found: BatchSweep) -> Iterator[Shown]:
-    """The best scenario, and a row for each; why the first failure failed."""
-    best = found.scenarios[found.best]
-    assert not isinstance(best, str)
-    settings = settings_words(found.grid.values(found.best))
+def batch_sweep_shown(found: SampledSweep[BatchSteps]) -> Iterator[Shown]:
+    """The scenario with most tokens, and a row for each; why the first failure failed."""
+    ran = [(settings, one) for settings, one in found.rows if not isinstance(one, str)]
+    settings, best = max(ran, key=lambda row: row[1].tokens_per_s)
     yield (
-        f"{settings}: {best.tokens_per_s:,.0f} tokens/s net of padding, "
+        f"{settings_words(settings)}: {best.tokens_per_s:,.0f} tokens/s net of padding, "
         f"{format_time_ps(round(best.mean_ps))} per step, {best.waiting:.1%} of it waiting"
     )
     axes = {axis.name: TEXT for axis in found.grid.axes}
@@ -95,13 +94,9 @@ def batch_sweep_shown(found: BatchSweep) -> Iterator[Shown]:
     yield Table(
         caption=f"{found.steps} steps each, seed {found.seed}",
         columns={**axes, **times, "tokens/s": _RATE},
-        rows=tuple(
-            (*found.grid.values(i).values(), *_swept(one)) for i, one in enumerate(found.scenarios)
-        ),
+        rows=tuple((*settings.values(), *_swept(one)) for settings, one in found.rows),
     )
-    failed = (i for i, one in enumerate(found.scenarios) if isinstance(one, str))
-    for scenario in islice(failed, 1):
-        yield f"failed, {settings_words(found.grid.values(scenario))}: {found.scenarios[scenario]}"
+    yield from first_failure(found)
 
 
 def _swept(steps: BatchSteps | str) -> tuple[float | str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from stepsim.base.units import format_time_ps
 from stepsim.explore.noise.draws import NoiseResult
-from stepsim.explore.noise.sweeps import NoiseSweep
+from stepsim.explore.samples import Drawn, SampledSweep
 from stepsim.explore.sensitivity.analysis import Sensitivity, Slope
 from stepsim.explore.sensitivity.names import describe, show_value
 from stepsim.explore.sweep.table import Extreme, StoredAxis, SweepTable
@@ -107,21 +107,23 @@ def noise_shown(found: NoiseResult) -> Iterator[Shown]:
     )
 
 
-def noise_sweep_shown(found: NoiseSweep) -> Iterator[Shown]:
+def noise_sweep_shown(found: SampledSweep[NoiseResult]) -> Iterator[Shown]:
     """A row per scenario: step time without noise, and percentiles with it."""
     axes = {axis.name: TEXT for axis in found.grid.axes}
     names = ("without noise", *(f"p{percent}" for percent in _SWEPT_PERCENTILES))
     yield Table(
-        caption=f"{found.samples} samples each, seed {found.seed}",
+        caption=f"{found.steps} samples each, seed {found.seed}",
         columns={**axes, **dict.fromkeys(names, TIME)},
-        rows=tuple(
-            (*(found.grid.values(i)[name] for name in axes), *_noisy(each))
-            for i, each in enumerate(found.scenarios)
-        ),
+        rows=tuple((*settings.values(), *_noisy(each)) for settings, each in found.rows),
     )
-    for i, each in enumerate(found.scenarios):
+    yield from first_failure(found)
+
+
+def first_failure(found: SampledSweep[Drawn]) -> Iterator[str]:
+    """Why the first scenario failed that did."""
+    for settings, each in found.rows:
         if isinstance(each, str):
-            yield f"failed, {settings_words(found.grid.values(i))}: {each}"
+            yield f"failed, {settings_words(settings)}: {each}"
             return
 
 

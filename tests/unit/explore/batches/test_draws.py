@@ -85,7 +85,7 @@ def test_full_sequences_are_the_step_as_ever(job: dict[str, Any]) -> None:
     planned = simulated_ps(job)
     assert found.planned_ps == planned
     for steps in found.packed[:1] if "microbatch_size" in job else found.packed:
-        assert steps.step_ps.tolist() == [planned, planned]
+        assert steps.step_time_ps.tolist() == [planned, planned]
         assert steps.waiting == 0
 
 
@@ -93,7 +93,7 @@ def test_full_sequences_are_the_step_as_ever(job: dict[str, Any]) -> None:
 def test_short_documents_are_the_step_that_is_packed_with_them(job: dict[str, Any]) -> None:
     """Shortest documents were priced: the study gives the step of `--packed` to the picosecond."""
     found = study(job, "fixed(length=2048)", "concat", steps=1)
-    assert found.packed[0].step_ps.tolist() == [simulated_ps(job, packed=2048)]
+    assert found.packed[0].step_time_ps.tolist() == [simulated_ps(job, packed=2048)]
 
 
 def test_documents_between_take_times_between() -> None:
@@ -131,7 +131,7 @@ def test_one_long_microbatch_delays_all_ranks() -> None:
 def test_equal_seeds_draw_equal_steps_and_others_do_not() -> None:
     law = "lognormal(mu=8, sigma=1, most=16384)"
     first, again, other = (
-        study(JOBS["dense"], law, "padded", seed=seed).packed[0].step_ps.tolist()
+        study(JOBS["dense"], law, "padded", seed=seed).packed[0].step_time_ps.tolist()
         for seed in (3, 3, 4)
     )
     assert first == again != other
@@ -225,7 +225,7 @@ def test_packers_of_ones_own_may_not_lose_documents() -> None:
         study(JOBS["dense"], law, one_a_microbatch)
     entry = PackerEntry(one_a_microbatch, Takes.COUNT, "one document a microbatch")
     own, padded = study(JOBS["dense"], law, entry, "padded").packed
-    assert own.step_ps.tolist() == padded.step_ps.tolist()
+    assert own.step_time_ps.tolist() == padded.step_time_ps.tolist()
 
 
 @pytest.mark.parametrize("cp", [2, 4])

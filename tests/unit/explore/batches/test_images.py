@@ -32,9 +32,9 @@ def test_short_documents_bring_their_share_of_images(tmp_path: Path) -> None:
         for length in (8192, 1024)
     )
     planned = stepsim.simulate(seeing, sequence=8192, **JOB).report.step_time_ps
-    assert full.step_ps.tolist() == [planned]
+    assert full.step_time_ps.tolist() == [planned]
     # an eighth of the tokens with an eighth of the images: the levels that were priced
     eighth = stepsim.simulate(less, sequence=1024, **JOB).report.step_time_ps
-    assert short.step_ps.tolist() == [eighth]
+    assert short.step_time_ps.tolist() == [eighth]
     without = stepsim.simulate(blind, sequence=1024, **JOB).report.step_time_ps
     assert without < eighth
