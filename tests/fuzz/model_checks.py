@@ -214,14 +214,14 @@ def check_framework(path: Path) -> None:
 
 def check_plan(path: Path) -> None:
     """A plan of a small job is held against a budget; paths in it are not followed."""
-    from stepsim.explore.plan.budget import check_plan_file, parse_budget
+    from stepsim.explore.plan.budget import check_plan_file
     from stepsim.files.models.launch import read_plan
 
     plan = read_plan(path)
     if plan.model == "gpt2" and plan.topology == "hgx-h100":
         asked = [plan.options.get(name, 1) for name in ("npus", "microbatches", "global_batch")]
         if all(isinstance(each, int) and each <= 256 for each in asked):
-            finite_json(check_plan_file(path, parse_budget(step="1s")).to_json())
+            finite_json(check_plan_file(path, step="1s").to_json())
 
 
 def check_model_calibration(path: Path) -> None:

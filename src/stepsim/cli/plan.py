@@ -251,14 +251,17 @@ def _drawn(options: _SearchOptions) -> "DrawnBatches | None":
 
 def _check(plan: Path, options: _SearchOptions) -> None:
     """Simulate a plan and compare it with a budget; exit code 1 if it exceeds the budget."""
-    from stepsim.explore.plan.budget import check_plan_file, parse_budget
+    from stepsim.explore.plan.budget import check_plan_file
     from stepsim.show.tables.plan import budget_shown
 
     check_outputs([plan], json=options.json, files=[options.csv])
-    budget = parse_budget(
-        step=options.max_step, memory=options.max_memory, bubble=options.max_bubble
+    found = check_plan_file(
+        plan,
+        step=options.max_step,
+        memory=options.max_memory,
+        bubble=options.max_bubble,
+        calibration=options.file_of("calibration"),
     )
-    found = check_plan_file(plan, budget, options.file_of("calibration"))
     warn(found.warnings, quiet=options.quiet)
     show(options.json, found.to_json, budget_shown(found), options.csv)
     if not found.holds:

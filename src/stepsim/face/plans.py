@@ -9,7 +9,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import Document, Names
 from stepsim.explore.batches.draws import DrawnBatches
 from stepsim.explore.plan.asked import PlanQuestion, answer
-from stepsim.explore.plan.budget import BudgetDocument, check_plan_file, parse_budget
+from stepsim.explore.plan.budget import BudgetDocument, check_plan_file
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.runs import Workers
 from stepsim.face.described import takes_options
@@ -107,8 +107,8 @@ def assert_plan(
     Limits are texts such as "12.5s", "76GiB" and "8%". A `calibration` replaces that of
     the plan. Raises PlanError where no limit is given.
     """
-    budget = parse_budget(step=max_step, memory=max_memory, bubble=max_bubble)
-    found = check_plan_file(Path(plan), budget, calibration)
+    limits = {"step": max_step, "memory": max_memory, "bubble": max_bubble}
+    found = check_plan_file(Path(plan), **limits, calibration=calibration)
     exceeded = [line for line in found.lines if not line.holds]
     said = (f"{line.what} is {line.predicted}, above {line.budget}" for line in exceeded)
     if exceeded:

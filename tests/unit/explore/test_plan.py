@@ -21,7 +21,7 @@ from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan import Objective, PlanSpace, search_plans
 from stepsim.explore.plan.asked import make_space, parse_fixed, parse_npu_counts
-from stepsim.explore.plan.budget import parse_budget
+from stepsim.explore.plan.budget import check_plan_file
 from stepsim.explore.plan.document import PlanDocument, held_values, wider_values
 from stepsim.explore.plan.runs import HERE, PlanRun, PlanRuns, Workers
 from stepsim.explore.plan.search import fitting_plans
@@ -348,7 +348,7 @@ def test_a_workload_file_has_no_plans(run: Run, moe: Path) -> None:
 )
 def test_a_wrong_budget_is_refused(asked: dict[str, str], said: str) -> None:
     with pytest.raises(PlanError, match=said):
-        parse_budget(**asked)
+        check_plan_file(Path(), **asked)
 
 
 # workers and files

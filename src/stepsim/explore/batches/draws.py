@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun
-from stepsim.explain.memory import MemoryPart, StagePeak, StepMemory
+from stepsim.explain.memory import MemoryPart, StepMemory
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices
 from stepsim.explore.batches.spread import spread_prices
@@ -54,7 +53,7 @@ class DrawnBatches(Noun):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _drawers(self.lengths, [self.packer], self.seed)
+        packer_of(self.packer)
 
     def of(self, model: Model, topology: Topology, options: StepOptions) -> "BatchSteps":
         """The drawn steps of a job; raises the errors of `simulate_batches`."""
@@ -176,18 +175,23 @@ def simulate_batches(
         raise PlanError(f"steps is {steps}: expected at least 1")
     if seed < 0:
         raise PlanError(f"seed is {seed}: expected at least 0")
-    drawers = _drawers(lengths, packers, seed)
+    entries = {_name_of(packer): packer_of(packer) for packer in packers}
     prices = microbatch_prices(model, topology, options, notes)
     kinds: dict[object, MicrobatchPrices] = dict.fromkeys(Takes, prices)
-    if any(drawing.shares for drawing in drawers.values()):
+    if any(entry.shares for entry in entries.values()):
         kinds[True] = spread_prices(model, topology, prices, lengths.most, _step_ps, notes)
-    if len({drawing.takes is Takes.COUNT for drawing in drawers.values()}) > 1:
+    if len({entry.takes is Takes.COUNT for entry in entries.values()}) > 1:
         mean = float(lengths.draw(np.random.default_rng(seed), 1024).mean())
         kinds[Takes.COUNT] = prices.of_documents(model, topology, mean, notes)
     evaluators = {kind: LoadColumns(priced) for kind, priced in kinds.items()}
     found = tuple(
-        _steps_of(name, drawing.draw, evaluators[drawing.shares or drawing.takes], steps=steps)
-        for name, drawing in drawers.items()
+        _steps_of(
+            name,
+            partial(_drawn_loads, name, entry, lengths, seed),
+            evaluators[entry.shares or entry.takes],
+            steps=steps,
+        )
+        for name, entry in entries.items()
     )
     batch = prices.batch
     memory = batch.job.memory
@@ -203,29 +207,6 @@ def simulate_batches(
         packed=found,
         warnings=batch.job.warnings,
     )
-
-
-_Drawer = Callable[[BatchShape, int], Loads]
-"""Draws the loads of so many steps; a shape has the steps of a window."""
-
-
-class _Drawing(NamedTuple):
-    """How the steps of a packer are drawn, of what, and whether ranks of a group share any."""
-
-    draw: _Drawer
-    shares: bool = False
-    takes: Takes = Takes.STREAM
-
-
-def _drawers(
-    lengths: Lengths, packers: Sequence[str | Packer | PackerEntry], seed: int
-) -> dict[str, _Drawing]:
-    """What draws the steps of each packer; raises PlanError for one that cannot be."""
-    entries = {_name_of(packer): packer_of(packer) for packer in packers}
-    return {
-        name: _Drawing(partial(_drawn_loads, name, entry, lengths, seed), entry.shares, entry.takes)
-        for name, entry in entries.items()
-    }
 
 
 def _name_of(packer: str | Packer | PackerEntry) -> str:
@@ -274,7 +255,9 @@ def _drawn_loads(
     return Loads.joined(drawn, steps)
 
 
-def _steps_of(packer: str, draw: _Drawer, evaluator: "LoadColumns", *, steps: int) -> BatchSteps:
+def _steps_of(
+    packer: str, draw: Callable[[BatchShape, int], Loads], evaluator: "LoadColumns", *, steps: int
+) -> BatchSteps:
     """Steps under one packer."""
     prices = evaluator.prices
     plan, memory = prices.batch.job.graph.plan, prices.batch.job.memory
@@ -411,19 +394,13 @@ def fullest_bytes(memory: StepMemory, filled: Floats) -> int:
     microbatches). A stage keeps the activations of some microbatches that follow each other, and
     works on one: logits and what is recomputed are those of the fullest.
     """
-    most = [_most_together(filled, max(peak.kept, default=1)) for peak in memory.peaks]
-    largest = float(filled.max())
-    held = (
-        _held(peak, together, largest) for peak, together in zip(memory.peaks, most, strict=True)
-    )
+    largest, held = float(filled.max()), []
+    for peak in memory.peaks:
+        together = _most_together(filled, max(peak.kept, default=1))
+        kept = peak.parts.get(MemoryPart.ACTIVATIONS, 0)
+        worked = sum(peak.parts.get(p, 0) for p in (MemoryPart.LOGITS, MemoryPart.RECOMPUTED))
+        held.append(peak.total + kept * (together - 1) + worked * (largest - 1))
     return round(max(held))
-
-
-def _held(peak: StagePeak, together: float, largest: float) -> float:
-    """Bytes of a stage whose kept microbatches are so full on average, the fullest `largest`."""
-    kept = peak.parts.get(MemoryPart.ACTIVATIONS, 0)
-    worked = sum(peak.parts.get(p, 0) for p in (MemoryPart.LOGITS, MemoryPart.RECOMPUTED))
-    return peak.total + kept * (together - 1) + worked * (largest - 1)
 
 
 def _most_together(filled: Floats, kept: int) -> float:
