@@ -19,11 +19,15 @@ from stepsim.workload.rows import CommOp
 
 
 class CommLength(Noun, kw_only=False):
-    """A communication in groups of one `look` on the topology."""
+    """A communication in groups of one `look` on the topology.
+
+    Where its time alone was measured, its siblings slow that as they slow the model's.
+    """
 
     op: CommOp
     look: bytes
     shape: CollectiveShape
+    alone_ps: int | None = None
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same communication: groups of one look have one shape."""
@@ -34,9 +38,14 @@ class CommLength(Noun, kw_only=False):
 
     def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """By the scenario's links and sizes."""
-        times = communication_ps(self.shape, self.size_bytes(scenarios), scenarios)[0]
-        longest = np.maximum(times, self.op.least_ps)
-        return np.where(times > 0, longest + self.op.process_ps, 0)
+        size: Floats = np.rint(self.op.size_bytes * scenarios.size[:, self.axis])
+        times, chosen = communication_ps(self.shape, size, scenarios)
+        runs = times > 0
+        if self.alone_ps is not None:
+            size = np.broadcast_to(size, times.shape)
+            alone = lone_times_ps(self.shape, chosen, size, scenarios.launch_ps, scenarios.links)
+            times, runs = with_siblings_ps(self.alone_ps, times, alone), np.ones_like(runs)
+        return np.where(runs, np.maximum(times, self.op.least_ps) + self.op.process_ps, 0)
 
     @property
     def axis(self) -> int:
@@ -48,28 +57,6 @@ class CommLength(Noun, kw_only=False):
         """Link classes on which its time depends."""
         crossed = [step.shared + step.hops.sum(axis=0) for step in self.shape.steps]
         return np.flatnonzero(sum(crossed, start=np.zeros(1)))
-
-    def size_bytes(self, scenarios: Scenarios) -> Floats:
-        """Whole bytes, as floats."""
-        size: Floats = np.rint(self.op.size_bytes * scenarios.size[:, self.axis])
-        return size
-
-
-class MeasuredLength(Noun, kw_only=False):
-    """A communication whose time alone was measured; its siblings slow it."""
-
-    comm: CommLength
-    alone_ps: int
-
-    def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
-        """The measured time, stretched as the model's is by the scenario's links."""
-        shape, size = self.comm.shape, self.comm.size_bytes(scenarios)
-        times, chosen = communication_ps(shape, size, scenarios)
-        size = np.broadcast_to(size, times.shape)
-        alone = lone_times_ps(shape, chosen, size, scenarios.launch_ps, scenarios.links)
-        stretched = with_siblings_ps(self.alone_ps, times, alone)
-        op = self.comm.op
-        return np.maximum(stretched, op.least_ps) + op.process_ps
 
 
 def communication_ps(

@@ -150,41 +150,34 @@ class Batch(Noun, dict=True):
         given = columns if isinstance(columns, Scenarios) else self.scenarios(columns)
         priced = self.table.priced(given)
         most = _TIMES_AT_ONCE if parts else _TOTALS_AT_ONCE
-        return BatchResult.joined(
-            [self._of(some, priced.of(part), parts=parts) for part, some in given.chunks(most)]
-        )
+        results = []
+        for part, some in given.chunks(most):
+            values = self._checked(self.table.evaluate(some, priced, part))
+            if parts:
+                results.append(self._timed(values, len(some))[0])
+            else:
+                results.append(self._result(values, self.program.totals(values, len(some))))
+        return BatchResult.joined(results)
 
-    def _of(self, scenarios: Scenarios, known: Mapping[int, Ints], *, parts: bool) -> "BatchResult":
-        """Results of a few scenarios; of some lengths the times are `known`, by number."""
-        values = self._checked(self.table.evaluate(scenarios, known))
-        if not parts:
-            return self._result(values, self.program.totals(values, len(scenarios)))
-        start, end = self.program.times(values, len(scenarios))
-        return self._result(
-            values,
-            self.program.totals_of(end),
-            parts_ps=self._mean_parts(values, start, end),
-        )
+    def timed(self, scenarios: Scenarios) -> tuple[BatchResult, Ints, Ints]:
+        """Results of a few scenarios with the breakdown; start and end of every node, in ps."""
+        return self._timed(self.lengths(scenarios), len(scenarios))
+
+    def _timed(self, values: list[Ints], count: int) -> tuple[BatchResult, Ints, Ints]:
+        start, end = self.program.times(values, count)
+        ranks = self.actors.counts
+        mean: Ints = mean_columns(self._parts(values, start, end), ranks).T
+        return self._result(values, self.program.totals_of(end), mean), start, end
 
     def _result(
-        self,
-        values: list[Ints],
-        totals: Totals,
-        parts_ps: Ints | None = None,
-    ) -> "BatchResult":
+        self, values: list[Ints], totals: Totals, parts_ps: Ints | None = None
+    ) -> BatchResult:
         return BatchResult(
             step_time_ps=totals.step_time_ps,
             pipeline_time_ps=totals.pipeline_time_ps,
             bubble_fraction=self._bubble(values, totals),
             parts_ps=parts_ps,
         )
-
-    def timed(self, scenarios: Scenarios) -> tuple[BatchResult, Ints, Ints]:
-        """Results of a few scenarios with the breakdown; start and end of every node, in ps."""
-        values = self.lengths(scenarios)
-        start, end = self.program.times(values, len(scenarios))
-        totals = self.program.totals_of(end)
-        return self._result(values, totals, self._mean_parts(values, start, end)), start, end
 
     def parts(self, scenarios: Scenarios) -> Ints:
         """Breakdown of every actor, of shape (actors, parts, scenarios), in ps."""
@@ -212,11 +205,6 @@ class Batch(Noun, dict=True):
         for number, times in self.program.busy_lengths.items():
             busy += times * values[number]
         return bubble_fraction(pipeline_ps * ranks - busy, ranks, pipeline_ps)
-
-    def _mean_parts(self, values: list[Ints], start: Ints, end: Ints) -> Ints:
-        """Means over ranks, of shape (scenarios, parts), in ps."""
-        mean: Ints = mean_columns(self._parts(values, start, end), self.actors.counts).T
-        return mean
 
     def _parts(self, values: list[Ints], start: Ints, end: Ints) -> Ints:
         program, count = self.program, start.shape[1]

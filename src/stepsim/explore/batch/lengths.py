@@ -17,14 +17,12 @@ from stepsim.core.actions import HostPart, Task, TaskList
 from stepsim.core.ends import ends, listed_waits
 from stepsim.core.write import TaskGraph
 from stepsim.explain.breakdown import Gaps, breakdown, list_gaps, part_of
-from stepsim.explore.batch.communications import CommLength, MeasuredLength
+from stepsim.explore.batch.communications import CommLength
 from stepsim.explore.batch.scenarios import PHASES, Scenarios
 from stepsim.network.prices import Prices, Use
 from stepsim.run.spans import TaskKind
 from stepsim.run.waits import NodeWaits
 from stepsim.workload.axes import Part, Phase
-
-_NOTHING: Mapping[int, Ints] = MappingProxyType({})
 
 
 class Length(Protocol):
@@ -95,17 +93,8 @@ class ListLength(Noun, kw_only=False, dict=True):
         return breakdown(gaps, start, end, np.zeros((len(Part), end.shape[1]), np.int64))
 
 
-class PricedComms(Noun, kw_only=False):
-    """Picoseconds of communications by number of their length: distinct ones, which each has."""
-
-    times: Mapping[int, tuple[Ints, Ints]]
-
-    def of(self, part: slice) -> dict[int, Ints]:
-        """Ints of each communication in some of the scenarios."""
-        return {
-            number: times if len(times) == 1 else times[place[part]]
-            for number, (times, place) in self.times.items()
-        }
+PricedComms = Mapping[int, tuple[Ints, Ints]]
+"""Picoseconds of communications by number of their length: distinct ones, and which each has."""
 
 
 class LengthTable(Struct, kw_only=True):
@@ -134,14 +123,13 @@ class LengthTable(Struct, kw_only=True):
         pattern = patterns.look(rank)
         op = self.graph.comms[use.comm]
         shape = self.prices.shape(use, pattern)
-        comm = CommLength(op, patterns.key(pattern), shape)
+        alone_ps = None
         if self.prices.table:
             cost = self.prices.cost(use, pattern)
             if cost.measured and not shape.is_shared:
                 return self.number(FixedLength(cost.time_ps))
-            if cost.measured:
-                return self.number(MeasuredLength(comm, cost.alone_ps))
-        return self.number(comm)
+            alone_ps = cost.alone_ps if cost.measured else None
+        return self.number(CommLength(op, patterns.key(pattern), shape, alone_ps))
 
     def task(self, task: Task, stage: int, rank: int, slow: float) -> int:
         """Number of the length of a task list's task on a rank."""
@@ -158,12 +146,11 @@ class LengthTable(Struct, kw_only=True):
         numbers = tuple(self.task(task, stage, rank, slow) for task in task_list.tasks)
         return self.number(ListLength(Same(task_list), numbers))
 
-    def priced(self, scenarios: Scenarios) -> "PricedComms":
+    def priced(self, scenarios: Scenarios) -> PricedComms:
         """Ints of communications that many scenarios look alike to, each priced once."""
         known: dict[tuple[tuple[int, ...], int], tuple[Scenarios, Ints] | None] = {}
         times: dict[int, tuple[Ints, Ints]] = {}
-        for number, length in enumerate(self.lengths):
-            comm = length.comm if isinstance(length, MeasuredLength) else length
+        for number, comm in enumerate(self.lengths):
             if not isinstance(comm, CommLength):
                 continue
             classes = comm.classes
@@ -171,17 +158,23 @@ class LengthTable(Struct, kw_only=True):
             if look not in known:
                 known[look] = scenarios.distinct(classes, comm.axis)
             if found := known[look]:
-                times[number] = length.ps(found[0], ()), found[1]
-        return PricedComms(times)
+                times[number] = comm.ps(found[0], ()), found[1]
+        return times
 
-    def evaluate(self, scenarios: Scenarios, known: Mapping[int, Ints] = _NOTHING) -> list[Ints]:
-        """Picoseconds of every length; of some they are `known`, by number."""
+    def evaluate(
+        self,
+        scenarios: Scenarios,
+        priced: PricedComms = MappingProxyType({}),
+        part: slice = slice(None),
+    ) -> list[Ints]:
+        """Picoseconds of every length; those of some are `priced`, for all scenarios of a part."""
         found: list[Ints] = []
         for number, length in enumerate(self.lengths):
-            if number not in known:
-                found.append(length.ps(scenarios, found))
+            if number in priced:
+                times, place = priced[number]
+                found.append(times if len(times) == 1 else times[place[part]])
             else:
-                found.append(known[number])
+                found.append(length.ps(scenarios, found))
         return found
 
     def list_parts(self, values: Sequence[Ints]) -> dict[int, Ints]:

@@ -88,13 +88,17 @@ class NodeColumns:
         self._batch = batch
         every = (np.flatnonzero(batch.actors.actor_of == a) for a in range(len(batch.actors)))
         self._ranks = list(every if ranks is None else ranks)
-        self._tasks: list[list[tuple[int, int]]] = [[] for _ in batch.program.length]
         self._known: dict[tuple[Group, tuple[int, ...]], tuple[int, list[ColumnPlaces]]] = {}
         self.nodes: list[ColumnNode] = []
         self._after: list[tuple[int, ...]] = []
         self._views: list[tuple[EndView | None, ...]] = []
         self._number: list[tuple[int, dict[int, ColumnPlaces]]] = []
-        self._make_nodes()
+        members: list[list[tuple[int, int]]] = [[] for _ in range(len(batch.flat))]
+        for actor, nodes in enumerate(batch.flat.node_of):
+            for task, node in enumerate(nodes.tolist()):
+                members[node].append((actor, task))
+        for node, several in enumerate(members):
+            self._add_node(node, several)
 
     @cached_property
     def _waits(self) -> NodeWaits:
@@ -118,29 +122,12 @@ class NodeColumns:
             else:
                 yield durations.sent(node) if node.width else durations.computed(node)
 
-    def _make_nodes(self) -> None:
-        """Nodes of the compiled program, with what each actor's ranks do in them."""
-        for actor, nodes in enumerate(self._batch.flat.node_of):
-            for task, node in enumerate(nodes.tolist()):
-                self._tasks[node].append((actor, task))
-        for node, members in enumerate(self._tasks):
-            self._add_node(node, members)
-
     def _add_node(self, node: int, members: list[tuple[int, int]]) -> None:
-        group, width, columns = self._places(members)
-        if members and group is None:
-            actor, task = members[0]
-            self._add(ColumnNode(node=node, actor=actor), self._awaited(actor, task))
-            self._number.append((len(self.nodes) - 1, {}))
-            return
-        if not members:
-            self._add(ColumnNode(), [])
-        else:
-            ready = [wait for member in members for wait in self._ready(*member, columns, width)]
-            self._add(
-                ColumnNode(node=node, actor=members[0][0], width=width, places=columns), ready
-            )
-        self._number.append((len(self.nodes) - 1, columns))
+        """A node of the program, with what each member's ranks do in it."""
+        width, places = self._places(members)
+        awaited = [wait for member in members for wait in self._ready(*member, places, width)]
+        self._add(ColumnNode(node=node, actor=members[0][0], width=width, places=places), awaited)
+        self._number.append((len(self.nodes) - 1, places))
 
     def _add(self, node: ColumnNode, awaited: list[tuple[int, EndView | None]]) -> None:
         self.nodes.append(node)
@@ -163,32 +150,26 @@ class NodeColumns:
 
     def _awaited(self, actor: int, task: int) -> list[tuple[int, EndView | None]]:
         """Nodes that an actor's task waits for, and where its ranks are in them."""
+        flat = self._batch.flat
+        before = flat.node_of[actor][list(flat.programs[actor].after[task])].tolist()
         return [
-            (number, columns[actor].seen_by_ranks if actor in columns else None)
-            for number, columns in self._before(actor, task)
+            (number, places[actor].seen_by_ranks if actor in places else None)
+            for number, places in map(self._number.__getitem__, before)
         ]
 
-    def _before(self, actor: int, task: int) -> list[tuple[int, dict[int, ColumnPlaces]]]:
-        """Nodes that an actor's task waits for, and the columns of ranks in them."""
-        flat = self._batch.flat
-        nodes, after = flat.node_of[actor], flat.programs[actor].after[task]
-        return [self._number[nodes.item(each)] for each in after]
-
-    def _places(
-        self, members: list[tuple[int, int]]
-    ) -> tuple[Group | None, int, dict[int, ColumnPlaces]]:
-        """Group kind of a node, its columns, and where the ranks of each actor are in them.
+    def _places(self, members: list[tuple[int, int]]) -> tuple[int, dict[int, ColumnPlaces]]:
+        """Columns of a node's groups, none for a task, and where ranks of each actor are in them.
 
         A message goes from the ranks of a stage to those of another in their order.
         """
-        if not members:
-            return None, 0, {}
         actors = tuple(actor for actor, _ in members)
         first, task = members[0]
         number = int(self._batch.flat.programs[first].group[task])
-        group = None if number < 0 else GROUPS[number]
-        if group is None or group is Group.PP:
-            return group, len(self._ranks[first]), {}
+        if number < 0:
+            return 0, {}
+        group = GROUPS[number]
+        if group is Group.PP:
+            return len(self._ranks[first]), {}
         if (group, actors) not in self._known:
             span = self._batch.job.graph.plan.span(group)
             ranks = [self._ranks[actor] for actor in actors]
@@ -197,4 +178,4 @@ class NodeColumns:
             found = [ColumnPlaces.of(np.searchsorted(groups, each)) for each in met]
             self._known[group, actors] = len(groups), found
         width, found = self._known[group, actors]
-        return group, width, dict(zip(actors, found, strict=True))
+        return width, dict(zip(actors, found, strict=True))
