@@ -1,20 +1,21 @@
 """From the scenarios of a group to their results: in columns, or one step after another."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec.structs import astuple
+from msgspec.structs import asdict
 
-from stepsim.base.arrays import Floats, Ints, ints
+from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, Value
 from stepsim.explain.make_report import StepTotals
 from stepsim.explain.throughput import Throughput, throughput
-from stepsim.explore.batch import Batch, make_batch
+from stepsim.explore.batch import Batch, BatchResult, make_batch
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.network.placement import place
@@ -136,16 +137,15 @@ class ScenarioGroup(Noun, dict=True):
     def _batched(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":
         batch = self._batch
         found = batch.evaluate(columns, parts=self.study.breakdown)
-        effort, worth = batch.job.workload.effort, None
+        effort, worth = batch.job.workload.effort, dict[str, Any]()
         if effort and (rates := throughput(effort, batch.job.graph.plan.npus, step_s=1.0)):
-            worth = Worth.scaled(rates, found.step_time_ps)
-        return Outcomes(
-            step_time_ps=found.step_time_ps,
-            pipeline_time_ps=found.pipeline_time_ps,
-            bubble_fraction=found.bubble_fraction,
-            worth=worth,
-            parts_ps=found.parts_ps,
-        )
+            runs = np.where(found.step_time_ps > 0, 1.0, np.nan)
+            seconds = runs * found.step_time_ps / PS_PER_S
+            worth = {
+                name: number / seconds if name in _BY_TIME else number * runs
+                for name, number in _worth(rates).items()
+            }
+        return Outcomes(**asdict(found), **worth)
 
     def _one_by_one(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":
         names = list(columns)
@@ -164,69 +164,35 @@ class ScenarioGroup(Noun, dict=True):
             return str(error)
 
 
-class Worth(Noun):
-    """What steps of a model are worth, one element each, as `Throughput` says it.
-
-    What is unknown is NaN, or -1; `fits` is 1 where the fullest rank has room for what it holds.
-    """
-
-    tokens_per_s: Floats
-    mfu: Floats
-    memory_bytes: Ints
-    fits: Ints
-
-    @classmethod
-    def of(cls, rates: Iterable[Throughput | None]) -> Self:
-        """That of some steps, None for those of which nothing is known."""
-        rows = [(np.nan, np.nan, -1, -1) if each is None else _row(each) for each in rates]
-        tokens, mfu, memory, fits = zip(*rows, strict=True) if rows else ((), (), (), ())
-        return cls(
-            tokens_per_s=np.array(tokens, float),
-            mfu=np.array(mfu, float),
-            memory_bytes=ints(memory),
-            fits=ints(fits),
-        )
-
-    @classmethod
-    def scaled(cls, rates: Throughput, step_time_ps: Ints) -> Self:
-        """That of steps of other times than a second, which has these `rates`."""
-        (tokens, mfu, *held), runs = _row(rates), step_time_ps > 0
-        seconds = np.where(runs, step_time_ps / PS_PER_S, np.nan)
-        memory, fits = (np.where(runs, each, -1).astype(np.int64) for each in held)
-        return cls(tokens_per_s=tokens / seconds, mfu=mfu / seconds, memory_bytes=memory, fits=fits)
-
-    def before(self, other: "Worth") -> "Worth":
-        """That of these steps, then of others."""
-        pairs = zip(astuple(self), astuple(other), strict=True)
-        return Worth(**dict(zip(self.__struct_fields__, map(np.concatenate, pairs), strict=True)))
-
-
-def _row(rates: Throughput) -> tuple[float, float, int, int]:
-    if rates.memory_bytes is None:
-        return rates.tokens_per_s, rates.mfu, -1, -1
-    return rates.tokens_per_s, rates.mfu, rates.memory_bytes, int(rates.fits)
-
-
-class Outcomes(Noun):
+class Outcomes(BatchResult, eq=False):
     """Results of some scenarios, one element each.
 
-    `parts_ps` has a row per scenario and a column per `Part`, means over ranks, where asked for.
-    `worth` is what steps of a model are worth. `errors` says why scenarios failed, by their place;
-    their numbers mean nothing.
+    What steps of a model are worth is as `Throughput` says it, NaN where nobody knows; `fits` is 1
+    where the fullest rank has room for what it holds. `errors` says why scenarios failed, by their
+    place; their numbers mean nothing.
     """
 
-    step_time_ps: Ints
-    pipeline_time_ps: Ints
-    bubble_fraction: Floats
-    worth: Worth | None = None
-    parts_ps: Ints | None = None
+    tokens_per_s: Floats | None = None
+    mfu: Floats | None = None
+    memory_bytes: Floats | None = None
+    fits: Floats | None = None
     errors: Mapping[int, str] = {}
 
-    def __post_init__(self) -> None:
-        columns = [self.pipeline_time_ps, self.bubble_fraction]
-        columns += [self.parts_ps] if self.parts_ps is not None else []
-        assert all(len(column) == len(self.step_time_ps) for column in columns)
-        assert np.isfinite(self.bubble_fraction).all()
+
+_BY_TIME = ("tokens_per_s", "mfu")
+
+
+def _worth(rates: Throughput | None) -> dict[str, float]:
+    """Columns of a step of which these rates are known."""
+    if rates is None:
+        return dict.fromkeys((*_BY_TIME, "memory_bytes", "fits"), np.nan)
+    held = rates.memory_bytes
+    return {
+        "tokens_per_s": rates.tokens_per_s,
+        "mfu": rates.mfu,
+        "memory_bytes": np.nan if held is None else held,
+        "fits": np.nan if held is None else rates.fits,
+    }
 
 
 def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:
@@ -235,41 +201,32 @@ def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:
 
 
 def _outcomes(found: Sequence[StepTotals | str], *, breakdown: bool) -> Outcomes:
-    steps, pipelines, bubbles = (np.zeros(len(found), t) for t in (np.int64, np.int64, float))
-    parts = np.zeros((len(found), len(Part)), np.int64)
-    rates = [None if isinstance(each, str) else each.throughput for each in found]
-    errors = {}
-    for i, each in enumerate(found):
-        if isinstance(each, str):
-            errors[i] = each
-            continue
-        steps[i], pipelines[i] = each.step_time_ps, each.pipeline_time_ps
-        bubbles[i] = each.bubble_fraction
-        if each.breakdown_ps is not None:
-            parts[i] = list(each.breakdown_ps.values())
-    outcomes = Outcomes(
-        step_time_ps=steps,
-        pipeline_time_ps=pipelines,
-        bubble_fraction=bubbles,
-        worth=Worth.of(rates),
-        errors=errors,
-    )
-    return replace(outcomes, parts_ps=parts) if breakdown else outcomes
+    columns: dict[str, list[Any]] = defaultdict(list)
+    for each in found:
+        totals = _NO_TOTALS if isinstance(each, str) else each
+        columns["step_time_ps"].append(totals.step_time_ps)
+        columns["pipeline_time_ps"].append(totals.pipeline_time_ps)
+        columns["bubble_fraction"].append(totals.bubble_fraction)
+        for name, number in _worth(totals.throughput).items():
+            columns[name].append(number)
+        if breakdown:
+            parts = totals.breakdown_ps or dict.fromkeys(Part, 0)
+            columns["parts_ps"].append(list(parts.values()))
+    errors = {i: each for i, each in enumerate(found) if isinstance(each, str)}
+    return Outcomes(**{name: np.array(column) for name, column in columns.items()}, errors=errors)
+
+
+_NO_TOTALS = StepTotals(
+    workload="",
+    step_time_ps=0,
+    pipeline_time_ps=0,
+    bubble_fraction=0.0,
+    breakdown_ps=None,
+    throughput=None,
+)
 
 
 def _joined(first: Outcomes, second: Outcomes) -> Outcomes:
     count = len(first.step_time_ps)
-    parts = None
-    if first.parts_ps is not None and second.parts_ps is not None:
-        parts = np.concatenate((first.parts_ps, second.parts_ps))
-    worth = first.worth
-    if worth is not None and second.worth is not None:
-        worth = worth.before(second.worth)
-    return Outcomes(
-        worth=worth,
-        step_time_ps=np.concatenate((first.step_time_ps, second.step_time_ps)),
-        pipeline_time_ps=np.concatenate((first.pipeline_time_ps, second.pipeline_time_ps)),
-        bubble_fraction=np.concatenate((first.bubble_fraction, second.bubble_fraction)),
-        parts_ps=parts,
-        errors={**first.errors, **{i + count: why for i, why in second.errors.items()}},
-    )
+    moved = {i + count: why for i, why in second.errors.items()}
+    return replace(Outcomes.joined([first, second]), errors={**first.errors, **moved})

@@ -10,7 +10,6 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
-from msgspec.structs import asdict
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import SweepError
@@ -157,15 +156,14 @@ def _columns(result: SpanResult) -> dict[str, Sequence[object]]:
     A failed scenario has an error and no numbers, a free link no bandwidth.
     """
     found, ran = result.outcomes, result.ran
+    finite = np.isfinite(result.total_bandwidth)
     columns: dict[str, tuple[Ints | Floats, Bools]] = {
-        "step_time_ps": (found.step_time_ps, ran),
-        "pipeline_time_ps": (found.pipeline_time_ps, ran),
-        "bubble_fraction": (found.bubble_fraction, ran),
-        "total_bandwidth": (result.total_bandwidth, np.isfinite(result.total_bandwidth)),
+        "total_bandwidth": (result.total_bandwidth, finite)
     }
-    if worth := found.worth:
-        for name, numbers in asdict(worth).items():
-            columns[name] = numbers, ran & np.isfinite(worth.mfu) & (numbers >= 0)
+    for name in STEP_COLUMNS:
+        numbers = getattr(found, name, None)
+        if numbers is not None:
+            columns[name] = numbers, ran & np.isfinite(numbers)
     if found.parts_ps is not None:
         columns |= {
             name: (ps, ran) for name, ps in zip(PART_COLUMNS, found.parts_ps.T, strict=True)

@@ -88,12 +88,9 @@ def evaluate_span(packed: bytes, span: ScenarioSpan) -> SpanResult:
     group = _group(packed, span.start // study.grid.group_size)
     columns = with_uplinks(group.network, study.grid.columns(span))
     count = span.stop - span.start if columns else 1
+    bandwidth: Floats = np.full(count, np.inf)
     try:
         bandwidth = _bandwidth(group, columns, count)
-    except StepsimError as error:
-        outcomes = failed(count, str(error), breakdown=study.breakdown)
-        return SpanResult(span=span, outcomes=outcomes, total_bandwidth=np.full(count, np.inf))
-    try:
         outcomes = group.evaluate(columns)
     except StepsimError as error:
         outcomes = failed(count, str(error), breakdown=study.breakdown)
