@@ -1,7 +1,9 @@
 """Tables of measured steps of published models: CSV, a row per run with shape, plan and time."""
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +24,6 @@ from stepsim.workload.model.architecture import (
 )
 from stepsim.workload.model.choices import (
     AttentionKernel,
-    ContextParallelKind,
     ExpertDispatch,
     GraphScope,
     Precision,
@@ -89,6 +90,7 @@ _DEEPEP = re.compile(r"\b(deepep|hybridep)\b", re.IGNORECASE)
 _ENGINE = re.compile(r"\bTE\b")
 _LEAST, _MOST = 1e-6, 1e9
 _T = TypeVar("_T")
+_Name = TypeVar("_Name", bound=StrEnum)
 
 
 class PublishedStep(Noun):
@@ -144,7 +146,7 @@ def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], Names]:
         if missing:
             raise TraceError(f"{path}: row {number}: no column {missing[0]}")
         try:
-            found.append(_step(row))
+            found.append(_step(defaultdict(str, {name: row[name] or "" for name in row})))
         except StepsimError as error:
             warnings.append(f"{path.name}: row {number} is left out: {error}")
     if warnings and not found:
@@ -153,11 +155,11 @@ def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], Names]:
 
 
 def _step(row: Mapping[str, str]) -> PublishedStep:
-    if _NO_SHAPE.search(row.get("note") or ""):
+    if _NO_SHAPE.search(row["note"]):
         raise TraceError(f"run {row['id']}: the shape of {row['model']} is not known")
     architecture = _architecture(row)
     per_node = _count(row, "gpn", 8)
-    ran_out = any(_OUT.search(row.get(name) or "") for name in ("step_s", "mem_gib", "note"))
+    ran_out = any(_OUT.search(row[name]) for name in ("step_s", "mem_gib", "note"))
     return PublishedStep(
         name=row["id"],
         source=row["source"],
@@ -169,17 +171,17 @@ def _step(row: Mapping[str, str]) -> PublishedStep:
         npus_per_node=per_node,
         measured_s=None if ran_out else _number(row, "step_s"),
         memory_gib=None if ran_out else _number(row, "mem_gib"),
-        node_bandwidth=_node_bandwidth(row["source"], row.get("note", "")),
+        node_bandwidth=_node_bandwidth(row["source"], row["note"]),
         context=_context(row),
         is_complete=row.get("complete", "1") == "1",
         ran_out=ran_out,
-        release=_release(row),
+        release=_named(_RELEASE, row),
     )
 
 
-def _release(row: Mapping[str, str]) -> str | None:
-    """The framework's release that a note names, such as 26.06.01."""
-    found = _RELEASE.search(row.get("note") or "")
+def _named(pattern: re.Pattern[str], row: Mapping[str, str]) -> str | None:
+    """What a note names by a pattern, such as a framework's release, 26.06.01."""
+    found = pattern.search(row["note"])
     return found.group(1) if found else None
 
 
@@ -189,7 +191,7 @@ def _architecture(row: Mapping[str, str]) -> Architecture:
     A model with experts that has the name and the shape of a public one is that one, with as many
     layers and words as the row says, and the layers that its note says predict further tokens.
     """
-    own, note = _of_columns(row), row.get("note") or ""
+    own, note = _of_columns(row), row["note"]
     mixes = bool(_MIXES.search(note))
     if not own.is_sparse and not mixes:
         return own
@@ -198,9 +200,8 @@ def _architecture(row: Mapping[str, str]) -> Architecture:
         if mixes:
             raise TraceError(f"run {row['id']}: no public model {row['model']} says its blocks")
         return own
-    ahead = _PREDICTIONS.search(note)
     found = _resized(public, own, row["model"])
-    again = int(ahead.group(1)) if ahead else 0
+    again = int(_named(_PREDICTIONS, row) or 0)
     return replace(found, prediction_layers=public.prediction_layers[:1] * again)
 
 
@@ -257,7 +258,7 @@ def _plain(name: str) -> str:
 
 
 def _of_columns(row: Mapping[str, str]) -> Architecture:
-    act = _choice(row, "act", {each.value: each for each in Activation})
+    act = _choice(row, "act", _by_value(Activation))
     attention = GroupedAttention(
         heads=_count(row, "heads"),
         kv_heads=_count(row, "kv_heads"),
@@ -271,24 +272,23 @@ def _of_columns(row: Mapping[str, str]) -> Architecture:
     return Architecture(
         name=row["model"],
         hidden=_count(row, "hidden"),
-        layers=(Layer(attention=attention, mlp=mlp),) * _layers(row),
+        layers=(Layer(attention=attention, mlp=mlp),) * _at_most("layers", _count(row, "layers")),
         vocabulary=_count(row, "vocab"),
         tied=bool(_TIED.fullmatch(row["model"])),
-        dropout=row.get("attn") == AttentionKernel.UNFUSED,
+        dropout=row["attn"] == AttentionKernel.UNFUSED,
     )
 
 
 def _plan(row: Mapping[str, str], architecture: Architecture) -> Plan:
-    kernels = {each.value: each for each in AttentionKernel}
     recompute, modules, offload = _recomputed(row)
-    note, sequence = row.get("note") or "", _count(row, "seq")
+    note, sequence = row["note"], _count(row, "seq")
     pp, chunks = _count(row, "pp", 1), max(_count(row, "vpp", 1), 1)
-    if pp * chunks > MOST_LAYERS:
-        raise TraceError(bad_value("run", "pp x vpp", pp * chunks, f"at most {MOST_LAYERS}"))
-    framework = _known(row)
+    stages = _at_most("pp x vpp", pp * chunks)
+    framework = _known(read_framework, _framework(row))
     usual = _usual(row, framework, architecture) if framework else {}
     by_cost = pp > 1 and framework is not None and framework.balances_stages
-    stages = pp * chunks
+    library = _named(_DEEPEP, row) or ExpertDispatch.ALL_TO_ALL
+    context = _context(row) or (framework.context if framework else ContextParallel())
     return Plan.of_batch(
         tp=_count(row, "tp", 1),
         cp=_count(row, "cp", 1),
@@ -300,8 +300,8 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> Plan:
         microbatch_size=_count(row, "mbs"),
         global_batch=_count(row, "gbs"),
         sequence=sequence,
-        precision=_choice(row, "precision", {each.value: each for each in Precision}),
-        sequence_parallel=row.get("sp") == "1",
+        precision=_precision(row),
+        sequence_parallel=row["sp"] == "1",
         zero=_count(row, "zero", 0),
         reshard=pp == 1 or _count(row, "zero", 0) < 3,  # torchtitan: dropped without a pipeline
         recompute=recompute,
@@ -310,15 +310,15 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> Plan:
         layout=layout_of_costs(architecture, stages)
         if by_cost
         else _layout(row, architecture, stages),
-        context=_exchange(row, framework),
-        attention=_choice(row, "attn", {"": AttentionKernel.FLASH, **kernels}),
-        dispatch=usual.get("dispatch", _dispatch(note)),
-        tp_comm_overlap=row.get("tp_overlap") == "1",
-        dp_overlap=row.get("dp_overlap") == "1",
+        context=context.exchange,
+        attention=_choice(row, "attn", {"": AttentionKernel.FLASH, **_by_value(AttentionKernel)}),
+        dispatch=usual.get("dispatch", ExpertDispatch(library.lower())),
+        tp_comm_overlap=row["tp_overlap"] == "1",
+        dp_overlap=row["dp_overlap"] == "1",
         expert_overlap=bool(usual.get("expert_overlap") or _OVERLAP.search(note)),
         shared_overlap=usual.get("shared_overlap", bool(_SHARED.search(note))),
         delay_wgrad=usual.get("delay_wgrad", bool(_DELAYED.search(note))),
-        cuda_graph=usual.get("cuda_graph", row.get("cuda_graph") == "1"),
+        cuda_graph=usual.get("cuda_graph", row["cuda_graph"] == "1"),
         graph_scopes=_scopes(note),
         packed=sequence // _SAMPLES if _PACKED.search(note) else None,
         adapters=bool(_ADAPTERS.search(note)),
@@ -329,15 +329,12 @@ def _usual(
     row: Mapping[str, str], framework: Framework, architecture: Architecture
 ) -> dict[str, Any]:
     """How tokens reach experts and what graphs hold, in the release, where the source is silent."""
-    if not architecture.is_sparse or not _UNPRINTED.search(row.get("note") or ""):
+    device = _known(read_device, row["gpu"])
+    if device is None or not architecture.is_sparse or not _UNPRINTED.search(row["note"]):
         return {}
-    try:
-        device = read_device(row["gpu"]).name
-    except StepsimError:
-        return {}
-    precision = _choice(row, "precision", {each.value: each for each in Precision})
-    job = framework.of_job(device, precision, sparse=True, release=_release(row))
-    usual: dict[str, Any] = dict(job.defaults_on(device, sparse=True, precision=precision))
+    precision, release = _precision(row), _named(_RELEASE, row)
+    job = framework.of_job(device.name, precision, sparse=True, release=release)
+    usual: dict[str, Any] = dict(job.defaults_on(device.name, sparse=True, precision=precision))
     recipe = _recipe(row, architecture.name)
     if recipe and recipe.dispatch:
         usual["dispatch"] = recipe.dispatch
@@ -346,7 +343,7 @@ def _usual(
 
 def _layout(row: Mapping[str, str], architecture: Architecture, stages: int) -> LayerLayout:
     """The layout that a note says: letters, or layers of the first and last of two stages."""
-    note, ahead = row.get("note") or "", len(architecture.prediction_layers)
+    note, ahead = row["note"], len(architecture.prediction_layers)
     letters, ends = _LAYOUT.search(note), _ENDS.search(note)
     if letters:
         text = letters.group(1)
@@ -362,33 +359,20 @@ def _scopes(note: str) -> tuple[GraphScope, ...] | None:
     found = _GRAPH.search(note)
     if found is None:
         return None
-    known = {each.value: each for each in GraphScope}
-    names = (found.group(2) or "").split(",")
-    return tuple(known[name.strip()] for name in names if name.strip() in known)
+    return _listed(found.group(2), GraphScope)
 
 
-def _known(row: Mapping[str, str]) -> Framework | None:
-    """The row's framework; None where stepsim does not know it."""
+def _known(read: Callable[[str], _T], name: str) -> _T | None:
+    """The device or framework of a name; None where stepsim does not know it."""
     try:
-        return read_framework(_framework(row))
+        return read(name)
     except StepsimError:
         return None
 
 
 def _context(row: Mapping[str, str]) -> ContextParallel | None:
     """Transformer Engine's, where the note of a row says that attention is its."""
-    return ContextParallel() if _ENGINE.search(row.get("note") or "") else None
-
-
-def _exchange(row: Mapping[str, str], framework: Framework | None) -> ContextParallelKind:
-    context = _context(row) or (framework.context if framework else ContextParallel())
-    return context.exchange
-
-
-def _dispatch(note: str) -> ExpertDispatch:
-    """How tokens reach experts, where a note names the library that sends them."""
-    found = _DEEPEP.search(note)
-    return ExpertDispatch(found.group(1).lower()) if found else ExpertDispatch.ALL_TO_ALL
+    return ContextParallel() if _ENGINE.search(row["note"]) else None
 
 
 def _recomputed(row: Mapping[str, str]) -> tuple[Recompute, tuple[RecomputeModule, ...], int]:
@@ -398,12 +382,10 @@ def _recomputed(row: Mapping[str, str]) -> tuple[Recompute, tuple[RecomputeModul
     recipe of the model says it.
     """
     recompute = _choice(row, "recompute", _RECOMPUTE)
-    listed = _MODULES.search(row.get("note") or "")
+    listed = _MODULES.search(row["note"])
     if listed and recompute is not Recompute.FULL:
-        known = {each.value: each for each in RecomputeModule}
-        names = [name.strip() for name in listed.group(1).split(",")]
-        return Recompute.NONE, tuple(known[name] for name in names if name in known), 0
-    recipe = _recipe(row) if row.get("recompute") == "unknown" else None
+        return Recompute.NONE, _listed(listed.group(1), RecomputeModule), 0
+    recipe = _recipe(row) if row["recompute"] == "unknown" else None
     if recipe is None:
         return recompute, (), 0
     return recompute, recipe.recompute_modules, recipe.offload_layers
@@ -411,20 +393,32 @@ def _recomputed(row: Mapping[str, str]) -> tuple[Recompute, tuple[RecomputeModul
 
 def _recipe(row: Mapping[str, str], name: str | None = None) -> Recipe | None:
     """The public recipe that a row's framework has for its model, device, format and pipeline."""
-    try:
-        framework = read_framework(row["framework"])
-        device = read_device(row["gpu"]).name
-    except StepsimError:
+    framework = _known(read_framework, row["framework"])
+    device = _known(read_device, row["gpu"])
+    if framework is None or device is None:
         return None
-    precision = _choice(row, "precision", {each.value: each for each in Precision})
     degrees = {name: _count(row, name, 1) for name in ("tp", "pp")}
     chunks, zero = max(_count(row, "vpp", 1), 1), _count(row, "zero", 0)
-    recipes = framework.recipes_of(name or row["model"], device, precision)
+    recipes = framework.recipes_of(name or row["model"], device.name, _precision(row))
     return next((one for one in recipes if one.suits(**degrees, chunks=chunks, zero=zero)), None)
 
 
+def _precision(row: Mapping[str, str]) -> Precision:
+    return _choice(row, "precision", _by_value(Precision))
+
+
+def _by_value(kind: type[_Name]) -> dict[str, _Name]:
+    return {each.value: each for each in kind}
+
+
+def _listed(text: str | None, kind: type[_Name]) -> tuple[_Name, ...]:
+    """The names between the commas of a note, without those that nobody knows."""
+    known, names = _by_value(kind), (text or "").split(",")
+    return tuple(known[name.strip()] for name in names if name.strip() in known)
+
+
 def _choice(row: Mapping[str, str], column: str, choices: Mapping[str, _T]) -> _T:
-    text = row.get(column) or ""
+    text = row[column]
     if text not in choices:
         raise TraceError(
             bad_value("run", column, text, f"one of {', '.join(filter(None, choices))}")
@@ -433,7 +427,7 @@ def _choice(row: Mapping[str, str], column: str, choices: Mapping[str, _T]) -> _
 
 
 def _count(row: Mapping[str, str], column: str, default: int | None = None) -> int:
-    text = row.get(column) or ""
+    text = row[column]
     if not text and default is not None:
         return default
     if not text.isdecimal() or len(text) > 12:
@@ -441,15 +435,15 @@ def _count(row: Mapping[str, str], column: str, default: int | None = None) -> i
     return int(text)
 
 
-def _layers(row: Mapping[str, str]) -> int:
-    layers = _count(row, "layers")
+def _at_most(name: str, layers: int) -> int:
+    """So many layers or stages; raises TraceError for more than a model may have."""
     if layers > MOST_LAYERS:
-        raise TraceError(bad_value("run", "layers", layers, f"at most {MOST_LAYERS}"))
+        raise TraceError(bad_value("run", name, layers, f"at most {MOST_LAYERS}"))
     return layers
 
 
 def _number(row: Mapping[str, str], column: str) -> float | None:
-    text = row.get(column) or ""
+    text = row[column]
     if not text:
         return None
     try:
@@ -463,7 +457,7 @@ def _number(row: Mapping[str, str], column: str) -> float | None:
 
 def _framework(row: Mapping[str, str]) -> str:
     """The framework, as it was in the year that the source's file names, where that is known."""
-    found = _YEAR.search(row.get("prov", ""))
+    found = _YEAR.search(row["prov"])
     return framework_of_year(row["framework"], found.group(1)) if found else row["framework"]
 
 
