@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
 from math import exp, log
+from types import MappingProxyType
 from typing import Any
 
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, replace, shipped
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.report import Report
 from stepsim.files.load import with_numbers
@@ -76,24 +77,58 @@ class Simulated(Noun):
     evidence: LogEvidence
 
 
-class _Sized(Noun):
-    """A suspect with a size: a factor from 1 to `most`, of `default` where none explains the step.
+class _Kind(Noun):
+    """A kind of suspects as `suspects.toml` has it; one without a `usual` size has none."""
 
-    How odd a size is are spreads of the logarithm of what is above 1, from that of the `usual` one.
-    One that is `rare` is odd at its usual size already.
-    """
-
-    make: Callable[[float], Suspected]
-    usual: float
-    spread: float
-    default: float
-    most: float
+    what: str
+    check: str
+    usual: float = 0.0
+    spread: float = 1.0
+    default: float = 1.0
+    most: float = 1.0
     rare: float = 0.0
+
+
+def _kind(name: str) -> _Kind:
+    return shipped(__file__, "suspects.toml", dict[str, _Kind])[name]
+
+
+def _suspect(
+    kind: str,
+    name: str = "",
+    *,
+    words: Mapping[str, object] = MappingProxyType({}),
+    size: float | None = None,
+    **change: Any,
+) -> Suspected:
+    """A suspect of a kind, which bears its name unless it has another; `words` are the job's."""
+    said = _kind(kind)
+    what = said.what.format(size=size, **words)
+    return Suspected(name=name or kind, what=what, check=said.check, size=size, **change)
+
+
+class _Sized(Noun, kw_only=False):
+    """A suspect of a kind with a size, and what one of it changes; of `most` unless it is 0."""
+
+    name: str
+    change: Callable[[float], dict[str, Any]]
+    largest: float = 0.0
+
+    @property
+    def kind(self) -> _Kind:
+        """What is the same in every job."""
+        return _kind(self.name)
+
+    @property
+    def most(self) -> float:
+        """The largest size that can be."""
+        return self.largest or self.kind.most
 
     def at(self, size: float) -> Suspected:
         """The suspect of a size."""
-        odd = abs(log((size - 1) / (self.usual - 1))) / self.spread if size > 1 else 0.0
-        return replace(self.make(size), size=size, odd=odd + self.rare)
+        kind = self.kind
+        odd = abs(log((size - 1) / (kind.usual - 1))) / kind.spread if size > 1 else 0.0
+        return _suspect(self.name, size=size, odd=odd + kind.rare, **self.change(size))
 
 
 class Suspects(Noun):
@@ -135,7 +170,7 @@ class Suspects(Noun):
         most = self._run(sized.at(sized.most))
         slower = self.measured > _SOLVED_FROM * self.predicted
         if not slower or most is None or most.step_s < self.measured:
-            return self._run(sized.at(sized.default))
+            return self._run(sized.at(sized.kind.default))
         low, high = (
             (0.0, self.predicted - self.measured),
             (log(sized.most), most.step_s - self.measured),
@@ -174,26 +209,20 @@ class Suspects(Noun):
 
     def _sized(self, plan: Plan, *, sparse: bool) -> Iterator[_Sized]:
         """Suspects with a size, the most usual first."""
-        yield _Sized(make=_slow_clocks, usual=1.15, spread=1.0, default=1.1, most=4.0)
+        yield _Sized("slow-clocks", partial(_typed, "compute_scale", "{}"))
         *inner, outer = self.topology.link_classes
-        yield _Sized(
-            make=partial(_slow_link, outer), usual=30.0, spread=1.2, default=2.0, most=1024
-        )
+        yield _Sized("slow-link", partial(_slow_link, outer))
         if isinstance(self.options.framework, Framework):
-            host = partial(_late_host, self.options.framework)
-            yield _Sized(make=host, usual=6.0, spread=0.8, default=4.0, most=256.0)
+            yield _Sized("host-bound", partial(_late_host, self.options.framework))
         load = self.options.expert_load
         if sparse and plan.ep > 1 and (load is None or isinstance(load, ExpertSkew)):
-            if load and load.over_mean > 1:
-                yield _Sized(make=_balanced, usual=2.0, spread=1.0, default=1.0, most=1.0)
-            else:
-                yield _Sized(make=_uneven, usual=1.5, spread=0.7, default=1.3, most=float(plan.ep))
-        for link in inner:  # a node whose GPUs talk over PCIe is rarer
-            slow = partial(_slow_link, link)
-            yield _Sized(make=slow, usual=10.0, spread=0.4, rare=1.0, default=2.0, most=1024)
-        yield _Sized(make=_slow_gpu, usual=1.4, spread=0.7, rare=0.5, default=1.1, most=8.0)
-        loader = partial(_late_data, self.predicted, plan.microbatches)
-        yield _Sized(make=loader, usual=1.3, spread=0.8, rare=0.5, default=1.1, most=64.0)
+            uneven = bool(load and load.over_mean > 1)
+            kind, largest = ("experts-balanced", 0.0) if uneven else ("experts-uneven", plan.ep)
+            yield _Sized(kind, lambda size: {"options": {"expert_load": ExpertSkew(size)}}, largest)
+        for link in inner:
+            yield _Sized("slow-inner-link", partial(_slow_link, link))
+        yield _Sized("slow-gpu", partial(_typed, "slow", "0:{}"))
+        yield _Sized("data-loader", partial(_late_data, self.predicted, plan.microbatches))
 
 
 def held_bytes(report: Report) -> int:
@@ -217,48 +246,41 @@ def _settings(plan: Plan, options: StepOptions) -> Iterator[Suspected]:
     yield from _of_kernels(plan)
     if plan.microbatch_size % 2 == 0:
         count = options.microbatches and 2 * options.microbatches
-        yield Suspected(
-            name="microbatch-half",
-            what=f"a microbatch has {plan.microbatch_size // 2} samples",
+        samples = plan.microbatch_size // 2
+        yield _suspect(
+            "microbatch-half",
+            words={"samples": samples},
             now=str(plan.microbatch_size),
-            check="the argument of the microbatch size",
-            options={"microbatch_size": plan.microbatch_size // 2, "microbatches": count},
+            options={"microbatch_size": samples, "microbatches": count},
         )
 
 
 def _of_memory(plan: Plan) -> Iterator[Suspected]:
-    words = {
-        Recompute.NONE: "nothing is recomputed",
-        Recompute.SELECTIVE: "core attention is recomputed",
-        Recompute.FULL: "whole layers are recomputed",
-    }
-    for kind, what in words.items():
+    for kind in (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL):
         if kind is not plan.recompute:
-            yield Suspected(
-                name=f"recompute-{kind}",
-                what=what,
+            yield _suspect(
+                f"recompute-{kind}",
                 now=str(plan.recompute),
-                check="the arguments of recomputation or activation checkpointing",
                 options={"recompute": kind, "recompute_layers": None},
             )
 
 
 def _of_overlap(plan: Plan) -> Iterator[Suspected]:
     switches = {
-        "dp_overlap": (plan.dp > 1, "gradients and parameters move beside compute"),
-        "tp_comm_overlap": (plan.tp > 1, "tp collectives are pipelined with their products"),
-        "expert_overlap": (plan.ep > 1, "exchanges of experts run beside compute"),
-        "cuda_graph": (True, "CUDA graphs launch the layers"),
+        "dp_overlap": plan.dp > 1,
+        "tp_comm_overlap": plan.tp > 1,
+        "expert_overlap": plan.ep > 1,
+        "cuda_graph": True,
     }
-    for name, (applies, what) in switches.items():
+    for name, applies in switches.items():
         if applies:
-            on = getattr(plan, name)
-            yield Suspected(
-                name=f"{name.replace('_', '-')}-{'off' if on else 'on'}",
-                what=f"{what}: {'off' if on else 'on'}",
-                now="on" if on else "off",
-                check=f"the framework's argument of {name.replace('_', ' ')}",
-                options={name: not on},
+            now, state = ("on", "off") if getattr(plan, name) else ("off", "on")
+            yield _suspect(
+                name,
+                f"{name.replace('_', '-')}-{state}",
+                words={"state": state},
+                now=now,
+                options={name: state == "on"},
             )
 
 
@@ -266,11 +288,9 @@ def _of_pipeline(plan: Plan) -> Iterator[Suspected]:
     """The other of Megatron-LM's schedules, and the other way to exchange tokens of experts."""
     if plan.pp > 1 and plan.order is PipelineOrder.ALTERNATING:
         plain = plan.chunks > 1
-        yield Suspected(
-            name="schedule-1f1b" if plain else "schedule-interleaved",
-            what="a rank runs one stage" if plain else "a rank runs two virtual stages",
+        yield _suspect(
+            "schedule-1f1b" if plain else "schedule-interleaved",
             now=f"{plan.chunks}",
-            check="the argument of virtual pipeline stages",
             options={"schedule": "1f1b", "chunks": 1}
             if plain
             else {"schedule": "interleaved:2", "chunks": None},
@@ -278,102 +298,60 @@ def _of_pipeline(plan: Plan) -> Iterator[Suspected]:
     if plan.ep > 1:
         plain = plan.dispatch is ExpertDispatch.ALL_TO_ALL
         other = ExpertDispatch.DEEPEP if plain else ExpertDispatch.ALL_TO_ALL
-        yield Suspected(
-            name=f"dispatch-{other.replace('_', '-')}",
-            what=f"tokens go to experts by {other.replace('_', '-')}",
+        library = other.replace("_", "-")
+        yield _suspect(
+            "dispatch",
+            f"dispatch-{library}",
+            words={"library": library},
             now=str(plan.dispatch),
-            check="the argument of the token dispatcher; names of kernels in a profile",
             options={"dispatch": other},
         )
 
 
 def _of_kernels(plan: Plan) -> Iterator[Suspected]:
     fused = plan.attention is AttentionKernel.FLASH
-    yield Suspected(
-        name="attention-unfused" if fused else "attention-flash",
-        what="attention runs without a fused kernel" if fused else "attention is fused",
+    yield _suspect(
+        "attention-unfused" if fused else "attention-flash",
         now="flash" if fused else "unfused",
-        check="names of attention kernels in a profile; the attention backend in the log",
         options={"attention": AttentionKernel.UNFUSED if fused else AttentionKernel.FLASH},
     )
     other = Precision.FP8 if plan.precision is Precision.BF16 else Precision.BF16
-    yield Suspected(
-        name=f"precision-{other}",
-        what=f"products run in {other}",
+    yield _suspect(
+        "precision",
+        f"precision-{other}",
+        words={"precision": other},
         now=str(plan.precision),
-        check="the argument of the precision; fp8 or not in names of kernels",
         options={"precision": other},
     )
 
 
-def _slow_link(link: LinkClass, size: float) -> Suspected:
+def _typed(option: str, text: str, size: float) -> dict[str, Any]:
+    """An option of a size as people type it."""
+    return {"options": {option: OPTIONS[option].of(text.format(size))}}
+
+
+def _slow_link(link: LinkClass, size: float) -> dict[str, Any]:
     """Links that carry a share of their bandwidth."""
     carried = link.bandwidth / size
-    return Suspected(
-        name=f"slow-{link.name}",
-        what=f"{link.name} links carry {carried * 8 / 1e9:.3g} Gbps, {1 / size:.1%} of theirs",
-        check="nccl-tests between these GPUs; NCCL_DEBUG=INFO for the transport: TCP, not RDMA?",
-        numbers={f"{link.name}.bandwidth": carried},
-    )
+    return {
+        "name": f"slow-{link.name}",
+        "words": {"link": link.name, "gbps": carried * 8 / 1e9, "share": 1 / size},
+        "numbers": {f"{link.name}.bandwidth": carried},
+    }
 
 
-def _late_host(framework: Framework, size: float) -> Suspected:
+def _late_host(framework: Framework, size: float) -> dict[str, Any]:
     """A framework whose host launches layers more slowly."""
-    return Suspected(
-        name="host-bound",
-        what=f"the host takes {size:.3g} times as long to launch a layer",
-        check="gaps between kernels in a profile (stepsim improve): launches, Python, GC",
-        options={
-            "framework": replace(
-                framework,
-                host_layer_ps=round(framework.host_layer_ps * size),
-                host_expert_layer_ps=round(framework.host_expert_layer_ps * size),
-            )
-        },
+    slowed = replace(
+        framework,
+        host_layer_ps=round(framework.host_layer_ps * size),
+        host_expert_layer_ps=round(framework.host_expert_layer_ps * size),
     )
+    return {"options": {"framework": slowed}}
 
 
-def _slow_gpu(size: float) -> Suspected:
-    return Suspected(
-        name="slow-gpu",
-        what=f"one GPU computes {size:.3g} times as long",
-        check="traces of all ranks (stepsim inspect); clocks, power and temperature",
-        options={"slow": OPTIONS["slow"].of(f"0:{size}")},
-    )
-
-
-def _slow_clocks(size: float) -> Suspected:
-    return Suspected(
-        name="slow-clocks",
-        what=f"all GPUs compute {size:.3g} times as long",
-        check="power limits and clocks while it trains (nvidia-smi -q -d PERFORMANCE)",
-        options={"compute_scale": OPTIONS["compute_scale"].of(size)},
-    )
-
-
-def _late_data(step_s: float, microbatches: int, size: float) -> Suspected:
+def _late_data(step_s: float, microbatches: int, size: float) -> dict[str, Any]:
     """A step whose data come late, by a share of the predicted step."""
     late = (size - 1) * step_s
-    return Suspected(
-        name="data-loader",
-        what=f"the first stage waits {late:.3g} s of a step for data",
-        check="the timer of the batch, gaps at the begin of steps in a profile; workers, storage",
-        options={"get_batch_ps": round(late * PS_PER_S / microbatches)},
-    )
-
-
-def _uneven(size: float) -> Suspected:
-    return _skewed("experts-uneven", size)
-
-
-def _balanced(size: float) -> Suspected:
-    return _skewed("experts-balanced", size)
-
-
-def _skewed(name: str, size: float) -> Suspected:
-    return Suspected(
-        name=name,
-        what=f"the busiest expert rank has {size:.3g} of the mean load",
-        check="tokens per expert of the router",
-        options={"expert_load": ExpertSkew(size)},
-    )
+    options = {"get_batch_ps": round(late * PS_PER_S / microbatches)}
+    return {"words": {"late": late}, "options": options}
