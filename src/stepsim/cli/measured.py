@@ -109,6 +109,7 @@ def validate_command(
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_benchmarks, load_measurements
     from stepsim.files.model_steps import is_published_steps
+    from stepsim.runs.document import ValidationDocument
     from stepsim.runs.measured import validate_measured
     from stepsim.runs.replay import parse_durations
     from stepsim.show.tables.validation import validation_shown
@@ -138,7 +139,7 @@ def validate_command(
         from stepsim.show.figures.validations import plot_validation
 
         plot_validation(found, plot, style=style)
-    show(json, lambda: found.to_json().encode(), validation_shown(found), csv)
+    show(json, lambda: ValidationDocument.of(found).to_json(), validation_shown(found), csv)
     if limit is not None and found.exceeds(limit):
         raise typer.Exit(1)
 

@@ -5,8 +5,6 @@ A `calibration.toml` of measured runs holds a `Calibration`.
 
 from pathlib import Path
 
-from msgspec.structs import asdict
-
 from stepsim.base.arguments import checked
 from stepsim.base.errors import CalibrationError, bad_value
 from stepsim.base.structs import (
@@ -46,18 +44,10 @@ def fit_gemm_rates(path: Path, device: Device, precision: Precision) -> Measured
     shapes = _shapes(path, precision)
     sides = [each[:3] for each in shapes]
     seconds = [2.0 * m * n * k / (tflops * 1e12) for m, n, k, tflops in shapes]
-    peak = device.rate_of(precision).peak
     try:
-        fitted = fit_products(sides, seconds, peak)
+        return fit_products(sides, seconds, device, precision)
     except CalibrationError as error:
         raise CalibrationError(f"{path}: {error}") from None
-    return MeasuredRate(
-        device=device.name,
-        precision=precision,
-        **asdict(fitted.rate),
-        shapes=fitted.shapes,
-        spread=fitted.residual,
-    )
 
 
 def _shapes(path: Path, precision: Precision) -> list[tuple[float, float, float, float]]:

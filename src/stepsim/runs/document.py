@@ -43,10 +43,6 @@ class Validation(Noun):
         }
         return {name: error_of(compared) for name, compared in kinds.items() if compared}
 
-    def to_json(self) -> str:
-        """The whole validation as JSON; times in seconds, errors as shares."""
-        return ValidationDocument.of(self).to_json().decode()
-
 
 class _TimeEntry(Entry):
     """A time, simulated and measured; `error` is simulated over measured, minus 1."""
@@ -115,10 +111,10 @@ class ValidationDocument(Document):
     @classmethod
     def of(cls, found: Validation) -> Self:
         """The document of a validation."""
-        return cls(
+        return cls.taken_from(
+            found,
             runs=tuple(map(_RunEntry.of, found.runs)),
             rows=tuple(map(_TimeEntry.of, found.rows)),
-            warnings=found.warnings,
             errors=found.errors(),
         )
 

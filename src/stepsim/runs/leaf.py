@@ -26,8 +26,9 @@ from stepsim.measured.calibration.calibration import (
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import PS_PER_MS
+from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import StageWork
-from stepsim.runs.replay import PipelineWork, ReplayRuntime, schedule_for, simulate_work, work_row
+from stepsim.runs.replay import PipelineWork, ReplayRuntime, simulate_work, work_row
 from stepsim.runs.validate import Compared, Source
 from stepsim.step.prepared import SimulatedStep
 
@@ -171,4 +172,5 @@ def _simulate(run: LeafRun, at: Floats) -> SimulatedStep:
     runtime = ReplayRuntime(
         host_overhead_ps=round(float(at[0])), topology=message_topology((), DEFAULT_NODE_SIZE)
     )
-    return simulate_work(work, schedule_for(work, "1f1b"), runtime)
+    schedule = build("1f1b", ranks=run.plan.pp, microbatches=run.plan.microbatches)
+    return simulate_work(work, schedule, runtime)

@@ -26,33 +26,28 @@ from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
 from stepsim.runs.replay import ReplayRuntime
 
 
-class _Inference(Noun):
-    """A run whose missing stages are `hidden` and filled in; times in ps.
+class _Waits(Noun):
+    """What the traced rank shows, in ps: host time per action, shortest message, and two waits.
 
-    `hop` is the shortest message, taken for all; only the first `microbatches` were used.
+    The shortest message is taken for all.
+    """
+
+    host_ps: int
+    hop_ps: int
+    round_trip_ps: int
+    cycle_ps: int
+
+
+class _Inference(Noun):
+    """A run whose missing stages are `hidden` and filled in from what a rank waits for.
+
+    Only the first `microbatches` were used.
     """
 
     summary: RunSummary
     hidden: tuple[int, ...]
     microbatches: int
-    host_overhead_ps: int
-    hop_ps: int
-    round_trip_ps: int
-    cycle_ps: int
-
-    @property
-    def links(self) -> tuple[LinkFit, ...]:
-        """Messages as long as the shortest one, wherever they go."""
-        return (_link_of_latency(self.hop_ps, self.summary),)
-
-    def notes(self) -> Names:
-        """What to tell the user."""
-        names = ", ".join(map(str, self.hidden))
-        stages = "stages" if len(self.hidden) > 1 else "stage"
-        return (
-            f"no trace of {stages} {names}: times are inferred from the waits of rank "
-            f"{self.summary.run.ranks[0].rank} in the first {self.microbatches} microbatches",
-        )
+    waits: _Waits
 
 
 def _link_of_latency(latency_ps: int, summary: RunSummary) -> LinkFit:
@@ -93,20 +88,8 @@ def infer_hidden(summary: RunSummary) -> _Inference:
         summary=replace(summary, stages=tuple(stages)),
         hidden=tuple(range(1, pp)),
         microbatches=used,
-        host_overhead_ps=waits.host_ps,
-        hop_ps=waits.hop_ps,
-        round_trip_ps=waits.round_trip_ps,
-        cycle_ps=waits.cycle_ps,
+        waits=waits,
     )
-
-
-class _Waits(Noun):
-    """What the traced rank shows, in ps: host time per action, shortest message, and two waits."""
-
-    host_ps: int
-    hop_ps: int
-    round_trip_ps: int
-    cycle_ps: int
 
 
 def _waits(early: Events, pp: int, file: str) -> _Waits:
@@ -254,16 +237,17 @@ def with_runtime(summary: RunSummary, calibration: Calibration | None = None) ->
             summary=summary, runtime=runtime, links=own.point_to_point, notes=tuple(notes)
         )
     found = infer_hidden(summary)
-    runtime = ReplayRuntime(
-        host_overhead_ps=found.host_overhead_ps,
-        topology=message_topology(found.links, summary.clocks.node_size),
-    )
-    notes = list(found.notes())
+    links = (_link_of_latency(found.waits.hop_ps, summary),)
+    network = message_topology(links, summary.clocks.node_size)
+    names = ", ".join(map(str, found.hidden))
+    notes = [
+        f"no trace of stage{'s' * (len(found.hidden) > 1)} {names}: times are inferred from the "
+        f"waits of rank {summary.run.ranks[0].rank} in the first {found.microbatches} microbatches"
+    ]
     if calibration:
         notes.append("host and message times are those in the waits, not the calibration's")
-    return _MeasuredRuntime(
-        summary=found.summary, runtime=runtime, links=found.links, notes=tuple(notes)
-    )
+    runtime = ReplayRuntime(host_overhead_ps=found.waits.host_ps, topology=network)
+    return _MeasuredRuntime(summary=found.summary, runtime=runtime, links=links, notes=tuple(notes))
 
 
 def with_bandwidth(

@@ -21,7 +21,7 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine
 from stepsim.parallel.p2p import P2PMode
-from stepsim.parallel.schedules import Schedule, build
+from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.axes import Phase
@@ -181,11 +181,6 @@ def simulate_work(work: PipelineWork, schedule: Schedule, runtime: ReplayRuntime
     )
 
 
-def schedule_for(work: PipelineWork, name: str) -> Schedule:
-    """The schedule of a name for a job."""
-    return build(name, ranks=work.plan.pp, microbatches=work.plan.microbatches)
-
-
 def step_item(op: StepOp) -> StepItem:
     """An operation after the pipeline, as long as it was measured."""
     return StepItem(name=op.label, phase=Phase.FORWARD, work=Work(compute_ps=op.duration_ps))
@@ -227,11 +222,11 @@ def _chosen(sample: OperationTimes, durations: Durations, microbatch: int) -> in
             return int(sample.by_microbatch[microbatch])
 
 
-def work_row(name: str, forward_ps: int, backward_ps: int) -> Row:
-    """A row that only computes."""
+def work_row(name: str, forward_ps: int, backward_ps: int, weight_ps: int = 0) -> Row:
+    """A row that only computes; `weight_ps` of the backward is its weight gradient."""
     return Row(
         name=name,
-        forward=Work(compute_ps=forward_ps),
-        input_grad=Work(compute_ps=backward_ps),
-        weight_grad=Work(),
+        forward=Work(compute_ps=max(forward_ps, 0)),
+        input_grad=Work(compute_ps=max(backward_ps - weight_ps, 0)),
+        weight_grad=Work(compute_ps=max(weight_ps, 0)),
     )

@@ -310,8 +310,13 @@ def predict(
         return None
     order = build(summary.schedule.label, ranks=degrees.pp, microbatches=degrees.microbatches)
     costs = _stage_costs_of(alike, degrees.pp, degrees.layers // degrees.pp)
-    items = [tuple(_items(summary, stage, calibration)) for stage in range(degrees.pp)]
-    return simulate_costs(summary, costs, order, runtime, items)
+    items: list[list[StepItem]] = [[] for _ in range(degrees.pp)]
+    for op in summary.step_ops:
+        time = predicted_op_ps(summary, op, calibration)
+        if time is not None:
+            work = Work(compute_ps=round(time))
+            items[op.stage].append(StepItem(name=op.label, phase=Phase.FORWARD, work=work))
+    return simulate_costs(summary, costs, order, runtime, [*map(tuple, items)])
 
 
 def whole_step(summary: RunSummary, calibration: Calibration) -> bool:
@@ -341,13 +346,3 @@ def _stage_costs_of(layers: Sequence[LayerTimes], pp: int, held: int) -> list[St
             )
         )
     return costs
-
-
-def _items(summary: RunSummary, stage: int, calibration: Calibration) -> Sequence[StepItem]:
-    items = []
-    for op in summary.step_ops:
-        time = predicted_op_ps(summary, op, calibration) if op.stage == stage else None
-        if time is not None:
-            work = Work(compute_ps=round(time))
-            items.append(StepItem(name=op.label, phase=Phase.FORWARD, work=work))
-    return items

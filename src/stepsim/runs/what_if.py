@@ -27,9 +27,10 @@ from stepsim.runs.replay import (
     measured_items,
     simulate_work,
     step_item,
+    work_row,
 )
 from stepsim.step.prepared import SimulatedStep
-from stepsim.workload.rows import Row, StepItem, Work
+from stepsim.workload.rows import Row, StepItem
 
 
 class RunChange(Noun):
@@ -282,7 +283,7 @@ def _row(costs: Sequence[StageCost], schedule: Schedule, rank: int, chunk: int) 
     stage = placement.stage(rank, chunk)
     if costs[rank].chunks:
         own = costs[rank].chunks[chunk]
-        return _layers(own.forward_ps, own.backward_ps, own.weight_ps)
+        return work_row("layers", own.forward_ps, own.backward_ps, own.weight_ps)
     cost, parts = _held(costs, placement, rank, stage)
     forward = cost.layers * cost.forward_ps // parts
     backward = cost.layers * cost.backward_ps // parts
@@ -293,17 +294,7 @@ def _row(costs: Sequence[StageCost], schedule: Schedule, rank: int, chunk: int) 
     elif rank not in (0, placement.ranks - 1):
         forward += cost.end_forward_ps // parts
         backward += cost.end_backward_ps // parts
-    return _layers(forward, backward, round(backward * cost.weight_share))
-
-
-def _layers(forward: int, backward: int, weight: int) -> Row:
-    """A row of so much compute in ps; `weight` of the backward is its weight gradient."""
-    return Row(
-        name="layers",
-        forward=Work(compute_ps=max(forward, 0)),
-        input_grad=Work(compute_ps=max(backward - weight, 0)),
-        weight_grad=Work(compute_ps=max(weight, 0)),
-    )
+    return work_row("layers", forward, backward, round(backward * cost.weight_share))
 
 
 def _held(

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stepsim.base.errors import CalibrationError
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.calibration.products import fit_products
 from stepsim.measured.profile.events import Profile
@@ -31,23 +32,13 @@ def recorded_rate(
             times.setdefault(sides, []).append(time_ps)
     shapes = sorted(times)
     seconds = [float(np.median(times[shape])) / PS_PER_S for shape in shapes]
-    peak = device.rate_of(precision).peak
-    fitted = fit_products(shapes, seconds, peak)
-    reached = fitted.rate.rate
-    if reached > peak:
+    found, peak = fit_products(shapes, seconds, device, precision), device.rate_of(precision).peak
+    if found.rate > peak:
         raise CalibrationError(
-            f"products run at {reached / 1e12:.0f} TFLOP/s, and the peak of {device.name} in "
+            f"products run at {found.rate / 1e12:.0f} TFLOP/s, and the peak of {device.name} in "
             f"{precision} is {peak / 1e12:.0f}: is it the device and the precision of the trace?"
         )
-    return MeasuredRate(
-        device=device.name,
-        precision=precision,
-        rate=reached / device.sustained,
-        peak=fitted.rate.peak,
-        start_ps=fitted.rate.start_ps,
-        shapes=fitted.shapes,
-        spread=fitted.residual,
-    )
+    return replace(found, rate=found.rate / device.sustained)
 
 
 def _products(profile: Profile) -> Iterator[tuple[tuple[int, ...], int]]:
