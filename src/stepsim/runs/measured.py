@@ -193,8 +193,12 @@ def validate_table(
 def _compare(
     measurement: MeasuredStep, calibration: Calibration | None, table: CommTable | None
 ) -> Compared:
+    typed = {"comm_table": table, "schedule": measurement.schedule, **measurement.options}
     try:
-        report = _simulated(measurement, calibration, table).report
+        job = read_inputs(measurement.workload, measurement.topology, typed)
+        asked = with_calibration(job.options, calibration) if calibration else job.options
+        ready = prepare(job.workload, job.topology, asked, notes=job.notes)
+        report = ready.simulated().report
     except StepsimError as error:
         raise TraceError(f"{measurement.where}: {error}") from None
     said = (*report.findings, *report.warnings)
@@ -207,13 +211,3 @@ def _compare(
         measured_ps=measurement.measured_ps,
         notes=tuple(f"{measurement.where}: {note}" for note in said),
     )
-
-
-def _simulated(
-    measurement: MeasuredStep, calibration: Calibration | None, table: CommTable | None
-) -> SimulatedStep:
-    """The step of a row; `table` comes before the calibration's times of collectives."""
-    typed = {"comm_table": table, "schedule": measurement.schedule, **measurement.options}
-    job = read_inputs(measurement.workload, measurement.topology, typed)
-    options = with_calibration(job.options, calibration) if calibration else job.options
-    return prepare(job.workload, job.topology, options, notes=job.notes).simulated()

@@ -44,8 +44,8 @@ class PublishedRun(Noun):
     """
 
     step: PublishedStep
-    predicted_gib: float
-    memory_share: float
+    predicted_gib: float = 0.0
+    memory_share: float = 0.0
     predicted_s: float = 0.0
     calibrated_s: float = 0.0
 
@@ -173,7 +173,7 @@ def validate_published(
     runs, warnings = list[PublishedRun](), list[str]()
     for step in (step for step in judged if step.is_complete and _says(step)):
         try:
-            model = _calibrated(model_of(step), step, calibration)
+            model = calibrated(model_of(step), step, calibration)
             run = published_memory(step, model)
             if not step.ran_out:
                 run = replace(run, predicted_s=float(model.seconds([step.plan])[0]))
@@ -275,9 +275,10 @@ def _as_run(framework: Framework, step: PublishedStep) -> Framework:
     return replace(framework, graph_scopes=scopes, recipes=recipes, defaults=())
 
 
-def _calibrated(
+def calibrated(
     model: StepModel, step: PublishedStep, calibration: ModelCalibration | None
 ) -> StepModel:
+    """What prices a run with the numbers that a calibration has of its machine."""
     if calibration is None:
         return model
     device, framework = calibration.apply(model.device, model.framework, step.plan.precision)

@@ -8,7 +8,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import CalibrationError, StepsimError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.files.model_steps import PublishedStep
-from stepsim.runs.published import model_of
+from stepsim.runs.published import PublishedRun, calibrated, model_of
 from stepsim.workload.model.calibration import (
     MachineFactor,
     MeasuredRate,
@@ -24,24 +24,11 @@ _SLOWEST = 0.1, 10.0  # of compute, measured over predicted
 _Machine = tuple[str, str, Precision]
 
 
-class CalibratedStep(Noun):
-    """A measured step, its prediction before and after, in seconds."""
-
-    step: PublishedStep
-    predicted_s: float
-    calibrated_s: float
-
-    @property
-    def residual(self) -> float:
-        """Calibrated over measured, minus 1."""
-        return self.step.error(self.calibrated_s)
-
-
 class _StepCalibration(Noun):
     """Factors of all machines, each step's residual, and what the steps do not tell."""
 
     factors: tuple[MachineFactor, ...]
-    rows: tuple[CalibratedStep, ...]
+    rows: tuple[PublishedRun, ...]
     notes: Names
 
 
@@ -57,7 +44,7 @@ def calibrate_steps(
     notes: list[str] = []
     groups = _by_machine(steps, ModelCalibration(rates=tuple(rates)), notes)
     factors: list[MachineFactor] = []
-    rows: list[CalibratedStep] = []
+    rows: list[PublishedRun] = []
     for machine, several in groups.items():
         try:
             factor, found = _calibrate(machine, several)
@@ -81,20 +68,19 @@ def _by_machine(
         if not (step.is_complete and step.measured_s):
             continue
         try:
-            model = model_of(step)
+            model = calibrated(model_of(step), step, measured)
             model.seconds([step.plan])
         except StepsimError as error:
             notes.append(f"{step.source} {step.name} is left out: {error}")
             continue
-        device, _ = measured.apply(model.device, model.framework, step.plan.precision)
-        key = (device.name, model.framework.name, step.plan.precision)
-        groups.setdefault(key, []).append((step, replace(model, device=device)))
+        key = (model.device.name, model.framework.name, step.plan.precision)
+        groups.setdefault(key, []).append((step, model))
     return groups
 
 
 def _calibrate(
     machine: _Machine, several: Sequence[tuple[PublishedStep, StepModel]]
-) -> tuple[MachineFactor, list[CalibratedStep]]:
+) -> tuple[MachineFactor, list[PublishedRun]]:
     """The machine's factor and its steps."""
     measured = np.array([step.measured_s for step, _ in several], np.float64)
     before = _predicted(several, 1.0)
@@ -102,7 +88,7 @@ def _calibrate(
     device, framework, precision = machine
     after = measured * np.exp(left)
     rows = [
-        CalibratedStep(step=step, predicted_s=float(a), calibrated_s=float(b))
+        PublishedRun(step=step, predicted_s=float(a), calibrated_s=float(b))
         for (step, _), a, b in zip(several, before, after, strict=True)
     ]
     found = MachineFactor(

@@ -115,6 +115,7 @@ class PlanDocument(Document):
         plans, base = found.best_kinds(top), space.base
         best = plans[0]
         launch = launch_of(best.plan, space.architecture, space.framework)
+        megatron = launch.form is LaunchForm.MEGATRON_LM
         return cls.taken_from(
             found,
             model=best.run.workload,
@@ -132,10 +133,8 @@ class PlanDocument(Document):
             launch=launch.lines,
             launch_refused=launch.refused,
             environment=_connections(best.plan, base.device) if launch.lines else "",
-            megatron_arguments=launch.lines if launch.form is LaunchForm.MEGATRON_LM else (),
-            model_arguments=model_arguments(space.architecture)
-            if launch.form is LaunchForm.MEGATRON_LM
-            else (),
+            megatron_arguments=launch.lines if megatron else (),
+            model_arguments=model_arguments(space.architecture) if megatron else (),
             warnings=(*notes, *found.warnings, *found.refused),
             throughput=best.run.throughput,
             lengths=drawn.source if drawn else "",

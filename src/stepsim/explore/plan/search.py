@@ -195,7 +195,7 @@ def search_plans(
     with open_runs(job, workers) as opened:
         race.run(opened, runs, progress)
         if not race.done and race.passed:  # nothing else was asked for
-            race.passed, race.judged = {}, False
+            race.broken, race.judged = {}, False
             race.run(opened, runs, progress)
         if not race.done:
             raise PlanError(f"no plan could be simulated: {race.refused[0]}")
@@ -237,7 +237,8 @@ class _Race(Struct, kw_only=True):
     """Simulations of priced plans in an order, which stop where no other can be best.
 
     `weight` is what a second of each plan counts, `bound` the least of it. Plans that break a rule
-    of the framework are `passed`, with the rules, while it is `judged` by them; `kept` break none.
+    of the framework are passed over while it is `judged` by them; `broken` are the rules of each
+    plan that was looked at.
     """
 
     priced: FittingPlans
@@ -249,8 +250,12 @@ class _Race(Struct, kw_only=True):
     best: float = np.inf
     done: list[tuple[int, SearchedPlan]] = []
     refused: list[str] = []
-    passed: dict[int, Names] = {}
-    kept: set[int] = set()
+    broken: dict[int, Names] = {}
+
+    @property
+    def passed(self) -> dict[int, Names]:
+        """Plans that were passed over, with the rules that they break."""
+        return {index: rules for index, rules in self.broken.items() if rules}
 
     def run(self, opened: PlanRuns, runs: int, progress: OnPlan | None) -> None:
         """Simulate at most so many plans."""
@@ -277,17 +282,12 @@ class _Race(Struct, kw_only=True):
 
     def _may_win(self, index: int) -> bool:
         """Whether a plan can be best by its bound and runs on the framework."""
-        if self.bound[index] > self.best or index in self.passed:
+        if self.bound[index] > self.best:
             return False
-        if index in self.kept or not self.judged:
-            return True
-        space = self.space
-        broken = refused_by(self.priced.plans[index], space.architecture, space.framework)
-        if broken:
-            self.passed[index] = broken
-        else:
-            self.kept.add(index)
-        return not broken
+        if self.judged and index not in self.broken:
+            plan, space = self.priced.plans[index], self.space
+            self.broken[index] = refused_by(plan, space.architecture, space.framework)
+        return not self.broken.get(index)
 
     def said_of_passed(self) -> Iterator[str]:
         """Why plans were passed over, a sentence for each rule."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from stepsim.base.errors import OutputError
 from stepsim.base.units import Quantity
+from stepsim.explore.sweep.store import NUMBER_TYPES, STEP_COLUMNS
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.reading import parquet_library
 from stepsim.files.writing import whole_file, write_csv_rows
@@ -56,15 +57,7 @@ def _types(table: SweepTable, arrow: Any) -> list[Any]:
         Quantity.SWITCH: arrow.string(),
         Quantity.NAME: arrow.string(),
     }
+    of_number = {"real": arrow.float64(), "integer": arrow.int64()}
     axes = [of_axis.get(axis.quantity, arrow.int64()) for axis in table.axes]
-    times = [arrow.int64(), arrow.int64()]
-    numbers = [arrow.float64()] * 4
-    memory = [arrow.int64()] * 2
-    return [
-        *axes,
-        *times,
-        *numbers,
-        *memory,
-        *[arrow.int64() for _ in table.part_columns],
-        arrow.string(),
-    ]
+    numbers = [of_number[NUMBER_TYPES[name]] for name in (*STEP_COLUMNS, *table.part_columns)]
+    return [*axes, *numbers, arrow.string()]

@@ -26,15 +26,14 @@ STEP_COLUMNS = (
     *("step_time_ps", "pipeline_time_ps", "bubble_fraction", "total_bandwidth"),
     *("tokens_per_s", "mfu", "memory_bytes", "fits"),
 )
-_NUMBER_COLUMNS = (*STEP_COLUMNS, *PART_COLUMNS)
 _REALS = ("bubble_fraction", "total_bandwidth", "tokens_per_s", "mfu")
-
-
 _QUANTITIES = ", ".join(f"'{quantity}'" for quantity in Quantity)
-_TYPES = {name: "real" if name in _REALS else "integer" for name in _NUMBER_COLUMNS}
+NUMBER_TYPES = {
+    name: "real" if name in _REALS else "integer" for name in (*STEP_COLUMNS, *PART_COLUMNS)
+}
 _NUMBERS = " AND ".join(
     f"typeof({name}) IN ('null', '{kind}') AND ({name} BETWEEN 0 AND 1e300) IS NOT 0"
-    for name, kind in _TYPES.items()
+    for name, kind in NUMBER_TYPES.items()
 )
 _SWEEP = StoreKind(
     name="sweep",
@@ -47,7 +46,7 @@ _SWEEP = StoreKind(
         "axis_value": "CREATE TABLE axis_value (axis INTEGER, position INTEGER, "
         "text TEXT NOT NULL, value NOT NULL, PRIMARY KEY (axis, position)) WITHOUT ROWID",
         "result": "CREATE TABLE result (id INTEGER PRIMARY KEY, "
-        f"{', '.join(f'{name} {kind}' for name, kind in _TYPES.items())}, error TEXT)",
+        f"{', '.join(f'{name} {kind}' for name, kind in NUMBER_TYPES.items())}, error TEXT)",
     },
     sound={
         "axis": f"quantity IN ({_QUANTITIES}) AND stride > 0 AND length > 0",

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Floats, Ints, ints
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.calibration.calibration import (
     Calibration,
@@ -32,13 +32,6 @@ from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.workload.axes import CollectiveKind
 
 _FEW_SAMPLES = 2
-
-
-class _LinkShape(Noun):
-    """Latency in ps and ps per byte of a micro-benchmark's messages: how time grows with size."""
-
-    latency_ps: float
-    per_byte_ps: float
 
 
 def calibrate_traces(
@@ -170,15 +163,16 @@ def _messages(summaries: Sequence[RunSummary], inside: bool) -> tuple[Ints, Ints
     return empty, empty, True
 
 
-def _shape(curve: MeasuredCurve | None) -> _LinkShape | None:
-    """Latency and time per byte of a curve of messages."""
+def _shape(curve: MeasuredCurve | None) -> tuple[float, float] | None:
+    """Latency in ps and ps per byte of a curve of messages: how time grows with size."""
     if curve is None:
         return None
-    latency, per_byte, _ = _line_through(curve.size_bytes, curve.time_ps.astype(np.float64), None)
-    return _LinkShape(latency_ps=latency, per_byte_ps=per_byte)
+    return _line_through(curve.size_bytes, curve.time_ps.astype(np.float64), None)[:2]
 
 
-def _line_through(sizes: Ints, times: Floats, shape: _LinkShape | None) -> tuple[float, float, str]:
+def _line_through(
+    sizes: Ints, times: Floats, shape: tuple[float, float] | None
+) -> tuple[float, float, str]:
     """(latency in ps, ps per byte, what could not be told apart) of times over sizes in bytes.
 
     Least squares of relative errors. One size gives one number: with a shape its latency and time
@@ -194,8 +188,9 @@ def _line_through(sizes: Ints, times: Floats, shape: _LinkShape | None) -> tuple
     size, time = float(sizes[-1]), float(times[-1])
     if shape is None:
         return 0.0, time / size, "messages of one size only: all of their time grows with size"
-    factor = time / (shape.latency_ps + size * shape.per_byte_ps)
-    return factor * shape.latency_ps, factor * shape.per_byte_ps, ""
+    latency, per_byte = shape
+    factor = time / (latency + size * per_byte)
+    return factor * latency, factor * per_byte, ""
 
 
 def _optimizer(summaries: Sequence[RunSummary]) -> FittedSpeed | None:

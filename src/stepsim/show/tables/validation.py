@@ -6,8 +6,7 @@ Predictions of published steps are compared by source and by run.
 from collections.abc import Iterator, Sequence
 
 from stepsim.runs.document import Validation
-from stepsim.runs.published import PublishedValidation
-from stepsim.runs.published_calibration import CalibratedStep
+from stepsim.runs.published import PublishedRun, PublishedValidation
 from stepsim.runs.validate import Compared, RunValidation
 from stepsim.show.tables.model import (
     COUNT,
@@ -138,7 +137,7 @@ _RESIDUALS = {
     "precision": TEXT.of("step.plan.precision.value"),
     "measured": seconds("step.measured_s"),
     "predicted": seconds("predicted_s"),
-    "residual": ERROR.of("residual"),
+    "residual": ERROR.of("calibrated_error"),
 }
 _FACTORS = {
     "device": TEXT.of("device"),
@@ -159,7 +158,7 @@ _RATES = {
 
 
 def model_calibration_shown(
-    found: ModelCalibration, rows: Sequence[CalibratedStep]
+    found: ModelCalibration, rows: Sequence[PublishedRun]
 ) -> Iterator[Shown]:
     """Residual of every step, then factors and rates."""
     if rows:
