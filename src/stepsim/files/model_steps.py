@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stepsim.base.errors import StepsimError, TraceError, bad_value
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.accelerators import framework_of_year, read_device, read_framework
 from stepsim.files.load import public_names, read_model
 from stepsim.files.models.fields import MOST_LAYERS
@@ -41,56 +41,36 @@ from stepsim.workload.model.layout import (
 )
 from stepsim.workload.plan import Plan
 
-_SHAPE = ("hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "act", "vocab")
-_PLAN = ("gpu", "n_gpus", "seq", "gbs", "mbs", "tp", "pp", "dp", "precision", "framework")
-_NEEDED = ("id", "source", "model", *_SHAPE, *_PLAN, "step_s")
-_RECOMPUTE = {
-    "": Recompute.NONE,
-    "unknown": Recompute.NONE,
-    "none": Recompute.NONE,
-    "selective": Recompute.SELECTIVE,
-    "selective-op": Recompute.OPERATORS,
-    "full": Recompute.FULL,
-}
-_MODULES = re.compile(r"recompute \[([^\]]*)\]")
-_LAYOUT = re.compile(r"\blayout (E[Etm(][^ ;]*L)")
-_ENDS = re.compile(r"first/last stage layers (\d+)/(\d+)")
-_PREDICTIONS = re.compile(r"\bMTP (\d+)\b")
-_GRAPH = re.compile(r"CUDA graph (full-iteration|TE \[([^\]]*)\])")
-_RELEASE = re.compile(r"\b(\d\d\.\d\d(?:\.\d\d)?) NeMo Container")
-_ADAPTERS = re.compile(r"\bLoRA;")
-_PACKED = re.compile(r"packed sequences: attention within samples")
-_OVERLAP = re.compile(r"MoE a2a overlap 1F1B")
-_DELAYED = re.compile(r"with delayed wgrad|dispatch backward overlaps expert wgrad")
-_SHARED = re.compile(r"shared expert overlap")
-_UNPRINTED = re.compile(r"recompute and overlap not printed")
-_MIXES = re.compile(r"\bMamba|delta net|\b(CSA|HCA|DSA)\b|sparse attention", re.IGNORECASE)
-"""What a note calls layers that columns cannot say."""
-
-_NO_SHAPE = re.compile(r"shape not found")
-
 _SAMPLES = 8
 """Samples that fill a packed sequence: a guess, for no source says their lengths."""
 
-_TIED = re.compile(r"nano-[13](\.\d+)?b")
-"""Models of 1.34 and 3.57 billion parameters by nanotron's playbook, which tied ends alone give."""
-
-_DENSE_LAYERS = re.compile(r"-d(\d)$")
-_NICS = re.compile(r"(\d+)x(\d+)Gb\b|(\d+) Gbps node-node")
-_NODE_GBPS = {
-    "vtrain-multi": 800,  # inter_node_bandwidth of vTrain's validation configurations, f8dda84
-    "bigscience": 400,  # Jean Zay: four Omni-Path links of 100 Gb/s, BLOOM (arXiv 2211.05100)
-}
-"""Gbit/s that a node of a source's machine sends, where rows do not say it."""
-
-_OUT = re.compile(r"\boom\b|out of memory", re.IGNORECASE)
-_YEAR = re.compile(r"[_-](20\d\d)-?(?:0[1-9]|1[0-2])(?!\d)")
 _BITS = 8
-_DEEPEP = re.compile(r"\b(deepep|hybridep)\b", re.IGNORECASE)
-_ENGINE = re.compile(r"\bTE\b")
 _LEAST, _MOST = 1e-6, 1e9
 _T = TypeVar("_T")
 _Name = TypeVar("_Name", bound=StrEnum)
+
+
+class _Words(Noun):
+    """What rows say in words, as `model_steps.toml` has it."""
+
+    columns: Names
+    pattern: dict[str, str]
+    recompute: dict[str, Recompute]
+    node_gbps: dict[str, int]
+
+
+def _words() -> _Words:
+    return shipped(__file__, "model_steps.toml", _Words)
+
+
+def _match(pattern: str, text: str) -> re.Match[str] | None:
+    """What a pattern of a name finds in a text."""
+    return re.search(_words().pattern[pattern], text)
+
+
+def _noted(row: Mapping[str, str], pattern: str) -> re.Match[str] | None:
+    """What a pattern of a name finds in the note of a row."""
+    return _match(pattern, row["note"])
 
 
 class PublishedStep(Noun):
@@ -130,7 +110,7 @@ def is_published_steps(path: Path) -> bool:
     if path.suffix != ".csv":
         return False
     header = first_bytes(path, 4096).split(b"\n", 1)[0].decode(errors="replace")
-    return set(_NEEDED) <= set(header.strip().split(","))
+    return set(_words().columns) <= set(header.strip().split(","))
 
 
 def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], Names]:
@@ -142,7 +122,7 @@ def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], Names]:
     text = read_text(path, TraceError, "table of measured steps", "CSV")
     found, warnings = [], []
     for number, row in enumerate(csv_rows(path, text, TraceError), start=2):
-        missing = [name for name in _NEEDED if row.get(name) is None]
+        missing = [name for name in _words().columns if row.get(name) is None]
         if missing:
             raise TraceError(f"{path}: row {number}: no column {missing[0]}")
         try:
@@ -155,11 +135,11 @@ def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], Names]:
 
 
 def _step(row: Mapping[str, str]) -> PublishedStep:
-    if _NO_SHAPE.search(row["note"]):
+    if _noted(row, "no_shape"):
         raise TraceError(f"run {row['id']}: the shape of {row['model']} is not known")
     architecture = _architecture(row)
     per_node = _count(row, "gpn", 8)
-    ran_out = any(_OUT.search(row[name]) for name in ("step_s", "mem_gib", "note"))
+    ran_out = any(_match("out", row[name]) for name in ("step_s", "mem_gib", "note"))
     return PublishedStep(
         name=row["id"],
         source=row["source"],
@@ -171,17 +151,17 @@ def _step(row: Mapping[str, str]) -> PublishedStep:
         npus_per_node=per_node,
         measured_s=None if ran_out else _number(row, "step_s"),
         memory_gib=None if ran_out else _number(row, "mem_gib"),
-        node_bandwidth=_node_bandwidth(row["source"], row["note"]),
+        node_bandwidth=_node_bandwidth(row),
         context=_context(row),
         is_complete=row.get("complete", "1") == "1",
         ran_out=ran_out,
-        release=_named(_RELEASE, row),
+        release=_named(row, "release"),
     )
 
 
-def _named(pattern: re.Pattern[str], row: Mapping[str, str]) -> str | None:
+def _named(row: Mapping[str, str], pattern: str) -> str | None:
     """What a note names by a pattern, such as a framework's release, 26.06.01."""
-    found = pattern.search(row["note"])
+    found = _noted(row, pattern)
     return found.group(1) if found else None
 
 
@@ -191,8 +171,7 @@ def _architecture(row: Mapping[str, str]) -> Architecture:
     A model with experts that has the name and the shape of a public one is that one, with as many
     layers and words as the row says, and the layers that its note says predict further tokens.
     """
-    own, note = _of_columns(row), row["note"]
-    mixes = bool(_MIXES.search(note))
+    own, mixes = _of_columns(row), bool(_noted(row, "mixes"))
     if not own.is_sparse and not mixes:
         return own
     public = _public_shape(row["model"])
@@ -201,7 +180,7 @@ def _architecture(row: Mapping[str, str]) -> Architecture:
             raise TraceError(f"run {row['id']}: no public model {row['model']} says its blocks")
         return own
     found = _resized(public, own, row["model"])
-    again = int(_named(_PREDICTIONS, row) or 0)
+    again = int(_named(row, "predictions") or 0)
     return replace(found, prediction_layers=public.prediction_layers[:1] * again)
 
 
@@ -227,7 +206,7 @@ def _resized(public: Architecture, own: Architecture, name: str) -> Architecture
     A name that ends with `-d1` has one dense layer in front, whatever the public model has.
     """
     layers = public.layers
-    told = _DENSE_LAYERS.search(name)
+    told = _match("dense_layers", name)
     dense = [layer for layer in layers if not layer.is_sparse]
     if told and dense:
         sparse = next(layer for layer in layers if layer.is_sparse)
@@ -246,7 +225,7 @@ def _resized(public: Architecture, own: Architecture, name: str) -> Architecture
 
 def _public_shape(name: str) -> Architecture | None:
     """The public model that a row's name means, such as `qwen3-30b` qwen3-30b-a3b; None without."""
-    wanted = _plain(_DENSE_LAYERS.sub("", name))
+    wanted = _plain(re.sub(_words().pattern["dense_layers"], "", name))
     names = [each for each in public_names() if _plain(each).startswith(wanted)]
     exact = [each for each in names if _plain(each) == wanted]
     chosen = exact or names
@@ -274,27 +253,24 @@ def _of_columns(row: Mapping[str, str]) -> Architecture:
         hidden=_count(row, "hidden"),
         layers=(Layer(attention=attention, mlp=mlp),) * _at_most("layers", _count(row, "layers")),
         vocabulary=_count(row, "vocab"),
-        tied=bool(_TIED.fullmatch(row["model"])),
+        tied=bool(_match("tied", row["model"])),
         dropout=row["attn"] == AttentionKernel.UNFUSED,
     )
 
 
 def _plan(row: Mapping[str, str], architecture: Architecture) -> Plan:
     recompute, modules, offload = _recomputed(row)
-    note, sequence = row["note"], _count(row, "seq")
+    sequence = _count(row, "seq")
     pp, chunks = _count(row, "pp", 1), max(_count(row, "vpp", 1), 1)
     stages = _at_most("pp x vpp", pp * chunks)
     framework = _known(read_framework, _framework(row))
     usual = _usual(row, framework, architecture) if framework else {}
     by_cost = pp > 1 and framework is not None and framework.balances_stages
-    library = _named(_DEEPEP, row) or ExpertDispatch.ALL_TO_ALL
+    library = _named(row, "deepep") or ExpertDispatch.ALL_TO_ALL
     context = _context(row) or (framework.context if framework else ContextParallel())
     return Plan.of_batch(
-        tp=_count(row, "tp", 1),
-        cp=_count(row, "cp", 1),
-        dp=_count(row, "dp", 1),
+        **{degree: _count(row, degree, 1) for degree in ("tp", "cp", "dp", "ep")},
         pp=pp,
-        ep=_count(row, "ep", 1),
         expert_tp=_count(row, "etp", 1) if architecture.is_sparse else None,
         chunks=chunks,
         microbatch_size=_count(row, "mbs"),
@@ -315,13 +291,13 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> Plan:
         dispatch=usual.get("dispatch", ExpertDispatch(library.lower())),
         tp_comm_overlap=row["tp_overlap"] == "1",
         dp_overlap=row["dp_overlap"] == "1",
-        expert_overlap=bool(usual.get("expert_overlap") or _OVERLAP.search(note)),
-        shared_overlap=usual.get("shared_overlap", bool(_SHARED.search(note))),
-        delay_wgrad=usual.get("delay_wgrad", bool(_DELAYED.search(note))),
+        expert_overlap=bool(usual.get("expert_overlap") or _noted(row, "overlap")),
+        shared_overlap=usual.get("shared_overlap", bool(_noted(row, "shared"))),
+        delay_wgrad=usual.get("delay_wgrad", bool(_noted(row, "delayed"))),
         cuda_graph=usual.get("cuda_graph", row["cuda_graph"] == "1"),
-        graph_scopes=_scopes(note),
-        packed=sequence // _SAMPLES if _PACKED.search(note) else None,
-        adapters=bool(_ADAPTERS.search(note)),
+        graph_scopes=_scopes(row),
+        packed=sequence // _SAMPLES if _noted(row, "packed") else None,
+        adapters=bool(_noted(row, "adapters")),
     )
 
 
@@ -330,9 +306,9 @@ def _usual(
 ) -> dict[str, Any]:
     """How tokens reach experts and what graphs hold, in the release, where the source is silent."""
     device = _known(read_device, row["gpu"])
-    if device is None or not architecture.is_sparse or not _UNPRINTED.search(row["note"]):
+    if device is None or not architecture.is_sparse or not _noted(row, "unprinted"):
         return {}
-    precision, release = _precision(row), _named(_RELEASE, row)
+    precision, release = _precision(row), _named(row, "release")
     job = framework.of_job(device.name, precision, sparse=True, release=release)
     usual: dict[str, Any] = dict(job.defaults_on(device.name, sparse=True, precision=precision))
     recipe = _recipe(row, architecture.name)
@@ -343,8 +319,8 @@ def _usual(
 
 def _layout(row: Mapping[str, str], architecture: Architecture, stages: int) -> LayerLayout:
     """The layout that a note says: letters, or layers of the first and last of two stages."""
-    note, ahead = row["note"], len(architecture.prediction_layers)
-    letters, ends = _LAYOUT.search(note), _ENDS.search(note)
+    ahead = len(architecture.prediction_layers)
+    letters, ends = _noted(row, "layout"), _noted(row, "ends")
     if letters:
         text = letters.group(1)
         return parse_layout(text if ahead else text.replace("m", ""))
@@ -354,9 +330,9 @@ def _layout(row: Mapping[str, str], architecture: Architecture, stages: int) -> 
     return even_or_ends(architecture.depth, stages)
 
 
-def _scopes(note: str) -> tuple[GraphScope, ...] | None:
+def _scopes(row: Mapping[str, str]) -> tuple[GraphScope, ...] | None:
     """The parts of layers that a note says CUDA graphs hold, all of a step if none; None unsaid."""
-    found = _GRAPH.search(note)
+    found = _noted(row, "graph")
     if found is None:
         return None
     return _listed(found.group(2), GraphScope)
@@ -372,7 +348,7 @@ def _known(read: Callable[[str], _T], name: str) -> _T | None:
 
 def _context(row: Mapping[str, str]) -> ContextParallel | None:
     """Transformer Engine's, where the note of a row says that attention is its."""
-    return ContextParallel() if _ENGINE.search(row["note"]) else None
+    return ContextParallel() if _noted(row, "engine") else None
 
 
 def _recomputed(row: Mapping[str, str]) -> tuple[Recompute, tuple[RecomputeModule, ...], int]:
@@ -381,8 +357,8 @@ def _recomputed(row: Mapping[str, str]) -> tuple[Recompute, tuple[RecomputeModul
     Modules stand in the note. Where the source does not print recomputation, the framework's public
     recipe of the model says it.
     """
-    recompute = _choice(row, "recompute", _RECOMPUTE)
-    listed = _MODULES.search(row["note"])
+    recompute = _choice(row, "recompute", _words().recompute)
+    listed = _noted(row, "modules")
     if listed and recompute is not Recompute.FULL:
         return Recompute.NONE, _listed(listed.group(1), RecomputeModule), 0
     recipe = _recipe(row) if row["recompute"] == "unknown" else None
@@ -457,14 +433,14 @@ def _number(row: Mapping[str, str], column: str) -> float | None:
 
 def _framework(row: Mapping[str, str]) -> str:
     """The framework, as it was in the year that the source's file names, where that is known."""
-    found = _YEAR.search(row["prov"])
+    found = _match("year", row["prov"])
     return framework_of_year(row["framework"], found.group(1)) if found else row["framework"]
 
 
-def _node_bandwidth(source: str, note: str) -> float | None:
+def _node_bandwidth(row: Mapping[str, str]) -> float | None:
     """Bytes/s that a node sends, from notes such as `4x100Gb RoCE per node`."""
-    found = _NICS.search(note)
-    gbps = _NODE_GBPS.get(source)
+    found = _noted(row, "nics")
+    gbps = _words().node_gbps.get(row["source"])
     if found:
         nics, each, whole = found.groups()
         gbps = int(whole) if whole else int(nics) * int(each)

@@ -23,7 +23,7 @@ from stepsim.files.traces.logged_jobs import LoggedJob, read_logged_job
 from stepsim.files.traces.step_lines import read_step_log
 from stepsim.measured.step_log import StepLog
 from stepsim.options import ALIASES
-from stepsim.runs.suspects import LogEvidence, Simulated, Suspects, held_bytes
+from stepsim.runs.suspects import LogEvidence, Suspected, Suspects, held_bytes
 from stepsim.step.job import held_degrees
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.model import Model
@@ -294,24 +294,18 @@ def _ordered(found: list[LogSuspect], predicted: float, measured: float) -> list
 
 
 def _suspect(
-    found: Simulated, predicted: float, measured: float, known: Collection[str]
+    found: Suspected, predicted: float, measured: float, known: Collection[str]
 ) -> LogSuspect:
-    change, step, gap = found.change, found.step_s, measured - predicted
-    said = not (change.options.keys() - {"framework"}).isdisjoint(known)
-    spoken = found.evidence is LogEvidence.FOR
-    now = f" ({'said' if said else 'assumed'}: {change.now})" if change.now else ""
-    return LogSuspect(
-        name=change.name,
-        what=f"{change.what}{now}",
-        check=change.check,
-        is_contradicted=said and not spoken,
-        is_solved=found.is_solved,
-        factor=change.size,
-        odd=change.odd,
-        evidence=found.evidence,
-        step_s=step,
-        worth=step / predicted - 1,
-        explains=(step - predicted) / gap if gap else None,
+    gap = measured - predicted
+    said = not (found.options.keys() - {"framework"}).isdisjoint(known)
+    now = f" ({'said' if said else 'assumed'}: {found.now})" if found.now else ""
+    return LogSuspect.taken_from(
+        found,
+        what=f"{found.what}{now}",
+        is_contradicted=said and found.evidence is not LogEvidence.FOR,
+        factor=found.size,
+        worth=found.step_s / predicted - 1,
+        explains=(found.step_s - predicted) / gap if gap else None,
     )
 
 

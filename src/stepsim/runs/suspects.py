@@ -43,11 +43,20 @@ _UNEVEN = 1.03
 """Timers whose slowest rank is so many times slower than the quickest tell of a slow one."""
 
 
+class LogEvidence(StrEnum):
+    """What memory and timers of a log say of a suspect, the better ones first."""
+
+    FOR = "for"
+    NOTHING = "nothing"
+    AGAINST = "against"
+
+
 class Suspected(Noun):
-    """A suspect before it is simulated: other options, or other numbers of the topology.
+    """A suspect: other options, or other numbers of the topology.
 
     `now` is what the prediction has in place of `what`, empty where that needs no words. One with a
-    `size` is slower by that factor; `odd` is how unusual that is, as a logarithm.
+    `size` is slower by that factor; `odd` is how unusual that is, as a logarithm. Once simulated it
+    has its step in seconds, whether its size was solved for, and what the log says of it.
     """
 
     name: str
@@ -58,23 +67,9 @@ class Suspected(Noun):
     odd: float = 0.0
     options: Mapping[str, Any] = {}
     numbers: Mapping[str, object] = {}
-
-
-class LogEvidence(StrEnum):
-    """What memory and timers of a log say of a suspect, the better ones first."""
-
-    FOR = "for"
-    NOTHING = "nothing"
-    AGAINST = "against"
-
-
-class Simulated(Noun):
-    """A suspect with its step in seconds, whether its size was solved for, and the evidence."""
-
-    change: Suspected
-    step_s: float
-    is_solved: bool
-    evidence: LogEvidence
+    step_s: float = 0.0
+    is_solved: bool = False
+    evidence: LogEvidence = LogEvidence.NOTHING
 
 
 class _Kind(Noun):
@@ -142,7 +137,7 @@ class Suspects(Noun):
     memory: int
     log: StepLog
 
-    def simulated(self) -> Iterator[Simulated]:
+    def simulated(self) -> Iterator[Suspected]:
         """All that the job can run with."""
         plan = job_of(self.model, self.topology, self.options).plan
         sparse = self.model.architecture.is_sparse
@@ -153,7 +148,7 @@ class Suspects(Noun):
             if found := self._solved(sized):
                 yield found
 
-    def _run(self, change: Suspected) -> Simulated | None:
+    def _run(self, change: Suspected) -> Suspected | None:
         """A suspect simulated; None where the job cannot run with it."""
         try:
             network = with_numbers(self.topology, change.numbers)
@@ -161,11 +156,10 @@ class Suspects(Noun):
             report = prepare(self.model, network, options).simulated().report
         except StepsimError:
             return None
-        step = report.step_time_ps / PS_PER_S
         evidence = self._evidence(change, held_bytes(report))
-        return Simulated(change=change, step_s=step, is_solved=False, evidence=evidence)
+        return replace(change, step_s=report.step_time_ps / PS_PER_S, evidence=evidence)
 
-    def _solved(self, sized: _Sized) -> Simulated | None:
+    def _solved(self, sized: _Sized) -> Suspected | None:
         """The suspect of the size that explains the step; of a default one where none does."""
         most = self._run(sized.at(sized.most))
         slower = self.measured > _SOLVED_FROM * self.predicted
