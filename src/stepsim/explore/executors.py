@@ -21,6 +21,7 @@ from concurrent.futures import (
 )
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import lru_cache
 from io import BytesIO
 from itertools import islice
 from multiprocessing import active_children, get_context, parent_process
@@ -288,6 +289,7 @@ def _read_only(values: dict[Any, Any]) -> Mapping[Any, Any]:
     return MappingProxyType(values)
 
 
+@lru_cache(maxsize=1)
 def unpack(data: bytes) -> Any:
-    """The document that was packed."""
+    """The document that was packed; it is unpacked once per worker, not once per task."""
     return pickle.loads(zlib.decompress(data))

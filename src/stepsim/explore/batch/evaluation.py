@@ -172,10 +172,11 @@ class Batch(Noun, dict=True):
     def _result(
         self, values: list[Ints], totals: Totals, parts_ps: Ints | None = None
     ) -> BatchResult:
+        step_ps, pipeline_ps, busy_ps = totals
         return BatchResult(
-            step_time_ps=totals.step_time_ps,
-            pipeline_time_ps=totals.pipeline_time_ps,
-            bubble_fraction=self._bubble(values, totals),
+            step_time_ps=step_ps,
+            pipeline_time_ps=pipeline_ps,
+            bubble_fraction=self._bubble(values, pipeline_ps, busy_ps),
             parts_ps=parts_ps,
         )
 
@@ -197,11 +198,11 @@ class Batch(Noun, dict=True):
             )
         return values
 
-    def _bubble(self, values: list[Ints], totals: Totals) -> Floats:
-        ranks, pipeline_ps = int(self.actors.counts.sum()), totals.pipeline_time_ps
+    def _bubble(self, values: list[Ints], pipeline_ps: Ints, busy_ps: Ints) -> Floats:
+        ranks = int(self.actors.counts.sum())
         if float(pipeline_ps.max(initial=0)) * ranks > LARGEST_SUM:
             raise SimulationError("ranks together take more than 2**63 - 1 ps: too long to batch")
-        busy = totals.busy_ps.copy()
+        busy = busy_ps.copy()
         for number, times in self.program.busy_lengths.items():
             busy += times * values[number]
         return bubble_fraction(pipeline_ps * ranks - busy, ranks, pipeline_ps)

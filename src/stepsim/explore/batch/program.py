@@ -15,13 +15,8 @@ from stepsim.explain.critical_path import walk_back
 from stepsim.explore.batch.lengths import FixedLength, LengthTable
 from stepsim.run.waits import NodeWaits
 
-
-class Totals(Noun):
-    """Of each scenario, in ps: step, pipeline, and the sum of `busy_nodes`."""
-
-    step_time_ps: Ints
-    pipeline_time_ps: Ints
-    busy_ps: Ints
+Totals = tuple[Ints, Ints, Ints]
+"""Of each scenario, in ps: step, pipeline, and the sum of `busy_nodes`."""
 
 
 class BatchProgram(Noun, dict=True):
@@ -74,7 +69,7 @@ class BatchProgram(Noun, dict=True):
             np.maximum(pipeline, end[node], out=pipeline)
         for node, times in self.busy_nodes.items():
             busy += times * end[node]
-        return Totals(step_time_ps=step, pipeline_time_ps=pipeline, busy_ps=busy)
+        return step, pipeline, busy
 
     def times(self, values: list[Ints], count: int) -> tuple[Ints, Ints]:
         """Start and end of every node in ps, both of shape (nodes, scenarios), by all lengths."""

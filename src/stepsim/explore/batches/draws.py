@@ -179,7 +179,11 @@ def simulate_batches(
     prices = microbatch_prices(model, topology, options, notes)
     kinds: dict[object, MicrobatchPrices] = dict.fromkeys(Takes, prices)
     if any(entry.shares for entry in entries.values()):
-        kinds[True] = spread_prices(model, topology, prices, lengths.most, _step_ps, notes)
+
+        def step_ps(prices: MicrobatchPrices, features: Floats) -> Ints:
+            return LoadColumns(prices).step_ps(features)
+
+        kinds[True] = spread_prices(model, topology, prices, lengths.most, step_ps, notes)
     if len({entry.takes is Takes.COUNT for entry in entries.values()}) > 1:
         mean = float(lengths.draw(np.random.default_rng(seed), 1024).mean())
         kinds[Takes.COUNT] = prices.of_documents(model, topology, mean, notes)
@@ -300,10 +304,6 @@ def _evened(features: Floats) -> Floats:
     return np.asarray(np.broadcast_to(mean, (*features.shape[:2], 1, features.shape[3])))
 
 
-def _step_ps(prices: MicrobatchPrices, features: Floats) -> Ints:
-    return LoadColumns(prices).step_ps(features)
-
-
 class LoadColumns:
     """Step times of loads: the nodes of a job with a column for each data-parallel rank."""
 
@@ -317,16 +317,16 @@ class LoadColumns:
     def step_ps(self, features: Floats) -> Ints:
         """Step time of every step in ps, of features of shape (features, steps, ranks, ...)."""
         at_once = max(_AT_ONCE // features.shape[2], 1)
-        edges = [slice(low, low + at_once) for low in range(0, features.shape[1], at_once)]
-        return np.concatenate([self._some(features[:, i]) for i in edges])
-
-    def _some(self, features: Floats) -> Ints:
-        durations = _LoadDurations(
-            prices=self.prices,
-            features=features.transpose(0, 2, 1, 3),
-            replicas=[replicas for _, replicas in self._replicas],
-        )
-        return self._columns.step_time_ps(durations, features.shape[1])
+        found = []
+        for low in range(0, features.shape[1], at_once):
+            some = features[:, low : low + at_once]
+            durations = _LoadDurations(
+                prices=self.prices,
+                features=some.transpose(0, 2, 1, 3),
+                replicas=[replicas for _, replicas in self._replicas],
+            )
+            found.append(self._columns.step_time_ps(durations, some.shape[1]))
+        return np.concatenate(found)
 
 
 def _first_of_replicas(batch: Batch, actor: int) -> tuple[Ints, Ints]:

@@ -162,16 +162,12 @@ def _batch(
 ) -> Batch:
     """What evaluates the job; raises PlanError where it is too large."""
     batch = make_batch(workload, topology, options, notes=notes, coalesce=False)
-    tasks = _tasks_of_all_ranks(batch)
+    counts: list[int] = batch.actors.counts.tolist()
+    tasks = sum(len(laid) * n for laid, n in zip(batch.flat.programs, counts, strict=True))
     if tasks * samples > _MOST_DRAWS:
         most = f"at most {_MOST_DRAWS // tasks} of a job of {tasks:,} tasks"
         raise PlanError(f"samples is {samples}: expected {most}")
     return batch
-
-
-def _tasks_of_all_ranks(batch: Batch) -> int:
-    counts: list[int] = batch.actors.counts.tolist()
-    return sum(len(laid) * n for laid, n in zip(batch.flat.programs, counts, strict=True))
 
 
 def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.SeedSequence) -> Ints:

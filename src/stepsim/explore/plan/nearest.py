@@ -50,7 +50,12 @@ def _other_sizes(space: PlanSpace) -> Iterator[tuple[str, PlanSpace]]:
 
 def _given(space: PlanSpace) -> int:
     """The smallest product of the degrees that are given."""
-    return prod(min(int(str(each)) for each in space.fixed.get(name, (1,))) for name in _DEGREES)
+    return prod(min(_asked(space, name)) for name in _DEGREES)
+
+
+def _asked(space: PlanSpace, name: str) -> list[int]:
+    """Values of an option that are given; 1 where none is."""
+    return [int(str(each)) for each in space.fixed.get(name, (1,))]
 
 
 def _counts(npus: int, multiple: int) -> Sequence[int]:
@@ -62,17 +67,14 @@ def _counts(npus: int, multiple: int) -> Sequence[int]:
 
 def _other_jobs(space: PlanSpace) -> Iterator[tuple[str, PlanSpace]]:
     """The next batch that more replicas and larger microbatches divide, the next length."""
-    samples, stages = (
-        min(int(str(each)) for each in space.fixed.get(name, (1,)))
-        for name in ("microbatch_size", "pp")
-    )
+    samples, stages = (min(_asked(space, name)) for name in ("microbatch_size", "pp"))
     assert space.global_batch
     batch, replicas = space.global_batch, max(max(space.npus) // _given(space), 1)
     for of in sorted({samples, stages * samples, replicas * samples, replicas * stages * samples}):
         more = -(-batch // of) * of
         if more != batch:
             yield f"with a global batch of {more:,}", replace(space, global_batch=more)
-    parts = 2 * max(int(str(each)) for each in space.fixed.get("cp", (1,)))
+    parts = 2 * max(_asked(space, "cp"))
     if longer := -space.sequence % parts:
         sequence = space.sequence + longer
         yield f"with sequences of {sequence:,} tokens", replace(space, sequence=sequence)

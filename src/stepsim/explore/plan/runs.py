@@ -23,7 +23,6 @@ from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import Entry, Names, Noun, Picoseconds, Share, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.core.timeline import Timeline
-from stepsim.explain.make_report import StepTotals
 from stepsim.explain.throughput import Throughput
 from stepsim.explore.executors import (
     ExecutorKind,
@@ -251,6 +250,7 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
         finally:
             runs.cancel()
             _simulator.cache_clear()
+            unpack.cache_clear()
 
 
 class _Simulator(Struct, kw_only=True):
@@ -279,7 +279,14 @@ class _Simulator(Struct, kw_only=True):
             return PlanRun(error=str(error))
         if found.step_time_ps < self.least_ps:
             self.least_ps, self.fastest = found.step_time_ps, (plan, ready, timeline)
-        return _plan_run(found, drawn)
+        return PlanRun(
+            drawn=drawn,
+            workload=found.workload,
+            step_time_ps=found.step_time_ps,
+            bubble_fraction=found.bubble_fraction,
+            throughput=found.throughput,
+            breakdown_ps=found.breakdown_ps or {},
+        )
 
     def _may_be_first(self, plan: Plan, judged_ps: int) -> bool:
         """Whether a plan may be the first of its kind."""
@@ -327,14 +334,3 @@ def _simulator(packed: bytes) -> _Simulator:
 def run_plan(job: PlanJob, plan: Plan) -> PlanRun:
     """Simulate a plan; a user's mistake is the error of its result."""
     return _Simulator(job=job).run(plan)
-
-
-def _plan_run(found: StepTotals, drawn: DrawnSteps | None) -> PlanRun:
-    return PlanRun(
-        drawn=drawn,
-        workload=found.workload,
-        step_time_ps=found.step_time_ps,
-        bubble_fraction=found.bubble_fraction,
-        throughput=found.throughput,
-        breakdown_ps=found.breakdown_ps or {},
-    )

@@ -84,7 +84,8 @@ def evaluate_span(packed: bytes, span: ScenarioSpan) -> SpanResult:
 
     A user's mistake is the reason of its scenarios; an error of our own is raised.
     """
-    study = _job(packed).study
+    job: SweepJob = unpack(packed)
+    study = job.study
     group = _group(packed, span.start // study.grid.group_size)
     columns = with_uplinks(group.network, study.grid.columns(span))
     count = span.stop - span.start if columns else 1
@@ -97,21 +98,15 @@ def evaluate_span(packed: bytes, span: ScenarioSpan) -> SpanResult:
     return SpanResult(span=span, outcomes=outcomes, total_bandwidth=bandwidth)
 
 
-@lru_cache(maxsize=1)
-def _job(packed: bytes) -> SweepJob:
-    """A packed job; it is unpacked once per worker, not once per task."""
-    job: SweepJob = unpack(packed)
-    return job
-
-
 @lru_cache(maxsize=_GROUPS_KEPT)
 def _group(packed: bytes, number: int) -> ScenarioGroup:
-    return _job(packed).group(number)
+    job: SweepJob = unpack(packed)
+    return job.group(number)
 
 
 def forget_jobs() -> None:
     """Keep nothing of a sweep that ran in this process: its job and groups."""
-    _job.cache_clear()
+    unpack.cache_clear()
     _group.cache_clear()
 
 
