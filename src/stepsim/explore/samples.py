@@ -1,18 +1,11 @@
-"""Step times of steps that were drawn: their statistics, and those of every scenario of a grid."""
+"""Step times of steps that were drawn, and the factors that they vary by."""
 
-from collections.abc import Callable, Iterator
 from math import log, sqrt
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.errors import StepsimError
-from stepsim.base.structs import Entry, Noun
-
-if TYPE_CHECKING:
-    from stepsim.explore.sweep.grid import Grid
-    from stepsim.explore.sweep.study import Study
+from stepsim.base.structs import Noun
 
 
 class StepSamples(Noun, eq=False):
@@ -33,74 +26,6 @@ class StepSamples(Noun, eq=False):
         """Mean and percentiles as documents have them: `mean_ps`, `p50_ps`."""
         percentiles = {f"p{each}_ps": round(self.percentile_ps(each)) for each in percents}
         return {"mean_ps": round(self.mean_ps), **percentiles}
-
-
-Drawn = TypeVar("Drawn", bound=StepSamples)
-_Entry = TypeVar("_Entry", bound=Entry)
-
-
-class SampledSweep(Noun, Generic[Drawn]):
-    """Steps drawn of every scenario of a grid, or the reasons of failures, in their order."""
-
-    grid: "Grid"
-    workload: str
-    topology: str
-    steps: int
-    seed: int
-    scenarios: tuple[Drawn | str, ...]
-
-    @property
-    def rows(self) -> Iterator[tuple[dict[str, str], Drawn | str]]:
-        """Every scenario's values of the axes, and what was found of it."""
-        return ((self.grid.values(i), found) for i, found in enumerate(self.scenarios))
-
-    def entries(
-        self, entry: type[_Entry], numbers: Callable[[Drawn], dict[str, Any]]
-    ) -> tuple[_Entry, ...]:
-        """An entry for each scenario: its settings, with its numbers or the reason of a failure."""
-        return tuple(
-            entry(
-                settings=settings,
-                **({"error": found} if isinstance(found, str) else numbers(found)),
-            )
-            for settings, found in self.rows
-        )
-
-
-def sample_sweep(
-    study: "Study",
-    find: Callable[[int], Drawn],
-    *,
-    steps: int,
-    seed: int,
-    progress: Callable[[int, int, int], None] | None = None,
-) -> SampledSweep[Drawn]:
-    """What is found of each scenario of a study, or why it fails.
-
-    `progress` is called with the scenarios done, failed, and all. Raises the error of the first
-    scenario when none can run.
-    """
-    found: list[Drawn | str] = []
-    first: StepsimError | None = None
-    count = study.grid.size
-    for scenario in range(count):
-        try:
-            found.append(find(scenario))
-        except StepsimError as error:
-            first = first or error
-            found.append(str(error))
-        if progress:
-            progress(len(found), sum(isinstance(each, str) for each in found), count)
-    if first and all(isinstance(each, str) for each in found):
-        raise first
-    return SampledSweep(
-        grid=study.grid,
-        workload=study.workload.source,
-        topology=study.topology.name,
-        steps=steps,
-        seed=seed,
-        scenarios=tuple(found),
-    )
 
 
 def lognormal(normal: Floats, variation: float) -> Floats:

@@ -9,7 +9,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import Document, Entry, Names, Picoseconds
 from stepsim.base.units import Quantity, Value
 from stepsim.explore.batches.draws import BatchSteps, simulate_batches
-from stepsim.explore.samples import SampledSweep, sample_sweep
+from stepsim.explore.sampled_sweep import SampledSweep, sample_sweep
 from stepsim.explore.sweep.axes import Axis, AxisKind, axis_of_kind, parse_axis
 from stepsim.explore.sweep.grid import Grid
 from stepsim.explore.sweep.study import Study
@@ -138,4 +138,4 @@ class BatchSweepDocument(Document):
                 "fullest": each.fullest,
             },
         )
-        return cls.taken_from(found, scenarios=scenarios)
+        return cls.taken_from(found, **found.names, scenarios=scenarios)

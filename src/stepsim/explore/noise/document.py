@@ -6,7 +6,7 @@ from msgspec import UNSET, UnsetType
 
 from stepsim.base.structs import Document, Entry, Names, Picoseconds
 from stepsim.explore.noise.draws import NoiseModel, NoiseResult
-from stepsim.explore.samples import SampledSweep
+from stepsim.explore.sampled_sweep import SampledSweep
 
 
 class NoiseDocument(Document):
@@ -61,4 +61,6 @@ class NoiseSweepDocument(Document):
             _ScenarioEntry,
             lambda each: {"planned_ps": each.planned_ps, **each.rounded(5, 50, 95)},
         )
-        return cls.taken_from(found, model=model, samples=found.steps, scenarios=scenarios)
+        return cls.taken_from(
+            found, **found.names, model=model, samples=found.steps, scenarios=scenarios
+        )

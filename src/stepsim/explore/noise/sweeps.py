@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from stepsim.explore.noise.draws import NoiseModel, NoiseResult, simulate_noise
-from stepsim.explore.samples import SampledSweep, sample_sweep
+from stepsim.explore.sampled_sweep import SampledSweep, sample_sweep
 from stepsim.explore.sweep.study import Study
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from stepsim.base.units import format_time_ps
 from stepsim.explore.noise.draws import NoiseResult
-from stepsim.explore.samples import Drawn, SampledSweep
+from stepsim.explore.sampled_sweep import Drawn, SampledSweep
 from stepsim.explore.sensitivity.analysis import Sensitivity, Slope
 from stepsim.explore.sensitivity.names import describe, show_value
 from stepsim.explore.sweep.table import Extreme, StoredAxis, SweepTable
