@@ -54,9 +54,9 @@ def test_astra_networks_are_read_in_full(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        ASTRA.replace("[ Ring, FullyConnected, Switch ]", "\n- Ring\n- FullyConnected\n  - Switch"),
+        ASTRA.replace("[ Ring, FullyConnected, Switch ]", "\n- Ring\n- FullyConnected\n- Switch"),
         ASTRA.replace("[ Ring, FullyConnected, Switch ]", "[ Ring,\n FullyConnected,\n 'Switch' ]"),
-        "---\n" + ASTRA.replace("[ 500.0, 700, 0 ]", '\n["500.0",700,\n0]'),
+        "---\n" + ASTRA.replace("[ 500.0, 700, 0 ]", '\n ["500.0",700,\n 0]'),
     ],
 )
 def test_lists_may_be_written_in_other_ways(text: str, tmp_path: Path) -> None:
@@ -85,8 +85,9 @@ def test_a_switch_innermost_joins_all(tmp_path: Path) -> None:
         ("latency", "delay", "unknown key 'delay': expected topology, npus_count"),
         ("latency: [ 500.0, 700, 0 ]", "", "latency is missing"),
         ("latency", "bandwidth", "line 6: bandwidth occurs twice"),
-        ("0 ]     # ns", "0", "latency: the list has no end"),
-        ("topology:", "topology", "line 3"),
+        ("0 ]     # ns", "0", "not valid YAML: while parsing a flow sequence"),
+        ("topology:", "topology", "line 4"),
+        ("[ 4, 2, 8 ]", "[ 4, 2, [8] ]", "line 4: expected 'key: [values]'"),
     ],
 )
 def test_mistakes_in_astra_networks_are_named(

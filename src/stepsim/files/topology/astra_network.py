@@ -5,13 +5,13 @@
     bandwidth: [ 50.0, 25.0 ]     # GB/s, by which ASTRA-sim means 2**30 bytes/s
     latency: [ 500.0, 700.0 ]     # ns per hop
 
-The lists are the only YAML that such files use, so that they are read without a YAML library. An
-outer `Switch` joins NPUs with the same inner coordinates, as a `rail` does here.
+An outer `Switch` joins NPUs with the same inner coordinates, as a `rail` does here.
 """
 
-import re
 from math import isfinite, prod
 from pathlib import Path
+
+import yaml
 
 from stepsim.base.errors import TopologyError, bad_value, one_line
 from stepsim.base.units import MAX_INT64, PS_PER_NS, plain_number
@@ -99,39 +99,20 @@ def _lists(text: str) -> dict[str, list[str]]:
 
 
 def _entries(text: str) -> dict[str, list[str]]:
-    """Lists by key: `key: [a, b]` over one or more lines, or `key:` and lines `- a`."""
+    """Lists of words by key; a word alone is a list of one."""
+    try:
+        found = yaml.compose(text, yaml.BaseLoader)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise TopologyError(f"not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(found, yaml.MappingNode):
+        raise TopologyError("expected lines of 'key: [values]'")
     lists: dict[str, list[str]] = {}
-    key, opened = "", False
-    for number, raw in enumerate(text.splitlines(), start=1):
-        line = re.sub(r"(^|\s)#.*", "", raw).strip()
-        if not line or line in ("---", "..."):
-            continue
-        start = re.fullmatch(r"(\w+)\s*:(.*)", line)
-        if start and not opened:
-            key, line = start[1], start[2].strip()
-            if key in lists:
-                raise TopologyError(f"line {number}: {key} occurs twice")
-            lists[key] = []
-            opened = line.startswith("[")
-            line = line.removeprefix("[")
-        elif key and not opened and line.startswith("-"):
-            lists[key].append(_unquoted(line[1:]))
-            continue
-        elif key and not opened and not lists[key] and line.startswith("["):
-            opened, line = True, line[1:].strip()
-        elif not opened:
-            raise TopologyError(
-                f"line {number}: expected 'key: [values]', found {raw.strip()[:60]!r}"
-            )
-        if opened:
-            opened = not line.endswith("]")
-            lists[key] += [_unquoted(w) for w in line.removesuffix("]").split(",") if w.strip()]
-        elif line:
-            lists[key].append(_unquoted(line))
-    if opened:
-        raise TopologyError(f"{key}: the list has no end")
+    for key, value in found.value:
+        line = f"line {key.start_mark.line + 1}"
+        entries = value.value if isinstance(value, yaml.SequenceNode) else [value]
+        if not all(isinstance(each, yaml.ScalarNode) for each in (key, *entries)):
+            raise TopologyError(f"{line}: expected 'key: [values]'")
+        if key.value in lists:
+            raise TopologyError(f"{line}: {key.value} occurs twice")
+        lists[key.value] = [each.value for each in entries]
     return lists
-
-
-def _unquoted(word: str) -> str:
-    return word.strip().strip("'\"")
