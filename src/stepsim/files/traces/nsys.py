@@ -29,7 +29,6 @@ from stepsim.run.spans import UNKNOWN, TaskKind
 
 _MOST_BYTES = 16 << 30
 _MOST_ROWS = 50_000_000
-_LONGEST = 1 << 20  # bytes of a row or a text
 _TABLE = "CUPTI_ACTIVITY_KIND_"
 _PROCESS = ~0xFFFFFF
 """What a thread's number has in common with that of its process."""
@@ -43,7 +42,6 @@ _FORM = (
 )
 _NAMED = 7
 """Numbers of a row before its name and kind."""
-_MOST_RANGES = 1_000_000
 _PEER_TO_PEER = 10
 """CUPTI_ACTIVITY_MEMCPY_KIND_PTOP."""
 
@@ -60,7 +58,6 @@ def read_nsys(path: Path) -> Profile:
         open_file(path, _MOST_BYTES).close()
         address = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
         with closing(sqlite3.connect(address, uri=True)) as database:
-            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
             rows = list(_operations(database, path))
             gpus = _gpus(database)
             launches = dict(_launches(database))
@@ -101,9 +98,7 @@ def _operations(database: sqlite3.Connection, path: Path) -> Iterator[_Row]:
         (count,) = database.execute(f"SELECT count(*) FROM {_TABLE}{name}").fetchone()
         if count > _MOST_ROWS:
             raise TraceError(f"{path}: {count} rows of {name}: expected at most {_MOST_ROWS}")
-        for number, (short, whole, *row) in enumerate(database.execute(query)):
-            if number == count:
-                raise TraceError(f"{path}: StringIds has a number twice: expected a name for each")
+        for short, whole, *row in database.execute(query):
             named, form = row[:_NAMED], row[_NAMED:]
             if not all(isinstance(each, int) for each in named) or not isinstance(short, str):
                 shown = (*named, short)
@@ -179,8 +174,6 @@ def _step_ranges(ranges: Sequence[_Range]) -> dict[int, _Steps]:
         if told is None:
             continue
         steps, number = found.setdefault(process, {}), int(told[1])
-        if len(steps) >= _MOST_RANGES:
-            break
         first, last = steps.get(number, (start, end))
         steps[number] = min(first, start), max(last, end)
     return found
@@ -207,7 +200,7 @@ def _marked_ranges(ranges: Sequence[_Range], process: int, base: int) -> list[Ma
     found = list[MarkedRange]()
     for owner, start, end, text in ranges:
         mark = read_mark(text)
-        if mark and owner == process and len(found) < _MOST_RANGES:
+        if mark and owner == process:
             begin, stop = (max((at - base) * PS_PER_NS, -MAX_INT64) for at in (start, end))
             found.append(MarkedRange(mark=mark, start_ps=begin, end_ps=stop))
     return found
