@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
-from importlib import import_module
 from typing import Any
 
 from stepsim.base.errors import PlanError, TopologyError
@@ -27,15 +26,9 @@ from stepsim.files.load import public_names, public_source, read_model, topology
 from stepsim.files.reading import read_toml, topology_file, topology_names
 from stepsim.files.topology.tables import TopologyFile
 from stepsim.network.collectives import Algorithm
-from stepsim.network.collectives.algorithms import FLAT
 from stepsim.network.topology import NestedTopology
 from stepsim.parallel.schedules import BUILDERS
 from stepsim.workload.model.evidence import source_of
-
-
-def _words(kind: str) -> dict[str, str]:
-    """What is said of some names of a kind."""
-    return shipped(__file__, "catalog.toml", dict[str, dict[str, str]])[kind]
 
 
 class CatalogModel(Entry):
@@ -131,8 +124,8 @@ def make_catalog(kind: str | None = None) -> CatalogDocument:
         "devices": _device,
         "frameworks": _framework,
         "topologies": _topology,
-        "schedules": _schedule,
-        "algorithms": _algorithm,
+        "schedules": lambda name: _named("schedules", name),
+        "algorithms": lambda name: _named("algorithms", name),
     }
     found: dict[str, Any] = {
         name: tuple(map(entries[name], known)) if kind in (None, name) else None
@@ -175,19 +168,9 @@ def _framework(name: str) -> CatalogFramework:
     )
 
 
-def _schedule(name: str) -> CatalogName:
-    """A schedule; one that has no words here is said by its own docstring."""
-    about = _words("schedules").get(name) or _first_sentence(BUILDERS[name].__doc__ or "")
-    return CatalogName(name=name, about=about)
-
-
-def _algorithm(name: str) -> CatalogName:
-    """An algorithm; one that has no words here is said by the docstring of its module."""
-    about = _words("algorithms").get(name)
-    if about is None:
-        module = import_module(FLAT[Algorithm(name)].steps.__module__)
-        about = _first_sentence(module.__doc__ or "")
-    return CatalogName(name=name, about=about)
+def _named(kind: str, name: str) -> CatalogName:
+    words = shipped(__file__, "catalog.toml", dict[str, dict[str, str]])
+    return CatalogName(name=name, about=words[kind][name])
 
 
 def _topology(name: str) -> CatalogTopology:
