@@ -35,7 +35,7 @@ from stepsim.files.shell.words import (
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_MOST_ROUNDS, _DEEPEST, _MOST_COMMANDS = 1000, 50, 10_000
+_MOST_ROUNDS, _MOST_COMMANDS = 1000, 10_000
 _BLANK = re.compile(r"(?:\s|\\\n)*")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _STATEMENTS = {
@@ -79,7 +79,7 @@ def read_script(path: Path, text: str, environment: Mapping[str, str]) -> Script
     except WorkloadError as error:
         raise WorkloadError(f"{path}: {error}") from None
     except RecursionError:
-        raise WorkloadError(f"{path}: it is nested too deeply") from None
+        raise WorkloadError(f"{path}: it calls itself, or is nested too deeply") from None
     return Script(tuple(shell.commands), shell.values.held)
 
 
@@ -91,7 +91,6 @@ class _Shell(Struct):
     functions: dict[str, "Node"] = {}
     commands: list[Command] = []
     maybe: Unknown | None = None
-    depth: int = 0
     ended: bool = False
 
     def read(self, text: str) -> None:
@@ -99,14 +98,10 @@ class _Shell(Struct):
         import tree_sitter_bash
         from tree_sitter import Language, Parser
 
-        if self.depth > _DEEPEST:
-            raise WorkloadError("it calls itself")
-        self.depth += 1
         tree = Parser(Language(tree_sitter_bash.language())).parse(text.encode())
         _check(tree.root_node)
         for node in _named(tree.root_node):
             self.run(node)
-        self.depth -= 1
 
     # statements
 
@@ -310,13 +305,9 @@ class _Shell(Struct):
             self.commands.append(Command(tuple(words), line_of(node), self.maybe))
 
     def _call(self, name: str, arguments: Words) -> bool | None:
-        if self.depth > _DEEPEST:
-            raise WorkloadError(f"function {name} calls itself")
-        self.depth += 1
         outer, self.values.positional = self.values.positional, arguments
         found = self._group(self.functions[name])
         self.values.positional = outer
-        self.depth -= 1
         self.ended = False
         return found
 
