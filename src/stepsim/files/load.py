@@ -337,9 +337,7 @@ def _json(path: Path, text: str) -> dict[str, Any]:
 
     try:
         values = json.loads(text)
-    except RecursionError:
-        raise WorkloadError(f"{path}: its JSON is nested too deeply") from None
-    except ValueError as reason:
+    except (ValueError, RecursionError) as reason:
         raise WorkloadError(f"{path}: not valid JSON: {reason}") from None
     if not isinstance(values, dict):
         raise WorkloadError(f"{path}: not a model's config.json: expected an object of keys")

@@ -4,11 +4,10 @@ from os.path import isfile
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from stepsim.base.errors import SweepError, bad_value
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, replace
 from stepsim.files.load import beside
 from stepsim.files.reading import read_toml
 
@@ -63,13 +62,13 @@ def read_sweep(path: Path) -> SweepFile:
     """
     file = read_toml(path, SweepFile, SweepError, "sweep")
     said = {name: getattr(file.output, name) for name in ("database", "plot", "report")}
-    output = msgspec.structs.replace(
+    output = replace(
         file.output,
         **{name: str(path.parent / each) for name, each in said.items() if each is not None},
         export=[str(path.parent / name) for name in file.output.export],
     )
     options = {name: _option(path, value) for name, value in file.options.items()}
-    return msgspec.structs.replace(
+    return replace(
         file,
         workload=str(beside(path, file.workload)),
         axes=_axes(path, file.axes),

@@ -27,7 +27,6 @@ from stepsim.workload.model.architecture import (
     LinearBlock,
     Mlp,
     NormKind,
-    Tower,
 )
 
 _OF_MIXERS = r"mamba_|linear_|conv_|ssm_|time_step_|index_"
@@ -79,7 +78,7 @@ def architecture_of(
         text = str(error)
         raise WorkloadError(text if text.startswith(place) else f"{place}: {text}") from None
     if reader.assumed:
-        assumed = ", ".join(f"{key} {value}" for key, value in sorted(reader.assumed.items()))
+        assumed = _listed(reader.assumed)
         notes.append(f"{name}: not given, so taken as the class in transformers has it: {assumed}")
     return architecture, notes
 
@@ -102,10 +101,14 @@ def _with_tower(
     beside = family.nested and (others or outer.has("text_config"))
     if not beside and not tokens:
         return architecture
-    tower, assumed, why = _tower(architecture, values, family, place)
-    name = architecture.name
-    if assumed:
-        notes.append(f"{name}: its vision_config leaves out, as its class has it: {assumed}")
+    tower, why, name = None, "", architecture.name
+    try:
+        tower, assumed = read_tower(family.tower, values, place=place, hidden=architecture.hidden)
+        if assumed:
+            said = _listed(assumed)
+            notes.append(f"{name}: its vision_config leaves out, as its class has it: {said}")
+    except WorkloadError as error:  # what sees is not trained: it stops nothing
+        why = f" ({error})"
     if tower is not None and tokens:
         return replace(architecture, tower=replace(tower, tokens=tokens, frozen=frozen))
     if tokens:
@@ -122,15 +125,8 @@ def _with_tower(
     return replace(architecture, tower=tower)
 
 
-def _tower(
-    architecture: Architecture, values: Mapping[str, Any], family: Family, place: str
-) -> tuple[Tower | None, str, str]:
-    """The tower if there is one that is known, what was assumed of it, and why there is none."""
-    try:
-        tower, assumed = read_tower(family.tower, values, place=place, hidden=architecture.hidden)
-    except WorkloadError as error:  # what sees is not trained: it stops nothing
-        return None, "", f" ({error})"
-    return tower, ", ".join(f"{key} {value}" for key, value in sorted(assumed.items())), ""
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in sorted(values.items()))
 
 
 def _named(values: Mapping[str, Any], place: str) -> str:

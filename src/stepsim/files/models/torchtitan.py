@@ -188,7 +188,7 @@ def _parallelism(plan: Plan, architecture: Architecture) -> Iterator[str]:
     yield f"data_parallel_shard_degree = {shards}"
     yield f'fsdp_reshard_after_forward = "{"always" if plan.reshard else "never"}"'
     yield f"tensor_parallel_degree = {plan.tp}"
-    yield f"enable_async_tensor_parallel = {_switch(plan.tp_comm_overlap and plan.tp > 1)}"
+    yield f"enable_async_tensor_parallel = {str(plan.tp_comm_overlap and plan.tp > 1).lower()}"
     yield f"context_parallel_degree = {plan.cp}"
     if plan.cp > 1:
         yield f'context_parallel_rotate_method = "{_ROTATE.get(plan.context, "")}"'
@@ -229,13 +229,9 @@ def _modules(stage: StageSlice, end: int) -> str:
 
 def _compile(compiled: bool) -> Iterator[str]:
     yield "[compile]"
-    yield f"enable = {_switch(compiled)}"
+    yield f"enable = {str(compiled).lower()}"
     if compiled:
         yield 'components = ["model", "loss"]'
-
-
-def _switch(on: bool) -> str:
-    return "true" if on else "false"
 
 
 def torchtitan_asked(source: str, values: Mapping[str, Any], depth: int) -> dict[str, Any]:

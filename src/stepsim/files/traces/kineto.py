@@ -375,16 +375,15 @@ def _inside(ours: _Sorted, wanted: set[int]) -> Iterator[tuple[int, int]]:
 def _sides(dims: bytes) -> tuple[tuple[int, ...], ...]:
     """Shapes of the tensors among the inputs of an operator."""
     try:
-        shapes = msgspec.json.decode(dims)
+        inputs = msgspec.json.decode(dims, type=list[Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ()
-    lists = (
-        [shape for shape in shapes if isinstance(shape, list)] if isinstance(shapes, list) else []
-    )
     return tuple(
-        tuple(shape)
-        for shape in lists
-        if shape and all(type(side) is int and 0 <= side <= MAX_INT64 for side in shape)
+        tuple(each)
+        for each in inputs
+        if isinstance(each, list)
+        and each
+        and all(type(side) is int and 0 <= side <= MAX_INT64 for side in each)
     )
 
 
