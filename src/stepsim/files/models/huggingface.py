@@ -15,7 +15,14 @@ from stepsim.files.models.families import Family, families
 from stepsim.files.models.feeding import Feeding
 from stepsim.files.models.fields import MOST_LAYERS, Fields
 from stepsim.files.models.kinds import Kind
-from stepsim.files.models.reading import HEADS, LAYERS, PART_LETTERS, POSITIONS, PartMakers
+from stepsim.files.models.reading import (
+    HEADS,
+    LAYERS,
+    PART_LETTERS,
+    POSITIONS,
+    PREDICTED,
+    PartMakers,
+)
 from stepsim.files.models.towers import read_tower
 from stepsim.files.reading import parse_toml, read_text, shipped_folder
 from stepsim.workload.model.architecture import (
@@ -36,7 +43,6 @@ _BESIDE = ("vision_config", "audio_config", "sound_config", "talker_config", "co
 """Parts of a configuration beside its text model."""
 _DROPOUTS = ("hidden_dropout", "resid_pdrop", "dropout", "resid_dropout")
 """Of residuals, in training."""
-_PREDICTED = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 _PATTERN = ("hybrid_override_pattern", "layers_block_type")
 _PREDICTION_PATTERN = ("mtp_hybrid_override_pattern", "mtp_layers_block_type")
 _NAMES = {"linear_attention": "mamba", "full_attention": "attention"}
@@ -240,7 +246,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
     def _predicted(self) -> int:
         """Layers that predict further tokens; MiniMax has modules of some layers each."""
         self.flag("mtp_use_dedicated_embeddings")
-        said = self.count(*_PREDICTED, default=0, most=64)
+        said = self.count(*PREDICTED, default=0, most=64)
         modules = self.count("num_mtp_modules", default=0, most=64)
         deep = self.count("mtp_transformer_layers", default=1, most=64)
         return said or modules * deep * self.flag("use_mtp", default=True)

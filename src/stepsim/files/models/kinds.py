@@ -9,9 +9,7 @@ from typing import Any
 
 from stepsim.files.models.families import WindowRule
 from stepsim.files.models.fields import keys
-from stepsim.files.models.reading import Reading
-
-_FURTHER = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
+from stepsim.files.models.reading import PREDICTED, Reading
 
 
 class Kind(StrEnum):
@@ -63,7 +61,7 @@ class Kinds(Reading, kw_only=True):
 
     def _by_types(self, count: int) -> list[Kind] | None:
         """Names of a list: `layer_types`, or `layers_block_type`."""
-        spare = max(self.count(name, default=0) for name in _FURTHER)
+        spare = max(self.count(name, default=0) for name in PREDICTED)
         for name in ("layer_types", "layers_block_type"):
             types = self.listed(name, count, spare=spare)
             if types is not None:

@@ -37,6 +37,7 @@ SHARED_WIDTH = (
     *("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"),
     *("shared_intermediate_size", "share_expert_dim"),
 )
+PREDICTED = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 _ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act")
 _ACTIVATIONS = {
     "silu": (Activation.SWIGLU, None),

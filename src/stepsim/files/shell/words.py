@@ -166,18 +166,15 @@ def calculated(operator: str, first: int, second: int) -> int | None:
 def edited(text: str, operator: str, pattern: str, other: str) -> str:
     """What `${X%...}` and its kin leave of a text."""
     if operator in ("/", "//"):
-        return re.sub(_regex(pattern), lambda _: other, text, count=operator == "/")
+        kinds = {"*": ".*", "?": "."}
+        regex = "".join(kinds.get(letter, re.escape(letter)) for letter in pattern)
+        return re.sub(regex, lambda _: other, text, count=operator == "/")
     ends = range(len(text) + 1)
     if operator in ("#", "##"):
         cuts = ends if operator == "#" else reversed(ends)
         return next((text[i:] for i in cuts if fnmatchcase(text[:i], pattern)), text)
     cuts = reversed(ends) if operator == "%" else ends
     return next((text[:i] for i in cuts if fnmatchcase(text[i:], pattern)), text)
-
-
-def _regex(pattern: str) -> str:
-    kinds = {"*": ".*", "?": "."}
-    return "".join(kinds.get(letter, re.escape(letter)) for letter in pattern)
 
 
 def line_of(node: "Node") -> int:

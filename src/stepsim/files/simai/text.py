@@ -460,7 +460,9 @@ def _lookups(workload: Workload) -> Iterator[Doubt]:
             text=f"the weight gradient of {row.name} takes {format_time_ps(weight_ps)}, about as "
             f"long as the optimizer ({format_time_ps(update)}): AICB writes such files",
             instead="one no longer than its forward",
-            mended=workload.with_rows(_short_gradient),
+            mended=workload.with_rows(
+                lambda row: _shortened(row, Phase.WEIGHT_GRAD, row.forward.compute_ps)
+            ),
         )
     rows = (row for layer in block.layers for row in layer)
     longest = max(row.forward.compute_ps for row in rows)
@@ -469,21 +471,16 @@ def _lookups(workload: Workload) -> Iterator[Doubt]:
             text=f"the forward of {row.name} takes {format_time_ps(forward_ps)}, "
             f"{forward_ps / longest:.0f} times the longest row of a layer",
             instead="one as long as that row",
-            mended=workload.with_rows(lambda row: _short_lookup(row, longest)),
+            mended=workload.with_rows(lambda row: _shortened(row, Phase.FORWARD, longest)),
         )
 
 
-def _short_gradient(row: Row) -> Row:
-    most = row.forward.compute_ps
-    if not row.lookup or row.weight_grad.compute_ps <= most:
+def _shortened(row: Row, phase: Phase, most_ps: int) -> Row:
+    """The row, with at most so long a phase where it looks tokens up."""
+    work: Work = getattr(row, phase)
+    if not row.lookup or work.compute_ps <= most_ps:
         return row
-    return replace(row, weight_grad=replace(row.weight_grad, compute_ps=most))
-
-
-def _short_lookup(row: Row, most: int) -> Row:
-    if not row.lookup or row.forward.compute_ps <= most:
-        return row
-    return replace(row, forward=replace(row.forward, compute_ps=most))
+    return replace(row, **{phase: replace(work, compute_ps=most_ps)})
 
 
 def _without_bytes(workload: Workload) -> Iterator[Doubt]:
