@@ -1,11 +1,10 @@
 """What ran as CSV: one line per span, of simulated ranks and of recorded operations alike."""
 
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from stepsim.base.arrays import Ints
-from stepsim.files.writing import write_csv_rows, write_whole
+from stepsim.files.writing import csv_lines, write_whole
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 
 _Cell = int | str
@@ -13,9 +12,7 @@ _Cell = int | str
 
 def write_spans(tables: Iterable[Spans], path: Path) -> None:
     """Write tables of spans, one below the other; raises OutputError."""
-    text = io.StringIO()
-    write_csv_rows(text, span_lines(tables))
-    write_whole(path, text.getvalue().encode())
+    write_whole(path, csv_lines(span_lines(tables)).encode())
 
 
 def span_lines(tables: Iterable[Spans]) -> Iterator[tuple[_Cell, ...]]:

@@ -7,6 +7,7 @@ Injection"). Numbers stay numbers, with their sign and their unit.
 """
 
 import csv
+import io
 import os
 import re
 import stat
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from os.path import exists, isdir, isfile, lexists, realpath
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 from stepsim.base.errors import OutputError
 
@@ -187,9 +188,11 @@ def text_of_cell(cell: str) -> str:
     return text if text != cell and safe_cell(text) == cell else cell
 
 
-def write_csv_rows(file: TextIO, rows: Iterable[Iterable[Any]]) -> None:
-    """Write rows as lines of CSV, whose texts no spreadsheet runs."""
-    writer = csv.writer(file, lineterminator="\n")
+def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows as lines of CSV, whose texts no spreadsheet runs."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerows(
         [safe_cell(value) if isinstance(value, str) else value for value in row] for row in rows
     )
+    return text.getvalue()

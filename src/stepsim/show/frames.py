@@ -5,7 +5,6 @@ columns of their own, `breakdown_ps.compute`. A list in a row stays one value: o
 tuple, of CSV its JSON text.
 """
 
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
@@ -15,7 +14,7 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from stepsim.files.writing import write_csv_rows
+from stepsim.files.writing import csv_lines
 from stepsim.show.tables.model import Ordered, Shown, Table
 
 Columns = Mapping[str, list[Any]]
@@ -84,10 +83,8 @@ def first_table(shown: Iterable[Shown]) -> Columns:
 
 def csv_text(columns: Columns) -> str:
     """Columns as CSV with a line of names; nothing stands for None, JSON for a list."""
-    text = io.StringIO()
     rows = zip(*columns.values(), strict=True)
-    write_csv_rows(text, chain([columns], (map(_csv_cell, row) for row in rows)))
-    return text.getvalue()
+    return csv_lines(chain([columns], (map(_csv_cell, row) for row in rows)))
 
 
 def _csv_cell(value: Any) -> Any:

@@ -1,6 +1,5 @@
 """The table of a sweep as CSV or Parquet, in the order of the scenarios."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ from stepsim.base.units import Quantity
 from stepsim.explore.sweep.store import NUMBER_TYPES, STEP_COLUMNS
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.reading import parquet_library
-from stepsim.files.writing import whole_file, write_csv_rows
+from stepsim.files.writing import csv_lines, whole_file
 
 _CSV, _PARQUET = ".csv", ".parquet"
 
@@ -35,11 +34,9 @@ def write_table(table: SweepTable, path: Path) -> None:
 def write_csv(table: SweepTable, path: Path) -> None:
     """Write one line per scenario, empty where there is no number; raises OutputError."""
     with whole_file(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-        write_csv_rows(text, [table.header])
+        file.write(csv_lines([table.header]).encode())
         for columns in table.pieces():
-            write_csv_rows(text, zip(*columns, strict=True))
-        text.detach()
+            file.write(csv_lines(zip(*columns, strict=True)).encode())
 
 
 def _write_parquet(table: SweepTable, path: Path) -> None:

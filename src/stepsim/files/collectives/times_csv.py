@@ -32,7 +32,7 @@ from stepsim.files.collectives.samples import (
     collective_kind,
     curves_of,
 )
-from stepsim.files.writing import text_of_cell, write_csv_rows, write_whole
+from stepsim.files.writing import csv_lines, text_of_cell, write_whole
 from stepsim.network.collectives.flows import bus_factor
 from stepsim.network.measured_times import CommTable
 from stepsim.workload.axes import CollectiveKind
@@ -122,9 +122,7 @@ def write_comm_table(table: CommTable, path: Path) -> None:
 
 def format_comm_table(table: CommTable) -> str:
     """CSV text of a table, exact to the ps."""
-    text = io.StringIO()
-    write_csv_rows(text, chain([_COLUMNS], _measurements(table)))
-    return text.getvalue()
+    return csv_lines(chain([_COLUMNS], _measurements(table)))
 
 
 def _measurements(table: CommTable) -> Iterator[tuple[object, ...]]:
