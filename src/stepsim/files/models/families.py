@@ -48,7 +48,6 @@ class Family(Noun):
     head_bias: bool = False
     bias_key: str = ""
     attention_bias_key: str = "attention_bias"
-    mlp_bias_key: str = "mlp_bias"
     output_follows: bool = True
     qk_norm: QkNorm = QkNorm.NONE
     qk_norm_key: str = ""
@@ -56,7 +55,6 @@ class Family(Noun):
     learned: bool = False
     extra_positions: int = 0
     embedding_norm: bool = False
-    final_norm: bool = True
     window: WindowRule = WindowRule.NONE
     nested: bool = False
     router_bias: bool = False

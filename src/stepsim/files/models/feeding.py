@@ -53,7 +53,7 @@ class Feeding(Reading, kw_only=True):
             return self.flag(family.bias_key, family.mlp_bias)
         if self.has("no_bias"):
             return not self.flag("no_bias", default=True)
-        return self.flag(family.mlp_bias_key, family.mlp_bias)
+        return self.flag("mlp_bias", family.mlp_bias)
 
     # which layers have experts
 

@@ -214,7 +214,6 @@ class _Reader(Attentions, Feeding, kw_only=True):
             tied=self.flag("tie_word_embeddings", self.flag("tie_embedding", family.tied)),
             norm=self._norm(),
             embedding_norm=family.embedding_norm,
-            final_norm=family.final_norm,
             positions=self._positions(),
             head_bias=family.head_bias or self.flag("lm_head_bias"),
             dropout=any(self.raw(name) for name in _DROPOUTS),

@@ -453,7 +453,6 @@ class Architecture(Noun):
     vocabulary: int
     tied: bool = False
     norm: NormKind = NormKind.RMS
-    final_norm: bool = True
     embedding_norm: bool = False
     positions: int = 0
     head_bias: bool = False
@@ -528,7 +527,7 @@ class Architecture(Noun):
         bias = self.vocabulary if self.head_bias else 0
         n = self.streams
         streams = n * (n * self.hidden + 1) + 1 if n > 1 else 0
-        return weight + bias + (self.norm_parameters if self.final_norm else 0) + streams
+        return weight + bias + self.norm_parameters + streams
 
     def parameters(self, *, active: bool = False) -> int:
         """All parameters without multi-token prediction and tower.

@@ -78,14 +78,12 @@ def head_blocks(
     architecture: Architecture, columns: PlanTable, *, fused_loss: bool
 ) -> tuple[Block, ...]:
     """Final norm, head and loss."""
-    operators = tuple(head_operators(architecture, columns, fused_loss=fused_loss))
-    first = 1 if architecture.final_norm else 0
-    head = Block(name="head", operators=operators[first:], backward=_summed(architecture, columns))
-    if not first:
-        return (head,)
+    final, *rest = head_operators(architecture, columns, fused_loss=fused_loss)
     gathered = _gathered(architecture, columns)
-    final = Block(name="final norm", operators=operators[:1], forward=gathered, backward=gathered)
-    return final, head
+    return (
+        Block(name="final norm", operators=(final,), forward=gathered, backward=gathered),
+        Block(name="head", operators=tuple(rest), backward=_summed(architecture, columns)),
+    )
 
 
 def _attention_blocks(

@@ -481,8 +481,7 @@ def head_operators(
 
     The loss moves 14 bytes per logit forward and 8 backward where it is fused, else 22 and 12.
     """
-    if architecture.final_norm:
-        yield norm("final norm", architecture, columns)
+    yield norm("final norm", architecture, columns)
     share = architecture.vocabulary / columns.tp
     t = columns.tokens
     yield linear("head", columns, t, float(architecture.hidden), share, OperatorKind.HEAD)
