@@ -1,7 +1,8 @@
-"""Numbers that files have as texts with units: the type of a number knows how it is written.
+"""Numbers that files have otherwise: the type of a number knows how it is written.
 
 A field `latency_ps: Time` of a table stands in TOML as `latency = "500 ns"`, and the noun that was
-read has 500,000 picoseconds. Nothing else converts: a noun is the table of its file.
+read has 500,000 picoseconds. `step_ps: InSeconds` of a document is `step_s` in JSON, a number.
+Nothing else converts: a noun is the table of its file.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from msgspec import Meta, Struct, inspect, to_builtins
 from stepsim.base.errors import UnitError
 from stepsim.base.units import (
     BANDWIDTH_PATTERN,
+    MAX_INT64,
+    PS_PER_S,
     SIZE_PATTERN,
     TIME_PATTERN,
     exact_size,
@@ -70,6 +73,12 @@ def _signed(text: str) -> int:
     return -parse_time_ps(bare[1:]) if bare.startswith("-") else parse_time_ps(bare)
 
 
+def _from_seconds(value: Any) -> int:
+    if type(value) not in (int, float) or not abs(value) * PS_PER_S < MAX_INT64:
+        raise UnitError(f"{value!r} is no time: expected seconds")
+    return round(float(value) * PS_PER_S)
+
+
 def _time_text(time_ps: float) -> str:
     return exact_time(round(time_ps))
 
@@ -118,6 +127,15 @@ Flops = Annotated[
     ),
 ]
 """Operations per second, a number of 1e12 in files."""
+
+InSeconds = Annotated[
+    int,
+    Meta(
+        description="seconds",
+        extra={"written": Written(_from_seconds, lambda ps: ps / PS_PER_S)},
+    ),
+]
+"""Picoseconds, a number of seconds in documents."""
 
 
 def numbers(raw: Any, kind: type) -> Any:

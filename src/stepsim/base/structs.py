@@ -28,9 +28,9 @@ from typing import (
 import msgspec
 from msgspec import Meta, Struct, StructMeta
 
-from stepsim.base.errors import StepsimError, bad_value
+from stepsim.base.errors import StepsimError, UnitError, bad_value
 from stepsim.base.memo import remembered
-from stepsim.base.quantities import texts
+from stepsim.base.quantities import numbers, texts
 from stepsim.base.units import MAX_INT64, PS_PER_S
 
 _Noun = TypeVar("_Noun")
@@ -120,6 +120,11 @@ class Noun(Struct, frozen=True, kw_only=True, metaclass=_NounMaker):
 class Entry(Noun):
     """A part of a document."""
 
+    @property
+    def plain(self) -> object:
+        """What is written of it: itself, as msgspec writes it, where no number is another then."""
+        return self
+
     @classmethod
     def taken_from(cls, source: object, /, **others: object) -> Self:
         """An entry of the attributes that bear its keys' names; `others` are not taken.
@@ -139,6 +144,30 @@ class Entry(Noun):
             raise StepsimError(_explain(place, raw, str(error))) from None
 
 
+def _as_seconds(name: str) -> str:
+    return f"{name.removesuffix('_ps')}_s" if name.endswith("_ps") else name
+
+
+class Timed(Entry, rename=_as_seconds):
+    """A part of a document whose times are `InSeconds`: `step_ps` is written as `step_s`.
+
+    A document with such a part is one itself.
+    """
+
+    @property
+    def plain(self) -> object:
+        """What is written of it."""
+        return texts(self)
+
+    @classmethod
+    def from_plain(cls, raw: dict[str, Any], place: str) -> Self:
+        """As for every entry."""
+        try:
+            return super().from_plain(numbers(raw, cls), place)
+        except UnitError as error:
+            raise StepsimError(f"{place}: {error}") from None
+
+
 class Document(Entry):
     """A whole document; `named` are types that its schema names where no field has them."""
 
@@ -148,7 +177,7 @@ class Document(Entry):
 
     def to_json(self) -> bytes:
         """The document as UTF-8 JSON, ending with a newline."""
-        return json_text(self)
+        return json_text(self.plain)
 
 
 def _key(name: str) -> str:

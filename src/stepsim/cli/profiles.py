@@ -56,7 +56,7 @@ def improve_command(
     quiet: QuietOption = False,
 ) -> None:
     """Rank changes of a profiled run by the step time they save."""
-    from stepsim.explain.improve import ImprovementsDocument, change_profile, improve_profile
+    from stepsim.explain.improve import change_profile, improve_profile
     from stepsim.files.traces.chakra_write import write_chakra
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.profiles import improvements_shown
@@ -69,13 +69,12 @@ def improve_command(
     if apply and output:
         write_chakra(change_profile(profile, apply), output)
     found = improve_profile(profile)
-    document = ImprovementsDocument.of(found)
     if report:
         from stepsim.show.page.write import improvements_page, write_page
 
-        write_page(improvements_page(found, command=command_line()), report)
-    write_rows(csv, tables_of(document))
-    show(json, document.to_json, improvements_shown(found, full=full))
+        write_page(improvements_page(found, profile, command=command_line()), report)
+    write_rows(csv, tables_of(found))
+    show(json, found.to_json, improvements_shown(found, profile, full=full))
 
 
 class RunViews(Noun):

@@ -7,13 +7,13 @@ the sum of what was made shorter, but what is left of it on the way to the end o
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Self
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError, TraceError
-from stepsim.base.structs import Document, Entry, Names, Noun, Seconds, Share, replace
+from stepsim.base.quantities import InSeconds
+from stepsim.base.structs import Document, Names, Noun, Share, Timed, replace
 from stepsim.explain.changes.computes import compute_changes
 from stepsim.explain.changes.lengths import (
     UnequalLengths,
@@ -39,47 +39,14 @@ _OF_PIPELINE = {"even-stages", "even-microbatches", "swap-microbatches", _SCHEDU
 """Changes of stages and microbatches, which traces of kernels seldom name."""
 
 
-class _Improvement(Noun):
-    """What a change gains: the mean step with it, and shares of the mean replayed step.
-
-    `low` and `high` are the least and the largest gain of a step. `ceiling` is the gain where what
-    is changed is as good as can be: links that take no time, a pipeline without bubbles.
-    """
-
-    name: str
-    what: str
-    step_ps: int
-    gain: float
-    ceiling: float
-    low: float
-    high: float
-    assumed: str
-
-
-class Improvements(Noun, eq=False):
-    """Changes of a profile, the largest gain first. Steps are means in ps.
-
-    `ceiling` is the gain where every worker, every microbatch and the host were ideal. Changes
-    `without_gain` are known by name; those `untold` cannot be told from the profile. `lengths` say
-    how unequal its microbatches are, None where it does not tell.
-    """
-
-    profile: Profile
-    measured_ps: int
-    replayed_ps: int
-    ceiling: float
-    changes: tuple[_Improvement, ...]
-    without_gain: Names
-    untold: tuple[UntoldChange, ...]
-    lengths: UnequalLengths | None
-
-
-class _ChangeEntry(Entry):
+# `low` and `high` are the least and the largest gain of a step. `ceiling` is the gain where what is
+# changed is as good as can be: links that take no time, a pipeline without bubbles.
+class _Improvement(Timed):
     """A change: its mean step, and the gain as shares of the mean replayed step."""
 
     name: str
     what: str
-    step_s: Seconds
+    step_ps: InSeconds
     gain: Share
     ceiling: Share
     low: Share
@@ -87,48 +54,20 @@ class _ChangeEntry(Entry):
     assumed: str
 
 
-class _UntoldEntry(Entry):
-    """A change that cannot be told from the profile, and why."""
-
-    name: str
-    why: str
-
-
-class _LengthsEntry(Entry):
-    """How unequal microbatches are: spreads are coefficients of variation.
-
-    Work of the longest replica is over the mean.
-    """
-
-    work_spread: float
-    noise: float
-    longest_over_mean: float
-    swapped_over_mean: float
-    waiting: Share
-
-
-class ImprovementsDocument(Document):
+# Steps are means. `ceiling` is the gain where every worker, every microbatch and the host were
+# ideal. Changes `without_gain` are known by name; those `untold` cannot be told from the profile.
+# `lengths` say how unequal its microbatches are, None where it does not tell.
+class Improvements(Document, Timed):
     """`improve --json`: changes of a profile, the largest gain first."""
 
     source: str
-    measured_s: Seconds
-    replayed_s: Seconds
+    measured_ps: InSeconds
+    replayed_ps: InSeconds
     ceiling: Share
-    changes: tuple[_ChangeEntry, ...]
+    changes: tuple[_Improvement, ...]
     without_gain: Names
-    untold: tuple[_UntoldEntry, ...]
-    lengths: _LengthsEntry | None = None
-
-    @classmethod
-    def of(cls, found: Improvements) -> Self:
-        """The document of the changes."""
-        return cls.taken_from(
-            found,
-            source=found.profile.source,
-            changes=[*map(_ChangeEntry.taken_from, found.changes)],
-            untold=[*map(_UntoldEntry.taken_from, found.untold)],
-            lengths=found.lengths and _LengthsEntry.taken_from(found.lengths),
-        )
+    untold: tuple[UntoldChange, ...]
+    lengths: UnequalLengths | None = None
 
 
 def improve_profile(profile: Profile) -> Improvements:
@@ -149,7 +88,7 @@ def improve_profile(profile: Profile) -> Improvements:
         found += acted.gained(int(base.mean()))
     ranked = sorted(found, key=lambda change: (-change.gain, change.name))
     return Improvements(
-        profile=profile,
+        source=profile.source,
         measured_ps=int(profile.step_times_ps().mean()),
         replayed_ps=int(base.mean()),
         ceiling=1 - mean_share(np.minimum(ideal, prompt), base),

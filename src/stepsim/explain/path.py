@@ -5,22 +5,22 @@ from collections import Counter
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.base.structs import Noun
+from stepsim.base.quantities import InSeconds
+from stepsim.base.structs import Timed
 from stepsim.measured.profile.waits import Waits
 
 
-class PathPart(Noun):
-    """Time on the critical path, in ps of a mean step: of a name of operations on a rank.
+class PathPart(Timed):
+    """Time on the critical path: of operations of a name on a rank, and the host's before them.
 
-    `own_ps` are the operations themselves, `host_ps` the host's delay before them, `held_ps` what
-    they wait for while their rank runs other streams.
+    `held_s` is what they wait for while their rank runs other streams.
     """
 
     name: str
     rank: int
-    own_ps: int
-    host_ps: int
-    held_ps: int
+    own_ps: InSeconds
+    host_ps: InSeconds
+    held_ps: InSeconds
 
     @property
     def whole_ps(self) -> int:

@@ -4,26 +4,14 @@ from typing import Annotated, Self
 
 from msgspec import Meta
 
-from stepsim.base.structs import Count, Document, Entry, Names, Seconds, Share
-from stepsim.base.units import PS_PER_S
-from stepsim.explain.path import critical_parts
-from stepsim.explain.replayed import replayed_kinds, replayed_ranks
+from stepsim.base.structs import Count, Document, Entry, Names, Seconds, Share, Timed
+from stepsim.explain.path import PathPart, critical_parts
+from stepsim.explain.replayed import ReplayedPart, replayed_kinds, replayed_ranks
 from stepsim.explain.shares import rank_shares
-from stepsim.explain.stragglers import Stragglers
+from stepsim.explain.stragglers import ReplayedStep, Stragglers
 from stepsim.measured.profile.pipeline import pipeline_waits
 
 _Slowdown = Annotated[float, Meta(description="a mean step over the mean ideal step")]
-
-
-class _StepEntry(Entry):
-    """A step: as measured, replayed with and without the host's delays, with ideal durations."""
-
-    step: int
-    measured_s: Seconds
-    replayed_s: Seconds
-    error: Share
-    without_host_s: Seconds
-    ideal_s: Seconds
 
 
 class _WorkerEntry(Entry):
@@ -46,30 +34,7 @@ class _WorkerEntry(Entry):
     communication_kernels_s: Seconds
 
 
-class _PathEntry(Entry):
-    """Time on the critical path: of operations of a name on a rank, and the host's before them.
-
-    `held_s` is what they wait for while their rank runs other streams.
-    """
-
-    name: str
-    rank: int
-    own_s: Seconds
-    host_s: Seconds
-    held_s: Seconds
-
-
-class _ReplayedEntry(Entry):
-    """A rank, or a kind of operations: mean of the steps, and the largest error of a step."""
-
-    name: str
-    measured_s: Seconds
-    replayed_s: Seconds
-    error: Share
-    largest: Share
-
-
-class ProfileDocument(Document):
+class ProfileDocument(Document, Timed):
     """`inspect --json` and `simulate --json` of a profile.
 
     Slowdowns follow "Understanding Stragglers in Large Model Training Using What-if Analysis".
@@ -86,11 +51,11 @@ class ProfileDocument(Document):
     slowest_ranks: tuple[int, ...]
     last_stage_share: Share
     slowest_share: Share
-    steps: tuple[_StepEntry, ...]
+    steps: tuple[ReplayedStep, ...]
     ranks: tuple[_WorkerEntry, ...]
-    replayed_ranks: tuple[_ReplayedEntry, ...]
-    replayed_kinds: tuple[_ReplayedEntry, ...]
-    critical_path: tuple[_PathEntry, ...]
+    replayed_ranks: tuple[ReplayedPart, ...]
+    replayed_kinds: tuple[ReplayedPart, ...]
+    critical_path: tuple[PathPart, ...]
     warnings: Names
 
     @classmethod
@@ -107,32 +72,12 @@ class ProfileDocument(Document):
             slowdown_by_replica=found.by_replica,
             slowdown_by_kind=found.by_kind,
             slowest_ranks=found.slowest,
-            steps=_steps(found),
             ranks=[
                 _WorkerEntry.taken_from(share, slowdown=slowdown)
                 for share, slowdown in zip(rank_shares(waits), found.by_rank, strict=True)
             ],
-            replayed_ranks=[*map(_ReplayedEntry.taken_from, replayed_ranks(plain))],
-            replayed_kinds=[*map(_ReplayedEntry.taken_from, replayed_kinds(plain))],
-            critical_path=[*map(_PathEntry.taken_from, critical_parts(waits))],
+            replayed_ranks=replayed_ranks(plain),
+            replayed_kinds=replayed_kinds(plain),
+            critical_path=critical_parts(waits),
             warnings=profile.warnings,
         )
-
-
-def _steps(found: Stragglers) -> list[_StepEntry]:
-    columns = (
-        *(found.measured_ps, found.replayed_ps, found.errors),
-        *(found.prompt_ps, found.ideal_ps),
-    )
-    rows = zip(found.profile.steps, *(column.tolist() for column in columns), strict=True)
-    return [
-        _StepEntry(
-            step=step,
-            measured_s=measured / PS_PER_S,
-            replayed_s=replayed / PS_PER_S,
-            error=error,
-            without_host_s=prompt / PS_PER_S,
-            ideal_s=ideal / PS_PER_S,
-        )
-        for step, measured, replayed, error, prompt, ideal in rows
-    ]

@@ -3,26 +3,24 @@
 import numpy as np
 
 from stepsim.base.arrays import Ints, whole_totals
-from stepsim.base.structs import Noun
+from stepsim.base.quantities import InSeconds
+from stepsim.base.structs import Share, Timed
 from stepsim.explain.stragglers import share_of_steps
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import TaskKind
 
 
-class _ReplayedPart(Noun):
-    """A part of the mean step, in ps, measured and replayed.
-
-    `error` is replayed over measured, minus 1; `largest` its largest size over the steps.
-    """
+class ReplayedPart(Timed):
+    """A rank, or a kind of operations: mean of the steps, and the largest error of a step."""
 
     name: str
-    measured_ps: int
-    replayed_ps: int
-    error: float
-    largest: float
+    measured_ps: InSeconds
+    replayed_ps: InSeconds
+    error: Share
+    largest: Share
 
 
-def replayed_ranks(waits: Waits) -> tuple[_ReplayedPart, ...]:
+def replayed_ranks(waits: Waits) -> tuple[ReplayedPart, ...]:
     """Every rank's own step: from the begin of the step to the end of its last operation."""
     profile, events = waits.profile, waits.profile.events
     ends = waits.ends_ps(waits.own_ps, waits.delay_ps)
@@ -37,7 +35,7 @@ def replayed_ranks(waits: Waits) -> tuple[_ReplayedPart, ...]:
     return tuple(_part(*each) for each in zip(names, *found, strict=True))
 
 
-def replayed_kinds(waits: Waits) -> tuple[_ReplayedPart, ...]:
+def replayed_kinds(waits: Waits) -> tuple[ReplayedPart, ...]:
     """Time of all operations of a kind, over all ranks; communications with their waits."""
     events, count = waits.profile.events, len(waits.profile.steps)
     ends = waits.ends_ps(waits.own_ps, waits.delay_ps)
@@ -53,11 +51,11 @@ def replayed_kinds(waits: Waits) -> tuple[_ReplayedPart, ...]:
     return tuple(found)
 
 
-def _part(name: str, measured_ps: Ints, replayed_ps: Ints) -> _ReplayedPart:
+def _part(name: str, measured_ps: Ints, replayed_ps: Ints) -> ReplayedPart:
     """A part of some steps; steps that lack it count as exact."""
     ratio = share_of_steps(replayed_ps, measured_ps)
     measured, replayed = (int(each.mean()) for each in (measured_ps, replayed_ps))
-    return _ReplayedPart(
+    return ReplayedPart(
         name=name,
         measured_ps=measured,
         replayed_ps=replayed,

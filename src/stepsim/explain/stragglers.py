@@ -13,13 +13,25 @@ from math import ceil
 import numpy as np
 
 from stepsim.base.arrays import Bools, Floats, Ints
-from stepsim.base.structs import Noun
+from stepsim.base.quantities import InSeconds
+from stepsim.base.structs import Noun, Share, Timed
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import TaskKind
 
 _SLOW_SHARE = 0.03
 _MOST_NAMES = 32
+
+
+class ReplayedStep(Timed, kw_only=False):
+    """A step: as measured, replayed with and without the host's delays, with ideal durations."""
+
+    step: int
+    measured_ps: InSeconds
+    replayed_ps: InSeconds
+    error: Share
+    without_host_ps: InSeconds
+    ideal_ps: InSeconds
 
 
 class Stragglers(Noun, eq=False):
@@ -59,6 +71,13 @@ class Stragglers(Noun, eq=False):
     def errors(self) -> Floats:
         """Replayed over measured step, minus 1, of every step."""
         return share_of_steps(self.replayed_ps, self.measured_ps) - 1
+
+    @property
+    def steps(self) -> tuple[ReplayedStep, ...]:
+        """Every step in all of these ways."""
+        columns = (self.measured_ps, self.replayed_ps, self.errors, self.prompt_ps, self.ideal_ps)
+        rows = zip(self.profile.steps, *(each.tolist() for each in columns), strict=True)
+        return tuple(ReplayedStep(*row) for row in rows)
 
 
 def share_of_steps(some_ps: Ints, whole_ps: Ints) -> Floats:

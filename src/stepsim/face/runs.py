@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepsim.base.arguments import checked
 from stepsim.base.structs import Document
-from stepsim.explain.improve import Improvements, ImprovementsDocument, improve_profile
+from stepsim.explain.improve import Improvements, improve_profile
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.stragglers import Stragglers, find_stragglers
 from stepsim.face.results import Result
@@ -42,6 +42,7 @@ from stepsim.runs.measured import (
 )
 from stepsim.runs.replay import Durations, parse_durations
 from stepsim.runs.what_if import RunChange, WhatIf
+from stepsim.show.tables.model import Shown
 from stepsim.show.tables.profiles import improvements_shown, profile_replay_shown
 from stepsim.show.tables.validation import validation_shown
 
@@ -196,20 +197,24 @@ def _known(given: Calibration | str | Path | None) -> Calibration | None:
     return read_calibration(given) if isinstance(given, str | Path) else given
 
 
-class ImprovementsResult(Viewed, Improvements, eq=False):
+# to_json gives bytes of documents and a text of results
+class ImprovementsResult(Viewed, Improvements, eq=False):  # type: ignore[misc]
     """Changes of a profile, and the ways to see them."""
 
-    def _document(self) -> Document:
-        return ImprovementsDocument.of(self)
+    profile: Profile
 
-    _shown = improvements_shown
+    def _document(self) -> Document:
+        return taken_as(Improvements, self)
+
+    def _shown(self) -> Iterable[Shown]:
+        return improvements_shown(self, self.profile)
 
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
         from stepsim.show.page.write import improvements_page, write_page
 
-        write_page(improvements_page(self, command=""), path)
+        write_page(improvements_page(self, self.profile, command=""), path)
 
 
 class StragglersResult(Viewed, Stragglers, eq=False):
@@ -237,7 +242,8 @@ def improve(run: Profile | str | Path, *, node_size: int | None = None) -> Impro
     `node_size` is the ranks per node where the profile does not tell them. Raises TraceError for
     profiles that cannot be read or replayed.
     """
-    return taken_as(ImprovementsResult, improve_profile(_profile(run).on_nodes(node_size)))
+    profile = _profile(run).on_nodes(node_size)
+    return taken_as(ImprovementsResult, improve_profile(profile), profile=profile)
 
 
 def _profile(run: Profile | str | Path) -> Profile:

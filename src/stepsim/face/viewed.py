@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from stepsim.show.figures.drawing import FigureMaker
 
-_Noun = TypeVar("_Noun")
+_Noun = TypeVar("_Noun", bound=msgspec.Struct)
 
 
 class Viewed:
@@ -131,8 +131,9 @@ class Drawn(Viewed):
 
 
 def taken_as(kind: type[_Noun], noun: Any, **more: Any) -> _Noun:
-    """A noun as one of a class with the same fields; `more` are those that it lacks."""
-    return kind(**asdict(noun), **more)
+    """A noun as one of a class that has its fields, or some; `more` are those that it lacks."""
+    known = asdict(noun) | more
+    return kind(**{name: known[name] for name in kind.__struct_fields__ if name in known})
 
 
 _QUIET = "color: gray; font-size: 85%"

@@ -13,7 +13,8 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun
+from stepsim.base.quantities import InSeconds
+from stepsim.base.structs import Noun, Timed
 from stepsim.measured.profile.events import Following
 from stepsim.measured.run import PS_PER_MS, MeasuredRun, OpKind, RankTrace
 
@@ -35,14 +36,13 @@ class NodePlacement(StrEnum):
     INTER_NODE = "inter_node"
 
 
-class Clocks(Noun):
-    """How the clocks of traces were put on one axis: `node_size` ranks share a node and a clock.
-
-    `residual_ps` is the median distance of the two ends of a message after the alignment.
-    """
+# `node_size` ranks share a node and a clock. `residual_ps` is the median distance of the two ends
+# of a message after the alignment.
+class Clocks(Timed):
+    """How clocks were aligned: ranks of a node, and what is left between ends of a message."""
 
     node_size: int
-    residual_ps: int
+    residual_ps: InSeconds
 
 
 class Transfers(Noun, eq=False):

@@ -2,18 +2,12 @@
 
 from typing import Self
 
-from stepsim.base.structs import Bytes, Document, Entry, Names, Seconds, Share
+from stepsim.base.structs import Bytes, Document, Entry, Names, Seconds, Share, Timed
 from stepsim.base.units import PS_PER_S
+from stepsim.measured.clocks import Clocks
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import Degrees, OpKind
 from stepsim.measured.summary import Imbalance, OperationTimes, RunSummary, StageTimes
-
-
-class _ClocksEntry(Entry):
-    """How clocks were aligned: ranks of a node, and what is left between ends of a message."""
-
-    node_size: int
-    residual_s: Seconds
 
 
 class _OperationEntry(Entry):
@@ -87,7 +81,7 @@ class _StepOpEntry(Entry):
     wait_s: Seconds
 
 
-class RunDocument(Document):
+class RunDocument(Document, Timed):
     """A run of traces."""
 
     source: str
@@ -95,7 +89,7 @@ class RunDocument(Document):
     schedule: str | None
     pipeline_s: Seconds
     step_s: Seconds
-    clocks: _ClocksEntry
+    clocks: Clocks
     stages: tuple[_TracedStageEntry, ...]
     ranks: tuple[_TracedRankEntry, ...]
     step_operations: tuple[_StepOpEntry, ...]
@@ -110,7 +104,6 @@ class RunDocument(Document):
             source=found.run.source,
             degrees=found.run.degrees,
             schedule=found.schedule.label if found.schedule else None,
-            clocks=_ClocksEntry.taken_from(found.clocks),
             stages=[_TracedStageEntry.of(stage) for stage in found.stages],
             ranks=[
                 _TracedRankEntry.taken_from(rank, bubble=found.bubble(rank)) for rank in found.ranks

@@ -14,6 +14,7 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
+from stepsim.base.structs import Entry
 from stepsim.files.writing import csv_lines
 from stepsim.show.tables.model import Ordered, Shown, Table
 
@@ -36,14 +37,15 @@ def tables_of(document: msgspec.Struct) -> Tables:
         if not isinstance(entries, tuple):
             continue
         if kind or (entries and all(isinstance(each, msgspec.Struct) for each in entries)):
-            empty = kind.__struct_fields__ if kind else ()
+            empty = kind.__struct_encode_fields__ if kind else ()
             found[_NAMES.get(field.name, field.name)] = partial(_columns_of, entries, empty)
     return found
 
 
 def _columns_of(entries: Iterable[msgspec.Struct], names: Iterable[str] = ()) -> Columns:
     """The columns of some entries; `names` are those of a table without rows."""
-    rows = [dict(_flat(msgspec.to_builtins(entry))) for entry in entries]
+    plain = (entry.plain if isinstance(entry, Entry) else entry for entry in entries)
+    rows = [dict(_flat(msgspec.to_builtins(each))) for each in plain]
     known = dict.fromkeys(name for row in rows for name in row) if rows else names
     return {name: [row.get(name) for row in rows] for name in known}
 

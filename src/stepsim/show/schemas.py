@@ -18,7 +18,7 @@ from stepsim.base.units import (
     format_bandwidth,
 )
 from stepsim.explain.against import Against
-from stepsim.explain.improve import ImprovementsDocument
+from stepsim.explain.improve import Improvements
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import ResultDocument
 from stepsim.explore.batches.document import BatchDocument
@@ -79,7 +79,7 @@ FORMATS: Mapping[str, _Format] = MappingProxyType(
         "run": _Format("inspect --json of traces", RunDocument),
         "log": _Format("inspect --json of a log of leaf modules", LogDocument),
         "profile": _Format("inspect --json of a profile", ProfileDocument),
-        "improvements": _Format("improve --json", ImprovementsDocument),
+        "improvements": _Format("improve --json", Improvements),
         "validation": _Format("validate --json", ValidationDocument),
         "explanation": _Format("explain --json", LogExplanation),
         "published": _Format("validate --json of published steps of models", PublishedDocument),
@@ -130,6 +130,8 @@ def _as_texts(schema: Any) -> Any:
         if "default" in schema:
             text["default"] = _WRITES[schema["pattern"]](unbounded(schema["default"]))
         return schema | text
+    if schema.get("description") == "seconds":
+        return schema | {"type": "number"}
     if isinstance(schema.get("unit"), float) and "default" in schema:
         return schema | {"default": schema["default"] / schema["unit"]}
     return {key: _as_texts(each) for key, each in schema.items()}

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Entry, Share
 from stepsim.explain.changes.made import Changes, UntoldChange, times_changed
 from stepsim.explain.stragglers import mean_share
 from stepsim.measured.profile.events import Profile
@@ -21,20 +21,20 @@ from stepsim.parallel.packers.balanced import swap_works
 _SWAP = "swap-microbatches"
 
 
-class UnequalLengths(Noun):
-    """How unequal a run's microbatches are, and what that costs.
+# `work_spread` is of a microbatch's work, `noise` of what is left of a compute. `longest_over_mean`
+# is the mean of the steps, `swapped_over_mean` that once whole microbatches have changed replicas.
+# `waiting` is the share of the steps that goes where all microbatches have equal work.
+class UnequalLengths(Entry):
+    """How unequal microbatches are: spreads are coefficients of variation.
 
-    `work_spread` and `noise` are coefficients of variation, of a microbatch's work and of what is
-    left of a compute. `longest_over_mean` is the work of the replica with most of it over the mean,
-    mean of the steps; `swapped_over_mean` once whole microbatches have changed replicas. `waiting`
-    is the share of the steps that goes where all microbatches have equal work.
+    Work of the longest replica is over the mean.
     """
 
     work_spread: float
     noise: float
     longest_over_mean: float
     swapped_over_mean: float
-    waiting: float
+    waiting: Share
 
 
 def length_times(waits: Waits, works: MicrobatchWorks) -> Iterator[tuple[Ints, Ints]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepsim.base.arrays import Bools, Ints
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Entry, Noun
 from stepsim.measured.profile.events import Profile, earliest, latest
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import UNKNOWN
@@ -33,8 +33,8 @@ class ProfileChange(Noun, eq=False):
         return self.waits.steps_ps(self.own_ps, self.delay_ps)
 
 
-class UntoldChange(Noun):
-    """A change that cannot be told from a run, and why."""
+class UntoldChange(Entry):
+    """A change that cannot be told from the profile, and why."""
 
     name: str
     why: str

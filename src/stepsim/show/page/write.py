@@ -20,6 +20,7 @@ from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.asked import StepInputs
 from stepsim.files.reading import open_file, read_json
 from stepsim.files.writing import write_whole
+from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.show.headlines import Headline, headlines
 from stepsim.show.page.bands import joined_comms, memory_bars
@@ -284,9 +285,8 @@ def sensitivity_page(found: Sensitivity, *, command: str) -> Page:
     )
 
 
-def improvements_page(found: Improvements, *, command: str) -> Page:
+def improvements_page(found: Improvements, profile: Profile, *, command: str) -> Page:
     """What would help a profiled run, where its steps go, and what cannot be told."""
-    profile = found.profile
     best = found.changes[0] if found.changes else None
     shares, path = where_steps_go(pipeline_waits(profile, posted=True))
     return Page(

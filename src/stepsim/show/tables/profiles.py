@@ -116,11 +116,7 @@ def _replay_words(errors: Floats) -> str:
 
 def replay_tables(found: Stragglers) -> Iterator[Table]:
     """Steps, ranks and kinds of operations, measured and replayed."""
-    columns = (found.measured_ps, found.replayed_ps, found.errors, found.prompt_ps, found.ideal_ps)
-    rows = tuple(zip(found.profile.steps, *(each.tolist() for each in columns), strict=True))
-    named = {"step": COUNT, "measured": TIME, "replayed": TIME, "difference": ERROR}
-    named |= {"without host delays": TIME, "ideal": TIME}
-    yield Table(caption="replay of every step", columns=named, rows=rows, most=_MOST)
+    yield table_of("replay of every step", found.steps, _STEPS, most=_MOST)
     waits = pipeline_waits(found.profile)
     ranks = {"rank": TEXT.of("name")} | _REPLAYED
     yield table_of("replay of every rank, mean step", replayed_ranks(waits), ranks, most=_MOST)
@@ -128,9 +124,9 @@ def replay_tables(found: Stragglers) -> Iterator[Table]:
     yield table_of("kernel time of every kind, over all ranks", replayed_kinds(waits), kinds)
 
 
-def improvements_answer(found: Improvements) -> tuple[str, str]:
+def improvements_answer(found: Improvements, profile: Profile) -> tuple[str, str]:
     """What would help most, and the step that it is a share of."""
-    recorded = f"{format_time_ps(found.measured_ps)} {_recorded(found.profile)}"
+    recorded = f"{format_time_ps(found.measured_ps)} {_recorded(profile)}"
     replayed = f"{format_time_ps(found.replayed_ps)} replayed"
     ideal = f"{found.ceiling:.1%} less with every worker, microbatch and the host ideal"
     step = f"{recorded}   {replayed}   {ideal}"
@@ -140,14 +136,16 @@ def improvements_answer(found: Improvements) -> tuple[str, str]:
     return f"{best.name} saves {best.gain:.1%} of the step: {best.what}", step
 
 
-def improvements_shown(found: Improvements, *, full: bool = True) -> Iterator[Shown]:
+def improvements_shown(
+    found: Improvements, profile: Profile, *, full: bool = True
+) -> Iterator[Shown]:
     """Changes of a profile, the one that gains most first.
 
     With `full` what was recorded, and why changes cannot be judged; else only which these are.
     """
-    yield from improvements_answer(found)
+    yield from improvements_answer(found, profile)
     if full:
-        yield _profile_pairs(found.profile)[:3]
+        yield _profile_pairs(profile)[:3]
     yield changes_table(found)
     if found.lengths:
         yield _lengths_words(found.lengths)
@@ -256,6 +254,14 @@ _RANKS = {
 }
 _OF_STAGES = ("stage", "replica", "slowdown")
 _NO_STAGES = {name: column for name, column in _RANKS.items() if name not in _OF_STAGES}
+_STEPS = {
+    "step": COUNT.of("step"),
+    "measured": TIME.of("measured_ps"),
+    "replayed": TIME.of("replayed_ps"),
+    "difference": ERROR.of("error"),
+    "without host delays": TIME.of("without_host_ps"),
+    "ideal": TIME.of("ideal_ps"),
+}
 _REPLAYED = {
     "measured": TIME.of("measured_ps"),
     "replayed": TIME.of("replayed_ps"),
