@@ -49,7 +49,7 @@ _HOST_LABELS = {HostPart.HOST_OVERHEAD: "host", HostPart.LOSS_TIME: "loss"}
 """Labels of host tasks that are not called as their option."""
 
 
-class Task(Noun):
+class Task(Noun, kw_only=False):
     """One task of a task list; `after` are earlier tasks of the task list that it waits for.
 
     `comm` is the number of a communication in the graph's table, -1 for compute. `host_part` says
@@ -134,20 +134,14 @@ class _TaskListBuilder(Struct, kw_only=True):
         That is `after` itself where there is neither.
         """
         if work.wait_ps:
-            after = self._add(
-                TaskKind.HOST, Stream.COMPUTE, "wait for the host", phase, after, work.wait_ps
-            )
+            wait = Task(TaskKind.HOST, Stream.COMPUTE, "wait for the host", phase, work.wait_ps)
+            after = self.add(wait, after)
         if not work.compute_ps:
             return after
-        return self._add(
-            TaskKind.COMPUTE,
-            Stream.COMPUTE,
-            label,
-            phase,
-            after,
-            work.compute_ps,
-            kernels=work.kernels,
+        own = Task(
+            TaskKind.COMPUTE, Stream.COMPUTE, label, phase, work.compute_ps, kernels=work.kernels
         )
+        return self.add(own, after)
 
     def collectives(
         self, label: str, phase: Phase, work: Work, after: tuple[int, ...]
@@ -157,9 +151,10 @@ class _TaskListBuilder(Struct, kw_only=True):
             number = self.comms.number(op)
             if number is not None:
                 if not self.tasks and self.detached is None:
-                    after = self._add(TaskKind.COMPUTE, Stream.COMPUTE, label, phase, after)
+                    after = self.add(Task(TaskKind.COMPUTE, Stream.COMPUTE, label, phase), after)
                 stream = op.axis.stream if self.detached is None else self.detached
-                after = self._add(TaskKind.COLLECTIVE, stream, label, phase, after, comm=number)
+                own = Task(TaskKind.COLLECTIVE, stream, label, phase, comm=number)
+                after = self.add(own, after)
         return after
 
     def host(
@@ -168,77 +163,36 @@ class _TaskListBuilder(Struct, kw_only=True):
         """Add host time; returns what follows it, `after` itself if there is none."""
         if not duration_ps:
             return after
-        return self._add(
-            TaskKind.HOST,
-            Stream.COMPUTE,
-            _HOST_LABELS.get(part, part.option),
-            phase,
-            after,
-            duration_ps,
-            host_part=part,
-        )
+        label = _HOST_LABELS.get(part, part.option)
+        own = Task(TaskKind.HOST, Stream.COMPUTE, label, phase, duration_ps, host_part=part)
+        return self.add(own, after)
 
     def launch(self, label: str, phase: Phase, host_ps: int, after: tuple[int, ...]) -> None:
         """Add the host's launches, which begin after `after`; `launched` waits for them."""
         if host_ps:
             if not self.tasks and self.detached is None:
-                after = self._add(TaskKind.COMPUTE, Stream.COMPUTE, label, phase, after)
-            self._launches = self._add(TaskKind.HOST, Stream.HOST, label, phase, after, host_ps)
+                after = self.add(Task(TaskKind.COMPUTE, Stream.COMPUTE, label, phase), after)
+            own = Task(TaskKind.HOST, Stream.HOST, label, phase, host_ps)
+            self._launches = self.add(own, after)
 
     def launched(self, after: tuple[int, ...]) -> tuple[int, ...]:
         """What kernels wait for that the host launches next: `after`, and its launches so far."""
         after, self._launches = tuple(sorted({*after, *self._launches})), ()
         return after
 
-    def copy(self, task: Task, after: tuple[int, ...]) -> tuple[int, ...]:
-        """Add a task of another task list with predecessors of its own."""
-        return self._add(
-            task.kind,
-            task.stream,
-            task.label,
-            task.phase,
-            after,
-            task.duration_ps,
-            task.comm,
-            task.host_part,
-            task.kernels,
-        )
-
     def build(self, label: str, phase: Phase) -> TaskList:
         """The task list; an empty one gets a task of no duration, so that it has a place."""
         if not self.tasks:
-            self._add(TaskKind.COMPUTE, Stream.COMPUTE, label, phase, ())
+            self.add(Task(TaskKind.COMPUTE, Stream.COMPUTE, label, phase), ())
         return TaskList(tasks=tuple(self.tasks))
 
-    def _add(
-        self,
-        kind: TaskKind,
-        stream: Stream,
-        label: str,
-        phase: Phase,
-        after: tuple[int, ...],
-        duration_ps: int = 0,
-        comm: int = -1,
-        host_part: HostPart | None = None,
-        kernels: Kernels = NO_KERNELS,
-    ) -> tuple[int, ...]:
-        queued = self._last.get(stream, ())
+    def add(self, task: Task, after: tuple[int, ...]) -> tuple[int, ...]:
+        """Add a task with such predecessors in place of its own; returns what follows it."""
+        queued = self._last.get(task.stream, ())
         if after != queued:
             after = tuple(sorted({*after, *queued}))
-        self._last[stream] = own = (len(self.tasks),)
-        self.tasks.append(
-            Task(
-                kind=kind,
-                stream=stream,
-                label=label,
-                phase=phase,
-                duration_ps=duration_ps,
-                comm=comm,
-                after=after,
-                host_part=host_part,
-                kernels=kernels,
-            )
-        )
+        self._last[task.stream] = own = (len(self.tasks),)
+        self.tasks.append(replace(task, after=after))
         return own
 
 
@@ -367,7 +321,7 @@ def fused_tasks(forward: TaskList, backward: TaskList, comms: CommNumbers) -> Ta
     for half, number in _turns(halves, comms):
         task = halves[half].tasks[number]
         after = tuple(i for earlier in task.after for i in place[half, earlier])
-        place[half, number] = builder.copy(task, after)
+        place[half, number] = builder.add(task, after)
     return builder.build("fused", Phase.FORWARD)
 
 

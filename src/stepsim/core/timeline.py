@@ -17,7 +17,7 @@ from stepsim.core.write import TaskGraph
 from stepsim.network.fold import Actors, every_rank, fold
 from stepsim.network.prices import Prices
 from stepsim.parallel.modes import Engine, Sharing
-from stepsim.run.spans import UNKNOWN, Spans
+from stepsim.run.spans import UNKNOWN, Spans, extents
 
 if TYPE_CHECKING:
     from stepsim.core.beside import OverlapCost, SlowedCompute
@@ -56,19 +56,7 @@ class Cohort(Noun):
     def entry_times(self) -> tuple[Ints, Ints]:
         """Start and end in ps of every entry of the schedule's order: shape (entries, actors)."""
         place = self.tasks.program.entry[self.tasks.segment]
-        return _extents(place, len(self.tasks.program.entries), self.start, self.end)
-
-
-def _extents(place: Small, places: int, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """First start and last end of the tasks that have each place; -1 is none."""
-    tasks = np.flatnonzero(place >= 0)
-    if np.array_equal(place[tasks], np.arange(places)):
-        return start[tasks], end[tasks]
-    first = np.full((places, start.shape[1]), np.iinfo(np.int64).max)
-    last = np.zeros((places, start.shape[1]), np.int64)
-    np.minimum.at(first, place[tasks], start[tasks])
-    np.maximum.at(last, place[tasks], end[tasks])
-    return first, last
+        return extents(place, len(self.tasks.program.entries), self.start, self.end)
 
 
 class RankTasks(NamedTuple):
@@ -196,7 +184,7 @@ class Timeline(Noun, dict=True):
         """When every segment of a rank runs, which are `whole` tasks."""
         ran, count = self.of_rank(rank), len(whole)
         segment = ran.tasks.segment
-        start, end = (times[:, 0] for times in _extents(segment, count, ran.start, ran.end))
+        start, end = (times[:, 0] for times in extents(segment, count, ran.start, ran.end))
         longer = whole_totals(segment.astype(np.int64), ran.longer_ps[:, 0], count)
         alone = np.where(longer > 0, end - start - longer, UNKNOWN)
         return RankTasks(whole, start, end, alone)

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, Small
 from stepsim.base.structs import Noun, replace
 from stepsim.parallel.schedules import OrderEntry
 
@@ -135,13 +135,7 @@ class Spans(Noun, eq=False):
 
     def actions(self) -> tuple[Ints, Ints]:
         """First start and last end in ps of every entry of the schedule, as one rank ran them."""
-        count = len(self.entries or ())
-        start = np.full(count, np.iinfo(np.int64).max)
-        end = np.zeros(count, np.int64)
-        inside = self.entry != UNKNOWN
-        np.minimum.at(start, self.entry[inside], self.start_ps[inside])
-        np.maximum.at(end, self.entry[inside], self.end_ps[inside])
-        return start, end
+        return extents(self.entry, len(self.entries or ()), self.start_ps, self.end_ps)
 
     def stream_words(self, stream: int) -> str:
         """What a stream is called: `pp forward recv`, `stream 7`, empty where it is not told."""
@@ -163,6 +157,18 @@ class Spans(Noun, eq=False):
             action = entries[entry] if entry != UNKNOWN else None
             label = self.names[name]
             yield Span(rank, stage, stream, kinds[kind], label, phases[phase], action, *numbers)
+
+
+def extents(place: Ints | Small, places: int, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """First start and last end of the tasks that have each place; -1 is none."""
+    tasks = np.flatnonzero(place >= 0)
+    if np.array_equal(place[tasks], np.arange(places)):
+        return start[tasks], end[tasks]
+    first = np.full((places, *start.shape[1:]), np.iinfo(np.int64).max)
+    last = np.zeros_like(first)
+    np.minimum.at(first, place[tasks], start[tasks])
+    np.maximum.at(last, place[tasks], end[tasks])
+    return first, last
 
 
 SPAN_NUMBERS = tuple(name for name, kind in Spans.__annotations__.items() if kind is Ints)

@@ -7,7 +7,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints, distinct, ints, places_by
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.measured.profile.events import (
     Events,
@@ -34,7 +34,7 @@ _CLOCK_STEP_PS = PS_PER_S // 20
 """What ranks meet in ends at the same time, give or take this."""
 
 
-class RankOperations(Noun, eq=False):
+class RankOperations(RankPlace, eq=False):
     """One rank's operations: columns of `Events` but for name and group, which are texts.
 
     Times are from `base_ps`, on the rank's clock. A column `peer` holds ranks, one of `tag` tells
@@ -46,9 +46,7 @@ class RankOperations(Noun, eq=False):
     Without `has_steps` nothing told steps, and the whole recording counts as one.
     """
 
-    rank: int
     world: int | None
-    file: str
     steps: tuple[int, ...]
     names: list[str]
     groups: list[tuple[str, tuple[int, ...]]]
@@ -56,13 +54,9 @@ class RankOperations(Noun, eq=False):
     left_out: int
     base_ps: int
     follows: Following | None = None
-    node: int | None = None
-    stage: int | None = None
-    replica: int | None = None
     marks: tuple[Mark, ...] = ()
     operators: tuple[HostOperator, ...] = ()
     peak_bytes: int | None = None
-    gpu: str = ""
     has_steps: bool = True
     forms: Sequence[KernelForm | None] = ()
 
@@ -120,14 +114,7 @@ def join_ranks(
         source=source,
         format=form,
         ranks=tuple(
-            RankPlace(
-                rank=part.rank,
-                stage=part.stage,
-                replica=part.replica,
-                node=part.node,
-                file=part.file,
-                gpu=part.gpu,
-            )
+            RankPlace(**{name: getattr(part, name) for name in RankPlace.__struct_fields__})
             for part in parts
         ),
         steps=tuple(steps),

@@ -220,14 +220,14 @@ class _Collector(Struct, kw_only=True):
         return SpanColumns(
             rows=tuple(self._rows(tables)),
             row=np.repeat(np.arange(len(tables)), sizes),
-            stream=np.concatenate([spans.stream for spans in tables]),
             shade=np.concatenate([span_shades(spans, axes) for spans in tables]),
             name=np.concatenate([names[stage] for stage in stages]),
             entry=np.concatenate([entries[stage] for stage in stages]),
             comm=np.concatenate([spans.group for spans in tables]),
-            start_ps=np.concatenate([spans.start_ps for spans in tables]),
-            end_ps=np.concatenate([spans.end_ps for spans in tables]),
-            alone_ps=np.concatenate([spans.alone_ps for spans in tables]),
+            **{
+                name: np.concatenate([getattr(spans, name) for spans in tables])
+                for name in ("stream", "start_ps", "end_ps", "alone_ps")
+            },
             peer=self._peers(tables, waits, base),
             critical=self._critical(tables, waits, base),
             first_before=np.append(0, np.cumsum(counts, dtype=np.int64)),
