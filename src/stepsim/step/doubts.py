@@ -46,11 +46,11 @@ def weighed(report: Report, ready: PreparedStep) -> Report:
     said = tuple(each.text for each in found if each.is_negligible)
     kept = (*report.findings, *(each for each in found if not each.is_negligible))
     report = replace(report, findings=kept, notes=(*report.notes, *said))
-    crossing, look = ready.crossing, ready.second_look
+    crossing = ready.crossing
     if crossing is None or not report.step_time_ps:
         return report
     smaller: Iterator[tuple[str, StepOptions]] = iter(())
-    if look:
+    if ready.job.setup:
         plan = ready.graph.plan
         smaller = smaller_degrees(crossing, ready.machine, plan, ready.options)
     return with_crossing(report, crossing, ready.job.asked, step_time, smaller)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from stepsim.core.events import OnProgress
     from stepsim.explain.memory import StepMemory
     from stepsim.step.fits import TooLarge
-    from stepsim.step.second_look import SecondLook
     from stepsim.workload.overlap import CommSms
 
 _DEFAULTS = StepOptions()
@@ -52,9 +51,8 @@ class PreparedStep(Noun, dict=True):
     `job` takes what `prices` tell. `workload` is the job's with the memory of its fullest rank,
     `slow` are factors on the ranks' compute times. `assumed` is what was taken for granted, `notes`
     what is as usual and may surprise. `memory` is what ranks hold, where that is known, `unfit`
-    that it is more than they have. `second_look` is what else is known of a model's step, `overlap`
-    what communication takes from compute, None where it takes nothing. With `fold_ranks` one rank
-    of each class runs.
+    that it is more than they have. `overlap` is what communication takes from compute, None where
+    it takes nothing. With `fold_ranks` one rank of each class runs.
     """
 
     source: WorkSource
@@ -68,7 +66,6 @@ class PreparedStep(Noun, dict=True):
     notes: Names
     memory: "StepMemory | None" = None
     unfit: "TooLarge | None" = None
-    second_look: "SecondLook | None" = None
     overlap: "OverlapCost | None" = None
     fold_ranks: bool = True
 
@@ -164,8 +161,11 @@ class PreparedStep(Noun, dict=True):
         """That it does not fit; else what a second look at a model's step says."""
         if self.unfit:
             return (Finding(text=self.unfit.text()),)
-        look = self.second_look
-        return look.findings(timeline.step_time_ps) if look else ()
+        if not self.job.setup:
+            return ()
+        from stepsim.step.second_look import second_look
+
+        return second_look(self.job, timeline.step_time_ps)
 
 
 class SimulatedStep(Noun):
@@ -254,7 +254,6 @@ def prepare(
         notes=(*work.notes, *_unknown_device(job, topology), *idle_npus(network)),
         memory=memory,
         unfit=unfit,
-        second_look=_second_look(job),
         overlap=_overlap_cost(job, topology, sms) if (sms := options.overlap_cost) else None,
     )
 
@@ -280,15 +279,6 @@ def _overlap_cost(job: Job, topology: Topology, overlap: "CommSms") -> "OverlapC
         sms=overlap.count,
         exchange=exchange or CommEngine.POINT_TO_POINT,
     )
-
-
-def _second_look(job: Job) -> "SecondLook | None":
-    """What else is known of a model's step."""
-    if not (job.setup and job.given.effort):
-        return None
-    from stepsim.step.second_look import SecondLook
-
-    return SecondLook(job=job, setup=job.setup, effort=job.given.effort)
 
 
 def _unknown_device(job: Job, topology: Topology) -> Names:

@@ -8,7 +8,6 @@ or with the answer, and that is said.
 from collections.abc import Iterator
 
 from stepsim.base.option import Panel
-from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explain.report import Finding
 from stepsim.options import OPTIONS
@@ -34,56 +33,47 @@ _RANGE = (0.8, 1.25)
 """A guess: factors on a step where nothing is known of predictions of its kind."""
 
 
-class SecondLook(Noun):
-    """What else is known of a step of a model, of an `effort`."""
+def second_look(job: Job, step_time_ps: int) -> Iterator[Finding]:
+    """Where a step time is further from another answer than predictions are known to be.
 
-    job: Job
-    setup: StepModel
-    effort: Effort
+    That nothing is known of the device is said first. Nothing is said of a workload file's step.
+    """
+    setup, effort = job.setup, job.given.effort
+    if not (setup and effort and step_time_ps):
+        return
+    sparse = setup.architecture.is_sparse
+    said = _said_of_device(setup.device, setup.framework.name, sparse=sparse)
+    if said and effort.band is None:
+        yield Finding(text=said)
+    step_s = step_time_ps / PS_PER_S
+    rate = effort.hardware_flops / job.plan.npus / step_s
+    if rate > effort.peak_flops:
+        yield Finding(
+            text=f"no {effort.device} is so fast: {rate / 1e12:,.0f} TFLOP/s in "
+            f"{job.plan.precision}, of which it has {effort.peak_flops / 1e12:,.0f}"
+        )
+    if all(option.name in _COUNTED for option in job.asked.changed()):
+        yield from _off_closed_form(closed_form_s(job, setup), effort, step_s)
 
-    def findings(self, step_time_ps: int) -> Iterator[Finding]:
-        """Where a step time is further from another answer than predictions are known to be.
 
-        That nothing is known of the device is said first.
-        """
-        if not step_time_ps:
-            return
-        setup, plan = self.setup, self.job.plan
-        sparse = setup.architecture.is_sparse
-        said = _said_of_device(setup.device, setup.framework.name, sparse=sparse)
-        if said and self.effort.band is None:
-            yield Finding(text=said)
-        step_s, effort = step_time_ps / PS_PER_S, self.effort
-        rate = effort.hardware_flops / plan.npus / step_s
-        if rate > effort.peak_flops:
-            yield Finding(
-                text=f"no {effort.device} is so fast: {rate / 1e12:,.0f} TFLOP/s in "
-                f"{plan.precision}, of which it has {effort.peak_flops / 1e12:,.0f}"
-            )
-        if all(option.name in _COUNTED for option in self.job.asked.changed()):
-            yield from self._off_closed_form(step_s)
+def closed_form_s(job: Job, setup: StepModel) -> float | None:
+    """Seconds of the step by the closed form of its plan; None where there is none."""
+    if not setup.interconnect.is_known or job.options.schedule not in _CLOSED_FORMS:
+        return None
+    return float(setup.seconds(PlanTable(plans=[job.plan]))[0])
 
-    def closed_form_s(self) -> float | None:
-        """Seconds of the step by the closed form of its plan; None where there is none."""
-        setup = self.setup
-        if not setup.interconnect.is_known or self.job.options.schedule not in _CLOSED_FORMS:
-            return None
-        return float(setup.seconds(PlanTable(plans=[self.job.plan]))[0])
 
-    def _range(self) -> tuple[float, float]:
-        """Factors between which a step of its kind is expected."""
-        band = self.effort.band
-        return (band.low, band.high) if band and band.others else _RANGE
-
-    def _off_closed_form(self, step_s: float) -> Iterator[Finding]:
-        seconds, (low, high) = self.closed_form_s(), self._range()
-        if seconds is not None and not low <= seconds / step_s <= high:
-            said = format_time_ps(round(seconds * PS_PER_S))
-            yield Finding(
-                text=f"the closed form of this plan says {said}: "
-                "what it leaves out (groups that share links, stages that differ) is more than "
-                "predictions of this kind are off; the parts of the step say what it is"
-            )
+def _off_closed_form(seconds: float | None, effort: Effort, step_s: float) -> Iterator[Finding]:
+    """That a step is not within the factors in which one of its kind is expected."""
+    band = effort.band
+    low, high = (band.low, band.high) if band and band.others else _RANGE
+    if seconds is not None and not low <= seconds / step_s <= high:
+        said = format_time_ps(round(seconds * PS_PER_S))
+        yield Finding(
+            text=f"the closed form of this plan says {said}: "
+            "what it leaves out (groups that share links, stages that differ) is more than "
+            "predictions of this kind are off; the parts of the step say what it is"
+        )
 
 
 def _said_of_device(device: Device, framework: str, *, sparse: bool) -> str:
