@@ -17,13 +17,13 @@ from stepsim.network.topology import Topology
 from stepsim.parallel.schedules import Action
 from stepsim.run.spans import Span
 from stepsim.show.trace.perfetto import trace_lines
-from stepsim.show.trace.processes import traced as run_of
+from stepsim.show.trace.processes import TracedRun
 
 few_examples = settings(examples(25), suppress_health_check=[HealthCheck.data_too_large])
 
 
 def trace_text(*results: Result, ranks: tuple[int, ...] | None = None) -> str:
-    return "".join(trace_lines([run_of(result, ranks) for result in results]))
+    return "".join(trace_lines([TracedRun(result, ranks) for result in results]))
 
 
 def traced(job: Job, network: Topology, *, fold: bool, contention: str) -> tuple[Result, str]:

@@ -405,9 +405,9 @@ class TraceOutput(Noun):
 
         Raises PlanError for ranks that a job does not have, or a window behind a step.
         """
-        from stepsim.show.trace.processes import traced
+        from stepsim.show.trace.processes import TracedRun
 
-        self._write([traced(s, self.ranks, self.window, name) for name, s in steps], quiet=quiet)
+        self._write([TracedRun(s, self.ranks, self.window, name) for name, s in steps], quiet=quiet)
 
     def write_profile(self, profile: "Profile", *, quiet: bool = False) -> None:
         """Write a profile as a trace, as `write` does."""

@@ -140,11 +140,11 @@ class Result(Viewed, SimulatedStep):
         ranks the job does not have and for a window behind the step, OutputError.
         """
         from stepsim.show.trace.perfetto import write_trace
-        from stepsim.show.trace.processes import traced
+        from stepsim.show.trace.processes import TracedRun
         from stepsim.show.trace.window import WHOLE, parse_window
 
         shown = WHOLE if window is None else parse_window(window)
-        write_trace([traced(self, ranks, shown)], Path(path), command)
+        write_trace([TracedRun(self, ranks, shown)], Path(path), command)
 
     @checked
     def against(self, trace: Profile | str | Path) -> "AgainstResult":

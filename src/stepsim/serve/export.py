@@ -49,6 +49,6 @@ def _write(kind: str, run: SimulatedStep, job: StepInputs, path: Path, command: 
         write_step(run, path, command=command, what_if=find_what_if(job))
     else:
         from stepsim.show.trace.perfetto import write_trace
-        from stepsim.show.trace.processes import traced
+        from stepsim.show.trace.processes import TracedRun
 
-        write_trace([traced(run)], path, command)
+        write_trace([TracedRun(run)], path, command)

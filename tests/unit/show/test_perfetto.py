@@ -22,7 +22,7 @@ from stepsim.cli import options
 from stepsim.face.steps import compare
 from stepsim.show.trace.document import Category
 from stepsim.show.trace.perfetto import COLOURS, trace_bytes, trace_lines, write_trace
-from stepsim.show.trace.processes import traced
+from stepsim.show.trace.processes import TracedRun
 from stepsim.show.trace.window import Window
 from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.rows import Microbatch, Workload
@@ -51,7 +51,7 @@ def gpt(workloads: Path) -> stepsim.Result:
 
 
 def shown(result: SimulatedStep, *ranks: int) -> list[ReadProcess]:
-    return read_trace("".join(trace_lines([traced(result, ranks or None)])))
+    return read_trace("".join(trace_lines([TracedRun(result, ranks or None)])))
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ PART = Window(start_ps=5 * PS_PER_S, end_ps=6 * PS_PER_S)
 
 
 def test_a_window_shows_what_reaches_into_it(gpt: stepsim.Result, whole: list[ReadProcess]) -> None:
-    run = traced(gpt, None, PART)
+    run = TracedRun(gpt, None, PART)
     part = read_trace("".join(trace_lines([run])))
     assert part[0].name == "step of 14.45 s, 5 s..6 s of it"
     assert [(each.start, each.end) for each in part[0].threads["step"]] == [
@@ -116,7 +116,7 @@ def reaches(each: ReadSlice) -> bool:
 def test_counters_of_a_window_go_on_as_those_of_the_step(
     gpt: stepsim.Result, whole: list[ReadProcess]
 ) -> None:
-    part = read_trace("".join(trace_lines([traced(gpt, None, PART)])))
+    part = read_trace("".join(trace_lines([TracedRun(gpt, None, PART)])))
     for few, every in zip(part, whole, strict=True):
         assert few.counters.keys() == every.counters.keys()
         for name, counts in every.counters.items():
@@ -155,7 +155,7 @@ def test_a_large_trace_is_told_before(
     assert "--window and --ranks show less" in said
     assert "will have about" not in run(*command, "--window", "0s..1ms")[2]
     assert "will have about" not in run(*command, "-q")[2]
-    told = trace_bytes(traced(stepsim.simulate(moe, "hgx-h100")).slices, target)
+    told = trace_bytes(TracedRun(stepsim.simulate(moe, "hgx-h100")).slices, target)
     assert told == pytest.approx(size, rel=0.3)
 
 
@@ -240,7 +240,7 @@ def test_a_comparison_is_one_trace(run: Run, moe: Path, tmp_path: Path) -> None:
 
 def test_runs_of_a_comparison_are_told_as_they_are_alone(moe: Path, tmp_path: Path) -> None:
     both = compare(moe, ["1f1b", "gpipe"], microbatches=4)
-    runs = [traced(result, [0, 40], name=name) for name, result in both.valid]
+    runs = [TracedRun(result, [0, 40], name=name) for name, result in both.valid]
     write_trace(runs, tmp_path / "both.json")
     processes = read_trace((tmp_path / "both.json").read_text())
     for (_, result), told in zip(both.valid, (processes[:3], processes[3:]), strict=True):
@@ -259,7 +259,7 @@ def test_names_from_files_stay_names(tmp_path: Path) -> None:
         microbatches=(Microbatch(embedding=(), layers=(layer,), head=()),),
     )
     target = tmp_path / "step.json"
-    write_trace([traced(stepsim.simulate(workload, "hgx-h100"), name=HOSTILE)], target, HOSTILE)
+    write_trace([TracedRun(stepsim.simulate(workload, "hgx-h100"), name=HOSTILE)], target, HOSTILE)
     text = target.read_text("utf-8")
     assert not [each for each in text if each < " " and each != "\n"]
     check_schema(text)

@@ -15,7 +15,7 @@ from stepsim.show.figures.timelines import drawn_step, timelines_figure
 from stepsim.show.page.columns import span_columns
 from stepsim.show.palette import PART_COLOURS, SHADES, Shade
 from stepsim.show.trace.perfetto import trace_lines
-from stepsim.show.trace.processes import traced
+from stepsim.show.trace.processes import TracedRun
 from stepsim.workload.axes import Part
 
 JOBS: list[dict[str, Any]] = [{"tp": 2, "pp": 1}, {"pp": 2, "tp": 2}]
@@ -65,7 +65,7 @@ def test_the_breakdown_tells_slowed_time_from_compute(
 
 def test_traces_say_both_times(pair: tuple[stepsim.Result, stepsim.Result]) -> None:
     plain, slowed = (
-        json.loads("".join(trace_lines([traced(result)])))["traceEvents"] for result in pair
+        json.loads("".join(trace_lines([TracedRun(result)])))["traceEvents"] for result in pair
     )
     assert not any("alone_ps" in event.get("args", {}) for event in plain)
     said = [event["args"] for event in slowed if "alone_ps" in event.get("args", {})]

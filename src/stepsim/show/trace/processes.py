@@ -9,14 +9,11 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
 from stepsim.core.flat import Tasks, tasks_apart
-from stepsim.core.timeline import Timeline
 from stepsim.core.write import Program, SegmentKind
 from stepsim.explain.counters import Curves, link_rates, live_activations
 from stepsim.explain.critical_path import waited_for
-from stepsim.explain.memory import StepMemory, memory_curves
-from stepsim.explain.report import Report
+from stepsim.explain.memory import memory_curves
 from stepsim.measured.profile.events import Profile
-from stepsim.network.prices import Prices
 from stepsim.parallel.p2p import Message
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, SliceColumns, Thread
@@ -31,34 +28,31 @@ _GB = 1e9
 _GIB = 2**30
 
 
-class TracedRun(Noun):
-    """A run to be told: all its simulated ranks, or those that stand for `ranks`.
+class TracedRun(Noun, kw_only=False):
+    """A step to be told: all its simulated ranks, or those that stand for `ranks`.
 
     What reaches into the `window` is told, whole. `name` tells the runs of one trace apart. Raises
     PlanError for ranks the job does not have, and for a window behind the step.
     """
 
-    timeline: Timeline
-    prices: Prices
-    report: Report
-    memory: StepMemory | None = None
-    ranks: tuple[int, ...] | None = None
+    step: SimulatedStep
+    ranks: Sequence[int] | None = None
     window: Window = WHOLE
     name: str = ""
 
     def __post_init__(self) -> None:
-        npus = self.report.npus
+        npus = self.step.report.npus
         for rank in self.ranks or ():
             if not 0 <= rank < npus:
                 raise PlanError(f"ranks: the job has no rank {rank}: expected 0 to {npus - 1}")
-        step_ps = self.report.step_time_ps
+        step_ps = self.step.report.step_time_ps
         if self.window.start_ps > step_ps:
             step = f"the step{self.name and ' of '}{self.name} takes {format_time_ps(step_ps)}"
             raise PlanError(f"window is {self.window}: {step}")
 
     def facts(self) -> dict[str, Fact]:
         """What was run, what came out, what was assumed and warned of."""
-        report = self.report
+        report = self.step.report
         return {
             "workload": report.workload,
             "topology": report.topology,
@@ -78,9 +72,9 @@ class TracedRun(Noun):
 
     def shown(self) -> dict[int, Ranks]:
         """The actors that are shown, and the ranks for which each is."""
-        asked = np.arange(self.report.npus) if self.ranks is None else np.array(self.ranks)
+        asked = np.arange(self.step.report.npus) if self.ranks is None else np.array(self.ranks)
         asked = np.sort(asked.astype(np.int64))
-        actor_of = self.timeline.actors.actor_of[asked]
+        actor_of = self.step.timeline.actors.actor_of[asked]
         actors, firsts = np.unique(np.sort(actor_of), return_index=True)
         classes = np.split(asked[np.argsort(actor_of, kind="stable")], firsts[1:])
         return dict(zip(actors.tolist(), classes, strict=True))
@@ -93,8 +87,9 @@ class TracedRun(Noun):
     @property
     def slices(self) -> int:
         """How many slices are told of tasks; those of actions come on top."""
-        ranks = self.timeline.actors.ranks
-        told = (self.timeline.tasks(int(ranks[actor])) for actor in self.shown())
+        timeline = self.step.timeline
+        ranks = timeline.actors.ranks
+        told = (timeline.tasks(int(ranks[actor])) for actor in self.shown())
         return sum(int(self.window.holds(times.start, times.end).sum()) for times in told)
 
     def processes(self, numbers: Iterator[int], first_message: int) -> Iterator[Process]:
@@ -103,8 +98,9 @@ class TracedRun(Noun):
         shown = self.shown()
         firsts = accumulate(self._sizes(), initial=first_message)
         first_messages = dict(zip(shown, firsts, strict=False))
-        messages = self.timeline.graph.messages()
-        tables = self.timeline.spans(self.timeline.actors.ranks[list(shown)].tolist())
+        timeline = self.step.timeline
+        messages = timeline.graph.messages()
+        tables = timeline.spans(timeline.actors.ranks[list(shown)].tolist())
         for (actor, ranks), spans in zip(shown.items(), tables, strict=True):
             teller = _Teller(
                 run=self,
@@ -122,11 +118,12 @@ class TracedRun(Noun):
 
     def _sizes(self) -> list[int]:
         """How many segments every shown actor runs."""
-        stages = self.timeline.actors.stages[list(self.shown())].tolist()
-        return [len(self.timeline.graph.programs[stage]) for stage in stages]
+        timeline = self.step.timeline
+        stages = timeline.actors.stages[list(self.shown())].tolist()
+        return [len(timeline.graph.programs[stage]) for stage in stages]
 
     def _assumptions(self) -> Iterator[str]:
-        actors, npus = len(self.timeline.actors), self.report.npus
+        actors, npus = len(self.step.timeline.actors), self.step.report.npus
         if actors < npus:
             yield (
                 f"{actors} of {npus} ranks are simulated, the others behave alike: a process "
@@ -134,24 +131,6 @@ class TracedRun(Noun):
             )
         yield "the bytes of a transfer are counted evenly over the time it takes"
         yield "an activation is live from the start of its forward to the end of its backward"
-
-
-def traced(
-    step: SimulatedStep,
-    ranks: Sequence[int] | None = None,
-    window: Window = WHOLE,
-    name: str = "",
-) -> TracedRun:
-    """A simulated step as part of a trace; raises PlanError as `TracedRun` does."""
-    return TracedRun(
-        timeline=step.timeline,
-        prices=step.prices,
-        report=step.report,
-        memory=step.memory,
-        ranks=None if ranks is None else tuple(ranks),
-        window=window,
-        name=name,
-    )
 
 
 class TracedProfile(Noun):
@@ -225,9 +204,10 @@ def trace_processes(runs: Iterable[TracedRun | TracedProfile]) -> Iterator[Proce
 
 def _counters(run: TracedRun, rank: int) -> dict[str, Curves]:
     """Live activations of a rank, and its bytes where it is known what they are for."""
-    counters = {"live activations": live_activations(run.timeline, rank)}
-    if run.memory:
-        found = memory_curves(run.timeline, run.memory.held, rank)
+    timeline, memory = run.step.timeline, run.step.memory
+    counters = {"live activations": live_activations(timeline, rank)}
+    if memory:
+        found = memory_curves(timeline, memory.held, rank)
         counters["memory (GiB)"] = replace(found, values=found.values / _GIB)
     return {name: run.window.of_curves(curves) for name, curves in counters.items()}
 
@@ -242,11 +222,11 @@ def _rank_ranges(ranks: Ranks, digits: int) -> list[str]:
 
 def _step(run: TracedRun, numbers: Iterator[int]) -> Process:
     """The step as one slice that says all that is known of the run, and the use of its links."""
-    report, window = run.report, run.window
+    report, window = run.step.report, run.window
     label = Label(name=report.workload, category=Category.STEP, facts=run.facts())
     whole = Slice(label, window.start_ps, min(report.step_time_ps, window.end_ps))
     part = f", {window} of it" if window != WHOLE else ""
-    rates = link_rates(run.timeline, run.prices)
+    rates = link_rates(run.step.timeline, run.step.prices)
     counters = {}
     for column, link in enumerate(report.links):
         if link.used:
@@ -270,13 +250,13 @@ def _ranks_name(run: TracedRun, actor: int, ranks: Ranks) -> str:
 
     Zeros go first, for Perfetto sorts processes of equally many slices by name.
     """
-    digits = len(str(run.report.npus - 1))
-    ranges, alike = _rank_ranges(ranks, digits), int(run.timeline.actors.counts[actor])
+    digits = len(str(run.step.report.npus - 1))
+    ranges, alike = _rank_ranges(ranks, digits), int(run.step.timeline.actors.counts[actor])
     if run.ranks is None and len(ranges) > _RANGES_SHOWN:
         ranges = [*ranges[:_RANGES_SHOWN], "..."]
     some = f"{len(ranks)} of " if len(ranks) < alike else ""
     told = f" ({some}{alike} alike)" if alike > 1 else ""
-    stage = run.timeline.graph.plan.stage_of(int(ranks[0]))
+    stage = run.step.timeline.graph.plan.stage_of(int(ranks[0]))
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(ranges)}{told}, stage {stage}"
 
 
@@ -338,7 +318,7 @@ class _Teller(Noun, eq=False):
     @property
     def program(self) -> Program:
         """What the actor runs."""
-        return self.run.timeline.flat.programs[self.actor].program
+        return self.run.step.timeline.flat.programs[self.actor].program
 
     def schedule(self, actions: Sequence[Label]) -> list[Slice]:
         """The actions of a rank, and what it runs after the pipeline."""
@@ -357,9 +337,9 @@ class _Teller(Noun, eq=False):
 
     def columns(self, actions: Sequence[Label]) -> SliceColumns:
         """What is told of the spans, which have the labels of their `actions` beside their own."""
-        graph, spans = self.run.timeline.graph, self.spans
+        graph, spans = self.run.step.timeline.graph, self.spans
         tasks = tasks_apart(self.program, graph)
-        ways = ways_of(self.program, self.run.prices, int(spans.rank[0]))
+        ways = ways_of(self.program, self.run.step.prices, int(spans.rank[0]))
         labels = labels_of(tasks, self.messages, graph, ways)
         is_message = (spans.peer != UNKNOWN).tolist()
         inside = np.where(is_message, UNKNOWN, spans.entry).tolist()
@@ -376,7 +356,7 @@ class _Teller(Noun, eq=False):
     def _message(self, place: int) -> int:
         """The number of a message, 0 where its other end is not shown."""
         segment = self.spans.segment.item(place)
-        other = self.run.timeline.actors.of(self.spans.peer.item(place))
+        other = self.run.step.timeline.actors.of(self.spans.peer.item(place))
         if other not in self.first_messages:
             return 0
         if self.spans.kind[place] == TaskKind.SEND:
@@ -410,7 +390,7 @@ class _Teller(Noun, eq=False):
 
     def _other(self, segment: int, inner: int) -> str:
         """The rank whose task ended when one of this rank started, `inner` of a segment or -1."""
-        timeline = self.run.timeline
+        timeline = self.run.step.timeline
         first = timeline.flat.programs[self.actor].first.item(segment)
         place = self.actor, first + max(inner, 0)
         start_ps = timeline.start_ps(place)
