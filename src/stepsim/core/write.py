@@ -132,18 +132,9 @@ class Program(Noun, eq=False, dict=True):
         return np.array([each.kind for each in self.looks], np.int32).take(self.look)
 
     @property
-    def task_lists(self) -> Small:
-        """The task list of every segment, -1 for messages."""
-        return np.array([each.task_list for each in self.looks], np.int32).take(self.look)
-
-    @property
     def peer_stage(self) -> Small:
         """The stage at the other end of every message, -1 for other segments."""
         return np.array([each.peer_stage for each in self.looks], np.int32).take(self.look)
-
-    def task_list(self, number: int) -> int:
-        """The task list of one segment, -1 for a message."""
-        return self.looks[int(self.look[number])].task_list
 
     def segment(self, number: int) -> Segment:
         """One segment."""

@@ -45,8 +45,6 @@ def test_looks_say_what_segments_do_and_how_often() -> None:
         for number, segment in enumerate(program.segments):
             look = program.looks[int(program.look[number])]
             assert (look.kind, look.task_list) == (segment.kind, segment.task_list)
-            assert program.task_list(number) == segment.task_list
-    assert first.task_lists.tolist() == [each.task_list for each in first.segments]
 
 
 def test_counts_are_those_of_all_segments() -> None:

@@ -62,7 +62,7 @@ def test_the_first_stage_gets_batches_and_the_last_computes_the_loss(workloads: 
     graph = prepare(workload_of(workloads / "gpt_tp4.txt"), topology_of("hgx-h100"), options).graph
 
     def host_ps(stage: int) -> list[int]:
-        numbers = graph.programs[stage].task_lists.tolist()
+        numbers = [each.task_list for each in graph.programs[stage].segments]
         tasks = (task for i in numbers if i >= 0 for task in graph.task_lists[i].tasks)
         return [task.duration_ps for task in tasks if task.kind is TaskKind.HOST]
 
@@ -87,7 +87,7 @@ def written(*rows: Row, name: str = "gpipe", pp: int = 1, **options: Any) -> Tas
 
 def test_microbatches_of_the_same_rows_share_a_list_of_each_kind() -> None:
     (program,) = written(PLAIN).programs
-    assert program.task_lists.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2]
+    assert [each.task_list for each in program.segments] == [0, 0, 0, 0, 1, 1, 1, 1, 2]
     took = [sum(task.duration_ps for task in each.tasks) for each in program.lists[:2]]
     assert took == [5, 7]
     assert program.after.tolist() == [(), *((i,) for i in range(8))]

@@ -8,6 +8,7 @@ its functor or by its operator.
 
 import re
 from enum import StrEnum
+from math import prod
 
 from stepsim.base.structs import Noun
 from stepsim.measured.profile.events import HostOperator
@@ -120,9 +121,7 @@ def product_sides(shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
     if len(operands) < _MATRIX:
         return ()
     first, second = operands[-2], operands[-1]
-    rows, depth = 1, first[-1]
-    for side in first[:-1]:
-        rows *= side
+    rows, depth = prod(first[:-1]), first[-1]
     inner, outer = second[-2:]
     if depth not in (inner, outer):
         return ()

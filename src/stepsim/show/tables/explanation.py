@@ -42,15 +42,11 @@ def explanation_shown(found: LogExplanation) -> Iterator[Shown]:
     if found.suspects:
         yield table_of("what could make the difference, simulated", found.suspects, _SUSPECTS)
         yield from _alike(found.suspects)
-        yield from (f"look at {each.check}: {each.name}" for each in _first(found))
+        yield from (f"look at {each.check}: {each.name}" for each in found.suspects[:3])
     else:
         yield "no usual suspect moves the prediction towards the log"
     if found.without_worth:
         yield f"worth nothing here: {', '.join(found.without_worth)}"
-
-
-def _first(found: LogExplanation) -> tuple[LogSuspect, ...]:
-    return found.suspects[:3]
 
 
 def _alike(suspects: tuple[LogSuspect, ...]) -> Iterator[str]:
