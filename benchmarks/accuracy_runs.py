@@ -310,8 +310,8 @@ def hidden(runs: Sequence[RunSummary]) -> Iterator[str]:
         errors = []
         for kinds in ((OpKind.FORWARD,), (OpKind.BACKWARD,), (OpKind.FORWARD, OpKind.BACKWARD)):
             several = [
-                sum(found.summary.stages[stage].work[kind].median for kind in kinds)
-                / sum(run.stages[stage].work[kind].median for kind in kinds)
+                sum(found.summary.stages[stage].work[kind].median_ps for kind in kinds)
+                / sum(run.stages[stage].work[kind].median_ps for kind in kinds)
                 - 1
                 for stage in found.hidden
             ]

@@ -177,8 +177,8 @@ def test_one_rank_predicts_the_run(shared: Path, runs: list[RunSummary], name: s
     assert found.microbatches == whole.run.degrees.microbatches // 2
     for stage in found.hidden:
         for kind in (OpKind.FORWARD, OpKind.BACKWARD):
-            true = whole.stages[stage].work[kind].median
-            assert found.summary.stages[stage].work[kind].median == pytest.approx(true, rel=0.08)
+            true = whole.stages[stage].work[kind].median_ps
+            assert found.summary.stages[stage].work[kind].median_ps == pytest.approx(true, rel=0.08)
     ready = with_runtime(alone)
     report = replay(ready.summary, ready.runtime).report
     assert report.pipeline_time_ps == pytest.approx(alone.pipeline_ps, rel=0.02)

@@ -108,7 +108,7 @@ def test_hidden_stages_are_inferred(
         alone = summarise(read_megatron_trace(folder / f"pp{stages}_tp1_rank0.txt"))
     found = infer_hidden(alone)
     for stage, known in zip(found.summary.stages, forward, strict=True):
-        assert stage.work[OpKind.FORWARD].median == pytest.approx(ps(known), rel=0.05)
+        assert stage.work[OpKind.FORWARD].median_ps == pytest.approx(ps(known), rel=0.05)
     ready = with_runtime(alone)
     result = replay(ready.summary, ready.runtime).report
     assert result.pipeline_time_ps == pytest.approx(alone.pipeline_ps, rel=0.02)

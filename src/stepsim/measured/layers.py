@@ -79,14 +79,14 @@ def _of_microbatch(
 
     A batch and a loss are those of one chunk. Times may be of a part of the microbatches.
     """
-    forwards, whole = work[OpKind.FORWARD].count, len(stage.ranks) * microbatches
+    forwards, whole = work[OpKind.FORWARD].samples, len(stage.ranks) * microbatches
     chunks = max(forwards // whole, 1) if whole else 1
-    found = {kind: sample.mean for kind, sample in work.items()}
+    found = {kind: sample.mean_ps for kind, sample in work.items()}
     for kind in (OpKind.FORWARD, OpKind.BACKWARD):
         found[kind] *= chunks
     if OpKind.WEIGHT_GRAD in work:
         apart = work[OpKind.WEIGHT_GRAD]
-        found[OpKind.BACKWARD] += round(apart.mean * apart.count * chunks / forwards)
+        found[OpKind.BACKWARD] += round(apart.mean_ps * apart.samples * chunks / forwards)
     return found
 
 
@@ -95,8 +95,8 @@ def _weight_share(work: Mapping[OpKind, OperationTimes]) -> float:
     if OpKind.WEIGHT_GRAD not in work:
         return WEIGHT_GRAD_SHARE
     inputs, weights = work[OpKind.BACKWARD], work[OpKind.WEIGHT_GRAD]
-    total = inputs.mean * inputs.count + weights.mean * weights.count
-    return min(weights.mean * inputs.count / max(total, 1), 1.0)
+    total = inputs.mean_ps * inputs.samples + weights.mean_ps * weights.samples
+    return min(weights.mean_ps * inputs.samples / max(total, 1), 1.0)
 
 
 def _chunk_cost(

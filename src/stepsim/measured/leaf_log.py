@@ -6,22 +6,23 @@ work is shared between stages, not how long a stage takes.
 
 import hashlib
 
+from msgspec import field
+
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Names, Noun
+from stepsim.base.quantities import InSeconds
+from stepsim.base.structs import Names, Noun, Timed
 from stepsim.workload.plan import Plan
 
 
-class LeafStage(Noun):
-    """One stage: leaf-module times per microbatch in ps, and the layers it holds.
-
-    `layers_ps` are the leaf modules of layers, `ends_ps` the embedding and the head, which are leaf
-    modules as a whole.
-    """
+# Times are those of a microbatch. `ends_ps` are the embedding and the head, which are leaf modules
+# as a whole.
+class LeafStage(Timed):
+    """A stage of a log: forward sums of its leaf modules."""
 
     stage: int
-    layers_ps: int
-    ends_ps: int
     layers: float
+    layers_ps: InSeconds = field(name="leaf_modules_of_layers_s")
+    ends_ps: InSeconds = field(name="leaf_modules_of_ends_s")
     samples: int
 
     @property

@@ -2,12 +2,14 @@
 
 from typing import Self
 
+from msgspec.structs import asdict
+
 from stepsim.base.structs import Bytes, Document, Entry, Names, Seconds, Share, Timed
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.clocks import Clocks
-from stepsim.measured.leaf_log import LeafRun
-from stepsim.measured.run import Degrees, OpKind
-from stepsim.measured.summary import Imbalance, OperationTimes, RunSummary, StageTimes
+from stepsim.measured.leaf_log import LeafRun, LeafStage
+from stepsim.measured.run import Degrees
+from stepsim.measured.summary import Imbalance, RankTimes, RunSummary, StageTimes
 
 
 class _OperationEntry(Entry):
@@ -22,20 +24,6 @@ class _OperationEntry(Entry):
     by_microbatch_s: tuple[Seconds, ...]
     collectives_s: Seconds
 
-    @classmethod
-    def of(cls, kind: OpKind, sample: OperationTimes, inner_ps: int) -> Self:
-        """The entry of an operation, of which collectives inside take `inner_ps`."""
-        return cls(
-            kind=kind.name.lower(),
-            median_s=sample.median / PS_PER_S,
-            mean_s=sample.mean / PS_PER_S,
-            low_s=sample.low / PS_PER_S,
-            high_s=sample.high / PS_PER_S,
-            samples=sample.count,
-            by_microbatch_s=tuple(time / PS_PER_S for time in sample.by_microbatch.tolist()),
-            collectives_s=inner_ps / PS_PER_S,
-        )
-
 
 class _TracedStageEntry(Entry):
     """A stage with traces."""
@@ -49,23 +37,17 @@ class _TracedStageEntry(Entry):
     def of(cls, stage: StageTimes) -> Self:
         """The entry of a stage."""
         operations = [
-            _OperationEntry.of(kind, sample, stage.inner_ps[kind])
+            _OperationEntry.taken_from(
+                sample, kind=kind.name.lower(), collectives_s=stage.inner_ps[kind] / PS_PER_S
+            )
             for kind, sample in stage.work.items()
         ]
         return cls.taken_from(stage, operations=operations)
 
 
-class _TracedRankEntry(Entry):
+class _TracedRankEntry(RankTimes):
     """A rank with a trace; `host_s` per action."""
 
-    rank: int
-    stage: int
-    pipeline_s: Seconds
-    step_s: Seconds
-    work_s: Seconds
-    host_s: Seconds
-    wait_s: Seconds
-    actions: int
     bubble: Share
 
 
@@ -106,7 +88,7 @@ class RunDocument(Document, Timed):
             schedule=found.schedule.label if found.schedule else None,
             stages=[_TracedStageEntry.of(stage) for stage in found.stages],
             ranks=[
-                _TracedRankEntry.taken_from(rank, bubble=found.bubble(rank)) for rank in found.ranks
+                _TracedRankEntry(**asdict(rank), bubble=found.bubble(rank)) for rank in found.ranks
             ],
             step_operations=[
                 _StepOpEntry.taken_from(
@@ -121,17 +103,7 @@ class RunDocument(Document, Timed):
         )
 
 
-class _LoggedStageEntry(Entry):
-    """A stage of a log: forward sums of its leaf modules."""
-
-    stage: int
-    layers: float
-    leaf_modules_of_layers_s: Seconds
-    leaf_modules_of_ends_s: Seconds
-    samples: int
-
-
-class LogDocument(Document):
+class LogDocument(Document, Timed):
     """A run that logged leaf modules only; `microbatch_size` in samples."""
 
     source: str
@@ -140,26 +112,17 @@ class LogDocument(Document):
     step_s: Seconds
     step_spread_s: Seconds
     steps: int
-    stages: tuple[_LoggedStageEntry, ...]
+    stages: tuple[LeafStage, ...]
     warnings: Names
 
     @classmethod
     def of(cls, log: LeafRun) -> Self:
         """The document of a log."""
-        stages = [
-            _LoggedStageEntry.taken_from(
-                stage,
-                leaf_modules_of_layers_s=stage.layers_ps / PS_PER_S,
-                leaf_modules_of_ends_s=stage.ends_ps / PS_PER_S,
-            )
-            for stage in log.stages
-        ]
         names = ("pp", "tp", "dp", "microbatches")
         return cls.taken_from(
             log,
             degrees={name: getattr(log.plan, name) for name in names},
             microbatch_size=log.plan.microbatch_size,
-            stages=stages,
         )
 
 

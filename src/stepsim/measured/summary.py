@@ -1,11 +1,13 @@
 """What a measured run says: stage times, waits, host time, per-step operations, bubbles."""
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, ints
-from stepsim.base.structs import Noun, replace
+from stepsim.base.arrays import Bools, Ints
+from stepsim.base.quantities import InSeconds
+from stepsim.base.structs import Noun, Timed, replace
 from stepsim.measured.clocks import Clocks, Transfers, align
 from stepsim.measured.profile.events import Events, Following
 from stepsim.measured.recognise import recognise
@@ -32,15 +34,28 @@ from stepsim.parallel.schedules import Schedule
 class OperationTimes(Noun, eq=False):
     """Durations of one operation of a stage, in ps, over its ranks and microbatches.
 
-    `low` and `high` are the 10th and 90th percentile; `by_microbatch` are means over ranks.
+    Low and high are the 10th and 90th percentile; those by microbatch are means over ranks.
     """
 
-    median: int
-    mean: int
-    low: int
-    high: int
-    count: int
-    by_microbatch: Ints
+    median_ps: int
+    mean_ps: int
+    low_ps: int
+    high_ps: int
+    samples: int
+    by_microbatch_ps: tuple[int, ...]
+
+    @classmethod
+    def of(cls, durations_ps: Ints, by_microbatch_ps: tuple[int, ...] = ()) -> Self:
+        """Some durations."""
+        low, median, high = (round(float(p)) for p in np.percentile(durations_ps, (10, 50, 90)))
+        return cls(
+            median_ps=median,
+            mean_ps=round(float(durations_ps.mean())),
+            low_ps=low,
+            high_ps=high,
+            samples=len(durations_ps),
+            by_microbatch_ps=by_microbatch_ps,
+        )
 
 
 class StageTimes(Noun, eq=False):
@@ -58,7 +73,7 @@ class StageTimes(Noun, eq=False):
     chunks: tuple[dict[OpKind, OperationTimes], ...] = ()
 
 
-class RankTimes(Noun):
+class RankTimes(Timed):
     """Where a rank's pipeline time went, in ps: operations, host time between, messages.
 
     `actions` are the forwards and backwards whose host time was traced: all but a first one.
@@ -66,11 +81,11 @@ class RankTimes(Noun):
 
     rank: int
     stage: int
-    pipeline_ps: int
-    step_ps: int
-    work_ps: int
-    host_ps: int
-    wait_ps: int
+    pipeline_ps: InSeconds
+    step_ps: InSeconds
+    work_ps: InSeconds
+    host_ps: InSeconds
+    wait_ps: InSeconds
     actions: int
 
 
@@ -237,19 +252,11 @@ def _work(run: RunProfile, chosen: Bools) -> dict[OpKind, OperationTimes]:
 def _sample(events: Events, places: Ints, microbatches: int) -> OperationTimes:
     """Durations of the operations at some places, and their means by microbatch."""
     every, which = events.duration_ps[places], events.microbatch[places]
-    low, median, high = np.percentile(every, (10, 50, 90))
-    by_microbatch = [
+    by_microbatch = (
         round(float(np.mean(every[which == j] if (which == j).any() else every)))
         for j in range(microbatches)
-    ]
-    return OperationTimes(
-        median=round(float(median)),
-        mean=round(float(every.mean())),
-        low=round(float(low)),
-        high=round(float(high)),
-        count=len(every),
-        by_microbatch=ints(by_microbatch),
     )
+    return OperationTimes.of(every, tuple(by_microbatch))
 
 
 def expert_groups(degrees: Degrees, stage: int) -> list[tuple[int, ...]]:

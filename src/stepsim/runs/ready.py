@@ -80,7 +80,7 @@ def infer_hidden(summary: RunSummary) -> _Inference:
     used = min(max(2, count // 2), count)
     early, file = _early(events, used), summary.run.ranks[0].file
     waits, own = _waits(early, pp, file), _own_times(early, count)
-    middle, last = _sums(pp, waits, sum(sample.median for sample in own.values()))
+    middle, last = _sums(pp, waits, sum(sample.median_ps for sample in own.values()))
     stages = [replace(summary.stages[0], work=own)]
     stages += [_stage(stage, middle, own, count) for stage in range(1, pp - 1)]
     stages.append(_last_stage(pp - 1, last, own, count))
@@ -141,15 +141,8 @@ def _own_times(early: Events, count: int) -> dict[OpKind, OperationTimes]:
 
 
 def _sample(durations: Ints, count: int) -> OperationTimes:
-    low, median, high = (round(float(p)) for p in np.percentile(durations, (10, 50, 90)))
-    return OperationTimes(
-        median=median,
-        mean=round(float(durations.mean())),
-        low=low,
-        high=high,
-        count=len(durations),
-        by_microbatch=np.full(count, median, np.int64),
-    )
+    found = OperationTimes.of(durations)
+    return replace(found, by_microbatch_ps=(found.median_ps,) * count)
 
 
 def _sums(pp: int, waits: _Waits, own_loop: int) -> tuple[int, int]:
@@ -182,13 +175,13 @@ def _last_stage(
     if OpKind.GET_BATCH not in own:
         return _stage(stage, total, own, count)
     batch = own[OpKind.GET_BATCH]
-    rest = _stage(stage, max(total - batch.median, 0), own, count)
+    rest = _stage(stage, max(total - batch.median_ps, 0), own, count)
     return replace(rest, work={OpKind.GET_BATCH: batch, **rest.work})
 
 
 def _stage(stage: int, total: int, own: dict[OpKind, OperationTimes], count: int) -> StageTimes:
     """A hidden stage: forward and backward share their sum as on the traced stage."""
-    forward, backward = own[OpKind.FORWARD].median, own[OpKind.BACKWARD].median
+    forward, backward = own[OpKind.FORWARD].median_ps, own[OpKind.BACKWARD].median_ps
     share = total * forward // (forward + backward)
     times = {OpKind.FORWARD: share, OpKind.BACKWARD: total - share}
     return StageTimes(

@@ -215,11 +215,11 @@ def _rows(stage: StageTimes, durations: Durations, microbatch: int) -> Sequence[
 def _chosen(sample: OperationTimes, durations: Durations, microbatch: int) -> int:
     match durations:
         case Durations.MEDIAN:
-            return sample.median
+            return sample.median_ps
         case Durations.MEAN:
-            return sample.mean
+            return sample.mean_ps
         case Durations.MICROBATCH:
-            return int(sample.by_microbatch[microbatch])
+            return sample.by_microbatch_ps[microbatch]
 
 
 def work_row(name: str, forward_ps: int, backward_ps: int, weight_ps: int = 0) -> Row:

@@ -75,7 +75,7 @@ def test_a_run_says_of_its_profile_what_its_stages_take(run: RunSummary) -> None
     stage = run.run.profile.column_of_ranks("stage")
     for times in run.stages:
         forward = (stage == times.stage) & (events.name == OpKind.FORWARD)
-        assert times.work[OpKind.FORWARD].mean == round(events.duration_ps[forward].mean())
+        assert times.work[OpKind.FORWARD].mean_ps == round(events.duration_ps[forward].mean())
     messages = events.of_kind(TaskKind.SEND, TaskKind.RECV)
     assert (events.peer[messages] >= 0).all()
 

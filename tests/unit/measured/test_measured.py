@@ -67,7 +67,7 @@ def tell_layers(folder: Path, name: str = "l8_") -> RunSummary:
 
 
 def test_stage_times(found: RunSummary) -> None:
-    assert [stage.work[OpKind.FORWARD].median for stage in found.stages] == [
+    assert [stage.work[OpKind.FORWARD].median_ps for stage in found.stages] == [
         ps(each) for each in RUN.forward
     ]
     assert found.schedule is not None

@@ -109,8 +109,8 @@ def test_stage_times_of_own_traces_are_those_simulated(
     for stage in found.stages:
         for kind, sample in stage.work.items():
             expected = spans_of_actions(profile, stage.stage, kind)
-            assert sample.count == len(expected)
-            assert sample.mean == pytest.approx(np.mean(expected), abs=1)
+            assert sample.samples == len(expected)
+            assert sample.mean_ps == pytest.approx(np.mean(expected), abs=1)
     # means of stages do not hold that a first forward waits for its parameters
     again = stepsim.what_if(found).base.report
     assert again.step_time_ps == pytest.approx(result.report.step_time_ps, rel=0.05)

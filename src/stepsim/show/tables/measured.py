@@ -124,7 +124,7 @@ def _stages(summary: RunSummary) -> Table:
     for stage in summary.stages:
         named: tuple[int | str, ...] = (stage.stage, _span(stage.ranks))
         for kind, sample in stage.work.items():
-            times = sample.median, sample.low, sample.high
+            times = sample.median_ps, sample.low_ps, sample.high_ps
             rows.append((*named, kind.name.lower(), *times, stage.inner_ps[kind] or ""))
             named = "", ""
         rows.append(("", "", "messages", stage.wait_ps, "", "", ""))
