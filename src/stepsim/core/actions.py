@@ -394,13 +394,6 @@ def _last_checkpoint(rows: Sequence[Row], i: int) -> int:
     return kept[-1] if kept else 0
 
 
-_GRADIENTS = {
-    ActionKind.BACKWARD: (True, True),
-    ActionKind.INPUT_GRAD: (True, False),
-    ActionKind.WEIGHT_GRAD: (False, True),
-}
-
-
 class TaskLists(Struct, kw_only=True):
     """Makes each distinct task list once: rows that say the same share one."""
 
@@ -421,21 +414,20 @@ class TaskLists(Struct, kw_only=True):
         forward = action.kind is ActionKind.FORWARD
         again = () if forward else (i for i in share if rows[i].recompute)
         first = min([share.start, *(_last_checkpoint(rows, i) for i in again)])
-        own = rows[first : share.stop]
-        key = tuple(map(id, own)), action.kind, share.start - first, host
+        own, skipped = rows[first : share.stop], share.start - first
+        key = tuple(map(id, own)), action.kind, skipped, host
         if key not in self._of_actions:
-            made = self._of_action(own, action.kind, share.start - first, host)
+            if forward:
+                made = forward_tasks(own, self.comms, host)
+            else:
+                parts = BackwardParts(
+                    input_grad=action.kind is not ActionKind.WEIGHT_GRAD,
+                    weight_grad=action.kind is not ActionKind.INPUT_GRAD,
+                    skipped=skipped,
+                )
+                made = backward_tasks(own, self.comms, parts, host)
             self._of_actions[key] = own, self.add(made)  # rows that are held keep their ids
         return self._of_actions[key][1]
-
-    def _of_action(
-        self, rows: tuple[Row, ...], kind: ActionKind, skipped: int, host: HostTimes
-    ) -> TaskList:
-        if kind is ActionKind.FORWARD:
-            return forward_tasks(rows, self.comms, host)
-        input_grad, weight_grad = _GRADIENTS[kind]
-        parts = BackwardParts(input_grad=input_grad, weight_grad=weight_grad, skipped=skipped)
-        return backward_tasks(rows, self.comms, parts, host)
 
     def fused(self, forward: int, backward: int) -> int:
         """Number of the task list of a fused pair of two task lists."""
