@@ -329,22 +329,8 @@ class _PostedRow(NamedTuple):
     paced: int = False
 
 
-class _PostedRows(NamedTuple):
-    """Columns of rows, each named as in `_PostedRow`; `entry` is the place in the order, or -1."""
-
-    kind: Small
-    stream: Small
-    task_list: Small
-    end: Small
-    peer_stage: Small
-    reads: Small
-    behind: Small
-    sets: Small
-    joins: Small
-    entry: Small
-    unit: Small
-    paced: Small
-
+_PostedRows = dict[str, Small]
+"""Columns of rows by the fields of `_PostedRow`; `entry` is the place in the order, or -1."""
 
 _QUEUES = np.array(
     [Stream.PP_BACKWARD, Stream.PP_FORWARD, Stream.PP_BACKWARD_RECV, Stream.PP_FORWARD_RECV],
@@ -383,20 +369,20 @@ class _StageWriter(Struct, kw_only=True, dict=True):
     def program(self, steps: P2PProgram, posted: Small, message: int) -> Program:
         """The program that follows these steps; `posted` learns the segment of its ends."""
         rows = self._placed(steps)
-        segments = np.flatnonzero(rows.kind >= 0)
-        number = np.full(len(rows.kind), NONE, np.int32)
+        segments = np.flatnonzero(rows["kind"] >= 0)
+        number = np.full(len(rows["kind"]), NONE, np.int32)
         number[segments] = np.arange(len(segments), dtype=np.int32)
-        end = rows.end.take(segments)
+        end = rows["end"].take(segments)
         posted[end.compress(end >= 0)] = np.flatnonzero(end >= 0)
-        columns = (rows.kind, rows.task_list, rows.peer_stage)
-        looks, look = _looks_of(*(column.take(segments) for column in columns))
+        names = ("kind", "task_list", "peer_stage")
+        looks, look = _looks_of(*(rows[name].take(segments) for name in names))
         return Program(
             stage=self.stage,
             entries=self.schedule.orders[self.stage],
             message=message,
             lists=self.lists.lists,
-            stream=rows.stream.take(segments).astype(np.int8),
-            entry=rows.entry.take(segments),
+            stream=rows["stream"].take(segments).astype(np.int8),
+            entry=rows["entry"].take(segments),
             peer=end,
             after=_waits_of(rows, segments, number, posted),
             looks=looks,
@@ -418,10 +404,11 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         runs = np.flatnonzero(kind == StepKind.COMPUTE)
         entry = steps.what.take(runs)
         first[runs], counts[runs] = starts.take(look[entry]), np.diff(starts).take(look[entry])
-        rows = _PostedRows(*table.take(spans(first, counts), axis=1))
+        columns = table.take(spans(first, counts), axis=1)
+        rows = dict(zip(_PostedRow._fields, columns, strict=True))
         place = np.full(len(kind), NONE, np.int32)
         place[runs] = entry
-        return rows._replace(entry=np.where(rows.entry, place.repeat(counts), np.int32(NONE)))
+        return rows | {"entry": np.where(rows["entry"], place.repeat(counts), np.int32(NONE))}
 
     def _written(self) -> tuple[Ints, Ints]:
         """Write what entries compute, once for all that look alike: their rows' starts, and looks.
@@ -665,17 +652,17 @@ def _waits_of(rows: _PostedRows, segments: Ints, number: Small, posted: Small) -
     `number` is that of every row among the `segments`, `posted[e]` the segment that is end e of a
     message.
     """
-    joins = rows.joins > 0
+    joins = rows["joins"] > 0
     front = number.compress(joins)
-    front = np.where(front >= 0, front, posted.take(rows.end.compress(joins)))
+    front = np.where(front >= 0, front, posted.take(rows["end"].compress(joins)))
     past = np.cumsum(joins, dtype=np.int32) - joins
     since = np.zeros(len(past) + 1, np.int32)
-    since[1:] = past * (rows.joins == _Joins.ALONE)
+    since[1:] = past * (rows["joins"] == _Joins.ALONE)
     first = np.maximum.accumulate(since).take(segments)
-    sizes = (past.take(segments) - first) * rows.reads.take(segments)
+    sizes = (past.take(segments) - first) * rows["reads"].take(segments)
     paced, units = _paced(rows)
     named = number.take(paced)
-    behind, before = _queued(rows.behind.take(segments), rows.sets.take(segments))
+    behind, before = _queued(rows["behind"].take(segments), rows["sets"].take(segments))
     is_new = ~_among(before, front, first.take(behind), sizes.take(behind))
     behind, before = behind.compress(is_new), before.compress(is_new)
     sizes[behind] += 1
@@ -689,9 +676,9 @@ def _waits_of(rows: _PostedRows, segments: Ints, number: Small, posted: Small) -
 
 def _paced(rows: _PostedRows) -> tuple[Ints, Ints]:
     """Rows that wait for a unit, and that: for example the third unit's gather for the first."""
-    before: Ints = np.cumsum(rows.unit) - rows.unit
-    waiting = np.flatnonzero((rows.paced > 0) & (before > 1))
-    return waiting, np.flatnonzero(rows.unit).take(before.take(waiting) - 2)
+    before: Ints = np.cumsum(rows["unit"]) - rows["unit"]
+    waiting = np.flatnonzero((rows["paced"] > 0) & (before > 1))
+    return waiting, np.flatnonzero(rows["unit"]).take(before.take(waiting) - 2)
 
 
 def _queued(behind: Small, sets: Small) -> tuple[Ints, Small]:
