@@ -9,17 +9,17 @@ from stepsim.explore.samples import StepSamples
 from stepsim.explore.sweep.grid import Grid
 from stepsim.explore.sweep.study import Study
 
-Drawn = TypeVar("Drawn", bound=StepSamples)
+Sampled = TypeVar("Sampled", bound=StepSamples)
 _Entry = TypeVar("_Entry", bound=Entry)
 
 
-class SampledSweep(Noun, Generic[Drawn]):
+class SampledSweep(Noun, Generic[Sampled]):
     """Steps drawn of every scenario of a grid, or the reasons of failures, in their order."""
 
     study: Study
     steps: int
     seed: int
-    scenarios: tuple[Drawn | str, ...]
+    scenarios: tuple[Sampled | str, ...]
 
     @property
     def grid(self) -> Grid:
@@ -27,7 +27,7 @@ class SampledSweep(Noun, Generic[Drawn]):
         return self.study.grid
 
     @property
-    def rows(self) -> Iterator[tuple[dict[str, str], Drawn | str]]:
+    def rows(self) -> Iterator[tuple[dict[str, str], Sampled | str]]:
         """Every scenario's values of the axes, and what was found of it."""
         return ((self.grid.values(i), found) for i, found in enumerate(self.scenarios))
 
@@ -37,7 +37,7 @@ class SampledSweep(Noun, Generic[Drawn]):
         return {"workload": self.study.workload.source, "topology": self.study.topology.name}
 
     def entries(
-        self, entry: type[_Entry], numbers: Callable[[Drawn], dict[str, Any]]
+        self, entry: type[_Entry], numbers: Callable[[Sampled], dict[str, Any]]
     ) -> tuple[_Entry, ...]:
         """An entry for each scenario: its settings, with its numbers or the reason of a failure."""
         return tuple(
@@ -51,18 +51,18 @@ class SampledSweep(Noun, Generic[Drawn]):
 
 def sample_sweep(
     study: Study,
-    find: Callable[[int], Drawn],
+    find: Callable[[int], Sampled],
     *,
     steps: int,
     seed: int,
     progress: Callable[[int, int, int], None] | None = None,
-) -> SampledSweep[Drawn]:
+) -> SampledSweep[Sampled]:
     """What is found of each scenario of a study, or why it fails.
 
     `progress` is called with the scenarios done, failed, and all. Raises the error of the first
     scenario when none can run.
     """
-    found: list[Drawn | str] = []
+    found: list[Sampled | str] = []
     first: StepsimError | None = None
     count = study.grid.size
     for scenario in range(count):

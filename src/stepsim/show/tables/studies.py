@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from stepsim.base.units import format_time_ps
 from stepsim.explore.noise.draws import NoiseResult
-from stepsim.explore.sampled_sweep import Drawn, SampledSweep
+from stepsim.explore.sampled_sweep import Sampled, SampledSweep
 from stepsim.explore.sensitivity.analysis import Sensitivity, Slope
 from stepsim.explore.sensitivity.names import describe, show_value
 from stepsim.explore.sweep.table import Extreme, StoredAxis, SweepTable
@@ -119,7 +119,7 @@ def noise_sweep_shown(found: SampledSweep[NoiseResult]) -> Iterator[Shown]:
     yield from first_failure(found)
 
 
-def first_failure(found: SampledSweep[Drawn]) -> Iterator[str]:
+def first_failure(found: SampledSweep[Sampled]) -> Iterator[str]:
     """Why the first scenario failed that did."""
     for settings, each in found.rows:
         if isinstance(each, str):
