@@ -161,7 +161,7 @@ class Timed(Entry, rename=_as_seconds):
 
     @classmethod
     def from_plain(cls, raw: dict[str, Any], place: str) -> Self:
-        """As for every entry."""
+        """As for every entry; raises StepsimError for times that are none, too."""
         try:
             return super().from_plain(numbers(raw, cls), place)
         except UnitError as error:

@@ -76,7 +76,10 @@ class SweepProgress(Noun):
 def open_for_writing(
     path: Path, study: Study, *, resume: bool = False, force: bool = False
 ) -> AbstractContextManager[Store]:
-    """The database of a study, as `stepsim.explore.store.write_store` opens it."""
+    """The database of a study, as `stepsim.explore.store.write_store` opens it.
+
+    Raises SweepError for options that contradict each other.
+    """
     if resume and force:
         raise SweepError("resume and force contradict each other: give one of them")
 

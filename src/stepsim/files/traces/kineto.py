@@ -439,7 +439,7 @@ def _group(arguments: _Arguments, known: _Groups) -> tuple[str, tuple[int, ...]]
 def placed(
     numbers: Sequence[int], begins: Ints, ends: Ints, times: Ints
 ) -> tuple[tuple[int, ...], Ints]:
-    """Numbers of the steps, and the place of each operation's by a time of it.
+    """Numbers of the steps, and the place of each operation's by a time of it, all in ps.
 
     A recording without steps is one step, number 0.
     """
