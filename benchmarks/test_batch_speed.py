@@ -54,6 +54,6 @@ def test_drawn_batches(benchmark: Any) -> None:
     }
     found = benchmark.pedantic(batches, ("llama-3-70b", "hgx-h100"), options, rounds=1)
     assert len(found.packed) == 5
-    assert all(len(steps.step_ps) == options["steps"] for steps in found.packed)
+    assert all(len(steps.step_time_ps) == options["steps"] for steps in found.packed)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     assert peak < 2e9

@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 from jobs import make_batch
 from random_jobs import Job, jobs, networks
 
+from stepsim.base.structs import replace
 from stepsim.core import actions
 from stepsim.core.actions import Task, TaskList, forward_tasks
 from stepsim.explore.batch.scenarios import HOST
@@ -97,10 +98,10 @@ def renamed(seed: int, *, inserted: bool) -> Iterator[None]:
     """Graphs are made whose tasks bear any names, perhaps with host time of nobody's option."""
     chance = Random(seed)
 
-    def named(**fields: Any) -> Task:
-        is_work = fields["duration_ps"] or fields.get("comm", -1) >= 0
-        label = chance.choice(TAKEN) if is_work else fields["label"]
-        return Task(**{**fields, "label": label})
+    def named(*values: Any, **more: Any) -> Task:
+        task = Task(*values, **more)
+        is_work = task.duration_ps or task.comm >= 0
+        return replace(task, label=chance.choice(TAKEN)) if is_work else task
 
     def longer(rows: Sequence[Row], *given: Any) -> TaskList:
         made = forward_tasks(rows, *given)
