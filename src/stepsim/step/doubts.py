@@ -13,6 +13,7 @@ from typing import Any
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
+from stepsim.core.flat import Flat
 from stepsim.explain.report import WEIGHTY, Finding, Report, by_weight
 from stepsim.network.placement import SIZES_OF_GROUPS, Crossing, whole_degrees
 from stepsim.network.prices import Known
@@ -31,12 +32,15 @@ _Rates = dict[tuple[str, str], float]
 """The slowest picoseconds per byte of communications of a kind in a group."""
 
 
-def weighed(report: Report, ready: PreparedStep) -> Report:
-    """The report of a step with what doubts about its workload and what crossing are worth."""
+def weighed(report: Report, ready: PreparedStep, flat: Flat) -> Report:
+    """The report of a step with what doubts about its workload are worth, and what crossing costs.
+
+    `flat` is the table that it was laid out in.
+    """
 
     def again(workload: Workload) -> int:
         other = prepare(workload, ready.machine, ready.options, known=ready.prices.known)
-        return other.step_time_ps()
+        return other.step_time_ps(flat)
 
     def step_time(other: StepOptions) -> int | None:
         prepared = prepare(ready.source, ready.machine, other)

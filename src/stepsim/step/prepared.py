@@ -15,6 +15,7 @@ from stepsim.base import garbage
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, said
 from stepsim.base.structs import Names, Noun, replace
+from stepsim.core.flat import Flat
 from stepsim.core.timeline import MOST_EVENTS, FlatStep, Timeline, flat_step
 from stepsim.core.write import TaskGraph, write_graph
 from stepsim.explain.make_report import StepTotals, make_report, make_totals, simulated_ranks
@@ -93,8 +94,8 @@ class PreparedStep(Noun, dict=True):
         crossed = (self.crossing.text,) if self.crossing else ()
         return (*first, *(doubt.text for doubt in self.doubts), *crossed, *self.assumed)
 
-    def flat(self) -> FlatStep:
-        """Who is simulated, and what each of them runs."""
+    def flat(self, like: Flat | None = None) -> FlatStep:
+        """Who is simulated, and what each of them runs; `like` is a table as `flatten` takes it."""
         return flat_step(
             self.graph,
             self.prices,
@@ -102,6 +103,7 @@ class PreparedStep(Noun, dict=True):
             self.fold_ranks,
             self.options.engine,
             self.overlap,
+            like,
         )
 
     @garbage.paused()
@@ -112,21 +114,22 @@ class PreparedStep(Noun, dict=True):
 
         With `weigh` the report says what doubts about the workload are worth in step time.
         """
-        step = self.reported(self.flat().timeline(progress), weigh=weigh)
+        laid = self.flat()
+        step = self.reported(laid.timeline(progress), weigh=weigh)
         if not weigh:
             return step
         from stepsim.step.doubts import weighed
 
-        return replace(step, report=weighed(step.report, self))
+        return replace(step, report=weighed(step.report, self, laid.flat))
 
     def totals(self, timeline: Timeline, *, breakdown: bool) -> StepTotals:
         """Totals of its run alone."""
         work = self.workload
         return make_totals(timeline, workload=work.source, breakdown=breakdown, effort=work.effort)
 
-    def step_time_ps(self) -> int:
+    def step_time_ps(self, like: Flat | None = None) -> int:
         """The step time alone, in ps."""
-        return self.flat().timeline(apart=False).step_time_ps
+        return self.flat(like).timeline(apart=False).step_time_ps
 
     def reported(self, timeline: Timeline, *, weigh: bool = False) -> "SimulatedStep":
         """What is known of its run; with `weigh` its doubts are told elsewhere."""
