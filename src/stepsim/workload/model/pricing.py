@@ -6,7 +6,6 @@ and the rows of a plan are made of them.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 
 import numpy as np
 
@@ -46,14 +45,14 @@ class PhaseSeconds(Noun):
         return self.input_grad + self.weight_grad
 
 
-class Pricer(Noun, dict=True):
+class Pricer(Noun):
     """Prices operators of some plans, all of one precision."""
 
     device: Device
     framework: Framework
     columns: PlanTable
 
-    @cached_property
+    @property
     def precision(self) -> Precision:
         """The number format of products, which all plans share."""
         (precision,) = {plan.precision for plan in self.columns.plans}
@@ -214,7 +213,7 @@ class TimedModel(Pricer):
             waits_ps(layer, blocks, columns, framework, self.interconnect),
         )
 
-    @cached_property
+    @property
     def embedding(self) -> TimedPart:
         """The embedding, behind a tower that sees, whose layers the host launches."""
         tower = self.architecture.seeing
@@ -222,7 +221,7 @@ class TimedModel(Pricer):
         launched = tower_host_ps(tower, self.columns, self.framework) if tower else None
         return self.part((*first, embedding_block(self.architecture, self.columns)), launched)
 
-    @cached_property
+    @property
     def head(self) -> TimedPart:
         """Final norm, head and loss."""
         fused = self.framework.fused_loss
