@@ -12,11 +12,7 @@ from accuracy_memory import lines as memory_lines
 from accuracy_order import bias, lines, most_npus, ordered_pairs
 
 from stepsim.base.structs import replace
-from stepsim.files.accelerators import (
-    framework_names,
-    read_device,
-    read_framework,
-)
+from stepsim.files.accelerators import framework_names, read_device, read_framework
 from stepsim.files.model_steps import read_published_steps
 from stepsim.runs.published import PublishedValidation, SourceErrors, validate_published
 

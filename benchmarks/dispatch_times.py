@@ -19,7 +19,7 @@ from scipy.optimize import nnls
 
 from stepsim.base.arrays import Floats
 from stepsim.files.load import topology_of
-from stepsim.network.two_levels import interconnect_of
+from stepsim.step.model_plan import interconnect_of
 from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.architecture import ExpertMlp
 from stepsim.workload.model.choices import ExpertDispatch

@@ -33,16 +33,12 @@ from left_out import (
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
-from stepsim.files.accelerators import (
-    device_names,
-    framework_names,
-    read_device,
-)
+from stepsim.files.accelerators import device_names, framework_names, read_device
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.files.reading import shipped_folder
 from stepsim.runs.published import model_of, simulated_s
 from stepsim.workload.model.choices import Precision
-from stepsim.workload.model.divide import stage_slices
+from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.step_time import StepModel
 
 FAMILIES = (

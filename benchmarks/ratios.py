@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from sizes import sized
 
-from stepsim.base import garbage
+from stepsim.base.process import seldom
 from stepsim.core.timeline import run_graph
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.improve import improve_profile
@@ -124,7 +124,7 @@ def split() -> list[list[str]]:
 
 def spent(function: Callable[[], object]) -> float:
     """Processor seconds of a function that is called once, as a command calls it."""
-    with garbage.seldom():
+    with seldom():
         return call(function)()
 
 

@@ -13,7 +13,7 @@ from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model, topology_of
 from stepsim.network.fold import every_rank, fold
-from stepsim.network.two_levels import interconnect_of
+from stepsim.step.model_plan import interconnect_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan

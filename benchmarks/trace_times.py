@@ -11,14 +11,14 @@ from pathlib import Path
 from sizes import sized
 
 import stepsim
-from stepsim.base import garbage as collector
+from stepsim.base.process import paused
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKLOAD, RANKS = sized(("gpt_1024.txt", range(448)), ("gpt_tp4.txt", range(16)))
 
 
 def main() -> None:
-    with collector.paused():
+    with paused():
         result = stepsim.simulate(ROOT / "workloads" / WORKLOAD, "hgx-h100", fold_ranks=False)
     before = _peak_mb()
     with tempfile.TemporaryDirectory() as folder:

@@ -17,11 +17,10 @@ from stepsim.network.prices import Prices, Use
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2POptions, P2PProgram, StepKind, default_mode
-from stepsim.parallel.p2p.columns import far_ranks
+from stepsim.parallel.p2p.plain import far_ranks
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.stages import StageWork, split_stages
-from stepsim.step.job import WorkSource, job_of
-from stepsim.step.schedule import choose_schedule, prices_of
+from stepsim.step.job import WorkSource, choose_schedule, job_of, prices_of
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Stream
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, Row, StepItem, Work

@@ -10,7 +10,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.load import topology_of
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.network.two_levels import interconnect_of
+from stepsim.step.model_plan import interconnect_of
 from stepsim.workload.axes import CollectiveKind
 
 LARGE = 16 << 20

@@ -11,7 +11,7 @@ from helpers import pipeline_graph, prices_of, uniform_workload
 import stepsim
 from stepsim.core.timeline import run_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
-from stepsim.explain.traffic import find_traffic
+from stepsim.explain.network_use import find_traffic
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
 from stepsim.workload.rows import Row, Workload

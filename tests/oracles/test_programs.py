@@ -15,8 +15,8 @@ from stepsim.core.actions import TaskList, fused_tasks
 from stepsim.core.timeline import run_graph
 from stepsim.core.write import write_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
+from stepsim.explain.network_use import find_traffic
 from stepsim.explain.report import Report, SimulatedRanks
-from stepsim.explain.traffic import find_traffic
 from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode

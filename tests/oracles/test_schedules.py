@@ -10,7 +10,7 @@ import pytest
 from stepsim.base.errors import ScheduleError
 from stepsim.explain.memory import HeldBytes, step_memory
 from stepsim.parallel.schedules import Placement, build
-from stepsim.parallel.schedules.order import peak_live
+from stepsim.parallel.schedules.base import peak_live
 
 NAMES = {
     "1f1b": "1f1b",

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from hypothesis import given, strategies as st
 
-from stepsim.base.quantities import numbers
+from stepsim.base.fields import numbers
 from stepsim.base.structs import replace, toml_text
 from stepsim.measured.calibration.calibration import (
     Calibration,

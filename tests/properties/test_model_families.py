@@ -13,10 +13,9 @@ from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.models.huggingface import architecture_of
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.divide import check_plan
-from stepsim.workload.model.held import counts_by_chunk, plan_places, rank_parameters
-from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.held import check_plan, counts_by_chunk, plan_places, rank_parameters
 from stepsim.workload.model.memory import rank_memory
+from stepsim.workload.model.parts import Interconnect
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan, PlanTable
 

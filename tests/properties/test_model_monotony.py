@@ -13,8 +13,8 @@ from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model, topology_of
 from stepsim.network.placement import place
+from stepsim.step.job import prices_of
 from stepsim.step.prepared import prepare
-from stepsim.step.schedule import prices_of
 from stepsim.workload.axes import Stream
 
 MODELS = (

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from stepsim.base.errors import StepsimError
 from stepsim.files.load import public_model, public_names, read_model
-from stepsim.files.models.families import families
+from stepsim.files.models.fields import families
 from stepsim.files.models.huggingface import architecture_of
 from stepsim.workload.model.layout import LayerLayout, named_layout
 

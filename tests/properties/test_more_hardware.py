@@ -10,7 +10,7 @@ from pairs import in_turn
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import device_names, read_device, read_framework
 from stepsim.files.load import public_names, read_model, topology_of
-from stepsim.network.two_levels import interconnect_of
+from stepsim.step.model_plan import interconnect_of
 from stepsim.workload.model.choices import Precision, Recompute
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.step_time import StepModel

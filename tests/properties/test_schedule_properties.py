@@ -25,7 +25,7 @@ from stepsim.parallel.schedules import (
     build,
     parse_name,
 )
-from stepsim.parallel.schedules.order import peak_live
+from stepsim.parallel.schedules.base import peak_live
 
 F, B = ActionKind.FORWARD, ActionKind.BACKWARD
 I, W = ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD  # noqa: E741

@@ -29,8 +29,8 @@ import msgspec
 from msgspec import Meta, Struct, StructMeta
 
 from stepsim.base.errors import StepsimError, UnitError, bad_value
-from stepsim.base.memo import remembered
-from stepsim.base.quantities import numbers, texts
+from stepsim.base.fields import numbers, texts
+from stepsim.base.process import remembered
 from stepsim.base.units import MAX_INT64, PS_PER_S
 
 _Noun = TypeVar("_Noun")

@@ -3,7 +3,7 @@
 import signal
 from threading import current_thread, main_thread
 
-from stepsim.base.garbage import paused
+from stepsim.base.process import paused
 
 _HANDLER = signal.getsignal(signal.SIGINT)
 _QUIET = _HANDLER is signal.default_int_handler and current_thread() is main_thread()

@@ -1,16 +1,12 @@
 """`stepsim simulate --lengths` and `stepsim compare --packers`: steps of real batches."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
-from stepsim.base.option import Panel
-from stepsim.cli.options import NO_MEMORY, CommandOptions, OneStepOptions
+from stepsim.cli.options import NO_MEMORY, USUAL_NAMES, BatchOptions, CommandOptions, LengthOptions
 from stepsim.cli.terminal import StudyFiles, command_line, warn
 
 if TYPE_CHECKING:
@@ -23,60 +19,11 @@ BESIDE_LENGTHS = NO_MEMORY | {
     *("report", "topology", "strict", "comm_source", "numbers"),
 }
 """Options that do something beside --lengths."""
-PACKER_NAMES = "sequence, padded, grouped, concat, first-fit, balanced, dynamic-cp."
 BESIDE_DRAWN_SWEEP = NO_MEMORY | {
     *("file", "lengths", "packers", "steps", "seed", "json", "csv", "axes"),
     *("topology", "strict", "comm_source"),
 }
 """Options that do something beside --lengths in a sweep."""
-USUAL_NAMES = "padded,grouped,concat,first-fit,balanced"
-"""Packers that are compared where nobody names some."""
-
-
-def _of_lengths(flag: str, text: str, absent: str = "") -> Any:
-    """An option about documents; `absent` is what holds where it is not given."""
-    panel = Panel.JOB.value
-    return typer.Option(flag, help=text, show_default=absent or False, rich_help_panel=panel)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LengthOptions:
-    """What documents the microbatches of a step hold, where they differ in length."""
-
-    lengths: Annotated[
-        str | None,
-        _of_lengths(
-            "--lengths",
-            "Documents' tokens: a file, or a law as 'lognormal(mu=6, sigma=1, most=8192)'.",
-        ),
-    ] = None
-    packers: Annotated[
-        str | None,
-        _of_lengths(
-            "--packers",
-            "With --lengths, how documents become microbatches: " + PACKER_NAMES,
-            f"{USUAL_NAMES.replace(',', ', ')}; first-fit for plans",
-        ),
-    ] = None
-    steps: Annotated[
-        int | None,
-        _of_lengths("--steps", "With --lengths, steps to draw.", "1000; 100 of each plan"),
-    ] = None
-    seed: Annotated[
-        int | None, _of_lengths("--seed", "With --lengths, equal seeds give equal steps.", "0")
-    ] = None
-
-    def check_lengths(self) -> None:
-        """Raise PlanError where an option says how documents are packed, but there are none."""
-        given = [name for name in ("packers", "steps", "seed") if getattr(self, name) is not None]
-        if given and self.lengths is None:
-            flags = ", ".join(f"--{name}" for name in given)
-            raise PlanError(f"{flags}: without --lengths there are no documents to pack")
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchOptions(LengthOptions, OneStepOptions):
-    """What commands take that draw steps of one job."""
 
 
 def show_batches(

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.option import Panel
-from stepsim.cli.batches import BESIDE_LENGTHS, BatchOptions, show_batches
+from stepsim.cli.batches import BESIDE_LENGTHS, show_batches
 from stepsim.cli.options import (
     ON_COMMAND_LINE,
+    BatchOptions,
     MessagesOption,
     PlotOption,
     RanksOption,

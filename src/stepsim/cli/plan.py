@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import PlanError, printable
-from stepsim.cli.batches import BatchOptions
 from stepsim.cli.options import (
     ON_COMMAND_LINE,
+    BatchOptions,
     given_options,
     refuse_beside,
     takes,

@@ -23,8 +23,8 @@ import typer
 import typer.core
 
 from stepsim import __version__
-from stepsim.base import garbage
 from stepsim.base.errors import StepsimError, UnitError, one_line
+from stepsim.base.process import seldom
 from stepsim.base.units import Quantity
 from stepsim.cli.commands import COMMANDS, first_page
 from stepsim.cli.terminal import Stopped
@@ -150,7 +150,7 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _prepare_output()
     try:
-        with _stoppable(), garbage.seldom():
+        with _stoppable(), seldom():
             try:
                 words, needed = _words()
                 _name_others(words)

@@ -13,11 +13,12 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_size_bytes
 from stepsim.cli.against import hold_step_against
-from stepsim.cli.batches import BESIDE_LENGTHS, BatchOptions, show_batches
+from stepsim.cli.batches import BESIDE_LENGTHS, show_batches
 from stepsim.cli.measured import NodeSizeOption, TimesOption, simulate_measured
 from stepsim.cli.options import (
     NO_MEMORY,
     ON_COMMAND_LINE,
+    BatchOptions,
     MessagesOption,
     OneStepOptions,
     PlanFileOption,

@@ -10,9 +10,10 @@ import typer
 
 from stepsim.base.errors import OutputError, StepsimError, SweepError, printable
 from stepsim.base.structs import replace
-from stepsim.cli.batches import BESIDE_DRAWN_SWEEP, LengthOptions, show_batch_sweep
+from stepsim.cli.batches import BESIDE_DRAWN_SWEEP, show_batch_sweep
 from stepsim.cli.options import (
     NO_MEMORY,
+    LengthOptions,
     ReportOption,
     RunOptions,
     SetOption,

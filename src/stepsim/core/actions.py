@@ -17,8 +17,7 @@ from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import listed_waits
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
-from stepsim.run.spans import TaskKind
-from stepsim.run.waits import NodeWaits
+from stepsim.run.spans import NodeWaits, TaskKind
 from stepsim.workload.axes import Group, ParallelAxis, Phase, Stream
 from stepsim.workload.rows import NO_KERNELS, CommOp, Kernels, Row, StepItem, Work
 

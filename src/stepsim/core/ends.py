@@ -14,7 +14,7 @@ import numpy as np
 from stepsim.base.arrays import Ints, Lists, Small, bounds, lists_of, spans
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import LARGEST_SUM, MAX_INT64
-from stepsim.run.waits import EndView, NodeWaits
+from stepsim.run.spans import EndView, NodeWaits
 
 TOO_LONG = "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
 _PAIRS_AT_ONCE = 1 << 18

@@ -19,7 +19,7 @@ from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
 from stepsim.core.ends import TOO_LONG
 from stepsim.network.flights import Fabric, Transfer
-from stepsim.run.waits import NodeWaits
+from stepsim.run.spans import NodeWaits
 
 OnProgress = Callable[[int, int], None]
 """Called now and then with (nodes ended, all nodes)."""

@@ -34,8 +34,7 @@ from stepsim.core.ends import TOO_LONG, ends, ordered_waits
 from stepsim.core.write import Look, Program, SegmentKind, TaskGraph
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Prices, Use
-from stepsim.run.spans import TaskKind
-from stepsim.run.waits import NodeWaits
+from stepsim.run.spans import NodeWaits, TaskKind
 from stepsim.workload.axes import Group
 from stepsim.workload.plan import Plan
 

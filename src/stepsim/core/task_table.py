@@ -9,7 +9,7 @@ from stepsim.base.arrays import Ints, Small, ints
 from stepsim.core.flat import TaskRow
 from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.parallel.schedules import ActionKind
-from stepsim.parallel.schedules.order import ACTION_KINDS, Order
+from stepsim.parallel.schedules.base import ACTION_KINDS, Order
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 from stepsim.workload.axes import Phase, Stream
 

@@ -56,9 +56,9 @@ from stepsim.parallel.p2p import (
     StepKind,
     default_mode,
 )
-from stepsim.parallel.p2p.columns import far_ranks
+from stepsim.parallel.p2p.plain import far_ranks
 from stepsim.parallel.schedules import Action, ActionKind, OrderEntry, Schedule
-from stepsim.parallel.schedules.order import Order
+from stepsim.parallel.schedules.base import Order
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Stream
 from stepsim.workload.plan import Plan

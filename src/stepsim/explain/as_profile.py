@@ -27,7 +27,7 @@ from stepsim.measured.profile.events import (
 )
 from stepsim.measured.profile.kernel_classes import SIMULATED
 from stepsim.measured.profile.waits import Waits
-from stepsim.network.groups import lowered
+from stepsim.network.prices import lowered
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 from stepsim.workload.rows import Kernel, Kernels
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError, TraceError
-from stepsim.base.quantities import InSeconds
+from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Document, Names, Noun, Share, Timed, replace
 from stepsim.explain.changes.computes import compute_changes
 from stepsim.explain.changes.lengths import (

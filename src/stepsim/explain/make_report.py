@@ -13,7 +13,7 @@ from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.core.timeline import Cohort, Timeline
 from stepsim.explain.breakdown import cohorts_breakdown
 from stepsim.explain.critical_path import critical_path, path_parts, path_runs
-from stepsim.explain.network_use import PlacedComm, comm_use, link_use
+from stepsim.explain.network_use import PlacedComm, Traffic, comm_use, link_use
 from stepsim.explain.report import (
     Bubble,
     CommUse,
@@ -25,16 +25,15 @@ from stepsim.explain.report import (
     StageReport,
     by_name,
 )
-from stepsim.explain.throughput import Throughput, throughput
-from stepsim.explain.traffic import Traffic
 from stepsim.network.collectives.cost import MEASURED
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import Accuracy, size_band
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import ActionKind
-from stepsim.parallel.schedules.order import Order, peak_live
+from stepsim.parallel.schedules.base import Order, peak_live
 from stepsim.workload.axes import Part
+from stepsim.workload.model.evidence import Throughput, throughput
 
 if TYPE_CHECKING:
     from stepsim.explain.memory import StagePeak, StepMemory

@@ -11,7 +11,7 @@ from stepsim.base.units import format_size_bytes
 from stepsim.core.timeline import Timeline
 from stepsim.explain.counters import Curves, summed_curves
 from stepsim.parallel.schedules import ActionKind, Schedule
-from stepsim.parallel.schedules.order import Order
+from stepsim.parallel.schedules.base import Order
 
 
 class MemoryPart(StrEnum):

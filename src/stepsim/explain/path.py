@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.base.quantities import InSeconds
+from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Timed
 from stepsim.measured.profile.waits import Waits
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from stepsim.base.arrays import Ints, whole_totals
-from stepsim.base.quantities import InSeconds
+from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Share, Timed
 from stepsim.explain.stragglers import share_of_steps
 from stepsim.measured.profile.waits import Waits

@@ -28,10 +28,10 @@ from stepsim.base.structs import (
     missing_key,
     shown,
 )
-from stepsim.explain.throughput import Throughput
 from stepsim.network.fold import Actors
-from stepsim.parallel.schedules.order import PeakLive
+from stepsim.parallel.schedules.base import PeakLive
 from stepsim.workload.axes import ParallelAxis, Part
+from stepsim.workload.model.evidence import Throughput
 
 WEIGHTY = 0.02
 """The least share of the step time that is said first."""

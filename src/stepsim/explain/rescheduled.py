@@ -23,7 +23,7 @@ from stepsim.measured.profile.events import Events, begun, same, unknown
 from stepsim.measured.profile.pipeline import gradient_waits, parameter_waits
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.parallel.schedules import Action, ActionKind
-from stepsim.parallel.schedules.order import ACTION_KINDS
+from stepsim.parallel.schedules.base import ACTION_KINDS
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _WEIGHT_NAME = "weight-compute"

@@ -13,7 +13,7 @@ from math import ceil
 import numpy as np
 
 from stepsim.base.arrays import Bools, Floats, Ints
-from stepsim.base.quantities import InSeconds
+from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Noun, Share, Timed
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError
+from stepsim.base.fields import checked
 from stepsim.base.structs import Document
 from stepsim.explore.batches.document import BatchDocument
 from stepsim.explore.batches.draws import USUAL_PACKERS, BatchStudy, simulate_batches

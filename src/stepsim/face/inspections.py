@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
-from stepsim.base.arguments import checked
 from stepsim.base.errors import TopologyError
+from stepsim.base.fields import checked
 from stepsim.base.structs import Names, Noun
 from stepsim.explain.stragglers import find_stragglers
 from stepsim.face.described import takes_options, warn_caller

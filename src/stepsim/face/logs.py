@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from stepsim.base.arguments import checked
+from stepsim.base.fields import checked
 from stepsim.base.structs import Document
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords

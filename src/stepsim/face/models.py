@@ -7,8 +7,8 @@ as the orders of its actions.
 from collections.abc import Sequence
 from pathlib import Path
 
-from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError, one_line
+from stepsim.base.fields import checked
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model
 from stepsim.files.models.launch import with_launch
@@ -17,8 +17,8 @@ from stepsim.files.schedule_csv import parse_schedule
 from stepsim.parallel.schedules import Schedule
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.divide import check_plan
 from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.held import check_plan
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Workload

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError
+from stepsim.base.fields import checked
 from stepsim.base.structs import Document, Names
 from stepsim.explore.batches.draws import DrawnBatches
 from stepsim.explore.plan.asked import PlanQuestion, answer

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsim.base.arguments import checked
+from stepsim.base.fields import checked
 from stepsim.base.structs import Document, Names
 from stepsim.base.units import npu_word
 from stepsim.explore.noise.document import NoiseDocument

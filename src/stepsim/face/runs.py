@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsim.base.arguments import checked
+from stepsim.base.fields import checked
 from stepsim.base.structs import Document
 from stepsim.explain.improve import Improvements, improve_profile
 from stepsim.explain.profile_document import ProfileDocument

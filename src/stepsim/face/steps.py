@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from stepsim.base.arguments import checked
 from stepsim.base.arrays import ints
 from stepsim.base.errors import PlanError
+from stepsim.base.fields import checked
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.core.events import OnProgress

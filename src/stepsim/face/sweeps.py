@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Unpack
 from weakref import finalize
 
-from stepsim.base.arguments import checked
+from stepsim.base.fields import checked
 from stepsim.base.structs import Document, Noun
 from stepsim.explore.sweep import (
     Grid,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec.structs import asdict
 
-from stepsim.base.arguments import checked
 from stepsim.base.errors import StepsimError
+from stepsim.base.fields import checked
 from stepsim.base.structs import Document, Names
 from stepsim.files.writing import write_whole
 from stepsim.show.figures.style import FigureStyle

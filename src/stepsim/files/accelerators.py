@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from stepsim.base.errors import PlanError
-from stepsim.base.memo import remembered
+from stepsim.base.process import remembered
 from stepsim.base.structs import replace
 from stepsim.files.reading import first_bytes, read_toml, shipped_folder, shipped_once
 from stepsim.workload.model.choices import Precision

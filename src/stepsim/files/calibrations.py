@@ -5,12 +5,9 @@ A `calibration.toml` of measured runs holds a `Calibration`.
 
 from pathlib import Path
 
-from stepsim.base.arguments import checked
 from stepsim.base.errors import CalibrationError, bad_value
-from stepsim.base.structs import (
-    replace,
-    toml_text,
-)
+from stepsim.base.fields import checked
+from stepsim.base.structs import replace, toml_text
 from stepsim.files.reading import csv_rows, first_bytes, number_of, read_text, read_toml
 from stepsim.files.writing import write_whole
 from stepsim.measured.calibration.calibration import Calibration

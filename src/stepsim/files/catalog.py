@@ -16,15 +16,10 @@ from stepsim.base.structs import (
     Share,
     shipped,
 )
-from stepsim.files.accelerators import (
-    device_names,
-    framework_names,
-    read_device,
-    read_framework,
-)
+from stepsim.files.accelerators import device_names, framework_names, read_device, read_framework
 from stepsim.files.load import public_names, public_source, read_model, topology_of
 from stepsim.files.reading import read_toml, topology_file, topology_names
-from stepsim.files.topology.tables import TopologyFile
+from stepsim.files.topology.toml import TopologyFile
 from stepsim.network.collectives import Algorithm
 from stepsim.network.topology import NestedTopology
 from stepsim.parallel.schedules import BUILDERS

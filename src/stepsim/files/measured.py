@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from os.path import exists
 from pathlib import Path
 
-from stepsim.base.arguments import checked
 from stepsim.base.errors import TraceError, member
+from stepsim.base.fields import checked
 from stepsim.base.units import parse_bandwidth
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.step_table import MeasuredStep, is_step_table, read_step_table

@@ -31,14 +31,9 @@ from stepsim.workload.model.choices import (
     RecomputeModule,
 )
 from stepsim.workload.model.context import ContextParallel
-from stepsim.workload.model.divide import layout_of_costs
 from stepsim.workload.model.framework import Framework, Recipe
-from stepsim.workload.model.layout import (
-    LayerLayout,
-    counted_layout,
-    even_or_ends,
-    parse_layout,
-)
+from stepsim.workload.model.held import layout_of_costs
+from stepsim.workload.model.layout import LayerLayout, counted_layout, even_or_ends, parse_layout
 from stepsim.workload.plan import Plan
 
 _SAMPLES = 8

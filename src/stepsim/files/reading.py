@@ -22,8 +22,8 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from stepsim.base.errors import StepsimError, TopologyError
-from stepsim.base.memo import remembered
-from stepsim.base.quantities import numbers
+from stepsim.base.fields import numbers
+from stepsim.base.process import remembered
 from stepsim.base.structs import explain_toml, plain_document
 
 _Schema = TypeVar("_Schema")

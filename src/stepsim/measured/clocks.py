@@ -13,7 +13,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import TraceError
-from stepsim.base.quantities import InSeconds
+from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Noun, Timed
 from stepsim.measured.profile.events import Following
 from stepsim.measured.run import PS_PER_MS, MeasuredRun, OpKind, RankTrace

@@ -9,7 +9,7 @@ import hashlib
 from msgspec import field
 
 from stepsim.base.errors import TraceError
-from stepsim.base.quantities import InSeconds
+from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Names, Noun, Timed
 from stepsim.workload.plan import Plan
 

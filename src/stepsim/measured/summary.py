@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 
 from stepsim.base.arrays import Bools, Ints
-from stepsim.base.quantities import InSeconds
+from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Noun, Timed, replace
 from stepsim.measured.clocks import Clocks, Transfers, align
 from stepsim.measured.profile.events import Events, Following

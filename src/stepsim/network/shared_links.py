@@ -16,8 +16,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats, Ints, _Hashes, distinct, mixed, sums_at
 from stepsim.base.structs import Noun, replace
 from stepsim.network.collectives.flows import loads_by_owner
-from stepsim.network.groups import GroupPatterns
-from stepsim.network.prices import PhasePrice, Prices, Use
+from stepsim.network.prices import GroupPatterns, PhasePrice, Prices, Use
 from stepsim.workload.axes import Group
 from stepsim.workload.plan import Ranks
 

@@ -14,15 +14,15 @@ from stepsim.base.units import PS_PER_S
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import topology_of, with_numbers
 from stepsim.files.model_steps import PublishedStep
-from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
+from stepsim.step.model_plan import interconnect_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.calibration import ModelCalibration
 from stepsim.workload.model.framework import Framework, Recipe
-from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.model import Model
+from stepsim.workload.model.parts import Interconnect
 from stepsim.workload.model.step_time import StepModel
 
 _DEFAULT_TOPOLOGY = "hgx-h100"

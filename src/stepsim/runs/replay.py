@@ -12,7 +12,7 @@ from stepsim.base.structs import Names, Noun, replace
 from stepsim.core.timeline import run_graph
 from stepsim.core.write import write_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
-from stepsim.explain.traffic import find_traffic
+from stepsim.explain.network_use import find_traffic
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, of_ranks

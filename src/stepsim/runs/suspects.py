@@ -23,16 +23,10 @@ from stepsim.options import OPTIONS, StepOptions
 from stepsim.step.job import job_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.expert_load import ExpertSkew
-from stepsim.workload.model.choices import (
-    AttentionKernel,
-    ExpertDispatch,
-    PipelineOrder,
-    Precision,
-    Recompute,
-)
+from stepsim.workload.model.choices import AttentionKernel, ExpertDispatch, Precision, Recompute
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
-from stepsim.workload.plan import Plan
+from stepsim.workload.plan import PipelineOrder, Plan
 
 _SOLVED_FROM = 1.03
 """Sizes are solved for where the step is so many times slower than predicted."""

@@ -18,7 +18,6 @@ from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, Quantity, format_time_ps
 from stepsim.core.actions import HostTimes
 from stepsim.explain.memory import StepMemory
-from stepsim.explain.throughput import throughput
 from stepsim.explore.batch import Batch, make_batch
 from stepsim.explore.batch.scenarios import PHASES, BatchBase
 from stepsim.explore.noise.speeds import SpeedNoise, noisy_speeds
@@ -42,6 +41,7 @@ from stepsim.step.job import held_degrees, job_of
 from stepsim.step.prepared import SimulatedStep, prepare
 from stepsim.step.size import size_of
 from stepsim.workload.axes import Part
+from stepsim.workload.model.evidence import throughput
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 from stepsim.workload.scaling import ComputeScale

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.explain.report import Report, exposed_ps
-from stepsim.explain.throughput import Throughput
-from stepsim.show.tables.model import Pairs, Room, Table, share_of
+from stepsim.show.tables.model import Pairs, Room, Table, range_words, share_of
 from stepsim.show.tables.step import detail_tables, whole_run_pairs
-from stepsim.show.words import range_words
+from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.model.memory import TIGHT_SHARE
 
 Plain = dict[str, object]

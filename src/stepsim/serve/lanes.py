@@ -13,10 +13,10 @@ from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.explain.critical_path import critical_path
 from stepsim.explore.batch import Batch
 from stepsim.network.fold import Actors
-from stepsim.parallel.schedules.order import ACTION_KINDS, Order
+from stepsim.parallel.schedules.base import ACTION_KINDS, Order
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 from stepsim.show.palette import span_shades
-from stepsim.show.words import message_way, name_ranks
+from stepsim.show.tables.model import message_way, name_ranks
 from stepsim.workload.axes import ParallelAxis
 
 _MOST_SPANS = 40_000

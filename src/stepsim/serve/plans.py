@@ -7,11 +7,10 @@ from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.files.asked import StepInputs
 from stepsim.network.topology import Topology
-from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
 from stepsim.serve.sliders import held_options, moved
-from stepsim.step.job import Job, job_of
-from stepsim.step.schedule import for_schedule
+from stepsim.step.job import Job, for_schedule, job_of
+from stepsim.step.model_plan import interconnect_of
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import PlanTable
 

@@ -12,8 +12,7 @@ from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import BUILDERS, needs_times
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.parallel.stages import split_stages
-from stepsim.step.job import Job, WorkSource, held_degrees, job_of
-from stepsim.step.schedule import choose_schedule, for_schedule
+from stepsim.step.job import Job, WorkSource, choose_schedule, for_schedule, held_degrees, job_of
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 

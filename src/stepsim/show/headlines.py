@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from stepsim.base.structs import Names, Noun
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import Report, exposed_ps
-from stepsim.explain.throughput import Throughput
-from stepsim.show.tables.model import share_of
-from stepsim.show.words import range_words, rate_words
+from stepsim.show.tables.model import range_words, rate_words, share_of
+from stepsim.workload.model.evidence import Throughput
 
 
 class Headline(Noun):

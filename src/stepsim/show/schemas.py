@@ -32,7 +32,7 @@ from stepsim.files.catalog import CatalogDocument
 from stepsim.files.models.launch import PlanFile
 from stepsim.files.step_table import StepTable
 from stepsim.files.sweep_toml import SweepFile
-from stepsim.files.topology.tables import TopologyFile
+from stepsim.files.topology.toml import TopologyFile
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.run_document import LogDocument, RunDocument
 from stepsim.network.one_collective import CollectiveDocument
@@ -120,7 +120,7 @@ def schema_json(name: str) -> bytes:
 
 
 def _as_texts(schema: Any) -> Any:
-    """A schema whose numbers with a unit are the texts that files have, see `base.quantities`."""
+    """A schema whose numbers with a unit are the texts that files have, see `base.fields`."""
     if isinstance(schema, list):
         return [_as_texts(each) for each in schema]
     if not isinstance(schema, dict):

@@ -17,9 +17,8 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.inspection import inspect_workload
 from stepsim.parallel.schedules import Schedule
-from stepsim.step.job import WorkSource, held_degrees, job_of
+from stepsim.step.job import WorkSource, for_schedule, held_degrees, job_of
 from stepsim.step.prepared import SimulatedStep, prepare
-from stepsim.step.schedule import for_schedule
 from stepsim.workload.axes import Part
 
 if TYPE_CHECKING:

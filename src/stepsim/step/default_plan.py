@@ -12,9 +12,7 @@ import numpy as np
 from stepsim.base.arrays import Bools, Floats
 from stepsim.base.errors import StepsimError, TopologyError
 from stepsim.base.structs import Noun, replace
-from stepsim.files.models.launch import refused_by
 from stepsim.network.topology import Topology
-from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.step.model_plan import (
     DEFAULT_SEQUENCE,
@@ -24,6 +22,7 @@ from stepsim.step.model_plan import (
     asked_layout,
     chunks_of,
     default_size,
+    interconnect_of,
     with_recipe,
 )
 from stepsim.step.plans import (
@@ -212,6 +211,8 @@ class _Asked(Noun):
 
     def _first_of_kinds(self, plans: Sequence[Plan]) -> Iterator[Plan]:
         """The first plan of each kind and microbatch size that the framework runs."""
+        from stepsim.files.models.launch import refused_by
+
         known: set[tuple[int, ...]] = set()
         uneven = self.options.expert_load not in (None, ExpertSkew(1))
         for plan in plans:

@@ -1,10 +1,11 @@
 """A model as a job: its plan by the options asked for, and what they leave open.
 
 What nobody says is decided here: what jobs of the framework have, what a public recipe of the model
-sets, its layout, its batch. Each has a sentence that says how to pin it.
+sets, its layout, its batch. Each has a sentence that says how to pin it. Its closed forms see a
+network in two levels: inside a node, and between nodes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from math import lcm
 from types import MappingProxyType
@@ -12,9 +13,9 @@ from typing import Any
 
 from stepsim.base.errors import PlanError, TopologyError
 from stepsim.base.structs import replace
+from stepsim.network.collectives import Algorithm
 from stepsim.network.placement import place
-from stepsim.network.topology import Topology
-from stepsim.network.two_levels import interconnect_of
+from stepsim.network.topology import Dimension, DimensionKind, NestedTopology, Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
@@ -25,11 +26,11 @@ from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.choices import Precision, Recompute
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.divide import check_plan, layout_of_costs
 from stepsim.workload.model.framework import Framework, Recipe
-from stepsim.workload.model.interconnect import NO_NETWORK
+from stepsim.workload.model.held import check_plan, layout_of_costs
 from stepsim.workload.model.layout import LayerLayout, named_layout
 from stepsim.workload.model.model import Model
+from stepsim.workload.model.parts import NO_NETWORK, Interconnect
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan
 
@@ -467,3 +468,48 @@ _STATES = MappingProxyType(
     }
 )
 """Words about the fields of a framework that a recipe says."""
+
+
+def interconnect_of(topology: Topology) -> Interconnect:
+    """The innermost dimension, and the slowest of those outside it.
+
+    Where NPUs of a domain are cabled to each other, an NPU has all its cables; of a ring or a torus
+    it has the two of one axis, where the library sends both ways.
+    Raises TopologyError for listed links: they have no dimensions.
+    """
+    if not isinstance(topology, NestedTopology):
+        raise TopologyError(f"{topology.name}: a closed form needs nested dimensions, not links")
+    inside, *outside = topology.dimensions
+    slowest = min(outside or [inside], key=_per_npu)
+    return Interconnect(
+        domain=inside.size,
+        inner=_per_npu(inside) * _links(inside, topology.algorithms),
+        outer=_per_npu(slowest),
+        launch_ps=topology.launch_latency_ps,
+        inner_ps=inside.link.endpoint_latency_ps + 2 * inside.link.latency_ps,
+        outer_ps=slowest.link.endpoint_latency_ps + 2 * slowest.link.latency_ps,
+        meshed=inside.kind is DimensionKind.FULLY_CONNECTED and inside.size > 1,
+        cables=_links(inside, topology.algorithms),
+    )
+
+
+def _links(dimension: Dimension, algorithms: Collection[str]) -> float:
+    """Cables of an NPU that carry a collective; 1 where it is cabled to a switch.
+
+    `algorithms` are those of the library, none for all of them.
+    """
+    match dimension.kind:
+        case DimensionKind.FULLY_CONNECTED:
+            return max(dimension.size - 1, 1)
+        case DimensionKind.CABLES:
+            return 2 * len(dimension.cables) / dimension.size if dimension.cables else 1
+        case DimensionKind.RING | DimensionKind.TORUS:
+            both_ways = not algorithms or Algorithm.BIDIRECTIONAL_RING in algorithms
+            return 2 if both_ways else 1
+        case _:
+            return 1
+
+
+def _per_npu(dimension: Dimension) -> float:
+    """Payload bytes/s of an NPU's links, one way."""
+    return dimension.link.capacity * dimension.ports.nics / dimension.ports.npus_per_nic

@@ -22,18 +22,12 @@ from stepsim.options import StepOptions
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.model_plan import asked_layout, batch_of, plan_fields, with_recipe
 from stepsim.workload.model.architecture import Architecture, ExpertMlp
-from stepsim.workload.model.choices import (
-    AttentionKernel,
-    ExpertDispatch,
-    PipelineOrder,
-    Precision,
-    Recompute,
-)
-from stepsim.workload.model.divide import check_plan, heads_divide, stage_slices
+from stepsim.workload.model.choices import AttentionKernel, ExpertDispatch, Precision, Recompute
+from stepsim.workload.model.held import check_plan, heads_divide, stage_slices
 from stepsim.workload.model.layout import LayerLayout, balanced_layout
 from stepsim.workload.model.memory import TIGHT_SHARE
 from stepsim.workload.model.step_time import StepModel
-from stepsim.workload.plan import Plan, PlanTable
+from stepsim.workload.plan import PipelineOrder, Plan, PlanTable
 
 SEARCHED = (
     *("tp", "cp", "pp", "chunks", "ep", "expert_tp"),

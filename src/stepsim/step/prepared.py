@@ -11,24 +11,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from stepsim.base import garbage
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, said
+from stepsim.base.process import paused
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.core.flat import Flat
 from stepsim.core.timeline import MOST_EVENTS, FlatStep, Timeline, flat_step
 from stepsim.core.write import TaskGraph, write_graph
 from stepsim.explain.make_report import StepTotals, make_report, make_totals, simulated_ranks
+from stepsim.explain.network_use import Traffic, find_traffic
 from stepsim.explain.report import Finding, Report, ResultDocument, SimulatedRanks
-from stepsim.explain.traffic import Traffic, find_traffic
 from stepsim.network.placement import Crossing, find_crossing, idle_npus, place
 from stepsim.network.prices import Known, Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.stages import split_stages
-from stepsim.step.job import Job, WorkSource, job_of
-from stepsim.step.schedule import choose_schedule, prices_of
+from stepsim.step.job import Job, WorkSource, choose_schedule, job_of, prices_of
 from stepsim.step.size import OnSize, memory_of, size_of
 from stepsim.workload.overlap import DISPATCH_ENGINES, CommEngine
 from stepsim.workload.plan import Plan
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from stepsim.core.beside import OverlapCost
     from stepsim.core.events import OnProgress
     from stepsim.explain.memory import StepMemory
-    from stepsim.step.fits import TooLarge
+    from stepsim.step.checks import TooLarge
     from stepsim.workload.overlap import CommSms
 
 _DEFAULTS = StepOptions()
@@ -106,7 +105,7 @@ class PreparedStep(Noun, dict=True):
             like,
         )
 
-    @garbage.paused()
+    @paused()
     def simulated(
         self, *, weigh: bool = False, progress: "OnProgress | None" = None
     ) -> "SimulatedStep":
@@ -166,7 +165,7 @@ class PreparedStep(Noun, dict=True):
             return (Finding(text=self.unfit.text()),)
         if not self.job.setup:
             return ()
-        from stepsim.step.second_look import second_look
+        from stepsim.step.checks import second_look
 
         return second_look(self.job, timeline.step_time_ps)
 
@@ -202,7 +201,7 @@ class SimulatedStep(Noun):
         return ResultDocument.of(self.report, self.ranks)
 
 
-@garbage.paused()
+@paused()
 def prepare(
     workload: WorkSource,
     topology: Topology,
@@ -233,7 +232,7 @@ def prepare(
     memory = memory_of(job, schedule, stages)
     full, unfit = list[str](), None
     if job.setup:
-        from stepsim.step.fits import too_large, with_memory
+        from stepsim.step.checks import too_large, with_memory
 
         work, full = with_memory(memory, job)
         unfit = too_large(memory, job, topology)

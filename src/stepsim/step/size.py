@@ -142,7 +142,7 @@ def memory_of(job: Job, schedule: Schedule, stages: Stages) -> "StepMemory | Non
     if job.setup is None:
         return None if shares is None else _of_chunks(whole_bytes(shares, schedule), schedule)
     from stepsim.explain.memory import step_memory
-    from stepsim.step.fits import bytes_of_ranks
+    from stepsim.step.checks import bytes_of_ranks
 
     held = bytes_of_ranks(job.setup, job.plan, schedule)
     if shares is not None:

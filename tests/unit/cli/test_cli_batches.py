@@ -7,7 +7,7 @@ import pytest
 from helpers import Run
 from unit.cli.test_cli import written
 
-from stepsim.cli.batches import USUAL_NAMES
+from stepsim.cli.options import USUAL_NAMES
 from stepsim.explore.batches.draws import USUAL_PACKERS
 
 JOB = ("--npus", "16", "--tp", "2", "--sequence", "8192", "--microbatches", "4")

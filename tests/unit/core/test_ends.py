@@ -12,7 +12,7 @@ from stepsim.base.arrays import Ints, Lists
 from stepsim.base.errors import SimulationError
 from stepsim.core import ends as module
 from stepsim.core.ends import ends, listed_waits, ordered_waits
-from stepsim.run.waits import NodeWaits
+from stepsim.run.spans import NodeWaits
 
 
 @dataclass(frozen=True)

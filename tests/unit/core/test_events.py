@@ -17,7 +17,7 @@ from stepsim.network.flights import Fabric, Transfer
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
-from stepsim.run.waits import NodeWaits
+from stepsim.run.spans import NodeWaits
 from stepsim.workload.axes import Part
 
 

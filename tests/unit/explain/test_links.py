@@ -8,9 +8,8 @@ from helpers import collective, row, two_levels
 
 from stepsim.base.structs import replace
 from stepsim.core.write import TaskGraph, write_graph
-from stepsim.explain.network_use import link_use
+from stepsim.explain.network_use import find_traffic, link_use
 from stepsim.explain.report import LinkUse, LinkUser
-from stepsim.explain.traffic import find_traffic
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.options import StepOptions

@@ -18,8 +18,8 @@ from stepsim.explain.make_report import (
     mean_parts,
     simulated_ranks,
 )
+from stepsim.explain.network_use import find_traffic
 from stepsim.explain.report import Report, SimulatedRanks
-from stepsim.explain.traffic import find_traffic
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
 from stepsim.workload.axes import Part

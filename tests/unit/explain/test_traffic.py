@@ -5,7 +5,7 @@ from helpers import collective, examples, two_levels
 from hypothesis import given, strategies as st
 from unit.explain.test_links import graph_of
 
-from stepsim.explain.traffic import Traffic, find_traffic
+from stepsim.explain.network_use import Traffic, find_traffic
 from stepsim.network.prices import Prices
 from stepsim.workload.axes import CollectiveKind, Group, RankOrder
 from stepsim.workload.plan import Plan

@@ -33,10 +33,10 @@ from stepsim.step.model_plan import DEFAULT_SEQUENCE, default_batch, planned, se
 from stepsim.step.plans import KNOWN_APART, step_options_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Part
-from stepsim.workload.model.choices import ExpertDispatch, PipelineOrder, Recompute
-from stepsim.workload.model.divide import stage_slices
+from stepsim.workload.model.choices import ExpertDispatch, Recompute
+from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.model import Model
-from stepsim.workload.plan import Plan
+from stepsim.workload.plan import PipelineOrder, Plan
 
 SMALL = "llama-3.1-8b"
 JOB: dict[str, Any] = {"global_batch": 16, "sequence": 4096}

@@ -7,12 +7,7 @@ import pytest
 
 from stepsim.base.errors import PlanError
 from stepsim.base.units import parse_size_bytes
-from stepsim.files.accelerators import (
-    device_names,
-    names_of_files,
-    read_device,
-    read_framework,
-)
+from stepsim.files.accelerators import device_names, names_of_files, read_device, read_framework
 from stepsim.files.load import topology_of
 from stepsim.files.reading import shipped_folder
 from stepsim.workload.model.choices import Precision, RecomputeModule

@@ -3,7 +3,7 @@
 import numpy as np
 from helpers import two_levels
 
-from stepsim.network.groups import GroupPatterns, find_patterns
+from stepsim.network.prices import GroupPatterns, find_patterns
 from stepsim.workload.axes import Group
 from stepsim.workload.plan import Plan
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stepsim.files.load import topology_of
-from stepsim.network.two_levels import interconnect_of
+from stepsim.step.model_plan import interconnect_of
 from stepsim.workload.axes import CollectiveKind
 
 

@@ -13,7 +13,6 @@ from scipy import stats
 import stepsim
 from stepsim.base.structs import replace
 from stepsim.explain.as_profile import profile_of_step
-from stepsim.explain.throughput import Throughput
 from stepsim.files.accelerators import read_device
 from stepsim.files.asked import read_inputs
 from stepsim.files.calibrations import read_calibration, write_calibration
@@ -26,6 +25,7 @@ from stepsim.runs.learned import calibrate_profiles
 from stepsim.workload.model.calibration import LEAST_JOBS, HeldStep, bands_of
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
+from stepsim.workload.model.evidence import Throughput
 
 JOBS: dict[str, dict[str, Any]] = {
     "llama-2-7b": {"npus": 8, "tp": 1, "pp": 1, "global_batch": 8},

@@ -32,7 +32,7 @@ from stepsim.workload.model.choices import (
     RecomputeModule,
 )
 from stepsim.workload.model.context import ContextParallel
-from stepsim.workload.model.divide import stage_slices
+from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.mamba import Mamba2
 
 

@@ -29,7 +29,7 @@ from stepsim.runs.measured import replay_measured
 from stepsim.show.page.columns import span_columns
 from stepsim.show.page.measured import RunBesideReplay
 from stepsim.show.page.write import find_what_if, write_comparison, write_step
-from stepsim.show.words import name_ranks
+from stepsim.show.tables.model import name_ranks
 
 MEASURED = Path(__file__).parents[3] / "workloads" / "measured"
 EVIL = "</script><img src=x onerror=alert(1)>&'\""

@@ -22,10 +22,9 @@ from stepsim.face.steps import sensitivity
 from stepsim.files.accelerators import framework_names, read_framework
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.load import public_names
-from stepsim.network.two_levels import interconnect_of
 from stepsim.step.compare import compare_schedules
 from stepsim.step.job import held_degrees, job_of
-from stepsim.step.model_plan import DEFAULT_TOKENS, default_batch
+from stepsim.step.model_plan import DEFAULT_TOKENS, default_batch, interconnect_of
 from stepsim.step.plans import PlanSpace
 from stepsim.workload.axes import Part
 from stepsim.workload.model.framework import JOB_DEFAULTS

@@ -8,15 +8,14 @@ import pytest
 from stepsim import simulate
 from stepsim.base.structs import replace
 from stepsim.explain.memory import HeldBytes, step_memory
-from stepsim.explain.throughput import Throughput
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.show.tables.answer import answer_of
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
-from stepsim.workload.model.choices import PipelineOrder
+from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.model.held import plan_places
 from stepsim.workload.model.memory import kept_by_1f1b, rank_memory, rank_parts
-from stepsim.workload.plan import Plan
+from stepsim.workload.plan import PipelineOrder, Plan
 
 
 def kept(schedule: Schedule) -> tuple[tuple[int, ...], ...]:

@@ -13,10 +13,10 @@ from stepsim.files.accelerators import read_device
 from stepsim.files.asked import read_inputs
 from stepsim.files.step_table import read_step_table
 from stepsim.files.sweep_toml import read_sweep
-from stepsim.network.two_levels import interconnect_of
 from stepsim.runs.measured import validate_table
 from stepsim.show.tables.step import whole_run_pairs
 from stepsim.step.job import Job, job_of
+from stepsim.step.model_plan import interconnect_of
 from stepsim.workload.axes import CollectiveKind, Group, Part
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework

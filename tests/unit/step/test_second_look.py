@@ -6,9 +6,9 @@ import pytest
 
 from stepsim import simulate
 from stepsim.files.asked import read_inputs
+from stepsim.step.checks import closed_form_s, second_look
 from stepsim.step.job import Job
 from stepsim.step.prepared import prepare
-from stepsim.step.second_look import closed_form_s, second_look
 
 QWEN: dict[str, Any] = {
     "npus": 256,

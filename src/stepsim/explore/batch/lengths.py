@@ -20,8 +20,7 @@ from stepsim.explain.breakdown import Gaps, breakdown, list_gaps, part_of
 from stepsim.explore.batch.communications import CommLength
 from stepsim.explore.batch.scenarios import PHASES, Scenarios
 from stepsim.network.prices import Prices, Use
-from stepsim.run.spans import TaskKind
-from stepsim.run.waits import NodeWaits
+from stepsim.run.spans import NodeWaits, TaskKind
 from stepsim.workload.axes import Part, Phase
 
 

@@ -13,7 +13,7 @@ from stepsim.core.ends import ends, listed_waits
 from stepsim.core.flat import Flat, TaskRow, Tasks
 from stepsim.explain.critical_path import walk_back
 from stepsim.explore.batch.lengths import FixedLength, LengthTable
-from stepsim.run.waits import NodeWaits
+from stepsim.run.spans import NodeWaits
 
 Totals = tuple[Ints, Ints, Ints]
 """Of each scenario, in ps: step, pipeline, and the sum of `busy_nodes`."""

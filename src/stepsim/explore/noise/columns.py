@@ -17,8 +17,8 @@ from stepsim.base.structs import Noun
 from stepsim.core.ends import ends
 from stepsim.core.flat import GROUPS
 from stepsim.explore.batch.evaluation import Batch
-from stepsim.network.groups import lowered
-from stepsim.run.waits import EndView, NodeWaits
+from stepsim.network.prices import lowered
+from stepsim.run.spans import EndView, NodeWaits
 from stepsim.workload.axes import Group
 
 

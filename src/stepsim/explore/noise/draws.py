@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stepsim.base.arguments import check_fields
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
+from stepsim.base.fields import check_fields
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns

@@ -1,30 +1,45 @@
-"""A search as people ask for it: sizes such as `256..1024`, and options with fixed values."""
+"""A search as people ask for it, and why a plan that they name is not the best.
 
-from collections.abc import Iterable, Mapping, Sequence
+Sizes are such as `256..1024`, and options may have fixed values. A plan does not fit, cannot run,
+or its step has longer parts; of the best ones it is said what overlap would cost them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import Names, Noun, replace
-from stepsim.explore.plan.document import PlanDocument, wider_values
-from stepsim.explore.plan.explain import explain_plan
+from stepsim.base.units import format_time_ps
+from stepsim.explore.plan.document import PlanDocument, why_slower, wider_values
 from stepsim.explore.plan.runs import HERE, Workers
-from stepsim.explore.plan.search import Objective, OnPlan, PlanSearch, search_plans
+from stepsim.explore.plan.search import Objective, OnPlan, PlanSearch, SearchedPlan, search_plans
 from stepsim.files.asked import StepInputs
+from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
-from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
+from stepsim.step.doubts import FREE, WORTH_SAYING, slowed_step_ps
 from stepsim.step.model_plan import (
     DEFAULT_SEQUENCE,
     SEQUENCE_ASSUMED,
     as_jobs_run,
     default_batch,
+    interconnect_of,
     setup_of,
 )
-from stepsim.step.plans import MOST_NPUS, SEARCHED, SHORT_NAMES, PlanSpace
+from stepsim.step.plans import (
+    MOST_NPUS,
+    SEARCHED,
+    SHORT_NAMES,
+    PlanSpace,
+    plan_words,
+    step_options_of,
+)
+from stepsim.workload.model.memory import TIGHT_SHARE
 from stepsim.workload.model.model import Model
 
 if TYPE_CHECKING:
     from stepsim.explore.batches.draws import DrawnBatches
+
 
 _WITH_OVERLAP = 5
 """Plans of a search of which it is said what overlap would cost."""
@@ -71,8 +86,6 @@ class _PlanAnswer(Noun):
 
     def document(self, top: int) -> PlanDocument:
         """The best plans, one of a kind, at most `top` of them."""
-        from stepsim.explore.plan.explain import said_of_plans
-
         best = self.search.best_kinds(min(top, _WITH_OVERLAP))
         said = said_of_plans(self.model, self.topology, self.space.base, best)
         return PlanDocument.of(
@@ -217,3 +230,61 @@ def make_space(
         fixed=fixed,
         most=most,
     )
+
+
+def explain_plan(
+    model: Model,
+    space: PlanSpace,
+    topology: Topology,
+    found: PlanSearch,
+    fixed: Mapping[str, tuple[object, ...]],
+    *,
+    limit: float | None = None,
+) -> str:
+    """A sentence about the best plan with these values, against the best of the search.
+
+    `limit` is the share of the device's memory that plans may take: all of it unless it is said,
+    and then a plan that fills it nearly is said not to fit well.
+    """
+    values = "; ".join(f"{name} {', '.join(map(str, each))}" for name, each in fixed.items())
+    best = found.plans[0]
+    try:
+        one = replace(space, fixed={**space.fixed, **fixed}, most={})
+        other = search_plans(model, one, topology, runs=1, memory_limit=float("inf")).plans[0]
+    except PlanError as error:
+        return f"{values}: {error}"
+    except StepsimError as error:
+        return f"{values}: it cannot be simulated: {error}"
+    words = f"{plan_words(other.plan)}: {format_time_ps(other.step_ps)}"
+    if other.memory_share > (1 if limit is None else limit):
+        capacity = other.memory_bytes / other.memory_share / 2**30
+        taken = f"{other.memory_bytes / 2**30:.1f} of {capacity:.0f} GiB"
+        return f"{words}, but it does not fit: it takes {taken}"
+    if limit is None and other.memory_share >= TIGHT_SHARE > best.memory_share:
+        words += f", which fits badly ({other.memory_share:.0%}; --memory-share 1 allows it)"
+    if other.step_ps <= best.step_ps:
+        return f"{words}, no slower than the best"
+    more = other.step_ps / best.step_ps - 1
+    return f"{words}, {more:.1%} slower than the best: {why_slower(other, best)}"
+
+
+def said_of_plans(
+    model: Model, topology: Topology, base: StepOptions, plans: Iterable[SearchedPlan]
+) -> Iterator[str]:
+    """What overlap would cost the first of some plans, and whether another is then faster."""
+    first, *others = plans
+    known: Known = {}
+
+    def slowed_ps(each: SearchedPlan) -> int | None:
+        return slowed_step_ps(model, topology, step_options_of(each.plan, base), known)
+
+    own = slowed_ps(first)
+    if not own or own <= first.step_ps * (1 + WORTH_SAYING):
+        return
+    least, best = own, first
+    for each in others:
+        found = slowed_ps(each) if each.step_ps < least else None
+        if found and found < least:
+            least, best = found, each
+    faster = f", and {plan_words(best.plan)} is faster: {format_time_ps(least)}"
+    yield f"{FREE} the first plan takes {format_time_ps(own)}{faster if least < own else ''}"

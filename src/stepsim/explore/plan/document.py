@@ -9,7 +9,6 @@ from msgspec import Meta
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Picoseconds, Seconds, Share
 from stepsim.base.units import format_time_ps
-from stepsim.explain.throughput import Throughput
 from stepsim.explore.plan.runs import DrawnSteps
 from stepsim.explore.plan.search import PlanSearch, SearchedPlan
 from stepsim.files.models.launch import LaunchForm, launch_form, launch_of
@@ -19,7 +18,8 @@ from stepsim.step.model_plan import plan_fields
 from stepsim.step.plans import KNOWN_APART, PlanSpace, plan_words, step_options_of
 from stepsim.workload.axes import Part
 from stepsim.workload.model.choices import ExpertDispatch, Recompute
-from stepsim.workload.model.divide import stage_slices
+from stepsim.workload.model.evidence import Throughput
+from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.layout import layout_text
 from stepsim.workload.plan import Plan
 

@@ -17,13 +17,12 @@ import msgspec
 from msgspec import Meta, Struct
 
 from stepsim import __version__
-from stepsim.base import garbage
 from stepsim.base.digest import content_hash
 from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.process import paused
 from stepsim.base.structs import Entry, Names, Noun, Picoseconds, Share, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.core.timeline import Timeline
-from stepsim.explain.throughput import Throughput
 from stepsim.explore.executors import (
     ExecutorKind,
     Pool,
@@ -40,6 +39,7 @@ from stepsim.options import StepOptions
 from stepsim.step.plans import handicap, plan_kind, plan_words, step_options_of
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.axes import Part
+from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 
@@ -269,7 +269,7 @@ class _Simulator(Struct, kw_only=True):
     def run(self, plan: Plan) -> PlanRun:
         """The result of a plan; a user's mistake is the error of its result."""
         try:
-            with garbage.paused():
+            with paused():
                 ready = self._ready(plan)
                 timeline = ready.flat().timeline()
                 drawn = self._drawn(plan)
@@ -305,7 +305,7 @@ class _Simulator(Struct, kw_only=True):
 
     def warnings(self, plan: Plan) -> Names:
         """What a whole report of a plan warns of; it is simulated unless it was the fastest."""
-        with garbage.paused():
+        with paused():
             if self.fastest is None or self.fastest[0] != plan:
                 return self._ready(plan).simulated().report.said
             _, ready, timeline = self.fastest

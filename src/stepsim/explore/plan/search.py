@@ -33,9 +33,9 @@ from stepsim.step.plans import (
     price_plans,
 )
 from stepsim.workload.axes import Part, PartKind, parts_of
-from stepsim.workload.model.interconnect import NO_NETWORK
 from stepsim.workload.model.memory import which_fit
 from stepsim.workload.model.model import Model
+from stepsim.workload.model.parts import NO_NETWORK
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan, PlanTable
 

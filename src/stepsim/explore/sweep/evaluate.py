@@ -14,7 +14,6 @@ from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, Value
 from stepsim.explain.make_report import StepTotals
-from stepsim.explain.throughput import Throughput, throughput
 from stepsim.explore.batch import Batch, BatchResult, make_batch
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
@@ -27,6 +26,7 @@ from stepsim.options import StepOptions
 from stepsim.step.job import held_degrees, job_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Part
+from stepsim.workload.model.evidence import Throughput, throughput
 
 _BANDWIDTH = next(field for field in LINK_FIELDS if field.name == "bandwidth")
 _CHUNK = 50_000

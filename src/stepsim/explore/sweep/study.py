@@ -22,8 +22,7 @@ from stepsim.network.topology.nested import with_link, with_uplinks, with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
-from stepsim.step.job import WorkSource
-from stepsim.step.schedule import for_schedule
+from stepsim.step.job import WorkSource, for_schedule
 from stepsim.workload.rows import Workload
 
 _DEFAULTS = StepOptions()

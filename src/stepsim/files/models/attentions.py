@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stepsim.base.errors import WorkloadError
-from stepsim.files.models.fields import Fields
-from stepsim.files.models.kinds import Kind, Kinds
-from stepsim.files.models.reading import HEADS, KV_HEADS
+from stepsim.files.models.fields import HEADS, KV_HEADS, Fields
+from stepsim.files.models.layers import Kind, Kinds
 from stepsim.workload.model.architecture import (
     Attention,
     GroupedAttention,

@@ -11,18 +11,19 @@ from typing import Any
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import replace
 from stepsim.files.models.attentions import Attentions
-from stepsim.files.models.families import Family, families
-from stepsim.files.models.feeding import Feeding
-from stepsim.files.models.fields import MOST_LAYERS, Fields
-from stepsim.files.models.kinds import Kind
-from stepsim.files.models.reading import (
+from stepsim.files.models.fields import (
     HEADS,
     LAYERS,
+    MOST_LAYERS,
     PART_LETTERS,
     POSITIONS,
     PREDICTED,
+    Family,
+    Fields,
     PartMakers,
+    families,
 )
+from stepsim.files.models.layers import Feeding, Kind
 from stepsim.files.models.towers import read_tower
 from stepsim.files.reading import parse_toml, read_text, shipped_folder
 from stepsim.workload.model.architecture import (

@@ -33,7 +33,7 @@ from stepsim.files.models.torchtitan import torchtitan_asked, torchtitan_lacks, 
 from stepsim.files.reading import read_text, read_toml, toml_values
 from stepsim.files.writing import write_whole
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.divide import stage_slices
+from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 

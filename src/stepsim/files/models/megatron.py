@@ -12,7 +12,7 @@ from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Noun, replace
-from stepsim.files.models.fields import MOST_LAYERS
+from stepsim.files.models.fields import MOST_LAYERS, PART_LETTERS, PartMakers
 from stepsim.files.models.megatron_rules import (
     BESIDE_WEIGHTS,
     FSDP_STAGES,
@@ -21,7 +21,6 @@ from stepsim.files.models.megatron_rules import (
     broken_rules,
     layout_slices,
 )
-from stepsim.files.models.reading import PART_LETTERS, PartMakers
 from stepsim.files.models.scripts import ScriptArguments, needed
 from stepsim.files.shell.words import Unknown
 from stepsim.workload.model.architecture import (

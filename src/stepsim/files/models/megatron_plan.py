@@ -33,7 +33,7 @@ from stepsim.workload.model.choices import (
     Precision,
     Recompute,
 )
-from stepsim.workload.model.divide import stage_slices
+from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.layout import StageSlice, layout_text
 from stepsim.workload.plan import Plan
 

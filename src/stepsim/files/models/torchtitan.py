@@ -19,13 +19,12 @@ from stepsim.workload.model.choices import (
     AttentionKernel,
     ContextParallelKind,
     ExpertDispatch,
-    PipelineOrder,
     Precision,
     Recompute,
 )
-from stepsim.workload.model.divide import stage_slices
+from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.layout import StageSlice
-from stepsim.workload.plan import Plan
+from stepsim.workload.plan import PipelineOrder, Plan
 
 _Asked = Iterator[tuple[str, object]]
 """Options of a step by name, as people type them."""

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stepsim.files.models.families import families
-from stepsim.files.models.fields import Fields
+from stepsim.files.models.fields import Fields, families
 from stepsim.workload.model.architecture import (
     Activation,
     DenseMlp,

@@ -36,7 +36,7 @@ from msgspec import Struct
 
 from stepsim.base.errors import TopologyError, bad_value, one_line
 from stepsim.base.units import MAX_INT64, Quantity
-from stepsim.files.topology.tables import NPU, algorithm_names, class_name, quantity
+from stepsim.files.topology.toml import NPU, algorithm_names, class_name, quantity
 from stepsim.network.topology.cabled import listed_topology
 from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,

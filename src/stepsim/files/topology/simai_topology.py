@@ -12,7 +12,7 @@ from typing import NamedTuple
 from stepsim.base.errors import TopologyError, bad_value, one_line
 from stepsim.base.units import parse_bandwidth, parse_time_ps
 from stepsim.files.reading import read_text
-from stepsim.files.topology.tables import quantity
+from stepsim.files.topology.toml import quantity
 from stepsim.network.topology import LinkClass
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_NPUS

@@ -19,9 +19,9 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base import garbage as collector
 from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
+from stepsim.base.process import paused
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
 from stepsim.files.traces.packed import packed_files, rank_in_name
@@ -149,7 +149,7 @@ class _Trace(msgspec.Struct, rename=_SECTIONS):
     base_ns: int | None = None
 
 
-@collector.paused()
+@paused()
 def read_kineto(path: Path, progress: Callable[[int, int], None] | None = None) -> Profile:
     """Read the traces of one rank or of several; raises TraceError naming file and place."""
     parts = []

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from stepsim.base.arrays import ints
 from stepsim.base.errors import CalibrationError
-from stepsim.base.quantities import Bandwidth, Difference, Time
+from stepsim.base.fields import Bandwidth, Difference, Time
 from stepsim.base.structs import SCHEMA_VERSION, Bytes, Count, Names, TomlTable, Version
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, NodePlacement

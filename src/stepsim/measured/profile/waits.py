@@ -17,8 +17,7 @@ from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import ends, ordered_waits
 from stepsim.measured.profile.busy import busy_axes
 from stepsim.measured.profile.events import Following, Profile, earliest, latest, same
-from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
-from stepsim.run.waits import NodeWaits
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, NodeWaits, TaskKind
 
 _MOST_TIMES = 1 << 24
 """Times of nodes in as many cases that are looked at together: 134 MB."""

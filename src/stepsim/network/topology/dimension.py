@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, row_numbers, whole_totals
 from stepsim.base.errors import TopologyError
-from stepsim.base.quantities import Bandwidth, Time
+from stepsim.base.fields import Bandwidth, Time
 from stepsim.base.structs import Bytes, Count, Entry, Names, Noun, Share, TomlTable, replace
 from stepsim.base.units import MAX_INT64, Quantity
 from stepsim.network.topology.wiring import DimensionKind, Wiring

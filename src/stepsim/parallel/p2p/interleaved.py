@@ -10,7 +10,7 @@ import numpy as np
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.structs import Noun
 from stepsim.parallel.p2p import P2POptions, P2PProgram, StepKind
-from stepsim.parallel.p2p.columns import StepWriter, exchanges
+from stepsim.parallel.p2p.plain import StepWriter, exchanges
 from stepsim.parallel.schedules import ActionKind, Schedule
 
 _STEPS = 16

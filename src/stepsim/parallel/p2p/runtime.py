@@ -10,7 +10,7 @@ import numpy as np
 from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import ScheduleError
 from stepsim.parallel.p2p import P2PProgram, StepKind
-from stepsim.parallel.p2p.columns import MessageEnds, StepWriter, exchanges, far_ranks
+from stepsim.parallel.p2p.plain import MessageEnds, StepWriter, exchanges, far_ranks
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.schedules.check import stuck_words
 

@@ -114,7 +114,7 @@ def _schedule(job: "_Job", draft: "_Draft") -> Schedule:
     import numpy as np
 
     from stepsim.base.arrays import ints
-    from stepsim.parallel.schedules.order import ACTION_KINDS, Order
+    from stepsim.parallel.schedules.base import ACTION_KINDS, Order
 
     numbers, orders = np.array([ACTION_KINDS.index(kind) for kind in _KINDS]), []
     for rank, kinds in enumerate(draft.orders):

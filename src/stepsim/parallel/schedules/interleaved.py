@@ -41,7 +41,7 @@ def interleaved(
     one forward and one backward, then the remaining backwards. Raises ScheduleError where the
     chosen original refuses.
     """
-    from stepsim.parallel.schedules.order import alternating
+    from stepsim.parallel.schedules.base import alternating
 
     check_shape(_NAME, ranks=ranks, microbatches=microbatches, chunks=chunks)
     group = _group_size(ranks, microbatches, chunks, group_size, grouping)

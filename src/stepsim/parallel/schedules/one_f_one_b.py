@@ -23,7 +23,7 @@ def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
 
 def one_chunk(name: str, microbatches: int, leads: tuple[int, ...]) -> Schedule:
     """A schedule of one chunk per rank, which runs so many forwards before it alternates."""
-    from stepsim.parallel.schedules.order import alternating
+    from stepsim.parallel.schedules.base import alternating
 
     table = [(0, j) for j in range(microbatches)]
     return Schedule(

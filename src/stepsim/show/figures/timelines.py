@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stepsim.base import garbage as collector
 from stepsim.base.arrays import ints
+from stepsim.base.process import paused
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import format_time_ps
 from stepsim.core.timeline import Timeline
@@ -100,7 +100,7 @@ def _streams(spans: Spans) -> tuple[tuple[str, Spans], ...]:
     return tuple((spans.stream_words(s), spans.taken(spans.stream == s)) for s in streams)
 
 
-@collector.paused()
+@paused()
 def plot_timelines(
     runs: Sequence[DrawnRun],
     path: str | Path | None = None,

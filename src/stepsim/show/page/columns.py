@@ -19,7 +19,7 @@ from stepsim.explain.critical_path import critical_path, path_runs
 from stepsim.explain.report import Report
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 from stepsim.show.palette import ACTION_SHADES, span_shades
-from stepsim.show.words import CommWords, action_words, comm_words, message_way, name_ranks
+from stepsim.show.tables.model import CommWords, action_words, comm_words, message_way, name_ranks
 from stepsim.workload.axes import Stream
 
 MOST_SPANS = 250_000

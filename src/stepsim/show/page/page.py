@@ -20,8 +20,17 @@ from stepsim.parallel.schedules import BUILDERS
 from stepsim.show.headlines import Headline
 from stepsim.show.page.figures import Plot, roots
 from stepsim.show.palette import IDLE, IDLE_PARTS, ON_DARK, PART_COLOURS
-from stepsim.show.tables.model import COUNT, Cell, Column, Ordered, Pairs, Room, Table
-from stepsim.show.words import axis_words, short_value
+from stepsim.show.tables.model import (
+    COUNT,
+    Cell,
+    Column,
+    Ordered,
+    Pairs,
+    Room,
+    Table,
+    axis_words,
+    short_value,
+)
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -27,8 +27,8 @@ from stepsim.show.headlines import Headline
 from stepsim.show.page.figures import Plot, new_figure, new_source
 from stepsim.show.page.page import Chart, Page, Section
 from stepsim.show.palette import BACKGROUND, ink_on
+from stepsim.show.tables.model import axis_words, short_value
 from stepsim.show.tables.studies import axis_table, scenarios_table
-from stepsim.show.words import axis_words, short_value
 
 if TYPE_CHECKING:
     from bokeh.models import LinearColorMapper

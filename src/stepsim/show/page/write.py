@@ -7,8 +7,8 @@ page says why.
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from stepsim.base import garbage as collector
 from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.process import paused
 from stepsim.base.structs import Names, replace
 from stepsim.base.units import format_time_ps
 from stepsim.explain.improve import Improvements
@@ -65,7 +65,7 @@ _DATABASE = b"SQLite format 3\0"
 _KNOWN = "a result of stepsim simulate, compare or sensitivity --json, or a sweep's database"
 
 
-@collector.paused()
+@paused()
 def write_step(
     result: SimulatedStep,
     path: str | Path,
@@ -85,7 +85,7 @@ def write_step(
     write_page(page, path)
 
 
-@collector.paused()
+@paused()
 def write_comparison(
     comparison: ComparedSchedules,
     path: str | Path,
@@ -145,7 +145,7 @@ def write_page(page: Page, path: str | Path) -> None:
     write_whole(Path(path), render(page))
 
 
-@collector.paused()
+@paused()
 def write_against(held: StepAgainst, path: str | Path, *, command: str) -> None:
     """Write a step below the recorded one that it is held against; raises OutputError."""
     simulated = held.simulated

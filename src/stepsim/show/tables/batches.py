@@ -6,9 +6,18 @@ from functools import partial
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.explore.batches.draws import BatchSteps, BatchStudy
 from stepsim.explore.sampled_sweep import SampledSweep
-from stepsim.show.tables.model import ERROR, SHARE, TEXT, TIME, Shown, Table, as_number, table_of
+from stepsim.show.tables.model import (
+    ERROR,
+    SHARE,
+    TEXT,
+    TIME,
+    Shown,
+    Table,
+    as_number,
+    settings_words,
+    table_of,
+)
 from stepsim.show.tables.studies import first_failure
-from stepsim.show.words import settings_words
 
 _RATE = as_number(",.0f")
 _TIMES = as_number(".2f")

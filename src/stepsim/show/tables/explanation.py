@@ -5,8 +5,16 @@ from collections.abc import Iterator
 from stepsim.runs.explained import LogExplanation, LogSuspect, LogVerdict
 from stepsim.runs.suspects import LogEvidence
 from stepsim.show.tables.measured import numbers_words
-from stepsim.show.tables.model import ERROR, LONG, SHARE, TEXT, Shown, seconds, table_of
-from stepsim.show.words import seconds_words
+from stepsim.show.tables.model import (
+    ERROR,
+    LONG,
+    SHARE,
+    TEXT,
+    Shown,
+    seconds,
+    seconds_words,
+    table_of,
+)
 
 _VERDICTS = {
     LogVerdict.INSIDE: "as expected",

@@ -26,9 +26,9 @@ from stepsim.show.tables.model import (
     Pairs,
     Shown,
     Table,
+    size_words,
     table_of,
 )
-from stepsim.show.words import size_words
 from stepsim.workload.axes import CollectiveKind, Phase
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import Device

@@ -22,10 +22,10 @@ from stepsim.show.tables.model import (
     Shown,
     Table,
     as_number,
+    seconds_words,
     table_of,
 )
 from stepsim.show.tables.step import parts_table, stages_table, step_tables
-from stepsim.show.words import seconds_words
 
 _MOST_RANKS = 32
 

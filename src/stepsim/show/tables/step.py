@@ -10,7 +10,6 @@ from stepsim.explain.report import (
     StageReport,
     exposed_ps,
 )
-from stepsim.explain.throughput import Throughput
 from stepsim.parallel.modes import Sharing
 from stepsim.show.palette import PART_COLOURS
 from stepsim.show.tables.model import (
@@ -28,12 +27,16 @@ from stepsim.show.tables.model import (
     Piece,
     Shown,
     Table,
+    name_ranks,
+    range_words,
     share_of,
+    sharing_words,
     shown_pairs,
+    size_words,
     table_of,
 )
-from stepsim.show.words import name_ranks, range_words, sharing_words, size_words
 from stepsim.workload.axes import part_label
+from stepsim.workload.model.evidence import Throughput
 
 _COLOURS = {part.key: colour for part, colour in PART_COLOURS.items()}
 _UNKNOWN = "#bbbbbb"

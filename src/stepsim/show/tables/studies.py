@@ -22,9 +22,9 @@ from stepsim.show.tables.model import (
     Shown,
     Table,
     as_number,
+    settings_words,
     table_of,
 )
-from stepsim.show.words import settings_words
 
 _PERCENTILES = (50, 95, 99)
 _SWEPT_PERCENTILES = (5, 50, 95)

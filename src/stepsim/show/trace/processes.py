@@ -16,10 +16,10 @@ from stepsim.explain.memory import memory_curves
 from stepsim.measured.profile.events import Profile
 from stepsim.parallel.p2p import Message
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
+from stepsim.show.tables.model import runs_of
 from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, SliceColumns, Thread
 from stepsim.show.trace.labels import actions_of, labels_of, recorded_slices, ways_of
 from stepsim.show.trace.window import WHOLE, Window
-from stepsim.show.words import runs_of
 from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.plan import Ranks
 

@@ -37,18 +37,23 @@ from stepsim.workload.model.architecture import (
     Tower,
     said_of_architecture,
 )
-from stepsim.workload.model.blocks import layer_blocks
+from stepsim.workload.model.blocks import layer_blocks, tower_blocks
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.divide import stage_slices
 from stepsim.workload.model.evidence import Effort, ErrorBand
 from stepsim.workload.model.framework import Framework, error_band
-from stepsim.workload.model.interconnect import NO_NETWORK, Interconnect
+from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.operators import linear
-from stepsim.workload.model.parts import Block, Exchange, Operator, OperatorKind
+from stepsim.workload.model.parts import (
+    NO_NETWORK,
+    Block,
+    Exchange,
+    Interconnect,
+    Operator,
+    OperatorKind,
+)
 from stepsim.workload.model.pricing import PhaseSeconds, TimedModel, TimedPart
-from stepsim.workload.model.tower import tower_blocks
 from stepsim.workload.overlap import KernelDemand, KernelKind
 from stepsim.workload.plan import Plan, PlanTable
 from stepsim.workload.rows import (

@@ -91,27 +91,6 @@ class GraphScope(StrEnum):
     PREPROCESS = "moe_preprocess"
 
 
-class PipelineOrder(NameWithFields):
-    """In which order the ranks of a pipeline run microbatches, as far as a closed form knows them.
-
-    1F1B is interleaved where ranks have several chunks; `chunks` is how many an order needs (0: any
-    number), `folded` that they go down the ranks and back up (ZB-V), `bubble` what is left of the
-    bubble of 1F1B where forward, input and weight gradients take equally long (Qi et al. 2024).
-    """
-
-    chunks: int
-    folded: bool
-    bubble: float
-
-    def fits(self, pp: int, chunks: int) -> bool:
-        """Whether so many ranks with so many chunks can run it."""
-        return not self.chunks or (pp > 1 and chunks == self.chunks)
-
-    ALTERNATING = "1f1b", 0, False, 1.0
-    ZB_H1 = "zb-h1", 1, False, 1 / 3
-    ZB_V = "zb-v", 2, True, 0.0
-
-
 class ContextParallelKind(StrEnum):
     """How ranks that share a sequence exchange keys and values."""
 

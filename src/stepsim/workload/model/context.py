@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Meta
 
 from stepsim.base.arrays import Bools, Floats
-from stepsim.base.quantities import Time
+from stepsim.base.fields import Time
 from stepsim.base.structs import Amount, Noun, TomlTable, replace
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import (

@@ -13,7 +13,7 @@ from msgspec import Meta, field
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
-from stepsim.base.quantities import Bandwidth, Flops, Size, Time
+from stepsim.base.fields import Bandwidth, Flops, Size, Time
 from stepsim.base.structs import Amount, Names, Noun, Positive, Share, TomlTable, UnitShare
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.choices import Precision

@@ -75,13 +75,6 @@ _HYBRID_TO = DispatchKernel(start_ps=31e6, byte_ps=1.21)
 _HYBRID_BACK = DispatchKernel(start_ps=31e6, byte_ps=1.26)
 
 
-def _kernels(to: DispatchKernel, back: DispatchKernel) -> DispatchKernels:
-    """Kernels of a library: its layout and its counts go ahead of the way to the experts."""
-    return DispatchKernels(
-        to=replace(to, notices=2), back=back, gradients_to=to, gradients_back=back
-    )
-
-
 _NOTHING = DispatchKernel()
 _ALL_TO_ALL = DispatchKernels(
     to=DispatchKernel(notices=2),  # counts of all ranks, and the weights of tokens
@@ -89,13 +82,25 @@ _ALL_TO_ALL = DispatchKernels(
     gradients_to=_NOTHING,
     gradients_back=DispatchKernel(notices=1),  # gradients of the weights
 )
+_DEEPEP = DispatchKernels(
+    to=replace(_DEEPEP_TO, notices=2),  # its layout and its counts go ahead
+    back=_DEEPEP_BACK,
+    gradients_to=_DEEPEP_TO,
+    gradients_back=_DEEPEP_BACK,
+)
+_HYBRID = DispatchKernels(
+    to=replace(_HYBRID_TO, notices=2),
+    back=_HYBRID_BACK,
+    gradients_to=_HYBRID_TO,
+    gradients_back=_HYBRID_BACK,
+)
 KERNELS: Mapping[ExpertDispatch, DispatchKernels] = MappingProxyType(
     {
         ExpertDispatch.ALL_TO_ALL: _ALL_TO_ALL,
-        ExpertDispatch.DEEPEP: _kernels(_DEEPEP_TO, _DEEPEP_BACK),
-        ExpertDispatch.DEEPEP_FP8: _kernels(_DEEPEP_TO, _DEEPEP_BACK),
-        ExpertDispatch.HYBRIDEP: _kernels(_HYBRID_TO, _HYBRID_BACK),
-        ExpertDispatch.HYBRIDEP_FP8: _kernels(_HYBRID_TO, _HYBRID_BACK),
+        ExpertDispatch.DEEPEP: _DEEPEP,
+        ExpertDispatch.DEEPEP_FP8: _DEEPEP,
+        ExpertDispatch.HYBRIDEP: _HYBRID,
+        ExpertDispatch.HYBRIDEP_FP8: _HYBRID,
     }
 )
 """Kernels of every dispatcher; the network alone says what an all-to-all takes."""

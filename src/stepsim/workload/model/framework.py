@@ -7,7 +7,7 @@ from msgspec import Meta, field
 from msgspec.structs import asdict
 
 from stepsim.base.errors import PlanError
-from stepsim.base.quantities import Size, Time
+from stepsim.base.fields import Size, Time
 from stepsim.base.structs import Amount, Names, Positive, TomlTable, UnitShare, replace
 from stepsim.workload.model.choices import ExpertDispatch, GraphScope, Precision, RecomputeModule
 from stepsim.workload.model.context import ContextParallel

@@ -11,7 +11,7 @@ import numpy as np
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.structs import Noun
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.choices import PipelineOrder
+from stepsim.workload.model.blocks import tower_bytes
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held import (
@@ -24,8 +24,7 @@ from stepsim.workload.model.held import (
     plan_places,
     rank_parameters,
 )
-from stepsim.workload.model.tower import tower_bytes
-from stepsim.workload.plan import PIPELINE, Plan, PlanTable, as_table
+from stepsim.workload.plan import PIPELINE, PipelineOrder, Plan, PlanTable, as_table
 
 TIGHT_SHARE = 0.92  # of the capacity, from which retries of the allocator cost 20 to 30 %
 _GATHERED_LAYERS = 2

@@ -15,14 +15,9 @@ from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import Architecture, Layer
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.held import (
-    counts_by_chunk,
-    layer_parameters,
-    plan_places,
-)
-from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.held import counts_by_chunk, layer_parameters, plan_places
 from stepsim.workload.model.memory import RankMemory, rank_memory
-from stepsim.workload.model.parts import Block, Exchange
+from stepsim.workload.model.parts import Block, Exchange, Interconnect
 from stepsim.workload.model.pricing import PhaseSeconds, TimedModel, TimedPart
 from stepsim.workload.plan import PIPELINE, Plan, PlanTable, as_table
 

@@ -22,7 +22,7 @@ from stepsim.files.models.launch import (
 from stepsim.files.models.megatron_plan import broken_by, megatron_plan
 from stepsim.step.model_plan import planned, setup_of
 from stepsim.workload.model.choices import ExpertDispatch, Precision
-from stepsim.workload.model.divide import stage_slices
+from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 

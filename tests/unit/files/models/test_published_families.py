@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.files.models.families import families
+from stepsim.files.models.fields import families
 from stepsim.files.models.huggingface import architecture_of
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.build import build_workload
-from stepsim.workload.model.divide import check_plan
-from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.held import check_plan
 from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.model import Model
+from stepsim.workload.model.parts import Interconnect
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan
 

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.cli.batches import PACKER_NAMES
+from stepsim.cli.options import PACKER_NAMES
 from stepsim.parallel.packers import PACKERS, BatchShape, Packing, Takes, packer_of
 from stepsim.parallel.packers.balanced import differencing, swap_works
 from stepsim.parallel.packers.dynamic_cp import degrees

@@ -8,12 +8,7 @@ import pytest
 from helpers import Run
 
 from stepsim import simulate
-from stepsim.files.accelerators import (
-    device_names,
-    framework_names,
-    read_device,
-    read_framework,
-)
+from stepsim.files.accelerators import device_names, framework_names, read_device, read_framework
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.runs.published import model_of, simulated_s
 

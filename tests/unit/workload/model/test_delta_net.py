@@ -8,7 +8,7 @@ from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import Architecture, Attention, GroupedAttention, Layer
 from stepsim.workload.model.delta_net import GatedDeltaNet
-from stepsim.workload.model.divide import check_plan
+from stepsim.workload.model.held import check_plan
 from stepsim.workload.model.parts import Operator
 from stepsim.workload.plan import Plan
 

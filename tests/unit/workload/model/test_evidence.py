@@ -2,12 +2,7 @@
 
 import pytest
 
-from stepsim.files.accelerators import (
-    device_names,
-    framework_names,
-    read_device,
-    read_framework,
-)
+from stepsim.files.accelerators import device_names, framework_names, read_device, read_framework
 from stepsim.show.tables.inspection import constants_of_framework
 from stepsim.show.tables.model import Table
 from stepsim.workload.model.device import Device

@@ -7,8 +7,8 @@ from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model, topology_of, with_numbers
 from stepsim.network.topology import Topology
-from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
+from stepsim.step.model_plan import interconnect_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer

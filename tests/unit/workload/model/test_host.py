@@ -16,8 +16,8 @@ from stepsim.workload.model.choices import (
     RecomputeModule,
 )
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.host import called_ps, host_ps, waits_ps
-from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.parts import Interconnect
+from stepsim.workload.model.pricing import called_ps, host_ps, waits_ps
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan, PlanTable
 

@@ -12,8 +12,8 @@ from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedA
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.interconnect import NO_NETWORK, Interconnect
 from stepsim.workload.model.model import Model
+from stepsim.workload.model.parts import NO_NETWORK, Interconnect
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Workload
 

@@ -16,7 +16,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.workload.axes import Group
 from stepsim.workload.model.architecture import ExpertMlp, Layer
-from stepsim.workload.model.divide import check_plan
+from stepsim.workload.model.held import check_plan
 from stepsim.workload.model.mamba import Mamba2
 from stepsim.workload.model.parts import Exchange
 from stepsim.workload.plan import Plan

@@ -17,7 +17,7 @@ from stepsim.workload.model.architecture import (
     Layer,
 )
 from stepsim.workload.model.choices import Precision
-from stepsim.workload.model.divide import check_plan
+from stepsim.workload.model.held import check_plan
 from stepsim.workload.model.layout import (
     LayerLayout,
     balanced_layout,

@@ -16,7 +16,7 @@ from stepsim.workload.model.architecture import (
     Layer,
 )
 from stepsim.workload.model.block_sparse import BlockSparseAttention
-from stepsim.workload.model.divide import check_plan
+from stepsim.workload.model.held import check_plan
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.kimi_delta import KimiDeltaAttention
 from stepsim.workload.model.lightning_attention import LightningAttention

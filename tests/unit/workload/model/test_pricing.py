@@ -19,9 +19,8 @@ from stepsim.workload.model.device import (
     ScanShape,
 )
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.operators import linear, memory
-from stepsim.workload.model.parts import Amounts, Operator, OperatorKind
+from stepsim.workload.model.parts import Amounts, Interconnect, Operator, OperatorKind
 from stepsim.workload.model.pricing import Pricer
 from stepsim.workload.plan import Plan, PlanTable
 

@@ -17,8 +17,7 @@ from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import DenseMlp, LatentAttention, Layer
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.choices import AttentionKernel, RecomputeModule
-from stepsim.workload.model.divide import check_plan
-from stepsim.workload.model.held import layer_bytes
+from stepsim.workload.model.held import check_plan, layer_bytes
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.sparse_attention import SparseLatentAttention

@@ -6,7 +6,7 @@ import pytest
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import topology_of
-from stepsim.network.two_levels import interconnect_of
+from stepsim.step.model_plan import interconnect_of
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.choices import Precision, Recompute
 from stepsim.workload.model.step_time import StepModel

@@ -21,13 +21,12 @@ from stepsim.workload.model.architecture import (
     NormKind,
     Tower,
 )
+from stepsim.workload.model.blocks import tower_blocks
 from stepsim.workload.model.build import build_workload
-from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.parts import Operator
+from stepsim.workload.model.parts import Interconnect, Operator
 from stepsim.workload.model.step_time import StepModel
-from stepsim.workload.model.tower import tower_blocks
 from stepsim.workload.plan import Plan, PlanTable
 
 DEVICE, FRAMEWORK = read_device("h100"), read_framework("megatron-core")

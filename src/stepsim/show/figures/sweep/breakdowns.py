@@ -14,7 +14,7 @@ from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.scales import name_ticks, scale_of, time_unit_of
 from stepsim.show.figures.sweep.views import View, title
 from stepsim.show.palette import IDLE_GROUND, IDLE_PARTS, PART_COLOURS
-from stepsim.show.words import axis_words
+from stepsim.show.tables.model import axis_words
 from stepsim.workload.axes import Part, PartKind, parts_of
 
 if TYPE_CHECKING:

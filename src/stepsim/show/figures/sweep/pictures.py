@@ -12,7 +12,7 @@ from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.sweep.scales import Scale, scale_of, time_unit_of
 from stepsim.show.figures.sweep.views import View
 from stepsim.show.palette import series_colours
-from stepsim.show.words import axis_words
+from stepsim.show.tables.model import axis_words
 
 
 class Measure(Noun):

@@ -9,7 +9,7 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.structs import Noun
 from stepsim.base.units import Quantity
 from stepsim.explore.sweep.table import StoredAxis
-from stepsim.show.words import axis_words
+from stepsim.show.tables.model import axis_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

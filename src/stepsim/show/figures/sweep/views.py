@@ -6,7 +6,7 @@ from enum import StrEnum
 from stepsim.base.errors import SweepError, member
 from stepsim.base.structs import Noun
 from stepsim.explore.sweep.table import StoredAxis, SweepTable
-from stepsim.show.words import axis_words
+from stepsim.show.tables.model import axis_words
 
 _MOST_PANELS = 6
 _MOST_LINES = 24

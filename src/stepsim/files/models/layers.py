@@ -1,0 +1,377 @@
+"""What each layer of a configuration has: what mixes its tokens, and its MLP or experts.
+
+A kind of mixer is `full` or `sliding` attention, `chunked` attention, or the mixer of the family,
+by all the keys in which configurations say so.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Any
+
+from stepsim.files.models.fields import (
+    EXPERT_WIDTH,
+    EXPERTS,
+    PREDICTED,
+    SHARED,
+    SHARED_WIDTH,
+    TOP_K,
+    WIDTH,
+    Fields,
+    Reading,
+    WindowRule,
+    keys,
+)
+from stepsim.workload.model.architecture import DenseMlp, ExpertMlp
+
+
+class Kind(StrEnum):
+    """What mixes tokens in a layer."""
+
+    FULL = "full"
+    SLIDING = "sliding"
+    CHUNKED = "chunked"
+    SHARED = "shared choice"
+    MIXER = "mixer"
+
+
+_NAMES = {
+    "full_attention": Kind.FULL,
+    "attention": Kind.FULL,
+    "global_attention": Kind.FULL,
+    "global": Kind.FULL,
+    "indexed_attention": Kind.FULL,
+    "sliding_attention": Kind.SLIDING,
+    "local_attention": Kind.SLIDING,
+    "sliding_window_attention": Kind.SLIDING,
+    "chunked_attention": Kind.CHUNKED,
+    "linear_attention": Kind.MIXER,
+    "mamba": Kind.MIXER,
+    "mamba2": Kind.MIXER,
+    "conv": Kind.MIXER,
+    "hybrid": Kind.MIXER,
+    "minimax_m3_sparse": Kind.MIXER,
+}
+"""Kinds by the words of `layer_types` and of `layers_block_type`."""
+
+
+class Kinds(Reading, kw_only=True):
+    """Reads what mixes tokens in each of the layers."""
+
+    def kinds(self, count: int) -> list[Kind]:
+        """The kind of each layer; raises WorkloadError where a list does not fit the layers."""
+        rules: Sequence[Callable[[int], list[Kind] | None]] = (
+            self._by_types,
+            self._by_numbers,
+            self._by_members,
+            self._by_period,
+            self._by_pattern,
+            self._by_family,
+        )
+        kinds = next(kinds for rule in rules if (kinds := rule(count)) is not None)
+        self.read.update(keys()["kinds"])  # the first of them counts, as in transformers
+        return kinds
+
+    def _by_types(self, count: int) -> list[Kind] | None:
+        """Names of a list: `layer_types`, or `layers_block_type`."""
+        spare = max(self.count(name, default=0) for name in PREDICTED)
+        for name in ("layer_types", "layers_block_type"):
+            types = self.listed(name, count, spare=spare)
+            if types is not None:
+                return self._choosing([self._named(name, item) for item in types])
+        return self._choosing([Kind.FULL] * count) if self.family.indexer else None
+
+    def _choosing(self, kinds: list[Kind]) -> list[Kind]:
+        """With the layers that read what an earlier one chose: GLM-5's pattern, or its period."""
+        count = len(kinds)
+        if not self.family.indexer:
+            return kinds
+        pattern = self.raw("indexer_types", "index_topk_pattern")
+        nth = self.count("index_topk_freq", default=1)
+        skipped = self.count("index_skip_topk_offset", default=2, least=0)
+        if pattern is None:
+            shared = [max(n - skipped + 1, 0) % nth != 0 for n in range(count)]
+        else:
+            if not isinstance(pattern, str | list) or len(pattern) < count:
+                expected = f"F or S for each of {count} layers"
+                raise self.wrong("index_topk_pattern", pattern, expected)
+            shared = [item in ("S", "shared") for item in pattern[:count]]
+        return [Kind.SHARED if s else kind for s, kind in zip(shared, kinds, strict=True)]
+
+    def _named(self, name: str, said: Any) -> Kind:
+        kind = _NAMES.get(said) if isinstance(said, str) else None
+        known = {Kind.SLIDING: "sliding_window", Kind.CHUNKED: "attention_chunk_size"}
+        lacks = kind in known and not self.has(known[kind])
+        mixes = bool(self.family.mixer) or self.has("linear_num_value_heads")
+        if kind is None or lacks or (kind is Kind.MIXER and not mixes):
+            expected = "full_attention, or sliding_attention beside a sliding_window"
+            raise self.wrong(name, said, expected)
+        return kind
+
+    def _by_numbers(self, count: int) -> list[Kind] | None:
+        """Lists of 0 and 1: MiniMax (1 is attention), MiMo (1 slides)."""
+        lists = (
+            ("attn_type_list", Kind.MIXER, Kind.FULL),
+            ("hybrid_layer_pattern", Kind.FULL, Kind.SLIDING),
+        )
+        for name, zero, one in lists:
+            numbers = self.listed(name, count)
+            if numbers is not None:
+                return [one if number else zero for number in numbers]
+        chosen = self.inside("sparse_attention_config").items("sparse_attention_freq")
+        if chosen is not None and len(chosen) >= count:
+            return [Kind.MIXER if number else Kind.FULL for number in chosen[:count]]
+        return None
+
+    def _by_members(self, count: int) -> list[Kind] | None:
+        """Numbers of the layers that have attention: those of Kimi begin with 1."""
+        own = self.inside("linear_attn_config")
+        for table, name, first in (
+            (own, "full_attn_layers", 1),
+            (self, "attn_layer_indices", 0),
+            (self, "full_attn_idxs", 0),
+            (self, "hybrid_layer_ids", 0),
+        ):
+            members = table.items(name)
+            if members is not None:
+                full = set(map(str, members))
+                numbers = (str(layer + first) for layer in range(count))
+                return [Kind.FULL if number in full else Kind.MIXER for number in numbers]
+        return None
+
+    def _by_period(self, count: int) -> list[Kind] | None:
+        """Attention in every nth layer: Qwen3-Next, Ring, Jamba."""
+        if self.has("attn_layer_period"):
+            period = self.count("attn_layer_period")
+            offset = self.count("attn_layer_offset", default=0)
+            return [_full(layer % period == offset % period) for layer in range(count)]
+        if self.has("full_attention_interval"):
+            nth = self.count("full_attention_interval")
+            return [_full((layer + 1) % nth == 0) for layer in range(count)]
+        if self.has("layer_group_size"):
+            nth = self.count("layer_group_size")
+            whole = count // nth * nth  # layers beyond the last whole group have attention
+            return [_full((n + 1) % nth == 0 or n >= whole) for n in range(count)]
+        return None
+
+    def _by_pattern(self, count: int) -> list[Kind] | None:
+        """Sliding windows in all but every nth layer, as a number or as `LLLG`."""
+        if self.some("attention_chunk_size"):
+            nth = self.count("no_rope_layer_interval", default=4)
+            rope = self.items("no_rope_layers") or []
+            if len(rope) == count:
+                return [Kind.CHUNKED if item else Kind.FULL for item in rope]
+            return [Kind.FULL if (n + 1) % nth == 0 else Kind.CHUNKED for n in range(count)]
+        if self.family.always_mixes or self.family.mixer == "mamba2":
+            return [Kind.MIXER] * count
+        pattern = self.raw("sliding_window_pattern")
+        slides = self.has("sliding_window")
+        if isinstance(pattern, str) and pattern and set(pattern) <= {"L", "G"}:
+            local = [slides and pattern[n % len(pattern)] == "L" for n in range(count)]
+            if len(pattern) > 1:
+                local[-1] = False  # the last layer sees all, as Exaone has it
+            return [Kind.SLIDING if each else Kind.FULL for each in local]
+        if slides and self.family.window is WindowRule.PATTERN:
+            names = ("sliding_window_pattern", "_sliding_window_pattern", "layer_switch")
+            nth = self.count(*names, "global_attn_every_n_layers", default=self.family.nth)
+            return [Kind.FULL if (n + 1) % nth == 0 else Kind.SLIDING for n in range(count)]
+        return None
+
+    def _by_family(self, count: int) -> list[Kind]:
+        """What the family's code says where no key does."""
+        rule = self.family.window
+        on = self.flag("use_sliding_window", rule is not WindowRule.UPPER)
+        first = self.count("max_window_layers", default=0)
+        window = self.some("sliding_window", least=0) if on else None
+        layers = {
+            WindowRule.ALL: range(count),
+            WindowRule.EVEN: range(0, count, 2),
+            WindowRule.UPPER: range(first, count),
+        }
+        sliding = layers.get(rule, range(0)) if window else range(0)
+        return [Kind.SLIDING if layer in sliding else Kind.FULL for layer in range(count)]
+
+
+def _full(attends: bool) -> Kind:
+    return Kind.FULL if attends else Kind.MIXER
+
+
+_SPARSE = {"sparse": True, "moe": True, "dense": False, "mlp": False}
+
+
+class Feeding(Reading, kw_only=True):
+    """Reads the MLP of each layer."""
+
+    def dense(self, *, twice: bool = False) -> DenseMlp:
+        """A dense MLP, as wide as said, or `twice` as wide."""
+        ratio = self.some("expansion_ratio")
+        own = ("intermediate_size_mlp", "dense_intermediate_size")
+        width = self.some(*own) or self.some(*WIDTH)
+        if width is None and self.family.shared_is_dense:
+            width = self.some(*SHARED_WIDTH)
+        if width is None and (ratio or not self.family.gated):
+            width = (ratio or 4) * self.hidden
+        width = width or self.count(*WIDTH)
+        if self.family.shared_is_dense and not self._experts_number():
+            width = self.count(*SHARED_WIDTH)
+        return DenseMlp(
+            width=self._adjusted(width) * (2 if twice else 1),
+            activation=self.activation(),
+            bias=self._mlp_bias(),
+        )
+
+    def _adjusted(self, width: int) -> int:
+        """Two thirds of the width, times a factor, rounded up, where LFM2's keys say so."""
+        multiple = self.count("block_multiple_of", default=1)
+        factor = self.number("block_ffn_dim_multiplier", 1.0)
+        if not self.flag("block_auto_adjust_ff_dim"):
+            return width
+        return -(-int(factor * int(2 * width / 3)) // multiple) * multiple
+
+    def _mlp_bias(self) -> bool:
+        family = self.family
+        if family.bias_key:
+            return self.flag(family.bias_key, family.mlp_bias)
+        if self.has("no_bias"):
+            return not self.flag("no_bias", default=True)
+        return self.flag("mlp_bias", family.mlp_bias)
+
+    # which layers have experts
+
+    def _experts_number(self) -> int:
+        ffn = self.inside("ffn_config")
+        return self.uniform(self, *EXPERTS) or self.uniform(ffn, *EXPERTS) or 0
+
+    def uniform(self, fields: Fields, *names: str, least: int = 0) -> int | None:
+        """A whole number, or a list of one for every layer that say the same; None for none.
+
+        Raises WorkloadError where layers differ.
+        """
+        said = fields.raw(*names)
+        if not isinstance(said, list):
+            return fields.some(*names, least=least)
+        if not said or any(item != said[0] for item in said) or not isinstance(said[0], int):
+            expected = "the same whole number for all layers"
+            raise fields.wrong(fields.name_of(*names), said, expected)
+        return int(said[0])
+
+    def sparse(self, count: int) -> list[bool]:
+        """Whether each layer has experts."""
+        self.read.update(keys()["experts"])
+        if self._experts_number() < 2 or self.values.get("enable_moe_block") is False:
+            self.read.update((*EXPERTS, *TOP_K, *EXPERT_WIDTH))
+            return [False] * count
+        listed = self._listed_sparse(count)
+        if listed is not None:
+            return listed
+        first = self.count(
+            "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", default=0
+        )
+        last = self.uniform(self, "moe_layer_end_index", least=-1)
+        dense = self.items("mlp_only_layers") or []
+        names = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval")
+        every = self.count(*names, default=1)
+        if self.has("moe_layer_freq"):
+            every = self.count("moe_layer_freq")
+            return [layer >= first and layer % every == 0 for layer in range(count)]
+        if self.has("expert_layer_period"):
+            every = self.count("expert_layer_period")
+            offset = self.count("expert_layer_offset", default=0)
+            return [layer % every == offset % every for layer in range(count)]
+        return [
+            first <= layer <= (count if last is None or last < 0 else last)
+            and layer not in dense
+            and (layer + 1) % every == 0
+            for layer in range(count)
+        ]
+
+    def _listed_sparse(self, count: int) -> list[bool] | None:
+        """Experts by a list: words, flags, or numbers of layers."""
+        frequency = self.raw("moe_layer_freq")
+        if isinstance(frequency, list):
+            padded = [
+                *frequency[:count],
+                *[True] * (count - len(frequency)),
+            ]  # experts beyond its end
+            return [bool(item) for item in padded]
+        for name in ("mlp_layer_types", "is_moe_layer"):
+            items = self.listed(name, count, spare=64)
+            if items is not None:
+                return [_is_sparse(self, name, item) for item in items]
+        members = self.raw("moe_layers", "moe_layers_enum")
+        if isinstance(members, str):
+            members = [int(number) for number in re.findall(r"\d{1,6}", members)]
+        if isinstance(members, list):
+            return [layer in members for layer in range(count)]
+        return None
+
+    def dense_beyond(self, count: int) -> bool:
+        """Whether a layer after the last one would have no experts: Step-3.5 counts them on."""
+        members = self.raw("moe_layers_enum")
+        return isinstance(members, str) and str(count) not in re.findall(r"\d{1,6}", members)
+
+    # experts
+
+    def experts(self) -> ExpertMlp:
+        """The experts of a layer."""
+        family = self.family
+        ffn = self.inside("ffn_config")
+        fields = ffn if ffn.has(*EXPERTS) else self
+        own = self.uniform(fields, *EXPERT_WIDTH)
+        self.read.update(WIDTH)
+        width = own or fields.count(*WIDTH)
+        return ExpertMlp(
+            experts=self.uniform(fields, *EXPERTS, least=1) or 1,
+            top_k=self._top_k(fields),
+            width=width,
+            shared_width=self._shared_width(fields, width),
+            activation=self.activation(),
+            bias=self._mlp_bias(),
+            router_bias=family.router_bias,
+            clamped=family.clamps,
+            shared_gate=family.shared_gate and self._shared_width(fields, width) > 0,
+            groups=_or_one(fields, "n_group", "num_expert_group"),
+            token_groups=_or_one(fields, "topk_group"),
+            latent=fields.some("moe_latent_size"),
+        )
+
+    def _top_k(self, fields: Fields) -> int:
+        """Experts of a token; of identity ones among them a share computes nothing."""
+        said = self.uniform(fields, *TOP_K, least=1) or fields.count(*TOP_K)
+        idle = fields.count("zero_expert_num", default=0)
+        fields.read.add("zero_expert_type")
+        if not idle:
+            return said
+        real = self.uniform(fields, *EXPERTS, least=1) or 1
+        chosen = max(round(said * real / (real + idle)), 1)
+        self.note(
+            f"{idle} of {real + idle} experts change nothing: a token counts as going to {chosen} "
+            f"of the others, of {said}"
+        )
+        return chosen
+
+    def _shared_width(self, fields: Fields, width: int) -> int:
+        """Width of all shared experts together."""
+        number = self.uniform(fields, *SHARED) or 0
+        fields.read.update(("dense_intermediate_size", "shared_expert_rank"))
+        said = self.uniform(fields, *SHARED_WIDTH)
+        shared = number * width if said is None else said
+        if fields.has("interleave_moe_layer_step"):
+            shared = width
+        fields.some("intermediate_size_mlp")
+        if self.family.dense_beside:
+            shared = fields.count(*WIDTH)
+        return shared
+
+
+def _or_one(fields: Fields, *names: str) -> int:
+    """A whole number, or 1 where it is false or left out."""
+    return fields.count(*names, default=1) if fields.raw(*names) else 1
+
+
+def _is_sparse(fields: Fields, name: str, item: Any) -> bool:
+    if isinstance(item, bool | int):
+        return bool(item)
+    if item not in _SPARSE:
+        raise fields.wrong(name, item, f"one of {', '.join(_SPARSE)}")
+    return _SPARSE[item]
