@@ -47,10 +47,17 @@ def show_batches(
     job, model = _job_of(file, options)
     study = _study(job, model, options)
     if report:
-        from stepsim.show.page.batches_page import batches_page
-        from stepsim.show.page.write import write_page
+        from stepsim.show.page.write import write_report
 
-        write_page(batches_page(study, command=command_line()), report)
+        shown, figures = batches_shown(study), [plot_batches(study)]
+        write_report(
+            report,
+            study.job,
+            shown,
+            command=command_line(),
+            figures=figures,
+            warnings=study.warnings,
+        )
     document, draw = BatchDocument.of(study), partial(plot_batches, study)
     said = () if options.quiet else study.warnings
     files.show(document.to_json, batches_shown(study), tables_of(document), draw, said)

@@ -354,15 +354,18 @@ def _write_views(
     if views.chakra or views.kineto:
         write_traces(result, source, views.chakra, views.kineto)
     if views.report:
-        from stepsim.show.page.measured import RunBesideReplay
         from stepsim.show.page.write import write_step
+        from stepsim.show.tables.measured import replay_table
+
+        kept = None if isinstance(run, LeafRun) else run
 
         write_step(
             result,
             views.report,
             command=command_line(),
             what_if="A replay has no sensitivities.",
-            measured=None if isinstance(run, LeafRun) else RunBesideReplay.of(run, result.report),
+            measured=kept.run.profile if kept else None,
+            tables=[replay_table(kept, result.report)] if kept else [],
         )
 
 

@@ -70,9 +70,13 @@ def improve_command(
         write_chakra(change_profile(profile, apply), output)
     found = improve_profile(profile)
     if report:
-        from stepsim.show.page.write import improvements_page, write_page
+        from stepsim.show.page.write import recorded_run, write_report
 
-        write_page(improvements_page(found, profile, command=command_line()), report)
+        title, drawn = f"{profile.source}: what would help", recorded_run(profile)
+        shown = improvements_shown(found, profile)
+        write_report(
+            report, title, shown, command=command_line(), runs=[drawn], warnings=profile.warnings
+        )
     write_rows(csv, tables_of(found))
     show(json, found.to_json, improvements_shown(found, profile, full=full))
 
@@ -102,9 +106,19 @@ class RunViews(Noun):
         for write, path in self.spans:
             write([profile.spans()], path)
         if self.report:
-            from stepsim.show.page.write import profile_page, write_page
+            from stepsim.show.page.write import recorded_run, write_report
+            from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
 
-            write_page(profile_page(found, command=command_line()), self.report)
+            shown = [*profile_shown(found), *profile_replay_shown(found)]
+            run, said = recorded_run(profile), profile.warnings
+            write_report(
+                self.report,
+                profile.source,
+                shown,
+                command=command_line(),
+                runs=[run],
+                warnings=said,
+            )
 
 
 def inspect_profile(

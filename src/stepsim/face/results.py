@@ -238,9 +238,9 @@ class SensitivityResult(Drawn, Sensitivity):  # type: ignore[misc]
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import sensitivity_page, write_page
+        from stepsim.show.page.write import write_sensitivity
 
-        write_page(sensitivity_page(taken_as(Sensitivity, self), command=""), path)
+        write_sensitivity(taken_as(Sensitivity, self), path, command="")
 
 
 class NoiseDistribution(Drawn, NoiseResult, eq=False):

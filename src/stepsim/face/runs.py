@@ -212,9 +212,10 @@ class ImprovementsResult(Viewed, Improvements, eq=False):  # type: ignore[misc]
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import improvements_page, write_page
+        from stepsim.show.page.write import recorded_run, write_report
 
-        write_page(improvements_page(self, self.profile, command=""), path)
+        title, runs = f"{self.profile.source}: what would help", [recorded_run(self.profile)]
+        write_report(path, title, self._shown(), runs=runs, warnings=self.profile.warnings)
 
 
 class StragglersResult(Viewed, Stragglers, eq=False):

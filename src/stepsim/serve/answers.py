@@ -9,11 +9,11 @@ from stepsim.base.option import Option
 from stepsim.base.structs import Names, Noun
 from stepsim.base.units import Quantity
 from stepsim.files.accelerators import device_names, read_device
-from stepsim.serve.colours import IDLE, MEMORY_LOOKS, PART_LOOKS, SHADE_LOOKS
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.export import EXPORTS
 from stepsim.serve.recorded import recorded_lines
 from stepsim.serve.state import KNOBS, SHIPPED_NAMES, ExplorerState
+from stepsim.show.page.looks import looks
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
@@ -74,7 +74,7 @@ class Answers(Noun):
         if kind == "lines":
             return self.lines(state)
         if kind == "tasks":
-            more = _whole(question, "low"), _whole(question, "high")
+            pass
         elif kind == "map":
             more = _text(question, "x"), _text(question, "y")
         found: Any = getattr(self.explorer, kind)(state, *more)
@@ -101,10 +101,7 @@ class Answers(Noun):
                 _control(KNOBS[name], part) for part, names in _CONTROLS.items() for name in names
             ],
             "exports": EXPORTS,
-            "shades": list(SHADE_LOOKS.values()),
-            "parts": dict(PART_LOOKS),
-            "memory": dict(MEMORY_LOOKS),
-            "idle": IDLE,
+            **looks(),
         }
 
     def _start(self) -> dict[str, str]:

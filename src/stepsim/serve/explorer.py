@@ -17,6 +17,7 @@ from stepsim.base.errors import PlanError, UnitError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, Quantity, format_time_ps
 from stepsim.core.actions import HostTimes
+from stepsim.core.timeline import Timeline
 from stepsim.explain.memory import StepMemory
 from stepsim.explore.batch import Batch, make_batch
 from stepsim.explore.batch.scenarios import PHASES, BatchBase
@@ -26,16 +27,15 @@ from stepsim.files.asked import StepInputs, read_inputs, read_options
 from stepsim.network.prices import Known
 from stepsim.network.topology.dimension import split_link
 from stepsim.options import OPTIONS
-from stepsim.serve.facts import answer_facts, document_shown, memory_shown, plain_table
 from stepsim.serve.helps import best_first, job_changes, speed_changes
-from stepsim.serve.lanes import lanes_of_timeline, times_of_batch
 from stepsim.serve.library import NamedNouns
-from stepsim.serve.load import network_load
 from stepsim.serve.plans import plan_map
 from stepsim.serve.recorded import recorded
 from stepsim.serve.sliders import slider_values
 from stepsim.serve.state import KNOBS, NOISE, ExplorerState, number_quantity, number_text
-from stepsim.serve.tasks import tasks_within
+from stepsim.show.page.facts import answer_facts, document_shown, memory_shown, plain_table
+from stepsim.show.page.lanes import lanes_of_timeline, tasks_of_timeline, times_of_timeline
+from stepsim.show.page.load import network_load
 from stepsim.show.tables.studies import worth_table
 from stepsim.step.job import held_degrees, job_of
 from stepsim.step.prepared import SimulatedStep, prepare
@@ -96,7 +96,8 @@ class Explorer(Struct, kw_only=True):
         if not set(state.numbers) <= set(batch.setting.names):
             self.inputs(state)  # says why a number cannot be
         scenarios = batch.scenarios({name: [value] for name, value in _columns(state).items()})
-        found, *times = batch.timed(scenarios)
+        found, start, end = batch.timed(scenarios)
+        nodes = len(batch.flat)
         assert found.parts_ps is not None
         parts = {part.key: int(found.parts_ps[0, part]) for part in Part}
         plan, step_ps = batch.job.graph.plan, int(found.step_time_ps[0])
@@ -114,7 +115,9 @@ class Explorer(Struct, kw_only=True):
             "breakdown": parts,
             "memory": _memory(batch.job.memory),
             "band": self._band(batch, state),
-            "lanes": times_of_batch(batch, *(column[:, 0] for column in times)),
+            "lanes": times_of_timeline(
+                Timeline(flat=batch.flat, start=start[:nodes, 0], end=end[:nodes, 0])
+            ),
         }
 
     def shown(self, state: ExplorerState) -> dict[str, object]:
@@ -151,11 +154,11 @@ class Explorer(Struct, kw_only=True):
         """The map of plans of a state; raises PlanError where there is none."""
         return plan_map(self.inputs(state))
 
-    def tasks(self, state: ExplorerState, low_ps: int, high_ps: int) -> dict[str, object]:
-        """The tasks of a state's step between two times."""
+    def tasks(self, state: ExplorerState) -> dict[str, object]:
+        """The tasks of a state's step."""
         job = self.inputs(state)
         ready = prepare(job.workload, job.topology, job.options, known=self._known, quick=True)
-        return tasks_within(ready.flat().timeline(), low_ps, high_ps)
+        return {"tasks": tasks_of_timeline(ready.flat().timeline())}
 
     def helps(self, state: ExplorerState) -> dict[str, object]:
         """What would make the step shorter, or fit where it does not, the fastest change first."""

@@ -8,10 +8,11 @@ from stepsim.explain.report import ResultDocument
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.summary import RunSummary
-from stepsim.serve.facts import Plain, document_shown, plain_table, time_fact
-from stepsim.serve.lanes import lanes_of_timeline
 from stepsim.serve.library import Ran
 from stepsim.serve.state import file_word
+from stepsim.show.page.facts import Plain, document_shown, plain_table, time_fact
+from stepsim.show.page.lanes import lanes_of_timeline
+from stepsim.show.page.write import recorded_run
 from stepsim.show.tables.model import Pairs, Shown, Table
 
 _AS_IT_RAN = "A measured run, replayed as it ran: stepsim what-if changes runs."
@@ -49,6 +50,8 @@ def _of_run(run: RunSummary | LeafRun) -> Plain:
     return {
         **document_shown(step.report, tables=tables, pairs=pairs),
         "lanes": lanes_of_timeline(step.timeline),
+        "title": "Simulated",
+        "others": [] if isinstance(run, LeafRun) else [recorded_run(run.run.profile, "Measured")],
         "as_it_is": _AS_IT_RAN,
     }
 
@@ -68,7 +71,7 @@ def _of_profile(profile: Profile) -> Plain:
         "facts": facts,
         "breakdown": {},
         "memory": None,
-        "lanes": None,
+        "lanes": recorded_run(profile)["lanes"],
         "job": pairs,
         "tables": [*replayed, *tables],
         "warnings": list(profile.warnings),

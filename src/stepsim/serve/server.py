@@ -30,8 +30,8 @@ from tornado.web import Application, HTTPError, RequestHandler, stream_request_b
 from stepsim.base.errors import StepsimError, one_line
 from stepsim.serve.answers import Answers
 from stepsim.serve.export import exported
-from stepsim.serve.page import page_and_policy
 from stepsim.serve.state import ExplorerState
+from stepsim.show.page.page import page_of
 
 LOOPBACK = "127.0.0.1"
 _MOST_UPLOADED = 64 << 20
@@ -316,10 +316,9 @@ class _Handler(RequestHandler):
 
 class _PageHandler(_Handler):
     def get(self) -> None:
-        page, policy = page_and_policy()
-        self.set_header("Content-Security-Policy", policy)
+        self.set_header("Content-Security-Policy", "frame-ancestors 'none'")
         self.set_header("Content-Type", "text/html; charset=utf-8")
-        self.finish(page)
+        self.finish(page_of())
 
 
 class _AnswerHandler(_Handler):

@@ -19,7 +19,6 @@ class Headline(Noun):
     name: str
     value: str
     beside: Names = ()
-    share: float | None = None
     wrong: bool = False
 
     @property
@@ -29,14 +28,14 @@ class Headline(Noun):
         return f"{self.name} {self.value}{beside}"
 
 
-def headlines(result: Report, measured_ps: int | None = None) -> tuple[Headline, ...]:
+def headlines(result: Report) -> tuple[Headline, ...]:
     """How long a step takes, what that is worth, and whether it fits.
 
     `measured_ps` is the step that it is the replay of.
     """
     rates = result.throughput
     known = _worth(result, rates) if rates else _shares(result)
-    return (_step(result, rates), *_measured(result, measured_ps), *known)
+    return (_step(result, rates), *known)
 
 
 def _step(result: Report, rates: Throughput | None) -> Headline:
@@ -46,13 +45,6 @@ def _step(result: Report, rates: Throughput | None) -> Headline:
     if rates and not rates.fits:
         beside = ("if it fitted", *beside[:1])
     return Headline(name="step time", value=format_time_ps(result.step_time_ps), beside=beside)
-
-
-def _measured(result: Report, measured_ps: int | None) -> Iterator[Headline]:
-    """The step that was measured, and how far off the simulated one is."""
-    if measured_ps:
-        error = f"error {result.step_time_ps / measured_ps - 1:+.2%}"
-        yield Headline(name="measured step", value=format_time_ps(measured_ps), beside=(error,))
 
 
 def _worth(result: Report, rates: Throughput) -> Iterator[Headline]:
@@ -67,7 +59,6 @@ def _worth(result: Report, rates: Throughput) -> Iterator[Headline]:
             name="memory",
             value=format_size_bytes(held),
             beside=("does not fit", *said) if wrong else said,
-            share=held / capacity,
             wrong=wrong,
         )
 

@@ -78,23 +78,6 @@ IDLE_PARTS = (Part.HEAD, Part.INNER, Part.TAIL)
 
 BACKGROUND, FAINT = "#e9e9e9", "#8a8a8a"
 
-ON_DARK: Mapping[str, str] = MappingProxyType(
-    {
-        PATH: "#ffffff",
-        PER_STEP: "#7956c9",
-        IDLE_GROUND: "#171c23",
-        PART_COLOURS[ParallelAxis.DP.exposed]: "#d9b33b",
-        PART_COLOURS[ParallelAxis.PP.exposed]: "#79f16b",
-        PART_COLOURS[Part.SKEW]: "#e090e3",
-        PART_COLOURS[Part.HEAD]: "#b9b9b9",
-        PART_COLOURS[Part.INNER]: "#959595",
-        PART_COLOURS[Part.TAIL]: "#757575",
-        PART_COLOURS[Part.HOST]: "#7627f8",
-        PART_COLOURS[Part.EXPOSED_HOST]: "#f091cb",
-    }
-)
-"""What stands on a dark page for the colours that could not be seen there."""
-
 
 class Shade(IntEnum):
     """What a span is, as far as its colour tells, but for communication: see `AXIS_SHADES`."""
@@ -143,6 +126,18 @@ def span_shades(spans: Spans, axes: Sequence[ParallelAxis]) -> Ints:
     shades[spans.kind == TaskKind.HOST] = Shade.HOST
     shades[spans.slowed] = Shade.SLOWED
     return np.where(spans.of_kind(*COMMUNICATIONS), of_axis[spans.group], shades)
+
+
+def recorded_shades(spans: Spans) -> Ints:
+    """The shade of every span of a recorded run; what is not told counts as forward."""
+    found = np.full(len(spans), Shade.FORWARD.value)
+    for phase, shade in _PHASE_SHADES.items():
+        found[spans.phase == phase] = shade
+    found[(spans.phase == TaskPhase.UPDATE) | spans.of_kind(TaskKind.COPY)] = Shade.PER_STEP
+    found[spans.of_kind(TaskKind.HOST)] = Shade.HOST
+    found[spans.of_kind(TaskKind.COLLECTIVE)] = AXIS_SHADES[ParallelAxis.DP]
+    found[spans.of_kind(TaskKind.SEND, TaskKind.RECV)] = AXIS_SHADES[ParallelAxis.PP]
+    return found
 
 
 def series_colour(number: int) -> str:

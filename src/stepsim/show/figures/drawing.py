@@ -84,6 +84,11 @@ def _drawn(figure: "Figure", style: FigureStyle, kind: str) -> bytes:
     return data.getvalue()
 
 
+def svg_text(figure: "Figure") -> str:
+    """A figure as a page shows it."""
+    return _drawn(figure, FigureStyle.SCREEN, "svg").decode()
+
+
 def styled(style: FigureStyle) -> Any:
     """A context in which matplotlib has the parameters of a style, and its defaults otherwise."""
     from matplotlib import rc_context, rcParamsDefault

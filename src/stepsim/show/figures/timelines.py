@@ -83,7 +83,8 @@ def drawn_profile(profile: Profile) -> DrawnRun:
     begin = spans.start_ps.min()
     spans = replace(spans, start_ps=spans.start_ps - begin, end_ps=spans.end_ps - begin)
     rows = _streams(spans)
-    if ranks > 1:
+    staged = profile.ranks[0].stage is not None
+    if ranks > 1 or staged:
         chosen = [ran.rank for ran in profile.ranks[:: -(-ranks // _MOST_RANKS)]]
         rows = tuple((str(rank), spans.taken(spans.rank == rank)) for rank in chosen)
     shown = f", {len(rows)} of {ranks} ranks" if 1 < ranks != len(rows) else ""
@@ -91,7 +92,9 @@ def drawn_profile(profile: Profile) -> DrawnRun:
         f"{profile.source}, {profile.format}",
         f"step {step}: {format_time_ps(width_ps)}{shown}",
     )
-    return DrawnRun(title=title, axis="rank" if ranks > 1 else "", rows=rows, width_ps=width_ps)
+    return DrawnRun(
+        title=title, axis="rank" if ranks > 1 or staged else "", rows=rows, width_ps=width_ps
+    )
 
 
 def _streams(spans: Spans) -> tuple[tuple[str, Spans], ...]:

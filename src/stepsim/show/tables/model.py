@@ -44,7 +44,7 @@ class Piece(NamedTuple):
 
     start: float
     share: float
-    colour: str
+    name: str
     text: str
 
 
@@ -146,7 +146,6 @@ class Table(Noun):
     most: int = 0
     both_ends: bool = False
     folds: bool = False
-    legend: tuple[tuple[str, str], ...] = ()
     note: str = ""
 
     def ends(self, rows: Sequence[_Row]) -> tuple[Sequence[_Row], Sequence[_Row]]:

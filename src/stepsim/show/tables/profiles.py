@@ -15,7 +15,6 @@ from stepsim.explain.shares import device_shares, rank_shares
 from stepsim.explain.stragglers import Stragglers
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.waits import Waits
 from stepsim.show.tables.answer import Answer
 from stepsim.show.tables.model import (
     COUNT,
@@ -174,20 +173,6 @@ def _lengths_words(lengths: UnequalLengths) -> str:
 def changes_table(found: Improvements) -> Table:
     """The changes that gain something, the largest gain first."""
     return table_of("what would help, by its gain", found.changes, _CHANGES)
-
-
-def untold_table(found: Improvements) -> Table:
-    """The changes that gain nothing, and those that cannot be judged."""
-    rows = [(name, "it gains nothing") for name in found.without_gain]
-    rows += [(each.name, each.why) for each in found.untold]
-    columns = {"change": TEXT, "why": LONG}
-    return Table(caption="changes without a gain", columns=columns, rows=tuple(rows))
-
-
-def where_steps_go(waits: Waits) -> Iterator[Table]:
-    """Where the mean step goes on every rank, and the critical path across ranks."""
-    yield table_of("mean step of every rank", rank_shares(waits), _SHARES)
-    yield _path_table(critical_parts(waits))
 
 
 def _profile_pairs(profile: Profile) -> Pairs:

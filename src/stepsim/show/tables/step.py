@@ -1,17 +1,17 @@
 """A simulated step: the job, where its time goes, what its network carries."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import (
     LinkUse,
     Report,
     ResultDocument,
+    StageMemory,
     StageReport,
     exposed_ps,
 )
 from stepsim.parallel.modes import Sharing
-from stepsim.show.palette import PART_COLOURS
 from stepsim.show.tables.model import (
     BANDWIDTH,
     BAR,
@@ -38,8 +38,6 @@ from stepsim.show.tables.model import (
 from stepsim.workload.axes import part_label
 from stepsim.workload.model.evidence import Throughput
 
-_COLOURS = {part.key: colour for part, colour in PART_COLOURS.items()}
-_UNKNOWN = "#bbbbbb"
 _OPTIONAL = ("skew", "host")
 _IDLE = ("head", "inner", "tail")
 _BUBBLE = ("before", "between", "after")
@@ -75,6 +73,13 @@ def detail_tables(result: Report) -> dict[str, Table]:
     tables["communication"] = comms_table(result)
     tables["links"] = links_table([link for link in result.links if link.total_bytes])
     return tables
+
+
+def page_tables(result: Report) -> Iterator[Table]:
+    """What a page shows of a step: what is known of parts, path, ranks, stages and network."""
+    yield parts_table(result)
+    yield path_table(result)
+    yield from detail_tables(result).values()
 
 
 def step_shown(result: Report, actors: int) -> Iterator[Shown]:
@@ -278,6 +283,7 @@ def memory_table(result: Report) -> Table:
     names = list(dict.fromkeys(n for s in stages if s.memory for n in s.memory.parts))
     rates = result.throughput
     capacity = rates.capacity_bytes if rates else None
+    longest = max([capacity or 0, *(s.memory.total_bytes for s in stages if s.memory)])
 
     def part(name: str) -> Column:
         return SIZE.of(lambda stage: stage.memory.parts.get(name, 0))
@@ -290,6 +296,7 @@ def memory_table(result: Report) -> Table:
             **{name: part(name) for name in names},
             "total": SIZE.of("memory.total_bytes"),
             "share": SHARE.of(lambda stage: share_of(stage.memory.total_bytes, capacity or 0)),
+            "memory": BAR.of(lambda stage: _memory_bar(stage.memory, longest)),
             "microbatches held": TEXT.of(lambda stage: "+".join(map(str, stage.memory.kept))),
             "at": TIME.of("memory.at_ps"),
         },
@@ -395,7 +402,7 @@ def bars_table(result: ResultDocument) -> Table:
         "stage": COUNT.of(1),
         **_bar_columns(result),
     }
-    return table_of(caption, bars, columns, legend=_legend(parts for *_, parts in bars))
+    return table_of(caption, bars, columns)
 
 
 def runs_bars_table(runs: Mapping[str, Report]) -> Table:
@@ -404,7 +411,7 @@ def runs_bars_table(runs: Mapping[str, Report]) -> Table:
     columns = {"schedule": TEXT.of(0), **_bar_columns(longest)}
     bars = [(name, run.breakdown_ps) for name, run in runs.items()]
     caption = "where each step goes, mean over ranks, on one scale"
-    return table_of(caption, bars, columns, legend=_legend(parts for _, parts in bars))
+    return table_of(caption, bars, columns)
 
 
 def _bar_columns(scale: Report) -> dict[str, Column]:
@@ -417,23 +424,19 @@ def _bar_columns(scale: Report) -> dict[str, Column]:
     }
 
 
-def _legend(breakdowns: Iterable[Mapping[str, int]]) -> tuple[tuple[str, str], ...]:
-    """The parts that some bar has, in the order of breakdowns."""
-    found: dict[str, int] = {}
-    for parts in breakdowns:
-        for name, time in parts.items():
-            found[name] = found.get(name, 0) + time
-    return tuple(_look(name) for name, time in found.items() if time)
-
-
-def _look(name: str) -> tuple[str, str]:
-    """A part in words, and its colour."""
-    return part_label(name), _COLOURS.get(name, _UNKNOWN)
-
-
 def _on_path(name: str) -> str:
     own = name in ("compute", "host")
     return name if own else f"{name.removeprefix('exposed_')} communication"
+
+
+def _memory_bar(memory: StageMemory, longest: int) -> tuple[Piece, ...]:
+    """What bytes are for, as shares of the device's memory or of the most that a rank holds."""
+    pieces, at = [], 0.0
+    for name, size in memory.parts.items():
+        share = share_of(size, longest)
+        pieces.append(Piece(at, share, name, f"{name}: {format_size_bytes(size)}"))
+        at += share
+    return tuple(pieces)
 
 
 def bar_of(parts: Mapping[str, int], scale: Report) -> tuple[Piece, ...]:
@@ -441,8 +444,8 @@ def bar_of(parts: Mapping[str, int], scale: Report) -> tuple[Piece, ...]:
     pieces, at = [], 0.0
     for name, time in parts.items():
         if time:
-            words, colour = _look(name)
             share = share_of(time, scale.step_time_ps)
-            pieces.append(Piece(at, share, colour, f"{words}: {format_time_ps(time)}, {share:.1%}"))
+            words = f"{part_label(name)}: {format_time_ps(time)}, {share:.1%}"
+            pieces.append(Piece(at, share, name, words))
             at += share
     return tuple(pieces)

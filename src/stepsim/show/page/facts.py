@@ -4,8 +4,17 @@ from collections.abc import Mapping, Sequence
 
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.explain.report import Report, exposed_ps
-from stepsim.show.tables.model import Pairs, Room, Table, range_words, share_of
-from stepsim.show.tables.step import detail_tables, whole_run_pairs
+from stepsim.show.tables.model import (
+    Cell,
+    Column,
+    Ordered,
+    Pairs,
+    Room,
+    Table,
+    range_words,
+    share_of,
+)
+from stepsim.show.tables.step import page_tables, whole_run_pairs
 from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.model.memory import TIGHT_SHARE
 
@@ -97,7 +106,7 @@ def memory_shown(stage: int, parts: Mapping[str, int], capacity_bytes: int | Non
 def document_shown(found: Report, *, tables: Sequence[Plain] = (), pairs: Pairs = ()) -> Plain:
     """All that a step's document says, with tables before its own and pairs behind them."""
     captions = {each["caption"] for each in tables}
-    own = [plain_table(table) for table in detail_tables(found).values() if table.rows]
+    own = [plain_table(table) for table in page_tables(found) if table.rows]
     return {
         "step_ps": found.step_time_ps,
         "facts": answer_facts(
@@ -126,10 +135,18 @@ def _document_memory(found: Report) -> Plain | None:
 
 
 def plain_table(table: Table) -> Plain:
-    """A table as texts."""
-    shown = table.shown(Room.EVERYWHERE)
+    """A table as texts; a number is a text and what sorts it, a bar its pieces."""
+    shown = table.shown(Room.EVERYWHERE, Room.PAGE)
     return {
         "caption": table.caption,
         "columns": [{"name": name, "number": column.number} for _, name, column in shown],
-        "rows": [[column.text(row[place]) for place, _, column in shown] for row in table.rows],
+        "rows": [[_cell(row[place], column) for place, _, column in shown] for row in table.rows],
     }
+
+
+def _cell(value: Cell, column: Column) -> object:
+    if column.bar and value:
+        return value
+    order = value.order if isinstance(value, Ordered) else value
+    text = column.text(value)
+    return (text, order) if isinstance(order, int | float) else text

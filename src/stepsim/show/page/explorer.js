@@ -79,8 +79,25 @@ function firstState(asked) {
   return state;
 }
 
+/** The answers of a report, with all details open. */
+async function showReport() {
+  document.documentElement.classList.add("report");
+  find("details").open = true;
+  timelineEvents();
+  addButtons();
+  page.answer = await ask({ kind: "shown" });
+  show(page.answer);
+  showTables(page.answer);
+  await showLines(ask);
+  drawTimeline();
+  busy("ready");
+  document.documentElement.dataset.ready = "1";
+}
+
 async function begin() {
   page.choices = await ask({ kind: "choices", number: 0 });
+  page.report = await kept;
+  if (page.report) return showReport();
   const [asked, pinned] = readAddress();
   page.state = firstState(asked);
   fill("topology", page.choices.topologies, page.state.topology);

@@ -5,53 +5,69 @@ from typing import Any
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, Lists, bounds, row_numbers
+from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, ints, row_numbers
 from stepsim.base.structs import Noun
-from stepsim.core.flat import far_actor
+from stepsim.core.flat import far_actor, tasks_apart
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import Program, SegmentKind, TaskGraph
-from stepsim.explain.critical_path import critical_path
-from stepsim.explore.batch import Batch
+from stepsim.explain.critical_path import critical_path, path_runs
+from stepsim.explain.report import Report
 from stepsim.network.fold import Actors
 from stepsim.parallel.schedules.base import ACTION_KINDS, Order
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
-from stepsim.show.palette import span_shades
-from stepsim.show.tables.model import message_way, name_ranks
+from stepsim.show.figures.timelines import DrawnRun
+from stepsim.show.palette import recorded_shades, span_shades
+from stepsim.show.tables.model import comm_words, message_way, name_ranks
 from stepsim.workload.axes import ParallelAxis
 
 _MOST_SPANS = 40_000
+_MOST_TASKS = 250_000
 _ACTIONS, _GRADIENTS, _MESSAGES = range(3)
 
 
 def lanes_of_timeline(timeline: Timeline) -> dict[str, object]:
-    """The spans of a run as a message to a page: span i is of class `of[i]`.
+    """The actions and transfers of a run as a message to a page."""
+    return _lanes_of(timeline)
 
-    Columns of `classes` say the row of a span, its lane there (one for actions, one for gradient
-    reductions, one for messages), its shade, its start and the number that its name ends with, both
-    beside the last span of the same row and `stem` of a name, how long it `took`, whether it is on
-    the critical path, and, bit by bit, the parallel axes that it uses. `waits` are, for every span,
-    how far before it those stand that it waits for. `left_out` says which rows are not shown.
-    """
+
+def tasks_of_timeline(timeline: Timeline, report: Report | None = None) -> dict[str, object]:
+    """The tasks of a run as `lanes_of_timeline` has its actions, a lane for every stream."""
+    uses = report.comms if report else ()
+    known = {(use.group, use.kind, use.size_bytes): use for use in uses}
+    ops = timeline.graph.comms
+    told = [comm_words(op, known.get((op.group, op.kind, op.size_bytes))) for op in ops]
+    return _lanes_of(timeline, whole=False) | {"comms": told}
+
+
+def _lanes_of(timeline: Timeline, *, whole: bool = True) -> dict[str, Any]:
     graph, actors = timeline.graph, timeline.actors
     chosen, left_out = shown_actors(graph, actors)
-    rows = _Rows.of(graph, actors, chosen)
-    tables = list(timeline.spans(actors.ranks[chosen].tolist(), whole=True))
-    names, axes = _Names.of(tables, graph), [op.axis for op in graph.comms]
+    rows = _Rows.of(graph, actors, chosen, whole=whole)
+    if rows.first[-1] > _MOST_TASKS:
+        return {"too_many": True}
+    tables = list(timeline.spans(actors.ranks[chosen].tolist(), whole=whole))
+    names, axes = _Names.of(tables, graph, whole=whole), [op.axis for op in graph.comms]
     alike = rows.row * len(names.stems) + names.stem
     spans = _joined(tables)
+    streams, stream = np.unique(spans.stream, return_inverse=True)
     columns = {
         "row": rows.row,
-        "lane": _lanes(spans),
+        "lane": _lanes(spans) if whole else stream,
         "shade": span_shades(spans, axes),
         **_timed(spans, alike),
         "stem": names.stem,
         "number": _since(names.number, alike),
         "critical": rows.on_path(timeline),
-        "axes": np.concatenate([_axis_bits(graph, program) for program in rows.programs]),
+        **(
+            {"axes": rows.axis_bits(graph)}
+            if whole
+            else {"comm": spans.group, "alone": spans.alone_ps}
+        ),
     }
     of, classes = _classes(columns)
     return {
         "rows": list(_row_names(graph, actors, chosen)),
+        "lanes": [tables[0].stream_words(each) for each in streams.tolist()],
         "left_out": left_out,
         "waits": rows.waits(graph, actors),
         "of": of,
@@ -59,16 +75,34 @@ def lanes_of_timeline(timeline: Timeline) -> dict[str, object]:
     }
 
 
-def times_of_batch(batch: Batch, start: Ints, end: Ints) -> dict[str, object]:
-    """Start and end of the spans of one scenario alone, for a page that knows all else of them.
+def lanes_of_recorded(run: DrawnRun) -> dict[str, object]:
+    """A recorded run as `lanes_of_timeline` has simulated ones; its spans stand apart."""
+    spans = _joined([spans for _, spans in run.rows])
+    row = np.repeat(np.arange(len(run.rows)), [len(spans) for _, spans in run.rows])
+    texts = [spans.names[i] for _, spans in run.rows for i in spans.name.tolist()]
+    known: dict[str, int] = {}
+    stem = np.array([known.setdefault(text, len(known)) for text in texts])
+    columns = {
+        "row": row,
+        "lane": np.where(spans.of_kind(TaskKind.COMPUTE), _ACTIONS, _GRADIENTS),
+        "shade": recorded_shades(spans),
+        **_timed(spans, row * len(known) + stem),
+        "stem": stem,
+    }
+    of, classes = _classes(columns)
+    named = {
+        "stem": [list(known)[i] for i in classes["stem"]],
+        "number": [None] * len(classes["stem"]),
+    }
+    axis = f"{run.axis} " * bool(run.axis)
+    rows = [f"{axis}{label}" for label, _ in run.rows]
+    return {"rows": rows, "left_out": "", "apart": True, "of": of, "classes": classes | named}
 
-    `start` and `end` are those of the nodes of the batch, in ps.
-    """
-    nodes = len(batch.flat)
-    timeline = Timeline(flat=batch.flat, start=start[:nodes], end=end[:nodes])
+
+def times_of_timeline(timeline: Timeline) -> dict[str, object]:
+    """Start and end of the spans alone, for a page that knows all else of them."""
     chosen, _ = shown_actors(timeline.graph, timeline.actors)
-    tables = list(timeline.spans(timeline.actors.ranks[chosen].tolist(), whole=True))
-    spans = _joined(tables)
+    spans = _joined(list(timeline.spans(timeline.actors.ranks[chosen].tolist(), whole=True)))
     columns = _timed(spans, np.zeros(len(spans), np.int64))
     return dict(zip(("of", "classes"), _classes(columns), strict=True))
 
@@ -97,7 +131,7 @@ def _classes(columns: Mapping[str, Ints]) -> tuple[list[int], dict[str, list[Any
     return number.tolist(), dict(zip(columns, rows[first].T.tolist(), strict=True))
 
 
-_JOINED = ("kind", "phase", "entry", "group", "start_ps", "end_ps", "alone_ps")
+_JOINED = ("stream", "kind", "phase", "entry", "group", "start_ps", "end_ps", "alone_ps")
 
 
 def _joined(tables: Sequence[Spans]) -> Spans:
@@ -137,9 +171,9 @@ class _Names(Noun):
     number: Ints
 
     @classmethod
-    def of(cls, tables: Sequence[Spans], graph: TaskGraph) -> "_Names":
+    def of(cls, tables: Sequence[Spans], graph: TaskGraph, *, whole: bool) -> "_Names":
         """The names of the spans of some rows."""
-        names = [name for spans in tables for name in _names(spans, graph)]
+        names = [name for spans in tables for name in _names(spans, graph, whole=whole)]
         known: dict[str, int] = {}
         stem = [known.setdefault(stem, len(known)) for stem, _ in names]
         return cls(
@@ -158,7 +192,7 @@ class _Names(Noun):
         }
 
 
-def _names(spans: Spans, graph: TaskGraph) -> Iterator[tuple[str, int | None]]:
+def _names(spans: Spans, graph: TaskGraph, *, whole: bool) -> Iterator[tuple[str, int | None]]:
     """What every span of a rank is called: a stem, and a number behind it."""
     actions = list(_action_names(Order.of(spans.entries or ())))
     ways = {kind.value: message_way(kind) for kind in (TaskKind.SEND, TaskKind.RECV)}
@@ -167,7 +201,7 @@ def _names(spans: Spans, graph: TaskGraph) -> Iterator[tuple[str, int | None]]:
     for kind, name, entry, peer in zip(*(column.tolist() for column in columns), strict=True):
         if kind in ways:
             yield ways[kind], peer
-        elif kind == collective:
+        elif kind == collective or not whole:
             yield spans.names[name], None
         else:
             yield actions[entry] if entry != UNKNOWN else ("after the pipeline", None)
@@ -186,18 +220,32 @@ def _action_names(order: Order) -> Iterator[tuple[str, int | None]]:
 
 
 class _Rows(Noun):
-    """The actors that are shown, with their programs: spans of row i begin with `first[i]`."""
+    """The actors that are shown, with their programs: spans of row i begin with `first[i]`.
+
+    Segment s of row i begins with span `places[i][s]` of the row, and `after[i]` are its waits.
+    """
 
     actors: list[int]
     programs: list[Program]
+    places: list[Small]
+    after: list[Lists]
     first: Ints
+    whole: bool
 
     @classmethod
-    def of(cls, graph: TaskGraph, actors: Actors, chosen: list[int]) -> "_Rows":
-        """The rows of some actors."""
-        programs = [graph.programs[stage] for stage in actors.stages[chosen].tolist()]
-        first = np.cumsum([0, *map(len, programs)])
-        return cls(actors=chosen, programs=programs, first=first)
+    def of(cls, graph: TaskGraph, actors: Actors, chosen: list[int], *, whole: bool) -> "_Rows":
+        """The rows of some actors, of their `whole` segments or of tasks."""
+        stages = actors.stages[chosen].tolist()
+        apart = {stage: tasks_apart(graph.programs[stage], graph, whole=whole) for stage in stages}
+        laid = [apart[stage] for stage in stages]
+        return cls(
+            actors=chosen,
+            programs=[tasks.program for tasks in laid],
+            places=[tasks.first for tasks in laid],
+            after=[tasks.after for tasks in laid],
+            first=np.cumsum([0, *map(len, laid)]),
+            whole=whole,
+        )
 
     @property
     def row(self) -> Ints:
@@ -207,28 +255,30 @@ class _Rows(Noun):
     def on_path(self, timeline: Timeline) -> Ints:
         """1 for every span on the critical path, else 0."""
         ranks = timeline.actors.ranks[self.actors].tolist()
-        first = dict(zip(ranks, self.first.tolist(), strict=False))
+        rows = {rank: row for row, rank in enumerate(ranks)}
         marks = np.zeros(self.first[-1], np.int64)
-        for step in critical_path(timeline):
-            if step.rank in first:
-                segment = timeline.flat.programs[step.actor].segment
-                marks[first[step.rank] + segment.item(step.task)] = 1
+        for run in path_runs(timeline, critical_path(timeline)):
+            row = rows.get(run.rank)
+            if row is not None:
+                inner = 0 if self.whole else np.maximum(run.tasks, 0)
+                marks[self.first[row] + self.places[row][run.segments][:, None] + inner] = 1
         return marks
+
+    def axis_bits(self, graph: TaskGraph) -> Ints:
+        """The parallel axes that every segment uses: bit i is axis i."""
+        return np.concatenate([_axis_bits(graph, program) for program in self.programs])
 
     def waits(self, graph: TaskGraph, actors: Actors) -> dict[str, object]:
         """How far before every span those stand that it waits for, in classes.
 
         Spans wait for earlier ones of their row, a receipt for the send as well.
         """
-        first, after, before = self._firsts, list[Ints](), list[Ints]()
-        for program, begin in zip(self.programs, first.values(), strict=True):
-            after.append(program.after.owners.astype(np.int64) + begin)
-            before.append(program.after.values.astype(np.int64) + begin)
-        sends = [self._sends(row, graph, actors, first) for row in range(len(self.actors))]
-        after += [receipts for receipts, _ in sends]
-        before += [sent for _, sent in sends]
-        spans = np.concatenate(after)
-        far = spans - np.concatenate(before)
+        rows = list(zip(self.after, self.first.tolist(), strict=False))
+        sends = [self._sends(row, graph, actors) for row in range(len(self.actors))]
+        after = [waits.owners.astype(np.int64) + begin for waits, begin in rows]
+        before = [waits.values.astype(np.int64) + begin for waits, begin in rows]
+        spans = np.concatenate([*after, *(receipts for receipts, _ in sends)])
+        far = spans - np.concatenate([*before, *(sent for _, sent in sends)])
         order = np.argsort(spans, kind="stable")
         counts = np.bincount(spans, minlength=int(self.first[-1]))
         known: dict[tuple[int, ...], int] = {}
@@ -236,23 +286,26 @@ class _Rows(Noun):
         of = [known.setdefault(back, len(known)) for back in lists]
         return {"of": of, "classes": {"back": list(known)}}
 
-    @property
-    def _firsts(self) -> dict[int, int]:
-        """The first span of every actor that is shown."""
-        return dict(zip(self.actors, self.first.tolist(), strict=False))
-
-    def _sends(
-        self, row: int, graph: TaskGraph, actors: Actors, first: Mapping[int, int]
-    ) -> tuple[Ints, Ints]:
-        """The receipts of a row whose sends are shown, and these; `first` is `_firsts`."""
+    def _sends(self, row: int, graph: TaskGraph, actors: Actors) -> tuple[Ints, Ints]:
+        """The receipts of a row whose sends are shown, and these."""
         program, actor = self.programs[row], self.actors[row]
-        begins = np.full(graph.plan.pp, UNKNOWN, np.int64)
-        for stage in program.senders:
-            begins[stage] = first.get(far_actor(actor, stage, actors, graph.plan), UNKNOWN)
+        row_of = {actor: row for row, actor in enumerate(self.actors)}
+        senders = {
+            stage: row_of.get(far_actor(actor, stage, actors, graph.plan), UNKNOWN)
+            for stage in program.senders
+        }
         receipts = np.flatnonzero(program.kind == SegmentKind.RECV)
-        begin = begins[program.peer_stage[receipts]]
-        receipts, begin = receipts[begin >= 0], begin[begin >= 0]
-        return receipts + self.first[row], begin + program.peer[receipts]
+        peers = zip(
+            program.peer_stage[receipts].tolist(), program.peer[receipts].tolist(), strict=True
+        )
+        sent = ints(
+            [
+                self.first[s] + self.places[s][far] if (s := senders[stage]) >= 0 else UNKNOWN
+                for stage, far in peers
+            ]
+        )
+        shown = sent >= 0
+        return (self.first[row] + self.places[row][receipts])[shown], sent[shown]
 
 
 def _axis_bits(graph: TaskGraph, program: Program) -> Ints:

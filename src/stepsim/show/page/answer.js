@@ -20,18 +20,26 @@ function show(found) {
   showJob(found);
   const known = TOP_FACTS.map((name) => found.facts.find((fact) => fact.name === name)).filter(Boolean);
   const shown = (known.length ? known : found.facts).slice(0, 3).map((fact) => factShown(fact, found));
-  find("facts").replaceChildren(...shown, memoryFact(found));
+  find("facts").replaceChildren(...shown, ...(found.memory || !page.report ? [memoryFact(found)] : []));
+  find("said").replaceChildren(...(found.said || []).map((words) => element("p", words)));
+  find("figures").replaceChildren(...(found.figures || []).map(image));
+  for (const [id, known] of [["timeline-head", found.lanes], ["where", found.step_ps && Object.keys(found.breakdown).length], ["links", found.network]]) if (page.report) find(id).hidden = !known;
   showBars(found);
   showMemory(found);
   showNetwork(found.network);
   drawTimeline();
 }
 
+/** A figure that was drawn elsewhere. */
+function image(figure) {
+  return Object.assign(element("img"), { src: `data:image/svg+xml,${encodeURIComponent(figure)}`, alt: "figure" });
+}
+
 function showJob(found) {
   const { workload, topology } = page.state;
   if (found.job) page.jobWords = jobWordsOf(found, workload);
   const words = page.jobWords || { name: workload };
-  find("job-name").textContent = words.size ? `${workload} on ${grouped(words.size)} ${words.device || `GPUs of ${topology}`}` : workload;
+  find("job-name").textContent = found.heading || words.size ? found.heading || `${workload} on ${grouped(words.size)} ${words.device || `GPUs of ${topology}`}` : workload;
   if (found.job) find("job-plan").textContent = [words.plan, words.schedule].filter(Boolean).join(" \u00B7 ") || "\u00A0";
 }
 
@@ -118,9 +126,10 @@ function memoryFact({ memory }) {
 // ---- where the step goes
 
 function showBars(found) {
-  const runs = page.pin ? [["now", found], ["pinned", page.pin]] : [["", found]];
+  const others = page.pin ? [["pinned", page.pin]] : (found.others || []).filter((run) => run.facts.length).map((run) => [run.title, run]);
+  const runs = [[others.length ? found.title || "now" : "", found], ...others];
   const longest = Math.max(...runs.map(([, run]) => run.step_ps)) || 1;
-  const rows = element("div", "", page.pin ? "runs" : ""), said = [];
+  const rows = element("div", "", others.length ? "runs" : ""), said = [];
   for (const [words, run] of runs) {
     if (words) rows.append(element("span", words));
     rows.append(stepBar(run, longest, said));
@@ -204,9 +213,10 @@ function table(found) {
   const head = rows.createTHead().insertRow();
   found.columns.forEach((column, i) => head.append(element("th", column.name, looks[i])));
   const body = rows.createTBody();
+  [...head.cells].forEach((one, i) => one.addEventListener("click", () => sortBy(body, i, one)));
   for (const row of found.rows) {
     const line = body.insertRow();
-    row.forEach((text, i) => line.append(element("td", text, looks[i])));
+    row.forEach((text, i) => line.append(cell(text, looks[i])));
   }
   scroll.tabIndex = 0;
   scroll.setAttribute("role", "region");
@@ -216,9 +226,34 @@ function table(found) {
   return made;
 }
 
+/** A text, a text with the number that sorts it, or a bar of pieces. */
+function cell(value, look) {
+  if (!Array.isArray(value)) return element("td", value, look);
+  if (!Array.isArray(value[0])) return Object.assign(element("td", value[0], look), { order: value[1] });
+  const made = element("td"), bar = element("div", "", "bar");
+  for (const [start, share, name, words] of value) {
+    const [, tint, kind] = page.choices.parts[name] || ["", page.choices.memory[name] || page.choices.idle], piece = element("span", "", kind);
+    piece.style.cssText = `left: ${100 * start}%; width: ${100 * share}%`;
+    if (!kind) dye(piece, tint);
+    piece.title = words;
+    bar.append(piece);
+  }
+  made.append(bar);
+  return made;
+}
+
+/** Sort rows by a column: by its numbers, or by its texts. */
+function sortBy(body, place, head) {
+  const down = head.ariaSort === "ascending", value = (row) => row.cells[place].order ?? row.cells[place].textContent;
+  for (const other of head.parentNode.cells) other.ariaSort = null;
+  head.ariaSort = down ? "descending" : "ascending";
+  const compare = (a, b) => typeof value(a) === "number" && typeof value(b) === "number" ? value(a) - value(b) : String(value(a)).localeCompare(value(b), "en", { numeric: true });
+  body.append(...[...body.rows].sort((a, b) => down ? compare(b, a) : compare(a, b)));
+}
+
 function showTables(found) {
   const tables = found.tables.map(table);
-  const home = !found.lanes ? "recorded" : found.as_it_is ? "beside" : "tables";
+  const home = page.report ? "tables" : !found.lanes ? "recorded" : found.as_it_is ? "beside" : "tables";
   for (const id of ["recorded", "beside", "tables"]) find(id).replaceChildren(...(id === home ? tables : []));
   find("beside").hidden = home !== "beside";
   find("warnings").replaceChildren(...found.warnings.map((words) => element("li", words)));
@@ -230,5 +265,5 @@ function showTables(found) {
 function showWhatVaries({ as_it_is: fixed }) {
   find("as-it-is").textContent = fixed || "";
   find("as-it-is").hidden = !fixed;
-  for (const id of ["can-vary", "speeds", "all-options", "worth", "maps", "helps", "links", "exports"]) find(id).hidden = Boolean(fixed);
+  for (const id of ["can-vary", "speeds", "all-options", "worth", "maps", "helps", "exports"]) find(id).hidden = Boolean(fixed || page.report);
 }

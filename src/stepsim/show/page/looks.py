@@ -84,3 +84,13 @@ MEMORY_LOOKS: Mapping[str, Tint] = MappingProxyType(
     dict(zip(map(str, MemoryPart), _MEMORY, strict=False))
 )
 """The colours of what memory is for, by its name."""
+
+
+def looks() -> dict[str, object]:
+    """What a page needs to draw answers: names and colours."""
+    return {
+        "shades": list(SHADE_LOOKS.values()),
+        "parts": dict(PART_LOOKS),
+        "memory": dict(MEMORY_LOOKS),
+        "idle": IDLE,
+    }

@@ -20,13 +20,15 @@ const SHADE_TERMS = {
 /** The states that are drawn: what is shown, and what is pinned below it. */
 function drawnRuns() {
   const { shown, pin } = page;
-  const runs = [{ title: pin ? "Now" : "", run: shown, state: page.state }];
+  const runs = [{ title: (shown && shown.title) || (pin ? "Now" : ""), run: shown, state: page.state }];
   if (pin) runs.push({ title: "Pinned", run: pin, state: pin.asked });
+  for (const run of (shown && shown.others) || []) runs.push({ title: run.title, run });
   return runs.filter(({ run }) => run && run.lanes);
 }
 
 /** Pixels for the canvas: all that a screen without scrolling leaves, a fixed height on small ones. */
 function roomForTimeline(rows) {
+  if (page.report) return Math.min(620, 48 * rows + BELOW);
   const fits = matchMedia("(min-width: 1200px) and (min-height: 780px)").matches;
   if (!fits) return Math.min(460, TALL_ROW * rows + BELOW);
   const top = find("timeline").getBoundingClientRect().top, foot = find("lines").offsetHeight;
@@ -86,14 +88,16 @@ function fitted(pen, text, room) {
 
 /** A state in short: its step, its idle share, its plan, and where else it differs from the other one. */
 function runWords(run, state) {
-  const other = state === page.state ? page.pin.asked : page.state, idle = partsOf(run).find(([name]) => name === "idle");
+  const idle = partsOf(run).find(([name]) => name === "idle"), share = idle && `idle ${(100 * idle[3] / run.step_ps).toFixed(0)}%`;
+  if (!page.pin) return [time(run.step_ps), share].filter(Boolean).join(" \u00B7 ");
+  const other = state === page.state ? page.pin.asked : page.state;
   const words = state === page.state ? page.jobWords : page.pin.jobWords, plan = words && words.plan;
   const usual = { ...page.numbers, ...Object.fromEntries(page.choices.controls.map(({ name, absent }) => [name, absent])) };
   const value = (of, name) => of[name] || usual[name] || "as in the file";
   const names = [...new Set([...Object.keys(state), ...Object.keys(other)])].filter((name) => value(state, name) !== value(other, name));
   const told = plan ? PLAN_NAMES : [], inPlan = names.some((name) => told.includes(name));
   const texts = names.filter((name) => !told.includes(name)).slice(0, 4).map((name) => `${(SLIDER_WORDS[name] || [name.replaceAll("_", " ")])[0]} ${value(state, name)}`);
-  const parts = [time(run.step_ps), inPlan && `${words.size} GPUs`, inPlan && plan, idle && `idle ${(100 * idle[3] / run.step_ps).toFixed(0)}%`, ...texts];
+  const parts = [time(run.step_ps), inPlan && `${words.size} GPUs`, inPlan && plan, share, ...texts];
   return parts.filter(Boolean).join(" \u00B7 ");
 }
 
@@ -124,7 +128,7 @@ function actionsOf(lanes) {
   if (lanes.actions) return lanes.actions;
   const made = [], of = [], known = new Map(), { row, lane, shade, start, end, words } = lanes;
   for (let i = 0; i < row.length; i++) {
-    const name = lane[i] === ACTIONS && words[i] !== AFTER ? `${row[i]} ${words[i]} ${shade[i]}` : i;
+    const name = lane[i] === ACTIONS && words[i] !== AFTER && !lanes.apart ? `${row[i]} ${words[i]} ${shade[i]}` : i;
     if (!known.has(name)) {
       known.set(name, made.length);
       made.push({ row: row[i], lane: lane[i], shade: shade[i], start: start[i], end: end[i], words: words[i], spans: [] });
@@ -163,7 +167,7 @@ function hatched(pen) {
 
 function drawRows(pen, one, top, row) {
   const { lanes, tasks } = one.run, { width, x } = page.scale, inner = row - Math.min(ROW_GAP, row / 6);
-  const { low, high: end } = page.scale, detail = tasks && !tasks.too_many && tasks.low <= low && tasks.high >= Math.min(end, one.run.step_ps);
+  const detail = tasks && !tasks.too_many && isNear(drawnRuns());
   const stride = Math.ceil(15 / row), high = detail ? inner * 0.36 : inner;
   pen.font = "12px system-ui, sans-serif";
   for (const [i, name] of lanes.rows.entries()) {
@@ -254,10 +258,10 @@ function drawTasks(pen, one, top, row, inner) {
     const y = top + tasks.row[i] * row + from + lane[i] * high;
     pen.fillStyle = tints[tasks.shade[i]];
     pen.fillRect(left, y, wide > 3 ? wide - 0.8 : wide, Math.max(1, high - 1));
-    if (high >= 11 && wide > 8 + 5.6 * tasks.names[i].length) {
+    if (high >= 11 && wide > 8 + 5.6 * tasks.words[i].length) {
       pen.fillStyle = paper;
       pen.font = "10px system-ui, sans-serif";
-      pen.fillText(tasks.names[i], Math.max(left, LEFT) + 4, y + high / 2 + 3);
+      pen.fillText(tasks.words[i], Math.max(left, LEFT) + 4, y + high / 2 + 3);
     }
     page.boxes.push({ left, top: y, wide, high: Math.max(3, high - 1), one, task: i });
   }
@@ -289,7 +293,7 @@ function showLegend(runs) {
   const used = new Set();
   for (const { run } of runs) {
     run.lanes.shade.forEach((shade, i) => { if (run.lanes.lane[i] !== MESSAGES && run.lanes.end[i] > run.lanes.start[i]) used.add(shade); });
-    if (run.tasks && !run.tasks.too_many) run.tasks.shade.forEach((shade) => used.add(shade));
+    if (run.tasks && !run.tasks.too_many && isNear(runs)) run.tasks.shade.forEach((shade) => used.add(shade));
   }
   const made = page.choices.shades.filter((_, i) => used.has(i)).map(([name, tint]) => termed(swatch(name, tint), name));
   made.push(termed(swatch("idle", null, "idle"), "idle"));
@@ -344,20 +348,24 @@ function zoomBy(key) {
   return Boolean(moves[key]);
 }
 
+/** Whether so little is shown that tasks can be seen. */
+function isNear(runs) {
+  const { zoom, scale } = page;
+  return runs.every(({ run }) => run.lanes.rows.length <= WHOLE_ROWS) || zoom && zoom[1] - zoom[0] <= scale.longest * DETAIL_SHARE;
+}
+
 let tasksTimer = 0;
 function askTasks() {
   clearTimeout(tasksTimer);
   const { zoom, scale } = page, runs = drawnRuns();
-  if (!scale || !runs.length || (page.answer && page.answer.as_it_is)) return;
-  const few = runs.every(({ run }) => run.lanes.rows.length <= WHOLE_ROWS);
-  if (!few && (!zoom || zoom[1] - zoom[0] > scale.longest * DETAIL_SHARE)) return;
+  if (page.report || !scale || !runs.length || !isNear(runs)) return;
   tasksTimer = setTimeout(async () => {
-    const [low, high] = [Math.max(0, Math.floor(scale.low)), Math.ceil(scale.high)], number = page.number;
+    const number = page.number;
     for (const one of runs) {
       try {
-        const found = await ask({ kind: "tasks", number, state: one.state, low, high });
+        const found = await ask({ kind: "tasks", number, state: one.state });
         if (number !== page.number || page.zoom !== zoom || found.error || found.obsolete) return;
-        one.run.tasks = found;
+        one.run.tasks = found.tasks;
       } catch { return; }
     }
     drawTimeline();
@@ -409,7 +417,9 @@ function boxWords(box) {
   if (task !== undefined) {
     const name = page.choices.shades[tasks.shade[task]][0], took = tasks.end[task] - tasks.start[task];
     const alone = tasks.alone[task] >= 0 ? [`Slowed by communication: ${time(tasks.alone[task])} alone.`] : [];
-    return [`${lanes.rows[tasks.row[task]]}: ${tasks.names[task]} (${name})`, `${time(took)} from ${time(tasks.start[task])}`, ...alone, ...uses];
+    const sent = tasks.comm[task] >= 0 ? tasks.comms[tasks.comm[task]].filter(Boolean).join(", ") : "", told = (k) => `${tasks.words[k]} of ${lanes.rows[tasks.row[k]]}, ends at ${time(tasks.end[k])}`;
+    const last = [...tasks.waits[task]].sort((a, b) => tasks.end[b] - tasks.end[a]).slice(0, 2).map((before) => `Waits for ${told(before)}.`);
+    return [`${lanes.rows[tasks.row[task]]}: ${tasks.words[task]} (${name})`, `${time(took)} from ${time(tasks.start[task])}`, ...(sent ? [sent] : []), ...last, ...(tasks.critical[task] ? ["On the critical path."] : []), ...alone, ...uses];
   }
   const { made } = actionsOf(lanes), { shade, start, end, row, words } = made[i], name = page.choices.shades[shade][0];
   const last = waitsOf(lanes, i).sort((a, b) => made[b].end - made[a].end).slice(0, 2);
@@ -488,6 +498,13 @@ function timelineEvents() {
   for (const name of ["pointerleave", "blur"]) canvas.addEventListener(name, () => { if (page.hover) choose(null); });
   for (const [id, key] of [["zoom-in", "+"], ["zoom-out", "-"], ["zoom-all", "Escape"]]) find(id).addEventListener("click", () => page.scale && zoomBy(key));
   const again = () => { drawTimeline(); drawSpeedMap(); };
+  const paper = (on) => () => {
+    onPaper = on;
+    document.documentElement.classList.toggle("paper", on);
+    again();
+  };
+  addEventListener("beforeprint", paper(true));
+  addEventListener("afterprint", paper(false));
   addEventListener("resize", again);
   darkScreen.addEventListener("change", again);
 }
