@@ -1,5 +1,9 @@
 """What several tests need: small workloads, stages and networks made by hand."""
 
+import base64
+import json
+import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -30,6 +34,13 @@ def rows_of(timeline: Timeline, ranks: Iterable[int] | None = None) -> Iterator[
     """The spans of ranks one by one, by default of one rank of every class."""
     for spans in timeline.spans(ranks):
         yield from spans.rows()
+
+
+def answers_of(page: bytes) -> dict[str, Any]:
+    """What a report holds, as its script unpacks it."""
+    (packed,) = re.findall(rb'<script type="text/plain" id="answers">(.*?)</script>', page)
+    found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(packed)))
+    return found
 
 
 def stream_words(span: Span) -> str:
