@@ -74,7 +74,7 @@ class Answers(Noun):
         if kind == "lines":
             return self.lines(state)
         if kind == "tasks":
-            pass
+            more = _whole(question, "low"), _whole(question, "high")
         elif kind == "map":
             more = _text(question, "x"), _text(question, "y")
         found: Any = getattr(self.explorer, kind)(state, *more)

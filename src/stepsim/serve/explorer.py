@@ -154,11 +154,11 @@ class Explorer(Struct, kw_only=True):
         """The map of plans of a state; raises PlanError where there is none."""
         return plan_map(self.inputs(state))
 
-    def tasks(self, state: ExplorerState) -> dict[str, object]:
-        """The tasks of a state's step."""
+    def tasks(self, state: ExplorerState, low_ps: int, high_ps: int) -> dict[str, object]:
+        """The tasks of a state's step; of a step of many those between two times."""
         job = self.inputs(state)
         ready = prepare(job.workload, job.topology, job.options, known=self._known, quick=True)
-        return {"tasks": tasks_of_timeline(ready.flat().timeline())}
+        return {"tasks": tasks_of_timeline(ready.flat().timeline(), between=(low_ps, high_ps))}
 
     def helps(self, state: ExplorerState) -> dict[str, object]:
         """What would make the step shorter, or fit where it does not, the fastest change first."""

@@ -89,6 +89,8 @@ class Shade(IntEnum):
     PER_STEP = 4
     HOST = 5
     SLOWED = 6
+    COMPUTE = 7
+    TRANSFER = 8
 
 
 AXIS_SHADES: Mapping[ParallelAxis, int] = MappingProxyType(
@@ -105,6 +107,8 @@ SHADES: Mapping[int, tuple[str, str]] = MappingProxyType(
         Shade.PER_STEP: ("optimizer and gradient sync", PER_STEP),
         Shade.HOST: ("host", PART_COLOURS[Part.HOST]),
         Shade.SLOWED: ("compute slowed by communication", PART_COLOURS[Part.SLOWED]),
+        Shade.COMPUTE: ("compute", PART_COLOURS[Part.COMPUTE]),
+        Shade.TRANSFER: ("communication", TRANSFER),
         **{s: (f"{a} collective", PART_COLOURS[a.exposed]) for a, s in AXIS_SHADES.items()},
         AXIS_SHADES[ParallelAxis.PP]: ("pp message", PART_COLOURS[ParallelAxis.PP.exposed]),
     }
@@ -129,14 +133,13 @@ def span_shades(spans: Spans, axes: Sequence[ParallelAxis]) -> Ints:
 
 
 def recorded_shades(spans: Spans) -> Ints:
-    """The shade of every span of a recorded run; what is not told counts as forward."""
-    found = np.full(len(spans), Shade.FORWARD.value)
+    """The shade of every span of a recorded run, as far as its phase and its axis are told."""
+    found = np.full(len(spans), Shade.COMPUTE.value)
     for phase, shade in _PHASE_SHADES.items():
         found[spans.phase == phase] = shade
     found[(spans.phase == TaskPhase.UPDATE) | spans.of_kind(TaskKind.COPY)] = Shade.PER_STEP
     found[spans.of_kind(TaskKind.HOST)] = Shade.HOST
-    found[spans.of_kind(TaskKind.COLLECTIVE)] = AXIS_SHADES[ParallelAxis.DP]
-    found[spans.of_kind(TaskKind.SEND, TaskKind.RECV)] = AXIS_SHADES[ParallelAxis.PP]
+    found[spans.of_kind(*COMMUNICATIONS)] = Shade.TRANSFER
     return found
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, ints, row_numbers
 from stepsim.base.structs import Noun
+from stepsim.base.units import MAX_INT64
 from stepsim.core.flat import far_actor, tasks_apart
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import Program, SegmentKind, TaskGraph
@@ -26,40 +27,60 @@ _ACTIONS, _GRADIENTS, _MESSAGES = range(3)
 
 
 def lanes_of_timeline(timeline: Timeline) -> dict[str, object]:
-    """The actions and transfers of a run as a message to a page."""
+    """The spans of a run as a message to a page: span i is of class `of[i]`.
+
+    Columns of `classes` say the row of a span, its lane there (one for actions, one for gradient
+    reductions, one for messages), its shade, its start and the number that its name ends with, both
+    beside the last span of the same row and `stem` of a name, how long it `took`, whether it is on
+    the critical path, and, bit by bit, the parallel axes that it uses. `waits` are, for every span,
+    how far before it those stand that it waits for. `left_out` says which rows are not shown.
+    """
     return _lanes_of(timeline)
 
 
-def tasks_of_timeline(timeline: Timeline, report: Report | None = None) -> dict[str, object]:
-    """The tasks of a run as `lanes_of_timeline` has its actions, a lane for every stream."""
+def tasks_of_timeline(
+    timeline: Timeline, report: Report | None = None, *, between: tuple[int, int] | None = None
+) -> dict[str, object]:
+    """The tasks of a run as `lanes_of_timeline` has its actions, a lane for every stream.
+
+    Classes have `comm`, the number in `comms` of what a transfer sends, and `alone`, how long a
+    slowed task would take, in place of axes; both are -1 where a task has none. Of a run of too
+    many those that run `between` two times, without what they wait for.
+    """
     uses = report.comms if report else ()
     known = {(use.group, use.kind, use.size_bytes): use for use in uses}
     ops = timeline.graph.comms
     told = [comm_words(op, known.get((op.group, op.kind, op.size_bytes))) for op in ops]
-    return _lanes_of(timeline, whole=False) | {"comms": told}
+    return _lanes_of(timeline, whole=False, between=between) | {"comms": told}
 
 
-def _lanes_of(timeline: Timeline, *, whole: bool = True) -> dict[str, Any]:
+def _lanes_of(
+    timeline: Timeline, *, whole: bool = True, between: tuple[int, int] | None = None
+) -> dict[str, Any]:
     graph, actors = timeline.graph, timeline.actors
     chosen, left_out = shown_actors(graph, actors)
     rows = _Rows.of(graph, actors, chosen, whole=whole)
-    if rows.first[-1] > _MOST_TASKS:
-        return {"too_many": True}
     tables = list(timeline.spans(actors.ranks[chosen].tolist(), whole=whole))
+    partly = rows.first[-1] > _MOST_TASKS
+    kept = _running(tables, between if partly else None)
+    if kept.sum() > _MOST_TASKS:
+        return {"too_many": True}
+    tables = [spans.taken(kept[rows.row == row]) for row, spans in enumerate(tables)]
     names, axes = _Names.of(tables, graph, whole=whole), [op.axis for op in graph.comms]
-    alike = rows.row * len(names.stems) + names.stem
+    row = rows.row[kept]
+    alike = row * len(names.stems) + names.stem
     spans = _joined(tables)
     streams, stream = np.unique(spans.stream, return_inverse=True)
     columns = {
-        "row": rows.row,
+        "row": row,
         "lane": _lanes(spans) if whole else stream,
         "shade": span_shades(spans, axes),
         **_timed(spans, alike),
         "stem": names.stem,
         "number": _since(names.number, alike),
-        "critical": rows.on_path(timeline),
+        "critical": rows.on_path(timeline)[kept],
         **(
-            {"axes": rows.axis_bits(graph)}
+            {"axes": rows.axis_bits(graph)[kept]}
             if whole
             else {"comm": spans.group, "alone": spans.alone_ps}
         ),
@@ -69,10 +90,16 @@ def _lanes_of(timeline: Timeline, *, whole: bool = True) -> dict[str, Any]:
         "rows": list(_row_names(graph, actors, chosen)),
         "lanes": [tables[0].stream_words(each) for each in streams.tolist()],
         "left_out": left_out,
-        "waits": rows.waits(graph, actors),
+        "waits": None if partly else rows.waits(graph, actors),
         "of": of,
         "classes": classes | names.texts(classes["stem"], classes["number"]),
     }
+
+
+def _running(tables: Sequence[Spans], between: tuple[int, int] | None) -> Bools:
+    """Which spans of some rows run between two times, all where there are none."""
+    low, high = between or (-1, MAX_INT64)
+    return np.concatenate([(rows.end_ps > low) & (rows.start_ps < high) for rows in tables])
 
 
 def lanes_of_recorded(run: DrawnRun) -> dict[str, object]:

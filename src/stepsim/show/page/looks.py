@@ -53,6 +53,8 @@ _SHADES: Mapping[int, Tint] = MappingProxyType(
         Shade.PER_STEP: _PURPLE,
         Shade.HOST: _SLATE,
         Shade.SLOWED: _RED,
+        Shade.COMPUTE: _BLUE,
+        Shade.TRANSFER: _CYAN,
         **{AXIS_SHADES[axis]: tint for axis, tint in _OF_AXES.items()},
     }
 )

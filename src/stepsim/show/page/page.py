@@ -1,4 +1,4 @@
-"""The page in one file: the explorer's, or a report, which is the same page with its answers inside.
+"""The page in one file: the explorer's, or a report, which is the page with its answers inside.
 
 What comes from files is text everywhere: answers stand packed in a block that runs nothing, and the
 script only ever sets them as text. The policy runs no script but the page's own, and loads nothing.

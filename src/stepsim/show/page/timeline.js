@@ -7,7 +7,7 @@ const ACTIONS = 0, GRADIENTS = 1, MESSAGES = 2;
 const LEAST_BAR = 4; // narrower actions are mixed: a colour for each dot, by the time that each shade has of it
 const MANY_NARROW = 50;
 const PLAN_NAMES = ["npus", "tp", "pp", "cp", "ep", "expert_tp", "microbatch_size", "microbatches", "global_batch"];
-const AXIS_SHADE = 7; // shades from here on are communication of the parallel axes, in their order
+const AXIS_SHADE = 9; // shades from here on are communication of the parallel axes, in their order
 
 const SHADE_TERMS = {
   forward: "The forward of one microbatch on a stage", backward: "The backward of one microbatch on a stage",
@@ -105,11 +105,11 @@ function sayUnder(found, runs) {
   const idle = partsOf(found).find(([name]) => name === "idle"), { lanes } = found;
   const count = lanes ? lanes.rows.length : 0, kind = lanes && lanes.rows.every((name) => /^stage \d+$/.test(name)) ? "stage" : "class of ranks";
   const counted = lanes && lanes.left_out || (count === 1 ? `1 ${kind}` : `${count} ${kind === "stage" ? "stages" : "classes of ranks"}`);
-  const said = [count ? counted : "There is no timeline to show."];
+  const said = [count ? lanes.apart ? `${count} rows` : counted : "There is no timeline to show."];
   if (idle && runs.length === 1) said.push(`idle ${(100 * idle[3] / found.step_ps).toFixed(1)}%`);
   if (runs.some(isMixed)) said.push("mixed colours: actions narrower than a dot");
   if (page.zoom) said.push(`${time(page.zoom[0])} to ${time(page.zoom[1])}`);
-  if (page.zoom && runs.some(({ run }) => run.tasks && run.tasks.too_many)) said.push("zoom in further to see kernels");
+  if (page.zoom && runs.some(({ run }) => run.tasks && run.tasks.too_many)) said.push(page.report ? "too many kernels for a report" : "zoom in further to see kernels");
   else if (!page.zoom && runs.length) said.push("drag to zoom into kernels and messages, double-click for the whole step");
   find("under").textContent = said.join(" \u00B7 ");
 }
@@ -363,9 +363,10 @@ function askTasks() {
     const number = page.number;
     for (const one of runs) {
       try {
-        const found = await ask({ kind: "tasks", number, state: one.state });
+        if (one.run.tasks && one.run.tasks.number === number && one.run.tasks.waits) continue;
+        const found = await ask({ kind: "tasks", number, state: one.state, low: Math.round(scale.low), high: Math.round(scale.high) });
         if (number !== page.number || page.zoom !== zoom || found.error || found.obsolete) return;
-        one.run.tasks = found.tasks;
+        one.run.tasks = { ...found.tasks, number };
       } catch { return; }
     }
     drawTimeline();
@@ -418,7 +419,7 @@ function boxWords(box) {
     const name = page.choices.shades[tasks.shade[task]][0], took = tasks.end[task] - tasks.start[task];
     const alone = tasks.alone[task] >= 0 ? [`Slowed by communication: ${time(tasks.alone[task])} alone.`] : [];
     const sent = tasks.comm[task] >= 0 ? tasks.comms[tasks.comm[task]].filter(Boolean).join(", ") : "", told = (k) => `${tasks.words[k]} of ${lanes.rows[tasks.row[k]]}, ends at ${time(tasks.end[k])}`;
-    const last = [...tasks.waits[task]].sort((a, b) => tasks.end[b] - tasks.end[a]).slice(0, 2).map((before) => `Waits for ${told(before)}.`);
+    const last = [...(tasks.waits ? tasks.waits[task] : [])].sort((a, b) => tasks.end[b] - tasks.end[a]).slice(0, 2).map((before) => `Waits for ${told(before)}.`);
     return [`${lanes.rows[tasks.row[task]]}: ${tasks.words[task]} (${name})`, `${time(took)} from ${time(tasks.start[task])}`, ...(sent ? [sent] : []), ...last, ...(tasks.critical[task] ? ["On the critical path."] : []), ...alone, ...uses];
   }
   const { made } = actionsOf(lanes), { shade, start, end, row, words } = made[i], name = page.choices.shades[shade][0];
@@ -455,8 +456,17 @@ function drawHover(pen) {
   }
 }
 
-/** Move the choice by keyboard: to the next or last task of a row, or to another row. */
+/** Choose the next or the last of the boxes on the critical path, in the order of time. */
+function walkPath(step) {
+  const onPath = ({ one: { run: { lanes, tasks } }, i, task }) => task === undefined ? lanes.critical && actionsOf(lanes).made[i].spans.some((span) => lanes.critical[span]) : tasks.critical[task];
+  const path = page.boxes.filter(onPath).sort((a, b) => a.left - b.left), now = path.findIndex((box) => page.hover && isSame(box, page.hover));
+  if (path.length) choose(path[now < 0 ? 0 : Math.max(0, Math.min(path.length - 1, now + step))]);
+  return true;
+}
+
+/** Move the choice by keyboard: along the critical path, to the next or last task of a row, or to another row. */
 function chooseBy(key) {
+  if (key === "n" || key === "p") return walkPath(key === "n" ? 1 : -1);
   const steps = { ",": [0, -1], ".": [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[key];
   if (!steps) return false;
   const boxes = page.boxes.filter(({ task }) => task === undefined), rowOf = (box) => Math.round(box.top);
