@@ -31,7 +31,7 @@ _BROWN: Tint = ("#7d3c2f", "#d99a8a")
 _CYAN: Tint = ("#0b7285", "#4fc3d9")
 _RED: Tint = ("#a4262c", "#ef8a8f")
 IDLE: Tint = ("#858c96", "#7d8794")
-"""The stripes of hatched grey."""
+"""The outline of idle time."""
 
 _OF_AXES: Mapping[ParallelAxis, Tint] = MappingProxyType(
     {

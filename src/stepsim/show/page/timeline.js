@@ -45,7 +45,7 @@ function drawTimeline() {
   if (!runs.length) return;
   showLegend(runs);
   const rows = runs.reduce((sum, { run }) => sum + run.lanes.rows.length, 0);
-  const titles = TITLE * runs.filter(({ title }) => title).length + (runs.length > 1 ? 6 : 0);
+  const titles = TITLE * runs.filter(({ title }) => title).length + 6 * (runs.length - 1);
   const row = Math.max(LEAST_ROW, (roomForTimeline(rows) - titles - BELOW) / rows);
   const height = Math.round(rows * row + titles + BELOW), width = canvas.clientWidth || 600, pen = penOf(canvas, width, height);
   canvas.style.height = `${height}px`;
@@ -145,26 +145,6 @@ function actionsOf(lanes) {
 
 // ---- rows
 
-let hatch = null;
-function hatched(pen) {
-  const key = `${colour("--idle")}${colour("--paper")}`;
-  if (hatch && hatch.key === key) return hatch.pattern;
-  const tile = document.createElement("canvas"), brush = tile.getContext("2d");
-  tile.width = tile.height = 6;
-  brush.fillStyle = colour("--paper");
-  brush.fillRect(0, 0, 6, 6);
-  brush.strokeStyle = colour("--idle");
-  brush.lineWidth = 1.3;
-  for (const shift of [-6, 0, 6]) {
-    brush.beginPath();
-    brush.moveTo(shift - 1, 7);
-    brush.lineTo(shift + 7, -1);
-    brush.stroke();
-  }
-  hatch = { key, pattern: pen.createPattern(tile, "repeat") };
-  return hatch.pattern;
-}
-
 function drawRows(pen, one, top, row) {
   const { lanes, tasks } = one.run, { width, x } = page.scale, inner = row - Math.min(ROW_GAP, row / 6);
   const detail = tasks && !tasks.too_many && isNear(drawnRuns());
@@ -172,7 +152,7 @@ function drawRows(pen, one, top, row) {
   pen.font = "12px system-ui, sans-serif";
   for (const [i, name] of lanes.rows.entries()) {
     const y = top + i * row, from = Math.max(LEFT, x(0)), ends = Math.min(width - RIGHT, x(one.run.step_ps));
-    pen.fillStyle = hatched(pen);
+    pen.fillStyle = colour("--wash");
     pen.fillRect(from, y, Math.max(0, ends - from), high);
     pen.strokeStyle = colour("--idle");
     pen.lineWidth = 0.5;
