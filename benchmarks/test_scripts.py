@@ -16,7 +16,6 @@ SHARED = Path(os.environ.get("STEPSIM_SHARED", ROOT.parent / "shared"))
 MEASURED = SHARED / "reference" / "measured"
 
 PRINTED = {
-    "html_report": "stepsim",
     "large_profiles": "| 2 | 1,200 |",
     "performance": "| scenarios/s, with the breakdown |",
     "ratios": "| sweep of 9 bandwidths to a database |",
@@ -108,7 +107,7 @@ def test_a_command_runs_from_anywhere(name: str) -> None:
     assert not imported & {path.stem for path in (ROOT / "tests").glob("*.py")}
 
 
-LONG = {"html_report", "ratios", "accuracy_runs", "sweep_times"}
+LONG = {"ratios", "accuracy_runs", "sweep_times"}
 """Commands that take many seconds even on little: they run with the slow tests."""
 
 

@@ -1,6 +1,6 @@
 """The explorer's server: one page, one address for questions, uploads and files to take away.
 
-The only module that imports tornado, the web server that Bokeh's server is built on.
+The only module that imports tornado, the web server.
 
 A question is answered in a thread of its own, and stopped when its asker has gone. A long question
 is one computation with few places to look whether it is still wanted. So the interpreter is asked
