@@ -16,7 +16,7 @@ from stepsim.files.spans_csv import span_lines
 from stepsim.measured.profile.events import Profile
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.frames import Columns, Tables, columns_of_rows, tables_of
-from stepsim.show.headlines import Headline, headlines
+from stepsim.show.page.facts import headlines
 from stepsim.show.tables.against import against_shown
 from stepsim.show.tables.comparison import comparison_shown
 from stepsim.show.tables.model import Shown
@@ -46,10 +46,9 @@ class Result(Viewed, SimulatedStep):
         """One line, for shells: the report and its spans are long."""
         report = self.report
         ranks = f"{report.npus} {npu_word(report.device, report.npus)}"
-        return (
-            f"<Result {report.workload} on {report.topology}, {ranks}, "
-            f"{report.schedule}: {', '.join(line.text for line in headlines(report))}>"
-        )
+        numbers = ", ".join(f"{name} {text}" for name, text, _ in headlines(report))
+        job = f"{report.workload} on {report.topology}, {ranks}, {report.schedule}"
+        return f"<Result {job}: {numbers}>"
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -74,7 +73,7 @@ class Result(Viewed, SimulatedStep):
     def _shown(self) -> Iterable[Shown]:
         return step_shown(self.report, len(self.ranks.counts))
 
-    def _headlines(self) -> tuple[Headline, ...]:
+    def _headlines(self) -> Sequence[tuple[str, str, str]]:
         return headlines(self.report)
 
     def _said(self) -> Sequence[str]:

@@ -17,7 +17,6 @@ from stepsim.base.structs import Document, Names
 from stepsim.files.writing import write_whole
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.frames import Columns, Tables, csv_text, frame_of, tables_of
-from stepsim.show.headlines import Headline
 from stepsim.show.tables.model import Pairs, Room, Shown, Table
 from stepsim.show.terminal import shown_text
 
@@ -45,8 +44,8 @@ class Viewed:
         """What the command line prints of it."""
         raise NotImplementedError
 
-    def _headlines(self) -> tuple[Headline, ...]:
-        """The numbers that are looked for first."""
+    def _headlines(self) -> Sequence[tuple[str, str, str]]:
+        """Name and value of the numbers that are looked for first, and words beside each."""
         return ()
 
     def _said(self) -> Sequence[str]:
@@ -137,22 +136,18 @@ def taken_as(kind: type[_Noun], noun: Any, **more: Any) -> _Noun:
 
 
 _QUIET = "color: gray; font-size: 85%"
-_WRONG = "color: #d1242f"
-"""Red that can be read on white and on black."""
 
 
-def _headlines_html(lines: Sequence[Headline]) -> Iterator[str]:
-    """Large numbers beside each other, under each what is said of it; what cannot be in red."""
+def _headlines_html(lines: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    """Large numbers beside each other, under each what is said of it."""
     if not lines:
         return
     yield '<div style="display: flex; flex-wrap: wrap; gap: 4px 32px; margin-bottom: 8px">'
-    for line in lines:
-        look = f"font-size: 160%; font-weight: 600; {_WRONG if line.wrong else ''}"
-        beside = f"{_QUIET}; {_WRONG}" if line.wrong else _QUIET
+    for name, value, beside in lines:
         yield (
-            f'<div><div style="{_QUIET}">{escape(line.name)}</div>'
-            f'<div style="{look}">{escape(line.value)}</div>'
-            f'<div style="{beside}">{escape(", ".join(line.beside))}</div></div>'
+            f'<div><div style="{_QUIET}">{escape(name)}</div>'
+            f'<div style="font-size: 160%; font-weight: 600">{escape(value)}</div>'
+            f'<div style="{_QUIET}">{escape(beside)}</div></div>'
         )
     yield "</div>"
 

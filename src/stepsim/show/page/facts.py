@@ -63,6 +63,26 @@ def answer_facts(
     return found
 
 
+def headlines(found: Report) -> list[tuple[str, str, str]]:
+    """Name and value of the numbers of a step that are looked for first, and words beside each."""
+    facts, memory = _step_facts(found), _document_memory(found)
+    known = [(each["name"], each["text"], each.get("range") or each.get("note")) for each in facts]
+    if memory:
+        known.append(("memory", memory["text"], memory["words"]))
+    return [(str(name), str(text), str(beside or "")) for name, text, beside in known]
+
+
+def _step_facts(found: Report) -> _Facts:
+    return answer_facts(
+        found.step_time_ps,
+        found.bubble_fraction,
+        found.breakdown_ps,
+        pipelines=found.microbatches * found.plan["dp"],
+        npus=found.npus,
+        rates=found.throughput,
+    )
+
+
 def _range(rates: Throughput | None) -> Plain:
     """Where most measured steps of such models lie."""
     words = range_words(rates) if rates else ""
@@ -109,14 +129,7 @@ def document_shown(found: Report, *, tables: Sequence[Plain] = (), pairs: Pairs 
     own = [plain_table(table) for table in page_tables(found) if table.rows]
     return {
         "step_ps": found.step_time_ps,
-        "facts": answer_facts(
-            found.step_time_ps,
-            found.bubble_fraction,
-            found.breakdown_ps,
-            pipelines=found.microbatches * found.plan["dp"],
-            npus=found.npus,
-            rates=found.throughput,
-        ),
+        "facts": _step_facts(found),
         "breakdown": dict(found.breakdown_ps),
         "memory": _document_memory(found),
         "job": (*whole_run_pairs(found), *pairs),
