@@ -14,7 +14,7 @@ from zlib import crc32
 
 import numpy as np
 from fuzz import seeds
-from helpers import uniform_workload
+from helpers import answers_of, uniform_workload
 
 import stepsim
 from stepsim.base.errors import StepsimError
@@ -290,7 +290,9 @@ def check_result(path: Path) -> None:
 def check_report(path: Path) -> None:
     from stepsim.show.page.write import write_file
 
-    write_file(path, path.with_suffix(".html"), command="stepsim report")
+    page = path.with_suffix(".html")
+    write_file(path, page, command="stepsim report")
+    finite(answers_of(page.read_bytes()))
 
 
 def check_sweep(path: Path) -> None:

@@ -26,7 +26,6 @@ OWN_FILES = {
     "explore/store.py",
     "cli/root.py",
     "serve/alone.py",
-    "serve/page/__init__.py",
 }
 """Read what came with the package, a database by SQLite, or nothing."""
 TEMPORARY = {"serve/export.py", "serve/library.py"}

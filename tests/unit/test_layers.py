@@ -30,8 +30,6 @@ ROOMS = (
     ("cli",),
 )
 HEAVY = {
-    "bokeh": ("show/page",),
-    "jinja2": ("show/page",),
     "simpy": ("core/events.py",),
     "networkx": ("network/topology", "files/topology", "show/figures/topologies"),
     "matplotlib": ("show", "cli", "face"),

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers import Run
+from helpers import Run, answers_of
 
 import stepsim
 from stepsim.explain.as_profile import profile_of_step
@@ -60,9 +60,11 @@ def test_a_figure_and_a_page_show_both(run: Run, trace: Path, tmp_path: Path) ->
     )
     assert (code, err) == (0, "")
     assert "PyTorch profiler" in figure.read_text()
-    text = page.read_text()
-    assert "Timeline of the recorded step" in text
-    assert "the trace runs the unfused kernels" in text
+    shown = answers_of(page.read_bytes())["shown"]
+    (measured,) = shown["others"]
+    assert (shown["title"], measured["title"]) == ("Predicted", "Measured")
+    assert measured["lanes"]["rows"] == ["rank 0", "rank 5"]
+    assert "the trace runs the unfused kernels" in " ".join(shown["said"])
 
 
 def test_what_does_nothing_is_refused(run: Run, trace: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers import Run
+from helpers import Run, answers_of
 from unit.cli.test_cli import written
 
 from stepsim.cli.options import USUAL_NAMES
@@ -54,9 +54,11 @@ def test_a_page_of_steps(command: str, run: Run, tmp_path: Path) -> None:
         *("--report", page),
     )
     assert code == 0
-    text = page.read_text().lower()
-    for said in ("where the mean step goes", "work-1"):
-        assert said in text
+    shown = answers_of(page.read_bytes())["shown"]
+    words = json.dumps([shown["said"], shown["tables"]])
+    for said in (" per step with packer first-fit", LAW, "where the mean step goes"):
+        assert said in words
+    assert len(shown["figures"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def loaded(*words: str) -> set[str]:
 def test_a_step_needs_no_more_than_it_uses(workloads: Path) -> None:
     found = loaded("simulate", str(workloads / "gpt_tp4.txt"), "-q")
     assert "stepsim.core.events" in found
-    idle = {"pydantic", "asyncio", "networkx", "matplotlib", "tornado", "sqlite3", "bokeh"}
+    idle = {"pydantic", "asyncio", "networkx", "matplotlib", "tornado", "sqlite3"}
     idle |= {"json", "tomli_w", "shlex", "hashlib", "logging", "numpy.ma"}
     assert not found & idle
     assert not {"stepsim.serve", "stepsim.explore", "stepsim.runs", "stepsim.measured"} & found

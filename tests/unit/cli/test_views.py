@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from helpers import Run
+from helpers import Run, answers_of
 
 JOB = ("--npus", "8", "--pp", "2", "-m", "2")
 SCHEDULES = ("1f1b", "interleaved:2")
@@ -92,7 +92,9 @@ def check_files(paths: Mapping[str, Path]) -> None:
     assert {len(row) for row in rows} == {len(header)}
     trace = json.loads(gzip.decompress(paths["--trace"].read_bytes()))
     assert any(event["ph"] in "BX" for event in trace["traceEvents"])
-    assert paths["--report"].read_text().lower().startswith("<!doctype html>")
+    shown = answers_of(paths["--report"].read_bytes())["shown"]
+    assert shown["lanes"]["of"], "a timeline"
+    assert shown["tables"]
     assert json.loads(paths["--json"].read_text())["schema_version"] >= 1
 
 

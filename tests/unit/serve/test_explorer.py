@@ -16,9 +16,9 @@ from stepsim.explain.report import Report
 from stepsim.files.asked import read_inputs
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
-from stepsim.serve.facts import memory_shown
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
+from stepsim.show.page.facts import memory_shown
 from stepsim.step.job import held_degrees
 
 WORKLOADS = Path(__file__).parents[3] / "workloads"

@@ -13,8 +13,8 @@ from serving import running
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
-from stepsim.serve.page import page_and_policy
 from stepsim.serve.server import Asked, Service
+from stepsim.show.page.page import page_of
 
 WORKLOADS = Path(__file__).parents[3] / "workloads"
 STATE = {"workload": "gpt_tp4.txt", "topology": "hgx-h100"}
@@ -56,13 +56,10 @@ def answer(address: str, **question: object) -> dict[str, Any]:
 
 def test_the_page_runs_its_own_script_and_loads_nothing(address: str) -> None:
     code, page, headers = fetch(address)
-    assert (code, page.decode()) == (200, page_and_policy()[0])
-    policy = headers["Content-Security-Policy"]
-    assert policy.startswith("default-src 'none'; script-src 'sha256-")
-    assert "unsafe" not in policy
-    assert "frame-ancestors 'none'" in policy
+    assert (code, page) == (200, page_of())
+    assert headers["Content-Security-Policy"] == "frame-ancestors 'none'"
     assert headers["X-Content-Type-Options"] == "nosniff"
-    assert b"http" not in page
+    assert b"://" not in page
 
 
 def test_a_question_is_answered(address: str) -> None:

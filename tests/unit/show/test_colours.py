@@ -5,15 +5,9 @@ from itertools import chain, product
 
 import pytest
 
-from stepsim.serve.colours import (
-    IDLE,
-    MEMORY_LOOKS,
-    PAPERS,
-    PART_LOOKS,
-    SHADE_LOOKS,
-)
-from stepsim.serve.page import page_and_policy
-from stepsim.show.palette import SHADES, contrast
+from stepsim.show.page.looks import IDLE, MEMORY_LOOKS, PAPERS, PART_LOOKS, SHADE_LOOKS
+from stepsim.show.page.page import page_of
+from stepsim.show.palette import SHADES, Shade, contrast
 from stepsim.workload.axes import Part
 
 MARK, WORDS = 3.0, 4.5
@@ -27,8 +21,13 @@ TINTS = {
 
 def looks() -> list[dict[str, str]]:
     """Colours of the page by their names, in light and in dark."""
-    blocks = re.findall(r":root \{(.*?)\}", page_and_policy()[0], re.DOTALL)
+    blocks = re.findall(r":root[^{]*\{(.*?)\}", page_of().decode(), re.DOTALL)
     return [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block)) for block in blocks]
+
+
+def test_contrast_is_that_of_the_guideline() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
 def test_every_mark_stands_out() -> None:
@@ -40,7 +39,8 @@ def test_every_mark_stands_out() -> None:
 def test_everything_that_is_drawn_has_a_colour() -> None:
     assert SHADE_LOOKS.keys() == SHADES.keys()
     assert PART_LOOKS.keys() == {part.key for part in Part}
-    shown = [tint for _, tint in SHADE_LOOKS.values()]
+    recorded = (Shade.COMPUTE, Shade.TRANSFER)  # beside no forward or message
+    shown = [tint for shade, (_, tint) in SHADE_LOOKS.items() if shade not in recorded]
     assert len(set(shown)) == len(shown)
 
 

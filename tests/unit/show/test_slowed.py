@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from serving import unfolded
 
 import stepsim
 from stepsim.files.spans_csv import span_lines
-from stepsim.serve.tasks import tasks_within
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.timelines import drawn_step, timelines_figure
-from stepsim.show.page.columns import span_columns
+from stepsim.show.page.lanes import tasks_of_timeline
 from stepsim.show.palette import PART_COLOURS, SHADES, Shade
 from stepsim.show.trace.perfetto import trace_lines
 from stepsim.show.trace.processes import TracedRun
@@ -74,20 +74,16 @@ def test_traces_say_both_times(pair: tuple[stepsim.Result, stepsim.Result]) -> N
     assert all(0 <= args["alone_ps"] < args["beside_ps"] for args in said)
 
 
-def test_csv_pages_and_the_explorer_hold_the_time_alone(
+def test_csv_and_pages_hold_the_time_alone(
     pair: tuple[stepsim.Result, stepsim.Result],
 ) -> None:
     _, slowed = pair
     names, *rows = span_lines(slowed.timeline.spans())
     marked = [row for row in rows if row[names.index("alone_ps")] != ""]
-    columns = span_columns(slowed.timeline, slowed.report)
-    assert (columns.shade == Shade.SLOWED).sum() == len(marked)
-    assert ((columns.alone_ps >= 0) == (columns.shade == Shade.SLOWED)).all()
-    tasks = tasks_within(slowed.timeline, 0, slowed.report.step_time_ps // 50)
-    shades, alone = tasks["shade"], tasks["alone"]
-    assert isinstance(shades, list)
-    assert isinstance(alone, list)
-    assert [shade == Shade.SLOWED for shade in shades] == [each >= 0 for each in alone]
+    tasks = unfolded(tasks_of_timeline(slowed.timeline))
+    is_slowed = [shade == Shade.SLOWED for shade in tasks["shade"]]
+    assert sum(is_slowed) == len(marked)
+    assert is_slowed == [alone >= 0 for alone in tasks["alone"]]
 
 
 def test_figures_mark_them(pair: tuple[stepsim.Result, stepsim.Result], tmp_path: Path) -> None:
