@@ -60,6 +60,8 @@ def test_the_page_says_what_the_report_says(result: Result, tmp_path: Path) -> N
     assert answers["lines"]["command"] == "stepsim simulate"
     assert shown["heading"] == f"{report.workload} on {report.topology}"
     facts = {fact["name"]: fact["value"] for fact in shown["facts"]}
+    shares = ["pipeline bubble", "compute", "exposed communication"]
+    assert list(facts) == ["step time", *shares, "throughput"]
     assert facts["step time"] == shown["step_ps"] == report.step_time_ps
     assert facts["pipeline bubble"] == report.bubble_fraction
     assert shown["breakdown"] == report.breakdown_ps
