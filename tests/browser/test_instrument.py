@@ -11,12 +11,11 @@ from helpers import few
 from serving import RememberedAnswers, running
 
 import stepsim
+from browser.looking import emulate, faint, resize, wait_for
 from browser.test_explorer import SLIDE, answered, change, number, step_ps, text
-from browser.test_pages import wait_for
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.server import Service
-from stepsim.show.palette import contrast
 
 REACHED = """
 const seen = [], shown = (one) => one.checkVisibility() && !one.disabled && one.tabIndex >= 0;
@@ -26,29 +25,6 @@ for (const one of document.querySelectorAll("button, select, input, summary, can
 return seen;
 """
 ACTIVE = "const one = document.activeElement; return one.id || one.textContent.trim();"
-WORDS = """
-const found = [];
-for (const one of document.querySelectorAll("body *")) {
-  const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-  if (!own || !one.checkVisibility() || one.closest("svg, script, style, .stale")) continue;
-  if (one.disabled || one.closest(":disabled")) continue;
-  let under = one, paper = "rgba(0, 0, 0, 0)";
-  for (; under && /, 0\\)$/.test(paper); under = under.parentElement) {
-    paper = getComputedStyle(under).backgroundColor;
-  }
-  found.push([one.textContent.trim().slice(0, 30), getComputedStyle(one).color, paper]);
-}
-return found;
-"""
-HEX = """
-const pen = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-return arguments[0].map((colour) => {
-  pen.fillStyle = colour;
-  pen.fillRect(0, 0, 1, 1);
-  const parts = [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3);
-  return "#" + parts.map((n) => n.toString(16).padStart(2, "0")).join("");
-});
-"""
 OVERFLOWS = """
 const parts = ["asked", "below", "picture"].map((id) => document.getElementById(id));
 return [document.documentElement, ...parts]
@@ -78,23 +54,13 @@ def address(answers: RememberedAnswers) -> Iterator[str]:
 @pytest.fixture
 def page(chromium: Any, address: str) -> Iterator[Any]:
     """The page as it opens, on a screen of 1440 x 900."""
-    resize(chromium, 1440, 900)
+    resize(chromium, 1440)
     chromium.get("about:blank")
     chromium.get(address)
     answered(chromium)
     yield chromium
     chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-
-
-def resize(driver: Any, width: int, height: int) -> None:
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-
-
-def emulate(driver: Any, scheme: str) -> None:
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
 def state(driver: Any) -> dict[str, str]:
@@ -173,7 +139,7 @@ WIDTHS = 360, 420, 600, 767, 768, 1000, 1199, 1200
 
 @pytest.mark.parametrize("width", few(WIDTHS, 420, 768))
 def test_no_width_scrolls_sideways(page: Any, width: int) -> None:
-    resize(page, width, 900)
+    resize(page, width)
     wait_for(lambda: page.execute_script("return document.documentElement.scrollWidth") <= width)
     columns = page.execute_script(
         "return new Set(['asked', 'picture', 'below'].map((id) => "
@@ -183,15 +149,11 @@ def test_no_width_scrolls_sideways(page: Any, width: int) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_word_stands_out(page: Any, scheme: str) -> None:
+def test_every_word_and_mark_stands_out(page: Any, scheme: str) -> None:
     emulate(page, scheme)
     page.find_element("id", "pin").click()
     change(page, lambda: page.execute_script("slideTo({schedule: 'interleaved:5', npus: '64'})"))
-    found = page.execute_script(WORDS)
-    colours = sorted({colour for _, ink, paper in found for colour in (ink, paper)})
-    named = dict(zip(colours, page.execute_script(HEX, colours), strict=True))
-    assert len(found) > 80
-    assert [(w, i, p) for w, i, p in found if contrast(named[i], named[p]) < 4.5] == []
+    assert faint(page, least=80) == []
 
 
 def test_the_keyboard_reaches_every_control(page: Any) -> None:

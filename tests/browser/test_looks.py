@@ -1,135 +1,168 @@
-"""Pages on a phone, a tablet and a desk, light and dark: words are whole, everything fits."""
+"""Every kind of page on a phone, a tablet and a desk, light, dark and printed: its ink is seen."""
 
-from collections.abc import Iterator
-from functools import partial
+import base64
+import io
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeps import study
+from helpers import answers_of
 
-import stepsim
 from browser.conftest import Open
-from browser.test_pages import wait_for
-from stepsim.explore.sweep import SweepTable, open_for_reading, run_sweep
-from stepsim.files.measured import load_run
-from stepsim.measured.summary import RunSummary
-from stepsim.runs.measured import replay_measured
-from stepsim.show.page.measured import RunBesideReplay
-from stepsim.show.page.write import write_comparison, write_step, write_sweep
+from browser.looking import complaints, emulate, faint, requests, resize
+from stepsim import cli
+from stepsim.show.page.looks import PAPERS
+from stepsim.show.palette import contrast
 
-WORKLOADS = Path(__file__).parents[2] / "workloads"
-WIDTHS = (420, 768, 1440)
+Made = Callable[[str], tuple[Path, str]]
+"""The page of a kind, and what its command printed."""
 
+WIDTHS = 1440, 768, 420
+TEXT = "{workloads}/gpt_tp4.txt --npus 8 --pp 2 -m 2"
+SPEEDS = "--set nvlink.bandwidth=100,400GB/s --set fabric.bandwidth=25,50GB/s"
+LENGTHS = "--lengths 'lognormal(mu=6.5, sigma=1, most=8192)' --packers first-fit --steps 3"
+STEP = f"simulate {TEXT} --json step.json --kineto kineto --chakra chakra -q"
+KINDS: Mapping[str, str] = {
+    "text": "simulate {workloads}/gpt_1024.txt",
+    "model": "simulate llama-3.2-1b --npus 8 --tp 2 --global-batch 8",
+    "comparison": f"compare {TEXT} --schedules 1f1b,interleaved:2",
+    "sweep": f"sweep {TEXT} --db sweep.sqlite {SPEEDS}",
+    "study": f"simulate llama-3-8b --npus 16 --tp 2 --sequence 8192 -m 4 {LENGTHS}",
+    "Kineto": "simulate kineto",
+    "Chakra": "simulate chakra",
+    "Nsight": "simulate {profiles}/nsys/mfu_2gpu_before.sqlite",
+    "NDTimeline": "simulate {profiles}/ndtimeline/trace-ST.parquet",
+    "Megatron": "simulate {workloads}/measured/megatron_moe_rank0.txt",
+    "stored step": "report step.json",
+}
+INK = """
+const shown = find("timeline"), copy = document.createElement("canvas"), found = [];
+const pen = copy.getContext("2d", { willReadFrequently: true });
+Object.assign(copy, { width: shown.width, height: shown.height });
+if (shown.width && shown.height) pen.drawImage(shown, 0, 0);
+for (const { run } of drawnRuns()) run.lanes.rows.forEach((name, row) => {
+  const { made } = actionsOf(run.lanes), own = page.boxes.filter(
+    ({ one, i, task }) => one.run === run && task === undefined && made[i].row === row);
+  const { left, top, wide } = own.reduce((a, b) => b.wide > a.wide ? b : a, { wide: 0 });
+  const dot = wide ? [...pen.getImageData(left + wide / 2, top + 1, 1, 1).data] : [0, 0, 0, 0];
+  const parts = dot.slice(0, 3).map((n) => n.toString(16).padStart(2, "0"));
+  found.push(dot[3] ? "#" + parts.join("") : "");
+});
+return found;
+"""
+ABOVE = """
+const end = (one) => one.getBoundingClientRect().bottom;
+const below = document.querySelector("#timeline:not([hidden]), #figures > img, #bars");
+return end(find("said").firstChild) <= below.getBoundingClientRect().top;
+"""
 BROKEN_WORDS = r"""
-const broken = [];
-const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+const broken = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (walker.nextNode()) {
   const node = walker.currentNode;
-  if (node.parentElement.closest("script, style, noscript, pre, .plot, [hidden]")) continue;
+  if (node.parentElement.closest("script, style, noscript, code, [hidden]")) continue;
   for (const word of node.data.matchAll(/[^\s-]+/g)) {
     const range = document.createRange();
     range.setStart(node, word.index);
     range.setEnd(node, word.index + word[0].length);
     const lines = new Set(Array.from(range.getClientRects(), (each) => Math.round(each.top)));
-    if (lines.size > 1) broken.push(word[0]);
+    if (lines.size > 1 && !word[0].includes("/")) broken.push(word[0]);
   }
 }
 return broken;
 """
-CONTRAST = """
-const light = (text) => {
-  const part = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
-  const [r, g, b] = text.match(/[\\d.]+/g).map(Number).map(part);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-};
-const paper = light(getComputedStyle(document.body).backgroundColor);
-const names = ["body", "summary", ".beside", "th", "a", "dt"];
-const present = names.map((name) => document.querySelector(name)).filter((each) => each);
-const found = present.map((each) => {
-  const ink = light(getComputedStyle(each).color);
-  return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
-});
-return Math.min(...found);
+FIGURES = """
+const seen = document.querySelectorAll("#figures > img, #tables table");
+return seen.length && [...document.images].every((one) => one.naturalWidth && one.clientWidth);
 """
-VALUES = "const texts = figure.renderers.find((each) => each.name === 'values');"
-FIGURE = "const figure = Bokeh.documents[0].get_model_by_name(arguments[0]);"
+FRAMES = "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A step whose names are long, two schedules, a sweep, and a measured run."""
+def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Made:
+    """Writes the page of a kind as its users do, once; some are of what a step's command wrote."""
     folder = tmp_path_factory.mktemp("looks")
-    found = {name: folder / f"{name}.html" for name in ("step", "compare", "sweep", "run")}
-    long_name = folder / "a_workload_with_a_name_of_many_words.txt"
-    long_name.write_bytes((WORKLOADS / "gpt_tp4.txt").read_bytes())
-    step = stepsim.simulate(long_name, "hgx-h100", npus=32, pp=4, microbatches=8)
-    write_step(step, found["step"], command="stepsim simulate", what_if="not asked")
-    both = stepsim.compare(long_name, "1f1b,zb-h1", "hgx-h100", npus=32, pp=4, microbatches=8)
-    write_comparison(both, found["compare"], command="stepsim compare", what_if=["", ""])
-    axes = study("fabric.bandwidth=50..400 Gbps:4 log", "compute_scale=0.25..1:4", npus=32, pp=4)
-    run_sweep(axes, folder / "a.sqlite", jobs=1)
-    with open_for_reading(folder / "a.sqlite") as store:
-        write_sweep(SweepTable(store=store), found["sweep"], command="", axes=())
-    run = load_run(WORKLOADS / "measured" / "megatron_moe_rank0.txt", node_size=None)
-    assert isinstance(run, RunSummary)
-    replay = replay_measured(run, None, None)
-    measured = RunBesideReplay.of(run, replay.report)
-    write_step(replay, found["run"], command="", what_if="none", measured=measured)
-    return found
+
+    @cache
+    def printed(command: str) -> str:
+        places = {"workloads": request.getfixturevalue("workloads")}
+        if "{profiles}" in command:
+            places["profiles"] = request.getfixturevalue("shared") / "reference" / "profiles"
+        return run_in(folder, shlex.split(command.format(**places)))
+
+    @cache
+    def page(kind: str) -> tuple[Path, str]:
+        if kind in ("Kineto", "Chakra", "stored step"):
+            printed(STEP)
+        option = "--output" if kind == "stored step" else "-q --report"
+        return folder / f"{kind}.html", printed(f"{KINDS[kind]} {option} '{kind}.html'")
+
+    return page
 
 
-@pytest.fixture(params=["light", "dark"])
-def scheme(chromium: Any, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Whether pages are asked to be light or dark."""
-    _emulate(chromium, request.param)
-    yield request.param
-    _emulate(chromium, "")
+def run_in(folder: Path, words: list[str]) -> str:
+    """What a command prints that runs in a folder."""
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(printed):
+        patched.chdir(folder)
+        patched.setattr("sys.argv", ["stepsim", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    assert not ended.value.code
+    return printed.getvalue()
+
+
+@pytest.fixture
+def screen(chromium: Any) -> Iterator[Any]:
+    """The browser, whose screen is as before when a test ends."""
+    yield chromium
+    emulate(chromium, "")
     chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def _emulate(driver: Any, scheme: str) -> None:
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+def rows_of(shown: dict[str, Any]) -> int:
+    """How many rows the timelines of an answer have."""
+    return sum(len(run["lanes"]["rows"]) for run in (shown, *shown["others"]) if run["lanes"])
 
 
-def _resize(driver: Any, width: int) -> None:
-    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_has_ink_and_fits(screen: Any, browse: Open, made: Made, kind: str) -> None:
+    path, printed = made(kind)
+    shown = answers_of(path.read_bytes())["shown"]
+    assert path.stat().st_size < 300_000
+    driver = browse(path)
+    said = driver.execute_script("return find('said').firstChild.textContent")
+    assert said.partition(":")[0] in printed or kind == "stored step"
+    for scheme, paper in zip(("light", "dark"), PAPERS, strict=True):
+        emulate(screen, scheme)
+        for width in WIDTHS:
+            resize(screen, width)
+            driver.execute_async_script(FRAMES)
+            assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+            assert driver.execute_script(BROKEN_WORDS) == []
+            assert driver.execute_script(ABOVE)
+            ink = driver.execute_script(INK)
+            assert len(ink) == rows_of(shown)
+            assert all(each and contrast(each, paper) >= 3 for each in ink)
+        assert faint(driver, least=30) == []
+    assert ink or driver.execute_script(FIGURES)
+    assert (complaints(driver), requests(driver)) == ([], [])
 
 
-def _fits(driver: Any, width: int) -> bool:
-    return bool(driver.execute_script("return document.documentElement.scrollWidth") <= width)
-
-
-@pytest.mark.parametrize("name", ["step", "compare", "sweep", "run"])
-def test_pages_fit_and_break_no_word(
-    chromium: Any, browse: Open, pages: dict[str, Path], scheme: str, name: str
-) -> None:
-    driver = browse(pages[name])
-    for width in WIDTHS:
-        _resize(chromium, width)
-        wait_for(partial(_fits, driver, width))
-        assert driver.execute_script(BROKEN_WORDS) == []
-    assert driver.execute_script(CONTRAST) > 4.5
-    if name == "sweep":
-        driver.execute_script(FIGURE + VALUES + "if (!texts.visible) throw texts;", "map-0")
-    dark = scheme == "dark"
-    plot = {"step": "timeline-0", "compare": "timeline-1", "sweep": "map-0", "run": "measured"}[
-        name
-    ]
-    paper = driver.execute_script(FIGURE + "return figure.background_fill_color", plot)
-    assert (paper == "#0d1117") == dark
-
-
-def test_streams_are_named_where_there_is_room(
-    chromium: Any, browse: Open, pages: dict[str, Path]
-) -> None:
-    _resize(chromium, 420)
-    driver = browse(pages["step"])
-    named = FIGURE + "return figure.left.find((each) => each.name === 'streams').visible"
-    assert not driver.execute_script(named, "timeline-0")
-    _resize(chromium, 1440)
-    driver.find_element("id", "timeline-0").send_keys("l")
-    wait_for(lambda: driver.execute_script(named, "timeline-0"))
-    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+def test_paper_is_light(screen: Any, browse: Open, made: Made) -> None:
+    """A page that is dark on its screen is light while it is printed, and dark again then."""
+    emulate(screen, "dark")
+    driver = browse(made("text")[0])
+    state = f"[getComputedStyle(document.body).backgroundColor, (() => {{ {INK} }})()]"
+    driver.execute_script(f"addEventListener('beforeprint', () => {{ window.printed = {state}; }})")
+    before = driver.execute_script(f"return {state}")
+    sent = driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    assert base64.b64decode(sent["data"]).startswith(b"%PDF")
+    paper, ink = driver.execute_script("return window.printed")
+    assert paper == "rgb(255, 255, 255)"
+    assert all(contrast(each, PAPERS[0]) >= 3 for each in ink)
+    driver.execute_async_script(FRAMES)
+    assert driver.execute_script(f"return {state}") == before != [paper, ink]
