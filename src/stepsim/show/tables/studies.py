@@ -146,15 +146,15 @@ def sweep_shown(table: SweepTable, *, kept: bool = True) -> Iterator[Shown]:
     """
     progress = table.progress
     workload, topology = table.source
-    yield from _best_scenario(table)
+    fastest, slowest = (table.extremes(_EXTREMES, slowest=slowest) for slowest in (False, True))
+    yield from _best_scenario(table, fastest, slowest)
     yield (
         ("workload", workload),
         ("topology", topology),
         ("scenarios", f"{progress.done} of {progress.size}, {progress.failed} failed"),
         *([("database", table.store.path.name)] if kept else []),
     )
-    for caption, slowest in (("fastest", False), ("slowest", True)):
-        found = table.extremes(_EXTREMES, slowest=slowest)
+    for caption, found in (("fastest", fastest), ("slowest", slowest)):
         scenario = LONG.of(lambda each: _settings(table, each.scenario))
         fits = {"": _FITS} if any(each.fits == 0 for each in found) else {}
         yield table_of(caption, found, {"step": _STEP, **fits, "scenario": scenario})
@@ -164,9 +164,10 @@ def sweep_shown(table: SweepTable, *, kept: bool = True) -> Iterator[Shown]:
         yield f"first failure, {_settings(table, failure[0])}: {failure[1]}"
 
 
-def _best_scenario(table: SweepTable) -> Iterator[str]:
+def _best_scenario(
+    table: SweepTable, fast: Sequence[Extreme], slow: Sequence[Extreme]
+) -> Iterator[str]:
     """The fastest scenario, and how much slower the slowest is."""
-    fast, slow = (table.extremes(1, slowest=slowest) for slowest in (False, True))
     if not (fast and slow and fast[0].step_time_ps):
         return
     best, worst = format_time_ps(fast[0].step_time_ps), format_time_ps(slow[0].step_time_ps)
