@@ -3,8 +3,11 @@
 A `Length` may be a sum or a longest path of earlier ones, so they are evaluated in order.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import pairwise
+from operator import or_
 from types import MappingProxyType
 from typing import Protocol
 
@@ -73,16 +76,32 @@ class ListLength(Noun, kw_only=False, dict=True):
 
     def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """The longest path through the tasks."""
-        last = ends(self._to_last, (earlier[number] for number in self.numbers))
-        longest: Ints = np.maximum.reduce(np.broadcast_arrays(*last))
-        return longest
+        total = ints([0])
+        for numbers, waits, times in self._pieces:
+            own = ends(waits, [earlier[number] for number in numbers])
+            total = total + times * reduce(np.maximum, own)
+        return total
 
     @cached_property
-    def _to_last(self) -> NodeWaits:
-        """What the tasks wait for; the ends of those that nothing waits for are the results."""
+    def _pieces(self) -> list[tuple[tuple[int, ...], NodeWaits, int]]:
+        """What runs one after the other: lengths of tasks, what these wait for, and how often.
+
+        A piece begins with a task that waits for all before it, and that all after it wait for. For
+        example two tasks, of which each waits for all before it, are two pieces.
+        """
         after = self.task_list.it.waits.lists
-        awaited = {before for each in after for before in each}
-        return listed_waits(after, [i for i in range(len(after)) if i not in awaited])
+        before, awaited, begins = list[int](), -1, [len(after)]
+        for waits in after:
+            before.append(reduce(or_, (before[i] | 1 << i for i in waits), 0))
+        for i in reversed(range(len(after))):
+            if not i or (before[i] == (1 << i) - 1 and awaited >> i & 1):
+                begins.append(i)
+            awaited &= before[i]
+        pieces = Counter(
+            (self.numbers[i:j], tuple(tuple(k - i for k in each if k >= i) for each in after[i:j]))
+            for j, i in pairwise(begins)
+        )
+        return [(numbers, listed_waits(each), n) for (numbers, each), n in pieces.items()]
 
     def parts_ps(self, earlier: Sequence[Ints], gaps: Gaps) -> Ints:
         """What the list's time consists of: (parts, scenarios or 1); `gaps` are its own."""
