@@ -211,19 +211,21 @@ def prepare(
     known: Known | None = None,
     on_size: OnSize | None = None,
     quick: bool = False,
+    job: Job | None = None,
 ) -> PreparedStep:
     """Everything before the run: who runs what, in which order, and what communication costs.
 
     `notes` are what was assumed before, and stand among the warnings. `known` is what prices of
     steps before have found, and what these add to. `on_size` is called with the step's size before
     its schedule is built. A `quick` run has columns in place of events, unless an engine is asked
-    for or links are shared in time. Raises the errors of `stepsim.base.errors` when the input is
-    wrong or contradictory.
+    for or links are shared in time. `job` is the source's, where it is made already. Raises the
+    errors of `stepsim.base.errors` when the input is wrong or contradictory.
     """
+    job = job or job_of(workload, topology, options, known)
+    work, plan, options = job.workload, job.plan, job.options
     if quick and options.engine is None and options.contention is not Sharing.FAIR:
         options = replace(options, engine=Engine.LEVELS)
-    job = job_of(workload, topology, options, known)
-    work, plan, options = job.workload, job.plan, job.options
+        job = replace(job, options=options)
     network = place(topology, plan, options.placement)
     if on_size:
         on_size(size_of(job))

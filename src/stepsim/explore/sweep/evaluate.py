@@ -23,7 +23,7 @@ from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import LINK_FIELDS
 from stepsim.network.topology.nested import followed, with_values
 from stepsim.options import StepOptions
-from stepsim.step.job import held_degrees, job_of
+from stepsim.step.job import Job, held_degrees, job_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.model.evidence import Throughput, throughput
@@ -80,10 +80,14 @@ class ScenarioGroup(Noun, dict=True):
         return held | held_degrees(study.workload, self.network, replace(options, **held))[0]
 
     @cached_property
+    def job(self) -> Job:
+        """The job of the group without values of its columns; raises PlanError."""
+        return job_of(self.study.workload, self.network, self.options(), self.known)
+
+    @cached_property
     def links(self) -> tuple[LinkKind, ...]:
         """The links of each class in a job of the group's size; raises PlanError."""
-        job = job_of(self.study.workload, self.network, self.options())
-        topology = place(self.network, job.plan, job.options.placement)
+        topology = place(self.network, self.job.plan, self.job.options.placement)
         columns = topology.link_classes, topology.link_counts(), followed(topology, _BANDWIDTH)
         return tuple(
             LinkKind(count, link.bandwidth, (f"{link.name}.bandwidth", f"{leader}.bandwidth"))
@@ -154,10 +158,10 @@ class ScenarioGroup(Noun, dict=True):
         return _outcomes(found, breakdown=self.study.breakdown)
 
     def _totals(self, values: dict[str, Any]) -> StepTotals | str:
-        study = self.study
+        study, job = self.study, None if values else self.job
         try:
             network, options = with_values(self.network, values), self.options(values)
-            ready = prepare(study.workload, network, options, known=self.known, quick=True)
+            ready = prepare(study.workload, network, options, known=self.known, quick=True, job=job)
             timeline = ready.flat().timeline(apart=study.breakdown)
             return ready.totals(timeline, breakdown=study.breakdown)
         except StepsimError as error:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 
@@ -60,13 +61,13 @@ class SpanResult(Noun):
 def check_options(study: Study) -> None:
     """Refuse options that keep every scenario from running, before any of them is tried.
 
-    They do where the job without axes, and the first scenarios of groups, fail for the same reason.
+    They do where the first scenarios of groups, and the job without axes, fail for the same reason.
     Raises SweepError.
     """
-    why = _refusal(study, {})
     groups = study.grid.size // study.grid.group_size
-    tried = range(0, groups, -(-groups // _GROUPS_TRIED))
-    if why and all(_refusal(study, study.grid.settings(group)) == why for group in tried):
+    tried = map(study.grid.settings, range(0, groups, -(-groups // _GROUPS_TRIED)))
+    why = _refusal(study, next(tried))
+    if why and all(_refusal(study, settings) == why for settings in chain(tried, [{}])):
         raise SweepError(f"no scenario can run: {why}")
 
 
