@@ -1,7 +1,7 @@
 """What nobody said of the plan of a model: the fastest that fits, of what a search looks at."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, islice
 from math import inf, lcm
 from types import MappingProxyType
@@ -29,6 +29,7 @@ from stepsim.step.plans import (
     SHORT_NAMES,
     PlanSpace,
     PricedPlans,
+    Wanted,
     handicap,
     plan_kind,
     price_plans,
@@ -41,6 +42,8 @@ from stepsim.workload.model.model import Model
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan, PlanTable
 
+Pricing = Callable[[PlanSpace, Wanted, int], PricedPlans]
+"""How plans are priced, as `price_plans` does."""
 DEGREES = ("tp", "cp", "pp", "ep")
 """Options that say how a model is split: where one of them is given, the others are 1."""
 
@@ -68,16 +71,20 @@ _PLAIN: Mapping[str, Any] = MappingProxyType(
 
 
 def choose_plan(
-    setup: StepModel, topology: Topology, options: StepOptions, least_pp: int = 1
+    setup: StepModel,
+    topology: Topology,
+    options: StepOptions,
+    least_pp: int = 1,
+    price: Pricing = price_plans,
 ) -> tuple[dict[str, Any], list[str]]:
     """Options of the plan that is taken where the options say none, and a sentence about it.
 
     That is the fastest that fits, by the estimate of a search and runs of a few, of those with at
     least `least_pp` stages if any fits; else the one with least memory. There are none where all is
     said: degrees, microbatch size and chunks. Nor are there where no plan divides, or where the
-    network has no closed form.
+    network has no closed form. `price` prices a space of plans.
     """
-    asked = _Asked(setup=setup, topology=topology, options=options, least_pp=least_pp)
+    asked = _Asked(setup=setup, topology=topology, options=options, least_pp=least_pp, price=price)
     if asked.is_whole:
         return {}, []
     unit = lcm(*((getattr(options, name) or 1) for name in DEGREES))
@@ -123,6 +130,7 @@ class _Asked(Noun):
     topology: Topology
     options: StepOptions
     least_pp: int = 1
+    price: Pricing = price_plans
 
     @property
     def says_degrees(self) -> bool:
@@ -231,7 +239,7 @@ class _Asked(Noun):
         except TopologyError:
             return PricedPlans(plans=[], memory=np.empty(0), seconds=np.empty(0), capacity=1)
         space = self._space(npus, replace(self.setup, interconnect=network))
-        return price_plans(space, self._are_near, _BALANCED)
+        return self.price(space, self._are_near, _BALANCED)
 
     def _are_near(self, table: PlanTable, share: Floats) -> Bools:
         """Plans that fit, or nearly, with no larger a batch than others need.

@@ -125,12 +125,12 @@ def job_of(
 
 
 def held_degrees(
-    source: WorkSource, topology: Topology, options: StepOptions, *, least_pp: int = 1
+    source: WorkSource, topology: Topology, options: StepOptions, **more: Any
 ) -> tuple[dict[str, Any], list[str]]:
     """Options of the plan that a model's step takes where none of its degrees is given, and a note.
 
-    Steps that are compared are held to one plan by it, which has `least_pp` stages or more where
-    such a plan fits. Raises PlanError.
+    Steps that are compared are held to one plan by it; `more` is as `choose_plan` takes it. Raises
+    PlanError.
     """
     if isinstance(source, Workload):
         return {}, []
@@ -139,7 +139,7 @@ def held_degrees(
 
     check_counts(options)
     setup = setup_of(topology, options, source.architecture)
-    return choose_plan(setup, topology, options, least_pp)
+    return choose_plan(setup, topology, options, **more)
 
 
 def _job_of_workload(workload: Workload, topology: Topology, asked: StepOptions) -> Job:

@@ -7,9 +7,9 @@ at a `PlanSpace` and at its prices.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
-from itertools import product
+from itertools import compress, product
 from math import gcd, inf
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -358,6 +358,11 @@ class PricedPlans(Noun, eq=False):
         """Share of the memory that each plan takes."""
         return self.memory / self.capacity
 
+    def some(self, chosen: Bools) -> Self:
+        """The plans that are chosen."""
+        plans = list(compress(self.plans, chosen))
+        return replace(self, plans=plans, memory=self.memory[chosen], seconds=self.seconds[chosen])
+
     def order(self) -> list[int]:
         """Plans that have a price, the fastest per token first; equal ones as they come.
 
@@ -428,11 +433,9 @@ def _eased(table: PlanTable, memory: Floats, setup: StepModel) -> tuple[PlanTabl
     eased = np.flatnonzero(able & (layers > 1) & (share < TIGHT_SHARE)).tolist()
     if not eased:
         return table, memory
-    few = table.take(eased).other(recompute_layers=np.ones(len(eased)))
-    most, without = (
-        setup.memory(each).share_of(setup.device)
-        for each in (few, few.other(recompute_full=np.zeros(len(eased))))
-    )
+    full = np.repeat([1.0, 0.0], len(eased))
+    few = table.take(eased * 2).other(recompute_layers=np.ones(len(full)), recompute_full=full)
+    most, without = np.split(setup.memory(few).share_of(setup.device), 2)
     least, layers = share[eased], layers[eased]
     room = np.maximum(TIGHT_SHARE - least, 0) / np.maximum(most - least, 1e-12)
     kept = np.ceil(layers - 1 - (layers - 1) * np.minimum(room, 1.0))
