@@ -270,7 +270,7 @@ def _show_step(
         from stepsim.step.doubts import said_of_step
 
         sys.stdout.flush()
-        warn(said_of_step(ready, report.step_time_ps))
+        warn(said_of_step(ready, result.timeline))
     warn_of(
         [report],
         quiet=options.quiet,

@@ -14,6 +14,7 @@ from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.core.flat import Flat
+from stepsim.core.timeline import Timeline
 from stepsim.explain.report import WEIGHTY, Finding, Report, by_weight
 from stepsim.network.placement import SIZES_OF_GROUPS, Crossing, whole_degrees
 from stepsim.network.prices import Known
@@ -216,9 +217,13 @@ WORTH_SAYING = 0.005
 
 
 def slowed_step_ps(
-    source: WorkSource, topology: Topology, options: StepOptions, known: Known
+    source: WorkSource,
+    topology: Topology,
+    options: StepOptions,
+    known: Known,
+    like: Flat | None = None,
 ) -> int | None:
-    """Step time in ps with what overlap costs; `known` is as `prepare` takes it.
+    """Step time in ps with what overlap costs; `known` is as `prepare` takes it, `like` a table.
 
     None where the step has it already, or the law is not known: of workload files, of devices whose
     multiprocessors are not counted or are shared, of links shared in time, of measured memory.
@@ -231,12 +236,13 @@ def slowed_step_ps(
     if not (is_free and has_law) or options.activation_size_bytes is not None:
         return None
     asked = replace(options, overlap_cost=CommSms(), engine=None)
-    return prepare(source, topology, asked, known=known, quick=True).step_time_ps()
+    return prepare(source, topology, asked, known=known, quick=True).step_time_ps(like)
 
 
-def said_of_step(ready: PreparedStep, step_ps: int) -> Iterator[str]:
-    """What overlap would cost a step that takes so long, where that is worth a line."""
-    slowed_ps = slowed_step_ps(ready.source, ready.machine, ready.options, ready.prices.known)
+def said_of_step(ready: PreparedStep, ran: Timeline) -> Iterator[str]:
+    """What overlap would cost a step that ran, where that is worth a line."""
+    step_ps, known = ran.step_time_ps, ready.prices.known
+    slowed_ps = slowed_step_ps(ready.source, ready.machine, ready.options, known, ran.flat)
     if slowed_ps and slowed_ps > step_ps * (1 + WORTH_SAYING):
         more = f"{slowed_ps / step_ps - 1:+.1%}"
         yield f"{FREE} the step takes {format_time_ps(slowed_ps)} ({more})"
