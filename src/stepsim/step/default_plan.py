@@ -70,30 +70,23 @@ _PLAIN: Mapping[str, Any] = MappingProxyType(
 """Plans are compared as if transfers and kernels were alone."""
 
 
-def choose_plan(
-    setup: StepModel,
-    topology: Topology,
-    options: StepOptions,
-    least_pp: int = 1,
-    price: Pricing = price_plans,
-) -> tuple[dict[str, Any], list[str]]:
+def choose_plan(asked: "PlanAsked") -> tuple[dict[str, Any], list[str]]:
     """Options of the plan that is taken where the options say none, and a sentence about it.
 
     That is the fastest that fits, by the estimate of a search and runs of a few, of those with at
     least `least_pp` stages if any fits; else the one with least memory. There are none where all is
     said: degrees, microbatch size and chunks. Nor are there where no plan divides, or where the
-    network has no closed form. `price` prices a space of plans.
+    network has no closed form.
     """
-    asked = _Asked(setup=setup, topology=topology, options=options, least_pp=least_pp, price=price)
     if asked.is_whole:
         return {}, []
-    unit = lcm(*((getattr(options, name) or 1) for name in DEGREES))
-    priced = asked.priced(default_size(topology, options, unit))
+    unit = lcm(*((getattr(asked.options, name) or 1) for name in DEGREES))
+    priced = asked.priced(default_size(asked.topology, asked.options, unit))
     best = asked.fastest(_in_order(priced))
     if best is not None:
         return asked.taken(best, "the fastest that fits by a quick estimate")
-    if least_pp > 1:
-        return choose_plan(setup, topology, options)
+    if asked.least_pp > 1:
+        return choose_plan(replace(asked, least_pp=1))
     if not priced.plans:
         return {}, []
     least = priced.plans[int(priced.share.argmin())]
@@ -107,7 +100,7 @@ def remedy(setup: StepModel, topology: Topology, options: StepOptions, plan: Pla
     fastest of these; else the fastest on the fewest NPUs that are enough, in powers of two times as
     many.
     """
-    asked = _Asked(setup=setup, topology=topology, options=options)
+    asked = PlanAsked(setup=setup, topology=topology, options=options)
     larger = (plan.npus << times for times in range(1, _MOST_DOUBLINGS + 1))
     if not asked.says_degrees:
         enough = (size for size in larger if _in_order(asked.priced(size)))
@@ -123,8 +116,8 @@ def remedy(setup: StepModel, topology: Topology, options: StepOptions, plan: Pla
     return ""
 
 
-class _Asked(Noun):
-    """What was asked of the plan of a model on a machine."""
+class PlanAsked(Noun):
+    """What was asked of the plan of a model on a machine; `price` prices a space of plans."""
 
     setup: StepModel
     topology: Topology

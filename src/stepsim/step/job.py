@@ -129,17 +129,17 @@ def held_degrees(
 ) -> tuple[dict[str, Any], list[str]]:
     """Options of the plan that a model's step takes where none of its degrees is given, and a note.
 
-    Steps that are compared are held to one plan by it; `more` is as `choose_plan` takes it. Raises
-    PlanError.
+    Steps that are compared are held to one plan by it; `more` are fields of
+    `PlanAsked`. Raises PlanError.
     """
     if isinstance(source, Workload):
         return {}, []
-    from stepsim.step.default_plan import choose_plan
+    from stepsim.step.default_plan import PlanAsked, choose_plan
     from stepsim.step.model_plan import setup_of
 
     check_counts(options)
     setup = setup_of(topology, options, source.architecture)
-    return choose_plan(setup, topology, options, **more)
+    return choose_plan(PlanAsked(setup=setup, topology=topology, options=options, **more))
 
 
 def _job_of_workload(workload: Workload, topology: Topology, asked: StepOptions) -> Job:
