@@ -49,7 +49,7 @@ class PublishedPlan:
     @property
     def behind(self) -> float:
         """How much slower its price is than the lowest, as a share."""
-        return float(self.priced.price[self.place] / self.priced.price.min()) - 1
+        return float(self.priced.seconds[self.place] / self.priced.seconds.min()) - 1
 
     def simulated(self, runs: int) -> tuple[SearchedPlan, SearchedPlan]:
         """The published plan and the best of a search, both simulated."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
@@ -27,6 +28,7 @@ from stepsim.network.topology import Topology
 from stepsim.step.plans import (
     KNOWN_APART,
     PlanSpace,
+    PricedPlans,
     handicap,
     plan_kind,
     plan_words,
@@ -141,19 +143,11 @@ class PlanSearch(Noun):
         return min(self.plans, key=lambda one: one.step_ps * _weight(one.plan, self.objective))
 
 
-class FittingPlans(Noun, eq=False):
-    """Plans that fit, with price and bound in seconds, memory in bytes; arrays over plans.
+class FittingPlans(PricedPlans, eq=False):
+    """Plans that fit, with bounds of their steps in seconds, and those that do not fit."""
 
-    `unfit` are plans that do not fit, `unfit_price` and `unfit_memory` the same of them.
-    """
-
-    plans: Sequence[Plan]
-    price: Floats
     bound: Floats
-    memory: Floats
-    unfit: Sequence[Plan]
-    unfit_price: Floats
-    unfit_memory: Floats
+    unfit: PricedPlans
 
 
 def search_plans(
@@ -180,8 +174,8 @@ def search_plans(
     priced = fitting_plans(space, topology, memory_limit=memory_limit)
     weight = np.array([_weight(plan, objective) for plan in priced.plans])
     memory_first = objective is Objective.MEMORY
-    wanted = priced.memory if memory_first else priced.price * weight
-    order = np.lexsort((np.arange(len(priced.plans)), priced.price, wanted)).tolist()
+    wanted = priced.memory if memory_first else priced.seconds * weight
+    order = np.lexsort((np.arange(len(priced.plans)), priced.seconds, wanted)).tolist()
     boundless = memory_first or drawn is not None
     bound = np.zeros(len(priced.plans)) if boundless else priced.bound * weight
     job = PlanJob(
@@ -211,8 +205,8 @@ def search_plans(
     out = sum(bool(bound[place] > race.best) for place in rest)
     return PlanSearch(
         plans=tuple(shown),
-        looked_at=len(priced.plans) + len(priced.unfit),
-        too_large=len(priced.unfit),
+        looked_at=len(priced.plans) + len(priced.unfit.plans),
+        too_large=len(priced.unfit.plans),
         ruled_out=out,
         not_run=len(rest) - out - len(race.refused),
         binds=_what_binds(priced, shown[0]),
@@ -309,14 +303,14 @@ def _weight(plan: Plan, objective: Objective) -> float:
 def _what_binds(priced: FittingPlans, best: SearchedPlan) -> str:
     """The best plan's largest loss, and memory where a plan that does not fit is priced lower."""
     loss = _largest_loss(best)
-    faster = np.flatnonzero(priced.unfit_price < (1 - _LEAST_GAIN) * best.priced_s)
-    if not len(faster):
+    faster = priced.unfit.some(priced.unfit.seconds < (1 - _LEAST_GAIN) * best.priced_s)
+    if not faster.plans:
         return loss
-    nearest = int(faster[np.argmin(priced.unfit_memory[faster])])
-    gain = 1 - float(priced.unfit_price[nearest]) / best.priced_s
+    nearest = int(np.argmin(faster.memory))
+    gain = 1 - float(faster.seconds[nearest]) / best.priced_s
     return (
-        f"{loss}; memory: {plan_words(priced.unfit[nearest])} would be about {gain:.1%} faster "
-        f"and needs {priced.unfit_memory[nearest] / 2**30:.1f} GiB"
+        f"{loss}; memory: {plan_words(faster.plans[nearest])} would be about {gain:.1%} faster "
+        f"and needs {faster.memory[nearest] / 2**30:.1f} GiB"
     )
 
 
@@ -364,16 +358,9 @@ def fitting_plans(
     )
     # compute of the busiest rank: no step is shorter, whatever network and schedule
     alone = replace(setup, framework=bare, interconnect=NO_NETWORK)
-    some = PlanTable(plans=[plans[i] for i in np.flatnonzero(fits)])
-    return FittingPlans(
-        plans=some.plans,
-        price=priced.seconds[fits],
-        bound=alone.parts(some).pipeline,
-        memory=priced.memory[fits],
-        unfit=[plans[i] for i in np.flatnonzero(~fits)],
-        unfit_price=priced.seconds[~fits],
-        unfit_memory=priced.memory[~fits],
-    )
+    some = priced.some(fits)
+    bound = alone.parts(PlanTable(plans=some.plans)).pipeline
+    return FittingPlans(**asdict(some), bound=bound, unfit=priced.some(~fits))
 
 
 def _none_fits(count: int, least: Plan, setup: StepModel, limit: float) -> str:
@@ -409,7 +396,7 @@ def searched(space: PlanSpace, priced: FittingPlans, place: int, run: PlanRun) -
     return SearchedPlan(
         plan=priced.plans[place],
         run=run,
-        priced_s=float(priced.price[place]),
+        priced_s=float(priced.seconds[place]),
         memory_bytes=memory,
         memory_share=memory / space.setup.device.memory_bytes,
     )
