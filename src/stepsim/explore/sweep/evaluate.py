@@ -1,6 +1,5 @@
 """From the scenarios of a group to their results: in columns, or one step after another."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
@@ -211,19 +210,13 @@ class Outcomes(BatchResult, eq=False):
 
 
 _BY_TIME = ("tokens_per_s", "mfu")
+_WORTH = (*_BY_TIME, "memory_bytes", "fits")
 
 
 def _worth(rates: Throughput | None) -> dict[str, float]:
     """Columns of a step of which these rates are known."""
-    if rates is None:
-        return dict.fromkeys((*_BY_TIME, "memory_bytes", "fits"), np.nan)
-    held = rates.memory_bytes
-    return {
-        "tokens_per_s": rates.tokens_per_s,
-        "mfu": rates.mfu,
-        "memory_bytes": np.nan if held is None else held,
-        "fits": np.nan if held is None else rates.fits,
-    }
+    known = () if rates is None else _BY_TIME if rates.memory_bytes is None else _WORTH
+    return {name: getattr(rates, name) if name in known else np.nan for name in _WORTH}
 
 
 def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:
@@ -232,17 +225,14 @@ def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:
 
 
 def _outcomes(found: Sequence[StepTotals | str], *, breakdown: bool) -> Outcomes:
-    columns: dict[str, list[Any]] = defaultdict(list)
-    for each in found:
-        totals = _NO_TOTALS if isinstance(each, str) else each
-        columns["step_time_ps"].append(totals.step_time_ps)
-        columns["pipeline_time_ps"].append(totals.pipeline_time_ps)
-        columns["bubble_fraction"].append(totals.bubble_fraction)
-        for name, number in _worth(totals.throughput).items():
-            columns[name].append(number)
-        if breakdown:
-            parts = totals.breakdown_ps or dict.fromkeys(Part, 0)
-            columns["parts_ps"].append(list(parts.values()))
+    totals = [_NO_TOTALS if isinstance(each, str) else each for each in found]
+    names = ("step_time_ps", "pipeline_time_ps", "bubble_fraction")
+    columns = {name: [getattr(each, name) for each in totals] for name in names}
+    worth = [_worth(each.throughput) for each in totals]
+    columns |= {name: [each[name] for each in worth] for name in _WORTH}
+    if breakdown:
+        nothing = dict.fromkeys(Part, 0)
+        columns["parts_ps"] = [[*(each.breakdown_ps or nothing).values()] for each in totals]
     errors = {i: each for i, each in enumerate(found) if isinstance(each, str)}
     return Outcomes(**{name: np.array(column) for name, column in columns.items()}, errors=errors)
 
