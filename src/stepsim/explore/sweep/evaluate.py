@@ -181,7 +181,7 @@ class ScenarioGroup(Noun, dict=True):
         names = list(columns)
         rows = zip(*(columns[name].tolist() for name in names), strict=True) if names else [()]
         found = [self._totals(dict(zip(names, row, strict=True))) for row in rows]
-        return _outcomes(found, breakdown=self.study.breakdown)
+        return outcomes_of(found, breakdown=self.study.breakdown)
 
     def _totals(self, values: dict[str, Any]) -> StepTotals | str:
         study, job = self.study, None if values else self.job
@@ -219,12 +219,8 @@ def _worth(rates: Throughput | None) -> dict[str, float]:
     return {name: getattr(rates, name) if name in known else np.nan for name in _WORTH}
 
 
-def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:
-    """Outcomes of scenarios that all failed for one reason."""
-    return _outcomes([why] * count, breakdown=breakdown)
-
-
-def _outcomes(found: Sequence[StepTotals | str], *, breakdown: bool) -> Outcomes:
+def outcomes_of(found: Sequence[StepTotals | str], *, breakdown: bool) -> Outcomes:
+    """Outcomes of scenarios that were simulated one by one, or why each failed."""
     totals = [_NO_TOTALS if isinstance(each, str) else each for each in found]
     names = ("step_time_ps", "pipeline_time_ps", "bubble_fraction")
     columns = {name: [getattr(each, name) for each in totals] for name in names}

@@ -11,7 +11,7 @@ from stepsim.base.errors import StepsimError, SweepError
 from stepsim.base.structs import Noun
 from stepsim.base.units import Value
 from stepsim.explore.executors import unpack
-from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup, failed
+from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup, outcomes_of
 from stepsim.explore.sweep.grid import AxisColumn, ScenarioSpan
 from stepsim.explore.sweep.study import Study
 from stepsim.network.prices import Known
@@ -95,7 +95,7 @@ def evaluate_span(packed: bytes, span: ScenarioSpan) -> SpanResult:
         bandwidth = _bandwidth(group, columns, count)
         outcomes = group.evaluate(columns)
     except StepsimError as error:
-        outcomes = failed(count, str(error), breakdown=study.breakdown)
+        outcomes = outcomes_of([str(error)] * count, breakdown=study.breakdown)
     return SpanResult(span=span, outcomes=outcomes, total_bandwidth=bandwidth)
 
 
