@@ -223,6 +223,7 @@ def test_a_profile_is_replayed(shared: Path) -> None:
     expected = stepsim.stragglers(file)
     assert found["step_ps"] == int(expected.measured_ps.mean())
     assert found["tables"][0]["caption"] == "replay of every step"
+    assert len(found["lanes"]["rows"]) == 8
 
 
 def test_the_critical_path_is_one_chain_over_the_whole_step(explorer: Explorer) -> None:
