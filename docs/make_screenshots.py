@@ -22,20 +22,12 @@ STEP = ["simulate", "workloads/gpt_1024.txt", "--topology", "hgx-h100", "-q"]
 COMPARE = ["compare", *STEP[1:], "--schedules", "1f1b,interleaved:4,zb-v"]
 SWEEP = ["sweep", *STEP[1:], "--set", "fabric.bandwidth=100..800 Gbps:16"]
 SWEEP += ["--set", "nvlink.bandwidth=200..900 GB/s:12"]
-ZOOM = """
-const figure = Bokeh.documents[0].get_model_by_name("timeline-0");
-figure.x_range.setv({start: 6.2, end: 6.55});
-document.getElementById("timeline").scrollIntoView({behavior: "instant"});
-"""
-SPAN = """
-const figure = Bokeh.documents[0].get_model_by_name("timeline-0");
-const view = Bokeh.index.find_one(figure);
-const data = figure.renderers.find((each) => each.name === "spans").data_source.data;
-const box = document.getElementById("timeline-0").getBoundingClientRect();
-const i = data.left.findIndex((left, j) => left > 6.3 && data.row[j] === 7 && data.peer[j] >= 0);
-const x = view.frame.x_scale.compute((data.left[i] + data.right[i]) / 2);
-const y = view.frame.y_scale.compute((data.low[i] + data.high[i]) / 2);
-return [Math.round(box.left + x), Math.round(box.top + y)];
+MESSAGE = """
+zoomTo(6.2e12, 6.55e12);
+const { row, start, words } = page.shown.tasks, frame = find("timeline").getBoundingClientRect();
+const isSent = (i) => row[i] === 7 && start[i] > 6.3e12 && words[i].startsWith("send");
+const { left, top, wide, high } = page.boxes.find(({ task }) => task !== undefined && isSent(task));
+return [frame.left + left + wide / 2, frame.top + top + high / 2].map(Math.round);
 """
 
 
@@ -64,14 +56,11 @@ def wait_for(driver: Any, script: str) -> None:
 def point_at_a_message(driver: Any) -> None:
     from selenium.webdriver import ActionChains
 
-    driver.execute_script(ZOOM)
-    time.sleep(1)
-    x, y = driver.execute_script(SPAN)
+    x, y = driver.execute_script(MESSAGE)
     pointer = ActionChains(driver, duration=0)
     pointer.w3c_actions.pointer_action.move_to_location(x - 3, y)
     pointer.w3c_actions.pointer_action.move_to_location(x, y)
     pointer.perform()
-    time.sleep(1)
 
 
 def write(arguments: list[str], page: str, folder: str) -> Path:
