@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterable
-from itertools import chain
 
 from stepsim.explain.report import ResultDocument
 from stepsim.measured.leaf_log import LeafRun
@@ -12,8 +11,8 @@ from stepsim.serve.library import Ran
 from stepsim.serve.state import file_word
 from stepsim.show.page.facts import Plain, document_shown, plain_table, time_fact
 from stepsim.show.page.lanes import lanes_of_timeline
-from stepsim.show.page.write import recorded_run
-from stepsim.show.tables.model import Pairs, Shown, Table
+from stepsim.show.page.write import recorded_run, taken_apart
+from stepsim.show.tables.model import Shown
 
 _AS_IT_RAN = "A measured run, replayed as it ran: stepsim what-if changes runs."
 _PROFILE = "A profile, replayed as it ran: stepsim improve says what would help."
@@ -44,11 +43,12 @@ def _of_run(run: RunSummary | LeafRun) -> Plain:
 
     step = replay_measured(run)
     if isinstance(run, LeafRun):
-        tables, pairs = _taken_apart(leaf_tables(run, step.report, None).values())
+        shown: Iterable[Shown] = leaf_tables(run, step.report, None).values()
     else:
-        tables, pairs = _taken_apart([replay_table(run, step.report)])
+        shown = [replay_table(run, step.report)]
+    _, _, tables, pairs = taken_apart(shown)
     return {
-        **document_shown(step.report, tables=tables, pairs=pairs),
+        **document_shown(step.report, tables=[*map(plain_table, tables)], pairs=pairs),
         "lanes": lanes_of_timeline(step.timeline),
         "title": "Simulated",
         "others": [] if isinstance(run, LeafRun) else [recorded_run(run.run.profile, "Measured")],
@@ -62,8 +62,7 @@ def _of_profile(profile: Profile) -> Plain:
     from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
 
     found = find_stragglers(pipeline_waits(profile))
-    replayed, pairs = _taken_apart(profile_replay_shown(found))
-    tables, _ = _taken_apart(profile_shown(found))
+    _, _, tables, pairs = taken_apart([*profile_replay_shown(found), *profile_shown(found)])
     steps = {"measured step": found.measured_ps, "replayed": found.replayed_ps}
     facts = [time_fact(name, int(each.mean())) for name, each in steps.items()]
     return {
@@ -73,15 +72,7 @@ def _of_profile(profile: Profile) -> Plain:
         "memory": None,
         "lanes": recorded_run(profile)["lanes"],
         "job": pairs,
-        "tables": [*replayed, *tables],
+        "tables": [*map(plain_table, tables)],
         "warnings": list(profile.warnings),
         "as_it_is": _PROFILE,
     }
-
-
-def _taken_apart(shown: Iterable[Shown]) -> tuple[list[Plain], Pairs]:
-    """The tables, and the pairs of names and words."""
-    several = list(shown)
-    pairs = [each for each in several if not isinstance(each, Table | str)]
-    tables = [plain_table(each) for each in several if isinstance(each, Table)]
-    return tables, tuple(chain.from_iterable(pairs))

@@ -137,7 +137,7 @@ def recorded_shades(spans: Spans) -> Ints:
     found = np.full(len(spans), Shade.COMPUTE.value)
     for phase, shade in _PHASE_SHADES.items():
         found[spans.phase == phase] = shade
-    found[(spans.phase == TaskPhase.UPDATE) | spans.of_kind(TaskKind.COPY)] = Shade.PER_STEP
+    found[spans.phase == TaskPhase.UPDATE] = Shade.PER_STEP
     found[spans.of_kind(TaskKind.HOST)] = Shade.HOST
     found[spans.of_kind(*COMMUNICATIONS)] = Shade.TRANSFER
     return found

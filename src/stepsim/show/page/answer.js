@@ -23,11 +23,18 @@ function show(found) {
   find("facts").replaceChildren(...shown, ...(found.memory || !page.report ? [memoryFact(found)] : []));
   find("said").replaceChildren(...(found.said || []).map((words) => element("p", words)));
   find("figures").replaceChildren(...(found.figures || []).map(image));
-  for (const [id, known] of [["timeline-head", found.lanes], ["where", found.step_ps && Object.keys(found.breakdown).length], ["links", found.network]]) if (page.report) find(id).hidden = !known;
+  if (page.report) showParts(found);
   showBars(found);
   showMemory(found);
   showNetwork(found.network);
   drawTimeline();
+}
+
+/** Hide the parts of a report of which nothing is known. */
+function showParts({ lanes, figures, breakdown, network }) {
+  const parts = Object.keys(breakdown).length;
+  const known = { "job-plan": parts, "timeline-head": lanes, picture: lanes || figures.length, where: parts, links: network, below: parts || network };
+  for (const [id, is] of Object.entries(known)) find(id).hidden = !is;
 }
 
 /** A figure that was drawn elsewhere. */
@@ -126,7 +133,7 @@ function memoryFact({ memory }) {
 // ---- where the step goes
 
 function showBars(found) {
-  const others = page.pin ? [["pinned", page.pin]] : (found.others || []).filter((run) => run.facts.length).map((run) => [run.title, run]);
+  const others = page.pin ? [["pinned", page.pin]] : (found.others || []).filter((run) => Object.keys(run.breakdown).length).map((run) => [run.title, run]);
   const runs = [[others.length ? found.title || "now" : "", found], ...others];
   const longest = Math.max(...runs.map(([, run]) => run.step_ps)) || 1;
   const rows = element("div", "", others.length ? "runs" : ""), said = [];
@@ -210,10 +217,14 @@ function showMemory({ memory }) {
 function table(found) {
   const made = element("div"), scroll = element("div", "", "scroll"), rows = element("table");
   const looks = found.columns.map((column) => column.number ? "number" : "");
-  const head = rows.createTHead().insertRow();
-  found.columns.forEach((column, i) => head.append(element("th", column.name, looks[i])));
-  const body = rows.createTBody();
-  [...head.cells].forEach((one, i) => one.addEventListener("click", () => sortBy(body, i, one)));
+  const head = rows.createTHead().insertRow(), body = rows.createTBody();
+  found.columns.forEach((column, i) => {
+    const one = element("th", "", looks[i]), by = element("button", column.name);
+    by.type = "button";
+    by.addEventListener("click", () => sortBy(body, i, one));
+    one.append(by);
+    head.append(one);
+  });
   for (const row of found.rows) {
     const line = body.insertRow();
     row.forEach((text, i) => line.append(cell(text, looks[i])));

@@ -28,7 +28,7 @@ function drawnRuns() {
 
 /** Pixels for the canvas: all that a screen without scrolling leaves, a fixed height on small ones. */
 function roomForTimeline(rows) {
-  if (page.report) return Math.min(620, 48 * rows + BELOW);
+  if (page.report) return page.zoom && isNear(drawnRuns()) ? Math.min(1400, 84 * rows) + BELOW : Math.min(620, 48 * rows + BELOW);
   const fits = matchMedia("(min-width: 1200px) and (min-height: 780px)").matches;
   if (!fits) return Math.min(460, TALL_ROW * rows + BELOW);
   const top = find("timeline").getBoundingClientRect().top, foot = find("lines").offsetHeight;
@@ -110,7 +110,7 @@ function sayUnder(found, runs) {
   if (runs.some(isMixed)) said.push("mixed colours: actions narrower than a dot");
   if (page.zoom) said.push(`${time(page.zoom[0])} to ${time(page.zoom[1])}`);
   if (page.zoom && runs.some(({ run }) => run.tasks && run.tasks.too_many)) said.push(page.report ? "too many kernels for a report" : "zoom in further to see kernels");
-  else if (!page.zoom && runs.length) said.push("drag to zoom into kernels and messages, double-click for the whole step");
+  else if (!page.zoom && runs.length) said.push(`drag to zoom in${lanes && lanes.apart ? "" : "to kernels and messages"}, double-click for the whole step`);
   find("under").textContent = said.join(" \u00B7 ");
 }
 
@@ -171,9 +171,15 @@ function drawRows(pen, one, top, row) {
   if (detail) nameLanes(pen, one, top, row, inner);
 }
 
+/** What words on colours are written in: ink or paper, whichever is easier to read there. */
+function inksOn(tints) {
+  const ink = colour("--ink"), paper = colour("--paper");
+  return tints.map((tint) => contrast(tint, ink) > contrast(tint, paper) ? ink : paper);
+}
+
 function drawActions(pen, one, lane, top, row, high) {
   const { lanes } = one.run, { x, width } = page.scale, { made } = actionsOf(lanes);
-  const tints = page.choices.shades.map(([, tint]) => tintOf(tint)), paper = colour("--paper"), ink = colour("--ink"), mixed = new Map();
+  const tints = page.choices.shades.map(([, tint]) => tintOf(tint)), paper = colour("--paper"), ink = colour("--ink"), inks = inksOn(tints), mixed = new Map();
   for (const [i, action] of made.entries()) {
     if (action.lane !== lane || action.end === action.start) continue;
     const left = Math.round(x(action.start)), wide = Math.max(1, Math.round(x(action.end)) - left);
@@ -189,7 +195,7 @@ function drawActions(pen, one, lane, top, row, high) {
     pen.fillStyle = tints[action.shade];
     pen.fillRect(left, y, wide > 4 ? wide - 1 : wide, high);
     if (high >= 12 && wide > 8 + 6.4 * action.words.length) {
-      pen.fillStyle = paper;
+      pen.fillStyle = inks[action.shade];
       pen.font = "11px system-ui, sans-serif";
       pen.fillText(action.words, Math.max(left, LEFT) + 4, y + high / 2 + 4);
     }
@@ -229,9 +235,9 @@ function drawMixed(pen, mixed, high) {
 
 /** Lanes of kernels, collectives of every axis, messages and the host, below the actions of a row. */
 function drawTasks(pen, one, top, row, inner) {
-  const { tasks } = one.run, { x, width } = page.scale, paper = colour("--paper");
+  const { tasks } = one.run, { x, width } = page.scale;
   const { lane, from, high } = laneSizes(tasks, inner);
-  const tints = page.choices.shades.map(([, tint]) => tintOf(tint));
+  const tints = page.choices.shades.map(([, tint]) => tintOf(tint)), inks = inksOn(tints);
   for (let i = 0; i < tasks.row.length; i++) {
     const left = x(tasks.start[i]), wide = Math.max(x(tasks.end[i]) - left, 0.4);
     if (left > width || left + wide < LEFT) continue;
@@ -239,7 +245,7 @@ function drawTasks(pen, one, top, row, inner) {
     pen.fillStyle = tints[tasks.shade[i]];
     pen.fillRect(left, y, wide > 3 ? wide - 0.8 : wide, Math.max(1, high - 1));
     if (high >= 11 && wide > 8 + 5.6 * tasks.words[i].length) {
-      pen.fillStyle = paper;
+      pen.fillStyle = inks[tasks.shade[i]];
       pen.font = "10px system-ui, sans-serif";
       pen.fillText(tasks.words[i], Math.max(left, LEFT) + 4, y + high / 2 + 3);
     }
@@ -263,7 +269,7 @@ function nameLanes(pen, { run: { lanes, tasks } }, top, row, inner) {
 
 function tasksByLane(tasks) {
   if (tasks.placed) return tasks.placed;
-  const kinds = tasks.lanes.map((name) => name.startsWith("pp") || name === "eager" ? "messages" : name);
+  const kinds = tasks.lanes.map((name) => name.endsWith("recv") ? "receipts" : name.startsWith("pp") || name === "eager" ? "sends" : name);
   const names = [...new Set(kinds)], places = kinds.map((name) => names.indexOf(name));
   tasks.placed = { lane: tasks.lane.map((number) => places[number]), count: names.length || 1, names };
   return tasks.placed;
@@ -398,8 +404,8 @@ function boxWords(box) {
   if (task !== undefined) {
     const name = page.choices.shades[tasks.shade[task]][0], took = tasks.end[task] - tasks.start[task];
     const alone = tasks.alone[task] >= 0 ? [`Slowed by communication: ${time(tasks.alone[task])} alone.`] : [];
-    const sent = tasks.comm[task] >= 0 ? tasks.comms[tasks.comm[task]].filter(Boolean).join(", ") : "", told = (k) => `${tasks.words[k]} of ${lanes.rows[tasks.row[k]]}, ends at ${time(tasks.end[k])}`;
-    const last = [...(tasks.waits ? tasks.waits[task] : [])].sort((a, b) => tasks.end[b] - tasks.end[a]).slice(0, 2).map((before) => `Waits for ${told(before)}.`);
+    const sent = tasks.comm[task] >= 0 ? tasks.comms[tasks.comm[task]].filter(Boolean).join(", ") : "", told = (k) => `${tasks.words[k]} of ${lanes.rows[tasks.row[k]]}`;
+    const last = [...(tasks.waits ? tasks.waits[task] : [])].sort((a, b) => tasks.end[b] - tasks.end[a]).slice(0, 2).map((before) => tasks.end[before] > tasks.start[task] ? `Meets ${told(before)}.` : `Waits for ${told(before)}, ends at ${time(tasks.end[before])}.`);
     return [`${lanes.rows[tasks.row[task]]}: ${tasks.words[task]} (${name})`, `${time(took)} from ${time(tasks.start[task])}`, ...(sent ? [sent] : []), ...last, ...(tasks.critical[task] ? ["On the critical path."] : []), ...alone, ...uses];
   }
   const { made } = actionsOf(lanes), { shade, start, end, row, words } = made[i], name = page.choices.shades[shade][0];
@@ -419,11 +425,14 @@ function drawHover(pen) {
   const { one, i, task } = page.hover, ink = colour("--ink");
   const box = page.boxes.find((other) => isSame(other, page.hover));
   if (!box) return;
+  pen.save();
+  pen.beginPath();
+  pen.rect(LEFT, 0, page.scale.width - LEFT - RIGHT, find("timeline").clientHeight);
+  pen.clip();
   pen.strokeStyle = ink;
   pen.lineWidth = 2;
   pen.strokeRect(box.left, box.top + 1, box.wide, box.high - 2);
-  if (task !== undefined) return;
-  for (const before of waitsOf(one.run.lanes, i)) {
+  for (const before of task === undefined ? waitsOf(one.run.lanes, i) : []) {
     const other = page.boxes.find((found) => isSame(found, { one, i: before }));
     if (!other) continue;
     pen.setLineDash([4, 3]);
@@ -434,6 +443,7 @@ function drawHover(pen) {
     pen.lineTo(box.left, box.top + box.high / 2);
     pen.stroke();
   }
+  pen.restore();
 }
 
 /** Choose the next or the last of the boxes on the critical path, in the order of time. */

@@ -1,7 +1,6 @@
 """Reports: what is shown of a result, as the explorer's page with its answers inside."""
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from stepsim.files.writing import write_whole
 from stepsim.measured.profile.events import Profile
 from stepsim.show.figures.drawing import svg_text
 from stepsim.show.figures.timelines import drawn_profile
-from stepsim.show.page.facts import Plain, document_shown, plain_table
+from stepsim.show.page.facts import Plain, document_shown, plain_table, time_fact
 from stepsim.show.page.lanes import lanes_of_recorded, lanes_of_timeline, tasks_of_timeline
 from stepsim.show.page.load import network_load
 from stepsim.show.page.looks import looks
@@ -26,7 +25,7 @@ from stepsim.show.page.page import page_of
 from stepsim.show.tables.against import against_shown
 from stepsim.show.tables.answer import answer_of
 from stepsim.show.tables.comparison import comparison_answer, comparison_shown
-from stepsim.show.tables.model import TEXT, Shown, Table
+from stepsim.show.tables.model import TEXT, Pairs, Shown, Table
 from stepsim.show.tables.step import bars_table, runs_bars_table
 from stepsim.show.tables.studies import (
     path_changes,
@@ -57,31 +56,45 @@ def write_report(
     figures: Iterable["Figure"] = (),
     warnings: Sequence[str] = (),
 ) -> None:
-    """Write a page: sentences on top, then runs on one axis of time, figures, tables.
+    """Write a page: sentences on top, then runs on one axis of time, figures, notes, tables.
 
-    What the first of the runs says of itself is said of the page. Raises OutputError.
+    Sentences behind the first table are notes. What the first of the runs says of itself is said of
+    the page. Of a path in the title its name is shown. Raises OutputError.
     """
-    several = list(shown)
+    heading = title.rpartition("/")[2]
     found: list[Any] = [*runs] or [_NOTHING]
     first, *others = found
-    own = [plain_table(each) for each in several if isinstance(each, Table) and each.rows]
-    pairs = chain.from_iterable(each for each in several if not isinstance(each, Table | str))
+    said, notes, tables, pairs = taken_apart(shown)
     job = tuple(dict([*first["job"], *pairs]).items())
     settings = Table(caption="settings", columns={"": TEXT, "value": TEXT}, rows=job)
+    own = [plain_table(each) for each in tables if each.rows]
     answers = {
         "choices": looks(),
         "lines": {"command": command, "python": ""},
         "shown": first
         | {
-            "heading": title,
-            "said": [each for each in several if isinstance(each, str)],
-            "tables": [*own, *first["tables"], plain_table(settings)],
-            "warnings": list(dict.fromkeys([*warnings, *first["warnings"]])),
+            "heading": heading,
+            "said": said,
+            "tables": [*own, *first["tables"], *([plain_table(settings)] if job else [])],
+            "warnings": list(dict.fromkeys([*notes, *warnings, *first["warnings"]])),
             "figures": [svg_text(each) for each in figures],
             "others": others,
         },
     }
-    write_whole(Path(path), page_of(answers, title))
+    write_whole(Path(path), page_of(answers, heading))
+
+
+def taken_apart(shown: Iterable[Shown]) -> tuple[list[str], list[str], list[Table], Pairs]:
+    """Sentences before the first table, and behind it, tables, and pairs of names and words."""
+    said, notes, tables, pairs = list[str](), list[str](), list[Table](), list[tuple[str, str]]()
+    for each in shown:
+        if isinstance(each, Table):
+            tables.append(each)
+        elif isinstance(each, str):
+            (notes if tables else said).append(each)
+        else:
+            pairs += each
+    return said, notes, tables, tuple(pairs)
 
 
 _NOTHING: Plain = {
@@ -104,7 +117,9 @@ def simulated_run(step: SimulatedStep, title: str = "") -> Plain:
 def recorded_run(profile: Profile, title: str = "") -> Plain:
     """A recorded run of a page: when what ran."""
     run = drawn_profile(profile)
-    return _NOTHING | {"title": title, "step_ps": run.width_ps, "lanes": lanes_of_recorded(run)}
+    facts = [time_fact("recorded step", run.width_ps)]
+    lanes = lanes_of_recorded(run)
+    return _NOTHING | {"title": title, "step_ps": run.width_ps, "facts": facts, "lanes": lanes}
 
 
 def write_step(
@@ -143,7 +158,8 @@ def _write_comparison(
     runs: Sequence[Plain],
     what_if: dict[str, Worth],
 ) -> None:
-    first, bars = found.runs[0], runs_bars_table({run.name: run for run in found.runs})
+    fastest = sorted(found.runs, key=lambda run: run.step_time_ps)
+    first, bars = found.runs[0], runs_bars_table({run.name: run for run in fastest})
     title = f"{first.workload} on {first.topology}: {len(found.runs)} schedules"
     answer = comparison_answer(found).lines[1:]
     shown = [*answer, *comparison_shown(found), bars, *_worth(what_if)]
