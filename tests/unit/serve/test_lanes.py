@@ -1,4 +1,4 @@
-"""What a page draws of a run: what spans wait for, its tasks, the load of its network."""
+"""What a page draws of a run: its spans, what they wait for, the load of its network."""
 
 import json
 from itertools import product
@@ -13,8 +13,9 @@ from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
-from stepsim.show.page.lanes import lanes_of_timeline, shown_actors, tasks_of_timeline
+from stepsim.show.page.lanes import lanes_of_timeline, tasks_of_timeline
 
+WORKLOAD = Path(__file__).parents[3] / "workloads" / "gpt_tp4.txt"
 STATE = {
     "workload": "llama-3.2-3b",
     "topology": "hgx-h100",
@@ -39,25 +40,77 @@ def shown(explorer: Explorer) -> Any:
     return {**found, "lanes": unfolded(found["lanes"])}
 
 
-def test_a_span_begins_after_all_that_it_waits_for(shown: Any) -> None:
-    lanes = shown["lanes"]
-    for i, waits in enumerate(lanes["waits"]):
-        if lanes["lane"][i] != MESSAGES:
-            assert all(lanes["end"][before] <= lanes["start"][i] for before in waits)
+@pytest.fixture(scope="module", params=product(("1f1b", "interleaved:2", "zb-v"), (True, False)))
+def step(request: pytest.FixtureRequest) -> stepsim.Result:
+    schedule, fold = request.param
+    return stepsim.simulate(
+        WORKLOAD, "hgx-h100", npus=32, pp=4, microbatches=8, schedule=schedule, fold_ranks=fold
+    )
 
 
-def test_a_receipt_waits_for_the_send_of_another_stage(shown: Any) -> None:
-    lanes = shown["lanes"]
-    crossing = [
-        (before, i)
-        for i, waits in enumerate(lanes["waits"])
-        for before in waits
-        if lanes["row"][before] != lanes["row"][i]
-    ]
-    assert crossing
-    for before, i in crossing:
-        assert lanes["lane"][before] == lanes["lane"][i] == MESSAGES
-        assert lanes["end"][before] <= lanes["end"][i]
+@pytest.fixture(scope="module", params=[True, False], ids=["actions", "tasks"])
+def whole(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture(scope="module")
+def drawn(step: stepsim.Result, whole: bool) -> Any:
+    draw = lanes_of_timeline if whole else tasks_of_timeline
+    found: Any = draw(step.timeline)
+    return {**found, **unfolded(found)}
+
+
+def test_spans_are_those_of_the_run(drawn: Any, step: stepsim.Result, whole: bool) -> None:
+    tables = list(step.timeline.spans(whole=whole))
+    for name in ("start", "end") if whole else ("start", "end", "alone"):
+        ran = [time for spans in tables for time in getattr(spans, f"{name}_ps").tolist()]
+        assert drawn[name] == ran
+    assert drawn["row"] == [i for i, spans in enumerate(tables) for _ in spans.start_ps]
+    if not whole:
+        streams = [each.stream_words(n) for each in tables for n in each.stream.tolist()]
+        assert [drawn["lanes"][lane] for lane in drawn["lane"]] == streams
+
+
+def test_spans_begin_after_what_they_wait_for_and_ends_of_messages_name_each_other(
+    drawn: Any,
+) -> None:
+    stages = [row.split(",")[0] for row in drawn["rows"]]
+    row, words, end = drawn["row"], drawn["words"], drawn["end"]
+    crossing = 0
+    for i, before in ((i, before) for i, waits in enumerate(drawn["waits"]) for before in waits):
+        if row[before] == row[i]:
+            assert end[before] <= drawn["start"][i]
+            continue
+        crossing += 1
+        assert words[i] == f"receive from {stages[row[before]]}"
+        assert words[before] == f"send to {stages[row[i]]}"
+        assert end[before] == end[i]
+    assert crossing == sum(each.startswith("receive") for each in words)
+
+
+def test_the_marked_tasks_are_the_critical_path(step: stepsim.Result) -> None:
+    tasks = unfolded(tasks_of_timeline(step.timeline))
+    columns = zip(tasks["start"], tasks["end"], tasks["critical"], strict=True)
+    path = step.report.critical_path_ps
+    assert sum((end - start) * on for start, end, on in columns) == sum(path.values())
+
+
+def test_spans_are_called_by_their_actions(step: stepsim.Result) -> None:
+    lanes = lanes_of_timeline(step.timeline)
+    columns = unfolded(lanes)
+    named = set(zip(columns["row"], columns["words"], strict=True))
+    stages = step.timeline.actors.stages.tolist()
+    orders = step.timeline.graph.schedule.tokens()
+    assert {(row, token) for row, stage in enumerate(stages) for token in orders[stage]} <= named
+    assert (0, "after the pipeline") in named
+
+
+def test_transfers_say_what_they_send(step: stepsim.Result) -> None:
+    found: Any = tasks_of_timeline(step.timeline, step.report)
+    told = {found["comms"][comm][0] for comm in found["classes"]["comm"] if comm >= 0}
+    assert {f"{use.group} {use.kind}" for use in step.report.comms} == {
+        each.partition(",")[0] for each in told
+    }
 
 
 def test_spans_say_which_axes_they_use(shown: Any) -> None:
@@ -83,29 +136,6 @@ def test_links_say_which_axes_they_carry(shown: Any) -> None:
     assert all(0 < link["share"] < 1 for link in network["links"])
 
 
-@pytest.mark.parametrize("change", [{}, {"compute_scale": "1.7"}, {"host_overhead": "70 us"}])
-def test_tasks_are_those_of_the_run(explorer: Explorer, change: dict[str, str]) -> None:
-    state = ExplorerState.of(STATE | change)
-    found: Any = explorer.tasks(state, 0, 1)["tasks"]
-    tasks, timeline = unfolded(found), explorer.run(explorer.inputs(state)).timeline
-    tables = list(timeline.spans())
-    for name in ("start", "end", "alone"):
-        ran = [time for spans in tables for time in getattr(spans, f"{name}_ps").tolist()]
-        assert tasks[name] == ran
-    lanes = [spans.stream_words(each) for spans in tables for each in spans.stream.tolist()]
-    assert [found["lanes"][lane] for lane in tasks["lane"]] == lanes
-
-
-def test_spans_are_those_of_the_run(explorer: Explorer, shown: Any) -> None:
-    timeline = explorer.run(explorer.inputs(ExplorerState.of(STATE))).timeline
-    chosen, _ = shown_actors(timeline.graph, timeline.actors)
-    tables = [*timeline.spans(timeline.actors.ranks[chosen].tolist(), whole=True)]
-    for name, column in (("start", "start_ps"), ("end", "end_ps")):
-        ran = [time for spans in tables for time in getattr(spans, column).tolist()]
-        assert shown["lanes"][name] == ran
-    assert {"0F0", "3B7", "send to stage 1"} <= set(shown["lanes"]["words"])
-
-
 def test_an_answer_grows_slower_than_its_microbatches(explorer: Explorer) -> None:
     sizes = []
     for batch in ("64", "512"):
@@ -118,32 +148,24 @@ def test_an_answer_grows_slower_than_its_microbatches(explorer: Explorer) -> Non
     assert large < 6 * small
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "dualpipe", "zb-v"])
-def test_spans_are_called_by_their_actions(explorer: Explorer, schedule: str) -> None:
-    state = ExplorerState.of({**STATE, "schedule": schedule})
-    orders = explorer.run(explorer.inputs(state)).timeline.graph.schedule.tokens()
-    lanes = unfolded(explorer.shown(state)["lanes"])
-    named = set(zip(lanes["row"], lanes["words"], strict=True))
-    assert {(row, token) for row, order in enumerate(orders) for token in order} <= named
-    assert (0, "after the pipeline") in named
-
-
 def test_of_too_many_tasks_those_of_a_part_are_shown(
     explorer: Explorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepsim.show.page.lanes._MOST_TASKS", 1000)
-    state = ExplorerState.of(STATE)
-    every: Any = explorer.tasks(state, 0, 1 << 60)["tasks"]
-    assert every["too_many"]
+    """Else all of them, as the engine has them."""
+    state = ExplorerState.of({**STATE, "compute_scale": "1.7"})
     timeline = explorer.run(explorer.inputs(state)).timeline
     low = int(timeline.end.max()) // 3
-    high = low + low // 99
+    high = low + low // 9
+    every: Any = explorer.tasks(state, low, high)["tasks"]
+    assert every == tasks_of_timeline(timeline)
+    monkeypatch.setattr("stepsim.show.page.lanes._MOST_TASKS", 1000)
+    none: Any = explorer.tasks(state, 0, 1 << 60)["tasks"]
+    assert none["too_many"]
     part: Any = explorer.tasks(state, low, high)["tasks"]
-    spans = timeline.spans()
-    rows = [zip(each.start_ps.tolist(), each.end_ps.tolist(), strict=True) for each in spans]
-    expected = [(start, end) for row in rows for start, end in row if end > low and start < high]
-    tasks = unfolded(part)
-    assert [*zip(tasks["start"], tasks["end"], strict=True)] == expected
+    rows = [
+        [*zip(each["start"], each["end"], strict=True)] for each in map(unfolded, (every, part))
+    ]
+    assert rows[1] == [(start, end) for start, end in rows[0] if end > low and start < high]
 
 
 @pytest.mark.parametrize("low", [None, "1", 1.5, True])
@@ -151,51 +173,3 @@ def test_times_that_are_no_whole_numbers_are_refused(explorer: Explorer, low: ob
     question = {"kind": "tasks", "state": STATE, "low": low, "high": 5}
     found = Answers(explorer=explorer).answer(question)
     assert "low is" in str(found["error"])
-
-
-WORKLOAD = Path(__file__).parents[3] / "workloads" / "gpt_tp4.txt"
-
-
-@pytest.fixture(
-    scope="module",
-    params=[*product(["1f1b", "interleaved:2", "zb-h1", "zb-v"], [True, False])],
-    ids=lambda param: f"{param[0]}-{'folded' if param[1] else 'whole'}",
-)
-def step(request: pytest.FixtureRequest) -> stepsim.Result:
-    schedule, fold = request.param
-    return stepsim.simulate(
-        WORKLOAD, "hgx-h100", npus=32, pp=4, microbatches=8, schedule=schedule, fold_ranks=fold
-    )
-
-
-def test_tasks_begin_after_what_they_wait_for_and_ends_of_messages_name_each_other(
-    step: stepsim.Result,
-) -> None:
-    found: Any = tasks_of_timeline(step.timeline, step.report)
-    tasks, stages = unfolded(found), [row.split(",")[0] for row in found["rows"]]
-    row, words, end = tasks["row"], tasks["words"], tasks["end"]
-    crossing = 0
-    for i, before in ((i, before) for i, waits in enumerate(tasks["waits"]) for before in waits):
-        if row[before] == row[i]:
-            assert end[before] <= tasks["start"][i]
-            continue
-        crossing += 1
-        assert words[i] == f"receive from {stages[row[before]]}"
-        assert words[before] == f"send to {stages[row[i]]}"
-        assert end[before] == end[i]
-    assert crossing == sum(each.startswith("receive") for each in words)
-    told = [found["comms"][comm] for comm in tasks["comm"] if comm >= 0]
-    assert {use.group for use in step.report.comms} == {each[0].split()[0] for each in told}
-
-
-def test_the_marked_spans_are_the_critical_path(step: stepsim.Result) -> None:
-    """Those of tasks one after the other, those of actions with all that is on it."""
-    whole, parts = lanes_of_timeline(step.timeline), tasks_of_timeline(step.timeline)
-    tasks, lengths = unfolded(parts), list[int]()
-    for start, end, on in zip(tasks["start"], tasks["end"], tasks["critical"], strict=True):
-        lengths += [end - start] * on
-    path = step.report.critical_path_ps
-    assert sum(lengths) == step.report.step_time_ps == sum(path.values())
-    actions = unfolded(whole)
-    marked = zip(actions["end"], actions["critical"], strict=True)
-    assert max(end for end, on in marked if on) == step.report.step_time_ps
