@@ -72,7 +72,7 @@ def improve_command(
     if report:
         from stepsim.show.page.write import recorded_run, write_report
 
-        title, drawn = f"{profile.source}: what would help", recorded_run(profile)
+        title, drawn = f"{Path(profile.source).name}: what would help", recorded_run(profile)
         shown = improvements_shown(found, profile)
         write_report(
             report, title, shown, command=command_line(), runs=[drawn], warnings=profile.warnings
@@ -113,7 +113,7 @@ class RunViews(Noun):
             run, said = recorded_run(profile), profile.warnings
             write_report(
                 self.report,
-                profile.source,
+                Path(profile.source).name,
                 shown,
                 command=command_line(),
                 runs=[run],

@@ -214,7 +214,8 @@ class ImprovementsResult(Viewed, Improvements, eq=False):  # type: ignore[misc]
         """Write everything there is to see as one HTML page; raises OutputError."""
         from stepsim.show.page.write import recorded_run, write_report
 
-        title, runs = f"{self.profile.source}: what would help", [recorded_run(self.profile)]
+        title = f"{Path(self.profile.source).name}: what would help"
+        runs = [recorded_run(self.profile)]
         write_report(path, title, self._shown(), runs=runs, warnings=self.profile.warnings)
 
 

@@ -1,9 +1,11 @@
 """Every mark and every word of the page stands out from its paper, in light and in dark."""
 
 import re
-from itertools import chain, product
+from itertools import chain, combinations, product
 
+import numpy as np
 import pytest
+from eyes import BLIND, lab
 
 from stepsim.show.page.looks import IDLE, MEMORY_LOOKS, PAPERS, PART_LOOKS, SHADE_LOOKS
 from stepsim.show.page.page import page_of
@@ -39,9 +41,18 @@ def test_every_mark_stands_out() -> None:
 def test_everything_that_is_drawn_has_a_colour() -> None:
     assert SHADE_LOOKS.keys() == SHADES.keys()
     assert PART_LOOKS.keys() == {part.key for part in Part}
-    recorded = (Shade.COMPUTE, Shade.TRANSFER)  # beside no forward or message
-    shown = [tint for shade, (_, tint) in SHADE_LOOKS.items() if shade not in recorded]
-    assert len(set(shown)) == len(shown)
+
+
+@pytest.mark.parametrize("blindness", BLIND)
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_marks_can_be_told_apart(scheme: int, blindness: str) -> None:
+    """All that one page shows; recorded communication is beside no message of a simulated step."""
+    shades = {tint for shade, (_, tint) in SHADE_LOOKS.items() if shade != Shade.TRANSFER}
+    assert len(shades) == len(SHADES) - 1
+    parts = {tint for _, tint, kind in PART_LOOKS.values() if not kind}
+    for one, other in combinations(sorted(shades | parts), 2):
+        apart = np.linalg.norm(lab(one[scheme], blindness) - lab(other[scheme], blindness))
+        assert apart > 12, (one, other)
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])

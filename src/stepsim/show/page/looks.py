@@ -21,25 +21,25 @@ IDLE: Tint = ("#858c96", "#7d8794")
 
 _AXES_ON_DARK: Mapping[ParallelAxis, str] = MappingProxyType(
     {
-        ParallelAxis.TP: "#e3c14b",
-        ParallelAxis.CP: "#c79bff",
-        ParallelAxis.EP: "#f08fd2",
-        ParallelAxis.FSDP: "#93cf63",
-        ParallelAxis.DP: "#d99a8a",
-        ParallelAxis.PP: "#4fc3d9",
+        ParallelAxis.TP: "#e7c84f",
+        ParallelAxis.CP: "#c298ff",
+        ParallelAxis.EP: "#fc90e4",
+        ParallelAxis.FSDP: "#a5e179",
+        ParallelAxis.DP: "#d7a179",
+        ParallelAxis.PP: "#3eb1ce",
     }
 )
 _SHADES_ON_DARK: Mapping[int, str] = MappingProxyType(
     {
-        Shade.FORWARD: "#6fa8e6",
-        Shade.BACKWARD: "#f0a35e",
-        Shade.INPUT_GRAD: "#f07f97",
-        Shade.WEIGHT_GRAD: "#5cc9b4",
-        Shade.PER_STEP: "#b491e6",
-        Shade.HOST: "#a9b4c2",
-        Shade.SLOWED: "#ef8a8f",
-        Shade.COMPUTE: "#6fa8e6",
-        Shade.TRANSFER: "#4fc3d9",
+        Shade.FORWARD: "#8ecaff",
+        Shade.BACKWARD: "#eca056",
+        Shade.INPUT_GRAD: "#d65f83",
+        Shade.WEIGHT_GRAD: "#7fc0a5",
+        Shade.PER_STEP: "#957be6",
+        Shade.HOST: "#9eb1bb",
+        Shade.SLOWED: "#ff8696",
+        Shade.COMPUTE: "#5588c0",
+        Shade.TRANSFER: "#64d4e6",
         **{AXIS_SHADES[axis]: tint for axis, tint in _AXES_ON_DARK.items()},
     }
 )
@@ -50,12 +50,12 @@ SHADE_LOOKS: Mapping[int, tuple[str, Tint]] = MappingProxyType(
 
 _PARTS_ON_DARK: Mapping[Part, str] = MappingProxyType(
     {
-        Part.COMPUTE: "#6fa8e6",
+        Part.COMPUTE: "#5588c0",
         **{axis.exposed: tint for axis, tint in _AXES_ON_DARK.items()},
-        Part.SKEW: "#ef8a8f",
-        Part.HOST: "#a9b4c2",
-        Part.EXPOSED_HOST: "#5cc9b4",
-        Part.SLOWED: "#d99a8a",
+        Part.SKEW: "#c9756e",
+        Part.HOST: "#9eb1bb",
+        Part.EXPOSED_HOST: "#75e4ce",
+        Part.SLOWED: "#ff8696",
     }
 )
 PART_LOOKS: Mapping[str, tuple[str, Tint, str]] = MappingProxyType(

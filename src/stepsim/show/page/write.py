@@ -59,9 +59,8 @@ def write_report(
     """Write a page: sentences on top, then runs on one axis of time, figures, notes, tables.
 
     Sentences behind the first table are notes. What the first of the runs says of itself is said of
-    the page. Of a path in the title its name is shown. Raises OutputError.
+    the page. Raises OutputError.
     """
-    heading = title.rpartition("/")[2]
     found: list[Any] = [*runs] or [_NOTHING]
     first, *others = found
     said, notes, tables, pairs = taken_apart(shown)
@@ -73,7 +72,7 @@ def write_report(
         "lines": {"command": command, "python": ""},
         "shown": first
         | {
-            "heading": heading,
+            "heading": title,
             "said": said,
             "tables": [*own, *first["tables"], *([plain_table(settings)] if job else [])],
             "warnings": list(dict.fromkeys([*notes, *warnings, *first["warnings"]])),
@@ -81,7 +80,7 @@ def write_report(
             "others": others,
         },
     }
-    write_whole(Path(path), page_of(answers, heading))
+    write_whole(Path(path), page_of(answers, title))
 
 
 def taken_apart(shown: Iterable[Shown]) -> tuple[list[str], list[str], list[Table], Pairs]:
@@ -134,7 +133,8 @@ def write_step(
     """Write a step; `measured` is the run that it is the replay of; raises OutputError."""
     runs = [simulated_run(step, "Simulated" if measured else "")]
     runs += [recorded_run(measured, "Measured")] if measured else []
-    title = f"{step.report.workload} on {step.report.topology}"
+    ran = Path(step.report.workload).name if measured else step.report.workload
+    title = f"{ran} on {step.report.topology}"
     weighty = [each.text for each in step.report.findings if each.is_weighty]
     shown = [*answer_of(step.report).lines[1:], *weighty, *tables, *_worth({"": what_if})]
     write_report(path, title, shown, command=command, runs=runs)

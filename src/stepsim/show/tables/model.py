@@ -137,7 +137,7 @@ class Table(Noun):
 
     A terminal shows at most `most` rows, unless that is 0: the first, or where `both_ends` the
     first and the last. With `folds` it shows rows in a line that differ in their first column alone
-    as one. `legend` names the colours of bars.
+    as one.
     """
 
     caption: str = ""
