@@ -155,6 +155,14 @@ def test_failures_are_stored_with_their_reason_and_stop_nothing(
     assert exported(broken).decode().count("microbatches is 4: refused") == 10
 
 
+def test_a_scenario_that_fails_stops_none_of_those_evaluated_with_it(database: Path) -> None:
+    asked = study("fabric.bandwidth=1e-6,100,200,400 Gbps", npus=32, pp=2)
+    assert run_sweep(asked, database, jobs=1) == SweepProgress(size=4, done=4, failed=1)
+    errors = [row["error"] for row in rows_of(database)]
+    assert "takes too long" in errors[0]
+    assert errors[1:] == [None] * 3
+
+
 def test_values_of_an_axis_are_summed_up_over_all_others(database: Path) -> None:
     """The least of those that fit, the mean of all that ran."""
     make = partial(Quick, failing=4)

@@ -61,11 +61,12 @@ class BatchResult(Noun, eq=False):
 
     @classmethod
     def joined(cls, results: Sequence[Self]) -> Self:
-        """Results of some scenarios, then of others."""
+        """Results of some scenarios, then of others; columns that one lacks are left out."""
         columns: dict[str, Any] = {}
         for name in cls.__struct_fields__:
             column = [getattr(result, name) for result in results]
-            columns[name] = None if column[0] is None else np.concatenate(column)
+            if all(isinstance(part, np.ndarray) for part in column):
+                columns[name] = np.concatenate(column)
         return cls(**columns)
 
 
