@@ -130,23 +130,31 @@ class _Run(Struct, kw_only=True):
         """The latency of a phase is over: its bytes enter the links."""
         number = cast(int, event.value)
         flight = self.flights[number]
-        self.fabric.enter(number, flight.transfer.phases[flight.phase], int(self.env.now))
-        self.settle_soon()
+        phase = flight.transfer.phases[flight.phase]
+        end_ps = self.fabric.enter(number, phase, int(self.env.now))
+        if end_ps is None:
+            self.settle_soon()
+        else:
+            self.forecast(number, end_ps)
 
     def settle_soon(self) -> None:
         """Share the links anew when all events of this moment have happened."""
-        if not self.settling:
+        if self.fabric.touched and not self.settling:
             self.settling = True
             _Settling(self.env).callbacks.append(self.settle)
 
     def settle(self, _: simpy.Event) -> None:
         """Forecast the ends of all flights whose speed has changed."""
         self.settling = False
-        now = int(self.env.now)
-        for number, end_ps in self.fabric.settle(now):
-            flight = self.flights[number]
-            flight.forecast += 1
-            self.after(end_ps - now, self.arrive, (number, flight.phase, flight.forecast))
+        for number, end_ps in self.fabric.settle(int(self.env.now)):
+            self.forecast(number, end_ps)
+
+    def forecast(self, number: int, end_ps: int) -> None:
+        """The bytes of a flight arrive then, unless a later forecast says otherwise."""
+        flight = self.flights[number]
+        flight.forecast += 1
+        place = number, flight.phase, flight.forecast
+        self.after(end_ps - int(self.env.now), self.arrive, place)
 
     def arrive(self, event: simpy.Event) -> None:
         """The bytes of a phase have arrived, unless the forecast is out of date."""

@@ -4,7 +4,7 @@ Time is passed in; nothing here waits. A transfer has phases: a latency that use
 bytes that go at full speed when alone and slower when its links are shared.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from math import ceil
 
@@ -86,44 +86,53 @@ class _Flight(Struct, kw_only=True):
 
 
 class Fabric(Struct, kw_only=True):
-    """The links, of `capacity` bytes/s, and the flights; these are named by increasing numbers."""
+    """The links, of `capacity` bytes/s, and the flights; these are named by increasing numbers.
+
+    Those that are `touched` have begun, or share a link with one that has ended: `settle` is due.
+    """
 
     capacity: Floats
+    touched: set[int] = set()
     _flights: dict[int, _Flight] = {}
     _users: dict[int, set[int]] = {}
-    _touched: set[int] = set()
 
-    def enter(self, flight: int, phase: TransferPhase, now_ps: int) -> None:
-        """Begin to send a phase's bytes; `settle` says when they end."""
-        self._flights[flight] = _Flight(
-            phase=phase, remaining_ps=float(phase.alone_ps), since_ps=now_ps
-        )
-        for link in phase.link.tolist():
-            self._users.setdefault(link, set()).add(flight)
-        self._touched.add(flight)
+    def enter(self, flight: int, phase: TransferPhase, now_ps: int) -> int | None:
+        """Begin to send a phase's bytes: when they end, in ps; None if `settle` says it."""
+        state = _Flight(phase=phase, remaining_ps=float(phase.alone_ps), since_ps=now_ps)
+        self._flights[flight] = state
+        users = [self._users.setdefault(link, set()) for link in phase.link.tolist()]
+        if any(users):
+            self.touched.add(flight)
+        for others in users:
+            others.add(flight)
+        if flight in self.touched:
+            return None
+        state.speed = phase.speed
+        return now_ps + time_left_ps(state.remaining_ps, state.speed)
 
     def leave(self, flight: int) -> None:
         """End a flight; those that shared its links are faster after `settle`."""
         phase = self._flights.pop(flight).phase
-        self._touched.discard(flight)
+        self.touched.discard(flight)
         for link in phase.link.tolist():
             self._users[link].discard(flight)
-            self._touched |= self._users[link]
+            self.touched |= self._users[link]
 
     def settle(self, now_ps: int) -> Iterator[tuple[int, int]]:
         """(flight, end in ps) of all flights whose speed the last changes have changed."""
-        flights = sorted(self._reached(self._touched))
-        self._touched = set()
-        for flight, speed in zip(flights, self._speeds(flights), strict=True):
-            state = self._flights[flight]
-            if speed != state.speed:
-                state.remaining_ps -= (now_ps - state.since_ps) * state.speed
-                state.since_ps, state.speed = now_ps, speed
-                yield flight, now_ps + time_left_ps(state.remaining_ps, speed)
+        while self.touched:
+            flights = sorted(self._reached(min(self.touched)))
+            self.touched.difference_update(flights)
+            for flight, speed in zip(flights, self._speeds(flights), strict=True):
+                state = self._flights[flight]
+                if speed != state.speed:
+                    state.remaining_ps -= (now_ps - state.since_ps) * state.speed
+                    state.since_ps, state.speed = now_ps, speed
+                    yield flight, now_ps + time_left_ps(state.remaining_ps, speed)
 
-    def _reached(self, flights: Iterable[int]) -> set[int]:
-        """Flights joined to these through shared links: all whose speed may change."""
-        reached, stack = set(flights), list(flights)
+    def _reached(self, flight: int) -> set[int]:
+        """Flights joined to one through shared links: all whose speed may change with it."""
+        reached, stack = {flight}, [flight]
         while stack:
             for link in self._flights[stack.pop()].phase.link.tolist():
                 for other in self._users[link] - reached:
@@ -135,8 +144,6 @@ class Fabric(Struct, kw_only=True):
         phases = [self._flights[flight].phase for flight in flights]
         if len(phases) == 1:
             return [phases[0].speed]
-        if not phases:
-            return []
         counts = [len(phase.link) for phase in phases]
         links, place = np.unique(
             np.concatenate([phase.link for phase in phases]), return_inverse=True

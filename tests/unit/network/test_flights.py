@@ -69,7 +69,9 @@ class Clock:
     def enter(self, flight: int, each: TransferPhase, now: int) -> None:
         self.run(until=now)
         self.now = now
-        self.fabric.enter(flight, each, now)
+        end = self.fabric.enter(flight, each, now)
+        if end is not None:
+            self.forecasts[flight] = end
 
     def settle(self) -> None:
         self.forecasts.update(self.fabric.settle(self.now))
@@ -123,9 +125,8 @@ def test_only_who_is_slowed_or_freed_is_forecast_anew() -> None:
 
 def test_who_enters_and_leaves_at_once_slows_nobody() -> None:
     fabric = Fabric(capacity=np.array([1e9]))
-    fabric.enter(1, ONE, 0)
-    assert list(fabric.settle(0)) == [(1, 1_000)]
-    fabric.enter(2, ONE, 100)
+    assert fabric.enter(1, ONE, 0) == 1_000
+    assert fabric.enter(2, ONE, 100) is None
     fabric.leave(2)
     assert list(fabric.settle(100)) == []
 
