@@ -42,6 +42,7 @@ def make_batch(
     *,
     coalesce: bool = True,
     fold_ranks: bool = True,
+    shared: bool = False,
     **typed: object,
 ) -> Batch:
     """A job compiled for evaluation."""
@@ -53,4 +54,5 @@ def make_batch(
         notes=job.notes,
         coalesce=coalesce,
         fold_ranks=fold_ranks,
+        shared=shared,
     )

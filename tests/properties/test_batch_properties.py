@@ -1,7 +1,7 @@
 """A batch gives what the engine gives for each of its scenarios, to the picosecond."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from random import Random
 from typing import Any
@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 from jobs import make_batch
 from random_jobs import Job, jobs, networks
 
+from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.core import actions
 from stepsim.core.actions import Task, TaskList, forward_tasks
@@ -85,6 +86,33 @@ def test_a_batch_equals_the_engine(
         assert found.parts_ps is not None
         assert found.parts_ps[i].tolist() == list(report.breakdown_ps.values())
         assert np.array_equal(ranks[:, :, i], step.ranks.breakdown[step.ranks.actor_of])
+
+
+@examples(60)
+@given(job=jobs(), network=networks(), data=st.data())
+def test_scenarios_of_shared_links_are_those_of_events(
+    job: Job, network: Topology, data: st.DataObject
+) -> None:
+    """Those in which the same links are crossed: all others are refused."""
+    slow = data.draw(st.sampled_from([None, "0:1.3"]))
+    options: dict[str, Any] = {**job.options(), "slow": slow, "contention": "fair"}
+    batch = make_batch(job.workload, network, shared=True, **options)
+    names = columns_of(network) | ({} if batch.fixed else of_tasks())
+    chosen = data.draw(st.lists(st.sampled_from(sorted(names)), max_size=3, unique=True))
+    for _ in range(3):
+        values = {name: data.draw(names[name]) for name in chosen}
+        found = None
+        with suppress(PlanError):
+            found = batch.evaluate({name: [each] for name, each in values.items()}, parts=True)
+        if found is None:
+            continue
+        other = with_values(network, values)
+        report = simulate(job.workload, other, **options, **options_of(values)).report
+        assert found.step_time_ps[0] == report.step_time_ps
+        assert found.pipeline_time_ps[0] == report.pipeline_time_ps
+        assert found.bubble_fraction[0] == report.bubble_fraction
+        assert found.parts_ps is not None
+        assert found.parts_ps[0].tolist() == list(report.breakdown_ps.values())
 
 
 TAKEN = ("loss", "host", "get_batch", "attention", "forward", "gradients", "send", "")

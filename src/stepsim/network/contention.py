@@ -7,7 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, bounds, row_numbers
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, Same, replace
+from stepsim.network.collectives import FlowStep
 from stepsim.network.fair_rates import rounded
 from stepsim.network.flights import Transfer, TransferPhase
 from stepsim.network.fold import Actors, every_rank, fold
@@ -45,6 +46,25 @@ class Contention(Noun, dict=True):
     actors: Actors
     colours: SiteColours
     streams: _Streams
+
+    def at(self, prices: Prices) -> "Contention | None":
+        """The same ranks, sites and links at other prices of their communications.
+
+        None where these send otherwise, or where other links are free.
+        """
+        other = replace(self, prices=prices)
+        if prices.flows is not self.prices.flows:
+            return None
+        same_free = np.array_equal(np.isinf(other._capacities), np.isinf(self._capacities))
+        vars(other).update(chosen=self.chosen, slots=self.slots)  # at whatever prices
+        return other if same_free and other._flows == self._flows else None
+
+    @cached_property
+    def _flows(self) -> list[list[Same[FlowStep]]]:
+        """The flows of every place, phase by phase."""
+        return [
+            [Same(phase.step) for phase in place.phases(self.prices)] for place in self.sites.places
+        ]
 
     @cached_property
     def link_class(self) -> Ints:

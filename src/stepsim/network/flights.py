@@ -4,14 +4,15 @@ Time is passed in; nothing here waits. A transfer has phases: a latency that use
 bytes that go at full speed when alone and slower when its links are shared.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from math import ceil
 
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.structs import Noun
 from stepsim.network.fair_rates import Crossings, fair_levels
 
@@ -74,6 +75,33 @@ def time_left_ps(remaining_ps: float, speed: float) -> int:
     if abs(time - near) <= _SLACK_PS + _ROUNDING * time:
         return max(near, 0)
     return max(ceil(time), 0)
+
+
+def meeting(transfers: Mapping[int, Transfer], start_ps: Ints, end_ps: Ints) -> Bools:
+    """In which cases two transfers are under way at the same time and cross one link.
+
+    `transfers` are those of some nodes. Start and end of all nodes, of shape (nodes, cases), are
+    those in which every transfer takes its `duration_ps`.
+
+    Where none meet, these are the times of links that are shared. If they are so until a moment,
+    what enters a link at this moment finds none on it but those that end now, or take no time:
+    these are gone before time passes. It then has its links to itself, goes at the `speed` of its
+    phase and ends after its `duration_ps`. So times are the same until the next moment, too.
+
+    For example transfers from 0 to 5 and 5 to 9 do not meet, from 0 to 5 and 4 to 9 they do.
+    """
+    users: dict[int, set[int]] = defaultdict(set)
+    for node, transfer in transfers.items():
+        for link in {link for phase in transfer.phases for link in phase.link.tolist()}:
+            users[link].add(node)
+    found = np.zeros(start_ps.shape[1], bool)
+    for nodes in {tuple(sorted(several)) for several in users.values()}:
+        begin, until = start_ps.take(nodes, axis=0), end_ps.take(nodes, axis=0)
+        order = begin.argsort(axis=0, kind="stable")
+        begin, until = (np.take_along_axis(times, order, axis=0) for times in (begin, until))
+        latest = np.maximum.accumulate(until, axis=0)
+        found |= (begin[1:] < latest[:-1]).any(axis=0)
+    return found
 
 
 class _Flight(Struct, kw_only=True):

@@ -219,7 +219,8 @@ class Prices(Struct, kw_only=True):
     `algorithms` are those asked for; other kinds take the fastest beside their siblings, also where
     links are shared fairly, for then sharing slows them when they run. Times in `table` replace the
     model's for groups that hold equally many ranks of each of their nodes. What is `known` of the
-    same network, or of one whose links have other numbers, is not found again.
+    same network, or of one whose links have other numbers, is not found again; `flows` names what
+    was found of both.
     """
 
     plan: Plan
@@ -230,16 +231,16 @@ class Prices(Struct, kw_only=True):
     sharing: Sharing = Sharing.NONE
     known: Known = {}
     _patterns: dict[tuple[object, ...], GroupPatterns] = {}
+    flows: object = None
     _network: object = None
-    _flows: object = None
 
     def __post_init__(self) -> None:
         if len(self.known) > _MOST:
             self.known.clear()
         asked = tuple(self.algorithms.items()), Same(self.table), self.sharing is Sharing.FAIR
-        self._flows = self._name("flows", flows_of(self.topology))
+        self.flows = self._name("flows", flows_of(self.topology))
         self._network = self._name("network", *asked, flows_of(self.topology, numbers=True))
-        ranks = self._flows, self.plan.lie, self.sharing is Sharing.NONE
+        ranks = self.flows, self.plan.lie, self.sharing is Sharing.NONE
         lie = "lie", *ranks
         if lie not in self.known and self.plan.npus > _MANY:
             for key in [key for key in self.known if key[0] == "lie"]:
@@ -311,15 +312,20 @@ class Prices(Struct, kw_only=True):
 
     def phases(self, use: Use, look: int) -> tuple[PhasePrice, ...]:
         """What a communication does in groups of one look; times add up to its duration."""
-        cost, op = self.cost(use, look), self.comms[use.comm]
-        return _phases(op, cost, self.steps(use, look))
+        op = self.comms[use.comm]
+        key = "phases", self._network, op, self.patterns(use).key(look)
+        found: tuple[PhasePrice, ...] | None = self.known.get(key)
+        if found is None:
+            found = _phases(op, self.cost(use, look), self.steps(use, look))
+            self.known[key] = found
+        return found
 
     def steps(self, use: Use, look: int) -> list[FlowStep]:
         """The flows of a communication in groups of one look; none if it sends nothing."""
         cost, kind, patterns = self.cost(use, look), self.comms[use.comm].kind, self.patterns(use)
         if not cost.steps:
             return []
-        key = "steps", self._flows, kind, patterns.key(look), cost.algorithm
+        key = "steps", self.flows, kind, patterns.key(look), cost.algorithm
         found: list[FlowStep] | None = self.known.get(key)
         if found is None:
             layout = self.topology.layout(patterns.distinct[look])
@@ -330,7 +336,7 @@ class Prices(Struct, kw_only=True):
         """Traced flows of a collective in groups of one look."""
         kind, patterns = self.comms[use.comm].kind, self.patterns(use)
         wanted = self.algorithms.get(kind, Algorithm.AUTO)
-        key = "shape", self._flows, kind, patterns.key(look), wanted
+        key = "shape", self.flows, kind, patterns.key(look), wanted
         found: CollectiveShape | None = self.known.get(key)
         if found is None:
             members, beside = patterns.distinct[look], patterns.beside[look]

@@ -82,6 +82,8 @@ def test_every_scenario_is_what_simulate_says(database: Path) -> None:
         ),
         (("expert_load=skew:1,skew:1.5", "dp_overlap=on,off"), {"microbatches": 2}),
         (("compute_scale=1e-9,1",), {"dp_overlap": True, "microbatches": 8}),
+        (("contention=none,fair",), {"slow": "3:1.3", "microbatches": 4}),
+        (("compute_scale=0.5,1", "contention=fair"), {"dp_overlap": True, "microbatches": 8}),
     ],
     ids=lambda each: each[0].partition("=")[0] if isinstance(each, tuple) else "",
 )
@@ -153,6 +155,17 @@ def test_failures_are_stored_with_their_reason_and_stop_nothing(
     broken = tmp_path / "b.sqlite"
     assert run_sweep(study(), broken, jobs=1, make=partial(Quick, failing=4)).failed == 10
     assert exported(broken).decode().count("microbatches is 4: refused") == 10
+
+
+def test_models_on_links_shared_in_time_are_the_simulated_ones(tmp_path: Path) -> None:
+    """Other bandwidths take other algorithms; some transfers meet."""
+    options: dict[str, Any] = {"device": "h100", "framework": "megatron-core", "npus": 16}
+    options |= {"contention": "fair", "global_batch": 32, "pp": 2}
+    asked = replace(study("fabric.bandwidth=1..800 Gbps:6", **options), workload=read_model("gpt2"))
+    run_sweep(asked, tmp_path / "batched.sqlite", jobs=1)
+    alone = partial(ScenarioGroup, may_batch=False)
+    run_sweep(asked, tmp_path / "one.sqlite", jobs=1, make=alone)
+    assert exported(tmp_path / "batched.sqlite") == exported(tmp_path / "one.sqlite")
 
 
 def test_a_scenario_that_fails_stops_none_of_those_evaluated_with_it(database: Path) -> None:

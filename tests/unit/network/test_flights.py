@@ -16,6 +16,7 @@ from stepsim.network.flights import (
     Fabric,
     Transfer,
     TransferPhase,
+    meeting,
     time_left_ps,
 )
 
@@ -205,3 +206,12 @@ def test_speed_times_time_is_the_time_alone(flights: list[tuple[int, TransferPha
             own = flights[i][1].own_level
             done[i] += (end - begin) * (level / own if own < inf else 1)
     assert done == pytest.approx([each.alone_ps for _, each in flights], rel=1e-9, abs=1.5)
+
+
+def test_transfers_meet_that_cross_one_link_at_the_same_time() -> None:
+    """Nodes 0 and 1 cross link 0, node 2 link 1 alone; node 3 is no transfer."""
+    both, other = Transfer(phases=(ONE,)), Transfer(phases=(phase(1_000, {1: 1}),))
+    start = np.array([[0, 0, 5, 5], [5, 4, 0, 7], [0, 0, 0, 0], [0, 0, 0, 0]])
+    end = np.array([[5, 5, 9, 9], [9, 9, 5, 7], [9, 9, 9, 9], [9, 9, 9, 9]])
+    assert meeting({0: both, 1: both, 2: other}, start, end).tolist() == [False, True, False, True]
+    assert not meeting({0: both, 2: other}, start, end).any()

@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, SimulationError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Same, replace
 from stepsim.base.units import LARGEST_SUM
 from stepsim.core.actions import HostPart, HostTimes, reduces_as_it_launches
 from stepsim.core.flat import Flat, flatten
@@ -25,6 +25,7 @@ from stepsim.network.fold import Actors
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import is_number
+from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
@@ -32,6 +33,9 @@ from stepsim.step.job import WorkSource
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.scaling import ComputeScale
+
+if TYPE_CHECKING:
+    from stepsim.network.contention import Contention
 
 _TOTALS_AT_ONCE = 4096
 _TIMES_AT_ONCE = 1024
@@ -75,7 +79,7 @@ class Batch(Noun, dict=True):
 
     With `fixed`, why compute
     scale and host times are part of this graph, or with `networked`, why numbers of the network
-    are: another value of theirs needs another batch.
+    are: another value of theirs needs another batch. With `contention` links are shared in time.
     """
 
     job: PreparedStep
@@ -84,6 +88,7 @@ class Batch(Noun, dict=True):
     table: LengthTable
     program: BatchProgram
     fixed: str
+    contention: "Contention | None" = None
 
     @property
     def actors(self) -> Actors:
@@ -125,8 +130,11 @@ class Batch(Noun, dict=True):
 
     def _why_not(self, name: str) -> str:
         """Why a column cannot vary; empty where it can."""
-        if name.partition(".")[0] in _OF_TASKS:
+        kind = name.partition(".")[0]
+        if kind in _OF_TASKS:
             return self.fixed
+        if kind == "size" and self.contention:
+            return "links are shared in time"
         return self.networked if is_number(name) else ""
 
     def scenarios(self, columns: Mapping[str, ArrayLike]) -> Scenarios:
@@ -138,7 +146,28 @@ class Batch(Noun, dict=True):
         if refused:
             why = self._why_not(refused[0])
             raise PlanError(f"{', '.join(refused)} cannot vary within a batch: {why}")
-        return self.setting.scenarios(columns)
+        given = self.setting.scenarios(columns)
+        if self.contention:
+            shared = self._shared(self.contention, columns, len(given))
+            given = replace(given, shared=shared)
+        return given
+
+    def _shared(
+        self, contention: "Contention", columns: Mapping[str, ArrayLike], count: int
+    ) -> NDArray[Any]:
+        """The links of scenarios, which transfers share; raises PlanError where others are."""
+        prices, setting = self.job.prices, self.setting.topology
+        names = [name for name in columns if is_number(name)]
+        several = (np.broadcast_to(columns[name], count).tolist() for name in names)
+        rows: list[tuple[float, ...]] = [*zip(*several, strict=True)] or [()]
+        known: dict[tuple[float, ...], Contention] = {}
+        for row in set(rows):
+            network = with_values(setting, dict(zip(names, row, strict=True)))
+            links = contention.at(replace(prices, topology=network, known={**prices.known}))
+            if links is None:
+                raise PlanError(f"transfers cross other links with {', '.join(names)} of {row}")
+            known[row] = links
+        return np.array([known[row] for row in rows], object)
 
     def evaluate(
         self, columns: Mapping[str, ArrayLike] | Scenarios, *, parts: bool = False
@@ -150,25 +179,49 @@ class Batch(Noun, dict=True):
         """
         given = columns if isinstance(columns, Scenarios) else self.scenarios(columns)
         priced = self.table.priced(given)
-        most = _TIMES_AT_ONCE if parts else _TOTALS_AT_ONCE
+        timed = parts or self.contention
+        most = _TIMES_AT_ONCE if timed else _TOTALS_AT_ONCE
         results = []
         for part, some in given.chunks(most):
             values = self._checked(self.table.evaluate(some, priced, part))
-            if parts:
-                results.append(self._timed(values, len(some))[0])
+            if timed:
+                results.append(self._timed(values, some, parts=parts)[0])
             else:
                 results.append(self._result(values, self.program.totals(values, len(some))))
         return BatchResult.joined(results)
 
     def timed(self, scenarios: Scenarios) -> tuple[BatchResult, Ints, Ints]:
         """Results of a few scenarios with the breakdown; start and end of every node, in ps."""
-        return self._timed(self.lengths(scenarios), len(scenarios))
+        return self._timed(self.lengths(scenarios), scenarios)
 
-    def _timed(self, values: list[Ints], count: int) -> tuple[BatchResult, Ints, Ints]:
-        start, end = self.program.times(values, count)
-        ranks = self.actors.counts
-        mean: Ints = mean_columns(self._parts(values, start, end), ranks).T
+    def _timed(
+        self, values: list[Ints], scenarios: Scenarios, *, parts: bool = True
+    ) -> tuple[BatchResult, Ints, Ints]:
+        start, end = self._times(values, scenarios)
+        mean: Ints | None = None
+        if parts:
+            mean = mean_columns(self._parts(values, start, end), self.actors.counts).T
         return self._result(values, self.program.totals_of(end), mean), start, end
+
+    def _times(self, values: list[Ints], scenarios: Scenarios) -> tuple[Ints, Ints]:
+        """Start and end of every node, in ps; those of events where transfers meet."""
+        start, end = self.program.times(values, len(scenarios))
+        if self.contention:
+            from stepsim.core.events import run
+            from stepsim.network.flights import Fabric, meeting
+
+            nodes, shared = self.flat.slowed, np.broadcast_to(scenarios.shared, len(scenarios))
+            places = {Same(each): i for i, each in enumerate(self.contention.transfers.values())}
+            place = {node: places[Same(each)] for node, each in nodes.items()}
+            for case in np.flatnonzero(meeting(nodes, start, end)):
+                transfers = tuple(shared[case].transfers.values())
+                start[:, case], end[:, case] = run(
+                    self.program.waits,
+                    end[:, case] - start[:, case],
+                    {node: transfers[i] for node, i in place.items()},
+                    Fabric(capacity=shared[case].capacity),
+                )
+        return start, end
 
     def _result(
         self, values: list[Ints], totals: Totals, parts_ps: Ints | None = None
@@ -184,7 +237,7 @@ class Batch(Noun, dict=True):
     def parts(self, scenarios: Scenarios) -> Ints:
         """Breakdown of every actor, of shape (actors, parts, scenarios), in ps."""
         values = self.lengths(scenarios)
-        return self._parts(values, *self.program.times(values, len(scenarios)))
+        return self._parts(values, *self._times(values, scenarios))
 
     def lengths(self, scenarios: Scenarios) -> list[Ints]:
         """Picoseconds of every length; raises SimulationError where sums could wrap around."""
@@ -233,17 +286,17 @@ def make_batch(
     coalesce: bool = True,
     known: Known | None = None,
     fold_ranks: bool = True,
+    shared: bool = False,
 ) -> Batch:
     """Compile a job for evaluation.
 
     `notes` are what was assumed before, and stand among the job's warnings. With `coalesce=False`
     every task is a node of its own. A schedule that is searched for (auto-zb) keeps the order found
     for the job. `known` is what prices of jobs before have found. Without
-    `fold_ranks` every rank is evaluated.
-    Raises PlanError with contention fair and overlap_cost, whose times are no sums, and the errors
-    of `simulate`.
+    `fold_ranks` every rank is evaluated. Raises PlanError with overlap_cost, and with contention
+    fair unless links may be `shared` in time: times are then no sums; and the errors of `simulate`.
     """
-    if options.contention is Sharing.FAIR:
+    if options.contention is Sharing.FAIR and not shared:
         raise PlanError(
             "contention is fair: times are then no sums, and jobs cannot be evaluated together "
             "(--contention siblings or none can)"
@@ -260,9 +313,9 @@ def make_batch(
         scale, host = ComputeScale(), HostTimes()
     setting = BatchBase(topology=job.prices.topology, scale=scale, host=host)
     graph, prices = job.graph, job.prices
-    actors, _ = find_actors(graph, prices, job.slow, fold_ranks=fold_ranks)
-    flat = flatten(graph, actors, prices, job.slow, contract=coalesce)
-    table = LengthTable(graph=graph, prices=prices, fixed=bool(fixed))
+    actors, contention = find_actors(graph, prices, job.slow, fold_ranks=fold_ranks)
+    flat = flatten(graph, actors, prices, job.slow, contention, contract=coalesce)
+    table = LengthTable(graph=graph, prices=prices, fixed=bool(fixed), contention=contention)
     slow = None if job.slow is None else job.slow[actors.ranks]
     program = compile_program(flat, slow, table)
     return Batch(
@@ -272,6 +325,7 @@ def make_batch(
         table=table,
         program=program,
         fixed=fixed,
+        contention=contention,
     )
 
 

@@ -9,7 +9,7 @@ from functools import cached_property, reduce
 from itertools import pairwise
 from operator import or_
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -25,6 +25,9 @@ from stepsim.explore.batch.scenarios import PHASES, Scenarios
 from stepsim.network.prices import Prices, Use
 from stepsim.run.spans import NodeWaits, TaskKind
 from stepsim.workload.axes import Part, Phase
+
+if TYPE_CHECKING:
+    from stepsim.network.contention import Contention, TransferKey
 
 
 class Length(Protocol):
@@ -111,6 +114,16 @@ class ListLength(Noun, kw_only=False, dict=True):
         return breakdown(gaps, start, end, np.zeros((len(Part), end.shape[1]), np.int64))
 
 
+class TransferLength(Noun, kw_only=False):
+    """A transfer on links that are shared in time, which meets no other."""
+
+    key: "TransferKey"
+
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
+        """Picoseconds with its links to itself and those that do the same."""
+        return ints([each.transfers[self.key].duration_ps for each in scenarios.shared])
+
+
 PricedComms = Mapping[int, tuple[Ints, Ints]]
 """Picoseconds of communications by number of their length: distinct ones, and which each has."""
 
@@ -118,12 +131,14 @@ PricedComms = Mapping[int, tuple[Ints, Ints]]
 class LengthTable(Struct, kw_only=True):
     """The distinct lengths of a graph, each after those it is made of.
 
-    With `fixed` host times are those of the graph in every scenario.
+    With `fixed` host times are those of the graph in every scenario; with `contention` links are
+    shared in time.
     """
 
     graph: TaskGraph
     prices: Prices
     fixed: bool
+    contention: "Contention | None" = None
     lengths: list[Length] = []
     _numbers: dict[Length, int] = {}
     _gaps: dict[int, Gaps] = {}
@@ -138,6 +153,8 @@ class LengthTable(Struct, kw_only=True):
     def comm(self, use: Use, rank: int) -> int:
         """Number of a communication's length in the group of a rank; measured alone it is fixed."""
         patterns = self.prices.patterns(use)
+        if self.contention:
+            return self.number(TransferLength(self.contention.key(use, patterns.row(rank))))
         pattern = patterns.look(rank)
         op = self.graph.comms[use.comm]
         shape = self.prices.shape(use, pattern)

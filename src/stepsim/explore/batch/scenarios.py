@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Floats, Ints, distinct, row_numbers
 from stepsim.base.errors import PlanError
@@ -22,6 +22,7 @@ PHASES = tuple(Phase)
 AXES = tuple(ParallelAxis)
 HOST = tuple(part.option for part in HostPart)
 """Options of host times, in the order of `HostPart`."""
+_ALONE = np.array([None])
 _WORTH = 2
 """Scenarios per distinct one from which on it is worth the gathering."""
 
@@ -31,7 +32,8 @@ class Scenarios(Noun):
 
     The numbers of link classes (see `LINK_FIELDS`; bytes/s, ps) have shape (rows, classes).
     `launch_ps` has shape (rows,), `size` are factors on bytes by `AXES`, `compute` factors on
-    compute time by `PHASES`, `host_ps` the times of `HOST`.
+    compute time by `PHASES`, `host_ps` the times of `HOST`. `shared` are the links of each that
+    transfers share in time, of shape (rows,), None where they share none.
     """
 
     count: int
@@ -43,6 +45,7 @@ class Scenarios(Noun):
     size: Floats
     compute: Floats
     host_ps: Ints
+    shared: NDArray[Any] = _ALONE
 
     def __post_init__(self) -> None:
         for name, column in self._columns():
@@ -101,7 +104,7 @@ class Scenarios(Noun):
         }
         return replace(self, count=count, **columns)
 
-    def _columns(self) -> Iterator[tuple[str, Floats | Ints]]:
+    def _columns(self) -> Iterator[tuple[str, NDArray[Any]]]:
         for name in self.__struct_fields__[1:]:
             yield name, getattr(self, name)
 

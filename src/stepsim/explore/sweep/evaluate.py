@@ -25,6 +25,7 @@ from stepsim.network.topology.nested import followed, with_values
 from stepsim.options import StepOptions
 from stepsim.step.job import Job, held_degrees, job_of
 from stepsim.step.plans import PlanSpace, PricedPlans, Wanted, price_plans
+from stepsim.parallel.modes import Sharing
 from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.model.evidence import Throughput, throughput
@@ -32,7 +33,7 @@ from stepsim.workload.plan import PlanTable
 
 _BANDWIDTH = next(field for field in LINK_FIELDS if field.name == "bandwidth")
 _CHUNK = 50_000
-_PREPARED_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 50_000, 500_000
+_PREPARED_S, _SHARED_PER_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 64, 50_000, 500_000
 _FEWEST = 4
 _DEGREES = ("tp", "cp", "pp", "microbatch_size")
 _MOST_PRICED = 1024
@@ -129,13 +130,19 @@ class ScenarioGroup(Noun, dict=True):
     @property
     def chunk(self) -> int:
         """Scenarios of a second of work at most, which are stored at a time: one is simulated."""
-        return _CHUNK if self._together else 1
+        return min(_CHUNK, self._per_s)
 
     def seconds(self, scenarios: int) -> float:
         """About how long so many of its scenarios take, as a graph of a thousand nodes does."""
+        return _PREPARED_S * self._together + scenarios / self._per_s
+
+    @property
+    def _per_s(self) -> int:
         if not self._together:
-            return float(scenarios)
-        return _PREPARED_S + scenarios / (_PARTS_PER_S if self.study.breakdown else _TOTALS_PER_S)
+            return 1
+        if self.options().contention is Sharing.FAIR:
+            return _SHARED_PER_S
+        return _PARTS_PER_S if self.study.breakdown else _TOTALS_PER_S
 
     def evaluate(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":
         """Results of scenarios given by columns of equal length, by the names of their axes.
@@ -162,15 +169,19 @@ class ScenarioGroup(Noun, dict=True):
     @cached_property
     def _batch(self) -> Batch:
         """What its chunks share, as `links`: kept, a million bandwidths take 3.3 s, else 4.7."""
-        return make_batch(self.study.workload, self.network, self.options())
+        return make_batch(self.study.workload, self.network, self.options(), shared=True)
 
     def _batched(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":
         batch = self._batch
         found = batch.evaluate(columns, parts=self.study.breakdown)
-        effort, worth = batch.job.workload.effort, dict[str, Any]()
-        if effort and (rates := throughput(effort, batch.job.graph.plan.npus, step_s=1.0)):
+        effort, npus = batch.job.workload.effort, batch.job.graph.plan.npus
+        took_s, worth = found.step_time_ps / PS_PER_S, dict[str, Any]()
+        if effort and batch.contention:
+            every = [_worth(throughput(effort, npus, step_s)) for step_s in took_s.tolist()]
+            worth = {name: np.array([each[name] for each in every]) for name in every[0]}
+        elif effort and (rates := throughput(effort, npus, step_s=1.0)):
             runs = np.where(found.step_time_ps > 0, 1.0, np.nan)
-            seconds = runs * found.step_time_ps / PS_PER_S
+            seconds = runs * took_s
             worth = {
                 name: number / seconds if name in _BY_TIME else number * runs
                 for name, number in _worth(rates).items()

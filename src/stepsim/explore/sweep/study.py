@@ -20,7 +20,6 @@ from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import OVERSUBSCRIPTION, split_link
 from stepsim.network.topology.nested import with_link, with_uplinks, with_values
 from stepsim.options import StepOptions
-from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
 from stepsim.step.job import WorkSource, for_schedule
 from stepsim.workload.rows import Workload
@@ -74,15 +73,10 @@ class Study(Noun):
         return self.workload, network, self.step_options(values)
 
     def adds_up(self, settings: Mapping[str, Value]) -> bool:
-        """Whether steps are sums of durations, in an order that does not depend on prices."""
-        overlap = settings.get("overlap_cost", self.options.overlap_cost)
-        return self._is_ordered(settings) and not (
-            overlap or settings.get("contention", self.options.contention) == Sharing.FAIR
-        )
-
-    def _is_ordered(self, settings: Mapping[str, Value]) -> bool:
+        """Whether the order is the same at all prices, and communication slows no compute."""
         schedule = settings.get("schedule", self.options.schedule)
-        return not (isinstance(schedule, str) and needs_times(schedule))
+        overlap = settings.get("overlap_cost", self.options.overlap_cost)
+        return not (overlap or (isinstance(schedule, str) and needs_times(schedule)))
 
 
 def _check_axis(topology: Topology, axis: Axis) -> None:
