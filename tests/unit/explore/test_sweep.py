@@ -168,6 +168,13 @@ def test_models_on_links_shared_in_time_are_the_simulated_ones(tmp_path: Path) -
     assert exported(tmp_path / "batched.sqlite") == exported(tmp_path / "one.sqlite")
 
 
+@pytest.mark.parametrize("sharing", ["siblings", "fair"])
+def test_what_is_held_keeps_no_sweep_from_running(sharing: str, database: Path) -> None:
+    options: dict[str, Any] = {"contention": sharing, "activation_size": "1 MiB"}
+    asked = study("fabric.bandwidth=100..400 Gbps:4", npus=32, pp=2, **options)
+    assert run_sweep(asked, database, jobs=1) == SweepProgress(size=4, done=4, failed=0)
+
+
 def test_a_scenario_that_fails_stops_none_of_those_evaluated_with_it(database: Path) -> None:
     asked = study("fabric.bandwidth=1e-6,100,200,400 Gbps", npus=32, pp=2)
     assert run_sweep(asked, database, jobs=1) == SweepProgress(size=4, done=4, failed=1)

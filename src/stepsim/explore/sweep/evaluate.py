@@ -33,7 +33,7 @@ from stepsim.workload.plan import PlanTable
 
 _BANDWIDTH = next(field for field in LINK_FIELDS if field.name == "bandwidth")
 _CHUNK = 50_000
-_PREPARED_S, _SHARED_PER_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 64, 50_000, 500_000
+_PREPARED_S, _SHARED_PER_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 32, 50_000, 500_000
 _FEWEST = 4
 _DEGREES = ("tp", "cp", "pp", "microbatch_size")
 _MOST_PRICED = 1024
@@ -140,7 +140,7 @@ class ScenarioGroup(Noun, dict=True):
     def _per_s(self) -> int:
         if not self._together:
             return 1
-        if self.options().contention is Sharing.FAIR:
+        if self.settings.get("contention", self.study.options.contention) == Sharing.FAIR:
             return _SHARED_PER_S
         return _PARTS_PER_S if self.study.breakdown else _TOTALS_PER_S
 

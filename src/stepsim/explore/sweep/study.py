@@ -73,10 +73,16 @@ class Study(Noun):
         return self.workload, network, self.step_options(values)
 
     def adds_up(self, settings: Mapping[str, Value]) -> bool:
-        """Whether the order is the same at all prices, and communication slows no compute."""
+        """Whether many scenarios can be evaluated together.
+
+        Their order is then the same at all prices, communication slows no compute, and no
+        memory is asked for.
+        """
         schedule = settings.get("schedule", self.options.schedule)
         overlap = settings.get("overlap_cost", self.options.overlap_cost)
-        return not (overlap or (isinstance(schedule, str) and needs_times(schedule)))
+        remembers = self.options.activation_size_bytes is not None
+        searches = isinstance(schedule, str) and needs_times(schedule)
+        return not (overlap or remembers or searches)
 
 
 def _check_axis(topology: Topology, axis: Axis) -> None:
