@@ -23,9 +23,9 @@ from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import LINK_FIELDS
 from stepsim.network.topology.nested import followed, with_values
 from stepsim.options import StepOptions
+from stepsim.parallel.modes import Sharing
 from stepsim.step.job import Job, held_degrees, job_of
 from stepsim.step.plans import PlanSpace, PricedPlans, Wanted, price_plans
-from stepsim.parallel.modes import Sharing
 from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.model.evidence import Throughput, throughput
