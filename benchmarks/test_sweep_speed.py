@@ -9,7 +9,7 @@ from sizes import sized
 
 import stepsim
 from stepsim.explore.sweep import Grid, Outcomes, ScenarioSpan, Study, open_for_reading, parse_axis
-from stepsim.explore.sweep.export import write_table
+from stepsim.explore.sweep.document import write_table
 from stepsim.explore.sweep.store import missing_spans, open_for_writing, progress_of, write_span
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.explore.sweep.work import SpanResult

@@ -27,7 +27,7 @@ from IPython.display import Image, Markdown
 
 import stepsim
 from stepsim.explore.noise.draws import NoiseModel
-from stepsim.explore.noise.sweeps import sweep_noise
+from stepsim.explore.noise.draws import sweep_noise
 from stepsim.explore.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, run_sweep
 from stepsim.options import StepOptions
 from stepsim.show.figures.sweep import plot_sweep

@@ -13,9 +13,9 @@ from jobs import asked
 import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.explore.sweep import Grid, Outcomes, ScenarioGroup, Study, open_for_reading, parse_axis
+from stepsim.explore.sweep.axes import AxisColumn
+from stepsim.explore.sweep.document import write_table
 from stepsim.explore.sweep.evaluate import LinkKind
-from stepsim.explore.sweep.export import write_table
-from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.table import SweepTable
 
 ROOT = Path(__file__).resolve().parents[1]

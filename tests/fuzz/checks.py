@@ -297,7 +297,7 @@ def check_report(path: Path) -> None:
 
 def check_sweep(path: Path) -> None:
     from stepsim.explore.sweep import open_for_reading
-    from stepsim.explore.sweep.export import write_table
+    from stepsim.explore.sweep.document import write_table
     from stepsim.explore.sweep.table import SweepTable
     from stepsim.show.tables.studies import sweep_shown
 

@@ -38,7 +38,7 @@ def show_batches(
     errors of the readers, PlanError for a workload file, which does not say what of its time is
     attention, and OutputError for a file that cannot be written.
     """
-    from stepsim.explore.batches.document import BatchDocument
+    from stepsim.explore.batches.draws import BatchDocument
     from stepsim.show.figures.batches import plot_batches
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.batches import batches_shown

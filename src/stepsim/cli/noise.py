@@ -55,8 +55,7 @@ def noise_command(
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Print how step times spread when task times vary at random."""
-    from stepsim.explore.noise.document import NoiseDocument
-    from stepsim.explore.noise.draws import NoiseModel, simulate_noise
+    from stepsim.explore.noise.draws import NoiseDocument, NoiseModel, simulate_noise
     from stepsim.show.figures.sensitivity import plot_noise
     from stepsim.show.tables.studies import noise_shown
     from stepsim.show.terminal import working
@@ -106,8 +105,7 @@ def _noise_over(
     seed: int,
 ) -> None:
     """Noise of every combination of some axes."""
-    from stepsim.explore.noise.document import NoiseSweepDocument
-    from stepsim.explore.noise.sweeps import sweep_noise
+    from stepsim.explore.noise.draws import NoiseSweepDocument, sweep_noise
     from stepsim.explore.sweep import Grid, Study, parse_axis
     from stepsim.files.load import infinite
     from stepsim.show.frames import tables_of

@@ -85,7 +85,7 @@ class _ShowOptions:
 
         Files that are `written` beside those of these options are none of the inputs.
         """
-        from stepsim.explore.sweep.export import check_export_path
+        from stepsim.explore.sweep.document import check_export_path
         from stepsim.show.figures.sweep.views import figure_kind
 
         figure_kind(self.plot_kind)
@@ -346,8 +346,7 @@ def _show(table: "SweepTable", options: _ShowOptions, *, kept: bool) -> None:
 
     The database is named where it is `kept`.
     """
-    from stepsim.explore.sweep.document import SweepDocument
-    from stepsim.explore.sweep.export import write_csv, write_table
+    from stepsim.explore.sweep.document import SweepDocument, write_csv, write_table
     from stepsim.show.tables.studies import sweep_shown
 
     for path in options.export or ():

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import checked
 from stepsim.base.structs import Document
-from stepsim.explore.batches.document import BatchDocument
-from stepsim.explore.batches.draws import USUAL_PACKERS, BatchStudy, simulate_batches
+from stepsim.explore.batches.draws import USUAL_PACKERS, BatchDocument, BatchStudy, simulate_batches
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Drawn, taken_as

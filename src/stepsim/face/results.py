@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from stepsim.base.fields import checked
 from stepsim.base.structs import Document, Names
 from stepsim.base.units import npu_word
-from stepsim.explore.noise.document import NoiseDocument
-from stepsim.explore.noise.draws import NoiseResult
+from stepsim.explore.noise.draws import NoiseDocument, NoiseResult
 from stepsim.explore.sensitivity import Sensitivity
 from stepsim.face.viewed import Drawn, Viewed, taken_as
 from stepsim.files.asked import StepInputs

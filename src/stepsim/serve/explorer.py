@@ -21,7 +21,7 @@ from stepsim.core.timeline import Timeline
 from stepsim.explain.memory import StepMemory
 from stepsim.explore.batch import Batch, make_batch
 from stepsim.explore.batch.scenarios import PHASES, BatchBase
-from stepsim.explore.noise.speeds import SpeedNoise, noisy_speeds
+from stepsim.explore.noise.draws import SpeedNoise, noisy_speeds
 from stepsim.explore.sensitivity import find_sensitivity
 from stepsim.files.asked import StepInputs, read_inputs, read_options
 from stepsim.network.prices import Known

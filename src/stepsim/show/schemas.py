@@ -21,9 +21,9 @@ from stepsim.explain.against import Against
 from stepsim.explain.improve import Improvements
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import ResultDocument
-from stepsim.explore.batches.document import BatchDocument
+from stepsim.explore.batches.draws import BatchDocument
 from stepsim.explore.batches.sweeps import BatchSweepDocument
-from stepsim.explore.noise.document import NoiseDocument, NoiseSweepDocument
+from stepsim.explore.noise.draws import NoiseDocument, NoiseSweepDocument
 from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.sensitivity.analysis import Sensitivity

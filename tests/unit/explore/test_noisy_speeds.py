@@ -6,7 +6,7 @@ from helpers import uniform_workload
 from jobs import make_batch
 
 from stepsim.base.errors import PlanError
-from stepsim.explore.noise.speeds import SpeedNoise, noisy_speeds
+from stepsim.explore.noise.draws import SpeedNoise, noisy_speeds
 
 
 @pytest.mark.parametrize("variation", [0.05, 0.3])

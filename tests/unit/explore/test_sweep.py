@@ -287,7 +287,7 @@ def test_parquet_holds_the_table_of_the_csv(database: Path) -> None:
 def test_parquet_without_pyarrow_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stepsim.explore.sweep.export import check_export_path
+    from stepsim.explore.sweep.document import check_export_path
 
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(OutputError, match=r"pip install 'stepsim\[parquet\]'"):

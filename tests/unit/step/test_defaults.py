@@ -15,8 +15,8 @@ from stepsim.base.structs import replace
 from stepsim.explain.report import Report
 from stepsim.explore.executors import pack
 from stepsim.explore.sweep import Grid, Study, parse_axis
+from stepsim.explore.sweep.axes import ScenarioSpan
 from stepsim.explore.sweep.evaluate import ScenarioGroup
-from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.work import SweepJob, evaluate_span
 from stepsim.face.steps import sensitivity
 from stepsim.files.accelerators import framework_names, read_framework

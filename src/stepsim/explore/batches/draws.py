@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Annotated, Self
 
 import numpy as np
+from msgspec import Meta
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Names, Noun
+from stepsim.base.structs import Bytes, Document, Entry, Names, Noun, Picoseconds
 from stepsim.explain.memory import MemoryPart, StepMemory
 from stepsim.explore.batch.evaluation import Batch
-from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices
-from stepsim.explore.batches.spread import spread_prices
+from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices, spread_prices
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
-from stepsim.explore.samples import StepSamples
+from stepsim.explore.sampled_sweep import StepSamples
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.packers import (
@@ -408,3 +409,57 @@ def _most_together(filled: Floats, kept: int) -> float:
     width = min(max(kept, 1), filled.shape[2])
     windows = np.lib.stride_tricks.sliding_window_view(filled, width, axis=2)
     return float(windows.mean(axis=-1).max())
+
+
+_Share = Annotated[float, Meta(description="share, 0 to 1")]
+
+
+class _PackerEntry(Entry):
+    """Steps under one packer; `waiting` is the share of time spent for the longest microbatches.
+
+    Work, padding and waiting in ps add up to the mean step. `fullest` is the largest microbatch, in
+    parts of a full one; `memory_bytes` is what the fullest rank holds with it.
+    """
+
+    packer: str
+    mean_ps: Picoseconds
+    p50_ps: Picoseconds
+    p90_ps: Picoseconds
+    p99_ps: Picoseconds
+    work_ps: int
+    padding_ps: int
+    waiting_ps: int
+    waiting: _Share
+    padding: _Share
+    tokens_per_s: Annotated[float, Meta(description="net of padding, of all ranks")]
+    fullest: float
+    memory_bytes: Bytes
+    step_time_ps: tuple[Picoseconds, ...]
+
+    @classmethod
+    def of(cls, steps: BatchSteps) -> Self:
+        """The entry of a packer's steps."""
+        times = tuple(steps.step_time_ps.tolist())
+        return cls.taken_from(steps, **steps.numbers, step_time_ps=times)
+
+
+class BatchDocument(Document):
+    """`stepsim simulate --lengths --json`: steps of drawn batches, packer by packer.
+
+    `planned_ps` is the step whose microbatches are full of one document a sample, `capacity_bytes`
+    the memory of an NPU.
+    """
+
+    job: str
+    lengths: str
+    seed: int
+    planned_ps: Picoseconds
+    capacity_bytes: Bytes
+    packers: tuple[_PackerEntry, ...]
+    warnings: Names
+
+    @classmethod
+    def of(cls, study: BatchStudy) -> Self:
+        """The document of a study."""
+        packers = tuple(map(_PackerEntry.of, study.packed))
+        return cls.taken_from(study, lengths=study.source, packers=packers)

@@ -10,8 +10,7 @@ from stepsim.base.structs import Document, Entry, Names, Picoseconds
 from stepsim.base.units import Quantity, Value
 from stepsim.explore.batches.draws import BatchSteps, simulate_batches
 from stepsim.explore.sampled_sweep import SampledSweep, sample_sweep
-from stepsim.explore.sweep.axes import Axis, AxisKind, axis_of_kind, parse_axis
-from stepsim.explore.sweep.grid import Grid
+from stepsim.explore.sweep.axes import Axis, AxisKind, Grid, axis_of_kind, parse_axis
 from stepsim.explore.sweep.study import Study
 from stepsim.files.lengths import read_lengths
 from stepsim.network.topology import Topology

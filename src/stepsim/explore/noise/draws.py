@@ -1,19 +1,27 @@
 """Monte-Carlo runs: step times when tasks do not take what was planned, and ranks straggle.
 
-Every rank draws the times of its own tasks.
+Every rank draws the times of its own tasks, here, in documents, and over the axes of a sweep. Where
+the machine is faster or slower as a whole from one step to the next, all compute of a step shares
+one factor, and the bandwidth of each class of links another, so that a step is one scenario of a
+batch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import isinf
+from typing import Self
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import check_fields
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.explore.batch.evaluation import Batch, make_batch
+from stepsim.explore.batch.scenarios import PHASES
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
-from stepsim.explore.samples import StepSamples, lognormal
+from stepsim.explore.sampled_sweep import SampledSweep, StepSamples, lognormal, sample_sweep
+from stepsim.explore.sweep.study import Study
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.job import WorkSource
@@ -238,3 +246,117 @@ class _Draws:
         if not variation:
             return np.ones((1, 1))
         return lognormal(self._random.standard_normal((columns, self._samples)), variation)
+
+
+class NoiseDocument(Document):
+    """`stepsim noise --json`: step times of the samples, and without noise (`planned_ps`)."""
+
+    model: NoiseModel
+    seed: int
+    planned_ps: Picoseconds
+    mean_ps: Picoseconds
+    p50_ps: Picoseconds
+    p95_ps: Picoseconds
+    p99_ps: Picoseconds
+    step_time_ps: tuple[Picoseconds, ...]
+    warnings: Names
+
+    @classmethod
+    def of(cls, found: NoiseResult) -> Self:
+        """The document of a distribution."""
+        return cls.taken_from(
+            found,
+            **found.rounded(50, 95, 99),
+            step_time_ps=found.step_time_ps.tolist(),
+        )
+
+
+class _ScenarioEntry(Entry):
+    """A scenario's step times, or why it failed."""
+
+    settings: dict[str, str]
+    planned_ps: Picoseconds | UnsetType = UNSET
+    mean_ps: Picoseconds | UnsetType = UNSET
+    p5_ps: Picoseconds | UnsetType = UNSET
+    p50_ps: Picoseconds | UnsetType = UNSET
+    p95_ps: Picoseconds | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+
+
+class NoiseSweepDocument(Document):
+    """`stepsim noise --set ... --json`: distributions of every scenario."""
+
+    workload: str
+    topology: str
+    model: NoiseModel
+    seed: int
+    samples: int
+    scenarios: tuple[_ScenarioEntry, ...]
+
+    @classmethod
+    def of(cls, found: SampledSweep[NoiseResult], model: NoiseModel) -> Self:
+        """The document of all scenarios, in their order, whose durations vary by a model."""
+        scenarios = found.entries(
+            _ScenarioEntry,
+            lambda each: {"planned_ps": each.planned_ps, **each.rounded(5, 50, 95)},
+        )
+        return cls.taken_from(
+            found, **found.names, model=model, samples=found.steps, scenarios=scenarios
+        )
+
+
+_MOST = 1.0
+
+
+class SpeedNoise(Noun):
+    """Coefficients of variation of the time of all compute, and of the time of a byte on links.
+
+    Factors are lognormal with mean 1, drawn once per step.
+    """
+
+    compute: float = 0.0
+    links: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("compute", "links"):
+            if not 0 <= getattr(self, name) <= _MOST:
+                raise PlanError(
+                    f"noise of {name} is {getattr(self, name)}: expected 0 to {_MOST:g}"
+                )
+
+
+def noisy_speeds(
+    batch: Batch, columns: Mapping[str, float], noise: SpeedNoise, *, samples: int, seed: int
+) -> Ints:
+    """Step times in ps of so many draws around the scenario that `columns` ask for.
+
+    More noise of a kind stretches the same draws. Raises PlanError where the batch cannot vary
+    what is noisy.
+    """
+    base = {**batch.setting.base(), **columns}
+    compute = [f"compute_scale.{phase}" for phase in PHASES]
+    links = [name for name in base if name.endswith(".bandwidth") and not isinf(base[name])]
+    draws = np.random.default_rng(seed).standard_normal((1 + len(links), samples))
+    found: dict[str, Floats] = {name: np.array([value]) for name, value in columns.items()}
+    if noise.compute:
+        found |= {name: base[name] * lognormal(draws[0], noise.compute) for name in compute}
+    if noise.links:
+        for name, own in zip(links, draws[1:], strict=True):
+            found[name] = base[name] / lognormal(own, noise.links)
+    return batch.evaluate(found).step_time_ps
+
+
+def sweep_noise(
+    study: Study,
+    *,
+    model: NoiseModel,
+    samples: int = 1000,
+    seed: int = 0,
+    progress: Callable[[int, int, int], None] | None = None,
+) -> SampledSweep[NoiseResult]:
+    """Draw `samples` steps of every scenario of a study, all from one seed, as `sample_sweep`."""
+
+    def find(scenario: int) -> NoiseResult:
+        return simulate_noise(*study.job(scenario), model=model, samples=samples, seed=seed)
+
+    return sample_sweep(study, find, steps=samples, seed=seed, progress=progress)

@@ -14,7 +14,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import PS_PER_S
-from stepsim.explore.plan.nearest import what_would_do
+from stepsim.explore.plan.budget import what_would_do
 from stepsim.explore.plan.runs import (
     HERE,
     PlanJob,

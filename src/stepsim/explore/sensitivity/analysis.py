@@ -14,7 +14,7 @@ from msgspec import Meta
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds, replace
-from stepsim.base.units import Quantity
+from stepsim.base.units import Quantity, format_bandwidth, format_time_ps
 from stepsim.core.actions import HostTimes
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.scenarios import HOST, PHASES, BatchBase
@@ -27,6 +27,16 @@ from stepsim.parallel.schedules import needs_times
 from stepsim.step.job import WorkSource, held_degrees
 from stepsim.step.prepared import prepare
 from stepsim.workload.scaling import ComputeScale
+
+_WORDS = {
+    "compute": "compute, all phases",
+    "compute_scale.forward": "forward compute",
+    "compute_scale.input_grad": "input-gradient compute",
+    "compute_scale.weight_grad": "weight-gradient compute",
+    "launch_latency": "launch latency of collectives",
+    "get_batch": "get_batch time",
+}
+
 
 _RELATIVE_STEP = 1e-3
 _GAIN = 0.01
@@ -241,3 +251,17 @@ def _notes(batch: Batch) -> Iterator[str]:
     if _searched(batch):
         name = batch.job.graph.schedule.name
         yield f"the order that {name} found for the job is kept, and compute is left out"
+
+
+def describe(slope: Slope) -> str:
+    """What is changed, e.g. `1 % more fabric bandwidth`."""
+    link, _, field = slope.name.rpartition(".")
+    named = _WORDS.get(slope.name) or f"{link} {field.replace('_', ' ')}".strip()
+    return f"1 % {'more' if slope.faster_is_more else 'less'} {named}"
+
+
+def show_value(slope: Slope) -> str:
+    """The value with its unit."""
+    if slope.faster_is_more:
+        return format_bandwidth(slope.value)
+    return f"x{slope.value:g}" if slope.name.startswith("compute") else format_time_ps(slope.value)

@@ -15,7 +15,7 @@ from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, Value
 from stepsim.explain.make_report import StepTotals
 from stepsim.explore.batch import Batch, BatchResult, make_batch
-from stepsim.explore.sweep.grid import AxisColumn
+from stepsim.explore.sweep.axes import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.network.placement import place
 from stepsim.network.prices import Known

@@ -16,8 +16,8 @@ from stepsim.explore.executors import (
     pack,
 )
 from stepsim.explore.store import Store
+from stepsim.explore.sweep.axes import ScenarioSpan
 from stepsim.explore.sweep.evaluate import ScenarioGroup
-from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.store import (
     SweepProgress,
     missing_spans,

@@ -16,7 +16,7 @@ from stepsim.base.errors import SweepError
 from stepsim.base.structs import Noun
 from stepsim.base.units import Quantity
 from stepsim.explore.store import IDENTITY, Store, StoreKind, read_store, write_store
-from stepsim.explore.sweep.grid import Grid, ScenarioSpan
+from stepsim.explore.sweep.axes import Grid, ScenarioSpan
 from stepsim.explore.sweep.study import Study, identity
 from stepsim.explore.sweep.work import SpanResult
 from stepsim.workload.axes import Part

@@ -10,8 +10,7 @@ from stepsim.base.errors import SweepError, TopologyError
 from stepsim.base.option import Option
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import Value
-from stepsim.explore.sweep.axes import Axis
-from stepsim.explore.sweep.grid import Grid
+from stepsim.explore.sweep.axes import Axis, Grid
 from stepsim.files.accelerators import read_device
 from stepsim.files.asked import with_axis_values
 from stepsim.files.load import topology_of

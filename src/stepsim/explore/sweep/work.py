@@ -11,8 +11,8 @@ from stepsim.base.errors import StepsimError, SweepError
 from stepsim.base.structs import Noun
 from stepsim.base.units import Value
 from stepsim.explore.executors import unpack
+from stepsim.explore.sweep.axes import AxisColumn, ScenarioSpan
 from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup, outcomes_of
-from stepsim.explore.sweep.grid import AxisColumn, ScenarioSpan
 from stepsim.explore.sweep.study import Study
 from stepsim.network.prices import Known
 from stepsim.network.topology.nested import with_uplinks

@@ -7,8 +7,7 @@ import numpy as np
 
 from stepsim.base.units import format_time_ps, time_unit
 from stepsim.explore.noise.draws import NoiseResult
-from stepsim.explore.sensitivity.analysis import Sensitivity
-from stepsim.explore.sensitivity.names import describe
+from stepsim.explore.sensitivity.analysis import Sensitivity, describe
 from stepsim.show.figures.drawing import drawn, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PALETTE, PATH
