@@ -26,8 +26,7 @@ import numpy as np
 from IPython.display import Image, Markdown
 
 import stepsim
-from stepsim.explore.noise.draws import NoiseModel
-from stepsim.explore.noise.draws import sweep_noise
+from stepsim.explore.noise.draws import NoiseModel, sweep_noise
 from stepsim.explore.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, run_sweep
 from stepsim.options import StepOptions
 from stepsim.show.figures.sweep import plot_sweep
@@ -93,10 +92,10 @@ study = Study(
     options=StepOptions(**JOB),
 )
 bands = sweep_noise(study, model=NoiseModel(task=0.03, communication=0.1), samples=200)
-for drawn, gbps_of in zip(bands.results, study.grid.axes[0].values, strict=True):
+for drawn, gbps_of in zip(bands.scenarios, study.grid.axes[0].values, strict=True):
     low, high = (drawn.percentile_ps(percent) / 1e12 for percent in (5, 95))
     print(f"{8 * float(gbps_of) / 1e9:.0f} Gbps: {low:.3f} to {high:.3f} s")
-last, fastest = bands.results[-2:]
+last, fastest = bands.scenarios[-2:]
 apart = last.percentile_ps(5) > fastest.percentile_ps(95)
 print("the bands of the two fastest networks are apart" if apart else "the bands overlap")
 

@@ -12,19 +12,7 @@ PICTURES = ROOT / "docs" / "figures" / "notebooks"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 
 
-SLOW = ("02", "06")
-"""Notebooks that compute for long, a sweep and a search: they run with the slow tests."""
-
-
-def to_run() -> list[Any]:
-    marks = {True: (pytest.mark.slow,), False: ()}
-    return [
-        pytest.param(path, id=path.stem, marks=marks[path.stem.startswith(SLOW)])
-        for path in NOTEBOOKS
-    ]
-
-
-@pytest.mark.parametrize("notebook", to_run())
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_notebooks_run(notebook: Path) -> None:
     jupytext = pytest.importorskip("jupytext")
