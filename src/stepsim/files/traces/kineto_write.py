@@ -9,14 +9,14 @@ steps whose times all count from their own begin are written one after another.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from stepsim import __version__
 from stepsim.base.arrays import Ints
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import replace
 from stepsim.files.writing import write_folder
 from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.profile.marks import ACTION_PHASES
@@ -38,7 +38,7 @@ _CALLED = {
     "recv": ("recv", "SendRecv"),
 }
 """Of a communication: its name in PyTorch, and the rest of its kernel's name."""
-_RANK, _TRANSFER = "\0", "\1"
+_RANK, _TRANSFER = "\0", '"transfer":0'
 """In the text that ranks share: their own number, and what is known of a communication's ends."""
 _NUMBER = msgspec.Raw(_RANK.encode())
 _SHARED = (
@@ -155,15 +155,15 @@ def _trace(profile: Profile, events: Events, marks: list[tuple[int, int]]) -> st
         "displayTimeUnit": "ms",
     }
     texts = (*_steps(profile, marks), *_actions(events), *_operations(profile, events))
-    return f'{{{_inside(head)},"traceEvents":[{",".join(texts)}]}}'
+    return f'{_text(head)[:-1]},"traceEvents":[{",".join(texts)}]}}'
 
 
 def _steps(profile: Profile, marks: list[tuple[int, int]]) -> Iterator[str]:
     """A mark of every step that the rank has a part in."""
     for number, (begin, end) in zip(profile.steps, marks, strict=True):
         if begin < end:
-            head = _head("user_annotation", f"ProfilerStep#{number}")
-            yield _event(head, *_microseconds([begin, end - begin]))
+            name, times = f"ProfilerStep#{number}", (begin / _PS_PER_US, (end - begin) / _PS_PER_US)
+            yield _event("user_annotation", name, *times)
 
 
 def _actions(events: Events) -> Iterator[str]:
@@ -178,101 +178,44 @@ def _actions(events: Events) -> Iterator[str]:
     last, end = (np.maximum.reduceat(times, firsts) for times in (run.start_ps, run.end_ps))
     start = run.start_ps[firsts]
     took = np.maximum(end, last + 1) - start
-    shown = zip(
-        firsts.tolist(),
-        _microseconds(start.tolist()),
-        _microseconds(took.tolist()),
-        strict=True,
-    )
+    shown = zip(firsts.tolist(), _microseconds(start), _microseconds(took), strict=True)
     for first, begin, lasts in shown:
         if told[first]:
             letter = _LETTERS[TaskPhase(int(run.phase[first]))]
             name = f"PP:{run.chunk[first]}{letter}{run.microbatch[first]}"
             stream = int(run.stream[first]) + _FIRST_STREAM
-            yield _event(_head("gpu_user_annotation", name, _NUMBER, stream), begin, lasts)
-
-
-class _Kind(NamedTuple):
-    """What tells one kind of operation from the others: columns of its events."""
-
-    kind: int
-    name: int
-    stream: int
-    operator: int
-
-
-class _Transfer(NamedTuple):
-    """What tells one kind of communication of a rank from the others: columns of its events."""
-
-    kind: int
-    name: int
-    size_bytes: int
-    group: int
-    peer: int
-
-
-class _Texts(Noun):
-    """What operations of one kind share: how their events begin, and their last arguments.
-
-    `launch` begins the event of the launch, `caller` that of the operator that launches, and
-    `sides` are that one's arguments: empty where there is none.
-    """
-
-    event: str
-    arguments: str = ""
-    launch: str = ""
-    caller: str = ""
-    sides: str = ""
+            yield _event("gpu_user_annotation", name, begin, lasts, tid=stream)
 
 
 def _operations(profile: Profile, events: Events) -> Iterator[str]:
-    """The events of every operation: texts are made once per kind of operation, then numbered."""
-    kinds: dict[tuple[int, ...], _Texts] = {}
+    """The events of every operation: its own, and before it those of its launch."""
+    columns = (events.kind, events.name, events.stream, events.operator)
     rows = zip(
-        zip(*(getattr(events, name).tolist() for name in _Kind._fields), strict=True),
-        _microseconds(events.start_ps.tolist()),
-        _microseconds(events.duration_ps.tolist()),
-        _microseconds(_launches(events).tolist()),
+        *(column.tolist() for column in columns),
+        _microseconds(events.start_ps),
+        _microseconds(events.duration_ps),
+        _microseconds(_launches(events)),
         strict=True,
     )
-    for correlation, (kind, start, took, launched) in enumerate(rows, 1):
-        texts = kinds.get(kind)
-        if texts is None:
-            texts = kinds[kind] = _texts(profile, _Kind(*kind))
-        if not texts.launch:
-            yield _event(texts.event, start, took)
+    for correlation, (kind, name, stream, operator, start, took, launched) in enumerate(rows, 1):
+        task, called = TaskKind(kind), profile.names[name]
+        if task is TaskKind.HOST:
+            yield _event("cpu_op", called, start, took)
             continue
-        told = f'"correlation":{correlation}'
-        if texts.caller:
-            outside = f'"External id":{len(profile.events) + correlation}'
-            yield _event(texts.caller, launched, "0.0", outside + texts.sides)
-            told = f"{told},{outside}"
-        yield _event(texts.launch, launched, "0.0", told)
-        yield _event(texts.event, start, took, told + texts.arguments)
-
-
-def _texts(profile: Profile, kind: _Kind) -> _Texts:
-    """What the events of operations of a kind share."""
-    task, name = TaskKind(kind.kind), profile.names[kind.name]
-    if task is TaskKind.HOST:
-        return _Texts(event=_head("cpu_op", name))
-    stream, caller, sides = kind.stream + _FIRST_STREAM, "", ""
-    if kind.operator != UNKNOWN:
-        operator = profile.operators[kind.operator]
-        caller = _head("cpu_op", operator.name)
-        sides = f",{_inside({'Input Dims': operator.sides})}" if operator.sides else ""
-    arguments = f",{_inside({'device': _NUMBER, 'stream': stream})}"
-    if task in COMMUNICATIONS:
-        name = f"ncclDevKernel_{_called(task, name)[2]}"
-        arguments += _TRANSFER
-    category = "gpu_memcpy" if task is TaskKind.COPY else "kernel"
-    return _Texts(
-        event=_head(category, name, 0, stream),
-        arguments=arguments,
-        launch=_head("cuda_runtime", "cudaLaunchKernel"),
-        caller=caller,
-        sides=sides,
-    )
+        told: dict[str, Any] = {"correlation": correlation}
+        if operator != UNKNOWN:
+            caller = profile.operators[operator]
+            outside = {"External id": len(profile.events) + correlation}
+            sides = {"Input Dims": caller.sides} if caller.sides else {}
+            yield _event("cpu_op", caller.name, launched, 0.0, outside | sides)
+            told |= outside
+        yield _event("cuda_runtime", "cudaLaunchKernel", launched, 0.0, told)
+        told |= {"device": _NUMBER, "stream": stream + _FIRST_STREAM}
+        if task in COMMUNICATIONS:
+            called = f"ncclDevKernel_{_called(task, called)[2]}"
+            told["transfer"] = 0
+        category = "gpu_memcpy" if task is TaskKind.COPY else "kernel"
+        yield _event(category, called, start, took, told, 0, stream + _FIRST_STREAM)
 
 
 def _called(task: TaskKind, name: str) -> tuple[str, str, str]:
@@ -285,20 +228,22 @@ def _transfers(profile: Profile, events: Events) -> list[str]:
     """The last arguments of the communications of a rank, in order."""
     kinds: dict[tuple[int, ...], str] = {}
     run = events.taken(np.flatnonzero(events.of_kind(*COMMUNICATIONS)))
-    rows = zip(*(getattr(run, name).tolist() for name in _Transfer._fields), strict=True)
+    columns = (run.kind, run.name, run.size_bytes, run.group, run.peer)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
     found = []
     for kind, meeting in zip(rows, run.meeting.tolist(), strict=True):
         text = kinds.get(kind)
         if text is None:
-            text = kinds[kind] = f",{_inside(_communication(profile, _Transfer(*kind)))}"
+            text = kinds[kind] = _text(_communication(profile, *kind))[1:-1]
         found.append(text if meeting == UNKNOWN else f'{text},"Comms Id":{meeting}')
     return found
 
 
-def _communication(profile: Profile, kind: _Transfer) -> dict[str, Any]:
+def _communication(
+    profile: Profile, kind: int, name: int, size: int, group: int, peer: int
+) -> dict[str, Any]:
     """The arguments of a communication's kernel."""
-    known, called, _ = _called(TaskKind(kind.kind), profile.names[kind.name])
-    size, group = kind.size_bytes, kind.group
+    known, called, _ = _called(TaskKind(kind), profile.names[name])
     members = profile.groups[group].ranks if group != UNKNOWN else ()
     share = size // max(len(members), 1)
     told: dict[str, Any] = {
@@ -314,29 +259,30 @@ def _communication(profile: Profile, kind: _Transfer) -> dict[str, Any]:
             "Process Group Description": profile.groups[group].name,
             "Process Group Ranks": str(list(members)),
         }
-    if kind.peer != UNKNOWN:
-        told["Dst Rank" if known == "send" else "Src Rank"] = profile.ranks[kind.peer].rank
+    if peer != UNKNOWN:
+        told["Dst Rank" if known == "send" else "Src Rank"] = profile.ranks[peer].rank
     return told
 
 
-def _microseconds(times_ps: list[int]) -> list[str]:
-    """Times in ps as texts of microseconds, exact to the ps."""
-    text = msgspec.json.encode([time / _PS_PER_US for time in times_ps]).decode()
-    return text[1:-1].split(",") if times_ps else []
+def _microseconds(times_ps: Ints) -> list[float]:
+    """Times in ps as microseconds, exact to the ps."""
+    return [time / _PS_PER_US for time in times_ps.tolist()]
 
 
-def _inside(told: dict[str, Any]) -> str:
-    """An object in JSON without its braces."""
-    return msgspec.json.encode(told)[1:-1].decode()
+def _text(told: dict[str, Any]) -> str:
+    """An object in JSON."""
+    return msgspec.json.encode(told).decode()
 
 
-def _head(
-    category: str, name: str, pid: int | msgspec.Raw = _NUMBER, tid: int | msgspec.Raw = _NUMBER
+def _event(
+    category: str,
+    name: str,
+    start_us: float,
+    took_us: float,
+    told: dict[str, Any] | None = None,
+    pid: int | msgspec.Raw = _NUMBER,
+    tid: int | msgspec.Raw = _NUMBER,
 ) -> str:
-    """The text of an event up to its times, without the brace; of the rank itself by default."""
-    return _inside({"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid})
-
-
-def _event(head: str, start_us: str, took_us: str, told: str = "") -> str:
-    """The text of an event; `told` are its arguments without their braces."""
-    return f'{{{head},"ts":{start_us},"dur":{took_us},"args":{{{told}}}}}'
+    """The text of an event; it is one of the rank itself by default."""
+    head = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid}
+    return _text({**head, "ts": start_us, "dur": took_us, "args": told or {}})
