@@ -10,12 +10,6 @@ _Field = tuple[int, int | bytes]
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MOST_SHIFT = 63
-_MOST_OF_TWO_BYTES = 1 << 12
-_UP_TO_TWO_BYTES = tuple(
-    bytes((value,)) if value < 0x80 else bytes((value & 0x7F | 0x80, value >> 7))
-    for value in range(_MOST_OF_TWO_BYTES)
-)
-"""Integers as most keys, lengths and numbers of nodes are."""
 
 
 def read_varint(data: bytes, place: int) -> tuple[int, int]:
@@ -82,8 +76,6 @@ def signed(value: int) -> int:
 
 def write_varint(value: int) -> bytes:
     """An integer of at most 64 bits; a negative one takes ten bytes, as int64 does."""
-    if 0 <= value < _MOST_OF_TWO_BYTES:
-        return _UP_TO_TWO_BYTES[value]
     value &= (1 << 64) - 1
     parts = bytearray()
     while value > 0x7F:
