@@ -7,12 +7,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stepsim.base.errors import StepsimError, TraceError, bad_value
+from stepsim.base.errors import StepsimError, TraceError, bad_value, member
 from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.accelerators import framework_of_year, read_device, read_framework
 from stepsim.files.load import public_names, read_model
 from stepsim.files.models.fields import MOST_LAYERS
-from stepsim.files.reading import csv_rows, first_bytes, read_text
+from stepsim.files.reading import csv_rows, first_bytes, number_of, read_text
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -56,6 +56,10 @@ class _Words(Noun):
 
 def _words() -> _Words:
     return shipped(__file__, "model_steps.toml", _Words)
+
+
+def _member(row: Mapping[str, str], column: str, kind: type[_Name]) -> _Name:
+    return member(kind, row[column], f"run: {column}", TraceError)
 
 
 def _match(pattern: str, text: str) -> re.Match[str] | None:
@@ -207,8 +211,7 @@ def _resized(public: Architecture, own: Architecture, name: str) -> Architecture
         sparse = next(layer for layer in layers if layer.is_sparse)
         first = int(told.group(1))
         layers = (dense[0],) * first + (sparse,) * (own.depth - first)
-    if own.depth > len(layers):
-        layers = layers + (layers[-1],) * (own.depth - len(layers))
+    layers += (layers[-1],) * (own.depth - len(layers))
     return replace(
         public,
         name=own.name,
@@ -232,7 +235,7 @@ def _plain(name: str) -> str:
 
 
 def _of_columns(row: Mapping[str, str]) -> Architecture:
-    act = _choice(row, "act", _by_value(Activation))
+    act = _member(row, "act", Activation)
     attention = GroupedAttention(
         heads=_count(row, "heads"),
         kv_heads=_count(row, "kv_heads"),
@@ -271,7 +274,7 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> Plan:
         microbatch_size=_count(row, "mbs"),
         global_batch=_count(row, "gbs"),
         sequence=sequence,
-        precision=_precision(row),
+        precision=_member(row, "precision", Precision),
         sequence_parallel=row["sp"] == "1",
         zero=_count(row, "zero", 0),
         reshard=pp == 1 or _count(row, "zero", 0) < 3,  # torchtitan: dropped without a pipeline
@@ -282,7 +285,7 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> Plan:
         if by_cost
         else _layout(row, architecture, stages),
         context=context.exchange,
-        attention=_choice(row, "attn", {"": AttentionKernel.FLASH, **_by_value(AttentionKernel)}),
+        attention=_member(row, "attn", AttentionKernel) if row["attn"] else AttentionKernel.FLASH,
         dispatch=usual.get("dispatch", ExpertDispatch(library.lower())),
         tp_comm_overlap=row["tp_overlap"] == "1",
         dp_overlap=row["dp_overlap"] == "1",
@@ -303,7 +306,7 @@ def _usual(
     device = _known(read_device, row["gpu"])
     if device is None or not architecture.is_sparse or not _noted(row, "unprinted"):
         return {}
-    precision, release = _precision(row), _named(row, "release")
+    precision, release = _member(row, "precision", Precision), _named(row, "release")
     job = framework.of_job(device.name, precision, sparse=True, release=release)
     usual: dict[str, Any] = dict(job.defaults_on(device.name, sparse=True, precision=precision))
     recipe = _recipe(row, architecture.name)
@@ -352,11 +355,15 @@ def _recomputed(row: Mapping[str, str]) -> tuple[Recompute, tuple[RecomputeModul
     Modules stand in the note. Where the source does not print recomputation, the framework's public
     recipe of the model says it.
     """
-    recompute = _choice(row, "recompute", _words().recompute)
+    known, said = _words().recompute, row["recompute"]
+    if said not in known:
+        allowed = f"one of {', '.join(filter(None, known))}"
+        raise TraceError(bad_value("run", "recompute", said, allowed))
+    recompute = known[said]
     listed = _noted(row, "modules")
     if listed and recompute is not Recompute.FULL:
         return Recompute.NONE, _listed(listed.group(1), RecomputeModule), 0
-    recipe = _recipe(row) if row["recompute"] == "unknown" else None
+    recipe = _recipe(row) if said == "unknown" else None
     if recipe is None:
         return recompute, (), 0
     return recompute, recipe.recompute_modules, recipe.offload_layers
@@ -370,31 +377,15 @@ def _recipe(row: Mapping[str, str], name: str | None = None) -> Recipe | None:
         return None
     degrees = {name: _count(row, name, 1) for name in ("tp", "pp")}
     chunks, zero = max(_count(row, "vpp", 1), 1), _count(row, "zero", 0)
-    recipes = framework.recipes_of(name or row["model"], device.name, _precision(row))
+    precision = _member(row, "precision", Precision)
+    recipes = framework.recipes_of(name or row["model"], device.name, precision)
     return next((one for one in recipes if one.suits(**degrees, chunks=chunks, zero=zero)), None)
-
-
-def _precision(row: Mapping[str, str]) -> Precision:
-    return _choice(row, "precision", _by_value(Precision))
-
-
-def _by_value(kind: type[_Name]) -> dict[str, _Name]:
-    return {each.value: each for each in kind}
 
 
 def _listed(text: str | None, kind: type[_Name]) -> tuple[_Name, ...]:
     """The names between the commas of a note, without those that nobody knows."""
-    known, names = _by_value(kind), (text or "").split(",")
-    return tuple(known[name.strip()] for name in names if name.strip() in known)
-
-
-def _choice(row: Mapping[str, str], column: str, choices: Mapping[str, _T]) -> _T:
-    text = row[column]
-    if text not in choices:
-        raise TraceError(
-            bad_value("run", column, text, f"one of {', '.join(filter(None, choices))}")
-        )
-    return choices[text]
+    names = [name.strip() for name in (text or "").split(",")]
+    return tuple(kind(name) for name in names if name in [*kind])
 
 
 def _count(row: Mapping[str, str], column: str, default: int | None = None) -> int:
@@ -417,10 +408,7 @@ def _number(row: Mapping[str, str], column: str) -> float | None:
     text = row[column]
     if not text:
         return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+    value = number_of(text)
     if not _LEAST <= value <= _MOST:
         raise TraceError(bad_value("run", column, text, f"a number from {_LEAST:g} to {_MOST:g}"))
     return value

@@ -10,7 +10,6 @@ table. Empty cells mean the default.
 """
 
 import csv
-import math
 from collections.abc import Iterator, Mapping
 from os.path import isfile
 from pathlib import Path
@@ -21,7 +20,7 @@ from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S, Quantity, Value
 from stepsim.files.load import beside
-from stepsim.files.reading import DEFAULT_TOPOLOGY, parse_toml, read_text
+from stepsim.files.reading import DEFAULT_TOPOLOGY, number_of, read_text, toml_values
 from stepsim.files.traces.step_lines import read_step_log
 from stepsim.options import OPTIONS
 
@@ -98,10 +97,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Value]]
 
 
 def _toml_rows(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Value]]]:
-    try:
-        document = parse_toml(text)
-    except ValueError as error:
-        raise TraceError(f"{path}: not valid TOML: {error}") from None
+    document = toml_values(path, text, TraceError)
     runs = document.get("run", [])
     if set(document) - {"run"} or not isinstance(runs, list):
         raise TraceError(f"{path}: expected [[run]] tables only")
@@ -150,11 +146,8 @@ def _measured(path: Path, where: str, row: Mapping[str, Value]) -> int:
 
 
 def _seconds(where: str, value: Value) -> int:
-    try:
-        seconds = float(value)
-    except (ValueError, TypeError, OverflowError):
-        seconds = math.nan
-    if isinstance(value, bool) or not 0 < seconds < 1e6:
+    seconds = number_of(value)
+    if not 0 < seconds < 1e6:
         raise TraceError(bad_value(where, "measured_s", value, "seconds above 0, below 1e6"))
     return round(seconds * PS_PER_S)
 
