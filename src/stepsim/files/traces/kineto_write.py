@@ -18,7 +18,7 @@ from stepsim import __version__
 from stepsim.base.arrays import Ints
 from stepsim.base.structs import replace
 from stepsim.files.writing import write_folder
-from stepsim.measured.profile.events import Events, Profile
+from stepsim.measured.profile.events import Events, Profile, earliest, latest
 from stepsim.measured.profile.marks import ACTION_PHASES
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 
@@ -83,12 +83,10 @@ def _bounds(profile: Profile) -> tuple[Ints, Ints]:
     Of a rank without operations in a step they are the largest and the smallest number.
     """
     events, launch = profile.events, _launches(profile.events)
-    shape, limits = (len(profile.ranks), len(profile.steps)), np.iinfo(np.int64)
-    first, last = np.full(shape, limits.max), np.full(shape, limits.min)
-    place = events.rank * shape[1] + events.step
-    np.minimum.at(first.reshape(-1), place, launch)
-    np.maximum.at(last.reshape(-1), place, launch)
-    return first, last
+    ranks, steps = len(profile.ranks), len(profile.steps)
+    place = events.rank * steps + events.step
+    first, last = (each(place, launch, ranks * steps) for each in (earliest, latest))
+    return first.reshape(ranks, steps), last.reshape(ranks, steps)
 
 
 def _on_one_clock(profile: Profile) -> Profile:
@@ -100,9 +98,8 @@ def _on_one_clock(profile: Profile) -> Profile:
     so_far = np.maximum.accumulate(last, axis=1)
     if (first[:, 1:] > so_far[:, :-1]).all():
         return profile
-    events, count = profile.events, len(profile.steps)
-    begin, end = first.min(axis=0), np.full(count, np.iinfo(np.int64).min)
-    np.maximum.at(end, events.step, events.end_ps)
+    events = profile.events
+    begin, end = first.min(axis=0), latest(events.step, events.end_ps, len(profile.steps))
     lengths = end - begin + 1
     moved = (np.cumsum(lengths) - lengths - begin)[events.step]
     launch = np.where(events.launch_ps == UNKNOWN, UNKNOWN, events.launch_ps + moved)
@@ -120,8 +117,8 @@ def _marks(profile: Profile) -> list[list[tuple[int, int]]]:
     """
     first, last = _bounds(profile)
     so_far = np.maximum.accumulate(last, axis=1)
-    begin, end = first.min(axis=0), np.zeros(len(profile.steps), np.int64)
-    np.maximum.at(end, profile.events.step, profile.events.end_ps + 1)
+    begin = first.min(axis=0)
+    end = latest(profile.events.step, profile.events.end_ps + 1, len(profile.steps))
     begins, ends = (np.tile(times, (len(profile.ranks), 1)) for times in (begin, end))
     begins[:, 1:] = np.maximum(begin[1:], so_far[:, :-1] + 1)
     later = np.minimum.accumulate(first[:, :0:-1], axis=1)[:, ::-1]

@@ -16,7 +16,15 @@ from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Names, replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.files.reading import open_file, parquet_library
-from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted, same
+from stepsim.measured.profile.events import (
+    Events,
+    ProcessGroup,
+    Profile,
+    RankPlace,
+    counted,
+    same,
+    unknown,
+)
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _APART_PS = 50 * 10**6
@@ -55,8 +63,12 @@ _NAMES = {
     "optimizer": _Name(TaskKind.COMPUTE, _U, _UPDATES),
 }
 _OF_STAGE = ("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce")
-_OF_REPLICA = ("embedding-grads-all-reduce",)
-_OF_JOB = ("optimizer-clip-main-grad",)
+_MEMBERS = (
+    ("replicas of stage", "stage", _OF_STAGE),
+    ("ends of replica", "replica", ("embedding-grads-all-reduce",)),
+    ("all workers", "", ("optimizer-clip-main-grad",)),
+)
+"""What groups of collectives are called, what their members have in common, and the names."""
 _MESSAGE_NAMES = ("forward-send", "forward-recv", "backward-send", "backward-recv")
 _NUMBERS = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "mb_id", "gmc")
 _TIMES = ("start_ts", "duration")
@@ -215,10 +227,8 @@ def _with_meetings(profile: Profile) -> Profile:
     """Messages with the microbatch of their compute, and who meets whom."""
     warnings: list[str] = []
     events = _attached(profile, warnings)
-    groups, group = _groups(profile)
-    events = replace(
-        events, meeting=_meetings(profile, events), group=group, peer=_peers(profile, events)
-    )
+    meeting, group, groups = _meetings(profile, events)
+    events = replace(events, meeting=meeting, group=group, peer=_peers(profile, events))
     return replace(profile, events=events, groups=groups, warnings=tuple(warnings))
 
 
@@ -286,44 +296,32 @@ def _paired(
     return message[:0], compute[:0]
 
 
-def _meetings(profile: Profile, events: Events) -> Ints:
-    """Both ends of a message, and the members of a collective: equal numbers."""
-    message = events.of_kind(TaskKind.SEND, TaskKind.RECV) & (events.microbatch != UNKNOWN)
+def _meetings(profile: Profile, events: Events) -> tuple[Ints, Ints, tuple[ProcessGroup, ...]]:
+    """Equal numbers for both ends of a message and for the members of a collective, and groups.
+
+    Of the groups of collectives the place of every operation's, and themselves.
+    """
+    message = events.is_message & (events.microbatch != UNKNOWN)
     back = np.where(events.phase == TaskPhase.BACKWARD, 1, -1)
     sender = events.chunk + np.where(events.of_kind(TaskKind.RECV), back, 0)
     stage, replica = profile.column_of_ranks("stage"), profile.column_of_ranks("replica")
     kind = np.where(message, events.phase, UNKNOWN)
     place, number = replica.copy(), np.where(message, sender, events.order)
-    for names, column in _members(stage, replica):
-        which = profile.named(*names)
+    group, groups = unknown(len(events)), list[ProcessGroup]()
+    alike = {"stage": stage, "replica": replica, "": np.zeros_like(stage)}
+    for label, common, names in _MEMBERS:
+        which, column = profile.named(*names), alike[common]
         kind[which] = events.name[which] + len(TaskPhase)
         place[which] = column[which]
-    microbatch = np.where(message, events.microbatch, UNKNOWN)
-    joined = same(kind, events.step, place, number, microbatch)
-    return np.asarray(np.where(kind == UNKNOWN, UNKNOWN, joined), np.int64)
-
-
-def _members(stage: Ints, replica: Ints) -> tuple[tuple[Names, Ints], ...]:
-    """Names of collectives, and what their members have in common."""
-    return (_OF_STAGE, stage), (_OF_REPLICA, replica), (_OF_JOB, np.zeros_like(stage))
-
-
-def _groups(profile: Profile) -> tuple[tuple[ProcessGroup, ...], Ints]:
-    """Groups of the collectives, and that of each operation."""
-    events, ranks = profile.events, profile.ranks
-    stage, replica = profile.column_of_ranks("stage"), profile.column_of_ranks("replica")
-    group = np.full(len(events), UNKNOWN, np.int64)
-    groups: list[ProcessGroup] = []
-    labels = ("replicas of stage", "ends of replica", "all workers")
-    for label, (names, column) in zip(labels, _members(stage, replica), strict=True):
-        which = profile.named(*names)
         for value in np.unique(column[which]).tolist():
             members = which & (column == value)
-            held = tuple(ranks[place].rank for place in np.unique(events.rank[members]).tolist())
             group[members] = len(groups)
-            name = label if label == labels[-1] else f"{label} {value}"
-            groups.append(ProcessGroup(name=name, ranks=held))
-    return tuple(groups), group
+            held = (profile.ranks[each].rank for each in np.unique(events.rank[members]).tolist())
+            name = f"{label} {value}" if common else label
+            groups.append(ProcessGroup(name=name, ranks=tuple(held)))
+    microbatch = np.where(message, events.microbatch, UNKNOWN)
+    joined = same(kind, events.step, place, number, microbatch)
+    return np.where(kind == UNKNOWN, UNKNOWN, joined), group, tuple(groups)
 
 
 def _peers(profile: Profile, events: Events) -> Ints:
