@@ -39,7 +39,7 @@ _MOST_ROUNDS, _MOST_COMMANDS = 1000, 10_000
 _BLANK = re.compile(r"(?:\s|\\\n)*")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _STATEMENTS = {
-    **dict.fromkeys(("variable_assignment", "variable_assignments"), "_assign"),
+    "variable_assignment": "_assign",
     **dict.fromkeys(("declaration_command", "unset_command"), "_declare"),
     **dict.fromkeys(("while_statement", "c_style_for_statement"), "_while"),
     "command": "_command",
@@ -132,10 +132,6 @@ class _Shell(Struct):
         return found
 
     def _assign(self, node: "Node") -> bool:
-        if node.type == "variable_assignments":
-            for each in _named(node):
-                self._assign(each)
-            return True
         name, operator = text_of(_field(node, "name")), text_of(node.children[1])
         value = node.child_by_field_name("value")
         if value is None:
@@ -451,9 +447,8 @@ class _Shell(Struct):
             size = len(words) if array else len(words[0].text) if words else 0
             return [Word(str(size))] if is_known(words) else [self._unknown(node)]
         if marks[:1] == ["!"]:
-            return (
-                self.values.get(words[0].text, line) if is_known(words) else [self._unknown(node)]
-            )
+            known = is_known(words)
+            return self.values.get(words[0].text, line) if known else [self._unknown(node)]
         after = [each for each in named if each.start_byte > target.end_byte and each != subscript]
         return self._changed(name, words, marks, after, node) if marks else words
 
@@ -464,7 +459,7 @@ class _Shell(Struct):
         number = self.number(subscript.named_children[-1])
         if number is None or not -len(words) <= number < len(words):
             return [self._unknown(subscript)]
-        return words[number : number + 1] if number >= 0 else [words[number]]
+        return [words[number]]
 
     def _changed(
         self,
