@@ -5,10 +5,10 @@ A `calibration.toml` of measured runs holds a `Calibration`.
 
 from pathlib import Path
 
-from stepsim.base.errors import CalibrationError, bad_value
+from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import checked
 from stepsim.base.structs import replace, toml_text
-from stepsim.files.reading import csv_rows, first_bytes, number_of, read_text, read_toml
+from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml, size_of
 from stepsim.files.writing import write_whole
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.products import fit_products
@@ -20,8 +20,6 @@ from stepsim.workload.model.calibration import (
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.pricing import WEIGHT_GRADIENT_FACTOR
-
-_LEAST, _MOST = 1e-6, 1e9
 
 
 def read_model_calibration(path: Path) -> ModelCalibration:
@@ -52,30 +50,18 @@ def _shapes(path: Path, precision: Precision) -> list[tuple[float, float, float,
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     rows = csv_rows(path, "\n".join(lines), CalibrationError)
     names = rows[0].keys() if rows else ()
-    column = "tflops" if "tflops" in names else "tflops_median"
-    for name in ("m", "n", "k", column):
+    columns = ("m", "n", "k", "tflops" if "tflops" in names else "tflops_median")
+    for name in columns:
         if name not in names:
             raise CalibrationError(f"{path}: no column {name}: expected m, n, k, tflops")
-    return [
-        _shape(path, row, column, number)
-        for number, row in enumerate(rows, start=2)
-        if row.get("precision", precision) == precision
-    ]
-
-
-def _shape(
-    path: Path, row: dict[str, str], column: str, number: int
-) -> tuple[float, float, float, float]:
     found = []
-    for name in ("m", "n", "k", column):
-        value = number_of(row[name])
-        if not _LEAST <= value <= _MOST:
-            place, expected = f"{path}: row {number}", f"a number from {_LEAST:g} to {_MOST:g}"
-            raise CalibrationError(bad_value(place, name, row[name], expected))
-        found.append(value)
-    m, n, k, tflops = found
-    slower = row.get("phase") == Phase.WEIGHT_GRAD
-    return m, n, k, tflops * (WEIGHT_GRADIENT_FACTOR if slower else 1.0)
+    for number, row in enumerate(rows, start=2):
+        if row.get("precision", precision) == precision:
+            place = f"{path}: row {number}"
+            m, n, k, tflops = (size_of(place, name, row, CalibrationError) for name in columns)
+            slower = row.get("phase") == Phase.WEIGHT_GRAD
+            found.append((m, n, k, tflops * (WEIGHT_GRADIENT_FACTOR if slower else 1.0)))
+    return found
 
 
 def is_model_calibration(path: Path) -> bool:

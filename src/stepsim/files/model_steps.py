@@ -12,7 +12,7 @@ from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.accelerators import framework_of_year, read_device, read_framework
 from stepsim.files.load import public_names, read_model
 from stepsim.files.models.fields import MOST_LAYERS
-from stepsim.files.reading import csv_rows, first_bytes, number_of, read_text
+from stepsim.files.reading import csv_rows, first_bytes, read_text, size_of
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -40,7 +40,6 @@ _SAMPLES = 8
 """Samples that fill a packed sequence: a guess, for no source says their lengths."""
 
 _BITS = 8
-_LEAST, _MOST = 1e-6, 1e9
 _T = TypeVar("_T")
 _Name = TypeVar("_Name", bound=StrEnum)
 
@@ -405,13 +404,7 @@ def _at_most(name: str, layers: int) -> int:
 
 
 def _number(row: Mapping[str, str], column: str) -> float | None:
-    text = row[column]
-    if not text:
-        return None
-    value = number_of(text)
-    if not _LEAST <= value <= _MOST:
-        raise TraceError(bad_value("run", column, text, f"a number from {_LEAST:g} to {_MOST:g}"))
-    return value
+    return size_of("run", column, row, TraceError) if row[column] else None
 
 
 def _framework(row: Mapping[str, str]) -> str:

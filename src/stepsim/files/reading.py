@@ -10,7 +10,7 @@ import io
 import os
 import stat
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from stepsim.base.errors import StepsimError, TopologyError
+from stepsim.base.errors import StepsimError, TopologyError, bad_value
 from stepsim.base.fields import numbers
 from stepsim.base.process import remembered
 from stepsim.base.structs import explain_toml, plain_document
@@ -145,6 +145,14 @@ def number_of(text: object) -> float:
         return float(str(text))
     except ValueError:
         return nan
+
+
+def size_of(place: str, name: str, row: Mapping[str, str], error: type[StepsimError]) -> float:
+    """A number of a row, neither tiny nor huge; raises `error` naming the place and the column."""
+    value = number_of(row[name])
+    if not 1e-6 <= value <= 1e9:
+        raise error(bad_value(place, name, row[name], "a number from 1e-06 to 1e+09"))
+    return value
 
 
 def parquet_library(path: Path, error: type[StepsimError]) -> tuple[Any, Any]:

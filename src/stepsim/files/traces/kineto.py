@@ -25,7 +25,7 @@ from stepsim.base.process import paused
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
 from stepsim.files.traces.packed import packed_files, rank_in_name
-from stepsim.measured.profile.events import HostOperator, KernelForm, Profile, other_end
+from stepsim.measured.profile.events import HostOperator, KernelForm, Profile, other_end, unknown
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.kernels import communication_kernel, is_peer_copy
 from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
@@ -301,21 +301,14 @@ def _operators(
     ours: _Sorted, arguments: Sequence[_Arguments]
 ) -> tuple[tuple[HostOperator, ...], Ints]:
     """The operators that launched kernels; of every kernel the place of its own, or `UNKNOWN`."""
-    called = _called(ours, arguments)
-    known: dict[tuple[str | None, bytes], int] = {}
-    operators: list[HostOperator] = []
-    numbers = np.full(len(called), UNKNOWN, np.int64)
+    called, known = _called(ours, arguments), dict[tuple[str, bytes], int]()
+    numbers = unknown(len(called))
     for kernel, call in enumerate(called):
-        if call == UNKNOWN:
-            continue
-        event, told = ours.called[call]
-        dims = bytes(told.dims)
-        key = event.name, dims
-        if key not in known:
-            known[key] = len(operators)
-            operators.append(HostOperator(name=event.name or "", sides=_sides(dims)))
-        numbers[kernel] = known[key]
-    return tuple(operators), numbers
+        if call != UNKNOWN:
+            event, told = ours.called[call]
+            key = event.name or "", bytes(told.dims)
+            numbers[kernel] = known.setdefault(key, len(known))
+    return tuple(HostOperator(name=name, sides=_sides(dims)) for name, dims in known), numbers
 
 
 def _called(ours: _Sorted, arguments: Sequence[_Arguments]) -> list[int]:
@@ -445,7 +438,7 @@ def placed(
     """
     if not numbers:
         return (0,), np.zeros(len(times), np.int64)
-    found = np.full(len(times), UNKNOWN, np.int64)
+    found = unknown(len(times))
     for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         found[(times >= begin) & (times < end)] = place
     return tuple(numbers), found
