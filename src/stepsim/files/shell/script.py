@@ -20,7 +20,6 @@ from stepsim.files.reading import read_text
 from stepsim.files.shell.words import (
     NOTHING,
     Unknown,
-    Values,
     Word,
     Words,
     calculated,
@@ -73,21 +72,27 @@ class Script(Noun, kw_only=False):
 def read_script(path: Path, text: str, environment: Mapping[str, str]) -> Script:
     """A script's commands; raises WorkloadError naming the file and the line at fault."""
     held: dict[str, Words] = {n: (Word(value),) for n, value in environment.items()}
-    shell = _Shell(folder=path.parent, values=Values(held, environment))
+    shell = _Shell(folder=path.parent, held=held, given=environment)
     try:
         shell.read(text)
     except WorkloadError as error:
         raise WorkloadError(f"{path}: {error}") from None
     except RecursionError:
         raise WorkloadError(f"{path}: it calls itself, or is nested too deeply") from None
-    return Script(tuple(shell.commands), shell.values.held)
+    return Script(tuple(shell.commands), shell.held)
 
 
 class _Shell(Struct):
-    """The state of a shell at a place in a script."""
+    """The state of a shell at a place in a script.
+
+    `held` are its variables by name, each a list of words: one, or those of an array. `given` are
+    those that the caller names; they stand where a script sets what nobody knows.
+    """
 
     folder: Path
-    values: Values
+    held: dict[str, Words]
+    given: Mapping[str, str]
+    positional: Words = ()
     functions: dict[str, "Node"] = {}
     commands: list[Command] = []
     maybe: Unknown | None = None
@@ -102,6 +107,24 @@ class _Shell(Struct):
         _check(tree.root_node)
         for node in _named(tree.root_node):
             self.run(node)
+
+    def get(self, name: str, line: int) -> Words:
+        """The words of a variable; one that nothing sets is unknown."""
+        if name in ("@", "*"):
+            return self.positional
+        if name == "#":
+            return (Word(str(len(self.positional))),)
+        if name.isdecimal() and 0 < int(name) <= len(self.positional):
+            return (self.positional[int(name) - 1],)
+        if name in self.held:
+            return self.held[name]
+        return (Word.of(Unknown(name, line, unset=True)),)
+
+    def set(self, name: str, words: Words) -> None:
+        """Let a variable have words."""
+        if name in self.given and any(word.unknown for word in words):
+            words = (Word(self.given[name]),)
+        self.held[name] = words
 
     # statements
 
@@ -140,12 +163,12 @@ class _Shell(Struct):
             words = tuple(word for each in _named(value) for word in self.expand(each))
         else:
             words = (_one(self.expand(value, quoted=True)),)
-        before = self.values.held.get(name, ())
+        before = self.held.get(name, ())
         if operator == "+=" and value is not None and value.type != "array" and before:
             words = (*before[:-1], before[-1] + words[0])
         elif operator == "+=":
             words = (*before, *words)
-        self.values.set(name.partition("[")[0], words)
+        self.set(name.partition("[")[0], words)
         return True
 
     def _declare(self, node: "Node") -> bool:
@@ -153,7 +176,7 @@ class _Shell(Struct):
             if each.type == "variable_assignment":
                 self._assign(each)
             elif node.type == "unset_command":
-                self.values.held.pop(text_of(each), None)
+                self.held.pop(text_of(each), None)
         return True
 
     def _list(self, node: "Node") -> bool | None:
@@ -191,36 +214,32 @@ class _Shell(Struct):
         word = _one(self.expand(value, quoted=True))
         chosen: list[list[Node]] = []
         for item in (each for each in node.named_children if each.type == "case_item"):
-            body = _after(item, ")")
             patterns = [each for each in _named(item) if each.end_byte <= _place(item, ")")]
             texts = [_one(self.expand(each, quoted=True)).text for each in patterns]
-            if word.unknown is not None:
-                chosen.append(body)
-            elif any(fnmatchcase(word.text, pattern) for pattern in texts):
-                self._either([body], None)
-                return
-        if word.unknown is not None:
-            self._either([*chosen, []], Unknown(text_of(value), line_of(node)))
+            if word.unknown or any(fnmatchcase(word.text, pattern) for pattern in texts):
+                chosen.append(_after(item, ")"))
+        why = Unknown(text_of(value), line_of(node)) if word.unknown else None
+        self._either([*chosen, []], why)
 
     def _either(self, bodies: Sequence[Sequence["Node"]], why: Unknown | None) -> None:
         """One of several ways on; all of them where nobody knows which, and why not."""
         if why is None:
-            for node in bodies[0] if bodies else ():
+            for node in bodies[0]:
                 self.run(node)
             return
-        before, ended, ends = dict(self.values.held), self.ended, []
+        before, ended, ends = dict(self.held), self.ended, []
         for body in bodies:
-            self.values.held, self.ended = dict(before), ended
+            self.held, self.ended = dict(before), ended
             outer, self.maybe = self.maybe, self.maybe or why
             for node in body:
                 self.run(node)
             self.maybe = outer
             if not self.ended:
-                ends.append(self.values.held)
+                ends.append(self.held)
         self.ended = ended
-        self.values.held = _merged(ends or [before], why)
-        for name in self.values.given.keys() & self.values.held.keys():
-            self.values.set(name, self.values.held[name])
+        self.held = _merged(ends or [before], why)
+        for name in self.given.keys() & self.held.keys():
+            self.set(name, self.held[name])
 
     def _for(self, node: "Node") -> None:
         name = _field(node, "variable")
@@ -229,7 +248,7 @@ class _Shell(Struct):
             word for each in _named(node) if each not in (name, body) for word in self.expand(each)
         ]
         for word in words[:_MOST_ROUNDS]:
-            self.values.set(text_of(name), (word,))
+            self.set(text_of(name), (word,))
             self._group(body)
 
     def _while(self, node: "Node") -> None:
@@ -251,9 +270,7 @@ class _Shell(Struct):
                 self._assign(each)
         words: list[Word] = []
         for each in _named(node):
-            if each.type == "command_name":
-                words += self.expand(_first(each))
-            elif each.type != "variable_assignment" and not each.type.endswith("redirect"):
+            if each.type != "variable_assignment" and not each.type.endswith("redirect"):
                 words += self.expand(each)
         return self._run_words(words, node) if words else True
 
@@ -278,7 +295,7 @@ class _Shell(Struct):
             case "true" | ":" | "false":
                 found = name.text != "false"
             case "shift":
-                self.values.positional = self.values.positional[_whole(rest[:1]) or 1 :]
+                self.positional = self.positional[_whole(rest[:1]) or 1 :]
             case "bash" | "sh" if "-c" in texts[:-1]:
                 self.read(texts[texts.index("-c") + 1])
             case _:
@@ -301,9 +318,9 @@ class _Shell(Struct):
             self.commands.append(Command(tuple(words), line_of(node), self.maybe))
 
     def _call(self, name: str, arguments: Words) -> bool | None:
-        outer, self.values.positional = self.values.positional, arguments
+        outer, self.positional = self.positional, arguments
         found = self._group(self.functions[name])
-        self.values.positional = outer
+        self.positional = outer
         self.ended = False
         return found
 
@@ -325,7 +342,7 @@ class _Shell(Struct):
             part = words[i:] if i == len(names) - 1 else words[i : i + 1]
             unknown = Word.of(Unknown(name, line_of(node)))
             found = Word(" ".join(word.text for word in part)) if given is not None else unknown
-            self.values.set(name, (found,))
+            self.set(name, (found,))
 
     # tests
 
@@ -376,6 +393,8 @@ class _Shell(Struct):
         """The words that a node stands for; with `quoted` they do not fall apart at spaces."""
         text = text_of(node)
         match node.type:
+            case "command_name":
+                return self.expand(_first(node))
             case "string":
                 found = joined(self._quoted(node))
             case "raw_string":
@@ -385,7 +404,7 @@ class _Shell(Struct):
             case "concatenation":
                 found = joined(self.expand(each, quoted=quoted) for each in node.named_children)
             case "simple_expansion":
-                held = self.values.get(_BLANK.sub("", text, 1)[1:], line_of(node))
+                held = self.get(_BLANK.sub("", text, 1)[1:], line_of(node))
                 return self._parted(held, node, quoted=quoted)
             case "expansion":
                 return self._parted(self._parameter(node), node, quoted=quoted)
@@ -439,7 +458,7 @@ class _Shell(Struct):
         target = subscript.named_children[0] if subscript else (special or named)[0]
         name, line = text_of(target), line_of(node)
         marks = [text_of(each) for each in node.children[1:-1] if not each.is_named]
-        words: Sequence[Word] = self.values.get(name, line)
+        words: Sequence[Word] = self.get(name, line)
         if subscript is not None:
             words = self._element(words, subscript)
         if marks[:1] == ["#"] and len(node.children) == 4:
@@ -448,7 +467,7 @@ class _Shell(Struct):
             return [Word(str(size))] if is_known(words) else [self._unknown(node)]
         if marks[:1] == ["!"]:
             known = is_known(words)
-            return self.values.get(words[0].text, line) if known else [self._unknown(node)]
+            return self.get(words[0].text, line) if known else [self._unknown(node)]
         after = [each for each in named if each.start_byte > target.end_byte and each != subscript]
         return self._changed(name, words, marks, after, node) if marks else words
 
@@ -476,7 +495,7 @@ class _Shell(Struct):
         match mark.lstrip(":"):
             case "-" | "=":
                 if empty and mark.endswith("="):
-                    self.values.set(name, tuple(other))
+                    self.set(name, tuple(other))
                 return other if empty else words
             case "+":
                 return [NOTHING] if empty else other
@@ -494,7 +513,7 @@ class _Shell(Struct):
         """What a command prints where that is sums or its own words; else nobody knows."""
         inside = list(_named(node))
         if len(inside) == 1 and inside[0].type == "command":
-            words = [w for each in inside[0].named_children for w in self.expand(_inner(each))]
+            words = [w for each in inside[0].named_children for w in self.expand(each)]
             texts = [word.text for word in words]
             if is_known(words) and texts[:1] == ["echo"]:
                 return [Word(" ".join(texts[1:]))]
@@ -521,7 +540,7 @@ class _Shell(Struct):
                 sign = text_of(node.children[0])
                 return None if found is None else -found if sign == "-" else found
             case "variable_name":
-                return _whole(self.values.get(text_of(node), line_of(node))[:1])
+                return _whole(self.get(text_of(node), line_of(node))[:1])
             case _:
                 return _whole(self.expand(node, quoted=True))
 
@@ -600,10 +619,6 @@ def _first(node: "Node") -> "Node":
 
 def _last(node: "Node") -> "Node":
     return node.named_children[-1]
-
-
-def _inner(node: "Node") -> "Node":
-    return _first(node) if node.type == "command_name" else node
 
 
 def _place(node: "Node", mark: str) -> int:

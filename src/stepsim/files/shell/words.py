@@ -5,12 +5,10 @@ environment, the output of a command, or a condition that decides between severa
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from operator import add, eq, ge, gt, le, lt, mul, ne, rshift, sub
 from typing import TYPE_CHECKING
-
-from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import Noun
@@ -75,37 +73,6 @@ def _said(name: str) -> str:
 Words = tuple[Word, ...]
 """Those of a command, or of a variable."""
 NOTHING = Word("")
-
-
-class Values(Struct):
-    """Variables of a script by name, each a list of words: one, or those of an array.
-
-    `given` are those that the caller names; they stand where a script sets what nobody knows.
-    """
-
-    held: dict[str, Words]
-    given: Mapping[str, str]
-    positional: Words = ()
-
-    def get(self, name: str, line: int) -> Words:
-        """The words of a variable; one that nothing sets is unknown."""
-        if name in ("@", "*"):
-            return self.positional
-        if name == "#":
-            return (Word(str(len(self.positional))),)
-        if name.isdecimal() and name != "0":
-            place = int(name) - 1
-            if place < len(self.positional):
-                return (self.positional[place],)
-        if name in self.held:
-            return self.held[name]
-        return (Word.of(Unknown(name, line, unset=True)),)
-
-    def set(self, name: str, words: Words) -> None:
-        """Let a variable have words."""
-        if name in self.given and any(word.unknown for word in words):
-            words = (Word(self.given[name]),)
-        self.held[name] = words
 
 
 def is_unset(words: Sequence[Word]) -> bool:
