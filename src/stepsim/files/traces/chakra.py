@@ -57,7 +57,6 @@ _Known = dict[bytes, tuple[str, int | str]]
 class ChakraNode(IntEnum):
     """Type of a node."""
 
-    METADATA = 1
     MEM_LOAD = 2
     MEM_STORE = 3
     COMP = 4
@@ -144,8 +143,7 @@ def read_chakra(path: Path, progress: Callable[[int, int], None] | None = None) 
         try:
             nodes = _nodes(data)
             part = _of_rank(name, nodes, int(told[1]) if told else place, groups)
-            stage, replica = (_places(data).get(name) for name in PLACES)
-            parts.append(replace(part, stage=stage, replica=replica))
+            parts.append(replace(part, **_places(data)))
             clocks.add(_is_recorded(nodes))
         except (ValueError, OverflowError) as error:
             raise TraceError(f"{name}: not a Chakra trace: {error}") from None
@@ -203,8 +201,11 @@ def _places(data: bytes) -> dict[str, int]:
     """Stage and replica of a rank, where its metadata tell them."""
     fields = (v for number, v in read_fields(next(read_messages(data))) if number == _ATTRIBUTE)
     told = dict(_attribute(each) for each in fields if isinstance(each, bytes))
-    found = {name: told.get(name) for name in PLACES}
-    return {k: n for k, n in found.items() if isinstance(n, int) and 0 <= n <= _MOST_PLACES}
+    return {
+        name: place
+        for name, place in told.items()
+        if name in PLACES and isinstance(place, int) and 0 <= place <= _MOST_PLACES
+    }
 
 
 def _of_rank(
