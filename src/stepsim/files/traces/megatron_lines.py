@@ -86,7 +86,6 @@ def read_rank(path: Path) -> RankTrace:
     operations: list[_Operation] = []
     inner: list[_Inner] = []
     owner: tuple[str, str] | None = None
-    sizes: dict[Names, int] = {}
     try:
         with TextIOWrapper(open_file(path), encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
@@ -105,8 +104,8 @@ def read_rank(path: Path) -> RankTrace:
                         f"{place}: rank {mine[0]}, stage {mine[1]} in the file of rank {owner[0]}, "
                         f"stage {owner[1]}: expected one rank per file"
                     )
-                operations.append(_operation(fields, number, place, sizes))
-                inner += _inner(len(operations) - 1, fields[-1], place, sizes)
+                operations.append(_operation(fields, number, place))
+                inner += _inner(len(operations) - 1, fields[-1], place)
     except OSError as error:
         raise TraceError(f"{path}: cannot read the trace: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -116,20 +115,18 @@ def read_rank(path: Path) -> RankTrace:
     return _trace(operations, inner, path, int(owner[0]), int(owner[1]))
 
 
-def _operation(fields: Names, number: int, place: str, sizes: dict[Names, int]) -> _Operation:
-    """The operation of a line; `sizes` are the bytes of shapes and types met before."""
+def _operation(fields: Names, number: int, place: str) -> _Operation:
+    """The operation of a line."""
     (_, name, _, batch, state, duration, _, _, shape, dtype, timestamp, _) = fields
     kind = _KINDS.get(name)
     if kind is None or state not in _STATES:
         kind = _other(name, state, place)
-    if (shape, dtype) not in sizes:
-        sizes[shape, dtype] = _size(shape, dtype.removeprefix("torch."), place)
     return (
         kind,
         int(batch),
         _number(duration, "duration", place),
         _number(timestamp, "timestamp", place),
-        sizes[shape, dtype],
+        _size(shape, dtype.removeprefix("torch."), place),
         number,
         name,
     )
@@ -144,7 +141,7 @@ def _other(name: str, state: str, place: str) -> OpKind:
     return OpKind.OTHER
 
 
-def _inner(parent: int, text: str, place: str, sizes: dict[Names, int]) -> Iterator[_Inner]:
+def _inner(parent: int, text: str, place: str) -> Iterator[_Inner]:
     """The collectives inside an operation."""
     found = _INNER.findall(text)
     if len(found) != text.count(_INNER_MARK):
@@ -158,9 +155,7 @@ def _inner(parent: int, text: str, place: str, sizes: dict[Names, int]) -> Itera
         if kind is None:
             allowed = f"one of {', '.join(_INNER_KINDS)}"
             raise TraceError(bad_value(place, "comm_func", function, allowed))
-        key = rows, rest, dtype
-        if key not in sizes:
-            sizes[key] = _size(f"[{rows}{rest}]", dtype, place)
+        _size(f"[{rows}{rest}]", dtype, place)  # is refused where it is none
         yield parent, kind, _number(duration, "sub_operations duration", place), int(rows or 1)
 
 
