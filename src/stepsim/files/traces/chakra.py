@@ -9,6 +9,7 @@ has its times in ps.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import cache
 from heapq import heappop, heappush
 from itertools import pairwise
 from os.path import isdir, isfile
@@ -48,10 +49,6 @@ STEP = "step"
 """Attribute that numbers the steps of stepsim's own traces of several."""
 TOLD = ("stream", "phase", "chunk", "microbatch")
 """Columns of a profile that stepsim's own traces hold as attributes."""
-
-
-_Known = dict[bytes, tuple[str, int | str]]
-"""Attributes met before, by their messages."""
 
 
 class ChakraNode(IntEnum):
@@ -188,8 +185,8 @@ def _nodes(data: bytes) -> list[_Node]:
     """The nodes of a file by their numbers; raises ValueError where it has none, or one twice."""
     messages = read_messages(data)
     next(messages)
-    known: _Known = {}
-    nodes = sorted((_node(each, known) for each in messages), key=lambda node: node.number)
+    attribute_of = cache(_attribute)  # most attributes are those of many nodes
+    nodes = sorted((_node(each, attribute_of) for each in messages), key=lambda node: node.number)
     if not nodes:
         raise ValueError("it has no nodes")
     if len({node.number for node in nodes}) < len(nodes):
@@ -281,7 +278,7 @@ def _issued(before: Sequence[Sequence[int]]) -> list[int]:
     return order
 
 
-def _node(message: bytes, known: _Known) -> _Node:
+def _node(message: bytes, attribute_of: Callable[[bytes], tuple[str, int | str]]) -> _Node:
     """A node. Raises ValueError where it says nothing."""
     if not message:
         raise ValueError("a node is empty")
@@ -301,9 +298,7 @@ def _node(message: bytes, known: _Known) -> _Node:
             case NodeField.DURATION_US:
                 found.duration_us = _integer(value)
             case NodeField.ATTRIBUTE if isinstance(value, bytes):
-                if value not in known:
-                    known[value] = _attribute(value)
-                name, told = known[value]
+                name, told = attribute_of(value)
                 found.attributes[name] = told
     return found
 

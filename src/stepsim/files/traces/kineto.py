@@ -11,6 +11,7 @@ import re
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,6 @@ _BYTES = {
 }
 
 
-_Groups = dict[tuple[str, str, str], tuple[str, tuple[int, ...]]]
-"""Names and ranks of groups by what a trace says of them."""
 _NO_DIMS = msgspec.Raw(b"[]")
 _ON_GPU = 1
 """Of an event of the allocator."""
@@ -208,7 +207,8 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     if not len(kept):
         raise TraceError(f"{name}: no kernel was launched inside of the recorded steps")
     used, columns["step"][kept] = np.unique(step[kept], return_inverse=True)
-    groups: _Groups = {}
+    group_of = cache(_group)
+    groups = [(arguments[i].group, arguments[i].described, arguments[i].ranks) for i in kept]
     return RankOperations(
         rank=rank,
         world=known.world_size,
@@ -216,7 +216,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         steps=tuple(steps[place] for place in used.tolist()),
         has_steps=bool(ours.steps),
         names=[kinds[i][1] for i in kept.tolist()],
-        groups=[_group(arguments[i], groups) for i in kept.tolist()],
+        groups=[group_of(*each) for each in groups],
         columns={key: column[kept] for key, column in columns.items()},
         left_out=len(ours.kernels) - len(kept),
         base_ps=ours.base * _PS_PER_US + (trace.base_ns or 0) * 1000,
@@ -418,15 +418,11 @@ def _forms(arguments: Sequence[_Arguments], shapes: dict[int, str]) -> list[Kern
     return found
 
 
-def _group(arguments: _Arguments, known: _Groups) -> tuple[str, tuple[int, ...]]:
-    """A group's name, with what the program calls it, and ranks; `known` are those met before."""
-    key = arguments.group, arguments.described, arguments.ranks
-    if key not in known:
-        name = " ".join(filter(None, (arguments.group, arguments.described)))
-        cut_short = "..." in arguments.ranks  # of ranks as a trace writes them: `[0, 1]`
-        numbers = [] if cut_short else re.findall(r"\d{1,9}", arguments.ranks)
-        known[key] = name, tuple(map(int, numbers))
-    return known[key]
+def _group(group: str, described: str, ranks: str) -> tuple[str, tuple[int, ...]]:
+    """A group's name, with what the program calls it, and ranks."""
+    cut_short = "..." in ranks  # of ranks as a trace writes them: `[0, 1]`
+    numbers = [] if cut_short else re.findall(r"\d{1,9}", ranks)
+    return " ".join(filter(None, (group, described))), tuple(map(int, numbers))
 
 
 def placed(
@@ -450,13 +446,9 @@ def _kinds(
     copied: Mapping[int | str, list[tuple[float, float]]],
 ) -> list[tuple[TaskKind, str]]:
     """What operations are; each form is looked at once, but for copies in a range of NCCL."""
-    known: dict[tuple[str | None, str | None, str], tuple[TaskKind, str]] = {}
-    found = []
+    kind_of, found = cache(_kind), []
     for event, told in zip(kernels, arguments, strict=True):
-        key = event.cat, event.name, told.collective
-        if key not in known:
-            known[key] = _kind(event, told)
-        kind, name = known[key]
+        kind, name = kind_of(event.cat, event.name or "", told.collective)
         if event.cat == "gpu_memcpy" and _is_inside(event, copied.get(event.tid, ())):
             kind = TaskKind.SEND
         found.append((kind, name))
@@ -469,14 +461,13 @@ def _is_inside(event: _Event, ranges: Sequence[tuple[float, float]]) -> bool:
     return place >= 0 and event.ts + event.dur <= ranges[place][1]
 
 
-def _kind(event: _Event, arguments: _Arguments) -> tuple[TaskKind, str]:
+def _kind(category: str | None, name: str, called: str) -> tuple[TaskKind, str]:
     """What an operation is, and what it is called: those of libraries by their collective."""
-    name = event.name or ""
-    if event.cat not in _COMPUTES:
-        is_message = event.cat == "gpu_memcpy" and is_peer_copy(name)
+    if category not in _COMPUTES:
+        is_message = category == "gpu_memcpy" and is_peer_copy(name)
         return TaskKind.SEND if is_message else TaskKind.COPY, name
     kinds = {"send": TaskKind.SEND, "recv": TaskKind.RECV}
-    if called := arguments.collective:
+    if called:
         return kinds.get(called.lower(), TaskKind.COLLECTIVE), f"nccl {called}"
     short = communication_kernel(name)
     return (TaskKind.COLLECTIVE, short) if short else (TaskKind.COMPUTE, name)

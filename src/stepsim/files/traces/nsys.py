@@ -9,6 +9,7 @@ import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -91,7 +92,7 @@ def _operations(database: sqlite3.Connection, path: Path) -> Iterator[_Row]:
     for needed in (f"{_TABLE}KERNEL", "StringIds"):
         if needed not in tables:
             raise TraceError(f"{path}: no table {needed}: expected an export with CUDA kernels")
-    known: dict[tuple[str, str | None], tuple[str, TaskKind]] = {}
+    kind_of = cache(_kind)
     for name, query in _queries(database).items():
         if f"{_TABLE}{name}" not in tables:
             continue
@@ -103,9 +104,7 @@ def _operations(database: sqlite3.Connection, path: Path) -> Iterator[_Row]:
             if not all(isinstance(each, int) for each in named) or not isinstance(short, str):
                 shown = (*named, short)
                 raise TraceError(f"{path}: a row of {name} is {shown}: expected numbers and a name")
-            if (short, whole) not in known:
-                known[short, whole] = _kind(short, whole)
-            yield (*named, *known[short, whole], *form)
+            yield (*named, *kind_of(short, whole), *form)
 
 
 def _queries(database: sqlite3.Connection) -> dict[str, str]:
