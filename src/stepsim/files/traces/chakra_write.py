@@ -5,7 +5,8 @@ them. Microseconds are rounded; attributes `start_ps` and `duration_ps` hold the
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -101,18 +102,12 @@ def _linked(
     profile: Profile, rank: int, events: Events, linked: Ints, alike: list[bytes]
 ) -> list[bytes]:
     """The nodes of a rank, with the ends of the transfers among them, whose places are `linked`."""
-    nodes, ends = alike.copy(), dict[tuple[int, ...], bytes]()
-    columns = [column[linked].tolist() for column in (events.kind, events.group, events.peer)]
-    rows = zip(
-        linked.tolist(),
-        zip(*columns, strict=True),
-        events.meeting[linked].tolist(),
-        strict=True,
-    )
-    for number, end, meeting in rows:
-        if end not in ends:
-            ends[end] = b"".join(_ends(profile, rank, *end))
-        nodes[number] = write_message(nodes[number] + ends[end] + _tag(rank, end, meeting))
+    nodes, ends_of = alike.copy(), cache(partial(_ends, profile, rank))
+    columns = (events.kind, events.group, events.peer, events.meeting)
+    rows = zip(linked.tolist(), *(column[linked].tolist() for column in columns), strict=True)
+    for number, kind, group, peer, meeting in rows:
+        link = ends_of(kind, group, peer) + _tag(rank, kind, group, peer, meeting)
+        nodes[number] = write_message(nodes[number] + link)
     return nodes
 
 
@@ -120,7 +115,7 @@ def _nodes(
     profile: Profile, events: Events, waits: list[tuple[int, ...]], is_linked: Bools
 ) -> Iterator[bytes]:
     """The nodes of a rank, those that are linked to others up to the link."""
-    kinds: dict[tuple[int, ...], tuple[bytes, bytes, bytes]] = {}
+    shared = cache(partial(_shared, profile))
     rows = zip(
         zip(*(getattr(events, name).tolist() for name in _KIND), strict=True),
         events.start_ps.tolist(),
@@ -130,9 +125,7 @@ def _nodes(
         strict=True,
     )
     for number, (kind, start, took, before, links) in enumerate(rows):
-        if kind not in kinds:
-            kinds[kind] = _shared(profile, dict(zip(_KIND, kind, strict=True)))
-        name, host, told = kinds[kind]
+        name, host, told = shared(kind)
         after = write_integers(NodeField.DATA_DEPS, tuple(sorted(set(before))))
         rounded = write_field(NodeField.START_US, round(start / _PS_PER_US))
         rounded += write_field(NodeField.DURATION_US, round(took / _PS_PER_US))
@@ -141,8 +134,9 @@ def _nodes(
         yield node if links else write_message(node)
 
 
-def _shared(profile: Profile, kind: Mapping[str, int]) -> tuple[bytes, bytes, bytes]:
+def _shared(profile: Profile, columns: tuple[int, ...]) -> tuple[bytes, bytes, bytes]:
     """Of a kind of node: name and type, where it runs, and what else is told of it."""
+    kind = dict(zip(_KIND, columns, strict=True))
     task, called = TaskKind(kind["kind"]), profile.names[kind["name"]]
     name = write_field(NodeField.NAME, called) + write_field(NodeField.TYPE, _NODES[task])
     host = _told("is_cpu_op", int(task is TaskKind.HOST), AttributeField.BOOL)
@@ -155,25 +149,26 @@ def _shared(profile: Profile, kind: Mapping[str, int]) -> tuple[bytes, bytes, by
     return name, host, b"".join(_told(k, n) for k, n in told.items() if n != UNKNOWN)
 
 
-def _ends(profile: Profile, rank: int, kind: int, group: int, peer: int) -> Iterator[bytes]:
+def _ends(profile: Profile, rank: int, kind: int, group: int, peer: int) -> bytes:
     """Attributes of the ends of a transfer: the group of a collective, or both ranks."""
     if kind == TaskKind.COLLECTIVE:
-        if group != UNKNOWN:
-            yield _told("pg_name", str(group), AttributeField.STRING)
-            yield _told("pg_desc", profile.groups[group].name, AttributeField.STRING)
-    elif peer != UNKNOWN:
-        other = profile.ranks[peer].rank
-        both = (rank, other) if kind == TaskKind.SEND else (other, rank)
-        for name, value in zip(("comm_src", "comm_dst"), both, strict=True):
-            yield _told(name, value, AttributeField.INT32)
+        if group == UNKNOWN:
+            return b""
+        named = _told("pg_name", str(group), AttributeField.STRING)
+        return named + _told("pg_desc", profile.groups[group].name, AttributeField.STRING)
+    if peer == UNKNOWN:
+        return b""
+    other = profile.ranks[peer].rank
+    sender, receiver = (rank, other) if kind == TaskKind.SEND else (other, rank)
+    sent = _told("comm_src", sender, AttributeField.INT32)
+    return sent + _told("comm_dst", receiver, AttributeField.INT32)
 
 
-def _tag(rank: int, end: tuple[int, int, int], meeting: int) -> bytes:
+def _tag(rank: int, kind: int, group: int, peer: int, meeting: int) -> bytes:
     """The tag of a message, which both of its ends have; nothing for what is none.
 
     A collective of unknown ranks has its own rank's: it meets no other when it is read again.
     """
-    kind, group, peer = end
     if kind == TaskKind.COLLECTIVE:
         alone = group == UNKNOWN
         return _told("comm_tag", rank + 1, AttributeField.INT32) if alone else b""

@@ -8,6 +8,7 @@ steps whose times all count from their own begin are written one after another.
 """
 
 from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -223,23 +224,18 @@ def _called(task: TaskKind, name: str) -> tuple[str, str, str]:
 
 def _transfers(profile: Profile, events: Events) -> list[str]:
     """The last arguments of the communications of a rank, in order."""
-    kinds: dict[tuple[int, ...], str] = {}
+    text_of = cache(partial(_communication, profile))
     run = events.taken(np.flatnonzero(events.of_kind(*COMMUNICATIONS)))
-    columns = (run.kind, run.name, run.size_bytes, run.group, run.peer)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
+    columns = (run.kind, run.name, run.size_bytes, run.group, run.peer, run.meeting)
     found = []
-    for kind, meeting in zip(rows, run.meeting.tolist(), strict=True):
-        text = kinds.get(kind)
-        if text is None:
-            text = kinds[kind] = _text(_communication(profile, *kind))[1:-1]
+    for *kind, meeting in zip(*(column.tolist() for column in columns), strict=True):
+        text = text_of(*kind)
         found.append(text if meeting == UNKNOWN else f'{text},"Comms Id":{meeting}')
     return found
 
 
-def _communication(
-    profile: Profile, kind: int, name: int, size: int, group: int, peer: int
-) -> dict[str, Any]:
-    """The arguments of a communication's kernel."""
+def _communication(profile: Profile, kind: int, name: int, size: int, group: int, peer: int) -> str:
+    """The arguments of a communication's kernel, without braces."""
     known, called, _ = _called(TaskKind(kind), profile.names[name])
     members = profile.groups[group].ranks if group != UNKNOWN else ()
     share = size // max(len(members), 1)
@@ -258,7 +254,7 @@ def _communication(
         }
     if peer != UNKNOWN:
         told["Dst Rank" if known == "send" else "Src Rank"] = profile.ranks[peer].rank
-    return told
+    return _text(told)[1:-1]
 
 
 def _microseconds(times_ps: Ints) -> list[float]:
