@@ -7,7 +7,7 @@ microbatch: the n-th one of a worker belongs to the n-th compute that has one.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,32 +36,25 @@ _MOST_ROWS = 50_000_000
 _MOST_BYTES = 4 << 30
 
 
-class _Name(NamedTuple):
-    """What a name of an operation means."""
-
-    kind: TaskKind
-    phase: TaskPhase
-    stream: int
-
-
 _F, _B, _U = TaskPhase.FORWARD, TaskPhase.BACKWARD, TaskPhase.UPDATE
-_NAMES = {
-    "forward-compute": _Name(TaskKind.COMPUTE, _F, _COMPUTE),
-    "weight-compute": _Name(TaskKind.COMPUTE, _B, _COMPUTE),
-    "backward-compute": _Name(TaskKind.COMPUTE, _B, _COMPUTE),
-    "gc": _Name(TaskKind.HOST, TaskPhase.UNKNOWN, _COMPUTE),
-    "forward-send": _Name(TaskKind.SEND, _F, _MESSAGES),
-    "forward-recv": _Name(TaskKind.RECV, _F, _MESSAGES + 1),
-    "backward-send": _Name(TaskKind.SEND, _B, _MESSAGES + 2),
-    "backward-recv": _Name(TaskKind.RECV, _B, _MESSAGES + 3),
-    "params-all-gather": _Name(TaskKind.COLLECTIVE, _F, _UPDATES),
-    "grads-reduce-scatter": _Name(TaskKind.COLLECTIVE, _B, _UPDATES),
-    "layernorm-grads-all-reduce": _Name(TaskKind.COLLECTIVE, _B, _UPDATES),
-    "embedding-grads-all-reduce": _Name(TaskKind.COLLECTIVE, _B, _UPDATES),
-    "separate-grads-all-reduce": _Name(TaskKind.COLLECTIVE, _B, _UPDATES),
-    "optimizer-clip-main-grad": _Name(TaskKind.COLLECTIVE, _U, _UPDATES),
-    "optimizer": _Name(TaskKind.COMPUTE, _U, _UPDATES),
+_NAMES: Mapping[str, tuple[TaskKind, TaskPhase, int]] = {
+    "forward-compute": (TaskKind.COMPUTE, _F, _COMPUTE),
+    "weight-compute": (TaskKind.COMPUTE, _B, _COMPUTE),
+    "backward-compute": (TaskKind.COMPUTE, _B, _COMPUTE),
+    "gc": (TaskKind.HOST, TaskPhase.UNKNOWN, _COMPUTE),
+    "forward-send": (TaskKind.SEND, _F, _MESSAGES),
+    "forward-recv": (TaskKind.RECV, _F, _MESSAGES + 1),
+    "backward-send": (TaskKind.SEND, _B, _MESSAGES + 2),
+    "backward-recv": (TaskKind.RECV, _B, _MESSAGES + 3),
+    "params-all-gather": (TaskKind.COLLECTIVE, _F, _UPDATES),
+    "grads-reduce-scatter": (TaskKind.COLLECTIVE, _B, _UPDATES),
+    "layernorm-grads-all-reduce": (TaskKind.COLLECTIVE, _B, _UPDATES),
+    "embedding-grads-all-reduce": (TaskKind.COLLECTIVE, _B, _UPDATES),
+    "separate-grads-all-reduce": (TaskKind.COLLECTIVE, _B, _UPDATES),
+    "optimizer-clip-main-grad": (TaskKind.COLLECTIVE, _U, _UPDATES),
+    "optimizer": (TaskKind.COMPUTE, _U, _UPDATES),
 }
+"""What a name of an operation means: its kind, its phase and its stream."""
 _OF_STAGE = ("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce")
 _MEMBERS = (
     ("replicas of stage", "stage", _OF_STAGE),
@@ -80,17 +73,20 @@ def read_ndtimeline(path: Path) -> Profile:
     columns, names = _columns(path)
     places, ranks = _workers(columns, path)
     steps, step = np.unique(columns["step"], return_inverse=True)
-    known = [_meaning(name, path) for name in names]
+    for name in names:
+        if name not in _NAMES:
+            raise TraceError(bad_value(str(path), "optype", name, f"one of {', '.join(_NAMES)}"))
     of_name = columns["optype"]
+    meanings = ints([_NAMES[name] for name in names])[of_name]
     start = _picoseconds(columns["start_ts"])
     events = Events.of(
         len(of_name),
         rank=places,
         step=step.astype(np.int64),
         name=of_name,
-        kind=ints([each.kind for each in known])[of_name],
-        phase=ints([each.phase for each in known])[of_name],
-        stream=ints([each.stream for each in known])[of_name],
+        kind=meanings[:, 0],
+        phase=meanings[:, 1],
+        stream=meanings[:, 2],
         start_ps=start,
         end_ps=start + _picoseconds(columns["duration"]),
         order=columns["seq_id"],
@@ -172,12 +168,6 @@ def _numbers(column: Any, name: str, path: Path) -> Any:
 
 def _picoseconds(seconds: Any) -> Ints:
     return np.asarray(np.rint(seconds * PS_PER_S), np.int64)
-
-
-def _meaning(name: str, path: Path) -> _Name:
-    if name not in _NAMES:
-        raise TraceError(bad_value(str(path), "optype", name, f"one of {', '.join(_NAMES)}"))
-    return _NAMES[name]
 
 
 def _workers(columns: Mapping[str, Any], path: Path) -> tuple[Ints, tuple[RankPlace, ...]]:
@@ -328,9 +318,8 @@ def _peers(profile: Profile, events: Events) -> Ints:
     """The place of the other end's rank, of every message that has one."""
     stage, replica = profile.column_of_ranks("stage"), profile.column_of_ranks("replica")
     count = int(stage.max()) + 1
-    table = np.full((count, int(replica.max()) + 1), UNKNOWN, np.int64)
-    for place, rank in enumerate(profile.ranks):
-        table[rank.stage, rank.replica] = place
+    table = np.empty((count, int(replica.max()) + 1), np.int64)
+    table[stage, replica] = events.rank
     ahead = profile.named("forward-send", "backward-recv")
     behind = profile.named("forward-recv", "backward-send")
     other = table[(stage + np.where(ahead, 1, -1)) % count, replica]
