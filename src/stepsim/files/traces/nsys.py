@@ -49,8 +49,6 @@ _PEER_TO_PEER = 10
 _Row = tuple[Any, ...]
 _Range = tuple[int, int, int, str]
 """Process, begin and end in ns, and text of an NVTX range."""
-_Steps = dict[int, tuple[int, int]]
-"""Begin and end in ns of every step, by its number."""
 
 
 def read_nsys(path: Path) -> Profile:
@@ -71,12 +69,12 @@ def read_nsys(path: Path) -> Profile:
         raise TraceError(f"{path}: no kernel in the profile: record CUDA activities")
     devices = sorted({(row[0], row[1]) for row in rows})
     single = len({process for process, _ in devices}) == 1
-    parts, steps = [], _step_ranges(ranges)
+    parts = []
     for place, device in enumerate(devices):
         mine = [row for row in rows if (row[0], row[1]) == device]
         rank = int(device[1]) if single else place
         try:
-            found = _rank(rank, mine, launches, steps, ranges, path)
+            found = _rank(rank, mine, launches, ranges, path)
             parts.append(replace(found, gpu=gpus.get(device[1], "")))
         except OverflowError:
             raise TraceError(f"{path}: a time of device {rank} is too large") from None
@@ -165,17 +163,14 @@ def _launches(database: sqlite3.Connection) -> Iterator[tuple[tuple[int, int], i
         yield (thread & _PROCESS, correlation), start
 
 
-def _step_ranges(ranges: Sequence[_Range]) -> dict[int, _Steps]:
-    """The steps of every process, from NVTX ranges that are named so; threads share them."""
-    found: dict[int, _Steps] = {}
-    for process, start, end, text in ranges:
-        told = _STEP.fullmatch(text)
-        if told is None:
-            continue
-        steps, number = found.setdefault(process, {}), int(told[1])
-        first, last = steps.get(number, (start, end))
-        steps[number] = min(first, start), max(last, end)
-    return found
+def _steps(ranges: Sequence[_Range]) -> dict[int, tuple[int, int]]:
+    """Begin and end in ns of every step by its number, from ranges named so; threads share them."""
+    found: dict[int, tuple[int, int]] = {}
+    for _, start, end, text in ranges:
+        if told := _STEP.fullmatch(text):
+            first, last = found.get(int(told[1]), (start, end))
+            found[int(told[1])] = min(first, start), max(last, end)
+    return dict(sorted(found.items()))
 
 
 def _ranges(database: sqlite3.Connection) -> Iterator[_Range]:
@@ -194,12 +189,11 @@ def _ranges(database: sqlite3.Connection) -> Iterator[_Range]:
             yield thread & _PROCESS, start, end, text
 
 
-def _marked_ranges(ranges: Sequence[_Range], process: int, base: int) -> list[MarkedRange]:
-    """The ranges of a process that name a phase, counted from `base` in ns."""
+def _marked_ranges(ranges: Sequence[_Range], base: int) -> list[MarkedRange]:
+    """The ranges that name a phase, counted from `base` in ns."""
     found = list[MarkedRange]()
-    for owner, start, end, text in ranges:
-        mark = read_mark(text)
-        if mark and owner == process:
+    for _, start, end, text in ranges:
+        if mark := read_mark(text):
             begin, stop = (max((at - base) * PS_PER_NS, -MAX_INT64) for at in (start, end))
             found.append(MarkedRange(mark=mark, start_ps=begin, end_ps=stop))
     return found
@@ -209,14 +203,14 @@ def _rank(
     rank: int,
     rows: Sequence[_Row],
     launches: dict[tuple[int, int], int],
-    steps: dict[int, _Steps],
     ranges: Sequence[_Range],
     path: Path,
 ) -> RankOperations:
     process = int(rows[0][0]) & _PROCESS
     every = sorted(rows, key=lambda row: (row[4], row[5]))
     times = ints([launches.get((row[0], row[3]), row[4]) for row in every])
-    own = dict(sorted(steps.get(process, {}).items()))
+    named = [each for each in ranges if each[0] == process]
+    own = _steps(named)
     bounds = ints([*own.values()]).reshape(-1, 2)
     numbers, place = placed([*own], bounds[:, 0], bounds[:, 1], times)
     kept = np.flatnonzero(place != UNKNOWN)
@@ -225,7 +219,7 @@ def _rank(
         raise TraceError(f"{path}: device {rank}: no kernel was launched inside of the NVTX steps")
     used, step = np.unique(place[kept], return_inverse=True)
     base = int(ordered[0][4])
-    marks = _marked_ranges(ranges, process, base)
+    marks = _marked_ranges(named, base)
     # what was launched before the first kernel began is launched before 0
     launched = (times[kept] - base) * PS_PER_NS
     told = np.array([(row[0], row[3]) in launches for row in ordered])
