@@ -79,12 +79,6 @@ def _read_framework(path: Path) -> Framework:
     return framework
 
 
-def framework_of_year(name: str, year: str) -> str:
-    """The name with the year where a shipped framework has it, such as torchtitan-2024."""
-    dated = f"{name}-{year}"
-    return dated if dated.lower() in names_of_files("framework") else name
-
-
 def _file(name_or_path: str | Path, kind: str) -> Path:
     """File of a shipped name, in any case and by any of its names, or the user's own path.
 

@@ -17,7 +17,7 @@ from stepsim.base.structs import (
     shipped,
 )
 from stepsim.files.accelerators import device_names, framework_names, read_device, read_framework
-from stepsim.files.load import public_names, public_source, read_model, topology_of
+from stepsim.files.load import public_model, public_names, read_model, topology_of
 from stepsim.files.reading import read_toml, topology_file, topology_names
 from stepsim.files.topology.toml import TopologyFile
 from stepsim.network.collectives import Algorithm
@@ -136,7 +136,7 @@ def _model(name: str) -> CatalogModel:
         parameters=architecture.published_parameters,
         active_parameters=architecture.parameters(active=True),
         layers=architecture.depth,
-        source=public_source(name),
+        source=public_model(name).get("source", "its vendor's config.json"),
     )
 
 

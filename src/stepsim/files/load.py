@@ -373,11 +373,6 @@ def public_names() -> list[str]:
     return sorted(_public())
 
 
-def public_source(name: str) -> str:
-    """Where the configuration of a public model comes from; raises WorkloadError as its reader."""
-    return str(public_model(name).get("source", "its vendor's config.json"))
-
-
 def is_public(name: str) -> bool:
     """Whether a public model has this name, in any case."""
     return _is_bare(name) and name.lower() in _public()

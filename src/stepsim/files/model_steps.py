@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from stepsim.base.errors import StepsimError, TraceError, bad_value, member
 from stepsim.base.structs import Names, Noun, replace, shipped
-from stepsim.files.accelerators import framework_of_year, read_device, read_framework
+from stepsim.files.accelerators import names_of_files, read_device, read_framework
 from stepsim.files.load import public_names, read_model
 from stepsim.files.models.fields import MOST_LAYERS
 from stepsim.files.reading import csv_rows, first_bytes, read_text, size_of
@@ -408,9 +408,13 @@ def _number(row: Mapping[str, str], column: str) -> float | None:
 
 
 def _framework(row: Mapping[str, str]) -> str:
-    """The framework, as it was in the year that the source's file names, where that is known."""
-    found = _match("year", row["prov"])
-    return framework_of_year(row["framework"], found.group(1)) if found else row["framework"]
+    """The framework as it was in the year that the source's file names, such as torchtitan-2024.
+
+    It is that of today where none of the year is shipped.
+    """
+    name, year = row["framework"], _match("year", row["prov"])
+    dated = f"{name}-{year.group(1)}" if year else name
+    return dated if dated.lower() in names_of_files("framework") else name
 
 
 def _node_bandwidth(row: Mapping[str, str]) -> float | None:

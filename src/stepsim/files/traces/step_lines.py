@@ -129,7 +129,8 @@ def _steps(path: Path, lines: list[str], form: _Form) -> Iterator[_Line]:
             continue
         if last and not again:
             yield last
-        last = step, *_said(where, told), _rate(where, line, form)
+        rate = re.search(form.tflops, line) if form.tflops else None
+        last = step, *_said(where, told), _value(where, rate[1]) if rate else None
     if last:
         yield last
 
@@ -171,11 +172,6 @@ def _said(where: str, told: re.Match[str]) -> tuple[str, float]:
             return "seconds", 1 / value
         case _:
             return name, value
-
-
-def _rate(where: str, line: str, form: _Form) -> float | None:
-    rate = re.search(form.tflops, line) if form.tflops else None
-    return _value(where, rate[1]) if rate else None
 
 
 def _check_order(path: Path, numbers: tuple[int, ...]) -> None:
