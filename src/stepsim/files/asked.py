@@ -132,7 +132,9 @@ def read_inputs(
     if isinstance(work, Model):
         device = _device(typed.get("device") or dict(work.asked).get("device"))
     network, assumed = _topology_or_default(topology, device)
-    assumed += _shadowed(workload, topology, typed)
+    named = {"model": workload, "topology": topology, **typed}
+    for kind in ("model", "topology", "device", "framework"):
+        assumed += shadowed(kind, named.get(kind))
     network = with_numbers(network, numbers)
     bandwidths = {f"{link.name}.bandwidth": link.bandwidth for link in network.link_classes}
     assumed += infinite(name for name in numbers if bandwidths.get(name) == inf)
@@ -141,13 +143,6 @@ def read_inputs(
         assumed += said
     options, noticed = read_options(typed, comm_source=comm_source)
     return StepInputs(workload=work, topology=network, options=options, notes=(*assumed, *noticed))
-
-
-def _shadowed(workload: object, topology: object, typed: Mapping[str, object]) -> list[str]:
-    """What to say of shipped names that files in the working folder have too."""
-    named = {"model": workload, "topology": topology, **typed}
-    kinds = ("model", "topology", "device", "framework")
-    return [note for kind in kinds for note in shadowed(kind, named.get(kind))]
 
 
 def _asked_of(

@@ -20,7 +20,6 @@ import csv
 import io
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -122,16 +121,12 @@ def write_comm_table(table: CommTable, path: Path) -> None:
 
 def format_comm_table(table: CommTable) -> str:
     """CSV text of a table, exact to the ps."""
-    return csv_lines(chain([_COLUMNS], _measurements(table)))
-
-
-def _measurements(table: CommTable) -> Iterator[tuple[object, ...]]:
-    """The values of `_COLUMNS` of every measurement."""
+    rows: list[tuple[object, ...]] = [_COLUMNS]
     for curve in table.curves:
-        columns = zip(curve.size_bytes.tolist(), curve.time_ps.tolist(), strict=True)
-        for size, time in columns:
+        for size, time in zip(curve.size_bytes.tolist(), curve.time_ps.tolist(), strict=True):
             micros = format(Decimal(time).scaleb(-6).normalize(), "f")
-            yield (*curve.key, size, micros)
+            rows.append((*curve.key, size, micros))
+    return csv_lines(rows)
 
 
 def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:

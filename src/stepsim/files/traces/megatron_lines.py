@@ -116,13 +116,17 @@ def read_rank(path: Path) -> RankTrace:
 
 
 def _operation(fields: Names, number: int, place: str) -> _Operation:
-    """The operation of a line."""
+    """The operation of a line.
+
+    One that this reader does not know is allowed after the pipeline, under its own name.
+    """
     (_, name, _, batch, state, duration, _, _, shape, dtype, timestamp, _) = fields
-    kind = _KINDS.get(name)
-    if kind is None or state not in _STATES:
-        kind = _other(name, state, place)
+    if state not in _STATES:
+        raise TraceError(bad_value(place, "mg_state", state, f"one of {', '.join(_STATES)}"))
+    if name not in _KINDS and state != "finalize":
+        raise TraceError(bad_value(place, "operation", name, f"one of {', '.join(_KINDS)}"))
     return (
-        kind,
+        _KINDS.get(name, OpKind.OTHER),
         int(batch),
         _number(duration, "duration", place),
         _number(timestamp, "timestamp", place),
@@ -130,15 +134,6 @@ def _operation(fields: Names, number: int, place: str) -> _Operation:
         number,
         name,
     )
-
-
-def _other(name: str, state: str, place: str) -> OpKind:
-    """An operation this reader does not know: allowed after the pipeline, under its own name."""
-    if state not in _STATES:
-        raise TraceError(bad_value(place, "mg_state", state, f"one of {', '.join(_STATES)}"))
-    if state != "finalize":
-        raise TraceError(bad_value(place, "operation", name, f"one of {', '.join(_KINDS)}"))
-    return OpKind.OTHER
 
 
 def _inner(parent: int, text: str, place: str) -> Iterator[_Inner]:
