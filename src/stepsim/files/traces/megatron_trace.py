@@ -10,6 +10,7 @@ lines of equal times.
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from math import nan
 from os.path import isdir
 from pathlib import Path
 
@@ -203,23 +204,17 @@ def _run_names(file: str) -> dict[str, str]:
 def _differing(one: dict[str, str], other: dict[str, str]) -> str | None:
     """The first name that tells two files to be of different runs, None where none does."""
     for key in (key for key in one if key in other):
-        together = key == _TIME and _apart_s(one[key], other[key]) <= _STARTED_TOGETHER_S
-        if one[key] != other[key] and not together:
+        apart = _seconds(one[key]) - _seconds(other[key]) if key == _TIME else nan
+        if one[key] != other[key] and not abs(apart) <= _STARTED_TOGETHER_S:
             return key
     return None
 
 
-def _apart_s(one: str, other: str) -> float:
-    """Seconds between two times, infinite where either cannot be read."""
-    first, second = _seconds(one), _seconds(other)
-    return abs(first - second) if first and second else float("inf")
-
-
-def _seconds(token: str) -> float | None:
-    """Seconds of 20250818085710, or of seconds or milliseconds since 1970."""
+def _seconds(token: str) -> float:
+    """Seconds of 20250818085710, or of seconds or milliseconds since 1970; nan of another text."""
     if len(token) in (10, 13):
         return int(token) / (1 if len(token) == 10 else 1000)
     try:
         return datetime.strptime(token[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC).timestamp()
     except ValueError:
-        return None
+        return nan
