@@ -20,7 +20,7 @@ from stepsim.base.errors import TopologyError
 from stepsim.base.fields import Bandwidth, Time
 from stepsim.base.structs import Bytes, Count, Entry, Names, Noun, Share, TomlTable, replace
 from stepsim.base.units import MAX_INT64, Quantity
-from stepsim.network.topology.wiring import DimensionKind, Wiring
+from stepsim.network.topology.wiring import DimensionKind
 from stepsim.network.topology.wirings import (
     ONE_NIC,
     Cables,
@@ -33,6 +33,7 @@ from stepsim.network.topology.wirings import (
     Ring,
     Star,
     TreeShape,
+    Wiring,
 )
 from stepsim.workload.axes import CollectiveKind
 

@@ -7,7 +7,6 @@ of a wiring are alike, and one tells the loads of all.
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,23 +14,17 @@ from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, distinc
 from stepsim.network.topology.dimension import Load
 from stepsim.network.topology.placed import PlacedWiring
 from stepsim.network.topology.wiring import Flows
+from stepsim.network.topology.wirings import FatTree, Star
 
 _PAIRS_AT_ONCE = 1 << 20
 
 
-@runtime_checkable
-class _Switched(Protocol):
-    """A wiring of switches in layers: those of layer l are above `layers[l]` neighbours each."""
+_Switched = FatTree | Star
+"""Wirings of switches in layers: those of layer l are above `layers[l]` neighbours each.
 
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """Neighbours that meet in a NIC or switch of each layer, innermost first."""
-
-    def exchange(self, positions: Ints, others: Sequence[Floats]) -> Summand:
-        """Loads where position i exchanges with `others[l][i]` outside its switch of layer l.
-
-        Layer 0 are the positions themselves, so that `layers[l]` belongs to `others[l + 1]`.
-        """
+They say what they carry where position i exchanges with `others[l][i]` outside its switch of layer
+l. Layer 0 are the positions themselves, so that `layers[l]` belongs to `others[l + 1]`.
+"""
 
 
 def exchange(axes: Sequence[PlacedWiring], classes: int, members: Ints) -> Load | None:

@@ -366,10 +366,10 @@ def with_values(topology: Topology, values: Mapping[str, float]) -> Topology:
         link, field = split_link(name)
         if field:
             changes.setdefault(link, {})[field.attribute] = value
-    edited = _edited(topology, changes) if changes else topology
+    edited: Topology = _edited(topology, changes) if changes else topology
     if LAUNCH_LATENCY.name in values:
-        edited = replace(cast(Any, edited), launch_latency_ps=int(values[LAUNCH_LATENCY.name]))
-    return cast(Topology, edited)
+        edited = replace(edited, launch_latency_ps=int(values[LAUNCH_LATENCY.name]))
+    return edited
 
 
 def with_leaves(topology: Topology, link: str) -> Topology:

@@ -12,7 +12,8 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Summand
 from stepsim.base.structs import Noun
-from stepsim.network.topology.wiring import ONE_NIC, DimensionKind, Flows, Node, Wiring
+from stepsim.network.topology.wiring import ONE_NIC, DimensionKind, Flows, Node
+from stepsim.network.topology.wirings import Wiring
 
 Turn = tuple[int, int]
 """Digit of an NPU number from a stride up to (not including) another: `npu % end // stride`."""

@@ -9,7 +9,6 @@ side: copy c of a wiring with L links has the links `c * L` to `c * L + L - 1`.
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Protocol
 
 import numpy as np
 
@@ -77,48 +76,6 @@ class Digit(Noun):
     size: int
     turns: bool
     any_order: bool = False
-
-
-class Wiring(Protocol):
-    """One copy of the links that join `size` positions. Links are numbered class by class."""
-
-    @property
-    def kind(self) -> DimensionKind:
-        """The kind that algorithms see: a torus is several rings, a mesh several lines."""
-
-    @property
-    def size(self) -> int:
-        """Number of positions that the wiring joins."""
-
-    @property
-    def link_counts(self) -> tuple[int, ...]:
-        """Links per class, each direction counted."""
-
-    @property
-    def digits(self) -> tuple[Digit, ...]:
-        """The digits of a position that say where it lies, innermost first."""
-
-    @property
-    def farthest(self) -> tuple[int, ...]:
-        """Links per class on a longest route."""
-
-    def ends(self, link: int) -> tuple[Node, Node]:
-        """Nodes that a link leaves and enters."""
-
-    def load(self, flows: Flows) -> list[Summand]:
-        """What flows put on the links of all copies."""
-
-    def hops(self, flows: Flows) -> Ints:
-        """Links per class on the way of each flow: shape (flows, classes)."""
-
-    def halves(self, capacities: tuple[float, ...]) -> float:
-        """Bytes/s, one way, between the lower and the upper half of the positions.
-
-        `capacities` are those of one link per class.
-        """
-
-    def share_a_switch(self, positions: Ints) -> bool:
-        """Whether all these positions are cabled to one switch."""
 
 
 class Switchless:

@@ -9,6 +9,14 @@ from stepsim.network.topology.wirings.line import Line
 from stepsim.network.topology.wirings.ring import Ring
 from stepsim.network.topology.wirings.star import Star
 
+Wiring = Cables | Dragonfly | FatTree | FullyConnected | Line | Ring | Star
+"""One copy of the links that join `size` positions.
+
+All can be asked the same. Links are numbered class by class; the `kind` is the one that algorithms
+see: a torus is several rings, a mesh several lines. The `digits` of a position, innermost first,
+say where it lies. `halves` takes the capacities of one link per class.
+"""
+
 __all__ = [
     "MAX_CABLED",
     "ONE_NIC",
@@ -22,4 +30,5 @@ __all__ = [
     "Ring",
     "Star",
     "TreeShape",
+    "Wiring",
 ]
