@@ -14,6 +14,7 @@ from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value, one_line
 from stepsim.base.structs import Names, shipped
+from stepsim.files.models.fields import Fields
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import (
     AttentionKernel,
@@ -26,6 +27,9 @@ from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.layout import StageSlice
 from stepsim.workload.plan import PipelineOrder, Plan
 
+_SCHEDULE = "parallelism.pipeline_parallel_schedule"
+_OLD = ("training", "experimental")
+"""Sections that degrees stood in before release 0.1, the later one last."""
 _Asked = Iterator[tuple[str, object]]
 """Options of a step by name, as people type them."""
 
@@ -245,9 +249,9 @@ def torchtitan_parts(
     source: str, values: Mapping[str, Any], depth: int
 ) -> Iterator[Iterable[tuple[str, object]]]:
     """What a job asks, part by part: each raises WorkloadError for its own keys alone."""
-    job = _Job(source, values)
+    job = _job(source, values)
     degrees = {
-        name: job.count("parallelism", f"{key}_parallel_degree", 1)
+        name: job.count(f"parallelism.{key}_parallel_degree", default=1)
         for name, key in (("tp", "tensor"), ("cp", "context"), ("pp", "pipeline"), ("ep", "expert"))
     }
     yield degrees.items()
@@ -260,89 +264,72 @@ def torchtitan_parts(
     yield _read_kernels(job)
 
 
-def _read_exchanges(job: "_Job", degrees: Mapping[str, int]) -> _Asked:
+def _read_exchanges(job: Fields, degrees: Mapping[str, int]) -> _Asked:
     if degrees["ep"] > 1:
-        yield "expert_tp", job.count("parallelism", "expert_tensor_parallel_degree", 1)
+        yield "expert_tp", job.count("parallelism.expert_tensor_parallel_degree", default=1)
         kinds = {name: kind for kind, name in _BACKENDS.items()}
-        key = "expert_parallel_comm_backend"
-        yield "dispatch", job.of("parallelism", key, "standard", kinds)
-    asynchronous = job.get("parallelism", "enable_async_tensor_parallel", False)
-    yield "tp_comm_overlap", asynchronous is True
+        key = "parallelism.expert_parallel_comm_backend"
+        yield "dispatch", _of(job, key, "standard", kinds)
+    yield "tp_comm_overlap", job.raw("parallelism.enable_async_tensor_parallel") is True
     yield "cuda_graph", False
     if degrees["cp"] > 1:
         rotations = {name: kind for kind, name in _ROTATE.items()}
-        key = "context_parallel_rotate_method"
-        yield "cp_comm", job.of("parallelism", key, "allgather", rotations)
+        key = "parallelism.context_parallel_rotate_method"
+        yield "cp_comm", _of(job, key, "allgather", rotations)
 
 
-def _read_kernels(job: "_Job") -> _Asked:
+def _read_kernels(job: Fields) -> _Asked:
     yield "precision", _read_precision(job)
-    parts = job.get("compile", "components", ["model", "loss"])
-    compiled = job.get("compile", "enable", False) is True and "model" in parts
-    compiled = compiled or job.get("training", "compile", False) is True
-    if job.text("training", "dtype", "float32") == "bfloat16":
+    parts = job.raw("compile.components")
+    compiled = job.raw("compile.enable") is True and (parts is None or "model" in parts)
+    compiled = compiled or job.raw("training.compile") is True
+    if job.raw("training.dtype") == "bfloat16":
         yield "states", "bf16"
     yield "framework", "torch-fsdp-compiled" if compiled else "torch-fsdp-eager"
 
 
-class _Job:
-    """Values of a job by section and key."""
-
-    def __init__(self, source: str, values: Mapping[str, Any]) -> None:
-        self.source, self.values = source, values
-        for section, held in values.items():
-            if not isinstance(held, dict):
-                raise WorkloadError(f"{source}: {one_line(section)}: expected a section of keys")
-
-    def get(self, section: str, key: str, default: Any) -> Any:
-        """A value as the file has it; degrees stood elsewhere before release 0.1."""
-        places = (section, "experimental", "training") if section == "parallelism" else (section,)
-        held = (self.values.get(place, {}) for place in places)
-        return next((each[key] for each in held if key in each), default)
-
-    def count(self, section: str, key: str, default: int, *, least: int = 1) -> int:
-        """A whole number; raises WorkloadError."""
-        value = self.get(section, key, default)
-        if type(value) is not int or not least <= value < 1 << 40:
-            expected = f"a whole number of at least {least}"
-            raise WorkloadError(bad_value(self.source, f"{section}.{key}", value, expected))
-        return value
-
-    def text(self, section: str, key: str, default: str) -> str:
-        """A text."""
-        return str(self.get(section, key, default))
-
-    def of(self, section: str, key: str, default: str, known: Mapping[str, Any]) -> Any:
-        """What a name stands for; raises WorkloadError for a name that is not known."""
-        value = self.text(section, key, default)
-        if value not in known:
-            expected = f"one of {', '.join(known)}"
-            raise WorkloadError(bad_value(self.source, f"{section}.{key}", value, expected))
-        return known[value]
+def _job(source: str, values: Mapping[str, Any]) -> Fields:
+    """Values of a job by `section.key`; degrees may stand in the sections of old releases."""
+    for section, held in values.items():
+        if not isinstance(held, dict):
+            raise WorkloadError(f"{source}: {one_line(section)}: expected a section of keys")
+    found = {f"parallelism.{k}": v for old in _OLD for k, v in values.get(old, {}).items()}
+    found |= {f"{section}.{k}": v for section, held in values.items() for k, v in held.items()}
+    return Fields(place=source, values=found)
 
 
-def _read_batch(job: _Job, pp: int) -> _Asked:
+def _of(job: Fields, key: str, default: str, known: Mapping[str, Any]) -> Any:
+    """What a name stands for; raises WorkloadError for a name that is not known."""
+    value = str(job.raw(key)) if job.has(key) else default
+    if value not in known:
+        raise job.wrong(key, value, f"one of {', '.join(known)}")
+    return known[value]
+
+
+def _read_batch(job: Fields, pp: int) -> _Asked:
     """The batch of all replicas, else the microbatches of one: a job may leave replicas open."""
-    local = job.count("training", "local_batch_size", job.count("training", "batch_size", 8))
-    parts = job.count("experimental", "pipeline_parallel_microbatches", 0, least=0)
-    size = job.count("parallelism", "pipeline_parallel_microbatch_size", 1)
+    local = job.count(
+        "training.local_batch_size", default=job.count("training.batch_size", default=8)
+    )
+    parts = job.count("experimental.pipeline_parallel_microbatches", default=0, least=0)
+    size = job.count("parallelism.pipeline_parallel_microbatch_size", default=1)
     size = local if pp == 1 else max(local // parts, 1) if parts else size
     yield "microbatch_size", size
-    yield "sequence", job.count("training", "seq_len", 2048)
-    whole = job.count("training", "global_batch_size", -1, least=-1)
+    yield "sequence", job.count("training.seq_len", default=2048)
+    whole = job.count("training.global_batch_size", default=-1, least=-1)
     if whole > 0:
         yield "global_batch", whole
     else:
         yield "microbatches", max(local // size, 1)
 
 
-def _read_sharding(job: _Job, degrees: Mapping[str, int]) -> _Asked:
-    replicas = job.count("parallelism", "data_parallel_replicate_degree", 1)
-    shards = job.count("training", "data_parallel_degree", -1, least=-1)  # before replicas
-    shards = job.count("parallelism", "data_parallel_shard_degree", shards, least=-1)
+def _read_sharding(job: Fields, degrees: Mapping[str, int]) -> _Asked:
+    replicas = job.count("parallelism.data_parallel_replicate_degree", default=1)
+    shards = job.count("training.data_parallel_degree", default=-1, least=-1)  # before replicas
+    shards = job.count("parallelism.data_parallel_shard_degree", default=shards, least=-1)
     yield from sharding(shards, replicas, degrees)
     always = {"always": True, "never": False, "default": degrees["pp"] == 1}
-    yield "reshard", job.of("parallelism", "fsdp_reshard_after_forward", "default", always)
+    yield "reshard", _of(job, "parallelism.fsdp_reshard_after_forward", "default", always)
 
 
 def sharding(shards: int, replicas: int, degrees: Mapping[str, int]) -> _Asked:
@@ -356,38 +343,36 @@ def sharding(shards: int, replicas: int, degrees: Mapping[str, int]) -> _Asked:
         yield "shard_ranks", shards * degrees["cp"]
 
 
-def _read_pipeline(job: _Job, pp: int, depth: int) -> _Asked:
+def _read_pipeline(job: Fields, pp: int, depth: int) -> _Asked:
     stages = _read_stages(job, pp, depth)
     yield "layout", ",".join(map(str, stages))
     known = {"1F1B": "1f1b", "GPipe": "gpipe", "ZBVZeroBubble": "zb-v"}
     known["Interleaved1F1B"] = f"interleaved:{max(len(stages) // pp, 2)}"
     known |= {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved_1f1b": known["Interleaved1F1B"]}
-    yield "schedule", job.of("parallelism", "pipeline_parallel_schedule", "1F1B", known)
+    yield "schedule", _of(job, _SCHEDULE, "1F1B", known)
 
 
-def _read_stages(job: _Job, pp: int, depth: int) -> list[int]:
+def _read_stages(job: Fields, pp: int, depth: int) -> list[int]:
     """Layers of every virtual stage: of the modules named, else of the layers a stage has."""
-    parts = job.get("parallelism", "module_fqns_per_model_part", None)
+    parts = job.raw("parallelism.module_fqns_per_model_part")
     if isinstance(parts, list) and all(isinstance(part, list) for part in parts):
         return [sum(str(name).startswith("layers.") for name in part) for part in parts]
     first, last = (
-        job.count("parallelism", f"pipeline_parallel_{end}_stage_less_layers", 1, least=0)
+        job.count(f"parallelism.pipeline_parallel_{end}_stage_less_layers", default=1, least=0)
         for end in ("first", "last")
     )
-    schedule = job.text("parallelism", "pipeline_parallel_schedule", "1F1B").lower()
-    looped = schedule not in ("1f1b", "gpipe")
+    looped = str(job.raw(_SCHEDULE) or "1F1B").lower() not in ("1f1b", "gpipe")
     count = pp * (2 if looped else 1)
-    if job.get("parallelism", "pipeline_parallel_layers_per_stage", None) is not None:
-        share = job.count("parallelism", "pipeline_parallel_layers_per_stage", 1)
+    if share := job.some("parallelism.pipeline_parallel_layers_per_stage"):
         count = -(-(depth + first + last) // share)
     return _even_stages(job, depth, count, first, last)
 
 
-def _even_stages(job: _Job, depth: int, count: int, first: int, last: int) -> list[int]:
+def _even_stages(job: Fields, depth: int, count: int, first: int, last: int) -> list[int]:
     """Layers of `count` stages that are even with so many more at the ends, longer ones first."""
     if count > depth + first + last:
         raise WorkloadError(
-            f"{job.source}: parallelism: {count} virtual stages for {depth} layers: expected at "
+            f"{job.place}: parallelism: {count} virtual stages for {depth} layers: expected at "
             "most one each"
         )
     share, longer = divmod(depth + first + last, count)
@@ -397,21 +382,19 @@ def _even_stages(job: _Job, depth: int, count: int, first: int, last: int) -> li
     return counts
 
 
-def _read_checkpoint(job: _Job) -> _Asked:
+def _read_checkpoint(job: Fields) -> _Asked:
     """Recomputation; torchtitan's choice of every n-th layer is not known here."""
     kinds = {"none": "none", "full": "full", "selective": "operators"}
-    kind: str = job.of("activation_checkpoint", "mode", "selective", kinds)
-    option = job.text("activation_checkpoint", "selective_ac_option", "2")
+    kind: str = _of(job, "activation_checkpoint.mode", "selective", kinds)
+    key = "activation_checkpoint.selective_ac_option"
+    option = str(job.raw(key) or "2")
     if kind == "operators" and option != "op":
-        key = "activation_checkpoint.selective_ac_option"
-        raise WorkloadError(
-            bad_value(job.source, key, option, "op: layers by number are not known")
-        )
+        raise job.wrong(key, option, "op: layers by number are not known")
     yield "recompute", kind
 
 
-def _read_precision(job: _Job) -> str:
-    converters = job.get("model", "converters", [])
+def _read_precision(job: Fields) -> str:
+    converters = job.raw("model.converters") or []
     named = " ".join(map(str, converters)) if isinstance(converters, list) else str(converters)
-    float8 = "float8" in named or job.get("float8", "enable_float8_linear", False) is True
+    float8 = "float8" in named or job.raw("float8.enable_float8_linear") is True
     return "mxfp8" if "mx" in named else "fp8" if float8 else "bf16"
