@@ -392,16 +392,10 @@ class Layer(Noun):
             mlp = self.mlp.parameters(hidden, active=active)
         else:
             mlp = self.mlp.parameters(hidden) if self.mlp else 0
-        streams = self.parts * connection_parameters(self.streams, hidden)
+        n = self.streams  # a hyper-connection: weights of all n streams, biases, three scales
+        streams = self.parts * ((2 + n) * n * (n * hidden + 1) + 3) if n > 1 else 0
         own = 2 * hidden * self.input_width
         return attention + mlp + self.norms * norm.weights * hidden + streams + own
-
-
-def connection_parameters(streams: int, hidden: int) -> int:
-    """Of one hyper-connection: n (2 + n) weights of all n streams, their biases, three scales."""
-    if streams == 1:
-        return 0
-    return (2 + streams) * streams * (streams * hidden + 1) + 3
 
 
 class Tower(Noun):

@@ -9,7 +9,7 @@ Their shapes are those of `DeepseekV4HyperConnection` of transformers (manifold-
 al. 2026). Before a part a product over all streams makes weights, and these make one input of the
 streams; after it the output goes to all streams, which are mixed. Streams lie where tokens lie
 outside of products (s a rank), and messages of a pipeline carry all of them. Parameters are
-`connection_parameters`; the collapse before the head has some too, its time is left out.
+counted with the layer's; the collapse before the head has some too, its time is left out.
 
 A tower for images runs its blocks on the first stage, before the embedding. Its layers are those of
 a transformer whose tokens are patches: all of them see all of an image, of which a sample has one.

@@ -42,7 +42,7 @@ from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import Effort, ErrorBand
 from stepsim.workload.model.framework import Framework, error_band
-from stepsim.workload.model.held import stage_slices
+from stepsim.workload.model.held import layer_parameters, stage_slices
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.operators import linear
 from stepsim.workload.model.parts import (
@@ -100,16 +100,9 @@ def build_workload(
     )
     if known is not None:
         other = known.setdefault((Same(model), _of_rows(plan)), builder)
-        builder = other if other.suits(builder) else builder
+        found = other.device, other.framework, other.interconnect
+        builder = other if found == (device, framework, interconnect) else builder
     return builder.workload(plan)
-
-
-def recomputed_layers(model: Model, plan: Plan) -> list[bool]:
-    """Whether each layer runs forward again before its backward, by virtual stage."""
-    full, most = plan.recompute is Recompute.FULL, plan.recompute_layers
-    stages = stage_slices(model.architecture, plan)
-    places = (number for stage in stages for number in range(stage.layers))
-    return [full and (most is None or number < most) for number in places]
 
 
 def _of_rows(plan: Plan) -> tuple[object, ...]:
@@ -243,11 +236,6 @@ class _Builder(Noun, dict=True):
     made: dict[object, _Made] = {}
     flops: dict[object, _Operations] = {}
 
-    def suits(self, other: "_Builder") -> bool:
-        """Whether rows are those of another one, whose plan differs in nothing that they need."""
-        mine, its = ((b.device, b.framework, b.interconnect) for b in (self, other))
-        return mine == its
-
     def _once(self, key: object, make: Callable[[], _Rows]) -> _Made:
         if key not in self.made:
             self.notes.clear()
@@ -271,7 +259,14 @@ class _Builder(Noun, dict=True):
 
     def workload(self, plan: Plan) -> Workload:
         """The workload of a plan that differs in how layers are shared out alone."""
-        architecture, again = self.model.architecture, recomputed_layers(self.model, plan)
+        architecture, most = self.model.architecture, plan.recompute_layers
+        stages = stage_slices(architecture, plan)
+        # whether each layer runs forward again before its backward
+        again = [
+            plan.recompute is Recompute.FULL and (most is None or number < most)
+            for stage in stages
+            for number in range(stage.layers)
+        ]
         first, last = self._once("first", self._embedding), self._once("last", self._head)
         layers = [
             self._once((layer, twice), partial(self._layer, layer, again=twice))
@@ -294,6 +289,7 @@ class _Builder(Noun, dict=True):
         # host time that every step costs besides; a graph of the step leaves a share of it
         host = self.framework.host_step_ps
         work = Work(host_ps=round(host * self.framework.graph_share) if plan.cuda_graph else host)
+        runs_on = f"{self.device.name}, {self.framework.name}, {self.plan.precision}"
         step = StepItem(name="host_step", phase=Phase.FORWARD, work=work, role=Role.SCALARS)
         return Workload(
             source=self.model.source,
@@ -310,7 +306,7 @@ class _Builder(Noun, dict=True):
             per_parameter=tuple(_per_parameter(plan, self.framework, self.device)),
             effort=self._effort(plan, again),
             reads_network=any(each.networked for each in made),
-            described=tuple(self._described()),
+            described=(*said_of_architecture(architecture), ("runs on", runs_on)),
             warnings=(
                 *self.model.warnings,
                 *dict.fromkeys(note for each in made for note in each.notes),
@@ -362,11 +358,6 @@ class _Builder(Noun, dict=True):
         """Errors of published runs of such models on the device; None where none was compared."""
         sparse, mixes = self.model.architecture.is_sparse, self.model.architecture.mixes
         return error_band(self.framework, self.device, plan, sparse=sparse, mixes=mixes)
-
-    def _described(self) -> Iterator[tuple[str, str]]:
-        """The model and what it runs on, for people."""
-        yield from said_of_architecture(self.model.architecture)
-        yield "runs on", f"{self.device.name}, {self.framework.name}, {self.plan.precision}"
 
     def _embedding(self) -> _Rows:
         architecture, part = self.model.architecture, self.timed.embedding
@@ -436,11 +427,9 @@ class _Builder(Noun, dict=True):
 
     def _parameters(self, layer: Layer) -> tuple[int, int]:
         """Dense parameters of a rank, and those of routed experts."""
-        architecture, plan = self.model.architecture, self.plan
-        h = architecture.hidden
-        routed = layer.routed_parameters(h)
-        dense = layer.parameters(h, architecture.norm) - routed
-        return dense // plan.tp, routed // (plan.ep * plan.expert_degree)
+        held = layer_parameters(layer, self.model.architecture, self.timed.columns)
+        dense, routed = (int(_one(each)) for each in held)
+        return dense, routed
 
     def _owned(self, rows: _Rows, dense: int, routed: int) -> _Rows:
         """Rows that hold parameters, all of them counted with the first row."""

@@ -263,7 +263,9 @@ def _attention(
     if isinstance(attention, Mixer):
         return attention.kept(columns, element)
     t, heads = columns.tokens, attention.heads / columns.tp
-    result = _result_bytes(element, framework)
+    # bytes of an element of the result, with what its product keeps of it
+    both = 2.0 + element if framework.result_bytes is None else framework.result_bytes
+    result = np.where(element < 2.0, both, 2.0)
     if isinstance(attention, GroupedAttention):
         kv = np.maximum(attention.kv_heads / columns.tp, 1.0) * (not attention.borrows)
         pair = kv * (attention.head_dim + attention.values)
@@ -279,12 +281,6 @@ def _attention(
     out = result * heads * attention.value_dim
     gate = heads * attention.head_gates * (2.0 + element * attention.value_dim)
     return np.asarray(t * (2.0 * inner + out + gate) + (2.0 + element) * ranks)
-
-
-def _result_bytes(element: Floats, framework: Framework) -> Floats:
-    """Bytes of an element of attention's result, with what its product keeps of it."""
-    both = 2.0 + element if framework.result_bytes is None else framework.result_bytes
-    return np.where(element < 2.0, both, 2.0)
 
 
 def _scores(attention: Attention | None, columns: PlanTable) -> Floats:

@@ -18,7 +18,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.axes import Group
-from stepsim.workload.model.architecture import Architecture, Layer, Tower
+from stepsim.workload.model.architecture import Architecture, Layer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks, tower_blocks
 from stepsim.workload.model.choices import GraphScope, Precision
 from stepsim.workload.model.context import launch_ps
@@ -99,12 +99,6 @@ def called_ps(
     if layer.is_sparse:
         one = framework.host_expert_layer_ps / EXPERT_CALLS
     return np.where(in_one_graph(columns, framework) > 0, 0.0, made * one)
-
-
-def tower_host_ps(tower: Tower, columns: PlanTable, framework: Framework) -> Floats:
-    """Host time, in ps, of the layers of a tower that sees: of their forward alone if frozen."""
-    layers = framework.host_layer_ps * tower.depth / (3 if tower.frozen else 1)
-    return np.where(in_one_graph(columns, framework) > 0, 0.0, layers)
 
 
 def in_one_graph(columns: PlanTable, framework: Framework) -> Floats:
@@ -341,9 +335,12 @@ class TimedModel(Pricer):
     @property
     def embedding(self) -> TimedPart:
         """The embedding, behind a tower that sees, whose layers the host launches."""
-        tower = self.architecture.seeing
+        tower, launched = self.architecture.seeing, None
         first = tower_blocks(self.architecture, self.columns)
-        launched = tower_host_ps(tower, self.columns, self.framework) if tower else None
+        if tower is not None:  # of a frozen one the forward alone
+            layers = self.framework.host_layer_ps * tower.depth / (3 if tower.frozen else 1)
+            graphed = in_one_graph(self.columns, self.framework) > 0
+            launched = np.where(graphed, 0.0, layers)
         return self.part((*first, embedding_block(self.architecture, self.columns)), launched)
 
     @property
