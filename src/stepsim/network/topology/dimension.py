@@ -28,7 +28,6 @@ from stepsim.network.topology.wirings import (
     DragonflyShape,
     FatTree,
     FullyConnected,
-    Line,
     Ports,
     Ring,
     Star,
@@ -388,10 +387,9 @@ class Dimension(Noun, dict=True):
     def _wirings(self, size: int) -> tuple[Wiring, ...]:
         wiring: Wiring
         match self.kind:
-            case DimensionKind.RING | DimensionKind.TORUS:
-                return tuple(Ring(size=side) for side in self.shape or (size,))
-            case DimensionKind.LINE | DimensionKind.MESH:
-                return tuple(Line(size=side) for side in self.shape or (size,))
+            case DimensionKind.RING | DimensionKind.TORUS | DimensionKind.LINE | DimensionKind.MESH:
+                is_open = self.kind in (DimensionKind.LINE, DimensionKind.MESH)
+                return tuple(Ring(size=side, is_open=is_open) for side in self.shape or (size,))
             case DimensionKind.FULLY_CONNECTED:
                 wiring = FullyConnected(size=size)
             case DimensionKind.CABLES:

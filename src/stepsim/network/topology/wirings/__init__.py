@@ -1,15 +1,14 @@
-"""Wirings, one file each: ring, line, fully connected, cables, star, fat tree, dragonfly."""
+"""Wirings, one file each: ring (and line), fully connected, cables, star, fat tree, dragonfly."""
 
 from stepsim.network.topology.wiring import ONE_NIC, Ports
 from stepsim.network.topology.wirings.cables import MAX_CABLED, Cables
 from stepsim.network.topology.wirings.dragonfly import Dragonfly, DragonflyShape
 from stepsim.network.topology.wirings.fat_tree import FatTree, TreeShape
 from stepsim.network.topology.wirings.fully_connected import FullyConnected
-from stepsim.network.topology.wirings.line import Line
 from stepsim.network.topology.wirings.ring import Ring
 from stepsim.network.topology.wirings.star import Star
 
-Wiring = Cables | Dragonfly | FatTree | FullyConnected | Line | Ring | Star
+Wiring = Cables | Dragonfly | FatTree | FullyConnected | Ring | Star
 """One copy of the links that join `size` positions.
 
 All can be asked the same. Links are numbered class by class; the `kind` is the one that algorithms
@@ -25,7 +24,6 @@ __all__ = [
     "DragonflyShape",
     "FatTree",
     "FullyConnected",
-    "Line",
     "Ports",
     "Ring",
     "Star",

@@ -1,6 +1,4 @@
-"""Ring: each position is cabled to the next, the last to the first."""
-
-from typing import ClassVar
+"""Ring: each position is cabled to the next, the last to the first unless it is open: a line."""
 
 import numpy as np
 
@@ -17,60 +15,85 @@ from stepsim.network.topology.wiring import (
 
 
 class Ring(Switchless, Noun):
-    """Link p leads from position p to the next, link size + p back to the one before.
+    """Links that lead to the next position, in the order of positions, then those back again.
 
     Flows take the shorter way; opposite positions send half each way. A ring of two is one cable.
+    On one that `is_open`, a line, there is no way around: link p and the p-th of those back join
+    positions p and p + 1, where the p-th back of a ring leaves position p.
     """
 
-    kind: ClassVar[DimensionKind] = DimensionKind.RING
     size: int
+    is_open: bool = False
+
+    @property
+    def kind(self) -> DimensionKind:
+        """A ring, or a line."""
+        return DimensionKind.LINE if self.is_open else DimensionKind.RING
+
+    @property
+    def _around(self) -> bool:
+        """Whether there are two ways between positions."""
+        return not self.is_open and self.size > 2
+
+    @property
+    def _ahead(self) -> int:
+        """Links to next positions, and as many lead back."""
+        return self.size if self._around else self.size - 1
 
     @property
     def link_counts(self) -> tuple[int, ...]:
-        """Two per position, where there are more than two."""
-        return (2 * self.size if self.size > 2 else 2 * (self.size - 1),)
+        """Links per class: one each way between neighbours."""
+        return (2 * self._ahead,)
 
     @property
     def digits(self) -> tuple[Digit, ...]:
-        """Every position looks the same."""
-        return (Digit(size=self.size, turns=True),)
+        """Every position of a ring looks the same, no two of a line do."""
+        return (Digit(size=self.size, turns=not self.is_open),)
 
     @property
     def farthest(self) -> tuple[int, ...]:
-        """Links half way around the ring, the longest route."""
-        return (self.size // 2,)
+        """Links half way around, or from one end of a line to the other."""
+        return (self.size // 2 if self._around else self.size - 1,)
 
     def ends(self, link: int) -> tuple[Node, Node]:
-        """The position and the next, or the one before."""
-        back, position = divmod(link, self.size)
-        return position, (position + (-1 if back else 1)) % self.size
+        """The two neighbours that a link joins."""
+        back, position = divmod(link, self._ahead)
+        if self._around:
+            return position, (position + (-1 if back else 1)) % self.size
+        return (position + 1, position) if back else (position, position + 1)
+
+    def _ways(self, flows: Flows) -> tuple[Ints, Ints]:
+        """Links of each flow ahead and back; no flow takes the longer way.
+
+        A line is half of a ring of twice as many positions.
+        """
+        positions = self.size if self._around else 2 * self.size
+        ahead = (flows.end - flows.start) % positions
+        return ahead, positions - ahead
 
     def load(self, flows: Flows) -> list[Summand]:
-        """Load of each flow on the shorter way around."""
-        ahead = (flows.end - flows.start) % self.size
-        behind = self.size - ahead
-        both = (ahead == behind) & (self.size > 2)
+        """Load of each flow on the shorter way."""
+        ahead, behind = self._ways(flows)
+        both = ahead == behind
         weight = np.where(both, 0.5, 1.0) * flows.weight
         parts = []
-        for back, count, taken in (
-            (0, ahead, ahead <= behind),
-            (1, behind, (behind < ahead) | both),
-        ):
-            # Backward, a walk of n steps from p crosses what a forward one from p - n + 1 does.
-            start = (flows.start - back * (count - 1)) % self.size
+        for back, count, taken in ((0, ahead, ahead <= behind), (1, behind, behind < ahead)):
+            mine = taken | both
+            # Backward, a walk of n steps from p crosses what a forward one from its end does: p - n
+            # where links are named by their lower end, the one after where by the end they leave.
+            start = (flows.start - back * (count - self._around)) % self.size
             steps, loads = steps_crossed(
-                self.size, flows.copy[taken], start[taken], count[taken], weight[taken]
+                self.size, flows.copy[mine], start[mine], count[mine], weight[mine]
             )
             copy, position = np.divmod(steps, self.size)
-            parts.append((copy * self.link_counts[0] + back * self.size + position, loads))
+            parts.append((copy * self.link_counts[0] + back * self._ahead + position, loads))
         return parts
 
     def hops(self, flows: Flows) -> Ints:
         """Links on the shorter way of each flow."""
-        ahead = (flows.end - flows.start) % self.size
-        shorter: Ints = np.minimum(ahead, self.size - ahead)
+        shorter: Ints = np.minimum(*self._ways(flows))
         return shorter[:, None]
 
     def halves(self, capacities: tuple[float, ...]) -> float:
         """Bytes/s of two cables, or one."""
-        return capacities[0] * min(2, self.size - 1)
+        return capacities[0] * (2 if self._around else 1)
