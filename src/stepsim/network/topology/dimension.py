@@ -30,7 +30,6 @@ from stepsim.network.topology.wirings import (
     FullyConnected,
     Ports,
     Ring,
-    Star,
     TreeShape,
     Wiring,
 )
@@ -395,7 +394,7 @@ class Dimension(Noun, dict=True):
             case DimensionKind.CABLES:
                 wiring = Cables(size=size, cables=self.cables or tuple(pairwise(range(size))))
             case DimensionKind.SWITCH | DimensionKind.RAIL:
-                wiring = Star(size=size, ports=self.ports, kind=self.kind)
+                wiring = FatTree(size=size, ports=self.ports, kind=self.kind)
             case DimensionKind.FAT_TREE:
                 tree = self.tree or TreeShape(down=(size,), up=(1,))
                 wiring = FatTree(size=size, shape=tree, ports=self.ports)

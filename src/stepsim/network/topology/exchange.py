@@ -1,7 +1,9 @@
 """What an exchange of all pairs puts on nested dimensions, without a flow per pair.
 
 Routing is by dimensions, and the members are all combinations of some coordinates, so that copies
-of a wiring are alike, and one tells the loads of all.
+of a wiring are alike, and one tells the loads of all. Of switches in layers those of layer l are
+above `layers[l]` neighbours each; they say what they carry where position i exchanges with
+`others[l][i]` outside its switch of layer l, layer 0 being the positions themselves.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,17 +16,9 @@ from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, distinc
 from stepsim.network.topology.dimension import Load
 from stepsim.network.topology.placed import PlacedWiring
 from stepsim.network.topology.wiring import Flows
-from stepsim.network.topology.wirings import FatTree, Star
+from stepsim.network.topology.wirings import FatTree
 
 _PAIRS_AT_ONCE = 1 << 20
-
-
-_Switched = FatTree | Star
-"""Wirings of switches in layers: those of layer l are above `layers[l]` neighbours each.
-
-They say what they carry where position i exchanges with `others[l][i]` outside its switch of layer
-l. Layer 0 are the positions themselves, so that `layers[l]` belongs to `others[l + 1]`.
-"""
 
 
 def exchange(axes: Sequence[PlacedWiring], classes: int, members: Ints) -> Load | None:
@@ -101,16 +95,16 @@ def _paths_along(axis: PlacedWiring, classes: int, positions: Ints) -> Ints:
     return rows
 
 
-def _switches(axis: PlacedWiring) -> _Switched | None:
+def _switches(axis: PlacedWiring) -> FatTree | None:
     """The wiring of an axis, where it is switches whose layers nest."""
     wiring = axis.wiring
-    if not isinstance(wiring, _Switched):
+    if not isinstance(wiring, FatTree):
         return None
     sizes = sorted((_block(axis), *wiring.layers))
     return wiring if all(high % low == 0 for low, high in pairwise(sizes)) else None
 
 
-def _sizes(axis: PlacedWiring, switches: _Switched) -> list[int]:
+def _sizes(axis: PlacedWiring, switches: FatTree) -> list[int]:
     """How many neighbours each layer joins, of those that send to each other; ascending."""
     return sorted({max(_block(axis), size) for size in (1, *switches.layers)})
 

@@ -1,4 +1,4 @@
-"""Wirings, one file each: ring (and line), fully connected, cables, star, fat tree, dragonfly."""
+"""Wirings, one file each: ring (line), fully connected, cables, fat tree (star), dragonfly."""
 
 from stepsim.network.topology.wiring import ONE_NIC, Ports
 from stepsim.network.topology.wirings.cables import MAX_CABLED, Cables
@@ -6,9 +6,8 @@ from stepsim.network.topology.wirings.dragonfly import Dragonfly, DragonflyShape
 from stepsim.network.topology.wirings.fat_tree import FatTree, TreeShape
 from stepsim.network.topology.wirings.fully_connected import FullyConnected
 from stepsim.network.topology.wirings.ring import Ring
-from stepsim.network.topology.wirings.star import Star
 
-Wiring = Cables | Dragonfly | FatTree | FullyConnected | Ring | Star
+Wiring = Cables | Dragonfly | FatTree | FullyConnected | Ring
 """One copy of the links that join `size` positions.
 
 All can be asked the same. Links are numbered class by class; the `kind` is the one that algorithms
@@ -26,7 +25,6 @@ __all__ = [
     "FullyConnected",
     "Ports",
     "Ring",
-    "Star",
     "TreeShape",
     "Wiring",
 ]

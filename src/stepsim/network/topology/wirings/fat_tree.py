@@ -1,4 +1,4 @@
-"""Fat tree: leaf switches joined by layers of switches above them.
+"""Fat tree: leaf switches joined by layers of switches above them; with none above one, a star.
 
 Leiserson, "Fat-trees: universal networks for hardware-efficient supercomputing", IEEE ToC 1985;
 k-ary: Al-Fares et al., "A scalable, commodity data center network architecture", SIGCOMM 2008; the
@@ -7,7 +7,6 @@ general form: Öhring et al., "On generalized fat trees", IPPS 1995.
 
 from collections.abc import Sequence
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from stepsim.base.arrays import Floats, Ints, Summand, add_up, carried
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Noun
 from stepsim.network.topology.wiring import ONE_NIC, Digit, DimensionKind, Flows, Node, Ports
-from stepsim.network.topology.wirings.star import Star
 
 _LAYERS = ("leaf", "spine", "core")
 
@@ -60,87 +58,99 @@ class FatTree(Noun):
 
     They are numbered layer by layer, upward before downward. Going up, a flow spreads evenly over
     all shortest ways (equal-cost multipath), and comes down the one way there is from each top.
+    Without a `shape` one switch joins all positions, which is never full.
     """
 
-    kind: ClassVar[DimensionKind] = DimensionKind.FAT_TREE
     size: int
-    shape: TreeShape
+    shape: TreeShape | None = None
     ports: Ports = ONE_NIC
+    kind: DimensionKind = DimensionKind.FAT_TREE
 
     def __post_init__(self) -> None:
-        if self.size > self.shape.down[0] and self.size % self.shape.pod:
-            whole = "leaves" if len(self.shape.down) == 1 else "pods"
-            raise TopologyError(
-                f"size is {self.size}: expected whole {whole} of {self.shape.pod} NPUs"
-            )
-        if self.shape.most and self.size > self.shape.most * self.shape.pod:
-            room = self.shape.most * self.shape.pod
+        shape = self.shape
+        if shape is None:
+            return
+        if self.size > shape.down[0] and self.size % shape.pod:
+            whole = "leaves" if len(shape.down) == 1 else "pods"
+            raise TopologyError(f"size is {self.size}: expected whole {whole} of {shape.pod} NPUs")
+        if shape.most and self.size > shape.most * shape.pod:
+            room = shape.most * shape.pod
             raise TopologyError(f"size is {self.size}: the tree has room for {room} NPUs")
-        if self.shape.down[0] % self.ports.npus_per_nic:
+        if shape.down[0] % self.ports.npus_per_nic:
             raise TopologyError(
-                f"npus_per_nic is {self.ports.npus_per_nic}: a leaf has {self.shape.down[0]} NPUs"
+                f"npus_per_nic is {self.ports.npus_per_nic}: a leaf has {shape.down[0]} NPUs"
             )
+
+    @property
+    def _down(self) -> tuple[int, ...]:
+        """What a switch of each layer below the top has below it."""
+        return self.shape.down if self.shape else (self.size,)
+
+    @property
+    def _up(self) -> tuple[int, ...]:
+        """Switches above one of each layer."""
+        return self.shape.up if self.shape else ()
 
     @property
     def _layers(self) -> list[tuple[int, int, int]]:
         """Per layer of links between switches: subtrees below, NPUs and upward links of each."""
-        shape = self.shape
         layers = []
-        for layer in range(len(shape.up)):
-            npus = prod(shape.down[: layer + 1])
-            layers.append((-(-self.size // npus), npus, prod(shape.up[: layer + 1])))
+        for layer in range(len(self._up)):
+            npus = prod(self._down[: layer + 1])
+            layers.append((-(-self.size // npus), npus, prod(self._up[: layer + 1])))
         return layers
 
     @property
     def link_counts(self) -> tuple[int, ...]:
-        """Those of the ports, and those between switches."""
+        """Those of the ports, and those between switches if there are several."""
         between = sum(2 * trees * links for trees, _, links in self._layers)
-        return (*self.ports.link_counts(self.size), between)
+        return *self.ports.link_counts(self.size), *((between,) if self.shape else ())
 
     @property
     def digits(self) -> tuple[Digit, ...]:
         """Place on the NIC and leaf, leaf, pod: each looks the same from every other."""
-        if self.size <= self.shape.down[0]:
-            return Star(size=self.size, ports=self.ports).digits
-        shared = self.ports.npus_per_nic
-        sizes = (self.shape.down[0] // shared, *self.shape.down[1:], self.size // self.shape.pod)
-        sizes = (shared, *sizes) if self.ports.shared else sizes
+        shared, leaf = self.ports.npus_per_nic, min(self.size, self._down[0])
+        if leaf % shared:
+            return (Digit(size=self.size, turns=False),)
+        above = (*self._down[1:], self.size // prod(self._down)) if self.size > leaf else ()
+        sizes = (*((shared,) if self.ports.shared else ()), leaf // shared, *above)
         return tuple(Digit(size=size, turns=True, any_order=True) for size in sizes)
 
     @property
     def farthest(self) -> tuple[int, ...]:
         """To the top and down again."""
-        climbs = sum(2 for trees, _, _ in self._layers if trees > 1)
-        return (*Star(size=self.size, ports=self.ports).farthest, climbs)
+        ports = self.ports.farthest()
+        climbs = (sum(2 for trees, _, _ in self._layers if trees > 1),) if self.shape else ()
+        return (*(ports if self.size > 1 else (0,) * len(ports)), *climbs)
 
     def ends(self, link: int) -> tuple[Node, Node]:
         """A position and its leaf, or two switches."""
-        number = link - sum(self.link_counts[:-1])
+        number = link - sum(self.ports.link_counts(self.size))
         if number < 0:
-            leaf = self.shape.down[0]
-            return self.ports.ends(link, self.size, lambda position: f"-leaf{position // leaf}")
+            return self.ports.ends(
+                link, self.size, lambda position: self._switch(0, position // self._down[0], 0)
+            )
         layer, (trees, _, links) = 0, self._layers[0]
         if number >= 2 * trees * links:
             number -= 2 * trees * links
             layer, (trees, _, links) = 1, self._layers[1]
         down, number = divmod(number, trees * links)
         tree, way = divmod(number, links)
-        low = self._switch(layer, tree, way // self.shape.up[layer])
-        above = tree // self.shape.down[layer + 1] if layer + 1 < len(self.shape.down) else 0
+        low = self._switch(layer, tree, way // self._up[layer])
+        above = tree // self._down[layer + 1] if layer + 1 < len(self._down) else 0
         high = self._switch(layer + 1, above, way)
         return (high, low) if down else (low, high)
 
     def _switch(self, layer: int, tree: int, place: int) -> str:
         if layer == 0:
-            return f"-leaf{tree}"
-        if layer == len(self.shape.up):
+            return f"-leaf{tree}" if self.shape else ""
+        if layer == len(self._up):
             return f"-{_LAYERS[layer]}{place}"
         return f"-{_LAYERS[layer]}{tree}.{place}"
 
     def load(self, flows: Flows) -> list[Summand]:
         """Up to the first layer that joins both ends, evenly, and down again."""
-        counts = self.link_counts
-        all_links, base = sum(counts), sum(counts[:-1])
+        all_links, base = sum(self.link_counts), sum(self.ports.link_counts(self.size))
         parts = self.ports.load(flows, self.size, all_links)
         for trees, npus, links in self._layers:
             climbing = flows.where(flows.start // npus != flows.end // npus)
@@ -163,7 +173,7 @@ class FatTree(Noun):
     def exchange(self, positions: Ints, others: Sequence[Floats]) -> Summand:
         """Up to the first layer that joins both ends, evenly, and down again."""
         parts = self.ports.exchange(positions, self.size, others)
-        base = sum(self.link_counts[:-1])
+        base = sum(self.ports.link_counts(self.size))
         for (trees, npus, links), flows in zip(self._layers, others[2:], strict=True):
             tree, load = add_up([(positions // npus, flows / links)])
             for _ in range(2):
@@ -177,7 +187,8 @@ class FatTree(Noun):
         climbed = np.zeros(len(flows.start), np.int64)
         for _, npus, _ in self._layers:
             climbed += 2 * (flows.start // npus != flows.end // npus)
-        return np.stack([*self.ports.hops(flows), climbed], axis=1)
+        columns = [*self.ports.hops(flows), *([climbed] if self.shape else [])]
+        return np.stack(columns, axis=1)
 
     def halves(self, capacities: tuple[float, ...]) -> float:
         """Bytes/s of the narrowest layer below the top, of half the subtrees that it joins."""
@@ -189,4 +200,5 @@ class FatTree(Noun):
 
     def share_a_switch(self, positions: Ints) -> bool:
         """Whether all are on one leaf."""
-        return bool((positions // self.shape.down[0] == positions[0] // self.shape.down[0]).all())
+        leaves = positions // self._down[0]
+        return bool((leaves == leaves[0]).all())

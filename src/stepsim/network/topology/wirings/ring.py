@@ -74,11 +74,9 @@ class Ring(Switchless, Noun):
     def load(self, flows: Flows) -> list[Summand]:
         """Load of each flow on the shorter way."""
         ahead, behind = self._ways(flows)
-        both = ahead == behind
-        weight = np.where(both, 0.5, 1.0) * flows.weight
+        weight = np.where(ahead == behind, 0.5, 1.0) * flows.weight
         parts = []
-        for back, count, taken in ((0, ahead, ahead <= behind), (1, behind, behind < ahead)):
-            mine = taken | both
+        for back, count, mine in ((0, ahead, ahead <= behind), (1, behind, behind <= ahead)):
             # Backward, a walk of n steps from p crosses what a forward one from its end does: p - n
             # where links are named by their lower end, the one after where by the end they leave.
             start = (flows.start - back * (count - self._around)) % self.size
