@@ -8,10 +8,9 @@ their loads on a link are summed. Max-min rates are unique, so the rates of the 
 those of this quotient (an equitable partition of ranks, sites and links).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, _Hashes, distinct, mixed, sums_at
 from stepsim.base.structs import Noun, replace
@@ -90,76 +89,58 @@ def _site_kind(prices: Prices, use: Use) -> _SiteKind:
 
 def find_transfer_sites(prices: Prices, uses: Iterable[Use]) -> TransferSites:
     """Trace the communications of every stage, in these `uses`, at every site."""
-    tracer = _Tracer(prices=prices)
-    for use in uses:
-        if use.peer_stage < 0 or use.sends:
-            tracer.add(use)
-    return tracer.sites()
-
-
-class _Tracer(Struct, kw_only=True):
-    """Collects the columns of `TransferSites`."""
-
-    prices: Prices
-    count: int = 0
+    nothing = tuple(np.zeros(0, np.int64) for _ in range(4))
     first: dict[_SiteKind, int] = {}
     places: list[TransferPlace] = []
-    members: list[tuple[Ints, Ints, Ints]] = []
-    loads: list[tuple[Ints, Ints, Ints, Ints, Floats]] = []
+    members, loads, count = [nothing[:3]], [(*nothing, np.zeros(0))], 0
+    for use in (each for each in uses if each.peer_stage < 0 or each.sends):
+        kind, patterns = _site_kind(prices, use), prices.patterns(use)
+        if kind not in first:
+            first[kind] = count
+            members.append(_members_from(count, kind, patterns.members))
+            count += len(patterns.members)
+        for groups in patterns.rows(use.ends[0], prices.plan.stage_ranks):
+            sites = first[kind] + groups
+            places.append(TransferPlace(use=use, patterns=patterns, groups=groups, sites=sites))
+            loads += _traced(prices, places[-1])
+    site, comm, phase, link, load = (np.concatenate(each) for each in zip(*loads, strict=True))
+    links, number = np.unique(link, return_inverse=True)
+    columns = zip(*members, strict=True)
+    at, rank, role = (np.concatenate(column).astype(np.int64) for column in columns)
+    return TransferSites(
+        count=count,
+        members=_Members(site=at, rank=rank, role=role),
+        loads=_Loads(
+            site=site,
+            comm=comm,
+            phase=phase,
+            link=number.reshape(-1).astype(np.int64),
+            load=np.round(load, _DIGITS),
+        ),
+        link_class=prices.topology.link_class(links),
+        first=first,
+        places=tuple(places),
+    )
 
-    def add(self, use: Use) -> None:
-        """Trace a communication at the sites of one stage."""
-        patterns = self.prices.patterns(use)
-        first = self._first(_site_kind(self.prices, use), patterns)
-        for groups in patterns.rows(use.ends[0], self.prices.plan.stage_ranks):
-            place = TransferPlace(use=use, patterns=patterns, groups=groups, sites=first + groups)
-            self.places.append(place)
-            self._trace(place)
 
-    def _first(self, kind: _SiteKind, patterns: GroupPatterns) -> int:
-        if kind not in self.first:
-            self.first[kind] = self.count
-            groups, ranks = patterns.members.shape
-            role = np.arange(ranks) if kind[0] is Group.PP else np.zeros(ranks, np.int64)
-            sites = np.repeat(np.arange(groups) + self.count, ranks)
-            self.members.append((sites, patterns.members.reshape(-1), np.tile(role, groups)))
-            self.count += groups
-        return self.first[kind]
+def _members_from(first: int, kind: _SiteKind, members: Ranks) -> tuple[Ints, Ints, Ints]:
+    """Columns of `_Members` of groups whose sites are numbered from `first` on."""
+    groups, ranks = members.shape
+    role = np.arange(ranks) if kind[0] is Group.PP else np.zeros(ranks, np.int64)
+    sites = np.repeat(np.arange(groups) + first, ranks)
+    return sites, members.reshape(-1), np.tile(role, groups)
 
-    def _trace(self, place: TransferPlace) -> None:
-        """Trace a communication in groups that look alike."""
-        npus = place.patterns.npus[place.groups]
-        for number, phase in enumerate(place.phases(self.prices)):
-            step = replace(phase.step, fraction=phase.step.fraction / np.max(phase.step.fraction))
-            site, link, load = loads_by_owner(self.prices.topology, npus, place.sites, step)
-            what, when = np.full(len(site), place.use.comm), np.full(len(site), number)
-            self.loads.append((site, what, when, link, load))
 
-    def sites(self) -> TransferSites:
-        topology = self.prices.topology
-        nothing = tuple(np.zeros(0, np.int64) for _ in range(4))
-        site, comm, phase, link, load = (
-            np.concatenate(column)
-            for column in zip(*self.loads, (*nothing, np.zeros(0)), strict=True)
-        )
-        links, number = np.unique(link, return_inverse=True)
-        link_class = topology.link_class(links)
-        columns = zip(*self.members, nothing[:3], strict=True)
-        at, rank, role = (np.concatenate(column).astype(np.int64) for column in columns)
-        return TransferSites(
-            count=self.count,
-            members=_Members(site=at, rank=rank, role=role),
-            loads=_Loads(
-                site=site,
-                comm=comm,
-                phase=phase,
-                link=number.reshape(-1).astype(np.int64),
-                load=np.round(load, _DIGITS),
-            ),
-            link_class=link_class,
-            first=self.first,
-            places=tuple(self.places),
-        )
+def _traced(
+    prices: Prices, place: TransferPlace
+) -> Iterator[tuple[Ints, Ints, Ints, Ints, Floats]]:
+    """Columns of `_Loads` of a communication in groups that look alike."""
+    npus = place.patterns.npus[place.groups]
+    for number, phase in enumerate(place.phases(prices)):
+        step = replace(phase.step, fraction=phase.step.fraction / np.max(phase.step.fraction))
+        site, link, load = loads_by_owner(prices.topology, npus, place.sites, step)
+        what, when = np.full(len(site), place.use.comm), np.full(len(site), number)
+        yield site, what, when, link, load
 
 
 class SiteColours(Noun):
