@@ -116,7 +116,7 @@ class GroupedAttention(Noun):
 
     def pair(self, columns: PlanTable) -> Floats:
         """Elements of a token's keys and values on a rank, which has a head of them at least."""
-        return np.maximum(self.kv_heads / columns.tp, 1.0) * (self.head_dim + self.values)
+        return heads_of_keys(self, columns) * (self.head_dim + self.values)
 
     @property
     def own_keys(self) -> int:
@@ -177,6 +177,11 @@ class LatentAttention(Noun):
             need_counts(self, query_rank=1)
 
     @property
+    def kv_heads(self) -> int:
+        """Heads that have keys and values: all of them."""
+        return self.heads
+
+    @property
     def values(self) -> int:
         """Width of a head's value."""
         return self.value_dim
@@ -199,6 +204,11 @@ class LatentAttention(Noun):
             + ((rank or 0) + down + hidden if self.bias else 0)
             + (self.heads * hidden if self.head_gates else 0)
         )
+
+
+def heads_of_keys(attention: GroupedAttention | LatentAttention, columns: PlanTable) -> Floats:
+    """A rank's heads of keys and values: it has one at least."""
+    return np.maximum(attention.kv_heads / columns.tp, 1.0)
 
 
 class Mixer(Noun):

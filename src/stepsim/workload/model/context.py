@@ -23,6 +23,7 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     LatentAttention,
     Layer,
+    heads_of_keys,
 )
 from stepsim.workload.model.choices import ContextParallelKind
 from stepsim.workload.model.operators import memory
@@ -82,7 +83,7 @@ def runs_by_hop(columns: PlanTable, context: ContextParallel) -> Floats:
 def hop_count(attention: _Core, columns: PlanTable, context: ContextParallel) -> Floats:
     """Kernels of core attention, one after the other: of the ranks, or of heads of keys."""
     by_hop = runs_by_hop(columns, context) > 0
-    heads = _widths(attention, columns, repeats=False)[1]
+    heads = heads_of_keys(attention, columns)
     by_head = context.gathers_by_head & (columns.cp > 1) & (columns.context_all_to_all == 0)
     return np.where(by_hop, columns.cp, np.where(by_head, heads, 1.0))
 
@@ -127,9 +128,9 @@ def merge_operator(attention: _Core, columns: PlanTable, context: ContextParalle
     Each of n - 1 hops moves `merge_bytes` per element of the output, a d_v of each token, and in
     the backward `sum_bytes` per element of the gradients of queries, keys and values.
     """
-    heads, _, values = _widths(attention, columns, repeats=False)
+    heads = attention.heads / columns.tp
     count = runs_by_hop(columns, context) * (columns.cp - 1) * columns.tokens
-    out, queries = heads * values, heads * attention.head_dim
+    out, queries = heads * attention.values, heads * attention.head_dim
     sums = queries + _pair(attention, columns, repeats=context.repeats_heads)
     forward, backward = context.merge_bytes * count * out, context.sum_bytes * count * sums
     return memory("merges of hops", forward, backward, core=True)
@@ -305,7 +306,7 @@ class _Sent(Noun):
         by_head = (count > 1) & (hops == 0)
         one = np.where(by_head, 1 / count, 1.0)
         pair = _pair(attention, columns, repeats=context.repeats_heads)
-        heads, _, values = _widths(attention, columns, repeats=False)
+        heads = attention.heads / columns.tp
         own = _pair(attention, columns, repeats=False)
         shared = 1.0 * (n > 1)
         hop_sums = np.where(by_head, one, context.gradient_bytes / 2 * hops / sends)
@@ -319,7 +320,7 @@ class _Sent(Noun):
             all_sums=np.where(by_head, 1 - 2 * one, hop_sums * (sends - 1)),
             last_sums=np.where(hops > 0, context.returns_gradients * hop_sums, one),
             turned=2.0 * t * (heads * attention.head_dim + own) * shared * turn,
-            turned_back=2.0 * t * heads * values * shared * turn,
+            turned_back=2.0 * t * heads * attention.values * shared * turn,
             passed=np.where((ring > 0) & (n > 2), 1.0, 0.0),
             summed_on=np.where((hops > 0) & (n > 2), 1.0, 0.0),
             hides_hops=hops * context.hides,
@@ -349,15 +350,7 @@ def _along_cp(kind: CollectiveKind, size: Floats, beside: Floats | float) -> Exc
     return Exchange(kind=kind, group=Group.CP, size_bytes=size, beside=beside)
 
 
-def _widths(attention: _Core, columns: PlanTable, *, repeats: bool) -> tuple[Floats, Floats, int]:
-    """A rank's heads, its heads of keys and values, and the width of a value."""
-    heads = attention.heads / columns.tp
-    if repeats or not isinstance(attention, GroupedAttention):
-        return heads, heads, attention.values
-    return heads, np.maximum(attention.kv_heads / columns.tp, 1.0), attention.values
-
-
 def _pair(attention: _Core, columns: PlanTable, *, repeats: bool) -> Floats:
     """Elements of a token's keys and values on a rank."""
-    _, kv, values = _widths(attention, columns, repeats=repeats)
-    return kv * (attention.head_dim + values)
+    kv = attention.heads / columns.tp if repeats else heads_of_keys(attention, columns)
+    return kv * (attention.head_dim + attention.values)

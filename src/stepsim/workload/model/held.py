@@ -22,6 +22,7 @@ from stepsim.workload.model.architecture import (
     LinearBlock,
     Mixer,
     Mlp,
+    heads_of_keys,
 )
 from stepsim.workload.model.choices import AttentionKernel, ContextParallelKind, RecomputeModule
 from stepsim.workload.model.framework import Framework
@@ -158,7 +159,7 @@ def _attention_outputs(
     queries = t * heads * attention.head_dim
     rank = [] if attention.query_rank is None else [s * attention.query_rank]
     if isinstance(attention, GroupedAttention):
-        kv = t * np.maximum(attention.kv_heads / columns.tp, 1.0)
+        kv = t * heads_of_keys(attention, columns)
         made = [kv * attention.head_dim] if attention.own_keys else []
         made += [kv * attention.values] if attention.own_values else []
     else:
@@ -267,8 +268,7 @@ def _attention(
     both = 2.0 + element if framework.result_bytes is None else framework.result_bytes
     result = np.where(element < 2.0, both, 2.0)
     if isinstance(attention, GroupedAttention):
-        kv = np.maximum(attention.kv_heads / columns.tp, 1.0) * (not attention.borrows)
-        pair = kv * (attention.head_dim + attention.values)
+        pair = attention.pair(columns) * (not attention.borrows)
         copies = 1 + (framework.copies_heads and attention.kv_heads == attention.heads)
         inner = heads * attention.head_dim + copies * pair
         gate = (2.0 + element) * heads * attention.values * attention.gated

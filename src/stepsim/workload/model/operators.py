@@ -23,6 +23,7 @@ from stepsim.workload.model.architecture import (
     LinearBlock,
     Mixer,
     QkNorm,
+    heads_of_keys,
 )
 from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.device import GroupedShape, ScanShape
@@ -241,7 +242,7 @@ def grouped_operators(
 ) -> Iterator[Operator]:
     """Projections, norms, rotary embedding, core attention and gate of grouped attention."""
     h, t, heads = float(hidden), columns.tokens, attention.heads / columns.tp
-    kv = np.maximum(attention.kv_heads / columns.tp, 1.0)
+    kv = heads_of_keys(attention, columns)
     queries = heads * attention.head_dim * (2 if attention.gated else 1)
     keys = kv * attention.head_dim * (not attention.borrows)
     values = kv * attention.values * (attention.own_values > 0)
