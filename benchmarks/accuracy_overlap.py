@@ -138,10 +138,11 @@ def clean_rows(path: Path) -> list[Row]:
     """The clean rows of a table; those of GPUs whose SMs nobody knows are named on stderr."""
     told = csv_rows(path, path.read_text(), StepsimError)
     pairs = list(zip(told, read_beside_rows(path), strict=True))
-    gpus = {}
+    gpus, generations = {}, {}
     for name in sorted({row.gpu for _, row in pairs}):
         try:
-            gpus[name] = gpu_called(name).limits
+            device = gpu_called(name)
+            gpus[name], generations[name] = device.limits, device.generation
         except PlanError as error:
             print(f"left out: {error}", file=sys.stderr)
     return [
@@ -149,7 +150,7 @@ def clean_rows(path: Path) -> list[Row]:
             family=text["family"],
             file=text["file"],
             row=row,
-            kernel=kernel_demand(row, gpus[row.gpu]),
+            kernel=kernel_demand(row, gpus[row.gpu], generations[row.gpu]),
             comm=comm_demand(row, gpus[row.gpu]),
             gpu=gpus[row.gpu],
         )

@@ -23,6 +23,16 @@ _INTRANODE_BYTES_PER_S = 153e9
 """Bytes/s of DeepEP over a NIC, and inside a node of H800 (measured, docs/legacy.md of DeepEP)."""
 _RESERVED_BYTES = 1024
 """Shared memory that CUDA takes of every block (its programming guide)."""
+_SHARED_BYTES = MappingProxyType({"volta": 96 << 10, "ampere": 164 << 10, "cdna3": 64 << 10})
+_USUAL_SHARED = 227 << 10
+"""Shared memory of an SM by generation (data sheets), and of others: Hopper and Blackwell."""
+_REGISTERS = 65536
+_THREADS = 2048
+_PRODUCT_THREADS = 256
+"""Threads of products that fill an SM: with up to 255 registers each they take all 65,536."""
+_STREAM_REGISTERS = (32, 40, 48, 64)
+"""Registers of a streaming kernel's threads: nobody says which, so waves are averaged over them."""
+_MOST_BLOCKS = 32
 _TILE = re.compile(r"_(\d+)x(\d+)_(\d+)x(\d+)")
 _STAGES = re.compile(r"tilesize(\d+)x(\d+)x(\d+)_stage(\d+)")
 _PRODUCT_FAMILIES = ("attention", "grouped_gemm", "conv", "gemm")
@@ -96,19 +106,27 @@ def read_beside_rows(path: Path) -> list[BesideRow]:
     return [msgspec.convert(row, BesideRow, strict=False) for row in counted]
 
 
-def kernel_demand(row: BesideRow, gpu: GpuLimits) -> KernelDemand:
-    """What a kernel asks of its GPU, by how it was launched and, for products, by its name."""
+def kernel_demand(row: BesideRow, gpu: GpuLimits, generation: str) -> KernelDemand:
+    """What a kernel asks of its GPU, by how it was launched and, for products, by its name.
+
+    As many of its blocks fit an SM as that has shared memory. A grid that is a multiple of the SMs
+    was made to fill them once, so it does.
+    """
     blocks, threads = (
         prod(int(side) for side in text.split("x")) if text else 0 for text in (row.grid, row.block)
     )
-    return KernelDemand.launched(
-        KernelKind.PRODUCT if row.is_product else KernelKind.STREAM,
-        blocks,
-        threads,
-        gpu,
-        max(gpu.shared_bytes // (_tile_bytes(row) + _RESERVED_BYTES), 1),
-        0,
-    )
+    most = min(max(_THREADS // threads, 1), _MOST_BLOCKS) if threads else 1
+    if blocks and blocks % gpu.sms == 0 and blocks // gpu.sms <= most:
+        per_sm = {blocks // gpu.sms}
+    elif row.is_product:
+        shared = _SHARED_BYTES.get(generation, _USUAL_SHARED)
+        fits = max(shared // (_tile_bytes(row) + _RESERVED_BYTES), 1)
+        per_sm = {max(min(max(_PRODUCT_THREADS // max(threads, 1), 1), fits), 1)}
+    else:
+        able = (_REGISTERS // (max(threads, 1) * each) for each in _STREAM_REGISTERS)
+        per_sm = {min(max(each, 1), most) for each in able}
+    kind = KernelKind.PRODUCT if row.is_product else KernelKind.STREAM
+    return KernelDemand(kind=kind, blocks=blocks, per_sm=tuple(sorted(per_sm)))
 
 
 def _tile_bytes(row: BesideRow) -> int:

@@ -63,29 +63,18 @@ kernels launch, wait for SMs like those of any kernel.
 """
 ACROSS_NODES_SMS = 16
 """SMs of a ring between nodes of eight GPUs and eight NICs (stated, NVIDIA/nccl#689)."""
-_REGISTERS = 65536
-_THREADS = 2048
-_PRODUCT_THREADS = 256
-"""Threads of products that fill an SM: with up to 255 registers each they take all 65,536."""
-_STREAM_REGISTERS = (32, 40, 48, 64)
-"""Registers of a streaming kernel's threads: nobody says which, so waves are averaged over them."""
-_MOST_BLOCKS = 32
-_USUAL_SHARED = 227 << 10
-"""Shared memory of an SM in bytes, of Hopper and Blackwell."""
 
 
 class GpuLimits(Noun):
     """What one GPU has to share: SMs, memory bandwidth, and a channel's share of its fast links.
 
     `channel_bytes_per_s` is what one block of NCCL moves on the fast links at most, 0 where nobody
-    says it, `shared_bytes` the shared memory of an SM. The compute units of AMD's GPUs count as
-    SMs.
+    says it. The compute units of AMD's GPUs count as SMs.
     """
 
     sms: int
     bytes_per_s: float
     channel_bytes_per_s: float = 0.0
-    shared_bytes: int = _USUAL_SHARED
 
 
 class KernelKind(StrEnum):
@@ -108,35 +97,6 @@ class KernelDemand(Noun):
     per_sm: tuple[int, ...] = (1,)
     free_sms: int = 0
     draw: float = MEMORY_DRAW
-
-    @classmethod
-    def launched(
-        cls,
-        kind: KernelKind,
-        blocks: int,
-        threads: int,
-        gpu: GpuLimits,
-        shared_memory_blocks: int = _MOST_BLOCKS,
-        registers: int = 0,
-    ) -> "KernelDemand":
-        """The demand of a kernel launched as `blocks` of so many threads.
-
-        At most `shared_memory_blocks` fit the shared memory of an SM, and as many as its registers
-        are enough for where those of a thread are known. Else a grid that is a multiple of the SMs
-        was made to fill them once, so it does.
-        """
-        most = min(max(_THREADS // threads, 1), _MOST_BLOCKS) if threads else 1
-        if registers and threads:
-            fits = min(most, shared_memory_blocks, _REGISTERS // (threads * registers))
-            return cls(kind=kind, blocks=blocks, per_sm=(max(fits, 1),))
-        if blocks and blocks % gpu.sms == 0 and blocks // gpu.sms <= most:
-            return cls(kind=kind, blocks=blocks, per_sm=(blocks // gpu.sms,))
-        if kind is KernelKind.PRODUCT:
-            held = min(max(_PRODUCT_THREADS // max(threads, 1), 1), shared_memory_blocks)
-            return cls(kind=kind, blocks=blocks, per_sm=(max(held, 1),))
-        able = {_REGISTERS // (max(threads, 1) * each) for each in _STREAM_REGISTERS}
-        held_each = {min(max(each, 1), most) for each in able}
-        return cls(kind=kind, blocks=blocks, per_sm=tuple(sorted(held_each)))
 
 
 class Demands(Noun, kw_only=False):

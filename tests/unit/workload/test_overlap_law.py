@@ -25,11 +25,10 @@ from stepsim.workload.overlap import (
 HOPPER = GpuLimits(sms=132, bytes_per_s=3350e9, channel_bytes_per_s=15.45e9)
 HELD = CommDemand(sms=20)
 KERNELS = st.builds(
-    KernelDemand.launched,
-    st.sampled_from(KernelKind),
-    st.integers(0, 5000),
-    st.sampled_from((64, 128, 256, 384, 512, 1024)),
-    st.just(HOPPER),
+    KernelDemand,
+    kind=st.sampled_from(KernelKind),
+    blocks=st.integers(0, 5000),
+    per_sm=st.sampled_from([(1,), (2,), (4, 8), (1, 2, 4)]),
 )
 
 
@@ -59,8 +58,7 @@ def test_a_grid_of_all_sms_loses_a_wave_and_one_that_leaves_them_nothing() -> No
     for held in (16, 20, 24):
         for wire in (0.0, held * HOPPER.channel_bytes_per_s):
             comm = CommEngine.RING.traits.moving(wire, held)
-            full = KernelDemand.launched(KernelKind.PRODUCT, 132, 384, HOPPER)
-            fits = KernelDemand.launched(KernelKind.PRODUCT, 132 - held, 384, HOPPER)
+            full, fits = KernelDemand(blocks=132), KernelDemand(blocks=132 - held)
             assert 1.7 <= slowdown(full, [comm], HOPPER) <= 2.0
             assert slowdown(fits, [comm], HOPPER) <= 1.15
     assert slowdown(KernelDemand(free_sms=20), [HELD], HOPPER) == 1.0

@@ -5,7 +5,6 @@ rate by family and device, and sizes that an operator states.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Literal, TypeVar
 
 import numpy as np
@@ -21,11 +20,6 @@ from stepsim.workload.overlap import GpuLimits
 from stepsim.workload.rows import OPTIMIZER_STEP
 
 _NARROW, _WIDE, _LATENT = 64, 192, 512
-_SHARED_BYTES = MappingProxyType(
-    {"volta": 96 << 10, "ampere": 164 << 10, "cdna3": 64 << 10, "cdna4": 160 << 10}
-)
-"""Shared memory of an SM by generation (data sheets); others have the usual one."""
-
 AnyFloats = TypeVar("AnyFloats", float, Floats)
 _PROCESSORS = 132  # as Hopper has, where nobody says how many
 _GROUPED = (*Precision, "fp8_block")
@@ -250,12 +244,10 @@ class Device(TomlTable):
                 f"processors of {self.name} are not known: expected a GPU whose device file says "
                 "how many multiprocessors it has"
             )
-        shared = _SHARED_BYTES.get(self.generation)
         return GpuLimits(
             sms=self.processors,
             bytes_per_s=self.memory_bandwidth,
             channel_bytes_per_s=self.channel_bandwidth or 0.0,
-            **({"shared_bytes": shared} if shared else {}),
         )
 
     @property
