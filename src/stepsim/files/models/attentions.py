@@ -66,6 +66,8 @@ class Attentions(Kinds, kw_only=True):
             head_dim = self.count("global_head_dim")
             kv_heads = (self.some("num_global_key_value_heads") if shares else None) or kv_heads
         gated, head_gates = self._gates()
+        names = ("add_full_attention_sink_bias", "add_swa_attention_sink_bias")
+        sinks = [self.flag(name) for name in names]
         return GroupedAttention(
             heads=heads,
             kv_heads=kv_heads,
@@ -76,7 +78,7 @@ class Attentions(Kinds, kw_only=True):
             bias=bias,
             output_bias=output_bias,
             qk_norm=qk_norm,
-            sinks=self._has_sinks(kind),
+            sinks=sinks[kind is Kind.SLIDING] or family.sinks,
             gated=gated,
             head_gates=head_gates,
             borrows=borrows,
@@ -171,18 +173,7 @@ class Attentions(Kinds, kw_only=True):
             return size // 2
         return None
 
-    def shared_layers(self, count: int) -> list[bool]:
-        """Whether each layer reads keys and values of an earlier one: the last so many do."""
-        own = count - self.count("num_kv_shared_layers", default=0)
-        return [layer >= own for layer in range(count)]
-
     # switches
-
-    def _has_sinks(self, kind: Kind) -> bool:
-        sliding = self.flag("add_swa_attention_sink_bias")
-        full = self.flag("add_full_attention_sink_bias")
-        said = sliding if kind is Kind.SLIDING else full
-        return said or self.family.sinks
 
     def _gates(self) -> tuple[bool, bool]:
         """Whether the result is gated by its width, and by heads."""

@@ -199,7 +199,8 @@ class _Reader(Attentions, Feeding, kw_only=True):
         self.read |= {"image_tokens", "frozen_tower"}
         if self.values.get("use_bidirectional_attention") == "vision":  # images are left out
             self.read.add("use_bidirectional_attention")
-        if not self.values.get("hidden_size_per_layer_input"):
+        inputs = self.count("hidden_size_per_layer_input", default=0)
+        if not inputs:
             self.read.add("vocab_size_per_layer_input")
         parts = self._pattern(*_PATTERN) if family.singles else []
         hidden = self.hidden
@@ -219,9 +220,12 @@ class _Reader(Attentions, Feeding, kw_only=True):
             head_bias=family.head_bias or self.flag("lm_head_bias"),
             dropout=any(self.raw(name) for name in _DROPOUTS),
             prediction_layers=self._prediction(count, layers[-1]) * self._predicted(),
-            input_vocabulary=self._input_vocabulary(),
+            input_vocabulary=inputs and self.count("vocab_size_per_layer_input", "vocab_size"),
         )
-        self._refuse_sharing()
+        if self.flag("use_cla"):
+            expected = "false: keys and values that layers share in turn are not modelled"
+            raise self.wrong("use_cla", True, expected)
+        self.read.add("cla_share_factor")
         if family.mixer:  # also where no layer has it
             self.read.update(key for key in self.values if re.match(_OF_MIXERS, key))
         passed = self.refuse_rest(every=family.is_guessed)
@@ -229,19 +233,6 @@ class _Reader(Attentions, Feeding, kw_only=True):
             said = ", ".join(f"{key} {value}" for key, value in passed.items())
             self.note(f"{name}: passed over, for no part of a step is known by it: {said}")
         return architecture
-
-    def _refuse_sharing(self) -> None:
-        """Raise WorkloadError where layers share what is counted for each of them."""
-        if self.flag("use_cla"):
-            expected = "false: keys and values that layers share in turn are not modelled"
-            raise self.wrong("use_cla", True, expected)
-        self.read.add("cla_share_factor")
-
-    def _input_vocabulary(self) -> int:
-        """Tokens of the embedding that layers have inputs of, 0 where they have none."""
-        if not self.count("hidden_size_per_layer_input", default=0):
-            return 0
-        return self.count("vocab_size_per_layer_input", "vocab_size")
 
     def _predicted(self) -> int:
         """Layers that predict further tokens; MiniMax has modules of some layers each."""
@@ -257,7 +248,9 @@ class _Reader(Attentions, Feeding, kw_only=True):
         ratios = self.items("compress_ratios") or []
         if self.family.compresses and ratios:  # what follows the layers' ratios is of the modules
             last = replace(last, attention=self.compressed(ratios[-1]))
-        if last.is_sparse and self.dense_beyond(count):
+        members = self.raw("moe_layers_enum")  # Step-3.5 counts layers that predict on
+        listed = re.findall(r"\d{1,6}", members) if isinstance(members, str) else None
+        if last.is_sparse and listed is not None and str(count) not in listed:
             last = replace(last, mlp=self.dense())
         return layers or (last,)
 
@@ -331,7 +324,9 @@ class _Reader(Attentions, Feeding, kw_only=True):
             return
         made: dict[object, Layer] = {}
         kinds, sparse = self.kinds(count), self.sparse(count)
-        borrowed = self.shared_layers(count)
+        # the last layers may read keys and values of an earlier one
+        own_keys = count - self.count("num_kv_shared_layers", default=0)
+        borrowed = [layer >= own_keys for layer in range(count)]
         heads = self.items("num_attention_heads_per_layer") or [None] * count
         own = self.inside("per_layer_config").values
         sizes = [f"{heads[n : n + 1]} {own.get(f'{n:02d}')}" for n in range(count)]

@@ -305,11 +305,6 @@ class Feeding(Reading, kw_only=True):
             return [layer in members for layer in range(count)]
         return None
 
-    def dense_beyond(self, count: int) -> bool:
-        """Whether a layer after the last one would have no experts: Step-3.5 counts them on."""
-        members = self.raw("moe_layers_enum")
-        return isinstance(members, str) and str(count) not in re.findall(r"\d{1,6}", members)
-
     # experts
 
     def experts(self) -> ExpertMlp:

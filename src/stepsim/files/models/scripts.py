@@ -31,6 +31,7 @@ _OTHERWISE = re.compile(r"\b(pretrain_(bert|t5|ict|vision\w*)|posttrain_\w+|trai
 _PLACEHOLDER = re.compile(r"(?<!<)<([A-Za-z][A-Za-z _./-]*[A-Za-z])>")
 """What a person is to fill in, which a shell takes for files to read and to write."""
 _SETS = re.compile(r"^\s*(?:export\s+)?\w+=", re.MULTILINE)
+_DIRECTIVE = r"^#SBATCH\s+(.*)$"
 _OF_SLURM = {
     "SLURM_NNODES": ("nodes", "N"),
     "SLURM_JOB_NUM_NODES": ("nodes", "N"),
@@ -63,7 +64,9 @@ def script_arguments(
     A text without variables is read as arguments alone, whatever a shell would make of their signs.
     """
     text = _PLACEHOLDER.sub(lambda each: each[1].replace(" ", "_"), text)
-    slurm = _slurm(_flags([Word(word) for word in _directives(text)])[0])
+    lines = (line.partition("#")[0] for line in re.findall(_DIRECTIVE, text, re.MULTILINE))
+    directives = " ".join(lines).replace("=", " ").split()
+    slurm = _slurm(_flags(list(map(Word, directives)))[0])
     if "$" in text or _SETS.search(text):
         script = read_script(path, text, {**slurm, **(environment or {})})
         command = _training(path, script)
@@ -88,11 +91,6 @@ def script_arguments(
         npus=npus,
         recipe=next((each for each in recipes if each.endswith((".toml", ".yaml", ".yml"))), ""),
     )
-
-
-def _directives(text: str) -> Iterator[str]:
-    for line in re.findall(r"^#SBATCH\s+(.*)$", text, re.MULTILINE):
-        yield from line.partition("#")[0].replace("=", " ").split()
 
 
 def _slurm(given: Mapping[str, str]) -> dict[str, str]:

@@ -155,7 +155,8 @@ def torchtitan_plan(plan: Plan, architecture: Architecture, compiled: bool) -> N
         _training(plan),
         _parallelism(plan, architecture),
         ("[activation_checkpoint]", *_CHECKPOINTS.get(plan.recompute, ())),
-        _compile(compiled),
+        ("[compile]", f"enable = {str(compiled).lower()}"),
+        ('components = ["model", "loss"]',) if compiled else (),
     )
     return tuple(line for part in parts for line in part)
 
@@ -228,13 +229,6 @@ def _modules(stage: StageSlice, end: int) -> str:
     names = [f"layers.{layer}" for layer in range(end - stage.layers, end)]
     ends = (["tok_embeddings"] if stage.embedding else []), (["norm", "output"] * stage.head)
     return "[" + ", ".join(f'"{name}"' for name in (*ends[0], *names, *ends[1])) + "]"
-
-
-def _compile(compiled: bool) -> Iterator[str]:
-    yield "[compile]"
-    yield f"enable = {str(compiled).lower()}"
-    if compiled:
-        yield 'components = ["model", "loss"]'
 
 
 def torchtitan_asked(source: str, values: Mapping[str, Any], depth: int) -> dict[str, Any]:
