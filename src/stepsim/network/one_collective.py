@@ -61,10 +61,6 @@ class ProbeRow(Entry):
     algorithm: str
     links: tuple[LinkTraffic, ...]
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.latency_ps <= self.time_ps:
-            raise ValueError(f"{self.latency_ps} of {self.time_ps} ps are latency")
-
 
 class Probe(Noun):
     """Rows of one collective with one algorithm (as asked for), sizes ascending."""

@@ -19,11 +19,10 @@ from stepsim.parallel.modes import JobPlacement
 from stepsim.workload.axes import Group, RankOrder
 from stepsim.workload.plan import Plan
 
-KEPT_WHOLE = (Group.TP, Group.CP, Group.EP, Group.ETP)
-
 SIZES_OF_GROUPS: Mapping[Group, str] = MappingProxyType(
     {Group.TP: "tp", Group.CP: "cp", Group.EP: "ep", Group.ETP: "expert_tp"}
 )
+KEPT_WHOLE = tuple(SIZES_OF_GROUPS)
 
 
 def place(topology: Topology, plan: Plan, placement: JobPlacement) -> Topology:

@@ -37,8 +37,7 @@ def _nvls(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
 def _tree(layout: Layout) -> list[FlowStep]:
     """All-reduce over several nodes of k ranks, as one pipeline."""
     levels = levels_of(layout)
-    if levels is None:
-        raise ValueError("nodes of different size: see _refuses")
+    assert levels is not None  # see _refuses
     nodes = levels.groups(0)
     inside = _ports(nodes)
     parents = double_tree(len(nodes))

@@ -122,7 +122,10 @@ class NestedTopology(Noun, dict=True):
             count = self.dimensions[0].size
         fitted = self._of_blocks(count)
         if self.grows:
-            return _grown(fitted, npus)
+            *others, outermost = fitted.dimensions
+            inside = prod(dimension.size for dimension in others)
+            grown = outermost.grown(-(-npus // inside), inside)
+            return replace(fitted, dimensions=(*others, grown))
         if fitted.npus < npus:
             fitted = self._of_blocks(self.dimensions[0].whole)
         check_room(fitted, npus)
@@ -333,13 +336,6 @@ class NestedTopology(Noun, dict=True):
                 if k == last or (k > last and not axis.joins_inside):
                     route[list(axis.classes)] += axis.wiring.farthest
         return routes
-
-
-def _grown(topology: NestedTopology, npus: int) -> NestedTopology:
-    """The topology with an outermost dimension of the size that so many NPUs need."""
-    inside = prod(dimension.size for dimension in topology.dimensions[:-1])
-    outermost = topology.dimensions[-1].grown(-(-npus // inside), inside)
-    return replace(topology, dimensions=(*topology.dimensions[:-1], outermost))
 
 
 def _meet(axis: PlacedWiring, members: Ints) -> bool:
