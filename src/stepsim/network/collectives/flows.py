@@ -9,8 +9,9 @@ knows its name. Groups that form a regular grid have levels: a collective may ru
 of one.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 from msgspec import field
@@ -117,9 +118,14 @@ class Carrier(Noun, eq=False):
         return once
 
 
-def flows(edges: Ints, fraction: float | Floats, repeat: int = 1) -> FlowStep:
-    """A step whose flows go from the first row of `edges` to the second."""
-    return FlowStep(sources=edges[0], destinations=edges[1], fraction=fraction, repeat=repeat)
+def flows(
+    edges: Sequence[Ints] | Ints, fraction: float | Floats, repeat: int = 1, **more: Any
+) -> FlowStep:
+    """A step whose flows go from the first row of `edges` to the second; `more` is said of it."""
+    sources, destinations = edges
+    return FlowStep(
+        sources=sources, destinations=destinations, fraction=fraction, repeat=repeat, **more
+    )
 
 
 def swapped(steps: list[FlowStep]) -> list[FlowStep]:
@@ -360,13 +366,12 @@ class Levels(Noun):
         """Steps of one subgroup of a level, done by all of them at once on `scale` of the size."""
         groups = self.groups(level)
         return [
-            FlowStep(
-                sources=groups[:, step.sources].reshape(-1),
-                destinations=groups[:, step.destinations].reshape(-1),
-                fraction=np.tile(step.fraction, len(groups)) * scale
+            flows(
+                [groups[:, ends].reshape(-1) for ends in (step.sources, step.destinations)],
+                np.tile(step.fraction, len(groups)) * scale
                 if isinstance(step.fraction, np.ndarray)
                 else step.fraction * scale,
-                repeat=step.repeat,
+                step.repeat,
                 level=level,
             )
             for step in (each.listed for each in steps)

@@ -17,6 +17,7 @@ from stepsim.network.collectives.flows import (
     FlatAlgorithm,
     FlowStep,
     backwards,
+    flows,
     soon_traced,
 )
 from stepsim.network.topology import Layout
@@ -48,9 +49,7 @@ def _core(ranks: int) -> tuple[Ints, Ints]:
 
 def _hand_over(outside: Ints, fraction: float) -> list[FlowStep]:
     """Those outside the power of two send to their neighbours inside."""
-    if not len(outside):
-        return []
-    return [FlowStep(sources=outside, destinations=outside - 1, fraction=fraction)]
+    return [flows((outside, outside - 1), fraction)] if len(outside) else []
 
 
 def _exchanges(members: Ints, shares: Floats) -> list[FlowStep]:
@@ -60,13 +59,8 @@ def _exchanges(members: Ints, shares: Floats) -> list[FlowStep]:
     for bit in range(len(members).bit_length() - 1):
         partners, groups = numbers ^ (1 << bit), 2 << bit
         sent = np.bincount(numbers % groups, shares)[partners % groups]
-        steps.append(
-            FlowStep(
-                sources=members,
-                destinations=members[partners],
-                fraction=sent if np.ptp(sent) else float(sent[0]),
-            )
-        )
+        fraction = sent if np.ptp(sent) else float(sent[0])
+        steps.append(flows((members, members[partners]), fraction))
     return steps
 
 

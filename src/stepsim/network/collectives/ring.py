@@ -30,16 +30,8 @@ def _ring(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
         return swapped(steps) if inwards(kind) else steps
     if kind is CollectiveKind.ALL_TO_ALL:
         return _all_to_all(layout)
-    sources, destinations = _edges(layout)
-    return [
-        FlowStep(
-            sources=sources,
-            destinations=destinations,
-            fraction=1 / layout.ranks / len(layout.orders),
-            repeat=_rounds(kind) * (layout.ranks - 1),
-            chained=True,
-        )
-    ]
+    share, repeat = 1 / layout.ranks / len(layout.orders), _rounds(kind) * (layout.ranks - 1)
+    return [flows(_edges(layout), share, repeat, chained=True)]
 
 
 def _bidirectional(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
@@ -48,16 +40,11 @@ def _bidirectional(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
     Of an even number of ranks the opposite block comes half from either side, in a last step.
     """
     ahead = _edges(layout)
-    sources, destinations = np.concatenate(ahead), np.concatenate(ahead[::-1])
+    edges = np.concatenate(ahead), np.concatenate(ahead[::-1])
     block = 1 / layout.ranks / len(layout.orders)
     whole, half = (layout.ranks - 1) // 2, layout.ranks % 2 == 0
     return [
-        FlowStep(
-            sources=sources,
-            destinations=destinations,
-            fraction=fraction,
-            repeat=_rounds(kind) * steps,
-        )
+        flows(edges, fraction, _rounds(kind) * steps)
         for fraction, steps in ((block, whole), (block / 2, int(half)))
         if steps
     ]
@@ -69,13 +56,9 @@ def _all_to_all(layout: Layout) -> list[FlowStep]:
     It loads a ring's links as ASTRA-sim's ring all-to-all does, with fewer messages. No network
     exists on which sending directly is slower.
     """
-    sources, destinations = _edges(layout)
+    edges = _edges(layout)
     return [
-        FlowStep(
-            sources=sources,
-            destinations=destinations,
-            fraction=left / layout.ranks / len(layout.orders),
-        )
+        flows(edges, left / layout.ranks / len(layout.orders))
         for left in range(layout.ranks - 1, 0, -1)
     ]
 

@@ -7,7 +7,14 @@ MPICH: Thakur et al., "Optimization of collective communication operations in MP
 
 import numpy as np
 
-from stepsim.network.collectives.flows import ROOTED, FlatAlgorithm, FlowStep, backwards, inwards
+from stepsim.network.collectives.flows import (
+    ROOTED,
+    FlatAlgorithm,
+    FlowStep,
+    backwards,
+    flows,
+    inwards,
+)
 from stepsim.network.topology import Layout
 from stepsim.workload.axes import CollectiveKind
 
@@ -25,7 +32,7 @@ def _broadcast(layout: Layout) -> list[FlowStep]:
     informed = 1
     while informed < layout.ranks:
         senders = np.arange(min(informed, layout.ranks - informed), dtype=np.int64)
-        steps.append(FlowStep(sources=senders, destinations=senders + informed, fraction=1.0))
+        steps.append(flows((senders, senders + informed), 1.0))
         informed += len(senders)
     return steps
 
@@ -37,13 +44,7 @@ def _scatter(layout: Layout) -> list[FlowStep]:
     while distance:
         senders = np.arange(0, layout.ranks - distance, 2 * distance, dtype=np.int64)
         served = np.minimum(layout.ranks - senders - distance, distance)
-        steps.append(
-            FlowStep(
-                sources=senders,
-                destinations=senders + distance,
-                fraction=served / layout.ranks,
-            )
-        )
+        steps.append(flows((senders, senders + distance), served / layout.ranks))
         distance //= 2
     return steps
 
