@@ -6,7 +6,7 @@ the best blocks are read (`MiniMaxM3VLIndexer` of transformers). Nothing learns 
 indexer has no gradient here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -47,10 +47,6 @@ class BlockSparseAttention(Mixer):
         """Attention, the indexer's two products, and the norms of its queries and keys."""
         own = self.indexer
         return self.attention.parameters(hidden) + hidden * (own.width + own.dim) + 2 * own.dim
-
-    def shared_out(self) -> Mapping[str, int]:
-        """Heads of attention; those of the indexer are whole on every rank."""
-        return {"heads": self.heads}
 
     def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
         """Projections of attention and indexer, choice, attention to what was chosen, way back."""

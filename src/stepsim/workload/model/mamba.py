@@ -33,7 +33,8 @@ class Mamba2(StateMixer):
     """A Mamba-2 mixer: `heads` of `head_dim`, each with `state` numbers per element.
 
     Heads of one of `groups` share B and C. `convolution` is the length of the short convolution,
-    `chunk` the tokens of a chunk of the scan. The gated result is `normed` or not.
+    `chunk` the tokens of a chunk of the scan. The gated result is `normed` or not. The scan keeps
+    no states: the backward makes them again (`ssd_combined.py`).
     """
 
     head_dim: int
@@ -142,10 +143,3 @@ class Mamba2(StateMixer):
         copies = np.maximum(columns.cp * columns.tp / self.groups, 1.0)
         first = 2 * self.inner + self.joint * copies + self.heads
         return first / columns.tp, self.inner / columns.tp
-
-    def kept(self, columns: PlanTable, element: Floats) -> Floats:
-        """What the first product made, the scan's result, and the input of the last product.
-
-        The scan keeps no states: the backward makes them again (`ssd_combined.py`).
-        """
-        return 2.0 * self.outputs(columns)[0] + (2.0 + element) * self.result(columns)

@@ -9,7 +9,6 @@ a product leads back. Channels are split over tp like heads.
 from collections.abc import Mapping
 from typing import ClassVar
 
-from stepsim.base.arrays import Floats
 from stepsim.workload.model.architecture import need_counts
 from stepsim.workload.model.operators import memory
 from stepsim.workload.model.parts import Operator
@@ -59,7 +58,3 @@ class ShortConvolution(StateMixer):
         """
         size = self.result(columns)
         return (memory("gated convolution", 8.0 * size, 14.0 * size),)
-
-    def kept(self, columns: PlanTable, element: Floats) -> Floats:
-        """Both gates and the input, the convolution's result, and the last product's input."""
-        return 2.0 * self.outputs(columns)[0] + (2.0 + element) * self.result(columns)

@@ -6,7 +6,6 @@ attention runs in its absorbed form, where all heads read the same keys (DeepSee
 indexer scores all keys before a token, and the best are read (`indexer.py`).
 """
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from stepsim.base.arrays import Floats
@@ -46,10 +45,6 @@ class SparseLatentAttention(Mixer):
         own = self.indexer
         indexer = rank * own.width + hidden * (own.dim + own.heads)
         return self.latent.parameters(hidden) + (indexer + 2 * own.dim) * self.chooses
-
-    def shared_out(self) -> Mapping[str, int]:
-        """Heads of attention; those of the indexer are whole on every rank."""
-        return {"heads": self.heads}
 
     def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
         """Projections, indexer, attention to the chosen keys, and the way back."""

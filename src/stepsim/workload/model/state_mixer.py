@@ -64,3 +64,7 @@ class StateMixer(Mixer):
     def result(self, columns: PlanTable) -> Floats:
         """Elements of the result."""
         return columns.tokens * self.inner / columns.tp
+
+    def kept(self, columns: PlanTable, element: Floats) -> Floats:
+        """What the first product made, the mixing's result, and the input of the last product."""
+        return 2.0 * self.outputs(columns)[0] + (2.0 + element) * self.result(columns)
