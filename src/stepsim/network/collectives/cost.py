@@ -60,18 +60,17 @@ _LONGEST_PS = MAX_INT64 * (1 - 1e-9)  # a sum of floats below it is below 2**63 
 
 def carriers(
     topology: Topology,
-    library: Library,
     members: Ints,
     kind: CollectiveKind,
     algorithm: Algorithm,
     beside: Sequence[Ints] = (),
 ) -> tuple[Carrier, ...]:
-    """The protocols of a library that carry a kind with an algorithm among these NPUs.
+    """The protocols of its library that carry a kind with an algorithm among these NPUs.
 
     Those that name the kind stand for those that name none. `beside` are the NPUs of the group and
     its siblings.
     """
-    names = [link.name for link in topology.link_classes]
+    library, names = topology.library, [link.name for link in topology.link_classes]
     filled = _in_nodes(topology, members)
     nodes = int(np.count_nonzero(filled))
     serving = [each for each in library.protocols if each.serves(kind, algorithm, nodes)]
@@ -347,9 +346,7 @@ def collective_shape(
         bare.append(alone)
         found += [
             replace(alone, carrier=carrier)
-            for carrier in carriers(
-                topology, topology.library, members, kind, choice.algorithm, beside_npus
-            )
+            for carrier in carriers(topology, members, kind, choice.algorithm, beside_npus)
         ]
     return CollectiveShape(
         steps=tuple(shapes),
@@ -371,10 +368,7 @@ def collective_times_ps(
     0 bytes take no time. A time of 2**63 - 1 means that or more.
     """
     scenarios = len(size_bytes)
-    known: dict[tuple[int, int], Floats] = {}
-    totals = np.stack(
-        [_total_ps(shape, each, size_bytes, links, known) for each in shape.candidates]
-    )
+    totals = np.stack([_total_ps(shape, each, size_bytes, links) for each in shape.candidates])
     for rows in shape.pipelines():
         most = totals[rows].argmax(axis=0)
         totals[rows] = np.where(np.arange(len(rows))[:, None] == most, totals[rows], MAX_INT64)
@@ -385,24 +379,15 @@ def collective_times_ps(
 
 
 def _total_ps(
-    shape: CollectiveShape,
-    candidate: TracedAlgorithm,
-    size_bytes: Floats,
-    links: Links,
-    known: dict[tuple[int, int], Floats],
+    shape: CollectiveShape, candidate: TracedAlgorithm, size_bytes: Floats, links: Links
 ) -> Ints:
-    """Times of a candidate in all scenarios, 2**63 - 1 where that or more.
-
-    Times of steps are `known` by their carrier and number.
-    """
+    """Times of a candidate in all scenarios, 2**63 - 1 where that or more."""
     carrier = candidate.carrier
     once = carrier.once_ps(size_bytes) if carrier else np.zeros(len(size_bytes))
     steps = np.zeros((len(candidate.order), len(size_bytes)))
     for place, number in enumerate(candidate.order):
-        if (id(carrier), number) not in known:
-            times = step_times_ps(shape.steps[number], size_bytes, links, carrier)[0]
-            known[id(carrier), number] = np.minimum(times, _LONGEST_PS)
-        steps[place] = known[id(carrier), number]
+        times = step_times_ps(shape.steps[number], size_bytes, links, carrier)[0]
+        steps[place] = np.minimum(times, _LONGEST_PS)
     often = ints(candidate.repeats)
     overflow = often @ steps + once >= _LONGEST_PS
     whole = np.where(steps < _LONGEST_PS, steps, 0.0).astype(np.int64)
