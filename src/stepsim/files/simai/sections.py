@@ -215,7 +215,8 @@ def split_sections(path: Path, rows: Sequence[Row], header: Header) -> Workload:
     microbatches; unequal ones are parts of ga microbatches where ga divides their number.
     """
     starts = [i for i, row in enumerate(rows) if row.name.startswith(EMBEDDING)]
-    first = starts[0] if starts else _leading(rows)
+    others = (i for i, row in enumerate(rows) if not _BEFORE.fullmatch(row.name))
+    first = starts[0] if starts else next(others, len(rows))
     end = len(rows)
     while end > first and _LAST.fullmatch(rows[end - 1].name):
         end -= 1
@@ -286,14 +287,6 @@ def _reading(parts: Sequence[Microbatch], microbatches: int, header: Header) -> 
         blocks = several if len(parts) > 1 else "the rows are one microbatch"
         return f"{blocks}, although {ga}"
     return ""
-
-
-def _leading(rows: Sequence[Row]) -> int:
-    """Rows at the beginning that are per-step by name."""
-    count = 0
-    while count < len(rows) and _BEFORE.fullmatch(rows[count].name):
-        count += 1
-    return count
 
 
 def _microbatches(blocks: Sequence[Sequence[Row]]) -> list[Microbatch]:

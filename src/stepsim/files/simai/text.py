@@ -132,7 +132,10 @@ def read_simai_document(path: Path) -> SimaiDocument:
     """
     lines = _read_lines(path)
     header = parse_header(f"{path}:{lines[0][0]}", lines[0][1])
-    declared = _declared_rows(path, lines[1:2])
+    if len(lines) < 2:
+        raise WorkloadError(f"{path}: ends after the header: expected a row count and rows")
+    number, count = lines[1]
+    declared = _integer(f"{path}:{number}", "row count", count.strip(), MAX_INT64)
     rows, warnings = _read_rows(path, lines[2:], header.policy)
     warnings = [*header.warnings, *warnings]
     if declared != len(rows):
@@ -157,13 +160,6 @@ def _read_lines(path: Path) -> list[_Line]:
             f"{path}: the file is empty: expected a policy line, a row count and rows"
         )
     return lines
-
-
-def _declared_rows(path: Path, lines: list[_Line]) -> int:
-    if not lines:
-        raise WorkloadError(f"{path}: ends after the header: expected a row count and rows")
-    number, text = lines[0]
-    return _integer(f"{path}:{number}", "row count", text.strip(), MAX_INT64)
 
 
 def _read_rows(path: Path, lines: list[_Line], policy: Policy) -> tuple[list[FileRow], list[str]]:

@@ -374,7 +374,10 @@ def dimensions_of(tables: list[DimensionTable]) -> tuple[Dimension, ...]:
 def _dimension(place: str, link: LinkClass, table: DimensionTable, inside: int) -> Dimension:
     kind = table.kind
     try:
-        _refuse_foreign(table)
+        for option, kinds in _OPTIONS.items():
+            if getattr(table, option) is not None and kind not in kinds:
+                belongs = f"belongs to kind {' and '.join(kinds)}, not to {kind}"
+                raise TopologyError(f"{option} {belongs}")
         dimension = Dimension(
             kind=kind,
             size=1,
@@ -399,13 +402,6 @@ def _dimension(place: str, link: LinkClass, table: DimensionTable, inside: int) 
 def _wrong(field: str, value: object, allowed: str) -> TopologyError:
     """The error of an option of a dimension, which its reader names."""
     return TopologyError(bad_value("", field, value, allowed).removeprefix(": "))
-
-
-def _refuse_foreign(table: DimensionTable) -> None:
-    for option, kinds in _OPTIONS.items():
-        if getattr(table, option) is not None and table.kind not in kinds:
-            belongs = f"belongs to kind {' and '.join(kinds)}, not to {table.kind}"
-            raise TopologyError(f"{option} {belongs}")
 
 
 def _with_size(table: DimensionTable, dimension: Dimension, inside: int) -> Dimension:

@@ -192,19 +192,15 @@ def steps_crossed(size: int, copy: Ints, start: Ints, count: Ints, weight: Float
     if not copy.size:
         return np.zeros(0, np.int64), np.zeros(0)
     if int(count.sum()) <= 2 * len(count) + size:
-        return _written_out(size, copy, start, count, weight)
+        first = np.repeat(np.cumsum(count) - count, count)
+        step = np.arange(len(first), dtype=np.int64) - first
+        position = (np.repeat(start, count) + step) % size
+        return np.repeat(copy, count) * size + position, np.repeat(weight, count)
     copies, row = np.unique(copy, return_inverse=True)
     flows = _differences(size, len(copies), row, start, count, np.ones(len(row)))
     crossed = np.flatnonzero(np.rint(flows))
     loads = _differences(size, len(copies), row, start, count, weight)
     return copies[crossed // size] * size + crossed % size, loads[crossed]
-
-
-def _written_out(size: int, copy: Ints, start: Ints, count: Ints, weight: Floats) -> Summand:
-    first = np.repeat(np.cumsum(count) - count, count)
-    step = np.arange(len(first), dtype=np.int64) - first
-    position = (np.repeat(start, count) + step) % size
-    return np.repeat(copy, count) * size + position, np.repeat(weight, count)
 
 
 def _differences(

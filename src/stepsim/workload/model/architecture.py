@@ -61,13 +61,13 @@ class QkNorm(StrEnum):
 
 
 def need_counts(part: object, place: str = "", **least: int) -> None:
-    """Raise WorkloadError where a number is below what it must be at least.
+    """Raise WorkloadError where a number that is said is below what it must be at least.
 
     Errors call the part by its `place`, or by its class.
     """
     for name, minimum in least.items():
         value = getattr(part, name)
-        if not isinstance(value, int) or value < minimum:
+        if value is not None and (not isinstance(value, int) or value < minimum):
             said, expected = place or type(part).__name__, f"a whole number of at least {minimum}"
             raise WorkloadError(bad_value(said, name, value, expected))
 
@@ -99,15 +99,11 @@ class GroupedAttention(Noun):
     query_rank: int | None = None
 
     def __post_init__(self) -> None:
-        need_counts(self, heads=1, kv_heads=1, head_dim=1)
-        if self.query_rank is not None:
-            need_counts(self, query_rank=1)
+        need_counts(self, heads=1, kv_heads=1, head_dim=1, query_rank=1, window=1)
         if self.heads % self.kv_heads:
             raise WorkloadError(
                 bad_value("attention", "kv_heads", self.kv_heads, f"a divisor of {self.heads}")
             )
-        if self.window is not None:
-            need_counts(self, window=1)
 
     @property
     def values(self) -> int:
@@ -172,9 +168,7 @@ class LatentAttention(Noun):
     head_gates: bool = False
 
     def __post_init__(self) -> None:
-        need_counts(self, heads=1, kv_rank=1, nope_dim=1, rope_dim=0, value_dim=1)
-        if self.query_rank is not None:
-            need_counts(self, query_rank=1)
+        need_counts(self, heads=1, query_rank=1, kv_rank=1, nope_dim=1, rope_dim=0, value_dim=1)
 
     @property
     def kv_heads(self) -> int:
@@ -316,8 +310,7 @@ class ExpertMlp(Routing):
 
     def __post_init__(self) -> None:
         need_counts(self, experts=1, top_k=1, width=1, shared_width=0, groups=1, token_groups=1)
-        if self.latent is not None:
-            need_counts(self, latent=1)
+        need_counts(self, latent=1)
         if self.token_groups > self.groups:
             raise WorkloadError(
                 bad_value("experts", "token_groups", self.token_groups, f"1 to {self.groups}")

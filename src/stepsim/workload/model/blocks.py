@@ -319,11 +319,16 @@ def tower_blocks(architecture: Architecture, columns: PlanTable) -> tuple[Block,
         return ()
     own, inner = _patches(tower, columns), _as_model(tower)
     first = tuple(products(own, ("patches", own.shard_tokens, float(tower.patch), tower.hidden)))
+    rows = own.shard_tokens / tower.merged  # of tokens of the decoder, of whole ranks
+    shapes = [
+        (f"projector {number}", rows, float(inner), float(outer))
+        for number, (inner, outer, _) in enumerate(tower.products)
+    ]
     layers = (_times(block, tower.depth) for block in layer_blocks(tower.layer, inner, own))
     blocks = (
         Block(name="patches", operators=first),
         *layers,
-        Block(name="projector", operators=tuple(_projector(tower, own))),
+        Block(name="projector", operators=tuple(products(own, *shapes))),
     )
     return tuple(map(_forward_alone, blocks)) if tower.frozen else blocks
 
@@ -361,13 +366,6 @@ def _patches(tower: Tower, columns: PlanTable) -> PlanTable:
         attended=np.full(len(columns), 2.0 * of_sample),
         cp=np.ones(len(columns)),
     )
-
-
-def _projector(tower: Tower, columns: PlanTable) -> Iterator[Operator]:
-    """Products that make tokens of the decoder, of whole ranks."""
-    for number, (inner, outer, _) in enumerate(tower.products):
-        rows = columns.shard_tokens / tower.merged
-        yield from products(columns, (f"projector {number}", rows, float(inner), float(outer)))
 
 
 def _times(block: Block, count: int) -> Block:
