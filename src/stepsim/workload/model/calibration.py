@@ -6,7 +6,7 @@ a framework and a precision. Steps that predictions were held against say how fa
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, TypeVar
+from typing import Annotated, Self, TypeVar
 
 import numpy as np
 from msgspec import Meta, field
@@ -156,17 +156,16 @@ class ModelCalibration(TomlTable):
     notes: Names = ()
     path: str = ""
 
-    def factor_of(
-        self, device: Device, framework: Framework, precision: Precision
-    ) -> MachineFactor | None:
-        """The factor of a machine, None where nothing was measured on it."""
-        return next(iter(_of_machine(self.factors, device, framework, precision)), None)
+    def of(self, device: Device, framework: Framework, precision: Precision) -> Self:
+        """What was measured on a machine, beside the rates of all devices."""
+        machine = (device.name, framework.name, precision)
 
-    def kernels_of(
-        self, device: Device, framework: Framework, precision: Precision
-    ) -> tuple[MeasuredKernels, ...]:
-        """The classes of kernels that were measured on a machine."""
-        return tuple(_of_machine(self.kernels, device, framework, precision))
+        def here(measured: Iterable[_Measured]) -> tuple[_Measured, ...]:
+            keys = ((each, (each.device, each.framework, each.precision)) for each in measured)
+            return tuple(each for each, key in keys if key == machine)
+
+        factors, kernels, held = here(self.factors), here(self.kernels), here(self.held)
+        return replace(self, factors=factors, kernels=kernels, held=held)
 
     def apply(
         self, device: Device, framework: Framework, precision: Precision
@@ -175,23 +174,18 @@ class ModelCalibration(TomlTable):
 
         Errors of enough traces stand before those of published runs.
         """
+        own = self.of(device, framework, precision)
         measured = {each.precision: each for each in self.rates if each.device == device.name}
         device = replace(device, rates=MappingProxyType({**device.rates, **measured}))
-        slower = {
-            operator: each.factor
-            for each in self.kernels_of(device, framework, precision)
-            for operator in each.operators
-        }
+        slower = {operator: each.factor for each in own.kernels for operator in each.operators}
         device = replace(device, slower=MappingProxyType({**device.slower, **slower}))
-        held = bands_of(_of_machine(self.held, device, framework, precision))
-        framework = replace(framework, errors=(*held, *framework.errors))
-        found = self.factor_of(device, framework, precision)
-        return slowed(device, found.factor) if found else device, framework
+        framework = replace(framework, errors=(*bands_of(own.held), *framework.errors))
+        return slowed(device, own.factors[0].factor) if own.factors else device, framework
 
     def said(self, device: Device, framework: Framework, precision: Precision) -> Iterator[str]:
         """What a prediction with it rests on."""
-        found = self.factor_of(device, framework, precision)
-        kernels = self.kernels_of(device, framework, precision)
+        own = self.of(device, framework, precision)
+        kernels = own.kernels
         rates = [
             one for one in self.rates if (one.device, one.precision) == (device.name, precision)
         ]
@@ -205,7 +199,8 @@ class ModelCalibration(TomlTable):
             count = sum(each.count for each in kernels)
             yield f"calibrated: kernels take of their prediction, from {count:,} kernels: {factors}"
         machine = f"{device.name}, {framework.name}, {precision}"
-        if found:
+        if own.factors:
+            found = own.factors[0]
             yield (
                 f"calibrated: compute takes {found.factor:.3f} of the prediction on {machine}, "
                 f"from {found.runs} steps, each within {found.spread:.1%}"
@@ -217,7 +212,7 @@ class ModelCalibration(TomlTable):
         self, device: Device, framework: Framework, plan: Plan, *, sparse: bool, mixes: bool
     ) -> Iterator[str]:
         """Why the interval of a step that traces calibrated is not theirs."""
-        if not self.kernels_of(device, framework, plan.precision):
+        if not self.of(device, framework, plan.precision).kernels:
             return
         kind = sparse, mixes
         if any(each.traced and (each.sparse, each.mixes) == kind for each in framework.errors):
@@ -233,14 +228,6 @@ class ModelCalibration(TomlTable):
             f"the interval is not that of the calibration: it was held against {len(jobs)} jobs of "
             f"this kind of model, and {LEAST_JOBS} are needed"
         )
-
-
-def _of_machine(
-    measured: Iterable[_Measured], device: Device, framework: Framework, precision: Precision
-) -> Iterable[_Measured]:
-    """Those that were measured on a device with a framework in a precision."""
-    key = (device.name, framework.name, precision)
-    return (each for each in measured if (each.device, each.framework, each.precision) == key)
 
 
 def slowed(device: Device, factor: float) -> Device:
