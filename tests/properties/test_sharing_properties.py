@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from scipy.optimize import linprog
 
 from stepsim.base.arrays import Floats
-from stepsim.network.fair_rates import Crossings, fair_levels
+from stepsim.network.fair_rates import fair_levels
 
 TOLERANCE = 1e-9
 LOADS = st.sampled_from([1.0, 1.0, 1.0, 2.0, 3.0, 0.5, 0.25, 17.0])
@@ -29,12 +29,8 @@ class Case:
         transfer, link = np.nonzero(self.loads)
         if order is not None:
             transfer, link = transfer[order], link[order]
-        crossings = Crossings(
-            transfer=transfer.astype(np.int64),
-            link=link.astype(np.int64),
-            load=self.loads[transfer, link],
-        )
-        return fair_levels(crossings, self.capacity, len(self.loads))
+        rows = transfer.astype(np.int64), link.astype(np.int64), self.loads[transfer, link]
+        return fair_levels(*rows, self.capacity, len(self.loads))
 
 
 @st.composite

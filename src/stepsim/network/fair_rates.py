@@ -10,34 +10,23 @@ which every transfer crosses a full link on which no other has a higher level.
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.structs import Noun
 
 _FULL = 1 + 1e-12
 _MANTISSA = float(1 << 40)
 
 
-class Crossings(Noun):
-    """Which transfer loads which link: row i says that `transfer[i]` puts `load[i]` on `link[i]`.
-
-    Loads are positive and a (transfer, link) pair appears once.
-    """
-
-    transfer: Ints
-    link: Ints
-    load: Floats
-
-
-def fair_levels(crossings: Crossings, capacity: Floats, transfers: int) -> Floats:
+def fair_levels(
+    transfer: Ints, link: Ints, load: Floats, capacity: Floats, transfers: int
+) -> Floats:
     """Level of each of the `transfers`, in units of capacity per unit of load.
 
-    `capacity[l]` of link l is positive, or infinite for a link that never fills. A transfer that
-    crosses no link of finite capacity has an infinite level. Levels are rounded to 40 bits, so that
-    sums taken in another order give the same.
+    Row i says that `transfer[i]` puts `load[i]` on `link[i]`: loads are positive, and a (transfer,
+    link) pair appears once. `capacity[l]` of link l is positive, or infinite for a link that never
+    fills. A transfer that crosses no link of finite capacity has an infinite level. Levels are
+    rounded to 40 bits, so that sums taken in another order give the same.
     """
-    finite = np.isfinite(capacity[crossings.link])
-    transfer, link, load = (
-        column[finite] for column in (crossings.transfer, crossings.link, crossings.load)
-    )
+    finite = np.isfinite(capacity[link])
+    transfer, link, load = transfer[finite], link[finite], load[finite]
     level = np.full(transfers, np.inf)
     free = capacity.astype(np.float64)
     while transfer.size:

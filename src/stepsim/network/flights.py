@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.structs import Noun
-from stepsim.network.fair_rates import Crossings, fair_levels
+from stepsim.network.fair_rates import fair_levels
 
 _SLACK_PS = 1e-6
 _ROUNDING = 2e-12  # of levels, which have 40 bits
@@ -176,12 +176,10 @@ class Fabric(Struct, kw_only=True):
         links, place = np.unique(
             np.concatenate([phase.link for phase in phases]), return_inverse=True
         )
-        crossings = Crossings(
-            transfer=np.repeat(np.arange(len(phases), dtype=np.int64), counts),
-            link=place.reshape(-1),
-            load=np.concatenate([phase.load for phase in phases]),
-        )
-        levels = fair_levels(crossings, self.capacity[links], len(phases))
+        crossing = np.repeat(np.arange(len(phases), dtype=np.int64), counts)
+        load = np.concatenate([phase.load for phase in phases])
+        capacity = self.capacity[links]
+        levels = fair_levels(crossing, place.reshape(-1), load, capacity, len(phases))
         return [
             _speed(level, phase.own_level)
             for level, phase in zip(levels.tolist(), phases, strict=True)

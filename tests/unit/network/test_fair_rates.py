@@ -6,19 +6,20 @@ from math import inf
 import numpy as np
 import pytest
 
-from stepsim.network.fair_rates import Crossings, fair_levels, rounded
+from stepsim.network.fair_rates import fair_levels, rounded
 
 
 def levels(transfers: Sequence[dict[int, float]], *capacity: float) -> list[float]:
     """Levels of transfers given as {link: load}."""
     rows = [(i, link, load) for i, each in enumerate(transfers) for link, load in each.items()]
     transfer, link, load = zip(*rows, strict=True) if rows else ((), (), ())
-    crossings = Crossings(
-        transfer=np.array(transfer, dtype=np.int64),
-        link=np.array(link, dtype=np.int64),
-        load=np.array(load, dtype=np.float64),
-    )
-    found: list[float] = fair_levels(crossings, np.array(capacity), len(transfers)).tolist()
+    found: list[float] = fair_levels(
+        np.array(transfer, dtype=np.int64),
+        np.array(link, dtype=np.int64),
+        np.array(load, dtype=np.float64),
+        np.array(capacity),
+        len(transfers),
+    ).tolist()
     return found
 
 

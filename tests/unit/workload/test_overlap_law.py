@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 from stepsim.base.errors import PlanError
 from stepsim.files.accelerators import device_names, read_device
-from stepsim.network.fair_rates import Crossings, fair_levels
+from stepsim.network.fair_rates import fair_levels
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.evidence import Evidence, source_of
 from stepsim.workload.overlap import (
@@ -87,10 +87,8 @@ def test_memory_is_shared_as_links_are(taken: float, draw: float) -> None:
     """Max-min fair levels of a kernel and a communication that asks for at most half."""
     gpu = GpuLimits(sms=1, bytes_per_s=1.0)
     wanted = np.array([draw, max(taken, 1e-9)])
-    crossings = Crossings(
-        transfer=np.array([0, 1, 0, 1]), link=np.array([0, 0, 1, 2]), load=np.ones(4)
-    )
-    levels = fair_levels(crossings, np.array([1.0, *wanted]), 2)
+    rows = np.array([0, 1, 0, 1]), np.array([0, 0, 1, 2]), np.ones(4)
+    levels = fair_levels(*rows, np.array([1.0, *wanted]), 2)
     assert memory_stretch(draw, float(wanted[1]), gpu) == pytest.approx(draw / levels[0])
 
 

@@ -71,7 +71,7 @@ class TopologyNumbers(Document, kw_only=False):
 def inspect_topology(topology: Topology) -> TopologyNumbers:
     """Measure a topology."""
     classes, routes = topology.link_classes, topology.long_routes()
-    bisection = topology.bisection()
+    bisection, method = topology.bisection()
     return TopologyNumbers.taken_from(
         topology,
         source=" ".join(topology.source.split()),
@@ -80,8 +80,8 @@ def inspect_topology(topology: Topology) -> TopologyNumbers:
             for link, count in zip(classes, topology.link_counts(), strict=True)
         ),
         injection_bandwidth=finite(topology.injection()),
-        bisection_bandwidth=finite(bisection.bandwidth),
-        bisection_method=bisection.method,
+        bisection_bandwidth=finite(bisection),
+        bisection_method=method,
         diameter_hops=int(routes.sum(axis=1).max()),
         diameter_ps=max(_latency_ps(classes, route) for route in routes.tolist()),
         protocols=tuple(

@@ -17,7 +17,7 @@ from stepsim.network.topology.cabling import (
     find_swaps,
 )
 from stepsim.network.topology.dimension import PLAIN, Library, LinkClass, Load
-from stepsim.network.topology.network import Bisection, check_room
+from stepsim.network.topology.network import check_room
 from stepsim.network.topology.placed import Layout
 from stepsim.network.topology.rings import disjoint_rings, node_rings
 from stepsim.network.topology.routing import Router
@@ -166,10 +166,10 @@ class ListedTopology(Noun, eq=False, dict=True):
         classes = np.array([link.bandwidth for link in self.link_classes])
         return classes[self.cabling.link_class]
 
-    def bisection(self) -> Bisection:
-        """The least of several cuts into halves: an upper bound."""
+    def bisection(self) -> tuple[float, str]:
+        """Bytes/s, one way, between halves of the NPUs, and how it was found: an upper bound."""
         least = even_cut(self.cabling, self._bandwidth)
-        return Bisection(bandwidth=least, method="upper bound: least of several even cuts")
+        return least, "upper bound: least of several even cuts"
 
     def injection(self) -> float:
         """Bytes/s that an NPU can send over all its links at once, on average."""

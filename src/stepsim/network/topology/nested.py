@@ -34,7 +34,7 @@ from stepsim.network.topology.dimension import (
     sum_loads,
 )
 from stepsim.network.topology.exchange import exchange
-from stepsim.network.topology.network import MAX_NPUS, Bisection, Topology, check_room
+from stepsim.network.topology.network import MAX_NPUS, Topology, check_room
 from stepsim.network.topology.placed import (
     Layout,
     PlacedWiring,
@@ -301,11 +301,10 @@ class NestedTopology(Noun, dict=True):
                 outermost[axis.coordinates(sources) != axis.coordinates(destinations)] = k
         return outermost
 
-    def bisection(self) -> Bisection:
-        """The least of halving the NPUs across each axis, in bytes/s one way."""
+    def bisection(self) -> tuple[float, str]:
+        """Bytes/s, one way, between halves of the NPUs, and how it was found: axis by axis."""
         cuts = [self._halves(k) for k, axis in enumerate(self.axes) if axis.outer_size > 1]
-        least = min(cuts, default=inf)
-        return Bisection(bandwidth=least, method="least of the cuts across one axis")
+        return min(cuts, default=inf), "least of the cuts across one axis"
 
     def _halves(self, cut: int) -> float:
         """Bytes/s between the halves along one axis: its own, and of what joins all inside it."""

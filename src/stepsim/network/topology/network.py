@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 from stepsim.base.errors import TopologyError
-from stepsim.base.structs import Noun
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,13 +26,6 @@ with one element per flow; one from an NPU to itself crosses nothing.
 
 MAX_NPUS = 1 << 22
 """NPUs of the largest network, and of the largest job: 5 s and 0.6 GB where tp fills a node."""
-
-
-class Bisection(Noun):
-    """Bytes/s, one way, between two halves of the NPUs, and how the halves were found."""
-
-    bandwidth: float
-    method: str
 
 
 def check_room(topology: Topology, npus: int) -> None:
