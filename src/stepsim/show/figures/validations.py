@@ -31,13 +31,13 @@ _FORWARD = ACTION_COLOURS[ActionKind.FORWARD]
 _BACKWARD = ACTION_COLOURS[ActionKind.BACKWARD]
 _MESSAGE = "#8c8c8c"
 
-MEASURED_NAMES = {
+_MEANINGS = {
     _FORWARD: "forward",
     _BACKWARD: "backward",
     _MESSAGE: "message",
     PER_STEP: "optimizer and gradient sync",
 }
-"""What the colours of measured bars mean."""
+"""What the colours of bars mean."""
 
 
 @drawn
@@ -77,7 +77,7 @@ def _measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureSt
     plan = result.plan
     for stage in range(plan.pp):
         if stage in stages:
-            _bars(above, stage, measured_bars(summary, stage), style)
+            _bars(above, stage, _measured_bars(summary, stage), style)
         else:
             above.text(0, stage, "not traced", va="center", fontsize="small", color=FAINT)
         _bars(below, stage, _simulated_bars(result, stage), style)
@@ -94,7 +94,7 @@ def _measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureSt
     below.set_ylim(plan.pp - 0.5, -0.5)
     below.margins(x=0)
     below.set_xlabel("time (ms)")
-    handles = [Patch(color=colour, label=name) for colour, name in MEASURED_NAMES.items()]
+    handles = [Patch(color=colour, label=name) for colour, name in _MEANINGS.items()]
     handles.append(Patch(label="idle", **idle_look(style)))
     legend(figure, style, handles, below=True)
     return figure
@@ -110,7 +110,7 @@ def _bars(axes: "Axes", row: int, bars: Bars, style: FigureStyle) -> None:
         axes.broken_barh(several, (row - 0.4, 0.8), facecolors=colour)
 
 
-def measured_bars(summary: RunSummary, stage: int) -> Bars:
+def _measured_bars(summary: RunSummary, stage: int) -> Bars:
     """What the traced rank of a stage did, by the clocks as they were set right."""
     events = summary.run.of_rank(summary.run.of_stage(stage)[0])
     start, width = ((times / PS_PER_MS).tolist() for times in (events.start_ps, events.duration_ps))

@@ -1,7 +1,7 @@
 """What a table is: named columns of one kind of value each, rows of values, and values in words.
 
-A printer turns it into text: `stepsim.show.terminal` for a terminal, the template of
-`stepsim.show.page.page` for a page. Both write a value as its column says. Jobs, ranks, actions,
+A printer turns it into text: `stepsim.show.terminal` for a terminal, `stepsim.show.page.facts`
+for a page. Both write a value as its column says. Jobs, ranks, actions,
 communications and axes are said alike wherever they are shown.
 """
 
@@ -23,9 +23,7 @@ from stepsim.base.units import (
 )
 from stepsim.explain.report import CommUse
 from stepsim.parallel.modes import Sharing
-from stepsim.parallel.schedules import OrderEntry
 from stepsim.run.spans import TaskKind
-from stepsim.show.palette import ACTION_NAMES
 from stepsim.workload.axes import EpLayout, RankOrder
 from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.rows import CommOp
@@ -146,7 +144,6 @@ class Table(Noun):
     most: int = 0
     both_ends: bool = False
     folds: bool = False
-    note: str = ""
 
     def ends(self, rows: Sequence[_Row]) -> tuple[Sequence[_Row], Sequence[_Row]]:
         """The first and the last of rows in any form that a terminal shows, without the others."""
@@ -283,15 +280,6 @@ def runs_of(ranks: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
-def action_words(entry: OrderEntry) -> str:
-    """What an action is, e.g. `forward of microbatch 3, stage 1 (1F3)`."""
-    parts = [
-        f"{ACTION_NAMES[action.kind]} of microbatch {action.microbatch}, stage {action.stage}"
-        for action in entry.parts()
-    ]
-    return f"{' with '.join(parts)} ({entry.token})"
-
-
 def message_way(kind: int) -> str:
     """An end of a message, by its `TaskKind`; the number of the stage at its other end follows."""
     return "send to stage " if kind == TaskKind.SEND else "receive from stage "
@@ -328,12 +316,3 @@ def settings_words(values: Mapping[str, str]) -> str:
 def axis_words(name: str) -> str:
     """An axis's name as a label says it."""
     return name.replace(".", " ").replace("_", " ")
-
-
-def short_value(text: str) -> str:
-    """A value's text with at most four digits."""
-    number, space, unit = text.partition(" ")
-    try:
-        return f"{float(number):.4g}{space}{unit}"
-    except ValueError:
-        return text

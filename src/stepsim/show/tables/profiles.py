@@ -305,15 +305,3 @@ _CHANGES = {
     "what": LONG.of("what").on_pages,
     "if": LONG.of("assumed").on_pages,
 }
-_SHARES = {
-    "rank": COUNT.of("rank"),
-    "stage": COUNT.of("stage"),
-    "replica": COUNT.of("replica"),
-    "computing": TIME.of("compute_ps"),
-    "communicating": TIME.of("communication_ps"),
-    "exposed": TIME.of("exposed_ps"),
-    "idle": TIME.of("idle_ps"),
-    "waiting": TIME.of("waiting_ps"),
-    "compute kernels": TIME.of("compute_kernels_ps"),
-    "communication kernels": TIME.of("communication_kernels_ps"),
-}

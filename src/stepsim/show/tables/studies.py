@@ -194,21 +194,13 @@ def axis_table(table: SweepTable, axis: StoredAxis) -> Table:
 
 
 def scenarios_table(table: SweepTable, found: Sequence[Extreme]) -> Table:
-    """Scenarios with the values of their axes; how many there are, and why the first failed."""
-    progress, failure = table.progress, table.first_error()
-    done = progress.done - progress.failed
-    caption, note = "every scenario, fastest first", ""
+    """Scenarios with the values of their axes, and how many there are."""
+    done = table.progress.done - table.progress.failed
+    caption = "every scenario, fastest first"
     if len(found) < done:
         caption = f"the fastest {len(found):,} of {done:,} scenarios; --export writes all"
-    if failure:
-        settings = _settings(table, failure[0])
-        note = f"First of {progress.failed:,} that failed, {settings}: {failure[1]}"
-    return table_of(caption, found, _columns(table), note=note)
-
-
-def _columns(table: SweepTable) -> dict[str, Column]:
-    """Step time and settings of extremes."""
-    return {"step time": _STEP, **{a.name: _column(a).of(_setting(a)) for a in table.axes}}
+    settings = {axis.name: _column(axis).of(_setting(axis)) for axis in table.axes}
+    return table_of(caption, found, {"step time": _STEP, **settings})
 
 
 def _column(axis: StoredAxis) -> Column:

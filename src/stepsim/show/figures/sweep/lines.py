@@ -5,21 +5,22 @@ those found.
 """
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import ScheduleError
+from stepsim.base.structs import Names
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.parallel.schedules import build, parse_name
 from stepsim.show.figures.drawing import head, legend
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep.pictures import LinePicture, line_picture
-from stepsim.show.figures.sweep.scales import name_ticks, value_axis
-from stepsim.show.figures.sweep.views import View, title
-from stepsim.show.palette import series_marker
+from stepsim.show.figures.sweep.scales import name_ticks, scale_of, value_axis
+from stepsim.show.figures.sweep.views import View, measured, title
+from stepsim.show.palette import series_colours, series_marker
+from stepsim.show.tables.model import axis_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,62 +38,63 @@ def line_figure(
     figure = style.figure(2.9 if style.narrow else 3.2)
     axes = figure.subplots()
     head(axes, style, *title(table, view))
-    picture = line_picture(table, view, bubble=bubble)
-    x = picture.x
-    for i, series in enumerate(picture.series):
+    found, label = measured(table, view, bubble=bubble)
+    x, lines = scale_of(view.x), found.reshape(len(found), -1).T
+    names = view.by.texts if view.by else ("simulated",)
+    colours = series_colours(names)
+    for i, values in enumerate(lines):
         axes.plot(
             x.places,
-            series.values,
-            color=series.colour,
+            values,
+            color=colours[i],
             marker=series_marker(i) if len(x.places) <= _MOST_MARKED else None,
             linewidth=style.line_pt if view.x.numeric else 0,
-            label=_label(picture, i),
+            label=_label(names, lines, i),
         )
     handles = [*axes.lines]
     if bubble:
-        handles += _draw_closed_forms(axes, table, picture, style)
+        handles += _draw_closed_forms(axes, table, view, colours, style)
         axes.set_ylim(bottom=0)
     if view.x.numeric:
         value_axis(axes, "x", x, style)
     else:
         name_ticks(axes, x.places, view.x.texts, style)
     axes.set_xlabel(x.label)
-    axes.set_ylabel(picture.measure.label)
+    axes.set_ylabel(label)
     axes.grid(axis="y")
     if len(handles) > 1:
-        legend(figure, style, handles, title=picture.key)
+        legend(figure, style, handles, title=axis_words(view.by.name) if view.by else "")
     return figure
 
 
-def _label(picture: LinePicture, number: int) -> str:
+def _label(names: Names, lines: Floats, number: int) -> str:
     """A line's name, and why it cannot be seen: it failed, or a later one hides it."""
-    mine, every = picture.series[number], picture.measure.values
-    if np.isnan(mine.values).all():
-        return f"{mine.name} (failed)"
-    for later in picture.series[number + 1 :]:
-        apart = np.abs(mine.values - later.values)
-        if apart.max() <= _HIDDEN * (np.nanmax(every) - np.nanmin(every)):
-            return f"{mine.name} (under {later.name})"
-    return mine.name
+    mine, name = lines[number], names[number]
+    if np.isnan(mine).all():
+        return f"{name} (failed)"
+    for later in range(number + 1, len(lines)):
+        apart = np.abs(mine - lines[later])
+        if apart.max() <= _HIDDEN * (np.nanmax(lines) - np.nanmin(lines)):
+            return f"{name} (under {names[later]})"
+    return name
 
 
 def _draw_closed_forms(
-    axes: "Axes", table: SweepTable, picture: LinePicture, style: FigureStyle
+    axes: "Axes", table: SweepTable, view: View, colours: Sequence[str], style: FigureStyle
 ) -> "list[Line2D]":
     """Thin lines in the colours of the simulated ones, and one entry of the legend for all."""
     from matplotlib.lines import Line2D
 
-    view = picture.view
     if view.x.name != "microbatches":
         return []
     counts = np.array(view.x.values, np.float64)
     places = np.geomspace(counts.min(), counts.max(), _POINTS)
     thin, found = 0.5 * style.line_pt, False
-    for series in picture.series:
-        own = {view.by.name: series.name} if view.by else {}
+    for i, colour in enumerate(colours):
+        own = {view.by.name: view.by.texts[i]} if view.by else {}
         form = _closed_form(table, own, places)
         if form is not None:
-            axes.plot(places, 100 * form, color=series.colour, linewidth=thin, zorder=1)
+            axes.plot(places, 100 * form, color=colour, linewidth=thin, zorder=1)
             found = True
     if not found:
         return []

@@ -1,20 +1,21 @@
 """Maps over two axes."""
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stepsim.base.arrays import Floats
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep.pictures import MapPanel, MapPicture, map_picture
-from stepsim.show.figures.sweep.scales import value_axis
-from stepsim.show.figures.sweep.views import View, title
+from stepsim.show.figures.sweep.scales import Scale, scale_of, value_axis
+from stepsim.show.figures.sweep.views import View, measured, title
 from stepsim.show.palette import BACKGROUND, ink_on
+from stepsim.show.tables.model import axis_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
 _MAP = "viridis_r"
@@ -26,19 +27,27 @@ def map_figure(
     table: SweepTable, view: View, style: FigureStyle, *, bubble: bool = False
 ) -> "Figure":
     """A map per value of `view.by`, all with one colour scale; the least value is marked."""
-    picture = map_picture(table, view, bubble=bubble)
+    from matplotlib.colors import Normalize
+
+    assert view.y
+    found, label = measured(table, view, bubble=bubble)
+    x, y, by = scale_of(view.x), scale_of(view.y), view.by
+    titles = [f"{axis_words(by.name)} {text}" for text in by.texts] if by else [""]
+    maps = found[x.order][:, y.order].reshape(len(x.places), len(y.places), -1)
+    scale = Normalize(float(np.nanmin(maps)), float(np.nanmax(maps)))
     figure = style.figure(0.0)
     mesh: Any = None
-    for axes, panel in zip(_panel_grid(figure, picture, style), picture.panels, strict=True):
-        mesh = _draw_map(figure, axes, picture, panel, style)
-    figure.colorbar(mesh, ax=figure.axes, label=picture.measure.label, aspect=30, pad=0.01)
+    for i, axes in enumerate(_panel_grid(figure, titles, x, y, style)):
+        mesh = _draw_map(figure, axes, x, y, maps[..., i], style, scale)
+    figure.colorbar(mesh, ax=figure.axes, label=label, aspect=30, pad=0.01)
     figure.suptitle(style.wrapped(title(table, view)), x=0.01, ha="left")
     return figure
 
 
-def _panel_grid(figure: "Figure", picture: MapPicture, style: FigureStyle) -> "Iterator[Axes]":
-    """A plot for every panel, with labels."""
-    titles = [panel.title for panel in picture.panels]
+def _panel_grid(
+    figure: "Figure", titles: Sequence[str], x: Scale, y: Scale, style: FigureStyle
+) -> "Iterator[Axes]":
+    """A plot for every title, with labels."""
     columns = min(len(titles), 1 if style.narrow else 3)
     rows = -(-len(titles) // columns)
     wide = style.width_in / columns
@@ -50,36 +59,35 @@ def _panel_grid(figure: "Figure", picture: MapPicture, style: FigureStyle) -> "I
             continue
         axes.set_title(titles[i])
         if i % columns == 0:
-            axes.set_ylabel(picture.y.label)
+            axes.set_ylabel(y.label)
         if i >= len(titles) - columns:
-            axes.set_xlabel(picture.x.label)
+            axes.set_xlabel(x.label)
             axes.xaxis.set_tick_params(labelbottom=True)
         yield axes
 
 
 def _draw_map(
-    figure: "Figure", axes: "Axes", picture: MapPicture, panel: MapPanel, style: FigureStyle
+    figure: "Figure",
+    axes: "Axes",
+    x: Scale,
+    y: Scale,
+    values: Floats,
+    style: FigureStyle,
+    scale: "Normalize",
 ) -> Any:
-    x, y, values = picture.x, picture.y, panel.values
-    low, high = picture.limits
-    mesh = axes.pcolormesh(
-        x.edges,
-        y.edges,
-        np.ma.masked_invalid(values.T),
-        cmap=_MAP,
-        vmin=low,
-        vmax=high,
-        rasterized=True,
-    )
+    """Values of shape (x, y) in ascending order of both axes, in the colours of a scale."""
+    shown = np.ma.masked_invalid(values.T)
+    mesh = axes.pcolormesh(x.edges, y.edges, shown, cmap=_MAP, norm=scale, rasterized=True)
     axes.set_facecolor(BACKGROUND)  # grey where nothing is drawn
     value_axis(axes, "x", x, style)
     value_axis(axes, "y", y, style)
     axes.spines[:].set_visible(False)
     font = _number_pt(figure, axes, values.shape, style)
     if font >= _LEAST_NUMBER_EM * style.font_pt and values.size <= _MOST_WRITTEN:
-        _write_cells(axes, picture, panel, mesh, font)
-    elif panel.best:
-        spot = x.ascending[panel.best[0]], y.ascending[panel.best[1]]
+        _write_cells(axes, x, y, values, mesh, font)
+    elif not np.isnan(values).all():
+        i, j = np.unravel_index(np.nanargmin(values), values.shape)
+        spot = x.ascending[i], y.ascending[j]
         axes.plot(*spot, "*", color="white", mec="black", markersize=11, clip_on=False)
     return mesh
 
@@ -92,19 +100,16 @@ def _number_pt(figure: "Figure", axes: "Axes", shape: tuple[int, ...], style: Fi
     return min(5 / 6 * style.font_pt, wide / 3.2, high / 1.3)
 
 
-def _write_cells(
-    axes: "Axes", picture: MapPicture, panel: MapPanel, mesh: Any, font: float
-) -> None:
+def _write_cells(axes: "Axes", x: Scale, y: Scale, values: Floats, mesh: Any, font: float) -> None:
     """Each cell's number, the least in bold."""
     from matplotlib.colors import to_hex
 
-    xs, ys = picture.x.ascending, picture.y.ascending
-    least = panel.values[panel.best] if panel.best else np.nan
-    for (i, j), value in np.ndenumerate(panel.values):
+    least = np.nanmin(values, initial=np.inf)
+    for (i, j), value in np.ndenumerate(values):
         failed = bool(np.isnan(value))
         axes.text(
-            float(xs[i]),
-            float(ys[j]),
+            float(x.ascending[i]),
+            float(y.ascending[j]),
             "failed" if failed else f"{value:.4g}",
             ha="center",
             va="center",

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from enum import StrEnum
 
+from stepsim.base.arrays import Floats
 from stepsim.base.errors import SweepError, member
 from stepsim.base.structs import Noun
+from stepsim.base.units import PS_PER_S
 from stepsim.explore.sweep.table import StoredAxis, SweepTable
+from stepsim.show.figures.sweep.scales import time_unit_of
 from stepsim.show.tables.model import axis_words
 
 _MOST_PANELS = 6
@@ -84,33 +87,33 @@ def _checked(view: View, *, panels: bool) -> View:
     return view
 
 
-def title(table: SweepTable, view: View | None = None) -> list[str]:
+def measured(table: SweepTable, view: View, *, bubble: bool) -> tuple[Floats, str]:
+    """Step times or bubble fractions of the fastest scenarios, in the unit that a label names.
+
+    They have an axis for each that the view shows, and NaN where there is no result.
+    """
+    if bubble:
+        (fractions,) = table.fastest(view.shown, ["bubble_fraction"])
+        return 100 * fractions, "bubble (% of the pipeline)"
+    (times,) = table.fastest(view.shown, ["step_time_ps"]) / PS_PER_S
+    unit, name = time_unit_of(times)
+    return times / unit, f"step time ({name})"
+
+
+def title(table: SweepTable, view: View) -> list[str]:
     """Lines that say what is drawn, and over which axes the fastest was taken."""
-    workload, topology = table.source
-    progress = table.progress
+    progress, shown = table.progress, {axis.name for axis in view.shown}
     facts = [f"{progress.done:,} scenarios"]
     if progress.done < progress.size:
         facts = [f"{progress.done:,} of {progress.size:,} scenarios"]
     if progress.failed:
         facts.append(f"{progress.failed:,} failed")
-    over = left_out(table, view) if view else []
+    over = [axis_words(a.name) for a in table.axes if a.name not in shown and len(a.texts) > 1]
     if over:
         facts.append(f"fastest over {', '.join(over)}")
-    given = f"{workload} on {topology}", *(f"{name} {text}" for name, text in fixed_options(table))
-    return [", ".join(given), "; ".join(facts)]
-
-
-def fixed_options(table: SweepTable) -> list[tuple[str, str]]:
-    """Options that all scenarios were given, and their short values."""
-    asked = {
-        name.removeprefix(_OPTION): text
+    given = [
+        f"{axis_words(name.removeprefix(_OPTION))} {text}"
         for name, text in table.identity.items()
         if name.startswith(_OPTION) and len(text) <= _LONGEST_TEXT
-    }
-    return [(axis_words(name), text) for name, text in asked.items()]
-
-
-def left_out(table: SweepTable, view: View) -> list[str]:
-    """The axes with several values that a view does not show, in words."""
-    names = {axis.name for axis in view.shown}
-    return [axis_words(a.name) for a in table.axes if a.name not in names and len(a.texts) > 1]
+    ]
+    return [", ".join([" on ".join(table.source), *given]), "; ".join(facts)]
