@@ -10,16 +10,18 @@ from stepsim.base.errors import OutputError, PlanError
 from stepsim.cli.measured import NodeSizeOption, inspect_measured
 from stepsim.cli.options import (
     OF_MODEL,
+    OF_NO_RUN,
+    OF_PROFILES,
     OF_SIZE,
     CommandOptions,
     LineOption,
     StyleOption,
     refuse_beside,
+    refuse_given,
     refuse_options,
-    refuse_run_options,
     takes,
 )
-from stepsim.cli.profiles import inspect_profile, refuse_for_profiles
+from stepsim.cli.profiles import inspect_profile
 from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show, show_tables, warn
 from stepsim.show.figures.style import FigureStyle
 
@@ -77,7 +79,7 @@ def inspect_command(
     is_run = lies and not is_model_at_sight(path)
     if is_run and is_profile(path):
         refuse_options(path, options)
-        refuse_for_profiles(path, plot=plot, node_size=node_size)
+        refuse_given(path, OF_PROFILES, plot=plot, node_size=node_size)
         inspect_profile(path, json=json, csv=csv, quiet=options.quiet)
         return
     if is_run and is_measured(path):
@@ -89,7 +91,7 @@ def inspect_command(
         _inspect_constants(file, json, csv)
         return
     _refuse_unknown(file)
-    refuse_run_options(path, node_size=node_size)
+    refuse_given(path, OF_NO_RUN, node_size=node_size)
     check_outputs([path], files=[csv])
     if lies and (line or has_step_lines(path)):
         refuse_options(path, options, *drawn)

@@ -12,7 +12,6 @@ from stepsim.cli.options import (
     StyleOption,
     completed_durations,
     completed_schedules,
-    write_traces,
 )
 from stepsim.cli.profiles import RunViews
 from stepsim.cli.terminal import (
@@ -338,26 +337,20 @@ def _write_views(
     """Write the files of a run and its replay; a log has no measured operations to show."""
     from stepsim.measured.leaf_log import LeafRun
 
-    if views.trace:
-        views.trace.write([("", result)], quiet=quiet)
-    if views.plot and isinstance(run, LeafRun):
+    kept = None if isinstance(run, LeafRun) else run
+    views.write_step(result, source, quiet=quiet)
+    if views.plot and kept:
+        from stepsim.show.figures.validations import plot_measured
+
+        plot_measured(kept, result, views.plot, style=views.style)
+    elif views.plot:
         from stepsim.show.figures.timelines import drawn_step, plot_timelines
 
         runs = [drawn_step(result.timeline, result.report)]
         plot_timelines(runs, views.plot, style=views.style)
-    elif views.plot and not isinstance(run, LeafRun):
-        from stepsim.show.figures.validations import plot_measured
-
-        plot_measured(run, result, views.plot, style=views.style)
-    for write, file in views.spans:
-        write(result.timeline.spans(), file)
-    if views.chakra or views.kineto:
-        write_traces(result, source, views.chakra, views.kineto)
     if views.report:
         from stepsim.show.page.write import write_step
         from stepsim.show.tables.measured import replay_table
-
-        kept = None if isinstance(run, LeafRun) else run
 
         write_step(
             result,

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from stepsim.files.asked import StepInputs
     from stepsim.measured.profile.events import Profile
-    from stepsim.run.spans import Spans
     from stepsim.show.trace.processes import TracedProfile, TracedRun
     from stepsim.show.trace.window import Window
     from stepsim.step.prepared import SimulatedStep
@@ -463,10 +462,6 @@ def write_traces(
         write_profile_traces(profile, None, kineto)
 
 
-SpanFile = tuple["Callable[[Iterable[Spans], Path], None]", Path]
-"""A function that writes tables of what ran, and the file to write."""
-
-
 def write_profile_traces(profile: "Profile", chakra: Path | None, kineto: Path | None) -> None:
     """Write a profile as the traces that other tools read; raises OutputError."""
     from stepsim.files.traces.chakra_write import write_chakra
@@ -505,16 +500,16 @@ def refuse_beside(context: typer.Context, what: str, kept: Collection[str]) -> N
         raise PlanError(f"{what}: these options do nothing: leave out {', '.join(flags)}")
 
 
-def refuse_run_options(
-    path: Path, *, times: str | None = None, node_size: int | None = None
-) -> None:
-    """Raise PlanError for options of measured runs on what is none."""
-    asked = ["--times"] * (times is not None) + ["--node-size"] * (node_size is not None)
+OF_PROFILES = "a profile is replayed as it ran"
+OF_NO_RUN = "this is no measured run, the options of one do nothing"
+"""Why options of measured runs are refused."""
+
+
+def refuse_given(path: Path, why: str, **options: object) -> None:
+    """Raise PlanError where options are given that do nothing with a file."""
+    asked = [f"--{name.replace('_', '-')}" for name, v in options.items() if v is not None]
     if asked:
-        raise PlanError(
-            f"{path}: this is no measured run, the options of one do nothing: leave out "
-            f"{', '.join(asked)}"
-        )
+        raise PlanError(f"{path}: {why}: leave out {', '.join(asked)}")
 
 
 PACKER_NAMES = "sequence, padded, grouped, concat, first-fit, balanced, dynamic-cp."

@@ -1,6 +1,6 @@
 """`stepsim improve`, and profiles given to `inspect` and `simulate`: their tables and views."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +8,7 @@ import typer
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun
-from stepsim.cli.options import SpanFile, TraceOutput, write_profile_traces
+from stepsim.cli.options import TraceOutput, write_profile_traces, write_traces
 from stepsim.cli.terminal import (
     CsvOption,
     FullOption,
@@ -27,8 +27,10 @@ from stepsim.show.figures.style import FigureStyle
 if TYPE_CHECKING:
     from stepsim.explain.stragglers import Stragglers
     from stepsim.measured.profile.events import Profile
+    from stepsim.run.spans import Spans
     from stepsim.show.tables.answer import Answer
     from stepsim.show.tables.model import Shown
+    from stepsim.step.prepared import SimulatedStep
 
 
 def improve_command(
@@ -82,15 +84,29 @@ def improve_command(
 
 
 class RunViews(Noun):
-    """Files to write of a profile or a measured run; None for those that were not asked for."""
+    """Files to write of a step, a profile or a measured run; None for those not asked for."""
 
     plot: Path | None = None
-    spans: Sequence[SpanFile] = ()
+    csv: Path | None = None
     trace: TraceOutput | None = None
     report: Path | None = None
     chakra: Path | None = None
     kineto: Path | None = None
     style: FigureStyle = FigureStyle.SCREEN
+
+    def write_step(self, step: "SimulatedStep", source: str, *, quiet: bool) -> None:
+        """Write what ran in a step, as a table and as traces; raises OutputError."""
+        if self.trace:
+            self.trace.write([("", step)], quiet=quiet)
+        if self.chakra or self.kineto:
+            write_traces(step, source, self.chakra, self.kineto)
+        self._write_spans(step.timeline.spans())
+
+    def _write_spans(self, tables: "Iterable[Spans]") -> None:
+        if self.csv:
+            from stepsim.files.spans_csv import write_spans
+
+            write_spans(tables, self.csv)
 
     def write_profile(self, found: "Stragglers", *, quiet: bool) -> None:
         """Write those of what a profile recorded; raises OutputError where one cannot be."""
@@ -103,21 +119,18 @@ class RunViews(Noun):
             from stepsim.show.figures.timelines import drawn_profile, plot_timelines
 
             plot_timelines([drawn_profile(profile)], self.plot, style=self.style)
-        for write, path in self.spans:
-            write([profile.spans()], path)
+        self._write_spans([profile.spans()])
         if self.report:
             from stepsim.show.page.write import recorded_run, write_report
             from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
 
-            shown = [*profile_shown(found), *profile_replay_shown(found)]
-            run, said = recorded_run(profile), profile.warnings
             write_report(
                 self.report,
                 Path(profile.source).name,
-                shown,
+                [*profile_shown(found), *profile_replay_shown(found)],
                 command=command_line(),
-                runs=[run],
-                warnings=said,
+                runs=[recorded_run(profile)],
+                warnings=profile.warnings,
             )
 
 
@@ -158,13 +171,6 @@ def read_with_progress(path: Path, *, quiet: bool = False) -> "Profile":
 
     with progress_bar("reading traces", enabled=not quiet) as progress:
         return load_profile(path, progress=progress)
-
-
-def refuse_for_profiles(path: Path, **given: object) -> None:
-    """Raise PlanError for options that do nothing for a profile."""
-    asked = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
-    if asked:
-        raise PlanError(f"{path}: a profile is replayed as it ran: leave out {', '.join(asked)}")
 
 
 def _stragglers(profile: "Profile", *, quiet: bool) -> "Stragglers":

@@ -17,6 +17,8 @@ from stepsim.cli.batches import BESIDE_LENGTHS, show_batches
 from stepsim.cli.measured import NodeSizeOption, TimesOption, simulate_measured
 from stepsim.cli.options import (
     NO_MEMORY,
+    OF_NO_RUN,
+    OF_PROFILES,
     ON_COMMAND_LINE,
     BatchOptions,
     MessagesOption,
@@ -26,19 +28,17 @@ from stepsim.cli.options import (
     PlotOption,
     RanksOption,
     ReportOption,
-    SpanFile,
     StyleOption,
     TraceOption,
     WindowOption,
     check_messages,
     check_trace,
     refuse_beside,
+    refuse_given,
     refuse_options,
-    refuse_run_options,
     takes,
-    write_traces,
 )
-from stepsim.cli.profiles import RunViews, refuse_for_profiles, simulate_profile
+from stepsim.cli.profiles import RunViews, simulate_profile
 from stepsim.cli.terminal import (
     CsvOption,
     FullOption,
@@ -181,7 +181,15 @@ def simulate_command(
         folders=[chakra, kineto],
     )
     check_messages(messages, plot)
-    traced, spans = check_trace(trace, ranks, window), _span_files(csv)
+    views = RunViews(
+        plot=plot,
+        csv=csv,
+        trace=check_trace(trace, ranks, window),
+        report=report,
+        chakra=chakra,
+        kineto=kineto,
+        style=style,
+    )
     of_steps = {
         "--messages": messages,
         "--plot-memory": plot_memory,
@@ -191,17 +199,8 @@ def simulate_command(
     is_profile, is_measured = _recorded(file)
     if is_profile or is_measured:
         refuse_options(file, options, *filter(of_steps.get, of_steps), but="--calibration")
-        views = RunViews(
-            plot=plot,
-            spans=spans,
-            trace=traced,
-            report=report,
-            chakra=chakra,
-            kineto=kineto,
-            style=style,
-        )
     if is_profile:
-        refuse_for_profiles(file, calibration=calibration, times=times, node_size=node_size)
+        refuse_given(file, OF_PROFILES, calibration=calibration, times=times, node_size=node_size)
         simulate_profile(file, views, asked, json=json, quiet=options.quiet)
         return
     if is_measured:
@@ -216,7 +215,7 @@ def simulate_command(
             quiet=options.quiet,
         )
         return
-    refuse_run_options(file, times=times)
+    refuse_given(file, OF_NO_RUN, times=times)
     from stepsim.show.tables.step import STEP_TABLES
 
     asked.check(STEP_TABLES)
@@ -236,13 +235,8 @@ def simulate_command(
         result = ready.simulated(weigh=True, progress=progress)
     if write_workload:
         _write_workload(job, write_workload, options)
-    if traced:
-        traced.write([("", result)], quiet=options.quiet)
-    if chakra or kineto:
-        write_traces(result, str(file), chakra, kineto)
+    views.write_step(result, str(file), quiet=options.quiet)
     _draw(result, plot, plot_memory, messages=messages, style=style)
-    for write, path in spans:
-        write(result.timeline.spans(), path)
     if report:
         from stepsim.show.page.write import find_what_if, write_step
 
@@ -278,16 +272,6 @@ def _show_step(
         most=None if json else asked.most_said,
     )
     advise(answer.advice, quiet=options.quiet or bool(asked.full or asked.names or json))
-
-
-def _span_files(csv: Path | None) -> list[SpanFile]:
-    """The files of what ran that were asked for: of simulated steps, replays and profiles alike."""
-    files: list[SpanFile] = []
-    if csv:
-        from stepsim.files.spans_csv import write_spans
-
-        files.append((write_spans, csv))
-    return files
 
 
 def _show_sensitivity(file: Path, options: OneStepOptions, files: StudyFiles) -> None:

@@ -15,7 +15,6 @@ from stepsim.cli.profiles import RunViews
 from stepsim.cli.terminal import TablesAsked
 from stepsim.files.calibrations import read_calibration
 from stepsim.files.measured import load_run
-from stepsim.files.spans_csv import write_spans
 from stepsim.files.step_table import read_step_table
 from stepsim.files.traces.forms import is_measured
 from stepsim.files.traces.optimus_log import read_optimus_log
@@ -147,7 +146,7 @@ def test_optimus_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_an_optimus_log_is_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = write_log(tmp_path / "optimus.txt", 900, 200)
     spans, figure = tmp_path / "spans.csv", tmp_path / "step.svg"
-    views = RunViews(plot=figure, spans=[(write_spans, spans)])
+    views = RunViews(plot=figure, csv=spans)
     measured.simulate_measured(log, views, TablesAsked(full=True))
     printed = capsys.readouterr().out
     assert "measured step        200 ms" in printed

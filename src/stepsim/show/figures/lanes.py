@@ -1,7 +1,7 @@
 """Rows of boxes over time: what all timelines are drawn of, simulated ones and recorded ones."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -72,11 +72,15 @@ class TimelinePanel(Noun):
 
 
 class Scene(Noun):
-    """What all panels share: the style, the time they span, and the ps of a unit of its axis."""
+    """What all panels share: the style, and the time they span, at least 1 ps."""
 
     style: FigureStyle
     width_ps: int
-    scale: int
+
+    @property
+    def scale(self) -> int:
+        """Picoseconds of a unit of the time axis."""
+        return time_unit(self.width_ps)[0]
 
     @property
     def plot_pt(self) -> float:
@@ -89,15 +93,9 @@ class Scene(Noun):
         return self.plot_pt / 72 * self.style.dpi
 
 
-def lanes_figure(
-    draw_panels: Callable[[Scene], Sequence[TimelinePanel]],
-    width_ps: int,
-    style: FigureStyle,
-) -> "Figure":
-    """Panels above each other on one time axis of so many ps, at least 1."""
-    scale, unit = time_unit(width_ps or 1)
-    scene = Scene(style=style, width_ps=width_ps or 1, scale=scale)
-    panels = draw_panels(scene)
+def lanes_figure(panels: Sequence[TimelinePanel], scene: Scene) -> "Figure":
+    """Panels above each other on one time axis."""
+    style, (scale, unit) = scene.style, time_unit(scene.width_ps)
     rows = [len(panel.lanes) for panel in panels]
     em_in = style.font_pt / 72
     row_em = _ROW_EM if style is FigureStyle.SCREEN else _PAPER_ROW_EM
@@ -154,8 +152,11 @@ def _draw_panel(axes: "Axes", panel: TimelinePanel, scene: Scene, row_in: float)
 
 def _draw_lane(axes: "Axes", lane: Lane, row: int, scene: Scene, row_in: float, edge: str) -> None:
     """Boxes over an idle background."""
-    scale = scene.scale
-    _draw_idle(axes, row, scene)
+    from matplotlib.patches import Rectangle
+
+    scale, idle = scene.scale, idle_look(scene.style)
+    width = scene.width_ps / scale
+    axes.add_artist(Rectangle((0, row - 0.4), width, 0.8, zorder=0, **idle))
     _draw(axes, lane.boxes, row - 0.4, 0.8, scale, edge)
     fused = [Box(start=b.start, end=b.end, colour=b.below) for b in lane.boxes if b.below]
     _draw(axes, fused, row, 0.4, scale, "none")
@@ -171,14 +172,6 @@ def _draw_lane(axes: "Axes", lane: Lane, row: int, scene: Scene, row_in: float, 
             middle = (box.start + box.end) / 2 / scale
             ink = ink_on(box.colour)
             axes.text(middle, row, box.text, ha="center", va="center", fontsize=font, color=ink)
-
-
-def _draw_idle(axes: "Axes", row: int, scene: Scene) -> None:
-    """A row in which nothing runs."""
-    from matplotlib.patches import Rectangle
-
-    width = scene.width_ps / scene.scale
-    axes.add_artist(Rectangle((0, row - 0.4), width, 0.8, zorder=0, **idle_look(scene.style)))
 
 
 def _wide(boxes: Sequence[Box], scene: Scene) -> bool:

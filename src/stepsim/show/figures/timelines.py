@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stepsim.base.arrays import ints
+from stepsim.base.arrays import Ints, ints
 from stepsim.base.process import paused
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import format_time_ps
@@ -141,11 +141,8 @@ def timelines_figure(
     messages: bool = False,
 ) -> "Figure":
     """The figure that `plot_timelines` writes."""
-
-    def panels(scene: Scene) -> list[TimelinePanel]:
-        return [_panel(run, scene, messages=messages) for run in runs]
-
-    return lanes_figure(panels, max(run.width_ps for run in runs), style)
+    scene = Scene(style=style, width_ps=max(1, *(run.width_ps for run in runs)))
+    return lanes_figure([_panel(run, scene, messages=messages) for run in runs], scene)
 
 
 def _panel(run: DrawnRun, scene: Scene, *, messages: bool) -> TimelinePanel:
@@ -165,21 +162,24 @@ def _lanes(run: DrawnRun, scene: Scene, *, messages: bool) -> Iterator[Lane]:
             _add_actions(lane, spans, scene)
             _add_boxes(lane, spans.taken(~sent & (spans.entry == UNKNOWN)), scene)
             moved = spans.taken(sent)
-            shown = visible(moved.start_ps, moved.end_ps, scene)
-            lane.transfers = [Box(start=a, end=b, colour=TRANSFER) for _, a, b in shown]
+            lane.transfers = _marks(moved.start_ps, moved.end_ps, TRANSFER, scene)
         else:
             _add_boxes(lane, spans, scene)
-        slow, colour = spans.taken(spans.slowed), PART_COLOURS[Part.SLOWED]
-        marked = visible(slow.start_ps, slow.end_ps, scene)
-        lane.slowed = [Box(start=a, end=b, colour=colour) for _, a, b in marked]
+        slow = spans.taken(spans.slowed)
+        lane.slowed = _marks(slow.start_ps, slow.end_ps, PART_COLOURS[Part.SLOWED], scene)
         if messages and run.axis:
             sends = spans.taken(spans.kind == TaskKind.SEND)
             ends = np.stack([sends.start_ps, sends.end_ps, sends.peer], axis=1).tolist()
             lane.arrows = [(start, end, row_of[peer]) for start, end, peer in ends]
         path = ints([part for part in run.path if part[0] == row])
         _, start, end = path.reshape(-1, 3).T
-        lane.path = [Box(start=a, end=b, colour=PATH) for _, a, b in visible(start, end, scene)]
+        lane.path = _marks(start, end, PATH, scene)
         yield lane
+
+
+def _marks(start: Ints, end: Ints, colour: str, scene: Scene) -> list[Box]:
+    """Boxes of one colour for what can be seen of some spans."""
+    return [Box(start=a, end=b, colour=colour) for _, a, b in visible(start, end, scene)]
 
 
 def _add_actions(lane: Lane, spans: Spans, scene: Scene) -> None:
