@@ -63,10 +63,6 @@ def _p2p_modes() -> "type[P2PMode]":
     return P2PMode
 
 
-def _p2p_mode(text: str) -> "P2PMode":
-    return next(mode for mode in _p2p_modes() if mode == text)
-
-
 def _schedule_class() -> type:
     from stepsim.parallel.schedules import Schedule
 
@@ -255,7 +251,6 @@ class StepOptions:
         absent="bf16",
         flags=("--precision", "--dtype"),
         choices=lambda: Precision,
-        read=Precision,
     )
     recompute: Recompute | None = asked(
         None,
@@ -264,7 +259,6 @@ class StepOptions:
         "What runs again in the backward: {names}.",
         absent="none",
         choices=lambda: Recompute,
-        read=Recompute,
     )
     recompute_layers: int | None = asked(
         None, _COUNT, _MODEL, "Layers of a stage that recompute fully.", absent="all"
@@ -276,7 +270,6 @@ class StepOptions:
         "Format of gradients and the optimizer: {names}; bf16 has no master weights.",
         absent=_AS_RUN,
         choices=lambda: StateFormat,
-        read=StateFormat,
     )
     loss_chunks: int | None = asked(
         None, _COUNT, _MODEL, "Parts of a microbatch that have logits at a time.", absent=_AS_RUN
@@ -313,7 +306,6 @@ class StepOptions:
         "How ranks of cp exchange keys and values: {names}.",
         absent="ring",
         choices=lambda: ContextParallelKind,
-        read=ContextParallelKind,
     )
     attention: AttentionKernel | None = asked(
         None,
@@ -322,7 +314,6 @@ class StepOptions:
         "Core attention: {names}.",
         absent="flash",
         choices=lambda: AttentionKernel,
-        read=AttentionKernel,
     )
     dispatch: ExpertDispatch | None = asked(
         None,
@@ -331,7 +322,6 @@ class StepOptions:
         "How tokens reach experts: {names}.",
         absent=_AS_RUN,
         choices=lambda: ExpertDispatch,
-        read=ExpertDispatch,
     )
     expert_overlap: bool | None = asked(
         None,
@@ -414,7 +404,6 @@ class StepOptions:
         "Which axis runs fastest through the NPUs, e.g. tp-pp-dp.",
         absent="tp-dp-pp",
         choices=lambda: RankOrder,
-        read=RankOrder,
         is_reported=True,
     )
     ep_layout: EpLayout | None = asked(
@@ -424,7 +413,6 @@ class StepOptions:
         "Where expert groups lie: inside dp, or folded over tp and dp.",
         absent="as the file says, else dp",
         choices=lambda: EpLayout,
-        read=EpLayout,
         is_reported=True,
     )
     placement: JobPlacement = asked(
@@ -433,7 +421,6 @@ class StepOptions:
         _JOB,
         "NPUs taken of racks and nodes: as many as keep groups whole (aligned), or all (packed).",
         choices=lambda: JobPlacement,
-        read=JobPlacement,
     )
     schedule: "str | Schedule" = asked(
         "1f1b",
@@ -461,7 +448,6 @@ class StepOptions:
         "How messages are sent: {names}.",
         absent="as the schedule's runtime",
         choices=_p2p_modes,
-        read=_p2p_mode,
         is_reported=True,
     )
     warmup_flush: bool = asked(
@@ -490,7 +476,6 @@ class StepOptions:
         _COMPUTE,
         "Who runs embedding and head rows: ends, or every stage (SimAI).",
         choices=lambda: StageRows,
-        read=StageRows,
     )
     dp_overlap: bool | None = asked(
         None,
@@ -515,7 +500,6 @@ class StepOptions:
         _NETWORK,
         "Who shares links: none, siblings (groups that act together), or fair (all).",
         choices=lambda: Sharing,
-        read=Sharing,
         is_reported=True,
     )
     overlap_cost: "CommSms | None" = asked(
@@ -623,7 +607,6 @@ class StepOptions:
         "How start and end of tasks are found, with equal results: simpy runs events, levels "
         "goes through the tasks level by level.",
         choices=lambda: Engine,
-        read=Engine,
         is_axis=False,
         absent="simpy, for large jobs levels",
     )

@@ -27,13 +27,13 @@ class Option(Noun):
     """What there is to know of an option beside its type.
 
     `flags` replace `--name`; none: it is for Python only. `absent` is what its absence means.
-    `choices` are the names it can have; `noun` is the class of values that are taken as they are,
-    `read` makes one of a text, `write` the text of one, where `quantity` alone does not. `many`:
-    several texts may be given; `offers` are names that a shell completes. `is_file`: the text names
-    a file. `durations_only`: it changes how long tasks take and never which tasks there are.
-    `is_axis`: a sweep can vary it. `is_reported`: a report shows what it did, so that results need
-    not record it. `idle` says why it does nothing in a job with a schedule and a mode, empty where
-    it does something.
+    `choices` are the names it can have, and its values; `noun` is the class of values that are
+    taken as they are, `read` makes one of a text, `write` the text of one, where `quantity` alone
+    does not. `many`: several texts may be given; `offers` are names that a shell completes.
+    `is_file`: the text names a file. `durations_only`: it changes how long tasks take and never
+    which tasks there are. `is_axis`: a sweep can vary it. `is_reported`: a report shows what it
+    did, so that results need not record it. `idle` says why it does nothing in a job with a
+    schedule and a mode, empty where it does something.
     """
 
     quantity: Quantity
@@ -101,9 +101,11 @@ class Option(Noun):
         return [f"{flag}={text}"] if text.startswith("-") else [flag, text]
 
     def _one(self, value: object) -> object:
-        known = list(self.choices()) if self.choices else []
-        if known and not (isinstance(value, str) and value in known):
-            raise PlanError(f"{self.name} is {value!r}: expected one of {', '.join(known)}")
+        if self.choices:
+            known = list(self.choices())
+            if not (isinstance(value, str) and value in known):
+                raise PlanError(f"{self.name} is {value!r}: expected one of {', '.join(known)}")
+            return known[known.index(value)]
         if self.noun and not self.read:
             raise PlanError(f"{self.name} is {value!r}: expected a {self.noun().__name__}")
         try:
