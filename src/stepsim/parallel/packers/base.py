@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from msgspec.structs import astuple
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, bad_value
@@ -131,10 +132,7 @@ class Packing(Noun, eq=False):
         )
 
 
-_SUMS = ("tokens", "real", "squares", "real_squares")
-
-
-class Loads(Noun, eq=False):
+class Loads(Noun, kw_only=False, eq=False):
     """Work of microbatches, arrays of shape (steps, ranks, microbatches).
 
     `tokens` are computed, `real` of them are no padding, `squares` is attention's work: sums of
@@ -149,15 +147,12 @@ class Loads(Noun, eq=False):
     @classmethod
     def joined(cls, parts: "Sequence[Loads]", steps: int) -> "Loads":
         """The first so many steps of several loads, one behind the other."""
-        columns = {
-            name: np.concatenate([getattr(part, name) for part in parts])[:steps] for name in _SUMS
-        }
-        return cls(**columns)
+        columns = zip(*(astuple(part) for part in parts), strict=True)
+        return cls(*(np.concatenate(column)[:steps] for column in columns))
 
     def of_step(self, step: int) -> "Loads":
         """The loads of one step, of shape (1, ranks, microbatches)."""
-        columns = {name: getattr(self, name)[step : step + 1].copy() for name in _SUMS}
-        return Loads(**columns)
+        return Loads(*(column[step : step + 1].copy() for column in astuple(self)))
 
 
 Packer = Callable[[Ints, BatchShape], Packing]

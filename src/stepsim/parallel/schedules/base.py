@@ -162,8 +162,6 @@ class Schedule(Noun, dict=True):
     @cached_property
     def columns(self) -> "tuple[Order, ...]":
         """The orders as columns."""
-        from stepsim.parallel.schedules.base import Order
-
         return tuple(map(Order.of, self.orders))
 
     def tokens(self) -> list[list[str]]:

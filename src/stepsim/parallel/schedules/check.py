@@ -151,15 +151,17 @@ def _check_place(schedule: Schedule, rank: int, action: Action) -> None:
     """Raise ScheduleError unless an action is of the rank's chunk and of a microbatch there is."""
     placement = schedule.placement
     here = f"schedule {schedule.name}: rank {rank} runs {action.token} in chunk {action.chunk}"
-    if not 0 <= action.microbatch < schedule.microbatches:
-        raise ScheduleError(f"{here}: expected microbatches 0 to {schedule.microbatches - 1}")
-    if not 0 <= action.stage < placement.stages:
-        raise ScheduleError(f"{here}: expected stages 0 to {placement.stages - 1}")
-    if not 0 <= action.chunk < placement.chunks:
-        raise ScheduleError(f"{here}: expected chunks 0 to {placement.chunks - 1}")
-    if placement.stage(rank, action.chunk) != action.stage:
-        expected = placement.stage(rank, action.chunk)
+    limits = {
+        "microbatches": (action.microbatch, schedule.microbatches),
+        "stages": (action.stage, placement.stages),
+        "chunks": (action.chunk, placement.chunks),
+    }
+    for name, (number, count) in limits.items():
+        if not 0 <= number < count:
+            raise ScheduleError(f"{here}: expected {name} 0 to {count - 1}")
+    expected = placement.stage(rank, action.chunk)
+    if expected != action.stage:
         raise ScheduleError(f"{here}: expected stage {expected} in that chunk")
-    if placement.rank(action.stage, action.microbatch) != rank:
-        owner = placement.rank(action.stage, action.microbatch)
+    owner = placement.rank(action.stage, action.microbatch)
+    if owner != rank:
         raise ScheduleError(f"{here}: expected it on rank {owner}")

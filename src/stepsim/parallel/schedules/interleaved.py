@@ -15,6 +15,7 @@ from stepsim.parallel.schedules.base import (
     Placement,
     Runtime,
     Schedule,
+    alternating,
     check_shape,
 )
 
@@ -41,8 +42,6 @@ def interleaved(
     one forward and one backward, then the remaining backwards. Raises ScheduleError where the
     chosen original refuses.
     """
-    from stepsim.parallel.schedules.base import alternating
-
     check_shape(_NAME, ranks=ranks, microbatches=microbatches, chunks=chunks)
     group = _group_size(ranks, microbatches, chunks, group_size, grouping)
     forwards = forward_table(chunks, microbatches, group)

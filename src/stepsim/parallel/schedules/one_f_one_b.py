@@ -5,7 +5,7 @@ Megatron-LM `forward_backward_pipelining_without_interleaving`.
 """
 
 from stepsim.base.errors import ScheduleError
-from stepsim.parallel.schedules.base import Placement, Runtime, Schedule, check_shape
+from stepsim.parallel.schedules.base import Placement, Runtime, Schedule, alternating, check_shape
 
 
 def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
@@ -23,8 +23,6 @@ def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
 
 def one_chunk(name: str, microbatches: int, leads: tuple[int, ...]) -> Schedule:
     """A schedule of one chunk per rank, which runs so many forwards before it alternates."""
-    from stepsim.parallel.schedules.base import alternating
-
     table = [(0, j) for j in range(microbatches)]
     return Schedule(
         runtime=Runtime.MEGATRON,
