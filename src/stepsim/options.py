@@ -1,18 +1,20 @@
 """What can be asked of a step: one record, declared once.
 
-Each field of `StepOptions` says its default, its help, what its values are and when it has an
-effect. The command line, sweep files and axes, tables of measured steps, recorded settings and
-Python read them from here. This module imports nothing heavy, so that help is quick.
+Each field of `StepOptions` says its panel, its help, its default and when it has an effect; its
+type, or the unit in its name, says what its values are. The command line, sweep files and axes,
+tables of measured steps, recorded settings and Python read them from here. This module imports
+nothing heavy, so that help is quick.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from enum import EnumType
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option, Panel, asked
-from stepsim.base.structs import replace
 from stepsim.base.units import Quantity
 from stepsim.parallel.modes import Engine, JobPlacement, Sharing, StageRows
 from stepsim.workload.axes import EpLayout, RankOrder
@@ -26,6 +28,8 @@ from stepsim.workload.model.choices import (
 )
 
 if TYPE_CHECKING:
+    from dataclasses import Field
+
     from stepsim.network.measured_times import CommTable
     from stepsim.parallel.p2p import P2PMode
     from stepsim.parallel.schedules import Schedule
@@ -40,8 +44,7 @@ _DEGREE = "1; without any degree a plan that fits"
 _AS_RUN = "as the framework's jobs run"
 
 
-_, _TIME, _SIZE, _FACTOR, _COUNT, _SWITCH, _NAME = Quantity
-_JOB, _MODEL, _PIPELINE, _NETWORK, _COMPUTE, _RUN = Panel
+_job, _model, _pipeline, _network, _compute, _run = (partial(asked, panel) for panel in Panel)
 
 
 def _schedule_names() -> Iterable[str]:
@@ -177,156 +180,73 @@ def _only_overlapped(options: "StepOptions", schedule: "Schedule", p2p: "P2PMode
 class StepOptions:
     """Everything that can be asked of a step beside its workload and its network.
 
-    Times are picoseconds, sizes bytes. `plan` replaces what the workload, `npus`, `pp`,
-    `microbatches` and `global_batch` would give.
+    Times are picoseconds, sizes bytes.
     """
 
-    npus: int | None = asked(
-        None,
-        _COUNT,
-        _JOB,
-        "NPUs of the job; more or fewer scale dp.",
-        flags=("--npus", "--gpus"),
-        is_reported=True,
+    npus: int | None = _job(
+        "NPUs of the job; more or fewer scale dp.", flags=("--npus", "--gpus"), is_reported=True
     )
-    pp: int | None = asked(
-        None, _COUNT, _JOB, "Pipeline stages; the layers are re-split.", is_reported=True
+    pp: int | None = _job("Pipeline stages; the layers are re-split.", is_reported=True)
+    microbatches: int | None = _job(
+        "Microbatches of each pipeline.", flags=("--microbatches", "-m"), is_reported=True
     )
-    microbatches: int | None = asked(
-        None,
-        _COUNT,
-        _JOB,
-        "Microbatches of each pipeline.",
-        flags=("--microbatches", "-m"),
-        is_reported=True,
+    global_batch: int | None = _job(
+        "Samples per step, of all pipelines together.", is_reported=True
     )
-    global_batch: int | None = asked(
-        None, _COUNT, _JOB, "Samples per step, of all pipelines together.", is_reported=True
-    )
-    microbatch_size: int | None = asked(
-        None,
-        _COUNT,
-        _JOB,
+    microbatch_size: int | None = _job(
         "Samples of a microbatch, 1 in the file: compute and activations grow in proportion.",
         absent="1",
         flags=("--microbatch-size", "--mbs"),
     )
-    tp: int | None = asked(
-        None, _COUNT, _MODEL, "Ranks that split every layer.", absent=_DEGREE, is_reported=True
+    tp: int | None = _model("Ranks that split every layer.", absent=_DEGREE, is_reported=True)
+    cp: int | None = _model("Ranks that split every sequence.", absent=_DEGREE, is_reported=True)
+    ep: int | None = _model("Ranks that share out experts.", absent=_DEGREE, is_reported=True)
+    expert_tp: int | None = _model(
+        "Ranks that split every expert.", absent="as tp", flags=("--expert-tp", "--etp")
     )
-    cp: int | None = asked(
-        None, _COUNT, _MODEL, "Ranks that split every sequence.", absent=_DEGREE, is_reported=True
+    sequence: int | None = _model(
+        "Tokens of a sample.", absent="4096", flags=("--sequence", "--seq")
     )
-    ep: int | None = asked(
-        None, _COUNT, _MODEL, "Ranks that share out experts.", absent=_DEGREE, is_reported=True
-    )
-    expert_tp: int | None = asked(
-        None,
-        _COUNT,
-        _MODEL,
-        "Ranks that split every expert.",
-        absent="as tp",
-        flags=("--expert-tp", "--etp"),
-    )
-    sequence: int | None = asked(
-        None,
-        _COUNT,
-        _MODEL,
-        "Tokens of a sample.",
-        absent="4096",
-        flags=("--sequence", "--seq"),
-    )
-    packed: int | None = asked(
-        None,
-        _COUNT,
-        _MODEL,
+    packed: int | None = _model(
         "Tokens of the documents that fill a sequence: attention stays within each.",
         absent="one document",
     )
-    precision: Precision | None = asked(
-        None,
-        _NAME,
-        _MODEL,
+    precision: Precision | None = _model(
         "Format of products: {names}.",
         absent="bf16",
         flags=("--precision", "--dtype"),
-        choices=lambda: Precision,
     )
-    recompute: Recompute | None = asked(
-        None,
-        _NAME,
-        _MODEL,
-        "What runs again in the backward: {names}.",
-        absent="none",
-        choices=lambda: Recompute,
-    )
-    recompute_layers: int | None = asked(
-        None, _COUNT, _MODEL, "Layers of a stage that recompute fully.", absent="all"
-    )
-    states: StateFormat | None = asked(
-        None,
-        _NAME,
-        _MODEL,
+    recompute: Recompute | None = _model("What runs again in the backward: {names}.", absent="none")
+    recompute_layers: int | None = _model("Layers of a stage that recompute fully.", absent="all")
+    states: StateFormat | None = _model(
         "Format of gradients and the optimizer: {names}; bf16 has no master weights.",
         absent=_AS_RUN,
-        choices=lambda: StateFormat,
     )
-    loss_chunks: int | None = asked(
-        None, _COUNT, _MODEL, "Parts of a microbatch that have logits at a time.", absent=_AS_RUN
+    loss_chunks: int | None = _model(
+        "Parts of a microbatch that have logits at a time.", absent=_AS_RUN
     )
-    layout: str | None = asked(
-        None,
-        _NAME,
-        _MODEL,
+    layout: str | None = _model(
         "Layers of virtual stages: equal, even, ends, 10+12+10, or Megatron's letters.",
         absent="equal",
         read=_layout,
     )
-    zero: int | None = asked(
-        None, _COUNT, _MODEL, "ZeRO stage, 0 to 3; 3 is FSDP (--fsdp elsewhere).", absent=_AS_RUN
-    )
-    shard_ranks: int | None = asked(
-        None, _COUNT, _MODEL, "Ranks that share a copy; fewer than all: HSDP.", absent="all"
-    )
-    reshard: bool | None = asked(
-        None,
-        _SWITCH,
-        _MODEL,
+    zero: int | None = _model("ZeRO stage, 0 to 3; 3 is FSDP (--fsdp elsewhere).", absent=_AS_RUN)
+    shard_ranks: int | None = _model("Ranks that share a copy; fewer than all: HSDP.", absent="all")
+    reshard: bool | None = _model(
         "Whether zero 3 drops parameters after the forward.",
         absent=_AS_RUN,
         flags=("--reshard/--no-reshard",),
     )
-    sequence_parallel: bool = asked(
-        True, _SWITCH, _MODEL, "Whether norms are split over tp too.", flags=("--sp/--no-sp",)
+    sequence_parallel: bool = _model(
+        "Whether norms are split over tp too.", default=True, flags=("--sp/--no-sp",)
     )
-    cp_comm: ContextParallelKind | None = asked(
-        None,
-        _NAME,
-        _MODEL,
+    cp_comm: ContextParallelKind | None = _model(
         "How ranks of cp exchange keys and values: {names}.",
         absent="ring",
-        choices=lambda: ContextParallelKind,
     )
-    attention: AttentionKernel | None = asked(
-        None,
-        _NAME,
-        _MODEL,
-        "Core attention: {names}.",
-        absent="flash",
-        choices=lambda: AttentionKernel,
-    )
-    dispatch: ExpertDispatch | None = asked(
-        None,
-        _NAME,
-        _MODEL,
-        "How tokens reach experts: {names}.",
-        absent=_AS_RUN,
-        choices=lambda: ExpertDispatch,
-    )
-    expert_overlap: bool | None = asked(
-        None,
-        _SWITCH,
-        _MODEL,
+    attention: AttentionKernel | None = _model("Core attention: {names}.", absent="flash")
+    dispatch: ExpertDispatch | None = _model("How tokens reach experts: {names}.", absent=_AS_RUN)
+    expert_overlap: bool | None = _model(
         "Run exchanges between experts beside another microbatch's compute.",
         absent=_AS_RUN,
         flags=("--expert-overlap/--no-expert-overlap",),
@@ -336,49 +256,32 @@ class StepOptions:
             else ""
         ),
     )
-    shared_overlap: bool | None = asked(
-        None,
-        _SWITCH,
-        _MODEL,
+    shared_overlap: bool | None = _model(
         "Run exchanges between experts beside shared experts.",
         absent=_AS_RUN,
         flags=("--shared-overlap/--no-shared-overlap",),
     )
-    delay_wgrad: bool | None = asked(
-        None,
-        _SWITCH,
-        _MODEL,
+    delay_wgrad: bool | None = _model(
         "Run exchanges of experts' input gradients beside their weight gradients.",
         absent=_AS_RUN,
         flags=("--delay-wgrad/--no-delay-wgrad",),
     )
-    tp_comm_overlap: bool | None = asked(
-        None,
-        _SWITCH,
-        _MODEL,
+    tp_comm_overlap: bool | None = _model(
         "Pipeline tp collectives with their products.",
         absent=_AS_RUN,
         flags=("--tp-comm-overlap/--no-tp-comm-overlap",),
     )
-    cuda_graph: bool | None = asked(
-        None,
-        _SWITCH,
-        _MODEL,
+    cuda_graph: bool | None = _model(
         "Whether CUDA graphs launch the layers.",
         absent=_AS_RUN,
         flags=("--cuda-graph/--no-cuda-graph",),
     )
-    recipe: bool = asked(
-        True,
-        _SWITCH,
-        _MODEL,
+    recipe: bool = _model(
         "Take from public recipes of the model what is not asked for.",
+        default=True,
         flags=("--recipe/--no-recipe",),
     )
-    device: "str | Device | None" = asked(
-        None,
-        _NAME,
-        _MODEL,
+    device: "str | Device | None" = _model(
         "Accelerator: a shipped name or TOML file.",
         absent="the topology's",
         noun=_device_class,
@@ -386,10 +289,7 @@ class StepOptions:
         write=_named,
         is_reported=True,
     )
-    framework: "str | Framework | None" = asked(
-        None,
-        _NAME,
-        _MODEL,
+    framework: "str | Framework | None" = _model(
         "Training framework: a shipped name or TOML file.",
         absent="megatron-core",
         noun=_framework_class,
@@ -397,115 +297,74 @@ class StepOptions:
         write=_named,
         is_reported=True,
     )
-    rank_order: RankOrder | None = asked(
-        None,
-        _NAME,
-        _JOB,
+    rank_order: RankOrder | None = _job(
         "Which axis runs fastest through the NPUs, e.g. tp-pp-dp.",
         absent="tp-dp-pp",
-        choices=lambda: RankOrder,
         is_reported=True,
     )
-    ep_layout: EpLayout | None = asked(
-        None,
-        _NAME,
-        _JOB,
+    ep_layout: EpLayout | None = _job(
         "Where expert groups lie: inside dp, or folded over tp and dp.",
         absent="as the file says, else dp",
-        choices=lambda: EpLayout,
         is_reported=True,
     )
-    placement: JobPlacement = asked(
-        JobPlacement.ALIGNED,
-        _NAME,
-        _JOB,
+    placement: JobPlacement = _job(
         "NPUs taken of racks and nodes: as many as keep groups whole (aligned), or all (packed).",
-        choices=lambda: JobPlacement,
+        default=JobPlacement.ALIGNED,
     )
-    schedule: "str | Schedule" = asked(
-        "1f1b",
-        _NAME,
-        _PIPELINE,
+    schedule: "str | Schedule" = _pipeline(
         "{names}, with chunks as in interleaved:4; or torch's CSV.",
+        default="1f1b",
         offers=_schedule_names,
         noun=_schedule_class,
         read=_schedule,
         write=lambda schedule: schedule if isinstance(schedule, str) else schedule.label,
         is_reported=True,
     )
-    chunks: int | None = asked(
-        None,
-        _COUNT,
-        _PIPELINE,
-        "Virtual stages of each rank.",
-        flags=("--chunks", "--vpp"),
-        is_reported=True,
+    chunks: int | None = _pipeline(
+        "Virtual stages of each rank.", flags=("--chunks", "--vpp"), is_reported=True
     )
-    p2p: "P2PMode | None" = asked(
-        None,
-        _NAME,
-        _PIPELINE,
+    p2p: "P2PMode | None" = _pipeline(
         "How messages are sent: {names}.",
         absent="as the schedule's runtime",
         choices=_p2p_modes,
         is_reported=True,
     )
-    warmup_flush: bool = asked(
-        False,
-        _SWITCH,
-        _PIPELINE,
-        "Megatron's overlap_p2p_comm_warmup_flush.",
-        idle=_only_overlapped,
+    warmup_flush: bool = _pipeline(
+        "Megatron's overlap_p2p_comm_warmup_flush.", default=False, idle=_only_overlapped
     )
-    deallocate_outputs: bool = asked(
-        False,
-        _SWITCH,
-        _PIPELINE,
+    deallocate_outputs: bool = _pipeline(
         "Wait for each asynchronous forward send at once, as Megatron's training does.",
+        default=False,
         idle=_only_overlapped,
     )
-    group_size: int | None = asked(
-        None, _COUNT, _PIPELINE, "Microbatches per group of an interleaved schedule."
+    group_size: int | None = _pipeline(
+        "Microbatches per group of an interleaved schedule.",
     )
-    memory_limit: float | None = asked(
-        None, _FACTOR, _PIPELINE, "Activations auto-zb may hold, over pipeline ranks.", absent="2"
+    memory_limit: float | None = _pipeline(
+        "Activations auto-zb may hold, over pipeline ranks.", absent="2"
     )
-    stage_rows: StageRows = asked(
-        StageRows.ENDS,
-        _NAME,
-        _COMPUTE,
+    stage_rows: StageRows = _compute(
         "Who runs embedding and head rows: ends, or every stage (SimAI).",
-        choices=lambda: StageRows,
+        default=StageRows.ENDS,
     )
-    dp_overlap: bool | None = asked(
-        None,
-        _SWITCH,
-        _NETWORK,
+    dp_overlap: bool | None = _network(
         "Reduce gradients while the last backward goes on.",
         absent="off; a model: as the framework's jobs run",
         flags=("--dp-overlap/--no-dp-overlap",),
     )
-    dp_bucket_bytes: int = asked(
-        160_000_000,  # Megatron-LM's default of 40 million fp32 gradients
-        _SIZE,
-        _NETWORK,
+    dp_bucket_bytes: int = _network(
         "Gradients reduced at a time, with --dp-overlap.",
+        default=160_000_000,  # Megatron-LM's default of 40 million fp32 gradients
         idle=lambda asked, *_: (
             "" if asked.dp_overlap else "gradients are not overlapped (dp_overlap)"
         ),
     )
-    contention: Sharing = asked(
-        Sharing.SIBLINGS,
-        _NAME,
-        _NETWORK,
+    contention: Sharing = _network(
         "Who shares links: none, siblings (groups that act together), or fair (all).",
-        choices=lambda: Sharing,
+        default=Sharing.SIBLINGS,
         is_reported=True,
     )
-    overlap_cost: "CommSms | None" = asked(
-        None,
-        _NAME,
-        _NETWORK,
+    overlap_cost: "CommSms | None" = _network(
         "Communication slows the compute beside it: on, or how many multiprocessors each one holds "
         "(0: copy engines); it takes memory bandwidth besides.",
         absent="off",
@@ -513,20 +372,15 @@ class StepOptions:
         read=_comm_sms,
         write=str,
     )
-    algorithm: tuple[str, ...] = asked(
-        (),
-        _NAME,
-        _NETWORK,
+    algorithm: tuple[str, ...] = _network(
         "e.g. all_reduce=ring. Repeatable.",
+        default=(),
         absent="the fastest",
         read=_algorithm,
         write=_joined,
         many=True,
     )
-    comm_table: "CommTable | None" = asked(
-        None,
-        _NAME,
-        _NETWORK,
+    comm_table: "CommTable | None" = _network(
         "Measured times of collectives: CSV or nccl-tests. Repeatable.",
         noun=_table_class,
         write=lambda table: str(table.source),
@@ -534,10 +388,7 @@ class StepOptions:
         is_file=True,
         is_axis=False,
     )
-    expert_load: "ExpertLoad | None" = asked(
-        None,
-        _NAME,
-        _COMPUTE,
+    expert_load: "ExpertLoad | None" = _compute(
         "Tokens of experts: skew:1.5, the busiest rank over the mean; power:1.2 or dirichlet:0.5, "
         "drawn for each layer and microbatch (power:1.2:7 from seed 7); or a file of counts.",
         absent="balanced",
@@ -545,68 +396,47 @@ class StepOptions:
         write=_load_text,
         is_file=True,
     )
-    slow: "SlowRanks | None" = asked(
-        None,
-        _NAME,
-        _COMPUTE,
+    slow: "SlowRanks | None" = _compute(
         "Stragglers: factors on compute, e.g. 12:1.3,40-47:1.1.",
         noun=_slow_class,
         read=_slow,
         write=str,
         is_axis=False,
     )
-    compute_scale: "ComputeScale | None" = asked(
-        None,
-        _FACTOR,
-        _COMPUTE,
+    compute_scale: "ComputeScale | None" = _compute(
         "Factor on compute, e.g. 0.5, or forward=0.5,weight_grad=0.6.",
+        quantity=Quantity.FACTOR,
         absent="1",
         noun=_scale_class,
         read=_scale,
         write=str,
         durations_only=True,
     )
-    calibration: "ModelCalibration | None" = asked(
-        None,
-        _NAME,
-        _COMPUTE,
+    calibration: "ModelCalibration | None" = _compute(
         "Calibration of the machine: a TOML file that stepsim calibrate wrote.",
         noun=_calibration_class,
         write=lambda calibration: calibration.path or "in memory",
         is_file=True,
         is_axis=False,
     )
-    fill_placeholders: bool = asked(
-        False,
-        _SWITCH,
-        _COMPUTE,
+    fill_placeholders: bool = _compute(
         "In rows with work, give phases of 1 or 1000 ns (placeholders) a time: input gradients "
         "that of forwards, weight gradients that of input gradients.",
+        default=False,
     )
-    host_overhead_ps: int = asked(
-        0,
-        _TIME,
-        _COMPUTE,
-        "Host time before each forward and backward, e.g. 250us.",
-        durations_only=True,
+    host_overhead_ps: int = _compute(
+        "Host time before each forward and backward, e.g. 250us.", default=0, durations_only=True
     )
-    get_batch_ps: int = asked(0, _TIME, _COMPUTE, "Host time before the first stage's forwards.")
-    loss_time_ps: int = asked(0, _TIME, _COMPUTE, "Host time after the last stage's forwards.")
-    activation_size_bytes: int | None = asked(
-        None,
-        _SIZE,
-        _COMPUTE,
+    get_batch_ps: int = _compute("Host time before the first stage's forwards.", default=0)
+    loss_time_ps: int = _compute("Host time after the last stage's forwards.", default=0)
+    activation_size_bytes: int | None = _compute(
         "What a stage's layers keep of a sample, e.g. 2GiB; a chunk by its share.",
         is_axis=False,
         is_reported=True,
     )
-    engine: Engine | None = asked(
-        None,
-        _NAME,
-        _RUN,
+    engine: Engine | None = _run(
         "How start and end of tasks are found, with equal results: simpy runs events, levels "
         "goes through the tasks level by level.",
-        choices=lambda: Engine,
         is_axis=False,
         absent="simpy, for large jobs levels",
     )
@@ -660,9 +490,23 @@ class StepOptions:
 
 def _by_name() -> Iterator[tuple[str, Option]]:
     for each in fields(StepOptions):
-        option: Option = each.metadata["option"]
-        name = each.name.removesuffix(option.quantity.suffix)
-        yield name, replace(option, name=name)
+        told = {"default": each.default, **_told_by_type(each), **each.metadata}
+        name = each.name.removesuffix(told["quantity"].suffix)
+        yield name, Option(name=name, **told)
+
+
+def _told_by_type(field: "Field[Any]") -> dict[str, Any]:
+    """What values an option has: by the unit in its field's name, else by the field's type."""
+    for quantity in (Quantity.TIME, Quantity.SIZE):
+        if field.name.endswith(quantity.suffix):
+            return {"quantity": quantity}
+    kinds = {int: Quantity.COUNT, float: Quantity.FACTOR, bool: Quantity.SWITCH}
+    for kind in (field.type, *get_args(field.type)):
+        if kind in kinds:
+            return {"quantity": kinds[kind]}
+        if isinstance(kind, EnumType):
+            return {"quantity": Quantity.NAME, "choices": kind.__members__.values}
+    return {"quantity": Quantity.NAME}
 
 
 OPTIONS: Mapping[str, Option] = MappingProxyType(dict(_by_name()))

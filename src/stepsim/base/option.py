@@ -3,13 +3,11 @@
 from collections.abc import Callable, Iterable
 from dataclasses import field
 from enum import StrEnum
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from stepsim.base.errors import PlanError, StepsimError, UnitError
 from stepsim.base.structs import Noun
 from stepsim.base.units import Quantity, Value
-
-_Kind = TypeVar("_Kind")
 
 
 class Panel(StrEnum):
@@ -116,8 +114,6 @@ class Option(Noun):
             raise (PlanError if isinstance(error, UnitError) else type(error))(said) from None
 
 
-def asked(default: _Kind, quantity: Quantity, panel: Panel, about: str, **more: Any) -> _Kind:
+def asked(panel: Panel, about: str, *, default: object = None, **more: Any) -> Any:
     """A field of a record of options, with its default; `more` are fields of `Option`."""
-    option = Option(quantity=quantity, help=about, panel=panel, default=default, **more)
-    made: Any = field(default=default, metadata={"option": option})
-    return cast(_Kind, made)
+    return field(default=default, metadata={"help": about, "panel": panel, **more})
