@@ -187,11 +187,9 @@ def calibrate_model(
         Path | None, typer.Option("--output", "-o", help="Calibration file to write.")
     ] = None,
     gemm: Annotated[
-        Path | None, typer.Option("--gemm", help="Measured matrix products: CSV of m,n,k,tflops.")
+        Path | None, typer.Option(help="Measured matrix products: CSV of m,n,k,tflops.")
     ] = None,
-    device: Annotated[
-        str | None, typer.Option("--device", help="Device that --gemm was measured on.")
-    ] = None,
+    device: Annotated[str | None, typer.Option(help="Device that --gemm was measured on.")] = None,
     precision: Annotated[
         str, typer.Option("--precision", "--dtype", help="Precision of --gemm, e.g. fp8.")
     ] = "bf16",
@@ -249,18 +247,16 @@ def calibrate_nccl(
         typer.Argument(metavar="FILE...", help="Output of nccl-tests, or tables as CSV."),
     ],
     table: Annotated[
-        Path | None, typer.Option("--table", help="Write the times as a table for --comm-table.")
+        Path | None, typer.Option(help="Write the times as a table for --comm-table.")
     ] = None,
     csv: CsvOption = None,
     source: Annotated[
         str | None,
-        typer.Option(
-            "--source", help="Use machines or sources that hold these texts, e.g. H800,!run2."
-        ),
+        typer.Option(help="Use machines or sources that hold these texts, e.g. H800,!run2."),
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option("--kind", help="Collective of nccl-tests output that does not name it."),
+        typer.Option(help="Collective of nccl-tests output that does not name it."),
     ] = None,
     sizes: Annotated[
         bool, typer.Option("--sizes", help="Print every size, not powers of two only.")

@@ -20,14 +20,11 @@ def collective_command(
     kind: Annotated[
         str,
         typer.Option(
-            "--kind",
             help="all_reduce, all_gather, all_to_all, ...",
             autocompletion=completed_collectives,
         ),
     ],
-    size: Annotated[
-        str, typer.Option("--size", help="Size, e.g. 64MiB, or a range such as 8..1GiB:x2.")
-    ],
+    size: Annotated[str, typer.Option(help="Size, e.g. 64MiB, or a range such as 8..1GiB:x2.")],
     topology: Annotated[
         str | None,
         typer.Option(
@@ -40,21 +37,18 @@ def collective_command(
     ] = None,
     ranks: Annotated[
         str | None,
-        typer.Option(
-            "--ranks", help="Ranks, e.g. 0-7,16.", show_default="all NPUs of the topology"
-        ),
+        typer.Option(help="Ranks, e.g. 0-7,16.", show_default="all NPUs of the topology"),
     ] = None,
     algorithm: Annotated[
         list[str] | None,
         typer.Option(
-            "--algorithm",
             help="auto, names separated by commas, hierarchical:ring,direct, or all. Repeatable.",
         ),
     ] = None,
     json: JsonOption = None,
     csv: CsvOption = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw time and busbw: .png, .svg or .pdf.")
+        Path | None, typer.Option(help="Draw time and busbw: .png, .svg or .pdf.")
     ] = None,
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:

@@ -79,17 +79,15 @@ def compare_command(
     report: ReportOption = None,
     results: Annotated[
         Path | None,
-        typer.Option(
-            "--results", help="Write what simulate --json writes, a file per schedule: a folder."
-        ),
+        typer.Option(help="Write what simulate --json writes, a file per schedule: a folder."),
     ] = None,
     chakra: Annotated[
         Path | None,
-        typer.Option("--chakra", help="Write Chakra traces, one folder per schedule: a folder."),
+        typer.Option(help="Write Chakra traces, one folder per schedule: a folder."),
     ] = None,
     kineto: Annotated[
         Path | None,
-        typer.Option("--kineto", help="Write PyTorch's traces, one folder per schedule: a folder."),
+        typer.Option(help="Write PyTorch's traces, one folder per schedule: a folder."),
     ] = None,
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:

@@ -31,7 +31,6 @@ class _ExplainOptions(OneStepOptions):
     config: Annotated[
         str | None,
         typer.Option(
-            "--config",
             help="The run's model, where the log does not say it: a public name, a config.json, "
             "or Megatron-LM's arguments.",
             rich_help_panel=Panel.MODEL.value,

@@ -42,9 +42,7 @@ def inspect_command(
     options: CommandOptions,
     json: JsonOption = None,
     csv: CsvOption = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw a topology: .png, .svg or .pdf.")
-    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw a topology: .png, .svg or .pdf.")] = None,
     style: StyleOption = FigureStyle.SCREEN,
     node_size: NodeSizeOption = None,
     line: LineOption = None,

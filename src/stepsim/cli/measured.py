@@ -42,27 +42,22 @@ RunsArgument = Annotated[
     list[Path],
     typer.Argument(metavar="RUN...", help="Folders of traces, traces of one rank, or leaf logs."),
 ]
-CalibrationOption = Annotated[
-    Path | None, typer.Option("--calibration", help="Calibration to use, a TOML file.")
-]
+CalibrationOption = Annotated[Path | None, typer.Option(help="Calibration to use, a TOML file.")]
 NcclOption = Annotated[
     list[Path] | None,
-    typer.Option("--nccl", help="Micro-benchmarks of the machine: CSV or nccl-tests output."),
+    typer.Option(help="Micro-benchmarks of the machine: CSV or nccl-tests output."),
 ]
 CommSourceOption = Annotated[
     str,
-    typer.Option("--comm-source", help="Use benchmarks whose machine or source holds this text."),
+    typer.Option(help="Use benchmarks whose machine or source holds this text."),
 ]
 NodeSizeOption = Annotated[
     int | None,
-    typer.Option(
-        "--node-size", min=1, help="Ranks per node.", show_default="as measured, or the topology's"
-    ),
+    typer.Option(min=1, help="Ranks per node.", show_default="as measured, or the topology's"),
 ]
 TimesOption = Annotated[
     str | None,
     typer.Option(
-        "--times",
         help="Stage times of a replay: median, mean or microbatch.",
         show_default="microbatch if every rank was traced, else mean",
         autocompletion=completed_durations,
@@ -86,18 +81,18 @@ def validate_command(
     times: TimesOption = None,
     max_error: Annotated[
         str | None,
-        typer.Option("--max-error", help="Exit with 1 if an error is larger, e.g. 2%."),
+        typer.Option(help="Exit with 1 if an error is larger, e.g. 2%."),
     ] = None,
     node_size: NodeSizeOption = None,
     json: JsonOption = None,
     csv: CsvOption = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw simulated over measured: .png, .svg, .pdf.")
+        Path | None, typer.Option(help="Draw simulated over measured: .png, .svg, .pdf.")
     ] = None,
     style: StyleOption = FigureStyle.SCREEN,
     leave_out: Annotated[
         list[str] | None,
-        typer.Option("--leave-out", help="Source of published steps to leave out. Repeatable."),
+        typer.Option(help="Source of published steps to leave out. Repeatable."),
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -183,7 +178,6 @@ def what_if_command(
     schedule: Annotated[
         str | None,
         typer.Option(
-            "--schedule",
             help="Another schedule, e.g. interleaved:2.",
             autocompletion=completed_schedules,
         ),
@@ -191,7 +185,6 @@ def what_if_command(
     p2p: Annotated[
         str | None,
         typer.Option(
-            "--p2p",
             help="How the changed run sends messages: eager, blocking or overlap.",
             show_default="as the schedule's runtime",
         ),
@@ -200,21 +193,17 @@ def what_if_command(
         int | None, typer.Option("--microbatches", "-m", help="Microbatches per pipeline.")
     ] = None,
     balance: Annotated[
-        str | None, typer.Option("--balance", help="Layers of every stage, e.g. 3,2,2,1.")
+        str | None, typer.Option(help="Layers of every stage, e.g. 3,2,2,1.")
     ] = None,
     layers: Annotated[
         int | None,
-        typer.Option("--layers", help="Layers of the model, if the run does not name them."),
+        typer.Option(help="Layers of the model, if the run does not name them."),
     ] = None,
     bandwidth: Annotated[
         list[str] | None,
-        typer.Option(
-            "--bandwidth", help="Bandwidth of messages: inter_node=400Gbps or intra_node=..."
-        ),
+        typer.Option(help="Bandwidth of messages: inter_node=400Gbps or intra_node=..."),
     ] = None,
-    dp: Annotated[
-        int | None, typer.Option("--dp", help="Ranks that reduce a gradient together.")
-    ] = None,
+    dp: Annotated[int | None, typer.Option(help="Ranks that reduce a gradient together.")] = None,
     overlap_gradients: Annotated[
         bool, typer.Option("--overlap-gradients", help="Reduce them beside the last backward.")
     ] = False,

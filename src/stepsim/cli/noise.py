@@ -30,28 +30,22 @@ def noise_command(
     file: WorkloadArgument,
     options: RunOptions,
     task: Annotated[
-        float, typer.Option("--task", help="Coefficient of variation of every compute task.")
+        float, typer.Option(help="Coefficient of variation of every compute task.")
     ] = 0.02,
     communication: Annotated[
-        float, typer.Option("--communication", help="Coefficient of variation of transfers.")
+        float, typer.Option(help="Coefficient of variation of transfers.")
     ] = 0.0,
-    rank: Annotated[
-        float, typer.Option("--rank", help="Coefficient of variation between ranks.")
-    ] = 0.0,
+    rank: Annotated[float, typer.Option(help="Coefficient of variation between ranks.")] = 0.0,
     stragglers: Annotated[
-        float, typer.Option("--stragglers", help="Probability that a rank straggles in a step.")
+        float, typer.Option(help="Probability that a rank straggles in a step.")
     ] = 0.0,
-    straggler_factor: Annotated[
-        float, typer.Option("--straggler-factor", help="Factor on a straggler's compute.")
-    ] = 1.3,
-    samples: Annotated[int, typer.Option("--samples", help="Steps to draw.")] = 1000,
-    seed: Annotated[int, typer.Option("--seed", help="Equal seeds give equal samples.")] = 0,
+    straggler_factor: Annotated[float, typer.Option(help="Factor on a straggler's compute.")] = 1.3,
+    samples: Annotated[int, typer.Option(help="Steps to draw.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal samples.")] = 0,
     axes: SetOption = None,
     json: JsonOption = None,
     csv: CsvOption = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw the result: .png, .svg or .pdf.")
-    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the result: .png, .svg or .pdf.")] = None,
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Print how step times spread when task times vary at random."""

@@ -112,7 +112,6 @@ class _Switch(StrEnum):
 LineOption = Annotated[
     str | None,
     typer.Option(
-        "--line",
         metavar="REGEX",
         help="What a log's step lines look like, with groups such as (?P<step>..) and (?P<s>..).",
     ),
@@ -159,7 +158,6 @@ class CommandOptions:
     env: Annotated[
         list[str] | None,
         typer.Option(
-            "--env",
             metavar="NAME=VALUE",
             help="A variable of a launch script's environment. Repeatable.",
             rich_help_panel=Panel.MODEL.value,
@@ -226,7 +224,6 @@ class RunOptions(CommandOptions):
     comm_source: Annotated[
         str | None,
         typer.Option(
-            "--comm-source",
             help="Use the curves whose machine or run holds this text; !TEXT leaves them out.",
             rich_help_panel=Panel.NETWORK.value,
         ),
@@ -341,17 +338,14 @@ def _parameter(option: Option) -> inspect.Parameter:
 
 _LARGE_BYTES = 200_000_000
 
-PlotOption = Annotated[
-    Path | None, typer.Option("--plot", help="Draw timelines: .png, .svg or .pdf.")
-]
+PlotOption = Annotated[Path | None, typer.Option(help="Draw timelines: .png, .svg or .pdf.")]
 PlotMemoryOption = Annotated[
     Path | None,
-    typer.Option("--plot-memory", help="Draw memory of ranks over time: .png, .svg or .pdf."),
+    typer.Option(help="Draw memory of ranks over time: .png, .svg or .pdf."),
 ]
 PlanFileOption = Annotated[
     Path | None,
     typer.Option(
-        "--plan-file",
         help="A model's plan: what stepsim plan prints, or a framework's own file.",
         rich_help_panel=Panel.MODEL.value,
     ),
@@ -359,28 +353,21 @@ PlanFileOption = Annotated[
 MessagesOption = Annotated[
     bool, typer.Option("--messages", help="Draw an arrow for every message, with --plot.")
 ]
-ReportOption = Annotated[
-    Path | None, typer.Option("--report", help="Write the full report as one HTML page.")
-]
+ReportOption = Annotated[Path | None, typer.Option(help="Write the full report as one HTML page.")]
 TraceOption = Annotated[
-    Path | None, typer.Option("--trace", help="Write a trace for Perfetto: .json or .json.gz.")
+    Path | None, typer.Option(help="Write a trace for Perfetto: .json or .json.gz.")
 ]
 RanksOption = Annotated[
     str | None,
-    typer.Option(
-        "--ranks", help="Ranks in the trace, e.g. 0,8-15.", show_default="one of each class"
-    ),
+    typer.Option(help="Ranks in the trace, e.g. 0,8-15.", show_default="one of each class"),
 ]
 WindowOption = Annotated[
     str | None,
-    typer.Option(
-        "--window", help="Part of the step in the trace, e.g. 2s..3s.", show_default="all of it"
-    ),
+    typer.Option(help="Part of the step in the trace, e.g. 2s..3s.", show_default="all of it"),
 ]
 StyleOption = Annotated[
     FigureStyle,
     typer.Option(
-        "--style",
         help="Size of figures: screen, or a paper's column (3.3 in) or page (7 in).",
     ),
 ]
@@ -517,10 +504,10 @@ USUAL_NAMES = "padded,grouped,concat,first-fit,balanced"
 """Packers that are compared where nobody names some."""
 
 
-def _of_lengths(flag: str, text: str, absent: str = "") -> Any:
+def _of_lengths(text: str, absent: str = "") -> Any:
     """An option about documents; `absent` is what holds where it is not given."""
     panel = Panel.JOB.value
-    return typer.Option(flag, help=text, show_default=absent or False, rich_help_panel=panel)
+    return typer.Option(help=text, show_default=absent or False, rich_help_panel=panel)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -530,24 +517,22 @@ class LengthOptions:
     lengths: Annotated[
         str | None,
         _of_lengths(
-            "--lengths",
             "Documents' tokens: a file, or a law as 'lognormal(mu=6, sigma=1, most=8192)'.",
         ),
     ] = None
     packers: Annotated[
         str | None,
         _of_lengths(
-            "--packers",
             "With --lengths, how documents become microbatches: " + PACKER_NAMES,
             f"{USUAL_NAMES.replace(',', ', ')}; first-fit for plans",
         ),
     ] = None
     steps: Annotated[
         int | None,
-        _of_lengths("--steps", "With --lengths, steps to draw.", "1000; 100 of each plan"),
+        _of_lengths("With --lengths, steps to draw.", "1000; 100 of each plan"),
     ] = None
     seed: Annotated[
-        int | None, _of_lengths("--seed", "With --lengths, equal seeds give equal steps.", "0")
+        int | None, _of_lengths("With --lengths, equal seeds give equal steps.", "0")
     ] = None
 
     def check_lengths(self) -> None:

@@ -53,51 +53,45 @@ class _SearchOptions(BatchOptions):
     ] = ""
     fix: Annotated[
         list[str] | None,
-        typer.Option("--fix", help="Values an option may take, e.g. tp=8 or mbs=1,2. Repeatable."),
+        typer.Option(help="Values an option may take, e.g. tp=8 or mbs=1,2. Repeatable."),
     ] = None
     search: Annotated[
         str | None,
         typer.Option(
-            "--search",
             help="Options to vary too, of zero, recompute, overlap, dispatch, graphs.",
         ),
     ] = None
     max_pp: Annotated[
-        int | None, typer.Option("--max-pp", min=1, help="Largest number of pipeline stages.")
+        int | None, typer.Option(min=1, help="Largest number of pipeline stages.")
     ] = None
     objective: Annotated[
         str,
-        typer.Option("--objective", help="What counts: step, tokens-per-dollar or memory."),
+        typer.Option(help="What counts: step, tokens-per-dollar or memory."),
     ] = "step"
     memory_share: Annotated[
         float | None,
         typer.Option(
-            "--memory-share",
             help="Share of the device memory that a plan may use.",
             show_default="0.92, else 1",
         ),
     ] = None
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Plans to simulate at most.")] = 20
-    top: Annotated[int, typer.Option("--top", min=1, help="Plans to show at most.")] = 10
+    runs: Annotated[int, typer.Option(min=1, help="Plans to simulate at most.")] = 20
+    top: Annotated[int, typer.Option(min=1, help="Plans to show at most.")] = 10
     explain: Annotated[
         str | None,
-        typer.Option("--explain", help="Explain why this plan is not the best, e.g. tp=8,pp=4."),
+        typer.Option(help="Explain why this plan is not the best, e.g. tp=8,pp=4."),
     ] = None
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", help="Local processes.", show_default="1")
     ] = None
-    store: Annotated[
-        Path | None, typer.Option("--store", help="SQLite file for simulated plans.")
-    ] = None
+    store: Annotated[Path | None, typer.Option(help="SQLite file for simulated plans.")] = None
     resume: Annotated[
         bool, typer.Option("--resume", help="Take what the file of --store holds.")
     ] = False
     executor: Annotated[
-        str, typer.Option("--executor", help="Who computes: local, or dask (with --scheduler).")
+        str, typer.Option(help="Who computes: local, or dask (with --scheduler).")
     ] = "local"
-    scheduler: Annotated[
-        str | None, typer.Option("--scheduler", help="Address of a Dask scheduler.")
-    ] = None
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.")] = None
     json: JsonOption = None
     csv: CsvOption = None
     full: Annotated[
@@ -105,11 +99,11 @@ class _SearchOptions(BatchOptions):
     ] = False
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", help="Draw step against GPUs or memory: .png, .svg or .pdf."),
+        typer.Option(help="Draw step against GPUs or memory: .png, .svg or .pdf."),
     ] = None
     toml: Annotated[
         Path | None,
-        typer.Option("--toml", help="Write the best plan as a file, which --check takes."),
+        typer.Option(help="Write the best plan as a file, which --check takes."),
     ] = None
     check: Annotated[
         bool,
@@ -122,7 +116,6 @@ class _SearchOptions(BatchOptions):
     max_step: Annotated[
         str | None,
         typer.Option(
-            "--max-step",
             help="Longest step, e.g. 12.5s.",
             rich_help_panel="A plan against a budget",
         ),
@@ -130,7 +123,6 @@ class _SearchOptions(BatchOptions):
     max_memory: Annotated[
         str | None,
         typer.Option(
-            "--max-memory",
             help="Most memory of a rank, e.g. 76GiB.",
             rich_help_panel="A plan against a budget",
         ),
@@ -138,7 +130,6 @@ class _SearchOptions(BatchOptions):
     max_bubble: Annotated[
         str | None,
         typer.Option(
-            "--max-bubble",
             help="Largest pipeline bubble, e.g. 8%.",
             rich_help_panel="A plan against a budget",
         ),

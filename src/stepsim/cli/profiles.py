@@ -39,18 +39,16 @@ def improve_command(
         typer.Argument(metavar="RUN", help="A profile, or a folder with the traces of all ranks."),
     ],
     apply: Annotated[
-        str | None, typer.Option("--apply", help="Write the run with this change, by its name.")
+        str | None, typer.Option(help="Write the run with this change, by its name.")
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Where --apply writes: a folder for Chakra traces."),
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option("--report", help="Write a page, one HTML file.")
-    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page, one HTML file.")] = None,
     node_size: Annotated[
         int | None,
-        typer.Option("--node-size", min=1, help="Ranks per node, where the run does not tell."),
+        typer.Option(min=1, help="Ranks per node, where the run does not tell."),
     ] = None,
     full: FullOption = False,
     json: JsonOption = None,

@@ -28,11 +28,11 @@ def serve_command(
         typer.Option("--topology", "-t", help="A topology file beside the shipped ones."),
     ] = None,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
     ] = 5006,
     host: Annotated[
         str | None,
-        typer.Option("--host", help="Let other machines connect to this address, with a token."),
+        typer.Option(help="Let other machines connect to this address, with a token."),
     ] = None,
     show: Annotated[bool, typer.Option("--show/--no-show", help="Open the browser.")] = True,
     quiet: QuietOption = False,

@@ -86,9 +86,7 @@ class _SimulateOptions(BatchOptions):
     plan_file: PlanFileOption = None
     against: Annotated[
         Path | None,
-        typer.Option(
-            "--against", metavar="TRACE", help="Print the step beside a recorded one: a profile."
-        ),
+        typer.Option(metavar="TRACE", help="Print the step beside a recorded one: a profile."),
     ] = None
     sensitivity: Annotated[
         bool,
@@ -130,14 +128,14 @@ def simulate_command(
     report: ReportOption = None,
     write_workload: Annotated[
         Path | None,
-        typer.Option("--write-workload", help="Write a model's workload as a SimAI text."),
+        typer.Option(help="Write a model's workload as a SimAI text."),
     ] = None,
     chakra: Annotated[
-        Path | None, typer.Option("--chakra", help="Write Chakra traces of all ranks: a folder.")
+        Path | None, typer.Option(help="Write Chakra traces of all ranks: a folder.")
     ] = None,
     kineto: Annotated[
         Path | None,
-        typer.Option("--kineto", help="Write traces as PyTorch's profiler does: a folder."),
+        typer.Option(help="Write traces as PyTorch's profiler does: a folder."),
     ] = None,
     times: TimesOption = None,
     node_size: NodeSizeOption = None,

@@ -52,23 +52,22 @@ class _ShowOptions:
 
     export: Annotated[
         list[Path] | None,
-        typer.Option("--export", help="Write a row per scenario: .csv or .parquet. Repeatable."),
+        typer.Option(help="Write a row per scenario: .csv or .parquet. Repeatable."),
     ] = None
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", help="Draw the sweep over its axes: .png, .svg or .pdf."),
+        typer.Option(help="Draw the sweep over its axes: .png, .svg or .pdf."),
     ] = None
     plot_kind: Annotated[
         str,
         typer.Option(
-            "--plot-kind",
             help="What to draw: time, bubble or breakdown.",
             autocompletion=completed_figure_kinds,
         ),
     ] = "time"
     plot_axes: Annotated[
         str | None,
-        typer.Option("--plot-axes", help="Axes of the figure, e.g. fabric.bandwidth,schedule."),
+        typer.Option(help="Axes of the figure, e.g. fabric.bandwidth,schedule."),
     ] = None
     report: ReportOption = None
     style: StyleOption = FigureStyle.SCREEN
@@ -132,11 +131,9 @@ class _SweepOptions(_ShowOptions, LengthOptions, RunOptions):
     ] = None
     executor: Annotated[
         str,
-        typer.Option("--executor", help="Where scenarios run: local, or dask (with --scheduler)."),
+        typer.Option(help="Where scenarios run: local, or dask (with --scheduler)."),
     ] = "local"
-    scheduler: Annotated[
-        str | None, typer.Option("--scheduler", help="Address of a Dask scheduler.")
-    ] = None
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.")] = None
 
 
 @takes(_SweepOptions)

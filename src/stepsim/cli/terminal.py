@@ -43,12 +43,10 @@ WorkloadArgument = Annotated[
         metavar="FILE", help="Model by name or file, or a workload (SimAI, AICB, ASTRA-sim)."
     ),
 ]
-JsonOption = Annotated[
-    str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
-]
+JsonOption = Annotated[str | None, typer.Option(help="Write the result as JSON; - is stdout.")]
 CsvOption = Annotated[
     Path | None,
-    typer.Option("--csv", help="Write the rows of the result as CSV, in ps and bytes."),
+    typer.Option(help="Write the rows of the result as CSV, in ps and bytes."),
 ]
 FullOption = Annotated[
     bool, typer.Option("--full", help="Print every table, and all that was assumed.")

@@ -132,7 +132,9 @@ def declared(app: typer.Typer) -> Iterator[tuple[str, str, Any]]:
             kind, *marks = get_args(parameter.annotation) or (None,)
             for option in (mark for mark in marks if isinstance(mark, OptionInfo)):
                 first = [option.default] if isinstance(option.default, str) else []
-                names = sorted([*first, *(option.param_decls or ())], key=len)
+                usual = f"--{parameter.name.replace('_', '-')}"
+                given = [*first, *(option.param_decls or ())]
+                names = sorted(given or [usual], key=len)
                 yield callback.__name__, names[-1], (_plain(kind), *names)
 
 
