@@ -44,7 +44,7 @@ def hold_step_against(
         )
     recorded = read_with_progress(trace, quiet=options.quiet)
     job = options.inputs(file)
-    step = prepare(job.workload, job.topology, job.options, notes=job.notes).simulated(weigh=True)
+    step = prepare(*job.nouns, notes=job.notes).simulated(weigh=True)
     held = hold_against(step, recorded)
     against = held.against
     if report:

@@ -128,11 +128,7 @@ def compare_command(
     asked = TablesAsked(names=show_, full=full)
     asked.check(COMPARISON_TABLES)
     job = options.inputs(file)
-    names = (
-        usual_schedules(job.workload, job.topology, job.options)
-        if schedules is None
-        else schedules.split(",")
-    )
+    names = usual_schedules(*job.nouns) if schedules is None else schedules.split(",")
     named = read_schedules(names)
     with progress_bar(enabled=not options.quiet) as progress:
         comparison = compare_schedules(

@@ -193,7 +193,7 @@ def _inspect_workload(file: Path, options: CommandOptions, csv: Path | None) -> 
             )
             return
     job = options.inputs(file)
-    seen, device = inspect_work(job.workload, job.topology, job.options)
+    seen, device = inspect_work(*job.nouns)
     warn(seen.warnings, quiet=options.quiet)
     show_tables(workload_shown(seen, device), csv)
 

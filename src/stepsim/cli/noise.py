@@ -71,9 +71,7 @@ def noise_command(
         return
     with working(f"drawing {samples} steps", enabled=not options.quiet):
         found = simulate_noise(
-            job.workload,
-            job.topology,
-            job.options,
+            *job.nouns,
             model=model,
             samples=samples,
             seed=seed,

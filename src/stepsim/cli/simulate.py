@@ -224,9 +224,7 @@ def simulate_command(
 
     with progress_bar(enabled=not options.quiet) as progress:
         ready = prepare(
-            job.workload,
-            job.topology,
-            job.options,
+            *job.nouns,
             notes=job.notes,
             on_size=partial(_look_at_size, force=force, quiet=options.quiet),
         )
@@ -286,7 +284,7 @@ def _show_sensitivity(file: Path, options: OneStepOptions, files: StudyFiles) ->
     files.check(file)
     job = options.inputs(file)
     with working("changing one number at a time", enabled=not options.quiet):
-        found = find_sensitivity(job.workload, job.topology, job.options, notes=job.notes)
+        found = find_sensitivity(*job.nouns, notes=job.notes)
     draw = partial(plot_sensitivity, found)
     said = () if options.quiet else found.warnings
     files.show(found.to_json, sensitivity_shown(found), tables_of(found), draw, said)
@@ -343,7 +341,7 @@ def _write_workload(job: "StepInputs", path: Path, options: OneStepOptions) -> N
     from stepsim.step.job import job_of
     from stepsim.workload.model.model import Model
 
-    made = job_of(job.workload, job.topology, job.options)
+    made = job_of(*job.nouns)
     beside: dict[str, Any] = {
         name: False
         for name in _BESIDE

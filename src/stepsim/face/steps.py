@@ -62,7 +62,7 @@ def simulate(
     `stepsim.base.errors` when the input is wrong or contradictory.
     """
     job = read_inputs(workload, topology, options)
-    ready = prepare(job.workload, job.topology, job.options, notes=job.notes)
+    ready = prepare(*job.nouns, notes=job.notes)
     step = replace(ready, fold_ranks=fold_ranks).simulated(weigh=True, progress=progress)
     warn_caller(step.report.said)
     return taken_as(Result, step, inputs=job)
@@ -86,7 +86,7 @@ def compare(
     """
     job = read_inputs(workload, topology, options)
     if schedules is None:
-        schedules = usual_schedules(job.workload, job.topology, job.options)
+        schedules = usual_schedules(*job.nouns)
     if isinstance(schedules, str):
         schedules = schedules.split(",")
     named = read_schedules([schedules] if isinstance(schedules, Path | Schedule) else schedules)
@@ -109,7 +109,7 @@ def sensitivity(
     Raises PlanError with contention, under which times are no sums, and the errors of `simulate`.
     """
     job = read_inputs(workload, topology, options)
-    found = find_sensitivity(job.workload, job.topology, job.options, notes=job.notes)
+    found = find_sensitivity(*job.nouns, notes=job.notes)
     warn_caller(found.warnings)
     return taken_as(SensitivityResult, found)
 
@@ -133,9 +133,7 @@ def noise(
     """
     job = read_inputs(workload, topology, options)
     found = simulate_noise(
-        job.workload,
-        job.topology,
-        job.options,
+        *job.nouns,
         model=model if isinstance(model, NoiseModel) else noise_model(model),
         samples=samples,
         seed=seed,

@@ -108,6 +108,11 @@ class StepInputs(Noun):
     options: StepOptions
     notes: Names
 
+    @property
+    def nouns(self) -> tuple[Workload | Model, Topology, StepOptions]:
+        """Workload, network and options, as functions take them that are about a step."""
+        return self.workload, self.topology, self.options
+
 
 def read_inputs(
     workload: Workload | Model | str | Path,

@@ -82,7 +82,7 @@ class Explorer(Struct, kw_only=True):
 
         def choose() -> tuple[dict[str, Any], list[str]]:
             bare = self._read(state.bare())
-            return held_degrees(bare.workload, bare.topology, bare.options)
+            return held_degrees(*bare.nouns)
 
         return self._remembered(self._plans, state.structure, choose)
 
@@ -157,7 +157,7 @@ class Explorer(Struct, kw_only=True):
     def tasks(self, state: ExplorerState, low_ps: int, high_ps: int) -> dict[str, object]:
         """The tasks of a state's step; of a step of many those between two times."""
         job = self.inputs(state)
-        ready = prepare(job.workload, job.topology, job.options, known=self._known, quick=True)
+        ready = prepare(*job.nouns, known=self._known, quick=True)
         return {"tasks": tasks_of_timeline(ready.flat().timeline(), between=(low_ps, high_ps))}
 
     def helps(self, state: ExplorerState) -> dict[str, object]:
@@ -194,7 +194,7 @@ class Explorer(Struct, kw_only=True):
         """What one per cent of each number is worth, as a table; a reason where that is unknown."""
         job = self.inputs(state)
         try:
-            found = find_sensitivity(job.workload, job.topology, job.options)
+            found = find_sensitivity(*job.nouns)
         except PlanError as error:
             return {"missing": str(error)}
         return {"table": plain_table(worth_table({"": found}))}
@@ -224,7 +224,7 @@ class Explorer(Struct, kw_only=True):
 
     def run(self, job: StepInputs) -> SimulatedStep:
         """The engine's run of a job."""
-        ready = prepare(job.workload, job.topology, job.options, notes=job.notes, known=self._known)
+        ready = prepare(*job.nouns, notes=job.notes, known=self._known)
         return ready.simulated()
 
     def numbers(self, state: ExplorerState) -> list[dict[str, object]]:
@@ -253,7 +253,7 @@ class Explorer(Struct, kw_only=True):
             if is_live and state.structure in self._batches:
                 return False
         job = self.inputs(state)
-        return size_of(job_of(job.workload, job.topology, job.options)).tasks > _MOMENT_TASKS
+        return size_of(job_of(*job.nouns)).tasks > _MOMENT_TASKS
 
     def _why_not_live(self, state: ExplorerState) -> str:
         """Why the state needs the engine; empty where the batch answers it."""
@@ -268,9 +268,7 @@ class Explorer(Struct, kw_only=True):
 
         def compiled() -> Batch:
             job = self.inputs(state.bare())
-            return make_batch(
-                job.workload, job.topology, job.options, notes=job.notes, known=self._known
-            )
+            return make_batch(*job.nouns, notes=job.notes, known=self._known)
 
         return self._remembered(self._batches, state.structure, compiled)
 

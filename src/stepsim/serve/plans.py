@@ -24,7 +24,7 @@ def plan_map(job: StepInputs) -> dict[str, object]:
     A cell holds the estimated step, whether it fits, and its memory; None where the job cannot be
     split so. Raises PlanError for what is no model, or has no closed form.
     """
-    model, topology, options = job.workload, job.topology, job.options
+    model, topology, options = job.nouns
     if not isinstance(model, Model):
         raise PlanError("only a model can be split otherwise: a workload file has one plan")
     now = job_of(model, topology, options)

@@ -34,7 +34,7 @@ def slider_values(job: StepInputs) -> dict[str, object]:
     A value is offered if the job can run with it while all others stay as they are. A job that
     cannot run has no values of its own: those that mend it are offered.
     """
-    work, topology, options = job.workload, job.topology, job.options
+    work, topology, options = job.nouns
     now = _checked(work, topology, options)
     held = held_options(job, now.plan if now and now.setup else None)
     sliders = []
@@ -76,7 +76,7 @@ def held_options(job: StepInputs, plan: Plan | None) -> StepOptions:
     """
     if plan is None:
         return job.options
-    degrees, _ = held_degrees(job.workload, job.topology, job.options)
+    degrees, _ = held_degrees(*job.nouns)
     options = replace(job.options, **degrees)
     if options.chunks is not None and isinstance(options.schedule, str):
         looped = f"{PAIRED if plan.runs_pairs else 'interleaved'}:{options.chunks}"

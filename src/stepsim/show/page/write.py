@@ -222,7 +222,7 @@ def find_what_if(job: StepInputs) -> Worth:
     A text where derivatives are not defined, as with links that transfers share.
     """
     try:
-        return find_sensitivity(job.workload, job.topology, job.options)
+        return find_sensitivity(*job.nouns)
     except PlanError as error:
         return f"No sensitivities: {error}."
 
