@@ -15,7 +15,7 @@ from stepsim.cli.measured import (
     NodeSizeOption,
     RunsArgument,
 )
-from stepsim.cli.options import NO_MEMORY, OneStepOptions, takes
+from stepsim.cli.options import NO_MEMORY, OneStepOptions, flag, takes
 from stepsim.cli.root import LightGroup
 from stepsim.cli.terminal import (
     CsvOption,
@@ -82,22 +82,16 @@ def runs(
 class _TraceOptions(OneStepOptions):
     """What `calibrate trace` takes beside the options of a step, which are those of its models."""
 
-    models: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            help="The model of the traces, or one for each: all kernels are learned. Repeatable.",
-            rich_help_panel=Panel.MODEL.value,
-        ),
-    ] = None
-    plans: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--plan-file",
-            help="The plan of the models, or one for each trace. Repeatable.",
-            rich_help_panel=Panel.MODEL.value,
-        ),
-    ] = None
+    models: list[str] | None = flag(
+        "The model of the traces, or one for each: all kernels are learned. Repeatable.",
+        "--model",
+        rich_help_panel=Panel.MODEL.value,
+    )
+    plans: list[Path] | None = flag(
+        "The plan of the models, or one for each trace. Repeatable.",
+        "--plan-file",
+        rich_help_panel=Panel.MODEL.value,
+    )
 
     def jobs(self, traces: int) -> "list[StepInputs]":
         """The job of each trace; none without a model. Raises PlanError for other counts."""

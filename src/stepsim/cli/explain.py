@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.option import Panel
-from stepsim.cli.options import NO_MEMORY, LineOption, OneStepOptions, PlanFileOption, takes
+from stepsim.cli.options import NO_MEMORY, LineOption, OneStepOptions, PlanFileOption, flag, takes
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
@@ -28,33 +28,25 @@ if TYPE_CHECKING:
 class _ExplainOptions(OneStepOptions):
     """What `explain` takes beside the options of a step."""
 
-    config: Annotated[
-        str | None,
-        typer.Option(
-            help="The run's model, where the log does not say it: a public name, a config.json, "
-            "or Megatron-LM's arguments.",
-            rich_help_panel=Panel.MODEL.value,
-        ),
-    ] = None
+    config: str | None = flag(
+        "The run's model, where the log does not say it: a public name, a config.json, "
+        "or Megatron-LM's arguments.",
+        rich_help_panel=Panel.MODEL.value,
+    )
     plan_file: PlanFileOption = None
     line: LineOption = None
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Exit with 1 if the run is slow, with 3 if it is impossible, not steady or "
-            "nobody knows.",
-        ),
-    ] = False
+    check: bool = flag(
+        "Exit with 1 if the run is slow, with 3 if it is impossible, not steady or nobody knows.",
+        "--check",
+        default=False,
+    )
 
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow",
-            help="Read the log as it grows, and print its first line again; until it stays as it "
-            "is for 20 steps, and a minute.",
-        ),
-    ] = False
+    follow: bool = flag(
+        "Read the log as it grows, and print its first line again; until it stays as it "
+        "is for 20 steps, and a minute.",
+        "--follow",
+        default=False,
+    )
 
 
 @takes(_ExplainOptions, NO_MEMORY)

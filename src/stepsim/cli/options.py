@@ -127,42 +127,37 @@ SetOption = Annotated[
 ]
 
 
+def flag(about: str, *flags: str, default: object = None, **more: Any) -> Any:
+    """A field that is an option of a command; `more` is what typer says of it.
+
+    `flags` are its flags where they are not the field's name.
+    """
+    return field(default=default, metadata={"typer": typer.Option(*flags, help=about, **more)})
+
+
 # no struct: options of commands are metadata of their fields
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
     """What commands about a step take beside its options, which `asked` holds as typed."""
 
-    topology: Annotated[
-        str | None,
-        typer.Option(
-            "--topology",
-            "-t",
-            help="Shipped topology or TOML file.",
-            show_default="the device's machine, else hgx-h100",
-            autocompletion=completed_topologies,
-            rich_help_panel=Panel.NETWORK.value,
-        ),
-    ] = None
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse files whose header and rows disagree.")
-    ] = False
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print no warnings and no progress.")
-    ] = False
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose", "-v", help="Print each stage of the work and its time on stderr."
-        ),
-    ] = False
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="A variable of a launch script's environment. Repeatable.",
-            rich_help_panel=Panel.MODEL.value,
-        ),
-    ] = None
+    topology: str | None = flag(
+        "Shipped topology or TOML file.",
+        "--topology",
+        "-t",
+        show_default="the device's machine, else hgx-h100",
+        autocompletion=completed_topologies,
+        rich_help_panel=Panel.NETWORK.value,
+    )
+    strict: bool = flag("Refuse files whose header and rows disagree.", "--strict", default=False)
+    quiet: bool = flag("Print no warnings and no progress.", "--quiet", "-q", default=False)
+    verbose: bool = flag(
+        "Print each stage of the work and its time on stderr.", "--verbose", "-v", default=False
+    )
+    env: list[str] | None = flag(
+        "A variable of a launch script's environment. Repeatable.",
+        metavar="NAME=VALUE",
+        rich_help_panel=Panel.MODEL.value,
+    )
     asked: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -221,28 +216,28 @@ class CommandOptions:
 class RunOptions(CommandOptions):
     """What commands that run a step take."""
 
-    comm_source: Annotated[
-        str | None,
-        typer.Option(
-            help="Use the curves whose machine or run holds this text; !TEXT leaves them out.",
-            rich_help_panel=Panel.NETWORK.value,
-        ),
-    ] = None
+    comm_source: str | None = flag(
+        "Use the curves whose machine or run holds this text; !TEXT leaves them out.",
+        rich_help_panel=Panel.NETWORK.value,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneStepOptions(RunOptions):
     """What commands take whose topology has one value of each number."""
 
-    numbers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="A number of the topology, e.g. 'fabric.bandwidth=400 Gbps'. Repeatable.",
-            rich_help_panel=Panel.NETWORK.value,
-        ),
-    ] = None
+    numbers: list[str] | None = flag(
+        "A number of the topology, e.g. 'fabric.bandwidth=400 Gbps'. Repeatable.",
+        "--set",
+        metavar="NAME=VALUE",
+        rich_help_panel=Panel.NETWORK.value,
+    )
+
+
+def _annotation(option: "Field[Any]", hint: Any) -> Any:
+    """The type of a field with what typer is told of it."""
+    told = option.metadata.get("typer")
+    return Annotated[hint, told] if told else hint
 
 
 _Options = TypeVar("_Options", bound="DataclassInstance")
@@ -280,7 +275,7 @@ def takes(
                 each.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=each.default,
-                annotation=hints[each.name],
+                annotation=_annotation(each, hints[each.name]),
             )
             for each in declared
         ]
@@ -507,33 +502,22 @@ USUAL_NAMES = "padded,grouped,concat,first-fit,balanced"
 def _of_lengths(text: str, absent: str = "") -> Any:
     """An option about documents; `absent` is what holds where it is not given."""
     panel = Panel.JOB.value
-    return typer.Option(help=text, show_default=absent or False, rich_help_panel=panel)
+    return flag(text, show_default=absent or False, rich_help_panel=panel)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LengthOptions:
     """What documents the microbatches of a step hold, where they differ in length."""
 
-    lengths: Annotated[
-        str | None,
-        _of_lengths(
-            "Documents' tokens: a file, or a law as 'lognormal(mu=6, sigma=1, most=8192)'.",
-        ),
-    ] = None
-    packers: Annotated[
-        str | None,
-        _of_lengths(
-            "With --lengths, how documents become microbatches: " + PACKER_NAMES,
-            f"{USUAL_NAMES.replace(',', ', ')}; first-fit for plans",
-        ),
-    ] = None
-    steps: Annotated[
-        int | None,
-        _of_lengths("With --lengths, steps to draw.", "1000; 100 of each plan"),
-    ] = None
-    seed: Annotated[
-        int | None, _of_lengths("With --lengths, equal seeds give equal steps.", "0")
-    ] = None
+    lengths: str | None = _of_lengths(
+        "Documents' tokens: a file, or a law as 'lognormal(mu=6, sigma=1, most=8192)'.",
+    )
+    packers: str | None = _of_lengths(
+        "With --lengths, how documents become microbatches: " + PACKER_NAMES,
+        f"{USUAL_NAMES.replace(',', ', ')}; first-fit for plans",
+    )
+    steps: int | None = _of_lengths("With --lengths, steps to draw.", "1000; 100 of each plan")
+    seed: int | None = _of_lengths("With --lengths, equal seeds give equal steps.", "0")
 
     def check_lengths(self) -> None:
         """Raise PlanError where an option says how documents are packed, but there are none."""

@@ -10,6 +10,7 @@ from stepsim.base.errors import PlanError, printable
 from stepsim.cli.options import (
     ON_COMMAND_LINE,
     BatchOptions,
+    flag,
     given_options,
     refuse_beside,
     takes,
@@ -45,95 +46,47 @@ _OF_CHECK = _BUDGET | {"model", "check", "calibration", "json", "csv"}
 class _SearchOptions(BatchOptions):
     """What a search takes beside the options that all its plans share."""
 
-    gpus: Annotated[
-        str,
-        typer.Option(
-            "--gpus", "--npus", help="Sizes of the job: 512, or 256,512, or 256..1024 (doubling)."
-        ),
-    ] = ""
-    fix: Annotated[
-        list[str] | None,
-        typer.Option(help="Values an option may take, e.g. tp=8 or mbs=1,2. Repeatable."),
-    ] = None
-    search: Annotated[
-        str | None,
-        typer.Option(
-            help="Options to vary too, of zero, recompute, overlap, dispatch, graphs.",
-        ),
-    ] = None
-    max_pp: Annotated[
-        int | None, typer.Option(min=1, help="Largest number of pipeline stages.")
-    ] = None
-    objective: Annotated[
-        str,
-        typer.Option(help="What counts: step, tokens-per-dollar or memory."),
-    ] = "step"
-    memory_share: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of the device memory that a plan may use.",
-            show_default="0.92, else 1",
-        ),
-    ] = None
-    runs: Annotated[int, typer.Option(min=1, help="Plans to simulate at most.")] = 20
-    top: Annotated[int, typer.Option(min=1, help="Plans to show at most.")] = 10
-    explain: Annotated[
-        str | None,
-        typer.Option(help="Explain why this plan is not the best, e.g. tp=8,pp=4."),
-    ] = None
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", help="Local processes.", show_default="1")
-    ] = None
-    store: Annotated[Path | None, typer.Option(help="SQLite file for simulated plans.")] = None
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Take what the file of --store holds.")
-    ] = False
-    executor: Annotated[
-        str, typer.Option(help="Who computes: local, or dask (with --scheduler).")
-    ] = "local"
-    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.")] = None
+    gpus: str = flag(
+        "Sizes of the job: 512, or 256,512, or 256..1024 (doubling).",
+        "--gpus",
+        "--npus",
+        default="",
+    )
+    fix: list[str] | None = flag("Values an option may take, e.g. tp=8 or mbs=1,2. Repeatable.")
+    search: str | None = flag("Options to vary too, of zero, recompute, overlap, dispatch, graphs.")
+    max_pp: int | None = flag("Largest number of pipeline stages.", min=1)
+    objective: str = flag("What counts: step, tokens-per-dollar or memory.", default="step")
+    memory_share: float | None = flag(
+        "Share of the device memory that a plan may use.", show_default="0.92, else 1"
+    )
+    runs: int = flag("Plans to simulate at most.", default=20, min=1)
+    top: int = flag("Plans to show at most.", default=10, min=1)
+    explain: str | None = flag("Explain why this plan is not the best, e.g. tp=8,pp=4.")
+    jobs: int | None = flag("Local processes.", "--jobs", "-j", show_default="1")
+    store: Path | None = flag("SQLite file for simulated plans.")
+    resume: bool = flag("Take what the file of --store holds.", "--resume", default=False)
+    executor: str = flag("Who computes: local, or dask (with --scheduler).", default="local")
+    scheduler: str | None = flag("Address of a Dask scheduler.")
     json: JsonOption = None
     csv: CsvOption = None
-    full: Annotated[
-        bool, typer.Option("--full", help="Print the model's arguments too, for Megatron-LM.")
-    ] = False
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw step against GPUs or memory: .png, .svg or .pdf."),
-    ] = None
-    toml: Annotated[
-        Path | None,
-        typer.Option(help="Write the best plan as a file, which --check takes."),
-    ] = None
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Compare a plan of --toml with a budget, in place of a search.",
-            rich_help_panel="A plan against a budget",
-        ),
-    ] = False
-    max_step: Annotated[
-        str | None,
-        typer.Option(
-            help="Longest step, e.g. 12.5s.",
-            rich_help_panel="A plan against a budget",
-        ),
-    ] = None
-    max_memory: Annotated[
-        str | None,
-        typer.Option(
-            help="Most memory of a rank, e.g. 76GiB.",
-            rich_help_panel="A plan against a budget",
-        ),
-    ] = None
-    max_bubble: Annotated[
-        str | None,
-        typer.Option(
-            help="Largest pipeline bubble, e.g. 8%.",
-            rich_help_panel="A plan against a budget",
-        ),
-    ] = None
+    full: bool = flag("Print the model's arguments too, for Megatron-LM.", "--full", default=False)
+    plot: Path | None = flag("Draw step against GPUs or memory: .png, .svg or .pdf.")
+    toml: Path | None = flag("Write the best plan as a file, which --check takes.")
+    check: bool = flag(
+        "Compare a plan of --toml with a budget, in place of a search.",
+        "--check",
+        default=False,
+        rich_help_panel="A plan against a budget",
+    )
+    max_step: str | None = flag(
+        "Longest step, e.g. 12.5s.", rich_help_panel="A plan against a budget"
+    )
+    max_memory: str | None = flag(
+        "Most memory of a rank, e.g. 76GiB.", rich_help_panel="A plan against a budget"
+    )
+    max_bubble: str | None = flag(
+        "Largest pipeline bubble, e.g. 8%.", rich_help_panel="A plan against a budget"
+    )
 
 
 @takes(_SearchOptions, _ASKED)

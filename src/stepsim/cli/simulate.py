@@ -33,6 +33,7 @@ from stepsim.cli.options import (
     WindowOption,
     check_messages,
     check_trace,
+    flag,
     refuse_beside,
     refuse_given,
     refuse_options,
@@ -84,16 +85,12 @@ class _SimulateOptions(BatchOptions):
     """What `simulate` takes beside the options of a step."""
 
     plan_file: PlanFileOption = None
-    against: Annotated[
-        Path | None,
-        typer.Option(metavar="TRACE", help="Print the step beside a recorded one: a profile."),
-    ] = None
-    sensitivity: Annotated[
-        bool,
-        typer.Option(
-            "--sensitivity", help="Print instead what 1 % of each number saves; CSV and JSON too."
-        ),
-    ] = False
+    against: Path | None = flag("Print the step beside a recorded one: a profile.", metavar="TRACE")
+    sensitivity: bool = flag(
+        "Print instead what 1 % of each number saves; CSV and JSON too.",
+        "--sensitivity",
+        default=False,
+    )
 
     def inputs(self, file: "Path | Model", node_size: int | None = None) -> "StepInputs":
         """Read everything that the options name; raises the errors of the readers."""

@@ -19,6 +19,7 @@ from stepsim.cli.options import (
     SetOption,
     StyleOption,
     completed_figure_kinds,
+    flag,
     given_options,
     refuse_beside,
     takes,
@@ -50,25 +51,14 @@ _OF_COMMAND = tuple(each.name for each in fields(RunOptions) if each.name != "as
 class _ShowOptions:
     """Files that show what a sweep has found."""
 
-    export: Annotated[
-        list[Path] | None,
-        typer.Option(help="Write a row per scenario: .csv or .parquet. Repeatable."),
-    ] = None
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw the sweep over its axes: .png, .svg or .pdf."),
-    ] = None
-    plot_kind: Annotated[
-        str,
-        typer.Option(
-            help="What to draw: time, bubble or breakdown.",
-            autocompletion=completed_figure_kinds,
-        ),
-    ] = "time"
-    plot_axes: Annotated[
-        str | None,
-        typer.Option(help="Axes of the figure, e.g. fabric.bandwidth,schedule."),
-    ] = None
+    export: list[Path] | None = flag("Write a row per scenario: .csv or .parquet. Repeatable.")
+    plot: Path | None = flag("Draw the sweep over its axes: .png, .svg or .pdf.")
+    plot_kind: str = flag(
+        "What to draw: time, bubble or breakdown.",
+        default="time",
+        autocompletion=completed_figure_kinds,
+    )
+    plot_axes: str | None = flag("Axes of the figure, e.g. fabric.bandwidth,schedule.")
     report: ReportOption = None
     style: StyleOption = FigureStyle.SCREEN
     json: JsonOption = None
@@ -109,31 +99,22 @@ class _SweepOptions(_ShowOptions, LengthOptions, RunOptions):
     """What is swept, where results go, and who computes."""
 
     axes: SetOption = None
-    database: Annotated[
-        Path | None,
-        typer.Option(
-            "--db",
-            help="SQLite file that keeps the results, to continue or to look at later.",
-            show_default="a temporary one, which goes when the command ends",
-        ),
-    ] = None
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the sweep that the database holds.")
-    ] = False
-    force: Annotated[
-        bool, typer.Option("--force", help="Throw away the sweep that the database holds.")
-    ] = False
-    breakdown: Annotated[
-        bool, typer.Option("--breakdown", help="Store the parts of each step.")
-    ] = False
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", help="Local processes.", show_default="as useful")
-    ] = None
-    executor: Annotated[
-        str,
-        typer.Option(help="Where scenarios run: local, or dask (with --scheduler)."),
-    ] = "local"
-    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.")] = None
+    database: Path | None = flag(
+        "SQLite file that keeps the results, to continue or to look at later.",
+        "--db",
+        show_default="a temporary one, which goes when the command ends",
+    )
+    resume: bool = flag("Continue the sweep that the database holds.", "--resume", default=False)
+    force: bool = flag("Throw away the sweep that the database holds.", "--force", default=False)
+    breakdown: bool = flag("Store the parts of each step.", "--breakdown", default=False)
+    jobs: int | None = flag("Local processes.", "--jobs", "-j", show_default="as useful")
+    executor: str = flag("Where scenarios run: local, or dask (with --scheduler).", default="local")
+    scheduler: str | None = flag("Address of a Dask scheduler.")
+
+    @property
+    def axis_names(self) -> set[str]:
+        """Names of the axes that were typed."""
+        return {text.partition("=")[0].strip() for text in self.axes or ()}
 
 
 @takes(_SweepOptions)
@@ -195,8 +176,7 @@ def _draws(options: _SweepOptions) -> bool:
     """Whether steps of documents are swept, as an option or an axis says."""
     from stepsim.explore.batches.sweeps import is_drawn
 
-    names = (text.partition("=")[0].strip() for text in options.axes or ())
-    return options.lengths is not None or any(map(is_drawn, names))
+    return options.lengths is not None or any(map(is_drawn, options.axis_names))
 
 
 def _new_folder() -> "TemporaryDirectory[str]":
@@ -215,9 +195,9 @@ def _kept(database: Path | None) -> str:
 
 def _refuse_unnamed(options: _SweepOptions) -> None:
     """Raise SweepError for what is asked of a database that nobody named."""
-    for flag, asked in (("--resume", options.resume), ("--force", options.force)):
+    for name, asked in (("--resume", options.resume), ("--force", options.force)):
         if asked and not options.database:
-            raise SweepError(f"{flag} is about the database of a sweep: name it with --db")
+            raise SweepError(f"{name} is about the database of a sweep: name it with --db")
 
 
 def _is_database(file: Path) -> bool:
@@ -250,8 +230,8 @@ def _from_file(
     content = read_sweep(file)
     stated, asked = _stated(file, content), _asked(file, content)
     merged = replace(options, **{n: v for n, v in stated.items() if n not in given})
-    own = {text.partition("=")[0].strip() for text in options.axes or ()}
-    kept = [f"{name}={text}" for name, text in content.axes.items() if name not in own]
+    named = options.axis_names
+    kept = [f"{name}={text}" for name, text in content.axes.items() if name not in named]
     merged = replace(merged, axes=[*kept, *(options.axes or ())], asked={**asked, **options.asked})
     return Path(content.workload), merged, given | stated.keys() | asked.keys()
 
@@ -332,9 +312,8 @@ def _study(file: Path, options: _SweepOptions, given: frozenset[str]) -> "Study"
 def _check_outputs(options: _SweepOptions, inputs: list[Path]) -> None:
     """Refuse what cannot be shown in the end before any work."""
     options.check(inputs, *([options.database] if options.database else []))
-    known = {text.partition("=")[0].strip() for text in options.axes or ()}
     for name in options.plot_names:
-        if name not in known:
+        if name not in options.axis_names:
             raise SweepError(f"--plot-axes: {name!r} is no axis of this sweep")
 
 

@@ -13,6 +13,7 @@ from stepsim.serve.explorer import Explorer
 from stepsim.serve.export import EXPORTS
 from stepsim.serve.recorded import recorded_lines
 from stepsim.serve.state import KNOBS, SHIPPED_NAMES, ExplorerState
+from stepsim.show.page.facts import Plain
 from stepsim.show.page.looks import looks
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
@@ -53,7 +54,7 @@ class Answers(Noun):
 
     explorer: Explorer
 
-    def answer(self, question: object) -> dict[str, object]:
+    def answer(self, question: object) -> Plain:
         """The answer to a question; a mistake of the person's is an answer with `error`.
 
         The program's own mistakes are raised.
@@ -65,7 +66,7 @@ class Answers(Noun):
         except StepsimError as error:
             return {"error": one_line(str(error))}
 
-    def _found(self, question: Mapping[str, object]) -> dict[str, object]:
+    def _found(self, question: Mapping[str, object]) -> Plain:
         """The answer to a question of a known kind; raises StepsimError."""
         kind, more = str(question["kind"]), tuple[object, ...]()
         if kind == "choices":
@@ -89,7 +90,7 @@ class Answers(Noun):
         except StepsimError:  # its answer says what is wrong
             return False
 
-    def choices(self) -> dict[str, object]:
+    def choices(self) -> Plain:
         """What a page needs once: names, controls, colours."""
         library = self.explorer.library
         return {
@@ -109,7 +110,7 @@ class Answers(Noun):
         given = next(iter(self.explorer.library.works), None)
         return dict(_START) if given is None else {"workload": given}
 
-    def lines(self, state: ExplorerState) -> dict[str, object]:
+    def lines(self, state: ExplorerState) -> Plain:
         """The command and the Python lines that give the state's step."""
         library = self.explorer.library
         ran = library.work(state.workload)
@@ -125,7 +126,7 @@ def _machines() -> dict[str, str]:
     return {name: topology for name, topology in found.items() if topology}
 
 
-def _control(option: Option, part: str) -> dict[str, object]:
+def _control(option: Option, part: str) -> Plain:
     """How a page shows an option: its place, name, help, default and choices."""
     names = option.choices or option.offers or SHIPPED_NAMES.get(option.name)
     choices = list(names()) if names else []

@@ -33,7 +33,7 @@ from stepsim.serve.plans import plan_map
 from stepsim.serve.recorded import recorded
 from stepsim.serve.sliders import slider_values
 from stepsim.serve.state import KNOBS, NOISE, ExplorerState, number_quantity, number_text
-from stepsim.show.page.facts import answer_facts, document_shown, memory_shown, plain_table
+from stepsim.show.page.facts import Plain, answer_facts, document_shown, memory_shown, plain_table
 from stepsim.show.page.lanes import lanes_of_timeline, tasks_of_timeline, times_of_timeline
 from stepsim.show.page.load import network_load
 from stepsim.show.tables.studies import worth_table
@@ -86,7 +86,7 @@ class Explorer(Struct, kw_only=True):
 
         return self._remembered(self._plans, state.structure, choose)
 
-    def live(self, state: ExplorerState) -> dict[str, object]:
+    def live(self, state: ExplorerState) -> Plain:
         """Totals, breakdown and times; equal to a run's. Raises PlanError where none can be.
 
         Only durations differ between states of one structure, so that nothing is built anew, and a
@@ -120,7 +120,7 @@ class Explorer(Struct, kw_only=True):
             ),
         }
 
-    def shown(self, state: ExplorerState) -> dict[str, object]:
+    def shown(self, state: ExplorerState) -> Plain:
         """All about a run: the engine's answer, with critical path, tables and warnings.
 
         Of what has run already, all that it says. What can vary from here is asked for by itself.
@@ -135,7 +135,7 @@ class Explorer(Struct, kw_only=True):
             "network": network_load(run),
         }
 
-    def varies(self, state: ExplorerState) -> dict[str, object]:
+    def varies(self, state: ExplorerState) -> Plain:
         """Whether sliders of links and of compute need no engine here, and the band of noise."""
         why, band, live = self._why_not_live(state), None, {"links": False, "compute": False}
         try:
@@ -146,23 +146,23 @@ class Explorer(Struct, kw_only=True):
             why = str(error)
         return {"band": band, "not_live": why, "live": live}
 
-    def sliders(self, state: ExplorerState) -> dict[str, object]:
+    def sliders(self, state: ExplorerState) -> Plain:
         """The values that the sliders of a state may take; raises StepsimError."""
         return slider_values(self.inputs(state))
 
-    def plans(self, state: ExplorerState) -> dict[str, object]:
+    def plans(self, state: ExplorerState) -> Plain:
         """The map of plans of a state; raises PlanError where there is none."""
         return plan_map(self.inputs(state))
 
-    def tasks(self, state: ExplorerState, low_ps: int, high_ps: int) -> dict[str, object]:
+    def tasks(self, state: ExplorerState, low_ps: int, high_ps: int) -> Plain:
         """The tasks of a state's step; of a step of many those between two times."""
         job = self.inputs(state)
         ready = prepare(*job.nouns, known=self._known, quick=True)
         return {"tasks": tasks_of_timeline(ready.flat().timeline(), between=(low_ps, high_ps))}
 
-    def helps(self, state: ExplorerState) -> dict[str, object]:
+    def helps(self, state: ExplorerState) -> Plain:
         """What would make the step shorter, or fit where it does not, the fastest change first."""
-        job, rows = self.inputs(state), list[dict[str, object]]()
+        job, rows = self.inputs(state), list[Plain]()
         if self._why_not_live(state):
             run = self.run(job)
             step_ps, memory = run.report.step_time_ps, run.memory
@@ -179,7 +179,7 @@ class Explorer(Struct, kw_only=True):
             rows.append({**row, "change": {**pinned, **change}})
         return {"rows": best_first(rows, step_ps, fits=fits)}
 
-    def _band(self, batch: Batch, state: ExplorerState) -> dict[str, object] | None:
+    def _band(self, batch: Batch, state: ExplorerState) -> Plain | None:
         """Where nine of ten steps lie under the noise asked for; None without noise."""
         if not state.noise:
             return None
@@ -190,7 +190,7 @@ class Explorer(Struct, kw_only=True):
         between = f"{format_time_ps(low)} to {format_time_ps(high)}"
         return {"low": low, "middle": middle, "high": high, "text": between, "draws": _DRAWS}
 
-    def worth(self, state: ExplorerState) -> dict[str, object]:
+    def worth(self, state: ExplorerState) -> Plain:
         """What one per cent of each number is worth, as a table; a reason where that is unknown."""
         job = self.inputs(state)
         try:
@@ -199,7 +199,7 @@ class Explorer(Struct, kw_only=True):
             return {"missing": str(error)}
         return {"table": plain_table(worth_table({"": found}))}
 
-    def map(self, state: ExplorerState, x: str, y: str) -> dict[str, object]:
+    def map(self, state: ExplorerState, x: str, y: str) -> Plain:
         """Step time over two numbers, from an eighth to eight times what they are now.
 
         Raises PlanError for a number that cannot vary here.
@@ -227,7 +227,7 @@ class Explorer(Struct, kw_only=True):
         ready = prepare(*job.nouns, notes=job.notes, known=self._known)
         return ready.simulated()
 
-    def numbers(self, state: ExplorerState) -> list[dict[str, object]]:
+    def numbers(self, state: ExplorerState) -> list[Plain]:
         """Numbers of the network's links that sliders change, as the file has them."""
         topology = self.library.topology(state.topology)
         bare = BatchBase(topology=topology, scale=ComputeScale(), host=HostTimes())
@@ -320,7 +320,7 @@ def _factor(name: str, text: str) -> float:
         raise PlanError(f"{NOISE}{name}: {error}") from None
 
 
-def _memory(memory: StepMemory | None) -> dict[str, object] | None:
+def _memory(memory: StepMemory | None) -> Plain | None:
     """What the fullest rank of a job holds."""
     if memory is None:
         return None

@@ -16,6 +16,7 @@ from stepsim.network.topology.dimension import split_link
 from stepsim.serve.plans import plan_map
 from stepsim.serve.sliders import interleaved_names, lists_stages
 from stepsim.serve.state import number_quantity, number_text
+from stepsim.show.page.facts import Plain
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.model import Model
@@ -32,7 +33,7 @@ _Texts = dict[str, str]
 """Options and numbers of links that a state would have, as typed; an empty text is the default."""
 
 
-def speed_changes(batch: Batch, columns: Mapping[str, float]) -> list[dict[str, object]]:
+def speed_changes(batch: Batch, columns: Mapping[str, float]) -> list[Plain]:
     """Links of twice the bandwidth or half the latency, faster compute; simulated together.
 
     `columns` are the numbers of the state, as `Batch.evaluate` takes them.
@@ -68,7 +69,7 @@ def _ranked_speeds(
     batch: Batch,
     columns: Mapping[str, float],
     tried: Sequence[tuple[str, _Texts, Mapping[str, float]]],
-) -> list[dict[str, object]]:
+) -> list[Plain]:
     """The rows of changes of durations, all of them run in one pass behind the state itself."""
     if not tried:
         return []
@@ -81,7 +82,7 @@ def _ranked_speeds(
     return [_row(words, change, step, first) for (words, change, _), step in rows]
 
 
-def job_changes(job: StepInputs, step_ps: int, *, fits: bool) -> Iterator[dict[str, object]]:
+def job_changes(job: StepInputs, step_ps: int, *, fits: bool) -> Iterator[Plain]:
     """Other schedules, microbatch sizes and plans that fit, each simulated whole.
 
     Where the job itself does not fit, its rows say that the change `mends` that.
@@ -137,7 +138,7 @@ def _other_plans(job: StepInputs) -> Iterator[tuple[str, _Texts]]:
         yield f"plan tp {tp}, pp {pp}", {"tp": str(tp), "pp": str(pp), **free}
 
 
-def _row(words: str, change: _Texts, step_ps: int, now_ps: int) -> dict[str, object]:
+def _row(words: str, change: _Texts, step_ps: int, now_ps: int) -> Plain:
     return {"words": words, "change": change, "step_ps": step_ps, "saved_ps": now_ps - step_ps}
 
 

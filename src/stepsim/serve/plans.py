@@ -9,6 +9,7 @@ from stepsim.files.asked import StepInputs
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.serve.sliders import held_options, moved
+from stepsim.show.page.facts import Plain
 from stepsim.step.job import Job, for_schedule, job_of
 from stepsim.step.model_plan import interconnect_of
 from stepsim.workload.model.model import Model
@@ -18,7 +19,7 @@ _MOST_TP = 64
 _MOST_PP = 64
 
 
-def plan_map(job: StepInputs) -> dict[str, object]:
+def plan_map(job: StepInputs) -> Plain:
     """A cell for every tp (across) and pp (up) that divides the job, all else as it is.
 
     A cell holds the estimated step, whether it fits, and its memory; None where the job cannot be
@@ -63,7 +64,7 @@ def _built(model: Model, topology: Topology, options: StepOptions) -> Job | None
         return None
 
 
-def _cells(made: list[Job], topology: Topology) -> list[dict[str, object]]:
+def _cells(made: list[Job], topology: Topology) -> list[Plain]:
     """What is shown of some plans of one size on one machine."""
     setup = made[0].setup if made else None
     if setup is None:

@@ -31,6 +31,7 @@ from stepsim.base.errors import StepsimError, one_line
 from stepsim.serve.answers import Answers
 from stepsim.serve.export import exported
 from stepsim.serve.state import ExplorerState
+from stepsim.show.page.facts import Plain
 from stepsim.show.page.page import page_of
 
 LOOPBACK = "127.0.0.1"
@@ -129,15 +130,13 @@ class Service(Struct, kw_only=True):
             if number < before:
                 job.stop()
 
-    async def ask(
-        self, question: Mapping[str, object], tab: str, number: int, job: Asked
-    ) -> dict[str, object]:
+    async def ask(self, question: Mapping[str, object], tab: str, number: int, job: Asked) -> Plain:
         """The answer to a tab's question, by the quick worker unless it takes long.
 
         It is `obsolete` where the tab has asked for something newer before it is found.
         """
 
-        def answered(*, quick: bool) -> dict[str, object] | None:
+        def answered(*, quick: bool) -> Plain | None:
             if quick and self.answers.takes_long(question):
                 return None
             return self.answers.answer(question)
@@ -303,7 +302,7 @@ class _Handler(RequestHandler):
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         self.finish({"error": self._reason})
 
-    def message(self) -> dict[str, object]:
+    def message(self) -> Plain:
         """The JSON object in a request's body."""
         try:
             found = json.loads(self.body)
