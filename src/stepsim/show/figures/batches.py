@@ -6,7 +6,7 @@ import numpy as np
 
 from stepsim.base.units import time_unit
 from stepsim.explore.batches.draws import BatchStudy
-from stepsim.show.figures.drawing import drawn
+from stepsim.show.figures.drawing import above, drawn
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PALETTE
 
@@ -26,7 +26,7 @@ def plot_batches(study: BatchStudy, style: FigureStyle) -> "Figure":
     figure = style.figure(_HIGH_IN)
     lengths, steps, maps = figure.subplots(3, 1)
     said = f"{len(study.packed[0].step_time_ps):,} steps each, seed {study.seed}"
-    figure.suptitle(style.wrapped([study.job, said]), x=0.01, ha="left")
+    above(figure, style, study.job, said)
     _draw_lengths(lengths, study)
     _draw_steps(steps, study)
     _draw_work(maps, study, style)

@@ -10,7 +10,7 @@ import numpy as np
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.network.collectives import Algorithm
 from stepsim.network.one_collective import Probe, ProbeRow
-from stepsim.show.figures.drawing import drawn, legend
+from stepsim.show.figures.drawing import above, drawn, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import series_colour, series_marker
 
@@ -46,7 +46,7 @@ def plot_probes(probes: Sequence[Probe], style: FigureStyle) -> "Figure":
     left.yaxis.set_major_formatter(lambda time_ps, _: format_time_ps(time_ps))
     _dress(right, first, "bus bandwidth (GB/s)")
     right.yaxis.set_major_formatter(lambda rate, _: f"{rate:g}")
-    figure.suptitle(style.wrapped([_title(first)]), x=0.01, ha="left")
+    above(figure, style, _title(first))
     legend(figure, style, left.get_legend_handles_labels()[0], below=True)
     return figure
 

@@ -139,6 +139,11 @@ def idle_look(style: FigureStyle) -> dict[str, Any]:
     }
 
 
+def above(figure: "Figure", style: FigureStyle, *lines: str) -> None:
+    """A title of some lines above all that a figure shows."""
+    figure.suptitle(style.wrapped(lines), x=0.01, ha="left")
+
+
 def head(axes: "Axes", style: FigureStyle, *lines: str, share: float = 0.82) -> None:
     """A title of some lines, broken to a share of the figure's width."""
-    axes.set_title(style.wrapped((line for line in lines if line), share))
+    axes.set_title(style.wrapped(filter(None, lines), share))

@@ -1,6 +1,5 @@
 """What ranks hold over time: of the fullest stage by what it is for, of every stage in all."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +9,7 @@ from stepsim.base.units import time_unit
 from stepsim.core.timeline import Timeline
 from stepsim.explain.counters import Curves
 from stepsim.explain.memory import StepMemory, memory_curves
-from stepsim.show.figures.drawing import head, legend, make_figure
+from stepsim.show.figures.drawing import drawn, head, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PATH, series_colour, series_colours
 from stepsim.step.prepared import SimulatedStep
@@ -23,23 +22,16 @@ _GIB = 2**30
 _MOST_STAGES = 64
 
 
-def plot_memory(
-    step: SimulatedStep,
-    path: str | Path | None = None,
-    *,
-    style: FigureStyle | str = FigureStyle.SCREEN,
-) -> "Figure":
-    """Draw the memory of a step over time; raises PlanError where it is not known.
-
-    Raises OutputError when the file cannot be written or its suffix names no figure format.
-    """
+@drawn
+def plot_memory(step: SimulatedStep, style: FigureStyle) -> "Figure":
+    """The memory of a step over time; raises PlanError where it is not known."""
     memory = step.memory
     if memory is None:
         raise PlanError(
             f"{step.report.workload}: nothing says what its ranks hold: expected a model, or "
             "--activation-size"
         )
-    return make_figure(lambda chosen: _memory_figure(step, memory, chosen), path, style)
+    return _memory_figure(step, memory, style)
 
 
 def _memory_figure(step: SimulatedStep, memory: StepMemory, style: FigureStyle) -> "Figure":

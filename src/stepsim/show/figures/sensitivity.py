@@ -8,7 +8,7 @@ import numpy as np
 from stepsim.base.units import format_time_ps, time_unit
 from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.sensitivity.analysis import Sensitivity, describe
-from stepsim.show.figures.drawing import drawn, legend
+from stepsim.show.figures.drawing import above, drawn, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PALETTE, PATH
 
@@ -38,7 +38,7 @@ def plot_sensitivity(found: Sensitivity, style: FigureStyle) -> "Figure":
     axes.set_xlabel("step time saved (%)")
     title = found.job or f"{Path(found.workload).name} on {found.topology}: {found.schedule}"
     said = f"step {format_time_ps(found.step_time_ps)}; each changed by 1 % to the better"
-    figure.suptitle(style.wrapped([title, said]), x=0.01, ha="left")
+    above(figure, style, title, said)
     if any(slope.one_sided for slope in rows):
         names = "same critical path", "another path takes over"
         handles = [Patch(color=PALETTE[i], label=name) for i, name in enumerate(names)]
@@ -52,7 +52,7 @@ def plot_noise(found: NoiseResult, style: FigureStyle) -> "Figure":
     figure = style.figure(2.8)
     axes = figure.subplots()
     said = f"step times of {len(found.step_time_ps):,} samples; variation: {found.model.words}"
-    figure.suptitle(style.wrapped([found.job, said]), x=0.01, ha="left")
+    above(figure, style, found.job, said)
     scale, unit = time_unit(int(found.step_time_ps.max()))
     times = found.step_time_ps / scale
     axes.hist(times, bins=min(_BINS, max(1, int(np.sqrt(len(times))))), color=PALETTE[0])

@@ -17,7 +17,7 @@ from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
-from stepsim.show.figures.drawing import make_figure
+from stepsim.show.figures.drawing import drawn, make_figure
 from stepsim.show.figures.lanes import Box, Lane, Scene, TimelinePanel, lanes_figure, visible
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_COLOURS, PART_COLOURS, PATH, PER_STEP, TRANSFER, shade
@@ -120,18 +120,11 @@ def plot_timelines(
     return make_figure(partial(timelines_figure, runs, messages=messages), path, style)
 
 
-def plot_against(
-    held: StepAgainst,
-    path: str | Path | None = None,
-    *,
-    style: FigureStyle | str = FigureStyle.SCREEN,
-) -> "Figure":
-    """Draw a predicted step above the recorded one that it is held against, on one time axis.
-
-    Raises OutputError as `plot_timelines`.
-    """
+@drawn
+def plot_against(held: StepAgainst, style: FigureStyle) -> "Figure":
+    """A predicted step above the recorded one that it is held against, on one time axis."""
     predicted = drawn_step(held.simulated.timeline, held.simulated.report)
-    return plot_timelines([predicted, drawn_profile(held.measured)], path, style=style)
+    return timelines_figure([predicted, drawn_profile(held.measured)], style)
 
 
 def timelines_figure(

@@ -15,7 +15,7 @@ from stepsim.base.units import format_bandwidth, format_time_ps
 from stepsim.network.topology import DimensionKind, NestedTopology, Topology
 from stepsim.network.topology.dimension import Dimension
 from stepsim.network.topology.wirings import DragonflyShape, TreeShape
-from stepsim.show.figures.drawing import drawn, legend
+from stepsim.show.figures.drawing import above, drawn, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import series_colour
 
@@ -211,4 +211,4 @@ def _label(figure: "Figure", topology: Topology, shown: Picture, style: FigureSt
     }
     legend(figure, style, [Line2D([], [], color=series_colour(c), label=words[c]) for c in used])
     title = f"{topology.name}: {topology.npus:,} NPUs", shown.note
-    figure.suptitle(style.wrapped(filter(None, title)), x=0.01, ha="left")
+    above(figure, style, *filter(None, title))

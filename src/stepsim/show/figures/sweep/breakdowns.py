@@ -9,7 +9,7 @@ from stepsim.base.errors import SweepError
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.sweep.store import PART_COLUMNS
 from stepsim.explore.sweep.table import SweepTable
-from stepsim.show.figures.drawing import legend
+from stepsim.show.figures.drawing import above, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.scales import name_ticks, scale_of, time_unit_of
 from stepsim.show.figures.sweep.views import View, title
@@ -59,7 +59,7 @@ def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figu
     lines = title(table, view)
     if view.by:
         lines[-1] += f"; a plot per {axis_words(view.by.name)}"
-    figure.suptitle(style.wrapped(lines), x=0.01, ha="left")
+    above(figure, style, *lines)
     _legend(figure, np.nansum(parts, axis=(1, 2)) > 0, style)
     return figure
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.explore.sweep.table import SweepTable
+from stepsim.show.figures.drawing import above
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.scales import Scale, scale_of, value_axis
 from stepsim.show.figures.sweep.views import View, measured, title
@@ -40,7 +41,7 @@ def map_figure(
     for i, axes in enumerate(_panel_grid(figure, titles, x, y, style)):
         mesh = _draw_map(figure, axes, x, y, maps[..., i], style, scale)
     figure.colorbar(mesh, ax=figure.axes, label=label, aspect=30, pad=0.01)
-    figure.suptitle(style.wrapped(title(table, view)), x=0.01, ha="left")
+    above(figure, style, *title(table, view))
     return figure
 
 
