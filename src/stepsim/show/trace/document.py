@@ -52,15 +52,6 @@ class Slice(NamedTuple):
     alone_ps: int = -1
 
 
-class SliceColumns(NamedTuple):
-    """What slices say, of every span of a table: a value per span, named as in `Slice`."""
-
-    labels: Sequence[Label]
-    actions: Sequence[Label | None]
-    waited_for: Sequence[str]
-    messages: Sequence[int]
-
-
 class Thread(Noun):
     """A stream: its slices by time, none of which overlap."""
 

@@ -10,7 +10,7 @@ from stepsim.network.prices import Prices, Use
 from stepsim.parallel.p2p import Message
 from stepsim.parallel.schedules import Action, OrderEntry
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
-from stepsim.show.trace.document import Category, Fact, Label, SliceColumns
+from stepsim.show.trace.document import Category, Fact, Label, Slice
 from stepsim.workload.axes import Group
 
 _RECORDED_PHASES = {
@@ -121,8 +121,8 @@ def _communication(use: Use, graph: TaskGraph, ways: Ways) -> dict[str, Fact]:
     }
 
 
-def recorded_slices(spans: Spans, first_message: int) -> SliceColumns:
-    """What slices of a rank's operations say.
+def recorded_slices(spans: Spans, first_message: int) -> list[Slice]:
+    """The slices of a rank's operations.
 
     The ends of a message have the number of their meeting, counted from `first_message`.
     """
@@ -131,12 +131,12 @@ def recorded_slices(spans: Spans, first_message: int) -> SliceColumns:
     keys = [tuple(row) for row in rows.tolist()]
     labels = {key: _operation(spans, *key) for key in set(keys)}
     met = spans.of_kind(TaskKind.SEND, TaskKind.RECV) & (spans.meeting != UNKNOWN)
-    return SliceColumns(
-        labels=[labels[key] for key in keys],
-        actions=[None] * len(keys),
-        waited_for=[""] * len(keys),
-        messages=np.where(met, spans.meeting + first_message, 0).tolist(),
-    )
+    messages = np.where(met, spans.meeting + first_message, 0)
+    columns = (each.tolist() for each in (spans.start_ps, spans.end_ps, messages))
+    return [
+        Slice(labels[key], start, end, message=message)
+        for key, start, end, message in zip(keys, *columns, strict=True)
+    ]
 
 
 def _operation(spans: Spans, name: int, kind: int, phase: int, *facts: int) -> Label:

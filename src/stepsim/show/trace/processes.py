@@ -17,7 +17,7 @@ from stepsim.measured.profile.events import Profile
 from stepsim.parallel.p2p import Message
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 from stepsim.show.tables.model import runs_of
-from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, SliceColumns, Thread
+from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, Thread
 from stepsim.show.trace.labels import actions_of, labels_of, recorded_slices, ways_of
 from stepsim.show.trace.window import WHOLE, Window
 from stepsim.step.prepared import SimulatedStep
@@ -172,11 +172,11 @@ class TracedProfile(Noun):
         spans = self._shown()
         for rank in np.unique(spans.rank).tolist():
             table = spans.taken(spans.rank == rank)
-            stage, columns = int(table.stage[0]), recorded_slices(table, first_message)
+            stage, slices = int(table.stage[0]), recorded_slices(table, first_message)
             yield Process(
                 number=next(numbers),
                 name=f"rank {rank}" + (f", stage {stage}" if stage != UNKNOWN else ""),
-                threads=list(stream_threads(table, columns, numbers)),
+                threads=list(stream_threads(table, slices, numbers)),
                 counters={},
             )
 
@@ -267,18 +267,15 @@ def _threads(teller: "_Teller", numbers: Iterator[int]) -> Iterator[Thread]:
     if slices:
         yield Thread(number=next(numbers), name="schedule", slices=slices)
     shown = spans.taken(teller.run.window.holds(spans.start_ps, spans.end_ps))
-    yield from stream_threads(shown, teller.columns(actions), numbers)
+    yield from stream_threads(shown, teller.slices(actions), numbers)
 
 
-def stream_threads(spans: Spans, said: SliceColumns, numbers: Iterator[int]) -> Iterator[Thread]:
+def stream_threads(spans: Spans, told: Sequence[Slice], numbers: Iterator[int]) -> Iterator[Thread]:
     """The streams of a rank by start; spans that overlap on one, such as messages, have lanes."""
-    times = (spans.start_ps.tolist(), spans.end_ps.tolist())
-    columns = (said.labels, *times, *said[1:], spans.alone_ps.tolist())
     for stream in np.unique(spans.stream).tolist():
         places = np.flatnonzero(spans.stream == stream)
         places = places[np.argsort(spans.start_ps[places], kind="stable")]
-        taken = places.tolist()
-        slices = map(Slice, *(map(column.__getitem__, taken) for column in columns))
+        slices = [told[place] for place in places.tolist()]
         name = spans.stream_words(stream) or "operations"
         if (spans.start_ps[places[1:]] >= spans.end_ps[places[:-1]]).all():
             yield Thread(number=next(numbers), name=name, slices=slices)
@@ -335,8 +332,8 @@ class _Teller(Noun, eq=False):
             slices.append(Slice(after, int(tasks.start_ps.min()), int(tasks.end_ps.max())))
         return [each for each in slices if self.run.window.holds(each.start_ps, each.end_ps)]
 
-    def columns(self, actions: Sequence[Label]) -> SliceColumns:
-        """What is told of the spans, which have the labels of their `actions` beside their own."""
+    def slices(self, actions: Sequence[Label]) -> list[Slice]:
+        """The spans as slices, which have the labels of their `actions` beside their own."""
         graph, spans = self.run.step.timeline.graph, self.spans
         tasks = tasks_apart(self.program, graph)
         ways = ways_of(self.program, self.run.step.prices, int(spans.rank[0]))
@@ -346,12 +343,14 @@ class _Teller(Noun, eq=False):
         of_spans = [actions[entry] if entry != UNKNOWN else None for entry in inside]
         said = [(own if of is None else of).name for own, of in zip(labels, of_spans, strict=True)]
         held = np.flatnonzero(self.run.window.holds(spans.start_ps, spans.end_ps)).tolist()
-        return SliceColumns(
-            labels=[labels[i] for i in held],
-            actions=[of_spans[i] for i in held],
-            waited_for=list(self._waited_for(tasks, held, [each.name for each in labels], said)),
-            messages=[self._message(i) if is_message[i] else 0 for i in held],
-        )
+        waited_for = self._waited_for(tasks, held, [each.name for each in labels], said)
+        messages = (self._message(i) if is_message[i] else 0 for i in held)
+        columns = (each.tolist() for each in (spans.start_ps, spans.end_ps, spans.alone_ps))
+        starts, ends, alone = columns
+        return [
+            Slice(labels[i], starts[i], ends[i], of_spans[i], waited, message, alone[i])
+            for i, waited, message in zip(held, waited_for, messages, strict=True)
+        ]
 
     def _message(self, place: int) -> int:
         """The number of a message, 0 where its other end is not shown."""
