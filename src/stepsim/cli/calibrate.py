@@ -144,12 +144,7 @@ def calibrate_trace(
     from stepsim.files.calibrations import write_calibration
     from stepsim.files.measured import load_profile
     from stepsim.runs.learned import calibrate_profiles
-    from stepsim.show.tables.calibration import (
-        calibration_shown,
-        collectives_shown,
-        held_shown,
-        kernels_shown,
-    )
+    from stepsim.show.tables.calibration import calibration_shown, learned_shown
     from stepsim.workload.model.choices import Precision
 
     check_outputs([*paths, *(options.plans or ())], files=[output, csv])
@@ -167,8 +162,7 @@ def calibrate_trace(
     if found.empty:
         warn([f"{output} holds no number: the profiles tell none of them"], quiet=options.quiet)
     write_calibration(found, output)
-    shown = (calibration_shown, kernels_shown, held_shown, collectives_shown)
-    show_tables([line for view in shown for line in view(found)], csv)
+    show_tables([*calibration_shown(found), *learned_shown(found)], csv)
 
 
 @app.command("model")

@@ -292,9 +292,9 @@ def simulate_measured(
         LEAF_TABLES,
         leaf_answer,
         leaf_tables,
-        replay_tables_of,
+        replay_table,
     )
-    from stepsim.show.tables.step import STEP_TABLES
+    from stepsim.show.tables.step import STEP_TABLES, step_tables
 
     durations = parse_durations(times)
     run = load_run(path, node_size=node_size)
@@ -309,7 +309,8 @@ def simulate_measured(
     else:
         answer = answer_of(result.report, run.step_ps)
         actors = len(result.ranks.counts)
-        shown = tables.chosen(lambda: replay_tables_of(run, result.report, actors))
+        replay = {"replay": replay_table(run, result.report)}
+        shown = tables.chosen(lambda: step_tables(result.report, actors) | replay)
     show(json, lambda: result.document().to_json(), shown, answer=answer)
     warn_of([result.report], quiet=quiet, verbose=tables.full, most=tables.most_said)
     advise("next: --full (all tables), stepsim what-if (changes)", quiet=quiet or bool(json))

@@ -38,8 +38,6 @@ from stepsim.options import OPTIONS
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
-    from tempfile import TemporaryDirectory
-
     from stepsim.explore.sweep import Study
     from stepsim.explore.sweep.table import SweepTable
     from stepsim.files.sweep_toml import SweepFile
@@ -135,6 +133,8 @@ def sweep_command(
     keeps each result as it comes, so that --resume can continue. Given that database in place of a
     workload, the command shows what it holds, also while the sweep is running.
     """
+    from tempfile import TemporaryDirectory
+
     from stepsim.explore.sweep import swept
     from stepsim.show.terminal import sweep_bar
 
@@ -153,7 +153,10 @@ def sweep_command(
     _refuse_unnamed(options)
     study = _study(file, options, given)
     with ExitStack() as opened:
-        database = options.database or Path(opened.enter_context(_new_folder())) / "sweep.sqlite"
+        database = options.database
+        if database is None:  # a database that nobody named goes when the command ends
+            folder = opened.enter_context(TemporaryDirectory(prefix="stepsim-"))
+            database = Path(folder, "sweep.sqlite")
         try:
             with sweep_bar(enabled=not options.quiet) as bar:
                 run = swept(
@@ -177,13 +180,6 @@ def _draws(options: _SweepOptions) -> bool:
     from stepsim.explore.batches.sweeps import is_drawn
 
     return options.lengths is not None or any(map(is_drawn, options.axis_names))
-
-
-def _new_folder() -> "TemporaryDirectory[str]":
-    """A folder for a database that nobody named, which goes when the command ends."""
-    from tempfile import TemporaryDirectory
-
-    return TemporaryDirectory(prefix="stepsim-")
 
 
 def _kept(database: Path | None) -> str:

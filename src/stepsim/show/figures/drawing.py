@@ -11,8 +11,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from stepsim.base.errors import OutputError, member
 from stepsim.files.writing import check_figure_path, write_whole
-from stepsim.show.figures.style import CHARACTER_EM, FigureStyle, figure_style
+from stepsim.show.figures.style import CHARACTER_EM, FigureStyle
 from stepsim.show.palette import IDLE, IDLE_GROUND
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def make_figure(
     Text stays text in .svg and .pdf. A notebook shows the figure. Raises OutputError when the file
     cannot be written, its suffix names no figure format, or there is no such style.
     """
-    chosen = figure_style(style)
+    chosen = member(FigureStyle, style, "style", OutputError)
     if path is not None:
         check_figure_path(Path(path))
     with styled(chosen):

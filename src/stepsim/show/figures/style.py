@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from stepsim.base.errors import OutputError, member
 from stepsim.base.structs import NameWithFields
 
 if TYPE_CHECKING:
@@ -81,8 +80,3 @@ class FigureStyle(NameWithFields):
         """Lines of text broken to a share of this width."""
         most = int(share * self.width_in * 72 / (self.font_pt * CHARACTER_EM))
         return "\n".join(fill(line, most) for line in lines)
-
-
-def figure_style(name: FigureStyle | str) -> FigureStyle:
-    """The style of a name; raises OutputError naming those there are."""
-    return member(FigureStyle, name, "style", OutputError)

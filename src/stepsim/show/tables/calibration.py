@@ -74,10 +74,19 @@ def _factors(calibration: Calibration) -> Iterator[tuple[str | int, ...]]:
         yield "collective tables", str(len(calibration.collectives.curves)), "", ""
 
 
-def kernels_shown(calibration: Calibration) -> Iterator[Shown]:
-    """The classes of kernels of a calibration: measured over predicted time, and the rate."""
+def learned_shown(calibration: Calibration) -> Iterator[Shown]:
+    """What traces tell beside: classes of kernels, steps it was held against, collectives.
+
+    Steps are predicted from traces of other jobs. Each measured curve has a row for its largest
+    size.
+    """
+    curves = calibration.collectives.curves if calibration.collectives else ()
     if calibration.kernels:
         yield table_of("kernels; measured over predicted time", calibration.kernels, _KERNELS)
+    if calibration.held:
+        yield table_of("held against, each without its own job", calibration.held, _HELD)
+    if curves:
+        yield table_of("collectives, each at its largest size", curves, _RECORDED)
 
 
 _KERNELS = {
@@ -86,14 +95,6 @@ _KERNELS = {
     "kernels": COUNT.of("count"),
     "rate": TEXT.of("rate"),
 }
-
-
-def held_shown(calibration: Calibration) -> Iterator[Shown]:
-    """The steps that a calibration was held against, each predicted from traces of other jobs."""
-    if calibration.held:
-        yield table_of("held against, each without its own job", calibration.held, _HELD)
-
-
 _HELD = {
     "trace": TEXT.of("source"),
     "predicted": seconds("predicted_s"),
@@ -101,15 +102,6 @@ _HELD = {
     "error": _ERROR.of("error"),
     "job": TEXT.of("job"),
 }
-
-
-def collectives_shown(calibration: Calibration) -> Iterator[Shown]:
-    """The measured curves of a calibration, a row each, with the largest size of each."""
-    curves = calibration.collectives.curves if calibration.collectives else ()
-    if curves:
-        yield table_of("collectives, each at its largest size", curves, _RECORDED)
-
-
 _RECORDED = {
     "collective": TEXT.of("kind"),
     "ranks": COUNT.of("ranks"),

@@ -25,7 +25,7 @@ from stepsim.show.tables.model import (
     seconds_words,
     table_of,
 )
-from stepsim.show.tables.step import parts_table, stages_table, step_tables
+from stepsim.show.tables.step import parts_table, stages_table
 
 _MOST_RANKS = 32
 
@@ -242,11 +242,6 @@ def replay_table(summary: RunSummary, report: Report) -> Table:
         for name, (simulated, measured) in times.items()
     )
     return Table(caption="replay of the measured run", columns=columns, rows=rows)
-
-
-def replay_tables_of(summary: RunSummary, report: Report, actors: int) -> dict[str, Shown]:
-    """What can be shown of a replay, by its name: a step, and how far it is from the run."""
-    return step_tables(report, actors) | {"replay": replay_table(summary, report)}
 
 
 def what_if_shown(result: WhatIf, measured_ps: int) -> Iterator[Shown]:

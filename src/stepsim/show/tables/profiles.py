@@ -66,9 +66,20 @@ PROFILE_TABLES = ("profile", "steps", "ranks", "operations")
 
 
 def profile_tables(found: Stragglers) -> dict[str, Shown]:
-    """What can be shown of a replayed profile, by its name."""
-    every: list[Shown] = [replay_pairs(found), *replay_tables(found)]
-    return dict(zip(PROFILE_TABLES, every, strict=True))
+    """What can be shown of a replayed profile, by its name.
+
+    What it holds, how its replay differs from it and what its slow workers cost; steps, ranks and
+    kinds of operations, measured and replayed.
+    """
+    waits, replay = pipeline_waits(found.profile), _replay_words(np.abs(found.errors))
+    about = (*_profile_pairs(found.profile), ("replay", replay), *_slowdown_pairs(found))
+    steps = table_of("replay of every step", found.steps, _STEPS, most=_MOST)
+    names = {"rank": TEXT.of("name")} | _REPLAYED
+    caption = "replay of every rank, mean step"
+    ranks = table_of(caption, replayed_ranks(waits), names, most=_MOST)
+    names = {"operations": TEXT.of("name")} | _REPLAYED
+    kinds = table_of("kernel time of every kind, over all ranks", replayed_kinds(waits), names)
+    return dict(zip(PROFILE_TABLES, (about, steps, ranks, kinds), strict=True))
 
 
 def profile_answer(found: Stragglers) -> Answer:
@@ -101,26 +112,10 @@ def _steps(profile: Profile) -> str:
 _SLOWED = ("slowdown", "host delays")
 
 
-def replay_pairs(found: Stragglers) -> Pairs:
-    """What a profile holds, how its replay differs from it, and what its slow workers cost."""
-    replay = ("replay", _replay_words(np.abs(found.errors)))
-    return (*_profile_pairs(found.profile), replay, *_slowdown_pairs(found))
-
-
 def _replay_words(errors: Floats) -> str:
     """How a replay differs from what it was made of, which says nothing of a prediction."""
     mean, most = f"{errors.mean():.3%}", f"{errors.max():.3%}"
     return f"its own durations, put back in order, differ by {mean} on average, {most} at most"
-
-
-def replay_tables(found: Stragglers) -> Iterator[Table]:
-    """Steps, ranks and kinds of operations, measured and replayed."""
-    yield table_of("replay of every step", found.steps, _STEPS, most=_MOST)
-    waits = pipeline_waits(found.profile)
-    ranks = {"rank": TEXT.of("name")} | _REPLAYED
-    yield table_of("replay of every rank, mean step", replayed_ranks(waits), ranks, most=_MOST)
-    kinds = {"operations": TEXT.of("name")} | _REPLAYED
-    yield table_of("kernel time of every kind, over all ranks", replayed_kinds(waits), kinds)
 
 
 def improvements_answer(found: Improvements, profile: Profile) -> tuple[str, str]:
@@ -145,7 +140,7 @@ def improvements_shown(
     yield from improvements_answer(found, profile)
     if full:
         yield _profile_pairs(profile)[:3]
-    yield changes_table(found)
+    yield table_of("what would help, by its gain", found.changes, _CHANGES)
     if found.lengths:
         yield _lengths_words(found.lengths)
     yield from (f"{each.name}: {each.what}; if {each.assumed}" for each in found.changes)
@@ -168,11 +163,6 @@ def _lengths_words(lengths: UnequalLengths) -> str:
         f"whose work differs by {lengths.work_spread:.1%} (noise {lengths.noise:.1%}); {longest}, "
         f"{lengths.swapped_over_mean:.3f} with whole microbatches swapped"
     )
-
-
-def changes_table(found: Improvements) -> Table:
-    """The changes that gain something, the largest gain first."""
-    return table_of("what would help, by its gain", found.changes, _CHANGES)
 
 
 def _profile_pairs(profile: Profile) -> Pairs:

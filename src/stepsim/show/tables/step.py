@@ -1,6 +1,6 @@
 """A simulated step: the job, where its time goes, what its network carries."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import (
@@ -71,7 +71,8 @@ def detail_tables(result: Report) -> dict[str, Table]:
     if knows_memory(result):
         tables["memory"] = memory_table(result)
     tables["communication"] = comms_table(result)
-    tables["links"] = links_table([link for link in result.links if link.total_bytes])
+    links = [link for link in result.links if link.total_bytes]
+    tables["links"] = table_of(_LOAD, links, _LINKS)
     return tables
 
 
@@ -323,14 +324,6 @@ def comms_table(result: Report) -> Table:
     return table_of(caption, result.comms, columns, most=_MOST_COMMS)
 
 
-def links_table(links: Sequence[LinkUse]) -> Table:
-    """Classes of links by their busiest link, and whose bytes it carries."""
-    caption = (
-        "load of links, each direction; busy: share of the step in which the busiest one sends"
-    )
-    return table_of(caption, links, _LINKS)
-
-
 def _mostly(link: LinkUse) -> str:
     """The group that most of its bytes belong to, and their share."""
     return "".join(
@@ -363,6 +356,7 @@ _COMMS = {
     "all times": TIME.on_pages.of(lambda comm: comm.time_ps * comm.count),
     "algorithm": LONG.of(lambda comm: " or ".join(comm.algorithms)),
 }
+_LOAD = "load of links, each direction; busy: share of the step in which the busiest one sends"
 _LINKS = {
     "links": TEXT.of("name"),
     "used": COUNT.of(lambda link: Ordered(f"{link.used}/{link.links}", link.used)),
