@@ -267,8 +267,8 @@ def what_if_shown(result: WhatIf, measured_ps: int) -> Iterator[Shown]:
 _CHANGED = {
     "run": TEXT.of(0),
     "schedule": TEXT.of(lambda item: f"{item[1].schedule}, {item[1].p2p}"),
-    "microbatches": COUNT.of(lambda item: item[1].microbatches),
-    "pipeline": TIME.of(lambda item: item[1].pipeline_time_ps),
-    "step": TIME.of(lambda item: item[1].step_time_ps),
-    "bubble": SHARE.of(lambda item: item[1].bubble_fraction),
+    "microbatches": COUNT.of("microbatches", 1),
+    "pipeline": TIME.of("pipeline_time_ps", 1),
+    "step": TIME.of("step_time_ps", 1),
+    "bubble": SHARE.of("bubble_fraction", 1),
 }

@@ -72,14 +72,18 @@ class Column(Noun):
     room: Room = Room.EVERYWHERE
     value: Callable[[Any], Cell] = lambda item: item
 
-    def of(self, value: str | int | Callable[[Any], Cell]) -> "Column":
+    def of(self, value: str | int | Callable[[Any], Cell], part: int | None = None) -> "Column":
         """The same column for an attribute of its items, such as `link.name`, or a function.
 
-        A number is a place in items that are rows themselves.
+        A number is a place in items that are rows themselves, and so is the `part` of an item that
+        has the attribute.
         """
-        if isinstance(value, int):
-            return replace(self, value=itemgetter(value))
-        return replace(self, value=attrgetter(value) if isinstance(value, str) else value)
+        read: Any = value
+        if not callable(value):
+            read = itemgetter(value) if isinstance(value, int) else attrgetter(value)
+        if part is None:
+            return replace(self, value=read)
+        return replace(self, value=lambda item: read(item[part]))
 
     @property
     def on_pages(self) -> "Column":

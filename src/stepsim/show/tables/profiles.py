@@ -218,12 +218,12 @@ def _mean(steps_ps: Ints) -> str:
 
 
 _RANKS = {
-    "rank": COUNT.of(lambda each: each[0].rank),
-    "stage": COUNT.of(lambda each: each[0].stage),
-    "replica": COUNT.of(lambda each: each[0].replica),
-    "computing": TIME.of(lambda each: each[0].compute_ps),
-    "exposed": TIME.of(lambda each: each[0].exposed_ps),
-    "idle": TIME.of(lambda each: each[0].idle_ps),
+    "rank": COUNT.of("rank", 0),
+    "stage": COUNT.of("stage", 0),
+    "replica": COUNT.of("replica", 0),
+    "computing": TIME.of("compute_ps", 0),
+    "exposed": TIME.of("exposed_ps", 0),
+    "idle": TIME.of("idle_ps", 0),
     "computes": SHARE.of(lambda each: share_of(each[0].compute_ps, each[0].step_ps)),
     "slowdown": _SLOWDOWN.of(lambda each: each[1]),
 }

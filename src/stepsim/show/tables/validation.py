@@ -51,9 +51,9 @@ def validation_shown(found: Validation) -> Iterator[Shown]:
 
 _KINDS = {
     "errors": TEXT.of(0),
-    "mean": _PERCENT.of(lambda item: item[1].mean),
-    "largest": _PERCENT.of(lambda item: item[1].largest),
-    "numbers": COUNT.of(lambda item: item[1].count),
+    "mean": _PERCENT.of("mean", 1),
+    "largest": _PERCENT.of("largest", 1),
+    "numbers": COUNT.of("count", 1),
 }
 _TIMES = {
     "from": TEXT.of(lambda each: str(each.source)),
