@@ -8,7 +8,7 @@ from pathlib import Path
 from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import checked
 from stepsim.base.structs import replace, toml_text
-from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml, size_of
+from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml, positive_number
 from stepsim.files.writing import write_whole
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.products import fit_products
@@ -58,7 +58,9 @@ def _shapes(path: Path, precision: Precision) -> list[tuple[float, float, float,
     for number, row in enumerate(rows, start=2):
         if row.get("precision", precision) == precision:
             place = f"{path}: row {number}"
-            m, n, k, tflops = (size_of(place, name, row, CalibrationError) for name in columns)
+            m, n, k, tflops = (
+                positive_number(place, name, row, CalibrationError) for name in columns
+            )
             slower = row.get("phase") == Phase.WEIGHT_GRAD
             found.append((m, n, k, tflops * (WEIGHT_GRADIENT_FACTOR if slower else 1.0)))
     return found

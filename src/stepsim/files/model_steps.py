@@ -12,7 +12,7 @@ from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.accelerators import names_of_files, read_device, read_framework
 from stepsim.files.load import public_names, read_model
 from stepsim.files.models.fields import MOST_LAYERS
-from stepsim.files.reading import csv_rows, first_bytes, read_text, size_of
+from stepsim.files.reading import csv_rows, first_bytes, read_text, positive_number
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -404,7 +404,7 @@ def _at_most(name: str, layers: int) -> int:
 
 
 def _number(row: Mapping[str, str], column: str) -> float | None:
-    return size_of("run", column, row, TraceError) if row[column] else None
+    return positive_number("run", column, row, TraceError) if row[column] else None
 
 
 def _framework(row: Mapping[str, str]) -> str:

@@ -147,7 +147,9 @@ def number_of(text: object) -> float:
         return nan
 
 
-def size_of(place: str, name: str, row: Mapping[str, str], error: type[StepsimError]) -> float:
+def positive_number(
+    place: str, name: str, row: Mapping[str, str], error: type[StepsimError]
+) -> float:
     """A number of a row, neither tiny nor huge; raises `error` naming the place and the column."""
     value = number_of(row[name])
     if not 1e-6 <= value <= 1e9:

@@ -109,7 +109,7 @@ class ListedLengths(Noun):
         if not self.lengths:
             raise PlanError("lengths are empty: expected at least one document")
         if wrong := [length for length in self.lengths if not 1 <= length <= LONGEST]:
-            raise PlanError(f"a document has {wrong[0]} tokens: expected 1 to {LONGEST}")
+            raise PlanError(f"lengths: a document has {wrong[0]} tokens: expected 1 to {LONGEST}")
 
     @property
     def most(self) -> int:

@@ -64,7 +64,7 @@ def test_a_figure_and_a_page_show_both(run: Run, trace: Path, tmp_path: Path) ->
     (measured,) = shown["others"]
     assert (shown["title"], measured["title"]) == ("Predicted", "Measured")
     assert measured["lanes"]["rows"] == ["rank 0", "rank 5"]
-    assert "the trace runs the unfused kernels" in " ".join(shown["said"])
+    assert "the trace runs the unfused kernels" in " ".join(shown["warnings"])
 
 
 def test_what_does_nothing_is_refused(run: Run, trace: Path, tmp_path: Path) -> None:
