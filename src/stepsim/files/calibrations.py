@@ -8,7 +8,7 @@ from pathlib import Path
 from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import checked
 from stepsim.base.structs import replace, toml_text
-from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml, positive_number
+from stepsim.files.reading import csv_rows, first_bytes, positive_number, read_text, read_toml
 from stepsim.files.writing import write_whole
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.products import fit_products

@@ -12,7 +12,7 @@ from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.accelerators import names_of_files, read_device, read_framework
 from stepsim.files.load import public_names, read_model
 from stepsim.files.models.fields import MOST_LAYERS
-from stepsim.files.reading import csv_rows, first_bytes, read_text, positive_number
+from stepsim.files.reading import csv_rows, first_bytes, positive_number, read_text
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
