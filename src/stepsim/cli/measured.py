@@ -9,11 +9,11 @@ import typer
 
 from stepsim.base.errors import PlanError
 from stepsim.cli.options import (
+    RunViews,
     StyleOption,
     completed_durations,
     completed_schedules,
 )
-from stepsim.cli.profiles import RunViews
 from stepsim.cli.terminal import (
     ANSWER_ALONE,
     CsvOption,

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
     from _typeshed import DataclassInstance
 
+    from stepsim.explain.stragglers import Stragglers
     from stepsim.files.asked import StepInputs
     from stepsim.measured.profile.events import Profile
+    from stepsim.run.spans import Spans
     from stepsim.show.trace.processes import TracedProfile, TracedRun
     from stepsim.show.trace.window import Window
     from stepsim.step.prepared import SimulatedStep
@@ -530,3 +532,54 @@ class LengthOptions:
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions(LengthOptions, OneStepOptions):
     """What commands take that draw steps of one job."""
+
+
+class RunViews(Noun):
+    """Files to write of a step, a profile or a measured run; None for those not asked for."""
+
+    plot: Path | None = None
+    csv: Path | None = None
+    trace: TraceOutput | None = None
+    report: Path | None = None
+    chakra: Path | None = None
+    kineto: Path | None = None
+    style: FigureStyle = FigureStyle.SCREEN
+
+    def write_step(self, step: "SimulatedStep", source: str, *, quiet: bool) -> None:
+        """Write what ran in a step, as a table and as traces; raises OutputError."""
+        if self.trace:
+            self.trace.write([("", step)], quiet=quiet)
+        if self.chakra or self.kineto:
+            write_traces(step, source, self.chakra, self.kineto)
+        self._write_spans(step.timeline.spans())
+
+    def _write_spans(self, tables: "Iterable[Spans]") -> None:
+        if self.csv:
+            from stepsim.files.spans_csv import write_spans
+
+            write_spans(tables, self.csv)
+
+    def write_profile(self, found: "Stragglers", *, quiet: bool) -> None:
+        """Write those of what a profile recorded; raises OutputError where one cannot be."""
+        profile = found.profile
+        if self.trace:
+            self.trace.write_profile(profile, quiet=quiet)
+        if self.chakra or self.kineto:
+            write_profile_traces(profile, self.chakra, self.kineto)
+        if self.plot:
+            from stepsim.show.figures.timelines import drawn_profile, plot_timelines
+
+            plot_timelines([drawn_profile(profile)], self.plot, style=self.style)
+        self._write_spans([profile.spans()])
+        if self.report:
+            from stepsim.show.page.write import recorded_run, write_report
+            from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
+
+            write_report(
+                self.report,
+                Path(profile.source).name,
+                [*profile_shown(found), *profile_replay_shown(found)],
+                command=command_line(),
+                runs=[recorded_run(profile)],
+                warnings=profile.warnings,
+            )

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun
-from stepsim.cli.options import TraceOutput, write_profile_traces, write_traces
+from stepsim.cli.options import RunViews
 from stepsim.cli.terminal import (
     CsvOption,
     FullOption,
@@ -22,15 +21,12 @@ from stepsim.cli.terminal import (
     warn,
     write_rows,
 )
-from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from stepsim.explain.stragglers import Stragglers
     from stepsim.measured.profile.events import Profile
-    from stepsim.run.spans import Spans
     from stepsim.show.tables.answer import Answer
     from stepsim.show.tables.model import Shown
-    from stepsim.step.prepared import SimulatedStep
 
 
 def improve_command(
@@ -79,57 +75,6 @@ def improve_command(
         )
     write_rows(csv, tables_of(found))
     show(json, found.to_json, improvements_shown(found, profile, full=full))
-
-
-class RunViews(Noun):
-    """Files to write of a step, a profile or a measured run; None for those not asked for."""
-
-    plot: Path | None = None
-    csv: Path | None = None
-    trace: TraceOutput | None = None
-    report: Path | None = None
-    chakra: Path | None = None
-    kineto: Path | None = None
-    style: FigureStyle = FigureStyle.SCREEN
-
-    def write_step(self, step: "SimulatedStep", source: str, *, quiet: bool) -> None:
-        """Write what ran in a step, as a table and as traces; raises OutputError."""
-        if self.trace:
-            self.trace.write([("", step)], quiet=quiet)
-        if self.chakra or self.kineto:
-            write_traces(step, source, self.chakra, self.kineto)
-        self._write_spans(step.timeline.spans())
-
-    def _write_spans(self, tables: "Iterable[Spans]") -> None:
-        if self.csv:
-            from stepsim.files.spans_csv import write_spans
-
-            write_spans(tables, self.csv)
-
-    def write_profile(self, found: "Stragglers", *, quiet: bool) -> None:
-        """Write those of what a profile recorded; raises OutputError where one cannot be."""
-        profile = found.profile
-        if self.trace:
-            self.trace.write_profile(profile, quiet=quiet)
-        if self.chakra or self.kineto:
-            write_profile_traces(profile, self.chakra, self.kineto)
-        if self.plot:
-            from stepsim.show.figures.timelines import drawn_profile, plot_timelines
-
-            plot_timelines([drawn_profile(profile)], self.plot, style=self.style)
-        self._write_spans([profile.spans()])
-        if self.report:
-            from stepsim.show.page.write import recorded_run, write_report
-            from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
-
-            write_report(
-                self.report,
-                Path(profile.source).name,
-                [*profile_shown(found), *profile_replay_shown(found)],
-                command=command_line(),
-                runs=[recorded_run(profile)],
-                warnings=profile.warnings,
-            )
 
 
 def inspect_profile(

@@ -28,6 +28,7 @@ from stepsim.cli.options import (
     PlotOption,
     RanksOption,
     ReportOption,
+    RunViews,
     StyleOption,
     TraceOption,
     WindowOption,
@@ -39,7 +40,7 @@ from stepsim.cli.options import (
     refuse_options,
     takes,
 )
-from stepsim.cli.profiles import RunViews, simulate_profile
+from stepsim.cli.profiles import simulate_profile
 from stepsim.cli.terminal import (
     CsvOption,
     FullOption,

@@ -16,8 +16,6 @@ import numpy as np
 from stepsim.base.arrays import Bools, Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
-from stepsim.files.models.launch import LaunchForm, launch_form
-from stepsim.files.models.megatron_plan import counted_ends
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.model_plan import asked_layout, batch_of, plan_fields, with_recipe
@@ -132,9 +130,13 @@ class PlanSpace(Noun, dict=True):
         if name == "schedule":
             return (PipelineOrder.ALTERNATING.value,)
         held = getattr(self.base, name)
-        if held is None and name == "zero" and launch_form(self.framework) is LaunchForm.TORCHTITAN:
+        if held is not None:
+            return (held,)
+        from stepsim.files.models.launch import LaunchForm, launch_form
+
+        if name == "zero" and launch_form(self.framework) is LaunchForm.TORCHTITAN:
             return (3,)  # it has FSDP alone
-        return (getattr(Plan(), name) if held is None else held,)
+        return (getattr(Plan(), name),)
 
     def _made(self) -> Iterator[Plan | _Obstacle]:
         """Every plan of all degrees, or what stands in its way.
@@ -227,6 +229,8 @@ class PlanSpace(Noun, dict=True):
     @property
     def may_ease(self) -> bool:
         """Whether plans that recompute whole layers may do so with some alone: Megatron-LM can."""
+        from stepsim.files.models.launch import LaunchForm, launch_form
+
         able = launch_form(self.framework) in (LaunchForm.MEGATRON_LM, LaunchForm.MEGATRON_BRIDGE)
         return able and len(self.values("recompute")) > 1
 
@@ -544,6 +548,8 @@ the framework is not nanotron, in 73 where it is; of those 3 to 5 % apart in 87 
 
 def handicap(plan: Plan) -> float:
     """What a second of a plan counts: more where an uneven layout has to gain something."""
+    from stepsim.files.models.megatron_plan import counted_ends
+
     uneven = plan.layout.slices and counted_ends(plan.layout.slices) is None
     return 1 / (1 - KNOWN_APART) if uneven else 1.0
 

@@ -11,7 +11,7 @@ from stepsim import cli
 from stepsim.base.errors import CalibrationError, OutputError, PlanError, TraceError
 from stepsim.base.structs import replace
 from stepsim.cli import measured
-from stepsim.cli.profiles import RunViews
+from stepsim.cli.options import RunViews
 from stepsim.cli.terminal import TablesAsked
 from stepsim.files.calibrations import read_calibration
 from stepsim.files.measured import load_run
