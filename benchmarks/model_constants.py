@@ -33,12 +33,19 @@ from left_out import (
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
+from stepsim.base.units import PS_PER_S
 from stepsim.files.accelerators import device_names, framework_names, read_device
+from stepsim.files.load import topology_of, with_numbers
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.files.reading import shipped_folder
-from stepsim.runs.published import model_of, simulated_s
+from stepsim.options import StepOptions
+from stepsim.parallel.schedules.combined_1f1b import PAIRED
+from stepsim.runs.published import DEFAULT_TOPOLOGY, model_of
+from stepsim.step.prepared import prepare
 from stepsim.workload.model.choices import Precision
+from stepsim.workload.model.framework import Framework, Recipe
 from stepsim.workload.model.held import stage_slices
+from stepsim.workload.model.model import Model
 from stepsim.workload.model.step_time import StepModel
 
 FAMILIES = (
@@ -64,6 +71,13 @@ GRIDS: Mapping[str, Sequence[float]] = MappingProxyType(
 GUESSED = {"sustained": 0.9, "nvfp4": 0.46, "memory_factor": 1.5, "host_layer": 3.0}
 """What a constant is where no run tells it."""
 
+_SAME = (
+    *("tp", "cp", "pp", "ep", "expert_tp", "microbatch_size", "global_batch", "sequence"),
+    *("precision", "sequence_parallel", "zero", "shard_ranks", "reshard", "recompute"),
+    *("recompute_layers", "attention", "dispatch", "tp_comm_overlap", "dp_overlap", "cuda_graph"),
+    *("expert_overlap", "shared_overlap", "delay_wgrad"),
+)
+"""Fields of a plan that are options of a step by the same name."""
 _SMALL = ("korthikanti22", "sc21-megatron", "mlperf-gpt3")
 """Sources of few runs, for a trial with `--small`."""
 
@@ -261,6 +275,52 @@ def left_out(runs: Sequence[Runs], source: str, values: Mapping[Key, float]) -> 
     fit = Fit(runs=others, values=dict(values))
     fit.set_all(again)
     return fit.values
+
+
+def simulated_s(step: PublishedStep, model: StepModel) -> float:
+    """Seconds of the step as `simulate` predicts it: the same prices on the machine's own network.
+
+    Raises the errors of `stepsim.base.errors` where the job cannot run there.
+    """
+    topology = topology_of(model.device.topology or DEFAULT_TOPOLOGY)
+    if step.node_bandwidth is not None:
+        outer = [each.name for each in topology.link_classes[1:]]
+        share = step.node_bandwidth / step.npus_per_node
+        topology = with_numbers(topology, {f"{name}.bandwidth": f"{share} B/s" for name in outer})
+    plan = step.plan
+    looped, framework = plan.chunks > 1, _as_run(model.framework, step)
+    said = {name: getattr(plan, name) for name in _SAME}
+    if plan.recompute_modules:
+        said["recompute"] = None  # modules are a recipe's where nobody says what is recomputed
+    options = StepOptions(
+        npus=plan.npus,
+        schedule=PAIRED if plan.runs_pairs else "interleaved" if looped else "1f1b",
+        chunks=plan.chunks,
+        layout=plan.layout.text(),
+        recipe=bool(framework.recipes),
+        cp_comm=plan.context,
+        device=model.device,
+        framework=framework,
+        **said,
+    )
+    source = Model(source=step.name, architecture=step.architecture)
+    return prepare(source, topology, options, quick=True).step_time_ps() / PS_PER_S
+
+
+def _as_run(framework: Framework, step: PublishedStep) -> Framework:
+    """The framework that runs a step as its row says: nothing by default, nor by another recipe."""
+    plan = step.plan
+    recipe = Recipe(
+        model=step.architecture.name,
+        device=None,
+        precision=None,
+        sharded=plan.zero >= 3,
+        recompute_modules=plan.recompute_modules,
+        offload_layers=plan.offload_layers,
+    )
+    scopes = framework.graph_scopes if plan.graph_scopes is None else plan.graph_scopes
+    recipes = (recipe,) if plan.recompute_modules else ()
+    return replace(framework, graph_scopes=scopes, recipes=recipes, defaults=())
 
 
 def judged(runs: Sequence[Runs], values: Mapping[Key, float]) -> Iterator[LeftOut]:

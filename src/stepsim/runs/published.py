@@ -10,30 +10,18 @@ from msgspec import Meta
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Count, Document, Entry, Names, Noun, Seconds, Share, replace
-from stepsim.base.units import PS_PER_S
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.files.load import topology_of, with_numbers
+from stepsim.files.load import topology_of
 from stepsim.files.model_steps import PublishedStep
-from stepsim.options import StepOptions
-from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.model_plan import interconnect_of
-from stepsim.step.prepared import prepare
 from stepsim.workload.model.calibration import ModelCalibration
-from stepsim.workload.model.framework import Framework, Recipe
 from stepsim.workload.model.memory import rank_memory
-from stepsim.workload.model.model import Model
 from stepsim.workload.model.parts import Interconnect
 from stepsim.workload.model.step_time import StepModel
 
-_DEFAULT_TOPOLOGY = "hgx-h100"
+DEFAULT_TOPOLOGY = "hgx-h100"
+"""Where runs are whose device says no topology."""
 _GIB = 2**30
-_SAME = (
-    *("tp", "cp", "pp", "ep", "expert_tp", "microbatch_size", "global_batch", "sequence"),
-    *("precision", "sequence_parallel", "zero", "shard_ranks", "reshard", "recompute"),
-    *("recompute_layers", "attention", "dispatch", "tp_comm_overlap", "dp_overlap", "cuda_graph"),
-    *("expert_overlap", "shared_overlap", "delay_wgrad"),
-)
-"""Fields of a plan that are options of a step by the same name."""
 _KINDS = {False: "dense", True: "with experts"}
 
 
@@ -225,54 +213,8 @@ def model_of(step: PublishedStep) -> StepModel:
         architecture=step.architecture,
         device=device,
         framework=framework,
-        interconnect=_interconnect(step, device.topology or _DEFAULT_TOPOLOGY),
+        interconnect=_interconnect(step, device.topology or DEFAULT_TOPOLOGY),
     )
-
-
-def simulated_s(step: PublishedStep, model: StepModel) -> float:
-    """Seconds of the step as `simulate` predicts it: the same prices on the machine's own network.
-
-    Raises the errors of `stepsim.base.errors` where the job cannot run there.
-    """
-    topology = topology_of(model.device.topology or _DEFAULT_TOPOLOGY)
-    if step.node_bandwidth is not None:
-        outer = [each.name for each in topology.link_classes[1:]]
-        share = step.node_bandwidth / step.npus_per_node
-        topology = with_numbers(topology, {f"{name}.bandwidth": f"{share} B/s" for name in outer})
-    plan = step.plan
-    looped, framework = plan.chunks > 1, _as_run(model.framework, step)
-    said = {name: getattr(plan, name) for name in _SAME}
-    if plan.recompute_modules:
-        said["recompute"] = None  # modules are a recipe's where nobody says what is recomputed
-    options = StepOptions(
-        npus=plan.npus,
-        schedule=PAIRED if plan.runs_pairs else "interleaved" if looped else "1f1b",
-        chunks=plan.chunks,
-        layout=plan.layout.text(),
-        recipe=bool(framework.recipes),
-        cp_comm=plan.context,
-        device=model.device,
-        framework=framework,
-        **said,
-    )
-    source = Model(source=step.name, architecture=step.architecture)
-    return prepare(source, topology, options, quick=True).step_time_ps() / PS_PER_S
-
-
-def _as_run(framework: Framework, step: PublishedStep) -> Framework:
-    """The framework that runs a step as its row says: nothing by default, nor by another recipe."""
-    plan = step.plan
-    recipe = Recipe(
-        model=step.architecture.name,
-        device=None,
-        precision=None,
-        sharded=plan.zero >= 3,
-        recompute_modules=plan.recompute_modules,
-        offload_layers=plan.offload_layers,
-    )
-    scopes = framework.graph_scopes if plan.graph_scopes is None else plan.graph_scopes
-    recipes = (recipe,) if plan.recompute_modules else ()
-    return replace(framework, graph_scopes=scopes, recipes=recipes, defaults=())
 
 
 def calibrated(

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from helpers import Run
+from model_constants import simulated_s
 
 from stepsim import simulate
 from stepsim.files.accelerators import device_names, framework_names, read_device, read_framework
 from stepsim.files.model_steps import PublishedStep, read_published_steps
-from stepsim.runs.published import model_of, simulated_s
+from stepsim.runs.published import model_of
 
 FRAMEWORKS = [read_framework(name) for name in framework_names()]
 DEVICES = [read_device(name) for name in device_names()]
