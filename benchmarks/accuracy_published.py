@@ -15,9 +15,9 @@ from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Schedule, build
-from stepsim.parallel.stages import StageWork
+from stepsim.parallel.stages import Stages, StageWork
 from stepsim.runs.leaf import explained_share, fit_overhead, simulate_leaves
-from stepsim.runs.replay import PipelineWork, ReplayRuntime, simulate_work
+from stepsim.runs.replay import ReplayRuntime, simulate_work
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Row, Work
 
@@ -59,8 +59,8 @@ def iteration_ms(
         topology=message_topology((link,), 8),
         p2p=mode,
     )
-    work = PipelineWork(source="published", plan=plan, works=works, message_bytes=1)
-    step = simulate_work(work, schedule, runtime)
+    work = Stages(works=works, pp_comm_bytes=1, warnings=())
+    step = simulate_work("published", work, plan, schedule, runtime)
     pipeline_ps = step.report.pipeline_time_ps
     spans = [pipeline_ps - each.before - each.after for each in step.ranks.bubbles]
     return max(spans) / PS_PER_MS

@@ -313,7 +313,7 @@ def hidden(runs: Sequence[RunSummary]) -> Iterator[str]:
                 sum(found.summary.stages[stage].work[kind].median_ps for kind in kinds)
                 / sum(run.stages[stage].work[kind].median_ps for kind in kinds)
                 - 1
-                for stage in found.hidden
+                for stage in range(1, len(run.stages))
             ]
             errors.append(", ".join(f"{error:+.1%}" for error in several))
         pipeline = report.pipeline_time_ps / alone.pipeline_ps - 1

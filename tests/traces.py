@@ -11,8 +11,8 @@ from helpers import line_of_npus
 from stepsim.core.write import SegmentKind
 from stepsim.parallel.p2p import Message, P2PMode, P2POptions, StepKind
 from stepsim.parallel.schedules import Action, ActionKind, Schedule, build
-from stepsim.parallel.stages import StageWork
-from stepsim.runs.replay import PipelineWork, ReplayRuntime, simulate_work, work_row
+from stepsim.parallel.stages import Stages, StageWork
+from stepsim.runs.replay import ReplayRuntime, simulate_work, work_row
 from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.plan import Plan
 
@@ -46,13 +46,13 @@ class MadeRun:
             for f, b in zip(self.forward, self.backward, strict=True)
         )
         plan = Plan(pp=len(works), microbatches=self.microbatches)
-        work = PipelineWork(source="made", plan=plan, works=works, message_bytes=1)
+        stages = Stages(works=works, pp_comm_bytes=1, warnings=())
         schedule = build(self.schedule, ranks=plan.pp, microbatches=plan.microbatches)
         network = line_of_npus(plan.pp, ps(self.hop_ms))
         runtime = ReplayRuntime(
             host_overhead_ps=ps(self.host_ms), topology=network, p2p=P2PMode.BLOCKING
         )
-        return simulate_work(work, schedule, runtime), schedule
+        return simulate_work("made", stages, plan, schedule, runtime), schedule
 
     def write(self, folder: Path, clocks: Sequence[int] = ()) -> Path:
         """One file per rank; `clocks` are what the ranks' clocks show at the start, in ms."""

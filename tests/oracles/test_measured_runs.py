@@ -174,8 +174,8 @@ def test_one_rank_predicts_the_run(shared: Path, runs: list[RunSummary], name: s
     whole = runs[RUNS.index(name)]
     alone = load_trace(whole.run.ranks[0].file)
     found = infer_hidden(alone)
-    assert found.microbatches == whole.run.degrees.microbatches // 2
-    for stage in found.hidden:
+    assert f"first {whole.run.degrees.microbatches // 2} microbatches" in found.notes[0]
+    for stage in range(1, len(whole.stages)):
         for kind in (OpKind.FORWARD, OpKind.BACKWARD):
             true = whole.stages[stage].work[kind].median_ps
             assert found.summary.stages[stage].work[kind].median_ps == pytest.approx(true, rel=0.08)

@@ -27,8 +27,8 @@ from stepsim.measured.clocks import DEFAULT_NODE_SIZE
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import PS_PER_MS
 from stepsim.parallel.schedules import build
-from stepsim.parallel.stages import StageWork
-from stepsim.runs.replay import PipelineWork, ReplayRuntime, simulate_work, work_row
+from stepsim.parallel.stages import Stages, StageWork
+from stepsim.runs.replay import ReplayRuntime, simulate_work, work_row
 from stepsim.runs.validate import Compared, Source
 from stepsim.step.prepared import SimulatedStep
 
@@ -166,11 +166,9 @@ def _simulate(run: LeafRun, at: Floats) -> SimulatedStep:
         forward = round(stage.layers_ps * float(at[1])) + stage.ends_ps
         row = work_row("leaves", forward, _BACKWARD_OVER_FORWARD * forward)
         works.append(StageWork(chunks=(((row,),),), per_step=()))
-    work = PipelineWork(
-        source=run.source, plan=run.plan, works=tuple(works), message_bytes=0, warnings=run.warnings
-    )
+    stages = Stages(works=tuple(works), pp_comm_bytes=0, warnings=run.warnings)
     runtime = ReplayRuntime(
         host_overhead_ps=round(float(at[0])), topology=message_topology((), DEFAULT_NODE_SIZE)
     )
     schedule = build("1f1b", ranks=run.plan.pp, microbatches=run.plan.microbatches)
-    return simulate_work(work, schedule, runtime)
+    return simulate_work(run.source, stages, run.plan, schedule, runtime)

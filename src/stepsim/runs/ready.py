@@ -38,16 +38,13 @@ class _Waits(Noun):
     cycle_ps: int
 
 
-class _Inference(Noun):
-    """A run whose missing stages are `hidden` and filled in from what a rank waits for.
-
-    Only the first `microbatches` were used.
-    """
+class MeasuredRuntime(Noun):
+    """A run with all its stages, what it is replayed with, and what was assumed."""
 
     summary: RunSummary
-    hidden: tuple[int, ...]
-    microbatches: int
-    waits: _Waits
+    runtime: ReplayRuntime
+    links: tuple[LinkFit, ...]
+    notes: Names
 
 
 def _link_of_latency(latency_ps: int, summary: RunSummary) -> LinkFit:
@@ -69,8 +66,10 @@ def _links_of_unknown_bytes(summary: RunSummary) -> tuple[LinkFit, ...]:
     return (_link_of_latency(int(np.median(times)), summary),) if len(times) else ()
 
 
-def infer_hidden(summary: RunSummary) -> _Inference:
+def infer_hidden(summary: RunSummary) -> MeasuredRuntime:
     """Fill in the stages behind the one traced rank, from the first half of the microbatches.
+
+    Host and message times are those that the stages were told apart from in the rank's waits.
 
     Raises TraceError unless the run is one rank of the first stage of a 1F1B pipeline, with enough
     microbatches to see its steady state.
@@ -78,17 +77,22 @@ def infer_hidden(summary: RunSummary) -> _Inference:
     events = _only_first_stage(summary)
     pp, count = summary.run.degrees.pp, summary.run.degrees.microbatches
     used = min(max(2, count // 2), count)
-    early, file = _early(events, used), summary.run.ranks[0].file
-    waits, own = _waits(early, pp, file), _own_times(early, count)
+    early, traced = _early(events, used), summary.run.ranks[0]
+    waits, own = _waits(early, pp, traced.file), _own_times(early, count)
     middle, last = _sums(pp, waits, sum(sample.median_ps for sample in own.values()))
     stages = [replace(summary.stages[0], work=own)]
     stages += [_stage(stage, middle, own, count) for stage in range(1, pp - 1)]
     stages.append(_last_stage(pp - 1, last, own, count))
-    return _Inference(
+    links = (_link_of_latency(waits.hop_ps, summary),)
+    network = message_topology(links, summary.clocks.node_size)
+    return MeasuredRuntime(
         summary=replace(summary, stages=tuple(stages)),
-        hidden=tuple(range(1, pp)),
-        microbatches=used,
-        waits=waits,
+        runtime=ReplayRuntime(host_overhead_ps=waits.host_ps, topology=network),
+        links=links,
+        notes=(
+            f"no trace of stage{'s' * (pp > 2)} {', '.join(map(str, range(1, pp)))}: times are "
+            f"inferred from the waits of rank {traced.rank} in the first {used} microbatches",
+        ),
     )
 
 
@@ -193,15 +197,6 @@ def _stage(stage: int, total: int, own: dict[OpKind, OperationTimes], count: int
     )
 
 
-class _MeasuredRuntime(Noun):
-    """A run with all its stages, what it is replayed with, and what was assumed."""
-
-    summary: RunSummary
-    runtime: ReplayRuntime
-    links: tuple[LinkFit, ...]
-    notes: Names
-
-
 def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[ReplayRuntime, list[str]]:
     """What a replay takes from a calibration, and what it lacks."""
     host = calibration.host_overhead
@@ -212,7 +207,7 @@ def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[ReplayRun
     return ReplayRuntime(host_overhead_ps=round(host.value) if host else 0, topology=network), notes
 
 
-def with_runtime(summary: RunSummary, calibration: Calibration | None = None) -> _MeasuredRuntime:
+def with_runtime(summary: RunSummary, calibration: Calibration | None = None) -> MeasuredRuntime:
     """A run ready to be replayed: stages inferred where one rank is all there is.
 
     Host and message times are those of the calibration, else the run's own. Stages inferred from
@@ -226,21 +221,14 @@ def with_runtime(summary: RunSummary, calibration: Calibration | None = None) ->
         runtime, notes = runtime_of(own, summary)
         if calibration is None:
             notes.append("host and message times are the run's own (--calibration replaces them)")
-        return _MeasuredRuntime(
+        return MeasuredRuntime(
             summary=summary, runtime=runtime, links=own.point_to_point, notes=tuple(notes)
         )
     found = infer_hidden(summary)
-    links = (_link_of_latency(found.waits.hop_ps, summary),)
-    network = message_topology(links, summary.clocks.node_size)
-    names = ", ".join(map(str, found.hidden))
-    notes = [
-        f"no trace of stage{'s' * (len(found.hidden) > 1)} {names}: times are inferred from the "
-        f"waits of rank {summary.run.ranks[0].rank} in the first {found.microbatches} microbatches"
-    ]
-    if calibration:
-        notes.append("host and message times are those in the waits, not the calibration's")
-    runtime = ReplayRuntime(host_overhead_ps=found.waits.host_ps, topology=network)
-    return _MeasuredRuntime(summary=found.summary, runtime=runtime, links=links, notes=tuple(notes))
+    if calibration is None:
+        return found
+    told = "host and message times are those in the waits, not the calibration's"
+    return replace(found, notes=(*found.notes, told))
 
 
 def with_bandwidth(

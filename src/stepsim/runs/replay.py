@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from stepsim.base.errors import TraceError, member
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Noun, replace
 from stepsim.core.timeline import run_graph
 from stepsim.core.write import write_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.explain.network_use import find_traffic
 from stepsim.measured.run import OpKind
-from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, of_ranks
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
@@ -50,16 +49,6 @@ class ReplayRuntime(Noun):
     p2p: P2PMode | None = None
 
 
-class PipelineWork(Noun):
-    """Stage work of a job, and the plan it is for; the input of `simulate_work`."""
-
-    source: str
-    plan: Plan
-    works: tuple[StageWork, ...]
-    message_bytes: int
-    warnings: Names = ()
-
-
 def best_durations(summary: RunSummary) -> Durations:
     """A mean per microbatch where every rank was traced, else one mean per stage.
 
@@ -80,7 +69,8 @@ def replay(
     """
     schedule = _known_schedule(summary)
     chosen = durations or best_durations(summary)
-    return simulate_work(_measured_work(summary, chosen), schedule, runtime)
+    stages = _measured_stages(summary, chosen)
+    return simulate_work(summary.run.source, stages, job_plan(summary), schedule, runtime)
 
 
 def columns(summary: RunSummary) -> Iterator[RunSummary]:
@@ -112,7 +102,7 @@ def _known_schedule(summary: RunSummary) -> Schedule:
     return summary.schedule
 
 
-def _measured_work(summary: RunSummary, durations: Durations) -> PipelineWork:
+def _measured_stages(summary: RunSummary, durations: Durations) -> Stages:
     """A run's stage times as work: one block of rows, or one per microbatch.
 
     Raises TraceError where stages have no trace.
@@ -128,13 +118,7 @@ def _measured_work(summary: RunSummary, durations: Durations) -> PipelineWork:
         StageWork(chunks=(_blocks(stage, durations, run.degrees.microbatches),), per_step=items)
         for stage, items in zip(summary.stages, measured_items(summary), strict=True)
     )
-    return PipelineWork(
-        source=run.source,
-        plan=job_plan(summary),
-        works=works,
-        message_bytes=run.degrees.message_bytes,
-        warnings=run.warnings,
-    )
+    return Stages(works=works, pp_comm_bytes=run.degrees.message_bytes, warnings=run.warnings)
 
 
 def job_plan(summary: RunSummary) -> Plan:
@@ -154,16 +138,16 @@ def job_plan(summary: RunSummary) -> Plan:
     )
 
 
-def simulate_work(work: PipelineWork, schedule: Schedule, runtime: ReplayRuntime) -> SimulatedStep:
-    """Run work in a schedule's order, level by level: replays are fitted, varied and compared."""
+def simulate_work(
+    source: str, stages: Stages, plan: Plan, schedule: Schedule, runtime: ReplayRuntime
+) -> SimulatedStep:
+    """Run stages in a schedule's order, level by level: replays are fitted, varied and compared."""
     options = StepOptions(
         p2p=runtime.p2p,
         host_overhead_ps=runtime.host_overhead_ps,
     )
-    stages = Stages(works=work.works, pp_comm_bytes=work.message_bytes, warnings=work.warnings)
-    graph = write_graph(stages, schedule, work.plan, options)
-    topology = runtime.topology.fit(work.plan.npus)
-    prices = Prices(plan=work.plan, topology=topology, comms=graph.comms)
+    graph = write_graph(stages, schedule, plan, options)
+    prices = Prices(plan=plan, topology=runtime.topology.fit(plan.npus), comms=graph.comms)
     timeline = run_graph(graph, prices, engine=Engine.LEVELS)
     ranks, traffic = simulated_ranks(timeline), find_traffic(graph, prices)
     report = make_report(
@@ -171,8 +155,8 @@ def simulate_work(work: PipelineWork, schedule: Schedule, runtime: ReplayRuntime
         prices,
         ranks,
         traffic,
-        workload=work.source,
-        warnings=work.warnings,
+        workload=source,
+        warnings=stages.warnings,
     )
     # host time is the run's own: nobody set it
     report = replace(report, settings={})
@@ -181,16 +165,15 @@ def simulate_work(work: PipelineWork, schedule: Schedule, runtime: ReplayRuntime
     )
 
 
-def step_item(op: StepOp) -> StepItem:
-    """An operation after the pipeline, as long as it was measured."""
-    return StepItem(name=op.label, phase=Phase.FORWARD, work=Work(compute_ps=op.duration_ps))
-
-
 def measured_items(summary: RunSummary) -> list[tuple[StepItem, ...]]:
     """Operations after the pipeline, stage by stage, as long as they were measured."""
     return [
-        tuple(step_item(op) for op in summary.step_ops if op.stage == stage.stage)
-        for stage in summary.stages
+        tuple(
+            StepItem(name=op.label, phase=Phase.FORWARD, work=Work(compute_ps=op.duration_ps))
+            for op in summary.step_ops
+            if op.stage == stage
+        )
+        for stage in range(summary.run.degrees.pp)
     ]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import Names, Noun, Share
+from stepsim.base.structs import Names, Noun, Share, replace
 from stepsim.base.units import PS_PER_S, format_size_bytes
 from stepsim.measured.calibration.calibration import Calibration, LayerTimes
 from stepsim.measured.calibration.gradients import gradient_group
@@ -25,11 +25,17 @@ from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.parallel.schedules import build
 from stepsim.runs.ready import runtime_of, with_runtime
-from stepsim.runs.replay import Durations, ReplayRuntime, best_durations, columns, replay
+from stepsim.runs.replay import (
+    Durations,
+    ReplayRuntime,
+    best_durations,
+    columns,
+    measured_items,
+    replay,
+)
 from stepsim.runs.what_if import simulate_costs
 from stepsim.step.prepared import SimulatedStep
-from stepsim.workload.axes import CollectiveKind, Phase
-from stepsim.workload.rows import StepItem, Work
+from stepsim.workload.axes import CollectiveKind
 
 
 class Source(StrEnum):
@@ -216,7 +222,7 @@ def _predicted(
         notes.append("pipeline and step not predicted: no calibrated run has this one's shape")
         return
     times = [("pipeline", result.report.pipeline_time_ps, summary.pipeline_ps)]
-    if whole_step(summary, calibration):
+    if all(predicted_op_ps(summary, op, calibration) is not None for op in summary.step_ops):
         times.append(("step", result.report.step_time_ps, summary.step_ps))
     for name, simulated, measured in times:
         yield Compared(
@@ -302,7 +308,7 @@ def predict(
     """The whole step; None where no calibrated run has the shape of this one.
 
     Operations after the pipeline that cannot be predicted are left out: then only the pipeline time
-    says something, see `whole_step`.
+    says something.
     """
     degrees, shape = summary.run.degrees, shape_of(summary)
     alike = [layer for layer in calibration.layer_times if layer.shape == shape]
@@ -310,18 +316,10 @@ def predict(
         return None
     order = build(summary.schedule.label, ranks=degrees.pp, microbatches=degrees.microbatches)
     costs = _stage_costs_of(alike, degrees.pp, degrees.layers // degrees.pp)
-    items: list[list[StepItem]] = [[] for _ in range(degrees.pp)]
-    for op in summary.step_ops:
-        time = predicted_op_ps(summary, op, calibration)
-        if time is not None:
-            work = Work(compute_ps=round(time))
-            items[op.stage].append(StepItem(name=op.label, phase=Phase.FORWARD, work=work))
-    return simulate_costs(summary, costs, order, runtime, [*map(tuple, items)])
-
-
-def whole_step(summary: RunSummary, calibration: Calibration) -> bool:
-    """Whether every operation after the pipeline can be predicted."""
-    return all(predicted_op_ps(summary, op, calibration) is not None for op in summary.step_ops)
+    times = [(op, predicted_op_ps(summary, op, calibration)) for op in summary.step_ops]
+    ops = [replace(op, times_ps=(round(time),)) for op, time in times if time is not None]
+    items = measured_items(replace(summary, step_ops=tuple(ops)))
+    return simulate_costs(summary, costs, order, runtime, items)
 
 
 def _stage_costs_of(layers: Sequence[LayerTimes], pp: int, held: int) -> list[StageCost]:

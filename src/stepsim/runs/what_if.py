@@ -19,14 +19,12 @@ from stepsim.network.topology import Topology
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Placement, Schedule, build, needs_times
 from stepsim.parallel.schedules.base import PlacementKind
-from stepsim.parallel.stages import StageWork
+from stepsim.parallel.stages import Stages, StageWork
 from stepsim.runs.replay import (
-    PipelineWork,
     ReplayRuntime,
     job_plan,
     measured_items,
     simulate_work,
-    step_item,
     work_row,
 )
 from stepsim.step.prepared import SimulatedStep
@@ -213,13 +211,9 @@ def simulate_costs(
         )
         for rank in range(plan.pp)
     )
-    work = PipelineWork(
-        source=summary.run.source,
-        plan=plan,
-        works=works,
-        message_bytes=summary.run.degrees.message_bytes,
-    )
-    return simulate_work(work, schedule, runtime)
+    message_bytes = summary.run.degrees.message_bytes
+    stages = Stages(works=works, pp_comm_bytes=message_bytes, warnings=())
+    return simulate_work(summary.run.source, stages, plan, schedule, runtime)
 
 
 def _check_one_stage(summary: RunSummary, change: RunChange) -> None:
@@ -266,15 +260,14 @@ def _changed_items(
     """Operations after the pipeline, shorter by what a backward of their stage may hide."""
     if not overlap:
         return measured_items(summary)
-    found = []
+    ops = []
     for stage, cost in zip(summary.stages, costs, strict=True):
-        hidden, ops = cost.layers * cost.backward_ps + cost.end_backward_ps, []
+        hidden = cost.layers * cost.backward_ps + cost.end_backward_ps
         for op in (op for op in summary.step_ops if op.stage == stage.stage):
             beside = min(op.duration_ps, hidden) if op.kind in GRADIENT_KINDS else 0
             hidden -= beside
             ops.append(replace(op, times_ps=(op.duration_ps - beside,)))
-        found.append(tuple(map(step_item, ops)))
-    return found
+    return measured_items(replace(summary, step_ops=tuple(ops)))
 
 
 def _row(costs: Sequence[StageCost], schedule: Schedule, rank: int, chunk: int) -> Row:
