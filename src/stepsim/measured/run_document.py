@@ -2,47 +2,24 @@
 
 from typing import Self
 
+from msgspec import field
 from msgspec.structs import asdict
 
-from stepsim.base.structs import Bytes, Document, Entry, Names, Seconds, Share, Timed
-from stepsim.base.units import PS_PER_S
+from stepsim.base.fields import InSeconds
+from stepsim.base.structs import Bytes, Document, Names, Seconds, Share, Timed
 from stepsim.measured.clocks import Clocks
 from stepsim.measured.leaf_log import LeafRun, LeafStage
 from stepsim.measured.run import Degrees
-from stepsim.measured.summary import Imbalance, RankTimes, RunSummary, StageTimes
+from stepsim.measured.summary import Imbalance, OperationTimes, RankTimes, RunSummary
 
 
-class _OperationEntry(Entry):
-    """An operation of a stage over ranks and microbatches; low and high are 10 % and 90 %."""
-
-    kind: str
-    median_s: Seconds
-    mean_s: Seconds
-    low_s: Seconds
-    high_s: Seconds
-    samples: int
-    by_microbatch_s: tuple[Seconds, ...]
-    collectives_s: Seconds
-
-
-class _TracedStageEntry(Entry):
+class _TracedStageEntry(Timed):
     """A stage with traces."""
 
     stage: int
     ranks: tuple[int, ...]
-    wait_s: Seconds
-    operations: tuple[_OperationEntry, ...]
-
-    @classmethod
-    def of(cls, stage: StageTimes) -> Self:
-        """The entry of a stage."""
-        operations = [
-            _OperationEntry.taken_from(
-                sample, kind=kind.name.lower(), collectives_s=stage.inner_ps[kind] / PS_PER_S
-            )
-            for kind, sample in stage.work.items()
-        ]
-        return cls.taken_from(stage, operations=operations)
+    wait_ps: InSeconds
+    operations: tuple[OperationTimes, ...]
 
 
 class _TracedRankEntry(RankTimes):
@@ -51,16 +28,16 @@ class _TracedRankEntry(RankTimes):
     bubble: Share
 
 
-class _StepOpEntry(Entry):
+class _StepOpEntry(Timed):
     """An operation after the pipeline."""
 
     stage: int
-    operation: str
+    label: str = field(name="operation")
     size_bytes: Bytes
     group: tuple[int, ...]
-    duration_s: Seconds
-    groups_s: tuple[Seconds, ...]
-    wait_s: Seconds
+    duration_ps: InSeconds
+    times_ps: tuple[InSeconds, ...] = field(name="groups_s")
+    wait_ps: InSeconds
 
 
 class RunDocument(Document, Timed):
@@ -86,18 +63,10 @@ class RunDocument(Document, Timed):
             source=found.run.source,
             degrees=found.run.degrees,
             schedule=found.schedule.label if found.schedule else None,
-            stages=[_TracedStageEntry.of(stage) for stage in found.stages],
             ranks=[
                 _TracedRankEntry(**asdict(rank), bubble=found.bubble(rank)) for rank in found.ranks
             ],
-            step_operations=[
-                _StepOpEntry.taken_from(
-                    op,
-                    operation=op.label,
-                    groups_s=tuple(time / PS_PER_S for time in op.times_ps),
-                )
-                for op in found.step_ops
-            ],
+            step_operations=found.step_ops,
             expert_imbalance=found.imbalance,
             warnings=found.run.warnings,
         )

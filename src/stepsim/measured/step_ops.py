@@ -26,7 +26,6 @@ class StepOp(Noun):
     size_bytes: int
     times_ps: tuple[int, ...]
     wait_ps: int
-    samples: int
     group: tuple[int, ...]
 
     @property
@@ -114,7 +113,6 @@ def step_ops(run: RunProfile, stage: int, ranks: Sequence[int]) -> Iterator[Step
             size_bytes=max(int(events.size_bytes[first]), 0),
             times_ps=times,
             wait_ps=max(_median_ps([*durations.values()]) - _median_ps(times), 0),
-            samples=len(durations),
             group=_recorded_group(run, first) or groups[0],
         )
 

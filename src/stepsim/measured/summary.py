@@ -31,35 +31,43 @@ from stepsim.measured.step_ops import StepOp, step_ops
 from stepsim.parallel.schedules import Schedule
 
 
-class OperationTimes(Noun, eq=False):
-    """Durations of one operation of a stage, in ps, over its ranks and microbatches.
+# Times by microbatch are means over ranks, `collectives_ps` is the median in collectives inside.
+class OperationTimes(Timed):
+    """An operation of a stage over ranks and microbatches; low and high are 10 % and 90 %."""
 
-    Low and high are the 10th and 90th percentile; those by microbatch are means over ranks.
-    """
-
-    median_ps: int
-    mean_ps: int
-    low_ps: int
-    high_ps: int
+    kind: str
+    median_ps: InSeconds
+    mean_ps: InSeconds
+    low_ps: InSeconds
+    high_ps: InSeconds
     samples: int
-    by_microbatch_ps: tuple[int, ...]
+    by_microbatch_ps: tuple[InSeconds, ...]
+    collectives_ps: InSeconds
 
     @classmethod
-    def of(cls, durations_ps: Ints, by_microbatch_ps: tuple[int, ...] = ()) -> Self:
-        """Some durations."""
+    def of(
+        cls,
+        kind: OpKind,
+        durations_ps: Ints,
+        by_microbatch_ps: tuple[int, ...] = (),
+        collectives_ps: int = 0,
+    ) -> Self:
+        """Some durations of operations of a kind."""
         low, median, high = (round(float(p)) for p in np.percentile(durations_ps, (10, 50, 90)))
         return cls(
+            kind=kind.name.lower(),
             median_ps=median,
             mean_ps=round(float(durations_ps.mean())),
             low_ps=low,
             high_ps=high,
             samples=len(durations_ps),
             by_microbatch_ps=by_microbatch_ps,
+            collectives_ps=collectives_ps,
         )
 
 
 class StageTimes(Noun, eq=False):
-    """Operations of a stage, absent ones missing; `inner_ps` are median collectives inside each.
+    """Operations of a stage, absent ones missing.
 
     `wait_ps` is the mean time its ranks spend in messages. `chunks` are the operations of each
     chunk of a rank, where it holds several.
@@ -68,9 +76,13 @@ class StageTimes(Noun, eq=False):
     stage: int
     ranks: tuple[int, ...]
     work: dict[OpKind, OperationTimes]
-    inner_ps: dict[OpKind, int]
     wait_ps: int
     chunks: tuple[dict[OpKind, OperationTimes], ...] = ()
+
+    @property
+    def operations(self) -> tuple[OperationTimes, ...]:
+        """Its operations in order."""
+        return tuple(self.work.values())
 
 
 class RankTimes(Timed):
@@ -224,39 +236,33 @@ def _stage_times(
     """Operations of a stage on the ranks at some places; `inner_ps` are collectives inside each."""
     run, events = summary.run, summary.run.profile.events
     on_ranks = np.isin(events.rank, ranks)
-    work = _work(run, on_ranks)
-    inner = {kind: np.median(inner_ps[on_ranks & (events.name == kind)]) for kind in work}
     held = np.unique(events.chunk[on_ranks & np.isin(events.name, WORK_KINDS)]).tolist()
     return StageTimes(
         stage=stage,
         ranks=tuple(run.ranks[index].rank for index in ranks),
-        work=work,
-        inner_ps={kind: round(float(median)) for kind, median in inner.items()},
+        work=_work(run, on_ranks, inner_ps),
         wait_ps=round(float(np.mean([summary.ranks[index].wait_ps for index in ranks]))),
-        chunks=tuple(_work(run, on_ranks & (events.chunk == own)) for own in held)
+        chunks=tuple(_work(run, on_ranks & (events.chunk == own), inner_ps) for own in held)
         if len(held) > 1
         else (),
     )
 
 
-def _work(run: RunProfile, chosen: Bools) -> dict[OpKind, OperationTimes]:
+def _work(run: RunProfile, chosen: Bools, inner_ps: Ints) -> dict[OpKind, OperationTimes]:
     """Durations of some operations, by what they are."""
     events, found = run.profile.events, {}
     for kind in WORK_KINDS:
         places = np.flatnonzero(chosen & (events.name == kind))
-        if len(places):
-            found[kind] = _sample(events, places, run.degrees.microbatches)
+        if not len(places):
+            continue
+        every, which = events.duration_ps[places], events.microbatch[places]
+        by_microbatch = (
+            round(float(np.mean(every[which == j] if (which == j).any() else every)))
+            for j in range(run.degrees.microbatches)
+        )
+        inner = round(float(np.median(inner_ps[places])))
+        found[kind] = OperationTimes.of(kind, every, tuple(by_microbatch), inner)
     return found
-
-
-def _sample(events: Events, places: Ints, microbatches: int) -> OperationTimes:
-    """Durations of the operations at some places, and their means by microbatch."""
-    every, which = events.duration_ps[places], events.microbatch[places]
-    by_microbatch = (
-        round(float(np.mean(every[which == j] if (which == j).any() else every)))
-        for j in range(microbatches)
-    )
-    return OperationTimes.of(every, tuple(by_microbatch))
 
 
 def expert_groups(degrees: Degrees, stage: int) -> list[tuple[int, ...]]:

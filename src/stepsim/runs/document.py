@@ -2,9 +2,10 @@
 
 from typing import Annotated, Self
 
-from msgspec import Meta
+from msgspec import Meta, field
 
-from stepsim.base.structs import Document, Entry, Names, Noun, Seconds, Share, json_text
+from stepsim.base.fields import InSeconds
+from stepsim.base.structs import Document, Entry, Names, Noun, Share, Timed, json_text
 from stepsim.runs.validate import Compared, Errors, RunValidation, Source, error_of
 
 
@@ -44,20 +45,15 @@ class Validation(Noun):
         return {name: error_of(compared) for name, compared in kinds.items() if compared}
 
 
-class _TimeEntry(Entry):
+class _TimeEntry(Timed):
     """A time, simulated and measured; `error` is simulated over measured, minus 1."""
 
     name: str
     source: str
-    simulated_s: Seconds
-    measured_s: Seconds
-    error: Share | None
-    samples_s: tuple[Seconds, ...]
-
-    @classmethod
-    def of(cls, found: Compared) -> Self:
-        """The entry of a time; it has no error where nothing was measured."""
-        return cls.taken_from(found, error=found.error if found.measured_ps else None)
+    simulated_ps: InSeconds
+    measured_ps: InSeconds
+    known_error: Share | None = field(name="error")
+    samples_ps: tuple[InSeconds, ...]
 
 
 class _BubbleEntry(Entry):
@@ -77,7 +73,7 @@ class _RunEntry(Entry):
     durations: str
     calibrated_from: Names
     calibrated_on_itself: bool
-    inferred_stages: tuple[int, ...]
+    inferred: tuple[int, ...] = field(name="inferred_stages")
     pipeline: _TimeEntry
     step: _TimeEntry
     predicted: tuple[_TimeEntry, ...]
@@ -86,21 +82,8 @@ class _RunEntry(Entry):
     bubbles: tuple[_BubbleEntry, ...]
     notes: Names
 
-    @classmethod
-    def of(cls, run: RunValidation) -> Self:
-        """The entry of a run."""
-        return cls.taken_from(
-            run,
-            inferred_stages=run.inferred,
-            pipeline=_TimeEntry.of(run.pipeline),
-            step=_TimeEntry.of(run.step),
-            predicted=[*map(_TimeEntry.of, run.predicted)],
-            finalize=[*map(_TimeEntry.of, run.finalize)],
-            waits=[*map(_TimeEntry.of, run.waits)],
-        )
 
-
-class ValidationDocument(Document):
+class ValidationDocument(Document, Timed):
     """`stepsim validate --json`: measured runs, rows of a table, and errors per kind of number."""
 
     runs: tuple[_RunEntry, ...]
@@ -111,13 +94,8 @@ class ValidationDocument(Document):
     @classmethod
     def of(cls, found: Validation) -> Self:
         """The document of a validation."""
-        return cls.taken_from(
-            found,
-            runs=tuple(map(_RunEntry.of, found.runs)),
-            rows=tuple(map(_TimeEntry.of, found.rows)),
-            errors=found.errors(),
-        )
+        return cls.taken_from(found, errors=found.errors())
 
     def to_json(self) -> bytes:
         """The document as UTF-8 JSON, ending with a newline, by two spaces a level."""
-        return json_text(self, indent=2)
+        return json_text(self.plain, indent=2)

@@ -138,14 +138,14 @@ def _own_times(early: Events, count: int) -> dict[OpKind, OperationTimes]:
     """The traced rank's own operations early in the run."""
     kinds = (OpKind.GET_BATCH, OpKind.FORWARD, OpKind.BACKWARD)
     return {
-        kind: _sample(early.duration_ps[of_kinds(early, kind)], count)
+        kind: _sample(kind, early.duration_ps[of_kinds(early, kind)], count)
         for kind in kinds
         if len(of_kinds(early, kind))
     }
 
 
-def _sample(durations: Ints, count: int) -> OperationTimes:
-    found = OperationTimes.of(durations)
+def _sample(kind: OpKind, durations: Ints, count: int) -> OperationTimes:
+    found = OperationTimes.of(kind, durations)
     return replace(found, by_microbatch_ps=(found.median_ps,) * count)
 
 
@@ -191,8 +191,7 @@ def _stage(stage: int, total: int, own: dict[OpKind, OperationTimes], count: int
     return StageTimes(
         stage=stage,
         ranks=(),
-        work={kind: _sample(ints([t]), count) for kind, t in times.items()},
-        inner_ps=dict.fromkeys(times, 0),
+        work={kind: _sample(kind, ints([t]), count) for kind, t in times.items()},
         wait_ps=0,
     )
 

@@ -80,6 +80,11 @@ class Compared(Noun):
             return 0.0 if not self.simulated_ps else float("inf")
         return self.simulated_ps / self.measured_ps - 1
 
+    @property
+    def known_error(self) -> float | None:
+        """The error where something was measured."""
+        return self.error if self.measured_ps else None
+
 
 class _RankBubble(Noun):
     """Share of the pipeline time that a rank is idle."""

@@ -52,7 +52,6 @@ def step_op(stage: int, size: int, *times: int, kind: OpKind = OpKind.DP_ALLREDU
         size_bytes=size,
         times_ps=times,
         wait_ps=0,
-        samples=len(times),
         group=(first, first + 1) if kind is OpKind.DP_ALLREDUCE else (first,),
     )
 

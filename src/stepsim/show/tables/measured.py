@@ -125,7 +125,7 @@ def _stages(summary: RunSummary) -> Table:
         named: tuple[int | str, ...] = (stage.stage, _span(stage.ranks))
         for kind, sample in stage.work.items():
             times = sample.median_ps, sample.low_ps, sample.high_ps
-            rows.append((*named, kind.name.lower(), *times, stage.inner_ps[kind] or ""))
+            rows.append((*named, kind.name.lower(), *times, sample.collectives_ps or ""))
             named = "", ""
         rows.append(("", "", "messages", stage.wait_ps, "", "", ""))
     spans = dict.fromkeys(("median", "10 %", "90 %", "collectives"), TIME)
