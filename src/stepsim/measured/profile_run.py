@@ -96,7 +96,7 @@ class _Read(Noun, eq=False):
         step, found = self.step, self.found
         meets = step.events.of_kind(TaskKind.COLLECTIVE)
         started = np.where(meets, step.events.complete_ps, step.events.start_ps)
-        others = _other_names(step, found)
+        others = _other_names(step, found, self.ran)
         after, labels = _following(step, found, self.ran, started, others)
         events = _joined(_timed(step, found, self.ran), after)
         ranks = tuple(
@@ -141,11 +141,8 @@ def _numbered(step: Profile, found: Actions) -> tuple[Profile, list[int]]:
     ]
 
 
-class _After(Noun):
-    """What runs outside of actions and messages is called, and whether it communicates."""
-
-    text: str
-    communicates: bool = False
+_After = tuple[OpKind, str]
+"""What runs outside of actions and messages: its kind, and what it is called."""
 
 
 def _ran(step: Profile, found: Actions) -> list[_Ran]:
@@ -198,9 +195,9 @@ def _following(
         ends = step.events.end_ps[each.sent].max(initial=0)
         begin = int(max(found.end_ps[each.acts].max(), ends))
         for name, lasts in _after_ps(step, found, each, own, others).items():
-            place, kind = group.get(name, UNKNOWN), _after_kind(name)
-            rows.append((each.place, kind, place, begin, begin + lasts))
-            labels.append(name.text)
+            kind, text = name
+            rows.append((each.place, kind, group.get(name, UNKNOWN), begin, begin + lasts))
+            labels.append(text)
             begin += lasts
     names = ("rank", "name", "group", "start_ps", "end_ps")
     columns = ints(rows).reshape(-1, len(names)).T
@@ -213,13 +210,6 @@ def _joined(timed: Events, after: Events) -> Events:
     both = both.taken(np.argsort(both.rank, kind="stable"))
     step = np.zeros(len(both), np.int64)
     return replace(both, step=step, order=counted(both.rank), **meant(both.name))
-
-
-def _after_kind(name: _After) -> OpKind:
-    """What follows the pipeline: what communicates, the optimizer, or what only has a name."""
-    if name.communicates:
-        return OpKind.COLLECTIVE
-    return OpKind.OPTIMIZER if name.text == _OPTIMIZER else OpKind.OTHER
 
 
 def _message_kinds(step: Profile, found: Actions) -> Ints:
@@ -292,10 +282,10 @@ def _after_ps(
     all_busy = Busy.of(np.append(starts, events.start_ps[others]), np.append(ends, lasts))
     first, last = np.array([ends.max()]), np.array([max(ends.max(), lasts.max())])
     idle = int(last[0] - first[0] - all_busy.within(first, last)[0])
-    return names | {_After(text=_IDLE): idle}
+    return names | {(OpKind.OTHER, _IDLE): idle}
 
 
-def _other_names(step: Profile, found: Actions) -> list[dict[int, _After]]:
+def _other_names(step: Profile, found: Actions, ran: Sequence[_Ran]) -> list[dict[int, _After]]:
     """Operations of each rank that are no part of actions, by their start, and their names.
 
     Kernels that have many names are the optimizer's together.
@@ -304,10 +294,7 @@ def _other_names(step: Profile, found: Actions) -> list[dict[int, _After]]:
     collective = events.of_kind(TaskKind.COLLECTIVE)
     which = events.of_kind(TaskKind.COMPUTE, TaskKind.COPY) | collective
     which &= found.holds == UNKNOWN
-    every = np.flatnonzero(which)
-    every = every[np.lexsort((events.start_ps[every], events.rank[every]))]
-    ends = np.searchsorted(events.rank[every], np.arange(len(step.ranks)), side="right")
-    parts = np.split(every, ends[:-1])
+    parts = [events.in_time(each.every[which[each.every]]) for each in ran]
     return [_called(step, places, collective[places]) for places in parts]
 
 
@@ -320,7 +307,8 @@ def _called(step: Profile, places: Ints, collective: Bools) -> dict[int, _After]
         if communicates and group != UNKNOWN:
             name = " ".join([name, *_NUMBERS.sub(" ", step.groups[group].name).split()])
         own = name if few or communicates else _OPTIMIZER
-        told[i] = _After(text=own, communicates=communicates)
+        kind = OpKind.OPTIMIZER if own == _OPTIMIZER else OpKind.OTHER
+        told[i] = OpKind.COLLECTIVE if communicates else kind, own
     return told
 
 

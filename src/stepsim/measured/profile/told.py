@@ -60,7 +60,7 @@ def _first_peers(profile: Profile) -> list[int | None]:
     """The rank that every rank first receives from; None where it sends before it receives."""
     events, found = profile.events, list[int | None]()
     for place, rank in enumerate(profile.ranks):
-        places = np.flatnonzero(_messages(profile) & (events.rank == place))
+        places = np.flatnonzero(events.is_message & (events.rank == place))
         if not len(places):
             raise TraceError(f"{profile.source}: rank {rank.rank} has no message of a pipeline")
         order = np.lexsort((events.kind[places], events.start_ps[places]))
@@ -70,13 +70,9 @@ def _first_peers(profile: Profile) -> list[int | None]:
     return found
 
 
-def _messages(profile: Profile) -> Bools:
-    return profile.events.is_message
-
-
 def _check_peers(profile: Profile, stages: list[int]) -> None:
     """Messages go to the next stage and the one before: raises TraceError where chunks are run."""
-    events, which = profile.events, np.flatnonzero(_messages(profile))
+    events, which = profile.events, np.flatnonzero(profile.events.is_message)
     at = np.array([*stages, UNKNOWN])
     own, other = at[events.rank[which]], at[events.peer[which]]
     far = (other != UNKNOWN) & (np.abs(own - other) != 1)
@@ -109,7 +105,7 @@ def told_by_messages(profile: Profile, autograd: Bools) -> PhaseLabels:
         stage=np.array(stages)[events.rank],
         microbatch=microbatch,
         how=(
-            f"nothing is marked: told by the order of {int(_messages(profile).sum())} messages, "
+            f"nothing is marked: told by the order of {int(events.is_message.sum())} messages, "
             f"on the first and last stage by {parted} "
             f"({'medium' if autograd.any() else 'low'} confidence)"
         ),
@@ -197,7 +193,7 @@ def _inherit(profile: Profile, phase: Ints, microbatch: Ints) -> None:
     """Collectives and copies between two computes of one action are a part of it."""
     events = profile.events
     for place in range(len(profile.ranks)):
-        own = events.in_time(np.flatnonzero((events.rank == place) & ~_messages(profile)))
+        own = events.in_time(np.flatnonzero((events.rank == place) & ~events.is_message))
         computes = events.kind[own] == TaskKind.COMPUTE
         index = np.arange(len(own))
         last = np.maximum.accumulate(np.where(computes, index, 0))
