@@ -8,7 +8,6 @@ as shapes or groups, is left out of both tables.
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from itertools import pairwise
 
 import numpy as np
 
@@ -151,16 +150,13 @@ class _Table(Noun):
     ranks: int
     sums: Mapping[_Key, tuple[int, int, int]]
 
-    def means(self, keys: Sequence[_Key]) -> list[tuple[int, int, int]]:
+    def means(self, keys: Sequence[_Key]) -> list[list[int]]:
         """Means of the ranks by row, which add up to the mean step; counts are of all."""
-        rows = [self.sums.get(key, (0, 0, 0)) for key in keys]
-        shown, run, count = zip(*rows, strict=True)
-        return list(zip(self._mean(shown), self._mean(run), count, strict=True))
-
-    def _mean(self, sums: Sequence[int]) -> list[int]:
-        """Sums over the number of ranks, rounded so that they add up to the rounded mean."""
-        ends = [total // self.ranks for total in np.cumsum([0, *sums]).tolist()]
-        return [after - before for before, after in pairwise(ends)]
+        rows = ints([self.sums.get(key, (0, 0, 0)) for key in keys])
+        ends = np.cumsum(rows[:, :2], axis=0) // self.ranks
+        rows[:, :2] = np.diff(ends, axis=0, prepend=0)
+        found: list[list[int]] = rows.tolist()
+        return found
 
 
 def measured_step(profile: Profile) -> tuple[Profile, int, bool]:

@@ -17,10 +17,10 @@ from stepsim.base.structs import Document, Names, Noun, Share, Timed, replace
 from stepsim.explain.changes.computes import compute_changes
 from stepsim.explain.changes.lengths import (
     UnequalLengths,
+    equal_times,
     length_changes,
-    length_times,
-    replayed_lengths,
     told_works,
+    unequal_lengths,
 )
 from stepsim.explain.changes.made import Changes, ProfileChange, UntoldChange
 from stepsim.explain.changes.schedules import schedule_changes
@@ -77,9 +77,9 @@ def improve_profile(profile: Profile) -> Improvements:
     changes = [*changes_of(waits, works)]
     told = [change for change in changes if isinstance(change, ProfileChange)]
     times = _times(waits, [change for change in told if change.waits is waits])
-    lengths = [] if isinstance(works, str) else length_times(waits, works)
-    steps = waits.of_times(chain(times, lengths))
-    base, ideal, prompt, *replayed = steps[:, : len(times)].T
+    if not isinstance(works, str):
+        times.append(equal_times(waits, works))
+    base, ideal, prompt, *replayed = waits.of_times(times).T
     rest = iter(replayed)
     found = [_gained(change, rest, base) for change in told]
     untold = [change for change in changes if isinstance(change, UntoldChange)]
@@ -95,7 +95,7 @@ def improve_profile(profile: Profile) -> Improvements:
         changes=tuple(change for change in ranked if change.gain >= _LEAST_GAIN),
         without_gain=tuple(change.name for change in found if change.gain < _LEAST_GAIN),
         untold=tuple(untold),
-        lengths=None if isinstance(works, str) else replayed_lengths(works, steps[:, len(times) :]),
+        lengths=None if isinstance(works, str) else unequal_lengths(works, base, replayed[-1]),
     )
 
 

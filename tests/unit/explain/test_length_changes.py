@@ -13,9 +13,9 @@ from stepsim import cli
 from stepsim.base.arrays import Floats
 from stepsim.explain.changes.lengths import (
     UnequalLengths,
-    length_times,
-    replayed_lengths,
+    equal_times,
     told_works,
+    unequal_lengths,
 )
 from stepsim.explain.changes.made import UntoldChange
 from stepsim.explain.improve import change_profile, changes_of, improve_profile
@@ -55,7 +55,8 @@ def noisy(profile: Profile, works: Floats, seed: int = 0) -> Profile:
 def judged(profile: Profile, *numbers: int) -> UnequalLengths:
     waits = pipeline_waits(profile.of_steps(*numbers), posted=True)
     works = microbatch_works(waits.profile)
-    return replayed_lengths(works, waits.of_times(length_times(waits, works)))
+    times = [(waits.own_ps, waits.delay_ps), equal_times(waits, works)]
+    return unequal_lengths(works, *waits.of_times(times).T)
 
 
 @pytest.mark.parametrize("stages", [1, 4])

@@ -4,8 +4,6 @@ All of it is the run itself, replayed: only the work of microbatches differs, so
 stay slow, and the pipeline's bubbles are those of its own schedule.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
@@ -37,21 +35,20 @@ class UnequalLengths(Entry):
     waiting: Share
 
 
-def length_times(waits: Waits, works: MicrobatchWorks) -> Iterator[tuple[Ints, Ints]]:
-    """What operations take and delays, in ps: as they ran, and of equal works."""
-    yield waits.own_ps, waits.delay_ps
-    for changed in works.changed_ps(waits.own_ps, [_equal(works.works)]):
-        yield changed, waits.delay_ps
+def equal_times(waits: Waits, works: MicrobatchWorks) -> tuple[Ints, Ints]:
+    """What operations of equal works take, and delays, in ps."""
+    (own_ps,) = works.changed_ps(waits.own_ps, [_equal(works.works)])
+    return own_ps, waits.delay_ps
 
 
-def replayed_lengths(works: MicrobatchWorks, steps_ps: Ints) -> UnequalLengths:
-    """What unequal microbatches cost, from the steps of `length_times`."""
+def unequal_lengths(works: MicrobatchWorks, base_ps: Ints, equal_ps: Ints) -> UnequalLengths:
+    """What unequal microbatches cost: steps as they ran, and with `equal_times`."""
     return UnequalLengths(
         work_spread=works.spread,
         noise=works.noise,
         longest_over_mean=float(longest_over_mean(works.works).mean()),
         swapped_over_mean=float(longest_over_mean(swap_works(works.works)).mean()),
-        waiting=1.0 - mean_share(steps_ps[:, 1], steps_ps[:, 0]),
+        waiting=1.0 - mean_share(equal_ps, base_ps),
     )
 
 
