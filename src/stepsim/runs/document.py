@@ -1,12 +1,12 @@
 """A validation: its errors by kind of number, as JSON, and against a limit."""
 
-from typing import Annotated, Self
+from typing import Self
 
-from msgspec import Meta, field
+from msgspec import field
 
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Document, Entry, Names, Noun, Share, Timed, json_text
-from stepsim.runs.validate import Compared, Errors, RunValidation, Source, error_of
+from stepsim.runs.validate import BubbleEntry, Compared, Errors, RunValidation, Source, error_of
 
 
 class Validation(Noun):
@@ -56,16 +56,6 @@ class _TimeEntry(Timed):
     samples_ps: tuple[InSeconds, ...]
 
 
-class _BubbleEntry(Entry):
-    """Bubbles, shares of a rank's pipeline time."""
-
-    rank: int
-    stage: int
-    simulated: Share
-    measured: Share
-    points: Annotated[float, Meta(description="difference in percentage points")]
-
-
 class _RunEntry(Entry):
     """A measured run; `pipeline`, `step`, `waits` and `bubbles` are replays."""
 
@@ -79,7 +69,7 @@ class _RunEntry(Entry):
     predicted: tuple[_TimeEntry, ...]
     finalize: tuple[_TimeEntry, ...]
     waits: tuple[_TimeEntry, ...]
-    bubbles: tuple[_BubbleEntry, ...]
+    bubbles: tuple[BubbleEntry, ...]
     notes: Names
 
 

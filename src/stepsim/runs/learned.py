@@ -247,12 +247,8 @@ def _other_products(step: TracedStep) -> Iterator[str]:
     totals: dict[str, _Totals] = {}
     _add(totals, step)
     every = [totals[work] for work in _PRODUCTS if work in totals]
-    together = _Totals(
-        predicted_ps=sum(total.predicted_ps for total in every),
-        measured_ps=sum(total.measured_ps for total in every),
-        predicted=sum(total.predicted for total in every),
-        measured=sum(total.measured for total in every),
-    )
+    names = ("predicted_ps", "measured_ps", "predicted", "measured")
+    together = _Totals(**{name: sum(getattr(each, name) for each in every) for name in names})
     if together.doubt:
         yield f"{step.profile.source}: is it of this model? products: {together.doubt}"
 

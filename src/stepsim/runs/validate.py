@@ -9,11 +9,13 @@ the time that a micro-benchmark took for such a group. The two are kept apart in
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import Names, Noun, Share, replace
+from stepsim.base.structs import Entry, Names, Noun, Share, replace
 from stepsim.base.units import PS_PER_S, format_size_bytes
 from stepsim.measured.calibration.calibration import Calibration, LayerTimes
 from stepsim.measured.calibration.gradients import gradient_group
@@ -86,18 +88,14 @@ class Compared(Noun):
         return self.error if self.measured_ps else None
 
 
-class _RankBubble(Noun):
-    """Share of the pipeline time that a rank is idle."""
+class BubbleEntry(Entry):
+    """Bubbles, shares of a rank's pipeline time."""
 
     rank: int
     stage: int
-    simulated: float
-    measured: float
-
-    @property
-    def points(self) -> float:
-        """Difference in percentage points."""
-        return 100 * (self.simulated - self.measured)
+    simulated: Share
+    measured: Share
+    points: Annotated[float, Meta(description="difference in percentage points")]
 
 
 class RunValidation(Noun):
@@ -118,7 +116,7 @@ class RunValidation(Noun):
     finalize: tuple[Compared, ...]
     predicted: tuple[Compared, ...]
     waits: tuple[Compared, ...]
-    bubbles: tuple[_RankBubble, ...]
+    bubbles: tuple[BubbleEntry, ...]
     notes: Names = ()
     inferred: tuple[int, ...] = ()
 
@@ -273,18 +271,21 @@ def _waits(summary: RunSummary, result: SimulatedStep) -> Iterator[Compared]:
 
 def _bubbles(
     summary: RunSummary, runtime: ReplayRuntime, durations: Durations
-) -> Iterator[_RankBubble]:
+) -> Iterator[BubbleEntry]:
     """Bubbles of the ranks of every pipeline, each replayed with its own ranks' times."""
     for column in columns(summary):
         result = replay(column, runtime, durations)
         report, ranks = result.report, result.ranks
         for rank in column.ranks:
             actor = ranks.actor_of[rank.stage * result.plan.stage_ranks]
-            yield _RankBubble(
+            simulated = ranks.bubbles[actor].total / report.pipeline_time_ps
+            measured = summary.bubble(rank)
+            yield BubbleEntry(
                 rank=rank.rank,
                 stage=rank.stage,
-                simulated=ranks.bubbles[actor].total / report.pipeline_time_ps,
-                measured=summary.bubble(rank),
+                simulated=simulated,
+                measured=measured,
+                points=100 * (simulated - measured),
             )
 
 
