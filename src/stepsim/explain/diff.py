@@ -153,7 +153,11 @@ def diff_results(a: Report, b: Report) -> ResultDiff:
     ]
     return ResultDiff(
         step=Change(name="step", a_ps=a.step_time_ps, b_ps=b.step_time_ps),
-        settings=_settings(a, b),
+        settings=_settings(
+            (_named(a), _named(b), _ABSENT),
+            (a.plan, b.plan, _ABSENT),
+            (a.settings, b.settings, _DEFAULT),
+        ),
         components=_changes(a.breakdown_ps, b.breakdown_ps),
         stage_counts=counts,
         stages=tuple(sorted(stages, key=_stage_order)),
@@ -168,11 +172,13 @@ def diff_profiles(a: ProfileDocument, b: ProfileDocument) -> ResultDiff:
     to the step, a mean over ranks. A profile tells no stages that both have, and no links.
     """
     first, second = _profile_parts(a), _profile_parts(b)
-    told = [("format", a.format, b.format), ("source", a.source, b.source)]
-    told += [(n, str(len(getattr(a, n))), str(len(getattr(b, n)))) for n in ("ranks", "steps")]
+    one, other = (
+        {"format": p.format, "source": p.source, "ranks": len(p.ranks), "steps": len(p.steps)}
+        for p in (a, b)
+    )
     return ResultDiff(
         step=Change(name="step", a_ps=sum(first.values()), b_ps=sum(second.values())),
-        settings=tuple(_SettingDiff(name=n, a=x, b=y) for n, x, y in told if x != y),
+        settings=_settings((one, other, _ABSENT)),
         components=_changes(first, second),
         stage_counts=(0, 0),
         stages=(),
@@ -225,15 +231,18 @@ def _links(a: Iterable[LinkUse], b: Iterable[LinkUse]) -> tuple[_LinkDiff, ...]:
     return tuple(sorted(links, key=order))
 
 
-def _settings(a: Report, b: Report) -> tuple[_SettingDiff, ...]:
-    pairs = [(name, str(getattr(a, name)), str(getattr(b, name))) for name in _SETTINGS]
-    pairs += [
-        (degree, str(a.plan.get(degree, _ABSENT)), str(b.plan.get(degree, _ABSENT)))
-        for degree in dict.fromkeys((*a.plan, *b.plan))
-    ]
-    pairs += [
-        (name, a.settings.get(name, _DEFAULT), b.settings.get(name, _DEFAULT))
-        for name in dict.fromkeys((*a.settings, *b.settings))
+def _named(report: Report) -> dict[str, object]:
+    return {name: getattr(report, name) for name in _SETTINGS}
+
+
+def _settings(
+    *tables: tuple[Mapping[str, object], Mapping[str, object], str],
+) -> tuple[_SettingDiff, ...]:
+    """What two tables say otherwise; each pair has a word for what one of them lacks."""
+    pairs = [
+        (name, str(a.get(name, lacking)), str(b.get(name, lacking)))
+        for a, b, lacking in tables
+        for name in dict.fromkeys((*a, *b))
     ]
     return tuple(
         _SettingDiff(name=name, a=one, b=other) for name, one, other in pairs if one != other
