@@ -52,8 +52,6 @@ class Transfers(Noun, eq=False):
     which both sides post a send and a receive together.
     """
 
-    source: Ints
-    target: Ints
     size_bytes: Ints
     duration_ps: Ints
     both_ways: Bools

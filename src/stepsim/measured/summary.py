@@ -169,15 +169,10 @@ def _transfers(run: RunProfile, sent: Ints, received: Ints) -> Transfers:
     events = run.profile.events
     both = fused(events)
     both[:-1] |= both[1:]
-    node, number = (
-        np.array([getattr(rank, name) for rank in run.ranks])[events.rank]
-        for name in ("node", "rank")
-    )
+    node = run.profile.column_of_ranks("node")
     posted = np.maximum(events.start_ps[sent], events.start_ps[received])
     ended = (events.end_ps[sent] + events.end_ps[received]) // 2
     return Transfers(
-        source=number[sent],
-        target=number[received],
         size_bytes=events.size_bytes[sent],
         duration_ps=np.maximum(ended - posted, 0),
         both_ways=both[sent] & both[received],

@@ -24,7 +24,7 @@ from stepsim.measured.calibration.calibration import (
 )
 from stepsim.measured.calibration.gradients import Samples, launch_and_rate
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
-from stepsim.measured.clocks import NodePlacement
+from stepsim.measured.clocks import NodePlacement, align
 from stepsim.measured.layers import stage_costs
 from stepsim.measured.run import Degrees, OpKind, gradient_groups
 from stepsim.measured.summary import RunSummary, expert_groups, summarise
@@ -85,8 +85,10 @@ def test_messages_find_their_ends_where_a_first_rank_is_missing(tmp_path: Path) 
         stage = rank // 2
         text = ((folder, late)[rank % 2] / f"pp4_tp1_rank{stage}.txt").read_text()
         (wide / f"wd8_pp4_{rank}.txt").write_text(text.replace(f"rank:{stage}:", f"rank:{rank}:"))
-    transfers = summarise(read_megatron_trace(wide)).transfers
-    assert set((transfers.target - transfers.source).tolist()) == {-2, 2}
+    run = read_megatron_trace(wide)
+    rank = np.repeat([each.rank for each in run.ranks], [len(each.kind) for each in run.ranks])
+    _, _, (sent, received) = align(run)
+    assert set((rank[received] - rank[sent]).tolist()) == {-2, 2}
 
 
 def test_one_stage_only(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints, ints
+from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
@@ -23,7 +23,7 @@ from stepsim.measured.calibration.calibration import (
     fitted,
 )
 from stepsim.measured.calibration.gradients import gradient_costs
-from stepsim.measured.clocks import NodePlacement, Transfers
+from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.layers import stage_costs
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import gradient_bytes
@@ -128,7 +128,8 @@ def _link(
     distinct = np.unique(sizes)
     middle = np.array([np.median(times[sizes == size]) for size in distinct])
     curve = table.curve(CollectiveKind.SEND_RECV, 2, 1 if inside else 2) if table else None
-    latency, per_byte, lacking = _line_through(distinct, middle, _shape(curve))
+    shape = _line_through(curve.size_bytes, curve.time_ps.astype(np.float64)) if curve else None
+    latency, per_byte, lacking = _line_through(distinct, middle, shape)
     if lacking:
         missing.append((f"{name} latency", lacking))
     modelled = latency + sizes * per_byte
@@ -143,35 +144,20 @@ def _link(
     )
 
 
-def timed(messages: Transfers) -> Bools:
-    """Messages that hold something and took time."""
-    return np.asarray((messages.size_bytes > 0) & (messages.duration_ps > 0), np.bool_)
-
-
 def _messages(summaries: Sequence[RunSummary], inside: bool) -> tuple[Ints, Ints, bool]:
     """Sizes and times of all messages in or between nodes, exchanges alone where there are any."""
-    every = [each.transfers for each in summaries]
-    for both_ways in (True, False):
-        chosen = [
-            (t, (t.intra_node == inside) & (t.both_ways == both_ways) & timed(t)) for t in every
-        ]
-        if any(which.any() for _, which in chosen):
-            sizes = np.concatenate([t.size_bytes[which] for t, which in chosen])
-            times = np.concatenate([t.duration_ps[which] for t, which in chosen])
-            return sizes, times, both_ways
-    empty = np.zeros(0, np.int64)
-    return empty, empty, True
-
-
-def _shape(curve: MeasuredCurve | None) -> tuple[float, float] | None:
-    """Latency in ps and ps per byte of a curve of messages: how time grows with size."""
-    if curve is None:
-        return None
-    return _line_through(curve.size_bytes, curve.time_ps.astype(np.float64), None)[:2]
+    sizes, times, is_exchange, is_near = (
+        np.concatenate([getattr(each.transfers, name) for each in summaries])
+        for name in ("size_bytes", "duration_ps", "both_ways", "intra_node")
+    )
+    chosen = (is_near == inside) & (sizes > 0) & (times > 0)
+    both_ways = bool((chosen & is_exchange).any())
+    chosen &= is_exchange | (not both_ways)
+    return sizes[chosen], times[chosen], both_ways
 
 
 def _line_through(
-    sizes: Ints, times: Floats, shape: tuple[float, float] | None
+    sizes: Ints, times: Floats, shape: tuple[float, float, str] | None = None
 ) -> tuple[float, float, str]:
     """(latency in ps, ps per byte, what could not be told apart) of times over sizes in bytes.
 
@@ -188,7 +174,7 @@ def _line_through(
     size, time = float(sizes[-1]), float(times[-1])
     if shape is None:
         return 0.0, time / size, "messages of one size only: all of their time grows with size"
-    latency, per_byte = shape
+    latency, per_byte, _ = shape
     factor = time / (latency + size * per_byte)
     return factor * latency, factor * per_byte, ""
 
