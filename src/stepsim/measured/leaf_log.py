@@ -25,11 +25,6 @@ class LeafStage(Timed):
     ends_ps: InSeconds = field(name="leaf_modules_of_ends_s")
     samples: int
 
-    @property
-    def forward_ps(self) -> int:
-        """Forward time in ps, summed over all leaf modules."""
-        return self.layers_ps + self.ends_ps
-
 
 class LeafRun(Noun):
     """A logged run; `step_ps` is the median of its steps, the first left out as warm-up.

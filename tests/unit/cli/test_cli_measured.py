@@ -135,7 +135,7 @@ def test_optimus_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     found = read_optimus_log(log)
     assert (found.plan.pp, found.plan.microbatches, found.steps) == (2, 4, 2)
     assert found.step_ps == 105 * 10**9
-    assert [stage.forward_ps for stage in found.stages] == [10 * 10**9, 12 * 10**9]
+    assert [stage.layers_ps + stage.ends_ps for stage in found.stages] == [10 * 10**9, 12 * 10**9]
     assert [stage.layers for stage in found.stages] == [1, 1]
     measured.inspect_measured(log)
     printed = capsys.readouterr().out

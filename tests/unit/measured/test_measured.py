@@ -122,8 +122,7 @@ def test_calibration_names_what_is_missing(found: RunSummary) -> None:
         "optimizer",
         "expert_imbalance",
     }
-    link = calibration.link(NodePlacement.INTRA_NODE)
-    assert link is not None
+    (link,) = calibration.point_to_point
     assert link.time_ps(link.sizes[0]) == pytest.approx(ps(RUN.hop_ms), rel=1e-4)
 
 
@@ -139,8 +138,7 @@ def curve(times_ps: dict[int, int], **of: Any) -> MeasuredCurve:
 def test_a_table_gives_the_shape_of_message_times(found: RunSummary) -> None:
     times = {size: 10_000_000 + size * 100 for size in (1 << 10, 1 << 20, 1 << 30)}
     table = CommTable(source="t", curves=(curve(times, kind=CollectiveKind.SEND_RECV),))
-    link = calibrate_traces([found], table).link(NodePlacement.INTRA_NODE)
-    assert link is not None
+    (link,) = calibrate_traces([found], table).point_to_point
     assert link.latency_ps * link.bandwidth / 1e12 == pytest.approx(10_000_000 / 100, rel=1e-3)
     assert link.time_ps(link.sizes[0]) == pytest.approx(ps(RUN.hop_ms), rel=1e-4)
 

@@ -247,10 +247,6 @@ class Calibration(TomlTable, omit_defaults=False, dict=True):
         curves = tuple(each.curve for each in self.collective)
         return CommTable(source="collective", curves=curves) if curves else None
 
-    def link(self, placement: NodePlacement) -> LinkFit | None:
-        """The point-to-point fit of a placement."""
-        return next((link for link in self.point_to_point if link.placement is placement), None)
-
     def comm_table(self) -> CommTable | None:
         """Times of collectives, and of messages as the runs had them where they tell; or None.
 

@@ -198,10 +198,8 @@ def _follows(parts: Sequence[RankOperations]) -> Following | None:
     told = [(part.follows, n) for part, n in zip(parts, skipped, strict=False) if part.follows]
     if not told:
         return None
-    return (
-        np.concatenate([follows[0] + n for follows, n in told]),
-        np.concatenate([follows[1] + n for follows, n in told]),
-    )
+    before, after = np.concatenate([np.stack(follows) + n for follows, n in told], axis=1)
+    return before, after
 
 
 def _meetings(events: Events, tag: Ints) -> Ints:
