@@ -35,8 +35,8 @@ _FEW_NAMES = 4
 """So many names of kernels outside of actions are shown one by one."""
 _IDLE = "idle"
 """What time after the pipeline is called in which nothing runs: the host has not launched it."""
-_OPTIMIZER = "optimizer"
-"""What kernels of no action are called together, where they have several names."""
+_OPTIMIZER = OpKind.OPTIMIZER, "optimizer_step"
+"""What kernels of no action are together, where they have several names."""
 
 
 def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSummary:
@@ -110,7 +110,7 @@ class _Read(Noun, eq=False):
             degrees=_degrees(step, found, events),
             profile=replace(step, ranks=ranks, warnings=warnings, **told),
             inner=InnerOps(parent=none, kind=none.astype(np.int8), duration_ps=none, rows=none),
-            others=dict(zip(np.flatnonzero(after_pipeline(events)).tolist(), labels, strict=True)),
+            labels=dict(zip(np.flatnonzero(after_pipeline(events)).tolist(), labels, strict=True)),
             traces=tuple(times_hash(*(column[ran.every] for column in times)) for ran in self.ran),
         )
 
@@ -306,9 +306,10 @@ def _called(step: Profile, places: Ints, collective: Bools) -> dict[int, _After]
         name, group = step.names[events.name[i]], int(events.group[i])
         if communicates and group != UNKNOWN:
             name = " ".join([name, *_NUMBERS.sub(" ", step.groups[group].name).split()])
-        own = name if few or communicates else _OPTIMIZER
-        kind = OpKind.OPTIMIZER if own == _OPTIMIZER else OpKind.OTHER
-        told[i] = OpKind.COLLECTIVE if communicates else kind, own
+        if communicates or (few and name != "optimizer"):
+            told[i] = OpKind.COLLECTIVE if communicates else OpKind.OTHER, name
+        else:
+            told[i] = _OPTIMIZER
     return told
 
 

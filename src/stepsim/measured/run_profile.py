@@ -51,12 +51,6 @@ _AHEAD = {
     OpKind.SEND_BACKWARD: -1,
 }
 """Stages to the other end of a message."""
-_LABELS = {
-    OpKind.DP_ALLREDUCE: "dp_allreduce",
-    OpKind.EP_DP_ALLREDUCE: "ep_dp_allreduce",
-    OpKind.OPTIMIZER: "optimizer_step",
-}
-"""What traces call the operations after the pipeline whose kind is known."""
 
 
 class RunProfile(Noun, eq=False):
@@ -64,15 +58,15 @@ class RunProfile(Noun, eq=False):
 
     Operations stand rank by rank, in the order of their traces; a chunk is a stage. Collectives
     inside forwards and backwards are parts of these, with their waits: `inner` lists them, and
-    `inner.parent` is the place of an operation in the profile. `others` are the names of the
-    operations of kind `OTHER` or `COLLECTIVE`, by their places. `traces` are the fingerprints of
-    the ranks' traces.
+    `inner.parent` is the place of an operation in the profile. `labels` are what the trace calls
+    the operations after the pipeline, by their places. `traces` are the fingerprints of the ranks'
+    traces.
     """
 
     degrees: Degrees
     profile: Profile
     inner: InnerOps
-    others: Mapping[int, str]
+    labels: Mapping[int, str]
     traces: Names
 
     @property
@@ -112,11 +106,6 @@ class RunProfile(Noun, eq=False):
     def inner_ps(self) -> Ints:
         """Time in collectives inside each operation."""
         return whole_totals(self.inner.parent, self.inner.duration_ps, len(self.profile.events))
-
-    def label(self, index: int) -> str:
-        """What the trace calls an operation after the pipeline, by its place in the profile."""
-        kind = OpKind(int(self.profile.events.name[index]))
-        return self.others[index] if kind not in _LABELS else _LABELS[kind]
 
     def whole_profile(self) -> Profile:
         """The profile of a run whose ranks were all traced; raises TraceError where some lack."""
@@ -159,7 +148,7 @@ def run_profile(run: MeasuredRun, node_size: int, offset_ps: Ints) -> RunProfile
         degrees=run.degrees,
         profile=profile,
         inner=_joined_inner([trace.inner for trace in run.ranks], begins.tolist()),
-        others={index: labels[index] for index in of_kinds(events, OpKind.OTHER).tolist()},
+        labels={place: labels[place] for place in np.flatnonzero(after_pipeline(events)).tolist()},
         traces=tuple(times_hash(each.kind, each.start_ps, each.end_ps) for each in run.ranks),
     )
 

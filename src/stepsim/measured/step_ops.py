@@ -109,7 +109,7 @@ def step_ops(run: RunProfile, stage: int, ranks: Sequence[int]) -> Iterator[Step
         yield StepOp(
             stage=stage,
             kind=kind,
-            label=run.label(first),
+            label=run.labels[first],
             size_bytes=max(int(events.size_bytes[first]), 0),
             times_ps=times,
             wait_ps=max(_median_ps([*durations.values()]) - _median_ps(times), 0),
