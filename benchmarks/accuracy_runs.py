@@ -244,7 +244,7 @@ def operation_rows(run: RunSummary, found: RunValidation, table: CommTable) -> I
     known = fastest(table)
     several = operations(run.step_ops, run.clocks.node_size)
     for each, compared in zip(several, found.finalize, strict=True):
-        op, ranks = each.ops[0], len(each.ops[0].group)
+        op, ranks = each.op, len(each.op.group)
         size = each.size_bytes / 1e9
         reduced = 0.0
         if ranks > 1 and op.size_bytes:

@@ -37,27 +37,18 @@ class StepOp(Noun):
 class _Operation(Noun):
     """One operation wherever a run does it: alike in kind, group's ranks and nodes, and bytes.
 
-    Groups that do the same are repetitions of one measurement, so its time is their median.
-    `size_bytes` are those of a stage's gradients where the operation is the optimizer.
+    `op` is that of the first stage, with the times of all groups: groups that do the same are
+    repetitions of one measurement, so its time is their median. `size_bytes` are those of a stage's
+    gradients where the operation is the optimizer.
     """
 
-    ops: tuple[StepOp, ...]
+    op: StepOp
     size_bytes: int
     nodes: int
 
-    @property
-    def times_ps(self) -> tuple[int, ...]:
-        """Times of all its groups."""
-        return tuple(time for op in self.ops for time in op.times_ps)
-
-    @property
-    def duration_ps(self) -> int:
-        """Median over groups."""
-        return _median_ps(self.times_ps)
-
     def holds(self, other: "_Operation") -> bool:
         """Whether another one is the same operation."""
-        mine, its = self.ops[0], other.ops[0]
+        mine, its = self.op, other.op
         same = (mine.label, len(mine.group), self.nodes) == (its.label, len(its.group), other.nodes)
         return same and abs(self.size_bytes - other.size_bytes) <= ALIKE * self.size_bytes
 
@@ -73,12 +64,14 @@ def operations(ops: Sequence[StepOp], node_size: int) -> list[_Operation]:
     for op in ops:
         size = gradient_bytes(ops, op.stage) if op.kind is OpKind.OPTIMIZER else op.size_bytes
         nodes = len({rank // node_size for rank in op.group})
-        new = _Operation(ops=(op,), size_bytes=size, nodes=nodes)
+        new = _Operation(op=op, size_bytes=size, nodes=nodes)
         same = next((place for place, known in enumerate(found) if known.holds(new)), None)
         if same is None:
             found.append(new)
         else:
-            found[same] = replace(found[same], ops=(*found[same].ops, op))
+            first = found[same].op
+            every = replace(first, times_ps=(*first.times_ps, *op.times_ps))
+            found[same] = replace(found[same], op=every)
     return found
 
 

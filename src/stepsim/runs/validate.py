@@ -239,7 +239,7 @@ def _predicted_ops(
     """Every operation after the pipeline once, however many groups of a run do it."""
     lacking: set[str] = set()
     for each in operations(summary.step_ops, summary.clocks.node_size):
-        op = each.ops[0]
+        op = each.op
         time = predicted_op_ps(summary, op, calibration)
         if time is None:
             lacking.add(op.label)
@@ -250,9 +250,9 @@ def _predicted_ops(
             else op.label,
             source=Source.PREDICTION,
             simulated_ps=round(time),
-            measured_ps=each.duration_ps,
+            measured_ps=op.duration_ps,
             size_bytes=op.size_bytes,
-            samples_ps=each.times_ps,
+            samples_ps=op.times_ps,
         )
     if lacking:
         notes.append(
