@@ -17,7 +17,7 @@ from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import ends, ordered_waits
 from stepsim.measured.profile.busy import busy_axes
 from stepsim.measured.profile.events import Following, Profile, earliest, latest, same
-from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, NodeWaits, TaskKind
+from stepsim.run.spans import COMMUNICATIONS, NodeWaits, TaskKind
 
 _MOST_TIMES = 1 << 24
 """Times of nodes in as many cases that are looked at together: 134 MB."""
@@ -74,32 +74,13 @@ class Waits(Noun, eq=False, dict=True):
 
     @cached_property
     def _lists(self) -> _Nodes:
-        """As `_nodes`, where operations of a step that only wait for the one before are its node.
-
-        Pairs that two others make needless are left out.
-        """
-        before, after = self._needed
+        """As `_nodes`; operations of a step that only wait for the one before are its node."""
+        before, after = self.before, self.after
         step, count = self.profile.events.step, len(self.profile.events)
         follows = np.bincount(after, minlength=count)[after] == 1
         follows &= np.bincount(before, minlength=count)[before] == 1
         follows &= (before < after) & (step[before] == step[after])
         return self._made_nodes(before, after, follows)
-
-    @property
-    def _needed(self) -> Following:
-        """The pairs but those of an operation and one that it follows by way of a third.
-
-        Of those that an operation follows the first and the last are looked at.
-        """
-        by_after = np.argsort(self.after, kind="stable")
-        before, after = self.before[by_after], self.after[by_after]
-        first, last = np.full((2, len(self.profile.events)), UNKNOWN, np.int64)
-        first[after[::-1]], last[after] = before[::-1], before
-        is_needless = np.zeros(len(after), np.bool_)
-        for third in (first[after], last[after]):
-            follows = (first[third] == before) | (last[third] == before)
-            is_needless |= follows & (third != before)
-        return before[~is_needless], after[~is_needless]
 
     def _made_nodes(self, former: Ints, later: Ints, follows: Bools) -> _Nodes:
         """Nodes of operations, one for both of each pair that `follows`."""
