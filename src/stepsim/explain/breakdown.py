@@ -6,7 +6,7 @@ collective's slowest member arrives, idle before a pipeline neighbour has sent. 
 to the step time by construction.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -203,24 +203,16 @@ def _cohort_breakdown(
 
 
 def _parts_of_lists(cohorts: Iterable[Cohort], graph: TaskGraph) -> dict[ListTimes, Ints]:
-    """Parts of task lists that run without interruption, each of shape (parts,), in ps.
-
-    Those whose tasks are of the same parts and wait alike are columns of one breakdown.
-    """
-    alike: dict[tuple[_Row, ...], dict[ListTimes, None]] = defaultdict(dict)
+    """Parts of task lists that run without interruption, each of shape (parts,), in ps."""
+    parts: dict[ListTimes, Ints] = {}
+    nothing = np.zeros((len(Part), 1), np.int64)
     for cohort in cohorts:
         for number, times in cohort.tasks.times.items():
-            rows = ((part_of(task, graph), task.after) for task in graph.task_lists[number].tasks)
-            alike[tuple(rows)][times] = None
-    parts: dict[ListTimes, Ints] = {}
-    for tasks, several in alike.items():
-        start, end = (
-            np.stack([getattr(times, name) for times in several], axis=1)
-            for name in ("start", "end")
-        )
-        nothing = np.zeros((len(Part), len(several)), np.int64)
-        total = breakdown(list_gaps(tasks), start, end, nothing)
-        parts |= zip(several, total.T, strict=True)
+            if times not in parts:
+                tasks = graph.task_lists[number].tasks
+                gaps = list_gaps([(part_of(task, graph), task.after) for task in tasks])
+                start, end = times.start[:, None], times.end[:, None]
+                parts[times] = breakdown(gaps, start, end, nothing)[:, 0]
     return parts
 
 
