@@ -15,7 +15,7 @@ from stepsim.base.units import format_bandwidth, format_time_ps
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.measured import load_trace
 from stepsim.measured.calibration.calibration import Calibration
-from stepsim.measured.calibration.runs import calibrate_traces, fastest, timed
+from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.run import OpKind, gradient_groups
 from stepsim.measured.step_ops import operations
 from stepsim.measured.summary import RunSummary
@@ -182,7 +182,9 @@ def exchange_ratios(run: RunSummary) -> Iterator[float]:
     """Median time of messages both sides send over that of single ones, in and between nodes."""
     messages = run.transfers
     for inside in (True, False):
-        here = (messages.intra_node == inside) & timed(messages)
+        here = (
+            (messages.intra_node == inside) & (messages.size_bytes > 0) & (messages.duration_ps > 0)
+        )
         both, alone = here & messages.both_ways, here & ~messages.both_ways
         if both.any() and alone.any():
             medians = (np.median(messages.duration_ps[which]) for which in (both, alone))

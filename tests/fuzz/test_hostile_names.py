@@ -11,6 +11,7 @@ from fuzz.surface import STEPSIM
 from helpers import Run
 
 import stepsim
+from stepsim.base.errors import StepsimError
 
 NAMES = ["[red]x[/red]", "[link=http://example.org]x[/link]", ":smile:", "[/]", "[[x", "\\[x"]
 
@@ -79,7 +80,7 @@ def test_row_names(run: Run, tmp_path: Path) -> None:
 
 
 def test_errors_are_one_line() -> None:
-    with pytest.raises(stepsim.base.errors.StepsimError) as error:
+    with pytest.raises(StepsimError) as error:
         stepsim.load_topology("a\nerror: b\x1b[0m")
     assert str(error.value).isprintable()
     again = type(error.value)(*error.value.args)

@@ -86,9 +86,9 @@ def test_messages_find_their_ends_where_a_first_rank_is_missing(tmp_path: Path) 
         text = ((folder, late)[rank % 2] / f"pp4_tp1_rank{stage}.txt").read_text()
         (wide / f"wd8_pp4_{rank}.txt").write_text(text.replace(f"rank:{stage}:", f"rank:{rank}:"))
     run = read_megatron_trace(wide)
-    rank = np.repeat([each.rank for each in run.ranks], [len(each.kind) for each in run.ranks])
+    ranks = np.repeat([each.rank for each in run.ranks], [len(each.kind) for each in run.ranks])
     _, _, (sent, received) = align(run)
-    assert set((rank[received] - rank[sent]).tolist()) == {-2, 2}
+    assert set((ranks[received] - ranks[sent]).tolist()) == {-2, 2}
 
 
 def test_one_stage_only(tmp_path: Path) -> None:
