@@ -181,14 +181,12 @@ def calibrations(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
 def exchange_ratios(run: RunSummary) -> Iterator[float]:
     """Median time of messages both sides send over that of single ones, in and between nodes."""
     messages = run.transfers
+    took = messages.duration_ps
     for inside in (True, False):
-        here = (
-            (messages.intra_node == inside) & (messages.size_bytes > 0) & (messages.duration_ps > 0)
-        )
+        here = (messages.intra_node == inside) & (messages.size_bytes * took > 0)
         both, alone = here & messages.both_ways, here & ~messages.both_ways
         if both.any() and alone.any():
-            medians = (np.median(messages.duration_ps[which]) for which in (both, alone))
-            yield float(next(medians) / next(medians))
+            yield float(np.median(took[both]) / np.median(took[alone]))
 
 
 def finalize(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:

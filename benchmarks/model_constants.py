@@ -37,10 +37,10 @@ from stepsim.base.units import PS_PER_S
 from stepsim.files.accelerators import device_names, framework_names, read_device
 from stepsim.files.load import topology_of, with_numbers
 from stepsim.files.model_steps import PublishedStep, read_published_steps
-from stepsim.files.reading import shipped_folder
+from stepsim.files.reading import DEFAULT_TOPOLOGY, shipped_folder
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
-from stepsim.runs.published import DEFAULT_TOPOLOGY, model_of
+from stepsim.runs.published import model_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.framework import Framework, Recipe
@@ -284,17 +284,16 @@ def simulated_s(step: PublishedStep, model: StepModel) -> float:
     """
     topology = topology_of(model.device.topology or DEFAULT_TOPOLOGY)
     if step.node_bandwidth is not None:
-        outer = [each.name for each in topology.link_classes[1:]]
-        share = step.node_bandwidth / step.npus_per_node
-        topology = with_numbers(topology, {f"{name}.bandwidth": f"{share} B/s" for name in outer})
-    plan = step.plan
-    looped, framework = plan.chunks > 1, _as_run(model.framework, step)
+        share = f"{step.node_bandwidth / step.npus_per_node} B/s"
+        outer = {f"{each.name}.bandwidth": share for each in topology.link_classes[1:]}
+        topology = with_numbers(topology, outer)
+    plan, framework = step.plan, _as_run(model.framework, step)
     said = {name: getattr(plan, name) for name in _SAME}
     if plan.recompute_modules:
         said["recompute"] = None  # modules are a recipe's where nobody says what is recomputed
     options = StepOptions(
         npus=plan.npus,
-        schedule=PAIRED if plan.runs_pairs else "interleaved" if looped else "1f1b",
+        schedule=PAIRED if plan.runs_pairs else "interleaved" if plan.chunks > 1 else "1f1b",
         chunks=plan.chunks,
         layout=plan.layout.text(),
         recipe=bool(framework.recipes),
@@ -303,8 +302,8 @@ def simulated_s(step: PublishedStep, model: StepModel) -> float:
         framework=framework,
         **said,
     )
-    source = Model(source=step.name, architecture=step.architecture)
-    return prepare(source, topology, options, quick=True).step_time_ps() / PS_PER_S
+    work = Model(source=step.name, architecture=step.architecture)
+    return prepare(work, topology, options, quick=True).step_time_ps() / PS_PER_S
 
 
 def _as_run(framework: Framework, step: PublishedStep) -> Framework:
@@ -312,15 +311,17 @@ def _as_run(framework: Framework, step: PublishedStep) -> Framework:
     plan = step.plan
     recipe = Recipe(
         model=step.architecture.name,
-        device=None,
-        precision=None,
         sharded=plan.zero >= 3,
         recompute_modules=plan.recompute_modules,
         offload_layers=plan.offload_layers,
     )
-    scopes = framework.graph_scopes if plan.graph_scopes is None else plan.graph_scopes
-    recipes = (recipe,) if plan.recompute_modules else ()
-    return replace(framework, graph_scopes=scopes, recipes=recipes, defaults=())
+    scopes = plan.graph_scopes
+    return replace(
+        framework,
+        graph_scopes=framework.graph_scopes if scopes is None else scopes,
+        recipes=(recipe,) if plan.recompute_modules else (),
+        defaults=(),
+    )
 
 
 def judged(runs: Sequence[Runs], values: Mapping[Key, float]) -> Iterator[LeftOut]:

@@ -68,7 +68,8 @@ def _parameter(given: inspect.Parameter) -> Parameter:
     what = info.help or ""
     told = _DEFAULT.search(what)
     # in Annotated, typer takes the first name for a default
-    names = [info.default, *(info.param_decls or ())] if is_option else []
+    flags = [each for each in (info.default, *(info.param_decls or ())) if each is not ...]
+    names = (flags or [f"--{given.name.replace('_', '-')}"]) if is_option else []
     return Parameter(
         name=", ".join(f"`{each}`" for each in names) or f"`{info.metavar or given.name.upper()}`",
         key=given.name,

@@ -13,13 +13,13 @@ from stepsim.base.structs import Count, Document, Entry, Names, Noun, Seconds, S
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import topology_of
 from stepsim.files.model_steps import PublishedStep
+from stepsim.files.reading import DEFAULT_TOPOLOGY
 from stepsim.step.model_plan import interconnect_of
 from stepsim.workload.model.calibration import ModelCalibration
 from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.parts import Interconnect
 from stepsim.workload.model.step_time import StepModel
 
-DEFAULT_TOPOLOGY = "hgx-h100"
 """Where runs are whose device says no topology."""
 _GIB = 2**30
 _KINDS = {False: "dense", True: "with experts"}
