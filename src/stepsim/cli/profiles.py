@@ -66,13 +66,9 @@ def improve_command(
         write_chakra(change_profile(profile, apply), output)
     found = improve_profile(profile)
     if report:
-        from stepsim.show.page.write import recorded_run, write_report
+        from stepsim.show.page.write import write_improvements
 
-        title, drawn = f"{Path(profile.source).name}: what would help", recorded_run(profile)
-        shown = improvements_shown(found, profile)
-        write_report(
-            report, title, shown, command=command_line(), runs=[drawn], warnings=profile.warnings
-        )
+        write_improvements(found, profile, report, command=command_line())
     write_rows(csv, tables_of(found))
     show(json, found.to_json, improvements_shown(found, profile, full=full))
 

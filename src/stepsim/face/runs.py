@@ -212,11 +212,9 @@ class ImprovementsResult(Viewed, Improvements, eq=False):  # type: ignore[misc]
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import recorded_run, write_report
+        from stepsim.show.page.write import write_improvements
 
-        title = f"{Path(self.profile.source).name}: what would help"
-        runs = [recorded_run(self.profile)]
-        write_report(path, title, self._shown(), runs=runs, warnings=self.profile.warnings)
+        write_improvements(self, self.profile, path, command="")
 
 
 class StragglersResult(Viewed, Stragglers, eq=False):

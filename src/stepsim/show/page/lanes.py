@@ -1,13 +1,12 @@
 """A timeline as a page draws it: one row per class of ranks, one span per action or transfer."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, ints, row_numbers
 from stepsim.base.structs import Noun
-from stepsim.base.units import MAX_INT64
 from stepsim.core.flat import far_actor, tasks_apart
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import Program, SegmentKind, TaskGraph
@@ -60,13 +59,19 @@ def _lanes_of(
     graph, actors = timeline.graph, timeline.actors
     chosen, left_out = shown_actors(graph, actors)
     rows = _Rows.of(graph, actors, chosen, whole=whole)
-    tables = list(timeline.spans(actors.ranks[chosen].tolist(), whole=whole))
     partly = rows.first[-1] > _MOST_TASKS
-    kept = _running(tables, between if partly else None)
-    if kept.sum() > _MOST_TASKS:
+    if partly and between is None:
         return {"too_many": True}
-    tables = [spans.taken(kept[rows.row == row]) for row, spans in enumerate(tables)]
-    names, axes = _Names.of(tables, graph, whole=whole), [op.axis for op in graph.comms]
+    tables = list(timeline.spans(actors.ranks[chosen].tolist(), whole=whole))
+    kept: Bools | slice = slice(None)
+    if partly and between:
+        running = [(spans.end_ps > between[0]) & (spans.start_ps < between[1]) for spans in tables]
+        tables = [spans.taken(which) for spans, which in zip(tables, running, strict=True)]
+        kept = np.concatenate(running)
+        if kept.sum() > _MOST_TASKS:
+            return {"too_many": True}
+    names = _Names.of(each for spans in tables for each in _names(spans, graph, whole=whole))
+    axes = [op.axis for op in graph.comms]
     row = rows.row[kept]
     alike = row * len(names.stems) + names.stem
     spans = _joined(tables)
@@ -96,34 +101,24 @@ def _lanes_of(
     }
 
 
-def _running(tables: Sequence[Spans], between: tuple[int, int] | None) -> Bools:
-    """Which spans of some rows run between two times, all where there are none."""
-    low, high = between or (-1, MAX_INT64)
-    return np.concatenate([(rows.end_ps > low) & (rows.start_ps < high) for rows in tables])
-
-
 def lanes_of_recorded(run: DrawnRun) -> dict[str, object]:
     """A recorded run as `lanes_of_timeline` has simulated ones; its spans stand apart."""
     spans = _joined([spans for _, spans in run.rows])
     row = np.repeat(np.arange(len(run.rows)), [len(spans) for _, spans in run.rows])
-    texts = [spans.names[i] for _, spans in run.rows for i in spans.name.tolist()]
-    known: dict[str, int] = {}
-    stem = np.array([known.setdefault(text, len(known)) for text in texts])
+    named = ((spans.names[i], None) for _, spans in run.rows for i in spans.name.tolist())
+    names = _Names.of(named)
     columns = {
         "row": row,
         "lane": np.where(spans.of_kind(TaskKind.COMPUTE), _ACTIONS, _GRADIENTS),
         "shade": recorded_shades(spans),
-        **_timed(spans, row * len(known) + stem),
-        "stem": stem,
+        **_timed(spans, row * len(names.stems) + names.stem),
+        "stem": names.stem,
     }
     of, classes = _classes(columns)
-    named = {
-        "stem": [list(known)[i] for i in classes["stem"]],
-        "number": [None] * len(classes["stem"]),
-    }
+    texts = names.texts(classes["stem"], classes["stem"])
     axis = f"{run.axis} " * bool(run.axis)
     rows = [f"{axis}{label}" for label, _ in run.rows]
-    return {"rows": rows, "left_out": "", "apart": True, "of": of, "classes": classes | named}
+    return {"rows": rows, "left_out": "", "apart": True, "of": of, "classes": classes | texts}
 
 
 def times_of_timeline(timeline: Timeline) -> dict[str, object]:
@@ -198,10 +193,9 @@ class _Names(Noun):
     number: Ints
 
     @classmethod
-    def of(cls, tables: Sequence[Spans], graph: TaskGraph, *, whole: bool) -> "_Names":
-        """The names of the spans of some rows."""
-        names = [name for spans in tables for name in _names(spans, graph, whole=whole)]
-        known: dict[str, int] = {}
+    def of(cls, named: Iterable[tuple[str, int | None]]) -> "_Names":
+        """The names of spans: a stem, and the number behind it where it is counted."""
+        names, known = list(named), dict[str, int]()
         stem = [known.setdefault(stem, len(known)) for stem, _ in names]
         return cls(
             stems=list(known),

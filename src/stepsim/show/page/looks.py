@@ -50,12 +50,12 @@ SHADE_LOOKS: Mapping[int, tuple[str, Tint]] = MappingProxyType(
 
 _PARTS_ON_DARK: Mapping[Part, str] = MappingProxyType(
     {
-        Part.COMPUTE: "#5588c0",
+        Part.COMPUTE: _SHADES_ON_DARK[Shade.COMPUTE],
         **{axis.exposed: tint for axis, tint in _AXES_ON_DARK.items()},
         Part.SKEW: "#c9756e",
-        Part.HOST: "#9eb1bb",
+        Part.HOST: _SHADES_ON_DARK[Shade.HOST],
         Part.EXPOSED_HOST: "#75e4ce",
-        Part.SLOWED: "#ff8696",
+        Part.SLOWED: _SHADES_ON_DARK[Shade.SLOWED],
     }
 )
 PART_LOOKS: Mapping[str, tuple[str, Tint, str]] = MappingProxyType(

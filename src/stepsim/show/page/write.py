@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from stepsim.base.errors import PlanError, StepsimError, SweepError
 from stepsim.base.process import paused
 from stepsim.base.structs import replace
+from stepsim.explain.improve import Improvements
 from stepsim.explain.report import ResultDocument
 from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
 from stepsim.explore.sweep import open_for_reading
@@ -26,6 +27,7 @@ from stepsim.show.tables.against import against_shown
 from stepsim.show.tables.answer import answer_of
 from stepsim.show.tables.comparison import comparison_answer, comparison_shown
 from stepsim.show.tables.model import TEXT, Pairs, Shown, Table
+from stepsim.show.tables.profiles import improvements_shown
 from stepsim.show.tables.step import bars_table, runs_bars_table
 from stepsim.show.tables.studies import (
     path_changes,
@@ -138,6 +140,15 @@ def write_step(
     weighty = [each.text for each in step.report.findings if each.is_weighty]
     shown = [*answer_of(step.report).lines[1:], *weighty, *tables, *_worth({"": what_if})]
     write_report(path, title, shown, command=command, runs=runs)
+
+
+def write_improvements(
+    found: Improvements, profile: Profile, path: str | Path, *, command: str
+) -> None:
+    """Write what would help a profiled run, below what ran; raises OutputError."""
+    title, runs = f"{Path(profile.source).name}: what would help", [recorded_run(profile)]
+    shown, warnings = improvements_shown(found, profile), profile.warnings
+    write_report(path, title, shown, command=command, runs=runs, warnings=warnings)
 
 
 def write_comparison(
