@@ -13,24 +13,18 @@ from pairs import in_turn
 
 from stepsim.cli.measured import simulate_measured
 from stepsim.cli.terminal import TablesAsked
-from stepsim.explain.pipelined import pipelined
-from stepsim.explain.rescheduled import rescheduled
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.measured import load_trace
 from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.leaf_log import LeafRun
-from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
-from stepsim.parallel.schedules import build
 from stepsim.runs.leaf import explained_share, fit_overhead, simulate_leaves
-from stepsim.runs.measured import change_measured
 from stepsim.runs.ready import infer_hidden, with_runtime
 from stepsim.runs.replay import Durations, replay
 from stepsim.runs.validate import RunValidation, validate_run, validate_runs
-from stepsim.runs.what_if import RunChange
 
 RUNS = (
     "pp2_tp1_exp4_expn8_dp8_nl8_hs4096_sl1024",
@@ -253,31 +247,3 @@ def test_a_million_lines_are_read_in_1_gb(shared: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(run.stdout) < 10**6
-
-
-ORDERS = {"zb-h1": 1, "interleaved": 2, "1f1b": 1, "gpipe": 1}
-"""Other orders of a run and their chunks, the largest gain first."""
-
-
-def test_two_ways_of_another_order_agree(runs: list[RunSummary]) -> None:
-    """Stage means through stepsim's own graph, and the run's own operations in another order.
-
-    They share neither graph nor messages nor times of the host. `improve` keeps what the run's
-    messages took and whether they block, `what-if` prices them and lets a schedule choose.
-    """
-    for run in runs:
-        waits = pipeline_waits(run.run.whole_profile(), posted=True)
-        recorded, reordered, simulated = pipelined(waits), list[int](), list[int]()
-        for name, chunks in ORDERS.items():
-            shape = {"ranks": recorded.stages, "microbatches": recorded.microbatches}
-            schedule = build(name, chunks=chunks, **shape)
-            orders = {stage: [*schedule.actions(stage)] for stage in range(recorded.stages)}
-            again, own, delay = rescheduled(
-                recorded, orders, chunks=chunks, microbatches=recorded.microbatches
-            )
-            reordered.append(int(again.steps_ps(own, delay)[0]))
-            changed = change_measured(run, RunChange(schedule=schedule.label)).changed
-            simulated.append(changed.report.step_time_ps)
-            assert simulated[-1] == pytest.approx(reordered[-1], rel=0.03), schedule.label
-        assert sorted(reordered) == reordered
-        assert sorted(simulated) == simulated

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from stepsim.explain.improve import improve_profile
 from stepsim.explain.path import critical_parts
 from stepsim.explain.shares import rank_shares
 from stepsim.explain.stragglers import find_stragglers
@@ -12,6 +11,7 @@ from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.run.spans import TaskKind
+from stepsim.runs.improve import improve_profile
 
 NAMES = {"gemm": TaskKind.COMPUTE, "norm": TaskKind.COMPUTE, "nccl AllReduce": TaskKind.COLLECTIVE}
 OPERATION = st.tuples(

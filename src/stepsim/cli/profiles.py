@@ -52,8 +52,8 @@ def improve_command(
     quiet: QuietOption = False,
 ) -> None:
     """Rank changes of a profiled run by the step time they save."""
-    from stepsim.explain.improve import change_profile, improve_profile
     from stepsim.files.traces.chakra_write import write_chakra
+    from stepsim.runs.improve import change_profile, improve_profile
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.profiles import improvements_shown
 

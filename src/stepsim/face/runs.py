@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from stepsim.base.fields import checked
 from stepsim.base.structs import Document
-from stepsim.explain.improve import Improvements, improve_profile
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.stragglers import Stragglers, find_stragglers
 from stepsim.face.results import Result
@@ -34,6 +33,7 @@ from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.runs.document import Validation, ValidationDocument
+from stepsim.runs.improve import Improvements, improve_profile
 from stepsim.runs.measured import (
     calibrate_measured,
     change_measured,

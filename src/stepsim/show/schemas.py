@@ -18,7 +18,6 @@ from stepsim.base.units import (
     format_bandwidth,
 )
 from stepsim.explain.against import Against
-from stepsim.explain.improve import Improvements
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import ResultDocument
 from stepsim.explore.batches.draws import BatchDocument
@@ -39,6 +38,7 @@ from stepsim.network.one_collective import CollectiveDocument
 from stepsim.network.topology.inspection import TopologyNumbers
 from stepsim.runs.document import ValidationDocument
 from stepsim.runs.explained import LogExplanation
+from stepsim.runs.improve import Improvements
 from stepsim.runs.published import PublishedDocument
 from stepsim.step.compare import ComparisonDocument
 from stepsim.workload.model.device import Device

@@ -18,12 +18,12 @@ from stepsim.explain.changes.lengths import (
     unequal_lengths,
 )
 from stepsim.explain.changes.made import UntoldChange
-from stepsim.explain.improve import change_profile, changes_of, improve_profile
 from stepsim.files.measured import load_profile
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.works import microbatch_works
 from stepsim.parallel.packers.balanced import swap_works
+from stepsim.runs.improve import change_profile, changes_of, improve_profile
 
 pytest.importorskip("pyarrow")
 

@@ -7,7 +7,6 @@ from typing import NoReturn
 import pytest
 from traces import MadeRun
 
-from stepsim.explain.improve import change_profile, improve_profile
 from stepsim.explain.path import critical_parts
 from stepsim.explain.replayed import replayed_kinds, replayed_ranks
 from stepsim.explain.stragglers import find_stragglers
@@ -17,6 +16,7 @@ from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
 from stepsim.run.spans import TaskKind
+from stepsim.runs.improve import change_profile, improve_profile
 from stepsim.runs.measured import change_measured, replay_measured, validate_measured
 from stepsim.runs.what_if import RunChange
 

@@ -13,12 +13,12 @@ from helpers import Run
 
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
-from stepsim.explain.improve import improve_profile
 from stepsim.explain.shares import device_shares, rank_shares
 from stepsim.files.traces.forms import is_profile, read_profile
 from stepsim.measured.profile.events import HostOperator, Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.run.spans import UNKNOWN, TaskKind
+from stepsim.runs.improve import improve_profile
 
 Raw = dict[str, Any]
 

@@ -11,13 +11,13 @@ import pytest
 import stepsim
 from stepsim.base.structs import replace
 from stepsim.explain.as_profile import profile_of_step
-from stepsim.explain.improve import improve_profile
 from stepsim.explain.shares import device_shares
 from stepsim.files.traces.chakra_write import write_chakra
 from stepsim.files.traces.forms import read_profile
 from stepsim.files.traces.kineto_write import write_kineto
 from stepsim.measured.profile.events import Events, Profile, RankPlace
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
+from stepsim.runs.improve import improve_profile
 
 US = 10**6
 

@@ -1,11 +1,12 @@
-"""What a change of a profiled run is: other times of its operations, or other waits."""
+"""What a change of a profiled run is: other times of its operations, and what it gains."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from stepsim.base.arrays import Bools, Ints
-from stepsim.base.structs import Entry, Noun
+from stepsim.base.fields import InSeconds
+from stepsim.base.structs import Entry, Noun, Share, Timed
 from stepsim.measured.profile.events import Profile, earliest, latest
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import UNKNOWN
@@ -14,8 +15,8 @@ from stepsim.run.spans import UNKNOWN
 class ProfileChange(Noun, eq=False):
     """A change of a profile: its waits, what operations take and the host's delays, in ps.
 
-    Where what it changes is as good as can be, operations take `best_own_ps`, or steps `best_ps`;
-    both are None where the change is that. `assumed` is what has to hold for it.
+    Where what it changes is as good as can be, operations take `best_own_ps`, None where the change
+    is that. `assumed` is what has to hold for it.
     """
 
     name: str
@@ -25,12 +26,21 @@ class ProfileChange(Noun, eq=False):
     own_ps: Ints
     delay_ps: Ints
     best_own_ps: Ints | None = None
-    best_ps: Ints | None = None
 
-    @property
-    def steps_ps(self) -> Ints:
-        """Every step once the change is made."""
-        return self.waits.steps_ps(self.own_ps, self.delay_ps)
+
+# `low` and `high` are the least and the largest gain of a step. `ceiling` is the gain where what is
+# changed is as good as can be: links that take no time, a pipeline without bubbles.
+class Improvement(Timed):
+    """A change: its mean step, and the gain as shares of the mean replayed step."""
+
+    name: str
+    what: str
+    step_ps: InSeconds
+    gain: Share
+    ceiling: Share
+    low: Share
+    high: Share
+    assumed: str
 
 
 class UntoldChange(Entry):
@@ -43,7 +53,8 @@ class UntoldChange(Entry):
 _ALIKE = 0.97
 """Share of operations that ranks have in common which run the same."""
 
-Changes = Iterator[ProfileChange | UntoldChange]
+Judged = ProfileChange | UntoldChange
+Changes = Iterator[Judged]
 
 
 def times_changed(

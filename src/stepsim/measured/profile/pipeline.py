@@ -43,8 +43,8 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
     found = [
         chained(events.rank, events.step, events.stream, order=in_order),
         *_messages(events, in_order),
-        *parameter_waits(events, in_order),
-        *gradient_waits(events, in_order),
+        *_parameter_waits(events, in_order),
+        *_gradient_waits(events, in_order),
         *(_posted(events) if posted else []),
         *([_soon_after(events)] if not _tells_phases(events) else []),
     ]
@@ -90,21 +90,21 @@ def _posted(events: Events) -> list[Following]:
     if not len(compute) or not len(message):
         return []
     start, end = events.start_ps, events.end_ps
-    before = last_computes(events, compute, message)
+    before = _last_computes(events, compute, message)
     after = _last_by(events, compute, -start[compute], message, -end[message] + _ROUNDING_PS)
     found = [(before[before >= 0], message[before >= 0])]
-    if messages_block(events):
+    if _messages_block(events):
         found.append((message[after >= 0], after[after >= 0]))
     return found
 
 
-def last_computes(events: Events, compute: Ints, message: Ints) -> Ints:
+def _last_computes(events: Events, compute: Ints, message: Ints) -> Ints:
     """Of these computes, the one that each message's rank ended last before it; -1 for none."""
     limits = events.start_ps[message] + _ROUNDING_PS
     return _last_by(events, compute, events.end_ps[compute], message, limits)
 
 
-def messages_block(events: Events) -> bool:
+def _messages_block(events: Events) -> bool:
     """Whether no message runs beside a compute of its rank: the program waits for its messages."""
     is_message = events.is_message
     compute, message = np.flatnonzero(~is_message), np.flatnonzero(is_message)
@@ -154,13 +154,13 @@ def _last_by(events: Events, these: Ints, times: Ints, others: Ints, limits: Int
     return found[len(these) :]
 
 
-def parameter_waits(events: Events, in_order: Ints) -> list[Following]:
+def _parameter_waits(events: Events, in_order: Ints) -> list[Following]:
     """Gathered parameters come before the first forward of their chunk, or of all chunks."""
     ends = _ends_of_chunks(events, TaskPhase.FORWARD, -in_order)
     return [_joined(gathers, first, key) for gathers, first, key in ends]
 
 
-def gradient_waits(events: Events, in_order: Ints) -> list[Following]:
+def _gradient_waits(events: Events, in_order: Ints) -> list[Following]:
     """Gradients are reduced after the last backward of their chunk, or of all chunks.
 
     Those of all chunks also wait for the host, if it stopped before them.

@@ -190,10 +190,6 @@ class Waits(Noun, eq=False, dict=True):
         end_ps = ends(self._nodes.waits, duration_ps, out=duration_ps)
         return np.asarray(end_ps[self._nodes.runs], np.int64)
 
-    def check_order(self) -> None:
-        """Raise TraceError where operations wait for each other in a circle."""
-        _ = self._lists
-
     def retimed(self, start_ps: Ints, end_ps: Ints) -> Profile:
         """The profile with other times, from the begin of each step."""
         events = replace(self.profile.events, start_ps=start_ps, end_ps=end_ps)

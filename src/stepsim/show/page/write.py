@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from stepsim.base.errors import PlanError, StepsimError, SweepError
 from stepsim.base.process import paused
 from stepsim.base.structs import replace
-from stepsim.explain.improve import Improvements
 from stepsim.explain.report import ResultDocument
 from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
 from stepsim.explore.sweep import open_for_reading
@@ -16,6 +15,7 @@ from stepsim.files.asked import StepInputs
 from stepsim.files.reading import open_file, read_json
 from stepsim.files.writing import write_whole
 from stepsim.measured.profile.events import Profile
+from stepsim.runs.improve import Improvements
 from stepsim.show.figures.drawing import svg_text
 from stepsim.show.figures.timelines import drawn_profile
 from stepsim.show.page.facts import Plain, document_shown, plain_table, time_fact

@@ -8,13 +8,13 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.units import format_time_ps
 from stepsim.explain.changes.lengths import UnequalLengths
-from stepsim.explain.improve import Improvements
 from stepsim.explain.path import PathPart, critical_parts
 from stepsim.explain.replayed import replayed_kinds, replayed_ranks
 from stepsim.explain.shares import device_shares, rank_shares
 from stepsim.explain.stragglers import Stragglers
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.runs.improve import Improvements
 from stepsim.show.tables.answer import Answer
 from stepsim.show.tables.model import (
     COUNT,
