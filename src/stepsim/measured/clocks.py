@@ -5,28 +5,23 @@ at the same moment, so the median difference of the ends of matched messages is 
 clocks.
 """
 
-from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, ints
+from stepsim.base.arrays import Bools, Ints, distinct, ints, medians
 from stepsim.base.errors import TraceError
 from stepsim.base.fields import InSeconds
-from stepsim.base.structs import Noun, Timed
-from stepsim.measured.profile.events import Following
-from stepsim.measured.run import PS_PER_MS, MeasuredRun, OpKind, RankTrace
+from stepsim.base.structs import Noun, Timed, replace
+from stepsim.measured.profile.events import Following, same
+from stepsim.measured.run import PS_PER_MS
+from stepsim.measured.run_profile import RunProfile, sent_and_received
+from stepsim.run.spans import UNKNOWN
 
 DEFAULT_NODE_SIZE = 8
 _FAR_APART_PS = PS_PER_MS // 2
 """Two ranks whose messages end that far apart, in the median, have clocks that differ."""
-
-_RECEIVED_AS = {
-    OpKind.SEND_FORWARD: (OpKind.RECV_FORWARD, 1),
-    OpKind.SEND_BACKWARD: (OpKind.RECV_BACKWARD, -1),
-}
-"""How the other side writes a message, and where it is: stages ahead of the sender."""
 
 
 class NodePlacement(StrEnum):
@@ -58,107 +53,81 @@ class Transfers(Noun, eq=False):
     intra_node: Bools
 
 
-class _Matched(Noun, eq=False):
-    """Messages of a pair of traces: places of both ends."""
+def align(run: RunProfile, node_size: int | None = None) -> tuple[RunProfile, Clocks, Following]:
+    """A run on one axis, which begins at 0, its clocks, and messages by the places of both ends.
 
-    sender: int
-    receiver: int
-    sent: Ints
-    received: Ints
-
-
-def align(run: MeasuredRun, node_size: int | None = None) -> tuple[Clocks, Ints, Following]:
-    """Clocks of a run and its matched messages; without `node_size` clocks tell it, else it is 8.
-
-    What is added to the times of each trace puts them on the run's axis, in ps, which begins at 0.
-    Messages are pairs of places, of the send and of the receive, among the operations of all ranks
-    one after the other. Raises TraceError where traces of a node cannot be put in order.
+    Without `node_size` clocks tell it, else it is 8. Raises TraceError where ranks cannot be put
+    in order.
     """
-    group, begin_ms = _clock_groups(run.ranks)
-    matched = list(_match(run))
-    within = [(t.clock_ms - begin_ms[g]) * PS_PER_MS for t, g in zip(run.ranks, group, strict=True)]
-    offset = ints(within)
+    ranks, events = run.ranks, run.profile.events
+    sent, received = sent_and_received(events)
+    ends = events.rank[sent], events.rank[received]
+    ahead = events.end_ps[received] - events.end_ps[sent]
+    group, begin_ms = _clock_groups(run)
+    offset = ints([rank.clock - begin_ms[at] for rank, at in zip(ranks, group, strict=True)])
+    offset *= PS_PER_MS
     size = node_size or _node_size(run, group)
-    pairs = [abs(float(np.median(_ends_apart(run.ranks, each, offset)))) for each in matched]
-    if len(begin_ms) == 1 and max(pairs, default=0) > _FAR_APART_PS:
-        group = [trace.rank // size for trace in run.ranks]
-    _join_groups(run.ranks, group, matched, offset)
-    first = min(int(t.start_ps[0]) + int(o) for t, o in zip(run.ranks, offset, strict=True))
-    offset -= first
-    apart = [np.abs(_ends_apart(run.ranks, each, offset)) for each in matched]
-    residual = int(np.median(np.concatenate(apart))) if apart else 0
-    begins = np.cumsum([0, *(len(trace.kind) for trace in run.ranks)])
-    sent = [begins[each.sender] + each.sent for each in matched]
-    received = [begins[each.receiver] + each.received for each in matched]
-    messages = np.concatenate([ints([]), *sent]), np.concatenate([ints([]), *received])
-    return Clocks(node_size=size, residual_ps=residual), offset, messages
+    apart, pair = _shifted(ahead, ends, offset), same(*ends, events.name[sent])
+    if len(begin_ms) == 1 and len(pair):
+        far = np.abs(medians(pair, apart, int(pair.max()) + 1)) > _FAR_APART_PS
+        group = [rank.rank // size for rank in ranks] if far.any() else group
+    _join_groups(run, ints(group), ends, ahead, offset)
+    offset -= (events.start_ps + offset[events.rank]).min()
+    shift, apart = offset[events.rank], _shifted(ahead, ends, offset)
+    residual = int(np.median(np.abs(apart))) if len(apart) else 0
+    events = replace(events, start_ps=events.start_ps + shift, end_ps=events.end_ps + shift)
+    nodes = [rank.rank // size for rank in ranks]
+    placed = (replace(rank, node=at, clock=at) for rank, at in zip(ranks, nodes, strict=True))
+    profile = replace(run.profile, events=events, ranks=tuple(placed))
+    clocks = Clocks(node_size=size, residual_ps=residual)
+    return replace(run, profile=profile), clocks, (sent, received)
 
 
-def _clock_groups(ranks: Sequence[RankTrace]) -> tuple[list[int], list[int]]:
-    """Clock of each trace, and where each clock's axis begins, in ms.
+def _clock_groups(run: RunProfile) -> tuple[list[int], list[int]]:
+    """Clock of each rank, and where each clock's axis begins, in ms.
 
-    Two traces share a clock when they begin within one step of each other.
+    Two ranks share a clock when they begin within one step of each other.
     """
-    longest = max(int(trace.end_ps.max() - trace.start_ps[0]) for trace in ranks) // PS_PER_MS + 1
-    order = sorted(range(len(ranks)), key=lambda i: ranks[i].clock_ms)
-    group = [0] * len(ranks)
-    begins = [ranks[order[0]].clock_ms]
+    clock_ms = [rank.clock for rank in run.ranks]
+    parts = [run.of_rank(index) for index in range(len(clock_ms))]
+    longest = max(int(part.end_ps.max() - part.start_ps[0]) for part in parts) // PS_PER_MS + 1
+    order = sorted(range(len(clock_ms)), key=lambda i: clock_ms[i])
+    group = [0] * len(clock_ms)
+    begins = [clock_ms[order[0]]]
     for before, here in pairwise(order):
-        if ranks[here].clock_ms - ranks[before].clock_ms > longest:
-            begins.append(ranks[here].clock_ms)
+        if clock_ms[here] - clock_ms[before] > longest:
+            begins.append(clock_ms[here])
         group[here] = len(begins) - 1
     return group, begins
 
 
-def _match(run: MeasuredRun) -> Iterable[_Matched]:
-    """Both ends of every message between traced neighbours of the pipeline."""
-    ranks, width = run.ranks, run.degrees.stage_ranks
-    place = {trace.rank: i for i, trace in enumerate(ranks)}
-    for i, trace in enumerate(ranks):
-        for kind, (other, ahead) in _RECEIVED_AS.items():
-            j = place.get(trace.rank + ahead * width) if width else None
-            if j is None:
-                continue
-            sent, received = trace.of(kind), ranks[j].of(other)
-            both, left, right = np.intersect1d(
-                trace.microbatch[sent], ranks[j].microbatch[received], return_indices=True
-            )
-            if len(both):
-                yield _Matched(sender=i, receiver=j, sent=sent[left], received=received[right])
-
-
-def _join_groups(
-    ranks: Sequence[RankTrace], group: list[int], matched: list[_Matched], offset: Ints
-) -> None:
-    """Shift every clock onto that of the first trace; `offset` is changed in place."""
-    group_of = ints(group)
-    joined = {group[0]}
-    while len(joined) < len(set(group)):
-        apart: dict[int, list[Ints]] = {}
-        for each in matched:
-            pair = group[each.sender], group[each.receiver]
-            if (pair[0] in joined) != (pair[1] in joined):
-                ahead = _ends_apart(ranks, each, offset)
-                new, shift = (pair[1], -ahead) if pair[0] in joined else (pair[0], ahead)
-                apart.setdefault(new, []).append(shift)
-        if not apart:
-            names = ", ".join(str(ranks[i].rank) for i, g in enumerate(group) if g not in joined)
-            raise TraceError(
-                f"{ranks[0].file}: rank {names} has a clock of its own and no message to any other "
-                "traced rank: its times cannot be compared"
-            )
-        for new, shifts in apart.items():
-            offset[group_of == new] += int(np.median(np.concatenate(shifts)))
-            joined.add(new)
-
-
-def _ends_apart(ranks: Sequence[RankTrace], each: _Matched, offset: Ints) -> Ints:
+def _shifted(ahead: Ints, ends: Following, offset: Ints) -> Ints:
     """How much later the receiver's end of each message is than the sender's, in ps."""
-    shift = int(offset[each.receiver] - offset[each.sender])
-    return ranks[each.receiver].end_ps[each.received] - ranks[each.sender].end_ps[each.sent] + shift
+    return np.asarray(ahead + offset[ends[1]] - offset[ends[0]])
 
 
-def _node_size(run: MeasuredRun, group: list[int]) -> int:
+def _join_groups(run: RunProfile, group: Ints, ends: Following, ahead: Ints, offset: Ints) -> None:
+    """Shift every clock onto that of the first rank; `offset` is changed in place."""
+    joined = group == group[0]
+    sender, receiver = ends
+    while not joined.all():
+        apart = _shifted(ahead, ends, offset)
+        new = np.where(joined[sender], group[receiver], group[sender])
+        shift = np.where(joined[sender], -apart, apart)
+        new[joined[sender] == joined[receiver]] = UNKNOWN
+        found = [each for each in distinct(new).tolist() if each != UNKNOWN]
+        if not found:
+            names = ", ".join(str(run.ranks[at].rank) for at in np.flatnonzero(~joined).tolist())
+            raise TraceError(
+                f"{run.ranks[0].file}: rank {names} has a clock of its own and no message to any "
+                "other traced rank: its times cannot be compared"
+            )
+        for each in found:
+            offset[group == each] += int(np.median(shift[new == each]))
+            joined |= group == each
+
+
+def _node_size(run: RunProfile, group: list[int]) -> int:
     """Ranks per node where clocks tell it, else 8, as in DGX and HGX machines."""
     clocks = len(set(group))
     npus = run.degrees.npus

@@ -25,7 +25,13 @@ from stepsim.measured.run import (
     OpKind,
     times_hash,
 )
-from stepsim.measured.run_profile import MEANINGS, RunProfile, after_pipeline, meant
+from stepsim.measured.run_profile import (
+    MEANINGS,
+    RunProfile,
+    after_pipeline,
+    meant,
+    sent_and_received,
+)
 from stepsim.measured.summary import RankTimes, RunSummary, summary_of, traced_actions
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
@@ -339,16 +345,9 @@ def _rank_times(step: Profile, found: Actions, run: RunProfile, ran: _Ran) -> Ra
 
 def _messages(run: RunProfile) -> Following:
     """Sends and receives of messages whose both ends were recorded on one clock."""
-    events = run.profile.events
-    sends = np.flatnonzero(np.isin(events.name, (OpKind.SEND_FORWARD, OpKind.SEND_BACKWARD)))
-    receives = np.flatnonzero(np.isin(events.name, (OpKind.RECV_FORWARD, OpKind.RECV_BACKWARD)))
-    sends = sends[events.meeting[sends] != UNKNOWN]
-    _, left, right = np.intersect1d(
-        events.meeting[sends], events.meeting[receives], return_indices=True
-    )
-    sent, received = sends[left], receives[right]
-    clock = np.array([rank.clock for rank in run.ranks])
-    alike = clock[events.rank[sent]] == clock[events.rank[received]]
+    sent, received = sent_and_received(run.profile.events)
+    clock = np.array([rank.clock for rank in run.ranks])[run.profile.events.rank]
+    alike = clock[sent] == clock[received]
     return sent[alike], received[alike]
 
 

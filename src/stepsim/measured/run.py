@@ -1,19 +1,17 @@
-"""A measured training step: what every traced rank did, and when.
-
-Bulk is columnar: one numpy array per field, one entry per operation of a rank, in the order of the
-trace. Times are integer picoseconds from the rank's own `clock_ms`.
-"""
+"""What a measured training step is told in: operations by their kinds, and the run's degrees."""
 
 import hashlib
+from collections.abc import Iterable
 from enum import IntEnum, StrEnum
+from typing import Self
 
 import numpy as np
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Noun
 
 PS_PER_MS = 1_000_000_000
 
@@ -98,7 +96,7 @@ class Degrees(Noun):
 
 
 class InnerOps(Noun, eq=False):
-    """Collectives inside operations: `parent` is the operation's place in its rank's trace.
+    """Collectives inside operations: `parent` is the operation's place among all.
 
     `kind` is the place in `InnerKind`, `rows` the first dimension of the tensor: the tokens of an
     all-to-all.
@@ -109,58 +107,18 @@ class InnerOps(Noun, eq=False):
     duration_ps: Ints
     rows: Ints
 
+    @classmethod
+    def joined(cls, parts: Iterable["InnerOps"]) -> Self:
+        """Several tables, one after the other."""
+        names = cls.__struct_fields__
+        tables = [*zip(*(astuple(part) for part in parts), strict=True)]
+        return cls(**{n: np.concatenate(each) for n, each in zip(names, tables, strict=True)})
 
-class RankTrace(Noun, eq=False):
-    """The operations of one rank, in order. `file` and `line` say where each was read."""
-
-    rank: int
-    stage: int
-    file: str
-    clock_ms: int
-    kind: NDArray[np.int8]
-    microbatch: NDArray[np.int32]
-    start_ps: Ints
-    end_ps: Ints
-    size_bytes: Ints
-    line: NDArray[np.int32]
-    label: Names
-    inner: InnerOps
-
-    @property
-    def duration_ps(self) -> Ints:
-        """Duration of every operation."""
-        return self.end_ps - self.start_ps
-
-    @property
-    def finalize(self) -> Bools:
-        """Which operations follow the pipeline."""
-        return self.kind >= OpKind.DP_ALLREDUCE
-
-    def of(self, *kinds: OpKind) -> Ints:
-        """Places of the operations of these kinds."""
-        return np.flatnonzero(np.isin(self.kind, kinds))
-
-    def since(self, first: int) -> "RankTrace":
-        """The operations from place `first` on."""
-        inside = self.inner.parent >= first
-        inner = {name: column[inside] for name, column in asdict(self.inner).items()}
-        inner["parent"] -= first
-        names = ("kind", "microbatch", "start_ps", "end_ps", "size_bytes", "line", "label")
-        kept = {name: getattr(self, name)[first:] for name in names}
-        return replace(self, inner=InnerOps(**inner), **kept)
-
-    def where(self, place: int) -> str:
-        """File and line of an operation, for messages."""
-        return f"{self.file}:{self.line[place]}"
-
-
-class MeasuredRun(Noun, eq=False):
-    """One training step of a job, as far as it was traced; `ranks` ascending."""
-
-    source: str
-    degrees: Degrees
-    ranks: tuple[RankTrace, ...]
-    warnings: Names = ()
+    def since(self, first: int) -> "InnerOps":
+        """Those of the operations from place `first` on, which are counted from there."""
+        inside = self.parent >= first
+        kept = {name: column[inside] for name, column in asdict(self).items()}
+        return InnerOps(**kept | {"parent": kept["parent"] - first})
 
 
 def times_hash(*columns: Ints | NDArray[np.int8]) -> str:
@@ -169,19 +127,6 @@ def times_hash(*columns: Ints | NDArray[np.int8]) -> str:
     for column in columns:
         times.update(np.ascontiguousarray(column).tobytes())
     return times.hexdigest()
-
-
-def fused_exchanges(kind: Ints | NDArray[np.int8], start_ps: Ints, end_ps: Ints) -> Bools:
-    """Which of a rank's messages have the interval of the message before them.
-
-    In the steady state one exchange is written as two lines: a send and a receive of equal times.
-    """
-    message = np.isin(kind, MESSAGE_KINDS)
-    second = np.zeros(len(kind), np.bool_)
-    second[1:] = (
-        message[1:] & message[:-1] & (start_ps[1:] == start_ps[:-1]) & (end_ps[1:] == end_ps[:-1])
-    )
-    return second
 
 
 def gradient_groups(degrees: Degrees, kind: OpKind, stage: int) -> list[tuple[int, ...]]:

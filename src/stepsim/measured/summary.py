@@ -16,7 +16,6 @@ from stepsim.measured.run import (
     WORK_KINDS,
     Degrees,
     InnerKind,
-    MeasuredRun,
     OpKind,
 )
 from stepsim.measured.run_profile import (
@@ -25,7 +24,6 @@ from stepsim.measured.run_profile import (
     fused,
     gaps,
     of_kinds,
-    run_profile,
 )
 from stepsim.measured.step_ops import StepOp, step_ops
 from stepsim.parallel.schedules import Schedule
@@ -136,13 +134,12 @@ class RunSummary(Noun, eq=False):
         return 1 - (rank.work_ps + rank.host_ps) / self.pipeline_ps
 
 
-def summarise(measured: MeasuredRun, *, node_size: int | None = None) -> RunSummary:
-    """Analyse a run; `node_size` is the ranks per node where the clocks do not tell it.
+def summarise(read: RunProfile, *, node_size: int | None = None) -> RunSummary:
+    """Analyse a run whose ranks have clocks of their own; `node_size` is the ranks per node.
 
-    Raises TraceError where clocks cannot be compared.
+    It is needed where the clocks do not tell it. Raises TraceError where they cannot be compared.
     """
-    clocks, offset_ps, messages = align(measured, node_size)
-    run = run_profile(measured, clocks.node_size, offset_ps)
+    run, clocks, messages = align(read, node_size)
     ranks = tuple(_rank_times(run, index) for index in range(len(run.ranks)))
     return summary_of(run, clocks, messages, ranks)
 

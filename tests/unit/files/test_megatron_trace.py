@@ -8,7 +8,8 @@ from traces import MadeRun, line, ps
 
 from stepsim.base.errors import TraceError
 from stepsim.files.traces.megatron_trace import read_megatron_trace
-from stepsim.measured.run import OpKind, fused_exchanges
+from stepsim.measured.run import OpKind
+from stepsim.measured.run_profile import fused, of_kinds
 
 Edit = Callable[[list[str]], list[str]]
 
@@ -36,14 +37,12 @@ def replaced(number: int, old: str, new: str) -> Edit:
 
 def test_columns(folder: Path) -> None:
     run = read_megatron_trace(folder)
-    first = run.ranks[0]
+    first = run.of_rank(0)
     assert run.warnings == ()
     assert (run.degrees.pp, run.degrees.microbatches, run.degrees.npus) == (3, 6, 3)
     assert run.degrees.message_bytes == 1024 * 4096 * 2
-    assert set(first.duration_ps[first.of(OpKind.FORWARD)].tolist()) == {10 * 10**9}
-    joined = fused_exchanges(first.kind, first.start_ps, first.end_ps)
-    assert joined.sum() == 4 * 2 - 4, "one exchange per steady pair"
-    assert first.line.tolist() == list(range(1, len(first.line) + 1))
+    assert set(first.duration_ps[of_kinds(first, OpKind.FORWARD)].tolist()) == {10 * 10**9}
+    assert fused(first).sum() == 4 * 2 - 4, "one exchange per steady pair"
 
 
 def test_inner_operations(tmp_path: Path) -> None:
@@ -56,7 +55,7 @@ def test_inner_operations(tmp_path: Path) -> None:
     folder = MadeRun(forward=(10,), backward=(20,), microbatches=1).write(tmp_path / "run")
     path = folder / "pp1_tp1_rank0.txt"
     path.write_text(path.read_text().replace("sub_operations=[]", f"sub_operations=[{inner}]", 1))
-    traced = read_megatron_trace(path).ranks[0].inner
+    traced = read_megatron_trace(path).inner
     assert traced.duration_ps.tolist() == [25 * 10**7, 5 * 10**8]
     assert traced.rows.tolist() == [2924, 8]
     assert traced.parent.tolist() == [0, 0]
@@ -210,7 +209,7 @@ def test_only_the_last_step_is_used(folder: Path) -> None:
         path.write_text(text + between + text.replace("timestamp=1", "timestamp=2"))
     run = read_megatron_trace(folder)
     assert any("holds 2 steps" in text for text in run.warnings)
-    assert len(run.ranks[0].of(OpKind.FORWARD)) == 6
+    assert len(of_kinds(run.of_rank(0), OpKind.FORWARD)) == 6
 
 
 def test_empty_folder_is_refused(tmp_path: Path) -> None:

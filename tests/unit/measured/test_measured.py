@@ -86,7 +86,7 @@ def test_messages_find_their_ends_where_a_first_rank_is_missing(tmp_path: Path) 
         text = ((folder, late)[rank % 2] / f"pp4_tp1_rank{stage}.txt").read_text()
         (wide / f"wd8_pp4_{rank}.txt").write_text(text.replace(f"rank:{stage}:", f"rank:{rank}:"))
     run = read_megatron_trace(wide)
-    ranks = np.repeat([each.rank for each in run.ranks], [len(each.kind) for each in run.ranks])
+    ranks = run.profile.column_of_ranks("rank")
     _, _, (sent, received) = align(run)
     assert set((ranks[received] - ranks[sent]).tolist()) == {-2, 2}
 

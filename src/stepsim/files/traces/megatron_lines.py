@@ -10,15 +10,12 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.structs import Names
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.files.reading import open_file
-from stepsim.measured.run import (
-    PS_PER_MS,
-    InnerKind,
-    InnerOps,
-    OpKind,
-    RankTrace,
-)
+from stepsim.measured.profile.events import Events
+from stepsim.measured.run import PS_PER_MS, InnerKind, InnerOps, OpKind
+from stepsim.measured.run_profile import meant
+from stepsim.run.spans import UNKNOWN
 
 _KINDS = {
     "get_batch": OpKind.GET_BATCH,
@@ -81,7 +78,43 @@ _Inner = tuple[int, int, float, int]
 """A collective inside an operation: whose it is, kind, duration in ms, and rows."""
 
 
-def read_rank(path: Path) -> RankTrace:
+class RankLines(Noun, eq=False):
+    """What one rank ran, in order; `line` and `label` are where and how each operation is written.
+
+    Times are picoseconds from `clock_ms`; ranks, groups and peers of the events are not known yet.
+    """
+
+    rank: int
+    stage: int
+    file: str
+    clock_ms: int
+    line: Ints
+    label: Names
+    events: Events
+    inner: InnerOps
+
+    @property
+    def microbatches(self) -> int:
+        """How many there are, by the largest number."""
+        return int(self.events.microbatch.max()) + 1
+
+    def since(self, first: int) -> "RankLines":
+        """The operations from place `first` on."""
+        later = slice(first, None)
+        return replace(
+            self,
+            line=self.line[later],
+            label=self.label[later],
+            events=self.events.taken(later),
+            inner=self.inner.since(first),
+        )
+
+    def where(self, place: int) -> str:
+        """File and line of an operation, for messages."""
+        return f"{self.file}:{self.line[place]}"
+
+
+def read_rank(path: Path) -> RankLines:
     """The trace in a file, of one rank; raises TraceError naming file, line and field."""
     operations: list[_Operation] = []
     inner: list[_Inner] = []
@@ -209,32 +242,40 @@ def _what_is_wrong(line: str, place: str) -> str:
 
 def _trace(
     operations: Sequence[_Operation], inside: Sequence[_Inner], path: Path, rank: int, stage: int
-) -> RankTrace:
+) -> RankLines:
     """Columns in ps from the whole millisecond before the first operation."""
     kind, microbatch, took, ended, sizes, lines, labels = zip(*operations, strict=True)
     parent, inner_kind, lasted, rows = zip(*inside, strict=True) if inside else [()] * 4
     duration, timestamp, inner_duration = (np.array(ms, np.float64) for ms in (took, ended, lasted))
     _check_gaps(path, timestamp, lines)
     clock = math.floor(timestamp[0])
-    end = _picoseconds(timestamp - clock)
-    return RankTrace(
+    end, name, size = _picoseconds(timestamp - clock), ints(kind), ints(sizes)
+    after = name >= OpKind.DP_ALLREDUCE
+    events = Events.of(
+        len(name),
+        name=name,
+        **meant(name),
+        start_ps=end - _picoseconds(duration),
+        end_ps=end,
+        size_bytes=np.where(size > 0, size, UNKNOWN),
+        microbatch=np.where(after, UNKNOWN, ints(microbatch)),
+        chunk=np.where(after, UNKNOWN, stage),
+    )
+    inner = InnerOps(
+        parent=ints(parent),
+        kind=np.array(inner_kind, np.int8),
+        duration_ps=_picoseconds(inner_duration),
+        rows=ints(rows),
+    )
+    return RankLines(
         rank=rank,
         stage=stage,
         file=str(path),
         clock_ms=clock,
-        kind=np.array(kind, np.int8),
-        microbatch=np.array(microbatch, np.int32),
-        start_ps=end - _picoseconds(duration),
-        end_ps=end,
-        size_bytes=ints(sizes),
-        line=np.array(lines, np.int32),
+        line=ints(lines),
         label=labels,
-        inner=InnerOps(
-            parent=ints(parent),
-            kind=np.array(inner_kind, np.int8),
-            duration_ps=_picoseconds(inner_duration),
-            rows=ints(rows),
-        ),
+        events=events,
+        inner=inner,
     )
 
 

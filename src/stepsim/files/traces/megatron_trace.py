@@ -8,7 +8,7 @@ lines of equal times.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import nan
 from os.path import isdir
@@ -17,10 +17,22 @@ from pathlib import Path
 import numpy as np
 
 from stepsim.base.errors import TraceError, bad_value
+from stepsim.base.structs import Names, replace
 from stepsim.files.reading import open_file
-from stepsim.files.traces.megatron_lines import read_rank
-from stepsim.measured.checks import check_rank, check_ranks, last_step, missing_ranks
-from stepsim.measured.run import Degrees, MeasuredRun, OpKind, RankTrace
+from stepsim.files.traces.megatron_checks import check_rank, check_ranks, last_step
+from stepsim.files.traces.megatron_lines import RankLines, read_rank
+from stepsim.measured.profile.events import (
+    Events,
+    ProcessGroup,
+    Profile,
+    RankPlace,
+    counted,
+    same,
+    unknown,
+)
+from stepsim.measured.run import Degrees, InnerOps, OpKind, gradient_groups, times_hash
+from stepsim.measured.run_profile import AHEAD, MEANINGS, RunProfile, after_pipeline, of_kinds
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 TRACE_SUFFIXES = (".txt", ".log")
 """What the names of traces in a folder end in."""
@@ -44,8 +56,10 @@ _STARTED_TOGETHER_S = 60
 """Ranks of one run write their files as they start, within about a minute."""
 
 
-def read_megatron_trace(path: Path) -> MeasuredRun:
+def read_megatron_trace(path: Path) -> RunProfile:
     """One training step from the trace of a rank, or from a folder with the traces of all ranks.
+
+    Every rank is on a clock of its own, whose number is the millisecond at which its times begin.
 
     Raises TraceError naming file, line and field at fault: cut-off lines, unknown operations, wrong
     values, overlapping operations, a clock that runs backwards, missing stages, several runs in one
@@ -59,16 +73,105 @@ def read_megatron_trace(path: Path) -> MeasuredRun:
     warnings += [text for trace in traces for text in check_rank(trace)]
     degrees = _degrees(path, traces)
     check_ranks(traces, str(path), degrees.pp)
-    if len(traces) > 1 and degrees.npus:
-        missing = missing_ranks((trace.rank for trace in traces), degrees.npus)
-        if missing:
-            warnings.append(
-                f"{path}: rank {', '.join(map(str, missing[:8]))} of {degrees.npus} has no trace: "
-                "the other ranks of its stage stand for it"
-            )
-    return MeasuredRun(
-        source=str(path), degrees=degrees, ranks=tuple(traces), warnings=tuple(warnings)
+    run = _joined(str(path), degrees, traces, tuple(warnings))
+    if len(traces) == 1 or not run.missing:
+        return run
+    told = (
+        f"{path}: rank {', '.join(map(str, run.missing[:8]))} of {degrees.npus} has no trace: the "
+        "other ranks of its stage stand for it"
     )
+    return replace(run, profile=replace(run.profile, warnings=(*run.warnings, told)))
+
+
+def _joined(
+    source: str, degrees: Degrees, traces: Sequence[RankLines], warnings: Names
+) -> RunProfile:
+    """The traces of a run in one table; peers that were not traced are not known."""
+    width, groups = degrees.stage_ranks, list[ProcessGroup]()
+    place = {trace.rank: index for index, trace in enumerate(traces)}
+    parts = [_of_job(degrees, trace, place, groups) for trace in traces]
+    events = _with_meetings(Events.joined(*parts))
+    begins = np.cumsum([0, *(len(part) for part in parts)]).tolist()
+    inner = [trace.inner.since(-first) for trace, first in zip(traces, begins, strict=False)]
+    labels = [label for trace in traces for label in trace.label]
+    ranks = [
+        RankPlace(
+            rank=trace.rank,
+            stage=trace.stage,
+            replica=None if width is None else trace.rank % width,
+            clock=trace.clock_ms,
+            file=trace.file,
+        )
+        for trace in traces
+    ]
+    profile = Profile(
+        source=source,
+        format="Megatron / Echo trace",
+        ranks=tuple(ranks),
+        steps=(0,),
+        names=MEANINGS,
+        groups=tuple(groups),
+        events=events,
+        warnings=warnings,
+    )
+    return RunProfile(
+        degrees=degrees,
+        profile=profile,
+        inner=InnerOps.joined(inner),
+        labels={at: labels[at] for at in np.flatnonzero(after_pipeline(events)).tolist()},
+        traces=tuple(
+            times_hash(part.name.astype(np.int8), part.start_ps, part.end_ps) for part in parts
+        ),
+    )
+
+
+def _of_job(
+    degrees: Degrees, trace: RankLines, place: Mapping[int, int], groups: list[ProcessGroup]
+) -> Events:
+    """One rank's operations with their groups and peers; new groups are added to `groups`.
+
+    `place` has the places of the traced ranks. Groups that degrees do not tell are not known.
+    """
+    events, width = trace.events, degrees.stage_ranks or 0
+    group, peer = unknown(len(events)), unknown(len(events))
+    for kind, ahead in AHEAD.items():
+        other = place.get(trace.rank + ahead * width, UNKNOWN) if width else UNKNOWN
+        peer[events.name == kind] = other
+    for kind in (OpKind.DP_ALLREDUCE, OpKind.EP_DP_ALLREDUCE):
+        for ranks in gradient_groups(degrees, kind, trace.stage):
+            if trace.rank in ranks:
+                name = f"{MEANINGS[kind]} of stage {trace.stage}"
+                found = ProcessGroup(name=name, ranks=ranks)
+                if found not in groups:
+                    groups.append(found)
+                group[events.name == kind] = groups.index(found)
+    count = len(events)
+    return replace(
+        events,
+        rank=np.full(count, place[trace.rank]),
+        step=np.zeros(count, np.int64),
+        order=np.arange(count),
+        group=group,
+        peer=peer,
+    )
+
+
+def _with_meetings(events: Events) -> Events:
+    """Both ends of messages, and collectives of a group in their order, bear one number.
+
+    The message of a microbatch is known by its phase and its sender. Where the sender was not
+    traced it is known by its receiver, and meets nobody else.
+    """
+    message = events.is_message
+    sent = events.of_kind(TaskKind.SEND)
+    alone = int(events.rank.max()) + 1 + events.rank
+    sender = np.where(sent, events.rank, np.where(events.peer == UNKNOWN, alone, events.peer))
+    collective = events.group != UNKNOWN
+    kind = np.where(message, events.phase, np.where(collective, len(TaskPhase), UNKNOWN))
+    source = np.where(message, sender, events.group)
+    number = np.where(message, events.microbatch, counted(events.rank, events.group))
+    joined = same(kind, source, number)
+    return replace(events, meeting=np.where(kind == UNKNOWN, UNKNOWN, joined))
 
 
 def _files(path: Path) -> tuple[list[Path], list[str]]:
@@ -117,11 +220,10 @@ def _may_be_trace(file: Path) -> bool:
         return True
 
 
-def _degrees(path: Path, traces: Sequence[RankTrace]) -> Degrees:
+def _degrees(path: Path, traces: Sequence[RankLines]) -> Degrees:
     """The run's shape from names and from the traces themselves."""
     named = _known_degrees(path, traces[0].file)
     first = traces[0]
-    count = int(first.microbatch.max()) + 1
     last = max(traces, key=lambda trace: (trace.stage, trace.rank))
     pp = named.get("pp", max(last.stage + 1, _stages_of_warm_up(last)))
     if last.stage >= pp:
@@ -134,32 +236,34 @@ def _degrees(path: Path, traces: Sequence[RankTrace]) -> Degrees:
     if dp is None and npus and tp:
         dp = npus // (tp * pp)
     _check_stages(traces, npus, pp)
-    message = first.of(OpKind.SEND_FORWARD, OpKind.RECV_FORWARD, OpKind.RECV_BACKWARD)
+    sends = OpKind.SEND_FORWARD, OpKind.RECV_FORWARD, OpKind.RECV_BACKWARD
+    message = of_kinds(first.events, *sends)
     return Degrees(
         pp=pp,
-        microbatches=count,
+        microbatches=first.microbatches,
         npus=npus,
         tp=tp,
         dp=dp,
         **{name: named.get(name) for name in ("ep", "experts", "layers", "hidden", "sequence")},
-        message_bytes=int(first.size_bytes[message[0]]) if len(message) else 0,
+        message_bytes=max(int(first.events.size_bytes[message[0]]), 0) if len(message) else 0,
     )
 
 
-def _stages_of_warm_up(trace: RankTrace) -> int:
+def _stages_of_warm_up(trace: RankLines) -> int:
     """Stages that 1F1B has when this rank warms up with so many forwards before a backward.
 
     0 where all forwards come first, or there are several per microbatch: that is another schedule.
     """
-    steps = trace.of(OpKind.FORWARD, OpKind.BACKWARD)
-    forwards = len(trace.of(OpKind.FORWARD))
-    warm_up = int(np.argmax(trace.kind[steps] == OpKind.BACKWARD))
-    if len(np.unique(trace.microbatch[steps])) < forwards or 1 < warm_up == forwards:
+    events = trace.events
+    steps = of_kinds(events, OpKind.FORWARD, OpKind.BACKWARD)
+    forwards = len(of_kinds(events, OpKind.FORWARD))
+    warm_up = int(np.argmax(events.name[steps] == OpKind.BACKWARD))
+    if len(np.unique(events.microbatch[steps])) < forwards or 1 < warm_up == forwards:
         return 0
     return trace.stage + warm_up
 
 
-def _check_stages(traces: Sequence[RankTrace], npus: int | None, pp: int) -> None:
+def _check_stages(traces: Sequence[RankLines], npus: int | None, pp: int) -> None:
     if npus is None or npus % pp or len(traces) == 1:
         return
     for trace in traces:
