@@ -120,6 +120,11 @@ def among(numbers: Ints, wanted: Iterable[int]) -> Bools:
     return found
 
 
+def bins(numbers: Ints) -> int:
+    """One more than the largest of some numbers from 0; 0 without any."""
+    return int(numbers.max(initial=-1)) + 1
+
+
 def places_by(numbers: Ints, count: int) -> list[Ints]:
     """Where each of so many numbers stands, ascending: 1, 0, 1 of two are `[1]` and `[0, 2]`."""
     order = np.argsort(numbers, kind="stable")

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, bins
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Timed
 from stepsim.measured.profile.waits import Waits
@@ -39,7 +39,7 @@ def critical_parts(waits: Waits) -> tuple[PathPart, ...]:
     ends = waits.ends_ps(own, delay)
     followed = _last_before(waits, ends)
     ready = np.where(followed >= 0, ends[followed], 0) + delay
-    last_member = np.empty(int(waits.meetings.max()) + 1, np.int64)
+    last_member = np.empty(bins(waits.meetings), np.int64)
     by_ready = np.argsort(ready, kind="stable")
     last_member[waits.meetings[by_ready]] = by_ready
     held_ps = waits.held_ps()

@@ -12,7 +12,7 @@ from math import ceil
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints, bins
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Noun, Share, Timed
 from stepsim.measured.profile.events import Profile
@@ -140,7 +140,7 @@ def slowest_parts(waits: Waits) -> tuple[int, int]:
 
 def _parts(column: Ints) -> list[Ints]:
     """The operations of each number of a column."""
-    return [np.flatnonzero(column == number) for number in range(int(column.max()) + 1)]
+    return [np.flatnonzero(column == number) for number in range(bins(column))]
 
 
 def _slowdowns(waits: Waits, ideal: Ints, kept: Sequence[Ints]) -> tuple[Ints, Ints, Floats]:

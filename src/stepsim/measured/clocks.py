@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, distinct, ints, medians
+from stepsim.base.arrays import Bools, Ints, bins, distinct, ints, medians
 from stepsim.base.errors import TraceError
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Noun, Timed, replace
@@ -69,7 +69,7 @@ def align(run: RunProfile, node_size: int | None = None) -> tuple[RunProfile, Cl
     size = node_size or _node_size(run, group)
     apart, pair = _shifted(ahead, ends, offset), same(*ends, events.name[sent])
     if len(begin_ms) == 1 and len(pair):
-        far = np.abs(medians(pair, apart, int(pair.max()) + 1)) > _FAR_APART_PS
+        far = np.abs(medians(pair, apart, bins(pair))) > _FAR_APART_PS
         group = [rank.rank // size for rank in ranks] if far.any() else group
     _join_groups(run, ints(group), ends, ahead, offset)
     offset -= (events.start_ps + offset[events.rank]).min()

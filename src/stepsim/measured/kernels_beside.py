@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, column_numbers, distinct, medians
+from stepsim.base.arrays import Bools, Ints, bins, column_numbers, distinct, medians
 from stepsim.measured.profile.busy import Busy
 from stepsim.measured.profile.events import Events, Profile, unknown
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
@@ -33,7 +33,7 @@ def alone_times_ps(profile: Profile) -> Ints:
     found = unknown(len(profile.events))
     kernel, place, took_ps, is_beside = _executions(profile)
     alone = ~is_beside
-    count = np.bincount(kernel[alone], minlength=int(kernel.max(initial=0)) + 1)
+    count = np.bincount(kernel[alone], minlength=bins(kernel))
     told = np.flatnonzero(is_beside & (count[kernel] >= _FEWEST))
     if len(told):
         median = np.rint(medians(kernel[alone], took_ps[alone], len(count)))

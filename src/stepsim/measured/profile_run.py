@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, among, ints, places_by
+from stepsim.base.arrays import Bools, Ints, among, bins, ints, places_by
 from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks
 from stepsim.measured.profile.actions import Actions, pipeline_actions
@@ -358,7 +358,7 @@ def _degrees(step: Profile, found: Actions, events: Events) -> Degrees:
     dp = _copies(step, found, width)
     return Degrees(
         pp=found.pp,
-        microbatches=int(found.microbatch.max()) + 1,
+        microbatches=bins(found.microbatch),
         npus=step.world,
         tp=None if dp is None else width // dp,
         dp=dp,

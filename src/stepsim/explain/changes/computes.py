@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints, distinct
+from stepsim.base.arrays import Bools, Floats, Ints, bins, distinct
 from stepsim.base.structs import Noun
 from stepsim.explain.changes.made import (
     Changes,
@@ -262,6 +262,6 @@ def _as_mean(own: Ints, which: Bools, others: Bools, alike: Ints) -> Ints:
 
 def _means(own: Ints, which: Bools, alike: Ints) -> Floats:
     """For every operation the mean of those of which it is alike; 0 where there is none."""
-    size = int(alike.max()) + 1
+    size = bins(alike)
     count = np.maximum(np.bincount(alike[which], minlength=size), 1)
     return np.asarray(np.bincount(alike[which], own[which], size) / count)[alike]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, bins
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Entry, Noun, Share, Timed
 from stepsim.measured.profile.events import Profile, earliest, latest
@@ -98,7 +98,7 @@ def programs_of(profile: Profile) -> Ints:
 def leaves_node(waits: Waits) -> tuple[Bools, Bools]:
     """Which operations meet others on their own node only, and which meet some on another."""
     node, meetings = waits.profile.column_of_ranks("node"), waits.meetings
-    count = int(meetings.max()) + 1
+    count = bins(meetings)
     least, most = (ends(meetings, node, count)[meetings] for ends in (earliest, latest))
     several = (np.bincount(meetings) > 1)[meetings]
     told = several & (least != UNKNOWN)

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints, bins
 from stepsim.base.structs import Noun
 from stepsim.explain.changes.made import (
     Changes,
@@ -170,7 +170,7 @@ def _beside(events: Events, which: Bools) -> Bools:
     compute = np.flatnonzero(events.of_kind(TaskKind.COMPUTE))
     reduction = np.flatnonzero(which)
     key = same(events.rank, events.step)
-    axis = int(events.end_ps.max()) + 1
+    axis = bins(events.end_ps)
     start, end = (key * axis + each for each in (events.start_ps, events.end_ps))
     order = compute[np.argsort(start[compute])]
     ends = np.maximum.accumulate(end[order]) if len(order) else end[order]
@@ -178,7 +178,7 @@ def _beside(events: Events, which: Bools) -> Bools:
     beside = (last >= 0) & (ends[np.maximum(last, 0)] > start[reduction] if len(order) else False)
     hidden = reduction[beside]
     of_group = same(events.rank, events.group, events.name)
-    count = int(of_group.max()) + 1
+    count = bins(of_group)
     some, every = (np.bincount(of_group[each], minlength=count) for each in (hidden, reduction))
     return np.asarray(2 * some > every)[of_group]
 
@@ -205,7 +205,7 @@ def _halved(waits: Waits, found: _Reductions) -> Ints:
     """
     own, ends = waits.own_ps.copy(), waits.profile.events.end_ps.copy()
     ready, place = waits.ready_ps + waits.delay_ps, _places(found, len(own))
-    for number in range(1, int(place.max()) + 1):
+    for number in range(1, bins(place)):
         chosen = place[found.later] == number
         first, last = found.earlier[chosen], found.later[chosen]
         scale = own[last] / np.maximum(found.time_ps(found.sizes[last]), 1)

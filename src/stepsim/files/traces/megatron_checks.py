@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from stepsim.base.arrays import bins
 from stepsim.base.errors import TraceError
 from stepsim.base.units import format_time_ps
 from stepsim.files.traces.megatron_lines import RankLines
@@ -78,7 +79,7 @@ def _check_pairs(trace: RankLines) -> None:
     forward, backward = of_kinds(events, OpKind.FORWARD), of_kinds(events, OpKind.BACKWARD)
     if not len(forward):
         raise TraceError(f"{trace.file}: rank {trace.rank} has no forward_step")
-    count = int(events.microbatch[[*forward, *backward]].max()) + 1
+    count = bins(events.microbatch[[*forward, *backward]])
     done = [np.bincount(events.microbatch[each], minlength=count) for each in (forward, backward)]
     for microbatch in np.flatnonzero((done[0] != done[1]) | (done[0] != done[0].max())):
         place = next(

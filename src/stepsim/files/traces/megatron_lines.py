@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, ints
+from stepsim.base.arrays import Floats, Ints, bins, ints
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.files.reading import open_file
@@ -96,7 +96,7 @@ class RankLines(Noun, eq=False):
     @property
     def microbatches(self) -> int:
         """How many there are, by the largest number."""
-        return int(self.events.microbatch.max()) + 1
+        return bins(self.events.microbatch)
 
     def since(self, first: int) -> "RankLines":
         """The operations from place `first` on."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stepsim.base.arrays import bins
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Names, replace
 from stepsim.files.reading import open_file
@@ -164,7 +165,7 @@ def _with_meetings(events: Events) -> Events:
     """
     message = events.is_message
     sent = events.of_kind(TaskKind.SEND)
-    alone = int(events.rank.max()) + 1 + events.rank
+    alone = bins(events.rank) + events.rank
     sender = np.where(sent, events.rank, np.where(events.peer == UNKNOWN, alone, events.peer))
     collective = events.group != UNKNOWN
     kind = np.where(message, events.phase, np.where(collective, len(TaskPhase), UNKNOWN))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, ints
+from stepsim.base.arrays import Bools, Ints, bins, ints
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Names, replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
@@ -182,11 +182,11 @@ def _workers(columns: Mapping[str, Any], path: Path) -> tuple[Ints, tuple[RankPl
             f"{path}: row {row}: rank {columns['rank'][row]} is on another stage or replica than "
             "before: expected one run per file"
         )
-    expected = (int(stage.max()) + 1) * (int(replica.max()) + 1)
+    expected = bins(stage) * bins(replica)
     if len(number) != expected:
         raise TraceError(
-            f"{path}: {len(number)} workers in {int(stage.max()) + 1} stages and "
-            f"{int(replica.max()) + 1} replicas: expected {expected}, some are missing"
+            f"{path}: {len(number)} workers in {bins(stage)} stages and "
+            f"{bins(replica)} replicas: expected {expected}, some are missing"
         )
     ranks = tuple(
         RankPlace(rank=rank, stage=at, replica=of, file=str(path))
@@ -197,7 +197,7 @@ def _workers(columns: Mapping[str, Any], path: Path) -> tuple[Ints, tuple[RankPl
 
 def _chunks(columns: Mapping[str, Any]) -> Ints:
     """Chunk in the whole model: as written, else that of the stage's own chunk."""
-    stages = int(columns["stage"].max()) + 1
+    stages = bins(columns["stage"])
     own = np.where(columns["mc"] >= 0, columns["mc"] * stages + columns["stage"], UNKNOWN)
     return np.asarray(np.where(columns["gmc"] >= 0, columns["gmc"], own), np.int64)
 
@@ -317,8 +317,8 @@ def _meetings(profile: Profile, events: Events) -> tuple[Ints, Ints, tuple[Proce
 def _peers(profile: Profile, events: Events) -> Ints:
     """The place of the other end's rank, of every message that has one."""
     stage, replica = profile.column_of_ranks("stage"), profile.column_of_ranks("replica")
-    count = int(stage.max()) + 1
-    table = np.empty((count, int(replica.max()) + 1), np.int64)
+    count = bins(stage)
+    table = np.empty((count, bins(replica)), np.int64)
     table[stage, replica] = events.rank
     ahead = profile.named("forward-send", "backward-recv")
     behind = profile.named("forward-recv", "backward-send")

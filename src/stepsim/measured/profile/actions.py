@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, ints
+from stepsim.base.arrays import Bools, Ints, bins, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
@@ -77,7 +77,7 @@ def pipeline_actions(profile: Profile) -> Actions:
         raise TraceError(f"{profile.source}: no forward or backward computes anything")
     columns = (profile.events.rank, kind, labels.stage, labels.microbatch)
     key = same(*(column[places] for column in columns))
-    count = int(key.max()) + 1
+    count = bins(key)
     first = np.zeros(count, np.int64)
     first[key] = places
     start = earliest(key, profile.events.start_ps[places], count)
@@ -247,7 +247,7 @@ def _warm_up(kind: Ints, start_ps: Ints) -> int:
 
 def _check_whole(profile: Profile, found: Actions) -> None:
     """Every rank runs every microbatch forward and backward, once in each of its virtual stages."""
-    count = int(found.microbatch.max()) + 1
+    count = bins(found.microbatch)
     for rank in np.unique(found.rank).tolist():
         for kind in (OpKind.FORWARD, OpKind.BACKWARD):
             ran = int(((found.rank == rank) & (found.kind == kind)).sum())

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from msgspec.structs import asdict
 
-from stepsim.base.arrays import Bools, Ints, among, column_numbers, ints, narrowed, places_by
+from stepsim.base.arrays import Bools, Ints, among, bins, column_numbers, ints, narrowed, places_by
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.measured.profile.marks import Mark
@@ -123,7 +123,7 @@ class Events(Noun, eq=False):
         last = self.start_ps.copy()
         met = np.flatnonzero(self.meeting != UNKNOWN)
         meeting = self.meeting[met]
-        arrived = latest(meeting, self.start_ps[met], int(meeting.max(initial=0)) + 1)
+        arrived = latest(meeting, self.start_ps[met], bins(meeting))
         last[met] = np.minimum(arrived[meeting], self.end_ps[met])
         return last
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, distinct, ints, places_by
+from stepsim.base.arrays import Ints, bins, distinct, ints, places_by
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_time_ps
@@ -150,7 +150,7 @@ def _cut_on_device(profile: Profile) -> Profile:
         step[places] = np.searchsorted(begin, events.start_ps[places], side="right") - 1
     met = np.flatnonzero(events.meeting != UNKNOWN)
     meeting = events.meeting[met]
-    step[met] = earliest(meeting, step[met], int(meeting.max(initial=0)) + 1)[meeting]
+    step[met] = earliest(meeting, step[met], bins(meeting))[meeting]
     cut = replace(profile, events=replace(events, step=step))
     return cut.of_steps(*profile.steps)
 

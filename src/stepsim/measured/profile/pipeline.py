@@ -7,7 +7,7 @@ are reduced once the last backward of their chunk has ended.
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, distinct
+from stepsim.base.arrays import Bools, Ints, bins, distinct
 from stepsim.base.errors import TraceError
 from stepsim.measured.profile.events import Events, Following, Profile, same
 from stepsim.measured.profile.waits import Waits, chained
@@ -70,7 +70,7 @@ def _messages(events: Events, in_order: Ints) -> list[Following]:
     columns = (events.rank[places], events.step[places], events.phase[places])
     earlier, later = chained(*columns, order=in_order[places])
     begins = first[places[later]]
-    before = np.full(int(key.max()) + 1, UNKNOWN, np.int64)
+    before = np.full(bins(key), UNKNOWN, np.int64)
     before[key[places[later[begins]]]] = places[earlier[begins]]
     message = np.flatnonzero(received)
     message = message[before[key[message]] != UNKNOWN]

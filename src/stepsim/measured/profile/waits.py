@@ -11,7 +11,7 @@ from itertools import islice
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, Small, medians, whole_totals
+from stepsim.base.arrays import Bools, Ints, Small, bins, medians, whole_totals
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import ends, ordered_waits
@@ -97,7 +97,7 @@ class Waits(Noun, eq=False, dict=True):
         before = node[np.concatenate([former, arrives[meets], joint])]
         after = node[np.concatenate([arrives[later], joint, meets])]
         before, after = (side[before != after] for side in (before, after))
-        place, waits = ordered_waits(lambda: before << 32 | after, int(node.max()) + 1)
+        place, waits = ordered_waits(lambda: before << 32 | after, bins(node))
         place = place[node]
         is_stuck = place[:count] >= waits.runnable
         if is_stuck.any():
@@ -122,7 +122,7 @@ class Waits(Noun, eq=False, dict=True):
     def step_begins_ps(self) -> Ints:
         """When the step of every operation began, as recorded."""
         events = self.profile.events
-        begin = earliest(events.step, events.start_ps, int(events.step.max()) + 1)
+        begin = earliest(events.step, events.start_ps, bins(events.step))
         return np.asarray(begin[events.step], np.int64)
 
     @cached_property
@@ -143,7 +143,7 @@ class Waits(Noun, eq=False, dict=True):
 
     def _last_of_meeting(self, times_ps: Ints) -> Ints:
         """The latest of these times of operations among those that meet each of them."""
-        last = latest(self.meetings, times_ps, int(self.meetings.max()) + 1)
+        last = latest(self.meetings, times_ps, bins(self.meetings))
         return np.asarray(last[self.meetings])
 
     def held_ps(self) -> Ints:

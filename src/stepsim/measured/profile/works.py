@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints, numbers_of
+from stepsim.base.arrays import Bools, Floats, Ints, bins, numbers_of
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun
 from stepsim.measured.profile.events import Profile, same
@@ -129,7 +129,7 @@ def _cells(profile: Profile, held: Ints) -> tuple[Ints, tuple[int, int, int]]:
     events = profile.events
     columns = (events.step, profile.column_of_ranks("replica"), events.microbatch)
     found = [same(column[held]) for column in columns]
-    steps, replicas, microbatches = (int(place.max()) + 1 for place in found)
+    steps, replicas, microbatches = (bins(place) for place in found)
     shape = steps, replicas, microbatches
     return np.asarray(np.ravel_multi_index(found, shape), np.int64), shape
 
@@ -138,7 +138,7 @@ def _table(
     profile: Profile, held: Ints, series: Ints, cell: Ints, shape: tuple[int, int, int]
 ) -> Floats:
     """Times in ps of (series, steps, replicas, microbatches); PlanError where one is missing."""
-    count, size = int(series.max()) + 1, int(np.prod(shape))
+    count, size = bins(series), int(np.prod(shape))
     place = series * size + cell
     sums = np.bincount(place, profile.events.duration_ps[held], count * size)
     if not (sums > 0).all():

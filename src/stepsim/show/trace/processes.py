@@ -5,6 +5,7 @@ from itertools import accumulate, count, pairwise
 
 import numpy as np
 
+from stepsim.base.arrays import bins
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
@@ -160,7 +161,7 @@ class TracedProfile(Noun):
     @property
     def messages(self) -> int:
         """How many numbers its messages take at most."""
-        return int(self.profile.events.meeting.max()) + 1
+        return bins(self.profile.events.meeting)
 
     @property
     def slices(self) -> int:
