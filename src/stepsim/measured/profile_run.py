@@ -136,7 +136,7 @@ def _numbered(step: Profile, found: Actions) -> tuple[Profile, list[int]]:
     own, stages = [rank.rank for rank in step.ranks], found.stages
     first = [min(n for n, at in zip(own, stages, strict=True) if at == s) for s in set(stages)]
     width = (step.world or 0) // found.pp or (
-        sorted(first)[1] - min(first) if len(first) > 1 else max(own) + 1
+        sorted(first)[1] - min(first) if len(first) > 1 else bins(ints(own))
     )
     if all(number // width == at for number, at in zip(own, stages, strict=True)):
         return replace(step, world=width * found.pp), own

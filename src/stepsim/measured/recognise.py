@@ -1,7 +1,5 @@
 """Which pipeline schedule a run followed, told by the order of what its ranks ran."""
 
-from collections.abc import Iterator
-
 from stepsim.base.errors import ScheduleError
 from stepsim.measured.profile.events import Events
 from stepsim.measured.run import OpKind
@@ -31,7 +29,8 @@ _Steps = list[tuple[ActionKind, int, int]]
 def recognise(run: RunProfile) -> Schedule | None:
     """The first schedule whose order every traced rank followed, None if there is none.
 
-    Virtual stages count where the run tells those of its chunks apart.
+    Virtual stages count where the run tells those of its chunks apart. Schedules that refuse the
+    run's shape, or are searched for by times, are left out.
     """
     degrees, orders = run.degrees, [_order_of(run.of_rank(i)) for i in range(len(run.ranks))]
     forwards = [stage for kind, _, stage in orders[0] if kind is ActionKind.FORWARD]
@@ -45,7 +44,14 @@ def recognise(run: RunProfile) -> Schedule | None:
         return kind, microbatch, stage if told else UNKNOWN
 
     seen = [[shown(*step) for step in order] for order in orders]
-    for schedule in whole_schedules(degrees.pp, degrees.microbatches, chunks, split=split):
+    shape = {"ranks": degrees.pp, "microbatches": degrees.microbatches, "chunks": chunks}
+    for name in BUILDERS:
+        try:
+            schedule = build(name, **shape)
+        except ScheduleError:
+            continue
+        if schedule.splits_backward != split or needs_times(name):
+            continue
         planned = [
             [shown(each.kind, each.microbatch, each.stage) for each in schedule.actions(stage)]
             for stage in range(degrees.pp)
@@ -103,19 +109,3 @@ def _order_of(events: Events) -> _Steps:
         else (kind, number, at)
         for kind, number, at in order
     ]
-
-
-def whole_schedules(
-    ranks: int, microbatches: int, chunks: int, *, split: bool = False
-) -> Iterator[Schedule]:
-    """Every schedule of a shape that a run may have followed: those that `split` backwards or not.
-
-    Schedules that refuse the shape, or are searched for by times, are left out.
-    """
-    for name in BUILDERS:
-        try:
-            schedule = build(name, ranks=ranks, microbatches=microbatches, chunks=chunks)
-        except ScheduleError:
-            continue
-        if schedule.splits_backward == split and not needs_times(name):
-            yield schedule

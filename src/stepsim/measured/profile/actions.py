@@ -216,7 +216,7 @@ def _layout(
     told = [each.stage for each in profile.ranks]
     stages = [own[0] if known is None else known for own, known in zip(held, told, strict=True)]
     chunks = len(held[0])
-    pp = max(stages) + 1
+    pp = bins(ints(stages))
     if chunks == 1 and len(held) == 1 and profile.events.is_message.any():
         pp = max(pp, stages[0] + warm_up)
     if chunks > 1 and len(set(stages)) == 1:

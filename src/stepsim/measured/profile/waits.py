@@ -63,9 +63,7 @@ class Waits(Noun, eq=False, dict=True):
     def meetings(self) -> Ints:
         """The meeting of every operation, counted from 0; one without others meets itself."""
         told = self.profile.events.meeting
-        alone = told < 0
-        own = np.where(alone, told.max(initial=-1) + 1 + np.cumsum(alone), told)
-        return same(own)
+        return same(np.where(told < 0, ~np.arange(len(told)), told))
 
     @cached_property
     def _nodes(self) -> _Nodes:
