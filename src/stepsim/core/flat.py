@@ -167,8 +167,8 @@ class Flat(Noun, eq=False, dict=True):
         if group < 0:
             return [(actor, task)]
         if group == MESSAGES:
-            stage, sent = program.peer_stage.item(segment), program.peer.item(segment)
-            peer = far_actor(actor, stage, self.actors, self.graph.plan)
+            look, sent = program.looks[program.look.item(segment)], program.peer.item(segment)
+            peer = far_actor(actor, look.peer_stage, self.actors, self.graph.plan)
             return [(actor, task), (peer, self.programs[peer].first.item(sent))]
         meets = self.actors.groups[GROUPS[group]]
         others = np.flatnonzero(meets == meets[actor]).tolist()

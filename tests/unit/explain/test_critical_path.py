@@ -11,6 +11,7 @@ from random_jobs import Job, jobs, networks
 import stepsim
 from stepsim.base.errors import SimulationError
 from stepsim.core.timeline import Timeline, run_graph
+from stepsim.core.write import Program
 from stepsim.explain.critical_path import (
     critical_path,
     path_parts,
@@ -51,6 +52,14 @@ def test_the_slowest_stage_is_what_it_runs_along() -> None:
     on_slow = sum(step.end_ps - step.start_ps for step in path if step.rank == 1)
     assert on_slow >= 4 * 50
     assert run.step_time_ps == 4 * 50 + 2 * (1 + HOP)
+
+
+def test_a_step_of_the_path_looks_at_no_whole_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the time of a path grows with the square of its microbatches."""
+    run = timeline([5, 7], [11, 9], 9)
+    for name in ("kind", "peer_stage"):
+        monkeypatch.setattr(Program, name, None)
+    assert len(critical_path(run)) > 2 * 9
 
 
 @given(job=jobs(), network=networks(), data=st.data())
