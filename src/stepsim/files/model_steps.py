@@ -136,7 +136,7 @@ def _step(row: Mapping[str, str]) -> PublishedStep:
     if _noted(row, "no_shape"):
         raise TraceError(f"run {row['id']}: the shape of {row['model']} is not known")
     architecture = _architecture(row)
-    per_node = _count(row, "gpn", 8)
+    per_node = _count(row, "gpn", 8, least=1)
     ran_out = any(_match("out", row[name]) for name in ("step_s", "mem_gib", "note"))
     return PublishedStep(
         name=row["id"],
@@ -258,7 +258,7 @@ def _of_columns(row: Mapping[str, str]) -> Architecture:
 def _plan(row: Mapping[str, str], architecture: Architecture) -> Plan:
     recompute, modules, offload = _recomputed(row)
     sequence = _count(row, "seq")
-    pp, chunks = _count(row, "pp", 1), max(_count(row, "vpp", 1), 1)
+    pp, chunks = _count(row, "pp", 1, least=1), max(_count(row, "vpp", 1), 1)
     stages = _at_most("pp x vpp", pp * chunks)
     framework = _known(read_framework, _framework(row))
     usual = _usual(row, framework, architecture) if framework else {}
@@ -387,12 +387,12 @@ def _listed(text: str | None, kind: type[_Name]) -> tuple[_Name, ...]:
     return tuple(kind(name) for name in names if name in [*kind])
 
 
-def _count(row: Mapping[str, str], column: str, default: int | None = None) -> int:
+def _count(row: Mapping[str, str], column: str, default: int | None = None, least: int = 0) -> int:
     text = row[column]
     if not text and default is not None:
         return default
-    if not text.isdecimal() or len(text) > 12:
-        raise TraceError(bad_value("run", column, text, "a whole number"))
+    if not text.isdecimal() or len(text) > 12 or int(text) < least:
+        raise TraceError(bad_value("run", column, text, f"a whole number of at least {least}"))
     return int(text)
 
 

@@ -65,6 +65,8 @@ def test_a_row_is_a_model_a_plan_and_a_machine(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"tp": "-2"}, "run: tp is '-2': expected a whole number"),
+        ({"pp": "0"}, "run: pp is '0': expected a whole number of at least 1"),
+        ({"gpn": "0"}, "run: gpn is '0': expected a whole number of at least 1"),
         ({"act": "tanh"}, "run: act is 'tanh': expected one of swiglu"),
         ({"precision": "int8"}, "run: precision is 'int8'"),
         ({"step_s": "fast"}, "run: step_s is 'fast': expected a number from 1e-06"),
