@@ -3,7 +3,8 @@
 Cells of CSV files are none that a spreadsheet takes for a formula. It runs a cell that begins with
 `=`, `+`, `-`, `@`, a tab or a carriage return, and names in files of others may begin so. Such a
 text is written behind an apostrophe, which a spreadsheet shows as the text (OWASP, "CSV
-Injection"). Numbers stay numbers, with their sign and their unit.
+Injection"), and so is one with `#`, which begins a comment. Numbers stay numbers, with their sign
+and their unit.
 """
 
 import csv
@@ -170,14 +171,18 @@ def _keep_access(path: Path, before: os.stat_result) -> None:
     os.chmod(path, stat.S_IMODE(before.st_mode))  # last: a new owner takes bits away
 
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "#")
 _NUMBER = re.compile(r"[+-]([0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?( ?[A-Za-z%][A-Za-z/]*)?)?")
 _QUOTE = "'"
 
 
 def safe_cell(value: Any) -> Any:
     """A value as a cell may hold it: text that a spreadsheet would run stands behind `'`."""
-    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+    if (
+        isinstance(value, str)
+        and value.lstrip(_QUOTE).startswith(_FORMULA)
+        and not _NUMBER.fullmatch(value)
+    ):
         return _QUOTE + value
     return value
 

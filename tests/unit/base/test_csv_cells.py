@@ -13,7 +13,7 @@ TABLE = "machine,source,kind,ranks,nodes,bytes,time_us\n{},run,all_reduce,8,1,10
 
 
 @pytest.mark.parametrize("text", ["=1+2+cmd", "+A1", "-2+3", "-cmd|' /C calc'!A0", "@SUM(A1)",
-                                  "\t=1", "\r=1", "+1 ms|x"])  # fmt: skip
+                                  "\t=1", "\r=1", "+1 ms|x", "#", "'#", "'=1"])  # fmt: skip
 def test_formulas_are_text(text: str) -> None:
     assert safe_cell(text) == "'" + text
     assert text_of_cell(safe_cell(text)) == text
@@ -35,9 +35,10 @@ def test_no_cell_begins_a_formula_and_is_no_number(text: str) -> None:
         assert text_of_cell(cell) == text
 
 
-def test_a_table_of_times_is_read_again() -> None:
-    table = parse_comm_table(TABLE.format("=gpu"), source="t.csv")
+@pytest.mark.parametrize("machine", ["=gpu", "#", "'#"])
+def test_a_table_of_times_is_read_again(machine: str) -> None:
+    table = parse_comm_table(TABLE.format("'" + machine), source="t.csv")
     text = format_comm_table(table)
-    assert "\n'=gpu," in text
+    assert f"\n'{machine}," in text
     again = parse_comm_table(text, source="t.csv")
-    assert [curve.machine for curve in again.curves] == ["=gpu"]
+    assert [curve.machine for curve in again.curves] == [machine]
