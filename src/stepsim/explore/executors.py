@@ -115,7 +115,8 @@ class Pool(Noun):
 
 
 def _dying(future: Future[Any], item: _Item, name: Callable[[_Item], str]) -> str:
-    why = "its task was cancelled" if future.cancelled() else str(future.exception())
+    error = None if future.cancelled() else future.exception()
+    why = str(error).strip() or type(error).__name__ if error else "its task was cancelled"
     return (
         f"workers were lost {_LOSSES} times without a result ({why.splitlines()[0]}); {name(item)}"
     )

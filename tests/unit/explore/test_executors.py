@@ -2,12 +2,13 @@
 
 import os
 import sys
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import BrokenExecutor, Future
 from time import sleep
 
 import pytest
 
-from stepsim.explore.executors import Processes
+from stepsim.base.errors import SweepError
+from stepsim.explore.executors import Pool, Processes
 
 SOON = 60
 MADE_BY: list[int] = []
@@ -27,6 +28,18 @@ def test_a_lost_worker_is_said_and_the_next_task_has_another() -> None:
         with pytest.raises(BrokenExecutor):
             workers.submit(os._exit, 3).result(SOON)
         assert workers.submit(len, "abc").result(SOON) == 3
+
+
+@pytest.mark.parametrize(
+    ("why", "said"), [(BrokenExecutor(), "BrokenExecutor"), (BrokenExecutor("gone\nso"), "gone")]
+)
+def test_a_loss_says_why(why: BrokenExecutor, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost: Future[int] = Future()
+    lost.set_exception(why)
+    pool = Pool(workers=1, executor=Processes(1), losses=(BrokenExecutor,))
+    monkeypatch.setattr(pool.executor, "submit", lambda *_: lost)
+    with pytest.raises(SweepError, match=rf"lost 3 times without a result \({said}\); task a"):
+        list(pool.results(len, ["a"], "task {}".format))
 
 
 def test_workers_end_with_the_pool_whatever_they_do() -> None:
