@@ -135,7 +135,8 @@ def read_inputs(
     )
     device = None  # of the compute times of a file
     if isinstance(work, Model):
-        device = _device(typed.get("device") or dict(work.asked).get("device"))
+        named_device = typed.get("device")
+        device = _device(dict(work.asked).get("device") if named_device is None else named_device)
     network, assumed = _topology_or_default(topology, device)
     named = {"model": workload, "topology": topology, **typed}
     for kind in ("model", "topology", "device", "framework"):
@@ -208,7 +209,7 @@ def read_schedules(
 
 def _device(value: object) -> "Device | None":
     """The device of a name, a file, or one that was read; none where there is no value."""
-    found = _read(OPTIONS["device"], value, "", []) if value else None
+    found = None if value is None else _read(OPTIONS["device"], value, "", [])
     return cast("Device | None", found)
 
 

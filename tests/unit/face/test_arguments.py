@@ -1,6 +1,7 @@
 """Public functions refuse wrong types and values in one line that names the argument."""
 
 import inspect
+import re
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -158,6 +159,20 @@ def test_wrong_plans_are_refused(value: Any) -> None:
     for field in stepsim.Plan.__struct_fields__:
         with pytest.raises(StepsimError, match=field):
             stepsim.Plan(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("plan", {"device": np.arange(3)}, r"device is array\(\[0, 1, 2\]\): expected a shipped"),
+        ("batches", {"packers": [0]}, "packer is 0: expected one of sequence, "),
+        ("sensitivity", {"compute_scale": 5e-324}, "compute scale is 0.0 .*: expected above 0"),
+    ],
+)
+def test_wrong_arguments_of_one_function_are_named(
+    name: str, change: dict[str, Any], said: str
+) -> None:
+    assert re.match(said, refused(lambda: getattr(stepsim, name)(**{**SOME[name], **change})))
 
 
 def test_nouns_texts_and_numbers_mean_the_same() -> None:

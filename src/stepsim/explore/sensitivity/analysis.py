@@ -101,7 +101,7 @@ class _Parameter(Noun):
     def step(self) -> float:
         """How far to each side differences go: whole picoseconds for times."""
         step = self.value * _RELATIVE_STEP
-        return step if self.real else max(1.0, float(np.rint(step)))
+        return step or self.value if self.real else max(1.0, float(np.rint(step)))
 
     @property
     def real(self) -> bool:

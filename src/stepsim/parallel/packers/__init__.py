@@ -63,9 +63,9 @@ def packer_of(name: str | Packer | PackerEntry) -> PackerEntry:
     """
     if isinstance(name, PackerEntry):
         return name
-    if not isinstance(name, str):
+    if callable(name):
         return PackerEntry(name, Takes.STEP, "a function of one's own")
-    if name not in PACKERS:
+    if not isinstance(name, str) or name not in PACKERS:
         raise PlanError(f"packer is {name!r}: expected one of {', '.join(PACKERS)}")
     return PACKERS[name]
 
