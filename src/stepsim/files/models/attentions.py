@@ -1,10 +1,9 @@
 """Attention of each layer, or the mixer in its place, in the words of configurations."""
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from stepsim.base.errors import WorkloadError
-from stepsim.files.models.fields import HEADS, KV_HEADS, Fields
+from stepsim.files.models.fields import Fields
 from stepsim.files.models.layers import Kind, Kinds
 from stepsim.workload.model.architecture import (
     Attention,
@@ -25,7 +24,6 @@ from stepsim.workload.model.parallel_mixer import ParallelMixer
 from stepsim.workload.model.short_convolution import ShortConvolution
 from stepsim.workload.model.sparse_attention import SparseLatentAttention
 
-_PURE_HEADS = ("num_heads",)
 _INDEXED, _POOLED = 4, 128  # `_COMPRESS_RATIO_TO_LAYER_TYPE` of transformers
 _RATIOS = {  # names of layers of DeepSeek-V4 in newer releases of transformers
     "sliding_attention": 0,
@@ -45,7 +43,7 @@ class Attentions(Kinds, kw_only=True):
         if kind is Kind.MIXER:
             return self.mixer()
         family = self.family
-        heads = self.count(*HEADS)
+        heads = self.count("HEADS")
         if self.has("kv_lora_rank"):
             return self._latent(heads, chooses=kind is not Kind.SHARED)
         bias, output_bias = self._attention_bias()
@@ -93,14 +91,12 @@ class Attentions(Kinds, kw_only=True):
         return attention
 
     def _latent(self, heads: int, *, chooses: bool) -> Attention:
-        self.read.update((*KV_HEADS, "head_dim", "qk_head_dim", "mla_use_nope"))
+        self.pass_over("KV_HEADS", "head_dim", "qk_head_dim", "mla_use_nope")
         latent = LatentAttention(
             heads=heads,
             query_rank=self.some("q_lora_rank", least=0) or None,
-            kv_rank=self.count("kv_lora_rank"),
-            nope_dim=self.count("qk_nope_head_dim"),
+            **self.part("latent"),
             rope_dim=self.count("qk_rope_head_dim", least=0),
-            value_dim=self.count("v_head_dim"),
             bias=self._attention_bias()[0] and self.family.output_follows,
             head_gates=self.family.head_gates,
         )
@@ -112,12 +108,7 @@ class Attentions(Kinds, kw_only=True):
 
     def indexer(self, ratio: int) -> Indexer:
         """An indexer whose keys stand for `ratio` tokens."""
-        return Indexer(
-            heads=self.count("index_n_heads"),
-            dim=self.count("index_head_dim"),
-            top_k=self.count("index_topk"),
-            ratio=ratio,
-        )
+        return Indexer(**self.part("indexer"), ratio=ratio)
 
     # sizes
 
@@ -131,7 +122,7 @@ class Attentions(Kinds, kw_only=True):
         layers = self.inside("per_layer_config").values
         own_layer = Fields(place=self.place, values=layers.get(f"{layer:02d}") or {})
         head_dim = own_layer.count("head_dim", default=head_dim)
-        kv_heads = own_layer.count(*KV_HEADS, default=kv_heads)
+        kv_heads = own_layer.count("KV_HEADS", default=kv_heads)
         other = self.inside("attention_other_setting")
         sliding = kind is Kind.SLIDING
         names = ("swa_num_attention_heads", "num_sliding_attention_heads")
@@ -152,16 +143,16 @@ class Attentions(Kinds, kw_only=True):
         said = self.some("head_dim", "attention_head_dim")
         if said is None and self.hidden % heads:
             expected = f"a divisor of hidden_size, {self.hidden}, where no head_dim is given"
-            raise self.wrong(self.name_of(*HEADS), heads, expected)
+            raise self.wrong(self.name_of("HEADS"), heads, expected)
         return said or self.hidden // heads
 
     def _kv_heads(self, heads: int) -> int:
         inner = self.inside("attn_config")
-        if inner.has(*KV_HEADS):
-            return inner.count(*KV_HEADS)
+        if inner.has("KV_HEADS"):
+            return inner.count("KV_HEADS")
         multi = self.flag("multi_query")
         grouped = self.flag("new_decoder_architecture")
-        said = self.some(*KV_HEADS)
+        said = self.some("KV_HEADS")
         return 1 if multi and not grouped else said or heads
 
     def _window(self, kind: Kind) -> int | None:
@@ -179,19 +170,19 @@ class Attentions(Kinds, kw_only=True):
         """Whether the result is gated by its width, and by heads."""
         family = self.family
         gating = self.raw("gating", "use_gated_attn")
-        heads = self.flag("use_head_wise_attn_gate", family.head_gates)
-        full = self.flag("attn_output_gate", family.output_gate) or gating == "per-element"
+        heads = self.flag("use_head_wise_attn_gate", default=family.head_gates)
+        full = self.flag("attn_output_gate", default=family.output_gate) or gating == "per-element"
         return full, heads or gating is True or gating == "per-head"
 
     def _attention_bias(self) -> tuple[bool, bool]:
         family = self.family
         if family.bias_key:
-            said = self.flag(family.bias_key, family.bias)
+            said = self.flag(family.bias_key, default=family.bias)
             return said, said
         if self.has("no_bias"):
             said = not self.flag("no_bias", default=True)
             return said, said
-        bias = self.flag(family.attention_bias_key, family.bias)
+        bias = self.flag(family.attention_bias_key, default=family.bias)
         follows = family.output_follows and self.has(family.attention_bias_key)
         output = bias if follows else family.output_bias
         return bias, self.flag("attention_out_bias", default=output)
@@ -220,14 +211,9 @@ class Attentions(Kinds, kw_only=True):
         if ratio not in (0, _INDEXED, _POOLED):
             expected = f"0, {_INDEXED} or {_POOLED}"
             raise self.wrong("compress_ratios", ratio, expected)
-        self.read |= {*KV_HEADS, "qk_rope_head_dim"}
+        self.pass_over("KV_HEADS", "qk_rope_head_dim")
         return CompressedAttention(
-            heads=self.count(*HEADS),
-            head_dim=self.count("head_dim"),
-            query_rank=self.count("q_lora_rank"),
-            output_groups=self.count("o_groups"),
-            output_rank=self.count("o_lora_rank"),
-            window=self.count("sliding_window"),
+            **self.part("compressed"),
             ratio=ratio,
             indexer=self.indexer(ratio) if ratio == _INDEXED else None,
         )
@@ -236,41 +222,26 @@ class Attentions(Kinds, kw_only=True):
 
     def mixer(self) -> Mixer:
         """The mixer of the family; one that names none has a gated delta net by its keys."""
-        makers: Mapping[str, Callable[[], Mixer]] = {
-            "": self._delta_net,
-            "delta": self._delta_net,
-            "mamba": self._mamba1,
-            "mamba2": self.mamba2,
-            "parallel": self._parallel,
-            "kimi": self._kimi,
-            "lightning": self._lightning,
-            "convolution": self._convolution,
-            "blocks": self._blocks,
-        }
-        return makers[self.family.mixer]()
+        found: Mixer = getattr(self, f"{self.family.mixer or 'delta'}_mixer")()
+        return found
 
-    def mamba2(self) -> Mamba2:
+    def mamba2_mixer(self) -> Mamba2:
         """Mamba-2 in the words of NemotronHConfig, BambaConfig or Mamba2Config.
 
         Raises WorkloadError naming the key at fault.
         """
-        self.read |= {"expand", "time_step_rank", "use_mamba_kernels", "mamba_norm_before_gate"}
-        self.read |= {"mamba_use_mlp", "mamba_expand", "rms_norm", "norm_before_gate"}
+        self.pass_over("beside_mamba2")
         if (act := self.text("mamba_hidden_act", default="silu")) != "silu":
             raise self.wrong("mamba_hidden_act", act, "silu")
         names = ("use_bias", "mamba_proj_bias", "projectors_bias")
         biases = [self.flag(name) for name in names]
-        heads = self.count("mamba_num_heads", "mamba_n_heads", *_PURE_HEADS)
+        heads = self.count("mamba_num_heads", "mamba_n_heads", "num_heads")
         return Mamba2(
             heads=heads,
             head_dim=self._state_width(heads),
-            groups=self.count("mamba_n_groups", "mamba_ngroups", "n_groups", default=1),
-            state=self.count("ssm_state_size", "mamba_d_state", "state_size"),
-            convolution=self.count("conv_kernel", "mamba_d_conv", default=4),
-            chunk=self.count("mamba_chunk_size", "chunk_size", default=128),
-            convolution_bias=self.flag("use_conv_bias", self.flag("mamba_conv_bias", default=True)),
+            **self.part("mamba2"),
             bias=any(biases),
-            normed=self.flag("mamba_rms_norm", self.family.mixer != "parallel"),
+            normed=self.flag("mamba_rms_norm", default=self.family.mixer != "parallel"),
         )
 
     def _state_width(self, heads: int) -> int:
@@ -283,9 +254,9 @@ class Attentions(Kinds, kw_only=True):
             return self.count(*names)
         return (inner or self.count("mamba_expand", default=2) * self.hidden) // heads
 
-    def _mamba1(self) -> Mamba1:
+    def mamba_mixer(self) -> Mamba1:
         """Mamba in the words of JambaConfig or MambaConfig."""
-        self.read |= {"use_mamba_kernels", "use_mambapy", "use_associative_scan", "expand"}
+        self.pass_over("beside_mamba1")
         inner = self.count("mamba_expand", default=2) * self.hidden
         if self.family.always_mixes:
             inner = self.count(
@@ -295,21 +266,19 @@ class Attentions(Kinds, kw_only=True):
         auto = self.raw(*names) in (None, "auto")
         return Mamba1(
             heads=inner,
-            state=self.count("mamba_d_state", "state_size", default=16),
+            **self.part("mamba1"),
             rank=-(-self.hidden // 16) if auto else self.count(*names),
-            convolution=self.count("mamba_d_conv", "conv_kernel", default=4),
-            convolution_bias=self.flag("use_conv_bias", self.flag("mamba_conv_bias", default=True)),
-            bias=self.flag("use_bias", self.flag("mamba_proj_bias")),
             normed=not self.family.always_mixes,
         )
 
-    def _parallel(self) -> ParallelMixer:
+    def parallel_mixer(self) -> ParallelMixer:
+        """Grouped attention beside Mamba-2, in the words of FalconH1Config."""
         attention = self.grouped()
-        return ParallelMixer(heads=attention.heads, attention=attention, mamba=self.mamba2())
+        return ParallelMixer(heads=attention.heads, attention=attention, mamba=self.mamba2_mixer())
 
-    def _delta_net(self) -> GatedDeltaNet:
+    def delta_mixer(self) -> GatedDeltaNet:
         """A gated delta net in the words of Qwen3NextConfig; OLMo leaves widths out."""
-        heads = self.some(*HEADS)
+        heads = self.some("HEADS")
         keys = self.count("linear_num_key_heads", default=heads)
         width = self.count("linear_key_head_dim", default=3 * self.hidden // (4 * keys) or None)
         return GatedDeltaNet(
@@ -320,33 +289,31 @@ class Attentions(Kinds, kw_only=True):
             convolution=self.count("linear_conv_kernel_dim", default=4),
         )
 
-    def _kimi(self) -> KimiDeltaAttention:
+    def kimi_mixer(self) -> KimiDeltaAttention:
         """Kimi delta attention, in the words of KimiLinearConfig or BailingHybridConfig."""
         own = self.inside("linear_attn_config")
-        self.read.add("short_conv_kernel_size")
+        self.pass_over("short_conv_kernel_size")
         width = own.some("head_dim") or self.some("linear_head_dim")
         width = width or self.count("head_dim", default=128)
         return KimiDeltaAttention(
-            heads=own.some("num_heads") or self.count("linear_num_heads", *HEADS),
+            heads=own.some("num_heads") or self.count("linear_num_heads", "HEADS"),
             head_dim=width,
             convolution=own.some("short_conv_kernel_size")
             or self.count("linear_conv_kernel_dim", "short_conv_kernel_size", default=4),
             gate_rank=None if self.family.full_gates else width,
         )
 
-    def _lightning(self) -> LightningAttention:
+    def lightning_mixer(self) -> LightningAttention:
         """Lightning attention, in the words of MiniMaxConfig or BailingMoeLinearV2Config."""
-        self.read |= {"group_norm_size", *KV_HEADS}
-        heads = self.count(*HEADS)
+        self.pass_over("group_norm_size", "KV_HEADS")
+        heads = self.count("HEADS")
         return LightningAttention(
             heads=heads,
             head_dim=self.count("head_dim", default=self.hidden // heads),
-            block=self.count("block_size", default=256),
-            normed_heads=self.flag("use_qk_norm"),
-            bias=self.flag("use_qkv_bias"),
+            **self.part("lightning"),
         )
 
-    def _blocks(self) -> BlockSparseAttention:
+    def blocks_mixer(self) -> BlockSparseAttention:
         """Attention to blocks, in the words of MiniMaxM3VLTextConfig or of what is published."""
         own = self.inside("sparse_attention_config")
         block = own.some("sparse_block_size") or self.count("index_block_size")
@@ -363,13 +330,9 @@ class Attentions(Kinds, kw_only=True):
             block=block,
         )
 
-    def _convolution(self) -> ShortConvolution:
+    def convolution_mixer(self) -> ShortConvolution:
         """A gated short convolution, in the words of Lfm2Config."""
-        return ShortConvolution(
-            heads=self.hidden,
-            length=self.count("conv_L_cache", default=3),
-            bias=self.flag("conv_bias"),
-        )
+        return ShortConvolution(heads=self.hidden, **self.part("convolution"))
 
 
 def _entry(fields: Fields, name: str, items: Any, layer: int) -> int:

@@ -14,27 +14,28 @@ from typing import Any
 from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import Noun, replace, shipped
+from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.workload.model.architecture import Activation, Attention, Layer, Mlp, NormKind, QkNorm
 
 _LARGEST = 1 << 40
 MOST_LAYERS = 100_000
-_SUSPECT = (
-    "layer|expert|moe|head|dim|hidden|intermediate|window|mamba|ssm|conv|linear|sparse|index|lora|"
-    "rank|chunk|hybrid|compress|adapter|mlp|attn|attention|cross|encoder|decoder|size|norm|bias|"
-    "ffn|mult|parallel|state|block|mtp|predict"
-)
-_STRUCTURAL = (
-    r"mamba_[dn]|ssm_state|linear_(num|key|value)|index_(topk|n_heads)|_rank$|hybrid|compress_ratio|"
-    r"adapter|cross_|experts|moe_(layer|intermediate)|kv_shared|per_layer|hc_mult|^vocab|ngram"
-)
-_SHAPING = "bidirectional|altup|laurel"
-"""Of these, keys that change what a layer is: a size that nobody reads is refused."""
 
 
-def keys() -> Mapping[str, Sequence[str]]:
-    """Keys of configurations by what they say."""
-    return shipped(__file__, "keys.toml", dict[str, list[str]])
+def spelled(*names: str) -> list[str]:
+    """The keys of `keys.toml` that names stand for, other names as they are."""
+    known = shipped(__file__, "keys.toml", dict[str, list[str]])
+    return [key for name in names for key in known.get(name, [name])]
+
+
+def _any_of(*names: str) -> str:
+    """A pattern of all keys that names of `keys.toml` stand for."""
+    return "|".join(spelled(*names))
+
+
+def fields_of_part(name: str, read: Callable[..., Any]) -> dict[str, Any]:
+    """Fields of a part of layers: of each `read` gets what `parts.toml` says of it."""
+    parts = shipped(__file__, "parts.toml", dict[str, dict[str, list[str | int | bool]]])
+    return {field: read(*words) for field, words in parts[name].items()}
 
 
 class Fields(Struct, kw_only=True):
@@ -55,13 +56,18 @@ class Fields(Struct, kw_only=True):
 
     def raw(self, *names: str) -> Any:
         """The value of the first of these keys that has one, None if none has."""
-        self.read.update(names)
-        said = next((self.values[n] for n in names if self.values.get(n) is not None), None)
-        silent = said is None and not any(n in self.values for n in names)
-        left = next((n for n in names if n in self.defaults), None) if silent else None
+        keys = spelled(*names)
+        self.read.update(keys)
+        said = next((self.values[key] for key in keys if self.values.get(key) is not None), None)
+        silent = said is None and not any(key in self.values for key in keys)
+        left = next((key for key in keys if key in self.defaults), None) if silent else None
         if left is not None:
             said = self.assumed[left] = self.defaults[left]
         return said
+
+    def pass_over(self, *names: str) -> None:
+        """Take these keys for read, whatever they say."""
+        self.read.update(spelled(*names))
 
     def wrong(self, name: str, value: object, expected: str) -> WorkloadError:
         """The error of a key with a wrong value."""
@@ -69,7 +75,8 @@ class Fields(Struct, kw_only=True):
 
     def name_of(self, *names: str) -> str:
         """The key that says it, as errors call it."""
-        return next((name for name in names if self.values.get(name) is not None), names[0])
+        keys = spelled(*names)
+        return next((key for key in keys if self.values.get(key) is not None), keys[0])
 
     def count(
         self, *names: str, default: int | None = None, least: int = 1, most: int = _LARGEST
@@ -86,7 +93,8 @@ class Fields(Struct, kw_only=True):
         if value is None:
             if default is not None:
                 return default
-            raise WorkloadError(f"{self.place}: {names[0]} is missing: expected {expected}")
+            missing = self.name_of(*names)
+            raise WorkloadError(f"{self.place}: {missing} is missing: expected {expected}")
         if type(value) is not int or not least <= value <= most:
             raise self.wrong(self.name_of(*names), value, expected)
         return value
@@ -104,14 +112,26 @@ class Fields(Struct, kw_only=True):
             raise self.wrong(name, value, "a number above 0")
         return float(value)
 
-    def flag(self, name: str, default: bool = False) -> bool:
+    def flag(self, *names: str, default: bool = False) -> bool:
         """True or false; raises WorkloadError for anything else."""
-        value = self.raw(name)
+        value = self.raw(*names)
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise self.wrong(name, value, "true or false")
+            raise self.wrong(self.name_of(*names), value, "true or false")
         return value
+
+    def part(self, name: str) -> dict[str, Any]:
+        """Fields of a part of layers that stand in keys of their own."""
+        return fields_of_part(name, self._said)
+
+    def _said(self, *words: Any) -> int:
+        """A number, or whether something is so, by its keys and what it is without them."""
+        names = [word for word in words if isinstance(word, str)]
+        usual = words[-1] if len(words) > len(names) else None
+        if isinstance(usual, bool):
+            return self.flag(*names, default=usual)
+        return self.count(*names, default=usual)
 
     def text(self, *names: str, default: str) -> str:
         """A text; raises WorkloadError for anything else."""
@@ -142,11 +162,11 @@ class Fields(Struct, kw_only=True):
         Raises WorkloadError for one that surely does.
         """
         passed = {}
-        harmless = re.compile("|".join(keys()["harmless"]))
+        harmless = re.compile(_any_of("harmless"))
         for name, value in self.values.items():
             if name in self.read or not value or harmless.fullmatch(name):
                 continue
-            if every or isinstance(value, dict) or re.search(f"{_SUSPECT}|{_SHAPING}", name):
+            if every or isinstance(value, dict) or re.search(_any_of("suspect", "shaping"), name):
                 passed[name] = value
                 if _is_size(name, value):
                     expected = "it absent: what it changes is not modelled"
@@ -156,53 +176,11 @@ class Fields(Struct, kw_only=True):
 
 def _is_size(name: str, value: Any) -> bool:
     """Whether a key says how large or how many: a switch, a share or a word does not."""
-    if re.search(_SHAPING, name) or (isinstance(value, dict) and re.search(_SUSPECT, name)):
+    is_table = isinstance(value, dict) and re.search(_any_of("suspect"), name)
+    if is_table or re.search(_any_of("shaping"), name):
         return True
     counts = type(value) is int and value > 1
-    return bool((counts or isinstance(value, list)) and re.search(_STRUCTURAL, name))
-
-
-HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim")
-LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-HEADS = ("num_attention_heads", "n_head", "n_heads")
-KV_HEADS = ("num_key_value_heads", "num_kv_heads", "kv_n_heads", "num_attention_groups")
-WIDTH = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "block_ff_dim")
-POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
-EXPERTS = (
-    *("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
-    "moe_num_primary_experts",
-)
-TOP_K = (
-    *("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_top_k"),
-    *("top_k_experts", "moe_topk", "moe_k", "moe_num_active_primary_experts"),
-)
-EXPERT_WIDTH = (
-    *("moe_intermediate_size", "expert_ffn_hidden_size", "expert_intermediate_size"),
-    "moe_ffn_hidden_size",
-)
-SHARED = (
-    *("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"),
-)
-SHARED_WIDTH = (
-    *("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"),
-    *("shared_intermediate_size", "share_expert_dim"),
-)
-PREDICTED = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
-_ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act")
-_ACTIVATIONS = {
-    "silu": (Activation.SWIGLU, None),
-    "swish": (Activation.SWIGLU, None),
-    "swiglu": (Activation.SWIGLU, None),
-    "swigluoai": (Activation.SWIGLU, None),
-    "gelu": (Activation.GEGLU, Activation.GELU),
-    "gelu_new": (Activation.GEGLU, Activation.GELU),
-    "gelu_fast": (Activation.GEGLU, Activation.GELU),
-    "gelu_pytorch_tanh": (Activation.GEGLU, Activation.GELU),
-    "relu": (None, Activation.RELU),
-    "relu2": (None, Activation.SQUARED_RELU),
-    "xielu": (None, Activation.GELU),
-}
-"""By name: the activation where it has a gate, and where it has none."""
+    return bool((counts or isinstance(value, list)) and re.search(_any_of("structural"), name))
 
 
 PART_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
@@ -306,18 +284,33 @@ class Family(Noun):
     is_guessed: bool = False
 
 
+class TowerForm(Noun, forbid_unknown_fields=True):
+    """What the code of a kind of towers fixes: keys of its width, MLPs, norms of a layer, biases.
+
+    `usual` are sizes that its class has where a configuration leaves them out.
+    """
+
+    hidden: Names = ("hidden_size",)
+    gated: bool = False
+    bias: bool = True
+    norms: int = 2
+    frames: int = 1
+    patch_bias: bool = True
+    usual: dict[str, int] = {}
+
+
 class _Families(Noun):
     """`families.toml`: every architecture that is read, by name; `refused` are not modelled.
 
     `by_key` has the family of an architecture that nobody here knows, by the first of these keys
-    that it has. `vision` are sizes that the class of a tower in transformers has where a published
-    configuration leaves them out.
+    that it has. `tower` are kinds of what sees, `activation` activations by their words.
     """
 
     family: dict[str, Family]
     by_key: dict[str, Family]
     refused: dict[str, str]
-    vision: dict[str, dict[str, int]]
+    tower: dict[str, TowerForm]
+    activation: dict[str, tuple[Activation, ...]]
 
 
 def families() -> _Families:
@@ -334,20 +327,21 @@ class Reading(Fields, kw_only=True):
     @property
     def hidden(self) -> int:
         """How wide the model is."""
-        return self.count(*HIDDEN)
+        return self.count("HIDDEN")
 
     def activation(self) -> Activation:
         """The activation of its MLPs; raises WorkloadError for one that is not known."""
-        family = self.family
         inner = self.inside("ffn_config").inside("ffn_act_fn")
-        name = inner.text("name", default=self.text(*_ACTIVATION, default=family.activation))
-        gated, plain = _ACTIVATIONS.get(name, (None, None))
-        chosen = gated if family.gated else plain
-        if chosen is None:
-            known = (n for n, pair in _ACTIVATIONS.items() if pair[0 if family.gated else 1])
-            key = self.name_of(*_ACTIVATION)
-            raise self.wrong(key, name, f"one of {', '.join(known)}")
-        return chosen
+        name = inner.text("name", default=self.text("ACTIVATION", default=self.family.activation))
+        known = {
+            word: each
+            for word, several in families().activation.items()
+            for each in several
+            if each.gated == self.family.gated
+        }
+        if name not in known:
+            raise self.wrong(self.name_of("ACTIVATION"), name, f"one of {', '.join(known)}")
+        return known[name]
 
     def note(self, text: str) -> None:
         """Say something of the configuration, once."""

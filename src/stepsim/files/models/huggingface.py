@@ -12,16 +12,13 @@ from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import replace
 from stepsim.files.models.attentions import Attentions
 from stepsim.files.models.fields import (
-    HEADS,
-    LAYERS,
     MOST_LAYERS,
     PART_LETTERS,
-    POSITIONS,
-    PREDICTED,
     Family,
     Fields,
     PartMakers,
     families,
+    spelled,
 )
 from stepsim.files.models.layers import Feeding, Kind
 from stepsim.files.models.towers import read_tower
@@ -42,10 +39,6 @@ _OF_ENCODERS = ("is_encoder_decoder", "type_vocab_size")
 _DECODES = re.compile("CausalLM|LMHead|ConditionalGeneration|^[a-z0-9_.-]*$")
 _BESIDE = ("vision_config", "audio_config", "sound_config", "talker_config", "code2wav_config")
 """Parts of a configuration beside its text model."""
-_DROPOUTS = ("hidden_dropout", "resid_pdrop", "dropout", "resid_dropout")
-"""Of residuals, in training."""
-_PATTERN = ("hybrid_override_pattern", "layers_block_type")
-_PREDICTION_PATTERN = ("mtp_hybrid_override_pattern", "mtp_layers_block_type")
 _NAMES = {"linear_attention": "mamba", "full_attention": "attention"}
 """Parts of a pattern by the names of newer releases of transformers."""
 
@@ -195,37 +188,36 @@ class _Reader(Attentions, Feeding, kw_only=True):
     def architecture(self, name: str) -> Architecture:
         """Everything; in the end no key is left that matters."""
         family = self.family
-        self.read |= {"architectures", "model_type", "name", "text_config"}
-        self.read |= {"image_tokens", "frozen_tower"}
+        self.pass_over("beside_layers")
         if self.values.get("use_bidirectional_attention") == "vision":  # images are left out
-            self.read.add("use_bidirectional_attention")
+            self.pass_over("use_bidirectional_attention")
         inputs = self.count("hidden_size_per_layer_input", default=0)
         if not inputs:
-            self.read.add("vocab_size_per_layer_input")
-        parts = self._pattern(*_PATTERN) if family.singles else []
+            self.pass_over("vocab_size_per_layer_input")
+        parts = self._pattern("PATTERN") if family.singles else []
         hidden = self.hidden
-        count = self.count(*LAYERS, default=len(parts) or None, most=MOST_LAYERS)
+        count = self.count("LAYERS", default=len(parts) or None, most=MOST_LAYERS)
         if len(parts) not in (0, count):
-            raise self.wrong(self.name_of(*_PATTERN), len(parts), f"{count} of them")
+            raise self.wrong(self.name_of("PATTERN"), len(parts), f"{count} of them")
         layers = self._makers().layers(parts) if parts else tuple(self._layers(count))
         architecture = Architecture(
             name=name,
             hidden=hidden,
             layers=layers,
             vocabulary=self.count("vocab_size"),
-            tied=self.flag("tie_word_embeddings", self.flag("tie_embedding", family.tied)),
+            tied=self.flag("tie_word_embeddings", "tie_embedding", default=family.tied),
             norm=self._norm(),
             embedding_norm=family.embedding_norm,
             positions=self._positions(),
             head_bias=family.head_bias or self.flag("lm_head_bias"),
-            dropout=any(self.raw(name) for name in _DROPOUTS),
+            dropout=any(self.raw(name) for name in spelled("DROPOUT")),
             prediction_layers=self._prediction(count, layers[-1]) * self._predicted(),
             input_vocabulary=inputs and self.count("vocab_size_per_layer_input", "vocab_size"),
         )
         if self.flag("use_cla"):
             expected = "false: keys and values that layers share in turn are not modelled"
             raise self.wrong("use_cla", True, expected)
-        self.read.add("cla_share_factor")
+        self.pass_over("cla_share_factor")
         if family.mixer:  # also where no layer has it
             self.read.update(key for key in self.values if re.match(_OF_MIXERS, key))
         passed = self.refuse_rest(every=family.is_guessed)
@@ -237,14 +229,14 @@ class _Reader(Attentions, Feeding, kw_only=True):
     def _predicted(self) -> int:
         """Layers that predict further tokens; MiniMax has modules of some layers each."""
         self.flag("mtp_use_dedicated_embeddings")
-        said = self.count(*PREDICTED, default=0, most=64)
+        said = self.count("PREDICTED", default=0, most=64)
         modules = self.count("num_mtp_modules", default=0, most=64)
         deep = self.count("mtp_transformer_layers", default=1, most=64)
         return said or modules * deep * self.flag("use_mtp", default=True)
 
     def _prediction(self, count: int, last: Layer) -> tuple[Layer, ...]:
         """The layers of one module that predicts a further token: like the last, or a pattern."""
-        layers = self._makers().predictions(self._pattern(*_PREDICTION_PATTERN))
+        layers = self._makers().predictions(self._pattern("PREDICTION_PATTERN"))
         ratios = self.items("compress_ratios") or []
         if self.family.compresses and ratios:  # what follows the layers' ratios is of the modules
             last = replace(last, attention=self.compressed(ratios[-1]))
@@ -257,7 +249,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
     def _compressed_layers(self, count: int) -> Iterator[Layer]:
         """Layers of DeepSeek-V4, in the words of DeepseekV4Config: tokens that a key stands for."""
         ratios = self.ratios(count)
-        self.read |= {"num_hash_layers", "mlp_layer_types"}  # how experts are chosen, no work
+        self.pass_over("num_hash_layers", "mlp_layer_types")  # how experts are chosen, no work
         mlp = self.experts()
         streams = self.count("hc_mult", default=1, most=64)
         made = {
@@ -288,7 +280,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
     def _makers(self) -> PartMakers:
         return PartMakers(
             mixing={
-                "mamba": self.mamba2,
+                "mamba": self.mamba2_mixer,
                 "attention": lambda: self.attention(Kind.FULL),
             },
             mlps={"mlp": self.dense, "moe": self.experts},
@@ -306,9 +298,9 @@ class _Reader(Attentions, Feeding, kw_only=True):
         config = self.inside("attn_config")
         mpt = self.has("expansion_ratio") and not config.flag("alibi")
         if mpt and self.flag("learned_pos_emb", default=True) and not config.has("rope"):
-            return self.count(*POSITIONS)
+            return self.count("POSITIONS")
         if self.family.learned:
-            return self.count(*POSITIONS) + self.family.extra_positions
+            return self.count("POSITIONS") + self.family.extra_positions
         return 0
 
     def _layers(self, count: int) -> Iterator[Layer]:
@@ -344,7 +336,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         if family.always_mixes and family.mixer in ("mamba", "mamba2"):
             return Layer(attention=attention, mlp=None, norms=1, single=True)
         wide = borrows and self.flag("use_double_wide_mlp")
-        self.read.add("use_double_wide_mlp")
+        self.pass_over("use_double_wide_mlp")
         width = self.count("hidden_size_per_layer_input", default=0)
         beside = sparse and family.dense_beside and not family.doubled  # of Gemma 4
         return Layer(
@@ -379,7 +371,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         if fields.flag("replace_with_linear"):
             return LinearBlock()
         self._refuse_sparse(fields, ("sparsify", "num_sink_tokens", "unshifted_sink"))
-        heads = self.count(*HEADS)
+        heads = self.count("HEADS")
         return GroupedAttention(
             heads=heads,
             kv_heads=heads // fields.count("n_heads_in_group", default=1),

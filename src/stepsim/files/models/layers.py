@@ -10,17 +10,10 @@ from enum import StrEnum
 from typing import Any
 
 from stepsim.files.models.fields import (
-    EXPERT_WIDTH,
-    EXPERTS,
-    PREDICTED,
-    SHARED,
-    SHARED_WIDTH,
-    TOP_K,
-    WIDTH,
     Fields,
     Reading,
     WindowRule,
-    keys,
+    spelled,
 )
 from stepsim.workload.model.architecture import DenseMlp, ExpertMlp
 
@@ -33,26 +26,6 @@ class Kind(StrEnum):
     CHUNKED = "chunked"
     SHARED = "shared choice"
     MIXER = "mixer"
-
-
-_NAMES = {
-    "full_attention": Kind.FULL,
-    "attention": Kind.FULL,
-    "global_attention": Kind.FULL,
-    "global": Kind.FULL,
-    "indexed_attention": Kind.FULL,
-    "sliding_attention": Kind.SLIDING,
-    "local_attention": Kind.SLIDING,
-    "sliding_window_attention": Kind.SLIDING,
-    "chunked_attention": Kind.CHUNKED,
-    "linear_attention": Kind.MIXER,
-    "mamba": Kind.MIXER,
-    "mamba2": Kind.MIXER,
-    "conv": Kind.MIXER,
-    "hybrid": Kind.MIXER,
-    "minimax_m3_sparse": Kind.MIXER,
-}
-"""Kinds by the words of `layer_types` and of `layers_block_type`."""
 
 
 class Kinds(Reading, kw_only=True):
@@ -69,12 +42,12 @@ class Kinds(Reading, kw_only=True):
             self._by_family,
         )
         kinds = next(kinds for rule in rules if (kinds := rule(count)) is not None)
-        self.read.update(keys()["kinds"])  # the first of them counts, as in transformers
+        self.pass_over("kinds")  # the first of them counts, as in transformers
         return kinds
 
     def _by_types(self, count: int) -> list[Kind] | None:
         """Names of a list: `layer_types`, or `layers_block_type`."""
-        spare = max(self.count(name, default=0) for name in PREDICTED)
+        spare = max(self.count(name, default=0) for name in spelled("PREDICTED"))
         for name in ("layer_types", "layers_block_type"):
             types = self.listed(name, count, spare=spare)
             if types is not None:
@@ -99,7 +72,7 @@ class Kinds(Reading, kw_only=True):
         return [Kind.SHARED if s else kind for s, kind in zip(shared, kinds, strict=True)]
 
     def _named(self, name: str, said: Any) -> Kind:
-        kind = _NAMES.get(said) if isinstance(said, str) else None
+        kind = next((each for each in Kind if said in spelled(f"words_{each}")), None)
         known = {Kind.SLIDING: "sliding_window", Kind.CHUNKED: "attention_chunk_size"}
         lacks = kind in known and not self.has(known[kind])
         mixes = bool(self.family.mixer) or self.has("linear_num_value_heads")
@@ -180,7 +153,7 @@ class Kinds(Reading, kw_only=True):
     def _by_family(self, count: int) -> list[Kind]:
         """What the family's code says where no key does."""
         rule = self.family.window
-        on = self.flag("use_sliding_window", rule is not WindowRule.UPPER)
+        on = self.flag("use_sliding_window", default=rule is not WindowRule.UPPER)
         first = self.count("max_window_layers", default=0)
         window = self.some("sliding_window", least=0) if on else None
         layers = {
@@ -206,14 +179,14 @@ class Feeding(Reading, kw_only=True):
         """A dense MLP, as wide as said, or `twice` as wide."""
         ratio = self.some("expansion_ratio")
         own = ("intermediate_size_mlp", "dense_intermediate_size")
-        width = self.some(*own) or self.some(*WIDTH)
+        width = self.some(*own) or self.some("WIDTH")
         if width is None and self.family.shared_is_dense:
-            width = self.some(*SHARED_WIDTH)
+            width = self.some("SHARED_WIDTH")
         if width is None and (ratio or not self.family.gated):
             width = (ratio or 4) * self.hidden
-        width = width or self.count(*WIDTH)
+        width = width or self.count("WIDTH")
         if self.family.shared_is_dense and not self._experts_number():
-            width = self.count(*SHARED_WIDTH)
+            width = self.count("SHARED_WIDTH")
         return DenseMlp(
             width=self._adjusted(width) * (2 if twice else 1),
             activation=self.activation(),
@@ -231,16 +204,16 @@ class Feeding(Reading, kw_only=True):
     def _mlp_bias(self) -> bool:
         family = self.family
         if family.bias_key:
-            return self.flag(family.bias_key, family.mlp_bias)
+            return self.flag(family.bias_key, default=family.mlp_bias)
         if self.has("no_bias"):
             return not self.flag("no_bias", default=True)
-        return self.flag("mlp_bias", family.mlp_bias)
+        return self.flag("mlp_bias", default=family.mlp_bias)
 
     # which layers have experts
 
     def _experts_number(self) -> int:
         ffn = self.inside("ffn_config")
-        return self.uniform(self, *EXPERTS) or self.uniform(ffn, *EXPERTS) or 0
+        return self.uniform(self, "EXPERTS") or self.uniform(ffn, "EXPERTS") or 0
 
     def uniform(self, fields: Fields, *names: str, least: int = 0) -> int | None:
         """A whole number, or a list of one for every layer that say the same; None for none.
@@ -257,9 +230,9 @@ class Feeding(Reading, kw_only=True):
 
     def sparse(self, count: int) -> list[bool]:
         """Whether each layer has experts."""
-        self.read.update(keys()["experts"])
+        self.pass_over("experts")
         if self._experts_number() < 2 or self.values.get("enable_moe_block") is False:
-            self.read.update((*EXPERTS, *TOP_K, *EXPERT_WIDTH))
+            self.pass_over("EXPERTS", "TOP_K", "EXPERT_WIDTH")
             return [False] * count
         listed = self._listed_sparse(count)
         if listed is not None:
@@ -311,12 +284,12 @@ class Feeding(Reading, kw_only=True):
         """The experts of a layer."""
         family = self.family
         ffn = self.inside("ffn_config")
-        fields = ffn if ffn.has(*EXPERTS) else self
-        own = self.uniform(fields, *EXPERT_WIDTH)
-        self.read.update(WIDTH)
-        width = own or fields.count(*WIDTH)
+        fields = ffn if ffn.has("EXPERTS") else self
+        own = self.uniform(fields, "EXPERT_WIDTH")
+        self.pass_over("WIDTH")
+        width = own or fields.count("WIDTH")
         return ExpertMlp(
-            experts=self.uniform(fields, *EXPERTS, least=1) or 1,
+            experts=self.uniform(fields, "EXPERTS", least=1) or 1,
             top_k=self._top_k(fields),
             width=width,
             shared_width=self._shared_width(fields, width),
@@ -332,12 +305,12 @@ class Feeding(Reading, kw_only=True):
 
     def _top_k(self, fields: Fields) -> int:
         """Experts of a token; of identity ones among them a share computes nothing."""
-        said = self.uniform(fields, *TOP_K, least=1) or fields.count(*TOP_K)
+        said = self.uniform(fields, "TOP_K", least=1) or fields.count("TOP_K")
         idle = fields.count("zero_expert_num", default=0)
-        fields.read.add("zero_expert_type")
+        fields.pass_over("zero_expert_type")
         if not idle:
             return said
-        real = self.uniform(fields, *EXPERTS, least=1) or 1
+        real = self.uniform(fields, "EXPERTS", least=1) or 1
         chosen = max(round(said * real / (real + idle)), 1)
         self.note(
             f"{idle} of {real + idle} experts change nothing: a token counts as going to {chosen} "
@@ -347,15 +320,15 @@ class Feeding(Reading, kw_only=True):
 
     def _shared_width(self, fields: Fields, width: int) -> int:
         """Width of all shared experts together."""
-        number = self.uniform(fields, *SHARED) or 0
-        fields.read.update(("dense_intermediate_size", "shared_expert_rank"))
-        said = self.uniform(fields, *SHARED_WIDTH)
+        number = self.uniform(fields, "SHARED") or 0
+        fields.pass_over("dense_intermediate_size", "shared_expert_rank")
+        said = self.uniform(fields, "SHARED_WIDTH")
         shared = number * width if said is None else said
         if fields.has("interleave_moe_layer_step"):
             shared = width
         fields.some("intermediate_size_mlp")
         if self.family.dense_beside:
-            shared = fields.count(*WIDTH)
+            shared = fields.count("WIDTH")
         return shared
 
 

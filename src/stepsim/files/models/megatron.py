@@ -12,7 +12,7 @@ from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Noun, replace
-from stepsim.files.models.fields import MOST_LAYERS, PART_LETTERS, PartMakers
+from stepsim.files.models.fields import MOST_LAYERS, PART_LETTERS, PartMakers, fields_of_part
 from stepsim.files.models.megatron_rules import (
     BESIDE_WEIGHTS,
     FSDP_STAGES,
@@ -250,8 +250,7 @@ class _Arguments(Noun):
         return Mamba2(
             heads=self.count("mamba-num-heads", max(2 * self.hidden // width, 1)),
             head_dim=width,
-            groups=self.count("mamba-num-groups", 8),
-            state=self.count("mamba-state-dim", 128),
+            **fields_of_part("megatron_mamba", self.count),
         )
 
     def architecture(self, name: str) -> Architecture:
@@ -315,24 +314,11 @@ class _Arguments(Noun):
         return self.listed(name, text)
 
     def delta_net(self) -> GatedDeltaNet:
-        return GatedDeltaNet(
-            heads=self.count("linear-num-value-heads", 32),
-            key_heads=self.count("linear-num-key-heads", 16),
-            key_dim=self.count("linear-key-head-dim", 128),
-            value_dim=self.count("linear-value-head-dim", 128),
-            convolution=self.count("linear-conv-kernel-dim", 4),
-        )
+        return GatedDeltaNet(**fields_of_part("megatron_delta_net", self.count))
 
     def indexed(self, latent: LatentAttention) -> SparseLatentAttention:
-        return SparseLatentAttention(
-            heads=latent.heads,
-            latent=latent,
-            indexer=Indexer(
-                heads=self.count("dsa-indexer-n-heads"),
-                dim=self.count("dsa-indexer-head-dim"),
-                top_k=self.count("dsa-indexer-topk"),
-            ),
-        )
+        indexer = Indexer(**fields_of_part("megatron_indexer", self.count))
+        return SparseLatentAttention(heads=latent.heads, latent=latent, indexer=indexer)
 
     def vocabulary(self) -> int:
         """The padded vocabulary, which is what is computed."""
@@ -360,10 +346,7 @@ class _Arguments(Noun):
             return LatentAttention(
                 heads=heads,
                 query_rank=self.count("q-lora-rank") if self.has("q-lora-rank") else None,
-                kv_rank=self.count("kv-lora-rank", 32),
-                nope_dim=self.count("qk-head-dim", 128),
-                rope_dim=self.count("qk-pos-emb-head-dim", 64),
-                value_dim=self.count("v-head-dim", 128),
+                **fields_of_part("megatron_latent", self.count),
             )
         if not self.has("kv-channels") and self.hidden % heads:
             expected = (
@@ -404,16 +387,12 @@ class _Arguments(Noun):
             return None
         width = self.count("ffn-hidden-size", 4 * self.hidden)
         return ExpertMlp(
-            experts=self.count("num-experts"),
-            top_k=self.count("moe-router-topk", 2),
+            **fields_of_part("megatron_experts", self.count),
             width=self.count("moe-ffn-hidden-size", width),
-            shared_width=self.count("moe-shared-expert-intermediate-size", 0),
             activation=self.activation,
             bias=self.biased,
             router_bias=self.has("moe-router-bias"),
             shared_gate=self.has("moe-shared-expert-gate"),
-            groups=self.count("moe-router-num-groups", 1),
-            token_groups=self.count("moe-router-group-topk", 1),
             latent=self.count("moe-latent-size") if self.has("moe-latent-size") else None,
         )
 
