@@ -5,6 +5,8 @@ SimPy's re-raising (`type(error)(*error.args)`).
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TypeVar
 
@@ -64,6 +66,15 @@ class SweepError(StepsimError):
 
 class OutputError(StepsimError):
     """A result cannot be written where the user asked."""
+
+
+@contextmanager
+def errors_at(place: object, kind: type[StepsimError]) -> Iterator[None]:
+    """Raise what goes wrong inside as an error of a kind whose message begins with a place."""
+    try:
+        yield
+    except StepsimError as error:
+        raise kind(f"{place}: {error}") from None
 
 
 def printable(text: str) -> str:

@@ -6,7 +6,7 @@ from os.path import isfile
 from pathlib import Path
 from types import MappingProxyType
 
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, errors_at
 from stepsim.base.process import remembered
 from stepsim.base.structs import replace
 from stepsim.files.reading import first_bytes, read_toml, shipped_folder, shipped_once
@@ -72,10 +72,8 @@ def read_framework(name_or_path: str | Path) -> Framework:
 def _read_framework(path: Path) -> Framework:
     framework = read_toml(path, Framework, PlanError, "framework")
     for recipe in framework.recipes:
-        try:
+        with errors_at(path, PlanError):
             named_layout(recipe.layout or "equal")
-        except PlanError as error:
-            raise PlanError(f"{path}: {error}") from None
     return framework
 
 

@@ -5,7 +5,7 @@ A `calibration.toml` of measured runs holds a `Calibration`.
 
 from pathlib import Path
 
-from stepsim.base.errors import CalibrationError
+from stepsim.base.errors import CalibrationError, errors_at
 from stepsim.base.fields import checked
 from stepsim.base.structs import replace, toml_text
 from stepsim.files.reading import csv_rows, first_bytes, positive_number, read_text, read_toml
@@ -39,10 +39,8 @@ def fit_gemm_rates(path: Path, device: Device, precision: Precision) -> Measured
     shapes = _shapes(path, precision)
     sides = [each[:3] for each in shapes]
     seconds = [2.0 * m * n * k / (tflops * 1e12) for m, n, k, tflops in shapes]
-    try:
+    with errors_at(path, CalibrationError):
         return fit_products(sides, seconds, device, precision)
-    except CalibrationError as error:
-        raise CalibrationError(f"{path}: {error}") from None
 
 
 def _shapes(path: Path, precision: Precision) -> list[tuple[float, float, float, float]]:

@@ -20,9 +20,9 @@ import msgspec
 from stepsim.base.errors import (
     PlanError,
     TopologyError,
-    UnitError,
     WorkloadError,
     bad_value,
+    errors_at,
     one_line,
 )
 from stepsim.base.structs import replace
@@ -453,10 +453,8 @@ def with_numbers(topology: Topology, numbers: Mapping[str, object]) -> Topology:
             raise TopologyError(
                 f"{name!r} is no number of a topology: expected {fields} or {LAUNCH_LATENCY.name}"
             )
-        try:
+        with errors_at(name, TopologyError):
             values[name] = cast(float, field.quantity.read(value))
-        except UnitError as error:
-            raise TopologyError(f"{name}: {error}") from None
     return with_values(topology, values)
 
 

@@ -23,7 +23,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TypeVar
 
-from stepsim.base.errors import CalibrationError, UnitError, bad_value
+from stepsim.base.errors import CalibrationError, bad_value, errors_at
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S, parse_bandwidth, parse_size_bytes, parse_time_ps
 from stepsim.files.collectives.samples import (
@@ -84,10 +84,8 @@ class _Line(Noun):
         """A quantity with a unit; a number takes the unit that the column's name ends in."""
         text, name = self.need(field), self.names[field]
         unit = _UNITS.get(name.rpartition("_")[2], "")
-        try:
+        with errors_at(f"{self.place}: {name}", CalibrationError):
             return parse(f"{text} {unit}" if unit else text)
-        except UnitError as error:
-            raise CalibrationError(f"{self.place}: {name}: {error}") from None
 
 
 def parse_comm_table(text: str, *, source: str) -> CommTable:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from stepsim.base.errors import WorkloadError
+from stepsim.base.errors import WorkloadError, errors_at
 from stepsim.base.structs import Noun
 from stepsim.files.reading import read_text
 from stepsim.files.shell.words import (
@@ -73,12 +73,11 @@ def read_script(path: Path, text: str, environment: Mapping[str, str]) -> Script
     """A script's commands; raises WorkloadError naming the file and the line at fault."""
     held: dict[str, Words] = {n: (Word(value),) for n, value in environment.items()}
     shell = _Shell(folder=path.parent, held=held, given=environment)
-    try:
-        shell.read(text)
-    except WorkloadError as error:
-        raise WorkloadError(f"{path}: {error}") from None
-    except RecursionError:
-        raise WorkloadError(f"{path}: it calls itself, or is nested too deeply") from None
+    with errors_at(path, WorkloadError):
+        try:
+            shell.read(text)
+        except RecursionError:
+            raise WorkloadError("it calls itself, or is nested too deeply") from None
     return Script(tuple(shell.commands), shell.held)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from stepsim.base.errors import TopologyError, bad_value, one_line
+from stepsim.base.errors import TopologyError, bad_value, errors_at, one_line
 from stepsim.base.units import MAX_INT64, PS_PER_NS, plain_number
 from stepsim.files.reading import read_text
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
@@ -35,7 +35,7 @@ def read_astra_network(path: Path) -> NestedTopology:
     """
     expected = "a topology in ASTRA-sim's network YAML"
     text = read_text(path, TopologyError, "topology", expected)
-    try:
+    with errors_at(path, TopologyError):
         lists = _lists(text)
         sizes = [_number("npus_count", i, word) for i, word in enumerate(lists["npus_count"])]
         if prod(max(1, size) for size in sizes) > MAX_NPUS:
@@ -46,8 +46,6 @@ def read_astra_network(path: Path) -> NestedTopology:
             source=one_line(f"ASTRA-sim analytical network file {path.name}"),
             dimensions=tuple(_dimension(i, lists) for i in range(len(sizes))),
         )
-    except TopologyError as error:
-        raise TopologyError(f"{path}: {error}") from None
 
 
 def _dimension(i: int, lists: dict[str, list[str]]) -> Dimension:

@@ -34,9 +34,9 @@ from typing import Any, TypeGuard, cast
 import networkx as nx
 from msgspec import Struct
 
-from stepsim.base.errors import TopologyError, bad_value, one_line
+from stepsim.base.errors import TopologyError, bad_value, errors_at, one_line
 from stepsim.base.units import MAX_INT64, Quantity
-from stepsim.files.topology.toml import NPU, algorithm_names, class_name, quantity
+from stepsim.files.topology.toml import NPU, algorithm_names, class_name
 from stepsim.network.topology.cabled import listed_topology
 from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,
@@ -200,7 +200,8 @@ def _number(place: str, each: LinkField, key: str, value: object) -> float:
     """A value in the program's unit; raises TopologyError for what a link cannot have."""
     number: object = value
     if isinstance(value, str) and key == each.name:
-        number = quantity(each.quantity.parse, f"{place}: {key}", value)
+        with errors_at(f"{place}: {key}", TopologyError):
+            number = each.quantity.parse(value)
     elif isinstance(value, str) or key != each.attribute:
         number = None
     if each.quantity is Quantity.TIME and _is_whole(number) and 0 <= number <= MAX_INT64:

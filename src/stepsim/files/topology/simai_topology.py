@@ -9,10 +9,9 @@ paths, and the file knows no software latency.
 from pathlib import Path
 from typing import NamedTuple
 
-from stepsim.base.errors import TopologyError, bad_value, one_line
+from stepsim.base.errors import TopologyError, bad_value, errors_at, one_line
 from stepsim.base.units import parse_bandwidth, parse_time_ps
 from stepsim.files.reading import read_text
-from stepsim.files.topology.toml import quantity
 from stepsim.network.topology import LinkClass
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_NPUS
@@ -39,10 +38,8 @@ def read_simai_topology(path: Path) -> ListedTopology:
     between switches) and its rates. Raises TopologyError naming the file and line at fault.
     """
     text = read_text(path, TopologyError, "topology", "a topology in SimAI's text form")
-    try:
+    with errors_at(path, TopologyError):
         return _read(path, text.splitlines())
-    except TopologyError as error:
-        raise TopologyError(f"{path}: {error}") from None
 
 
 def _read(path: Path, lines: list[str]) -> ListedTopology:
@@ -130,8 +127,10 @@ def _cable(
         raise TopologyError(f"{place}: a link joins {a} to itself")
     key = _joins(names[a], names[b]), words[2], words[3]
     if key not in classes:
-        quantity(parse_bandwidth, f"{place}: bandwidth", words[2])
-        quantity(parse_time_ps, f"{place}: latency", words[3])
+        with errors_at(f"{place}: bandwidth", TopologyError):
+            parse_bandwidth(words[2])
+        with errors_at(f"{place}: latency", TopologyError):
+            parse_time_ps(words[3])
         classes[key] = None
     return names[a], names[b], key
 

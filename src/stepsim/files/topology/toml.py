@@ -7,14 +7,14 @@ machine's communication library.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from stepsim.base.errors import StepsimError, TopologyError, bad_value
+from stepsim.base.errors import TopologyError, bad_value, errors_at
 from stepsim.base.fields import Bandwidth, Size, Time
 from stepsim.base.structs import Count, Names, Share, TomlTable, replace
 from stepsim.files.reading import read_toml, topology_file
@@ -166,17 +166,6 @@ class TopologyFile(TomlTable):
     accuracy: list[AccuracyTable] = []
 
 
-_T = TypeVar("_T")
-
-
-def quantity(parse: Callable[[str], _T], place: str, text: str) -> _T:
-    """A parsed quantity; raises TopologyError naming its place."""
-    try:
-        return parse(text)
-    except StepsimError as error:
-        raise TopologyError(f"{place}: {error}") from None
-
-
 def class_name(place: str, field: str, name: object) -> str:
     """A name of a class of links; raises TopologyError for what axes could not name."""
     if (
@@ -206,7 +195,7 @@ def read_topology_toml(path: Path) -> Topology:
     Raises TopologyError naming the file and the entry at fault.
     """
     file = read_toml(path, TopologyFile, TopologyError, "topology")
-    try:
+    with errors_at(path, TopologyError):
         if file.base:
             file = _on_base(file)
         if bool(file.dimension) == bool(file.link):
@@ -215,8 +204,6 @@ def read_topology_toml(path: Path) -> Topology:
             class_name(f"{'dimension' if file.dimension else 'link_class'}[{i}]", "name", each.name)
         algorithm_names("collective", file.collective.algorithms)
         return _nested(file) if file.dimension else _listed(file)
-    except TopologyError as error:
-        raise TopologyError(f"{path}: {error}") from None
 
 
 _OF_BASE = {each.attribute: each.default for each in LINK_FIELDS if each.default is not None}
@@ -373,7 +360,7 @@ def dimensions_of(tables: list[DimensionTable]) -> tuple[Dimension, ...]:
 
 def _dimension(place: str, link: LinkClass, table: DimensionTable, inside: int) -> Dimension:
     kind = table.kind
-    try:
+    with errors_at(place, TopologyError):
         for option, kinds in _OPTIONS.items():
             if getattr(table, option) is not None and kind not in kinds:
                 belongs = f"belongs to kind {' and '.join(kinds)}, not to {kind}"
@@ -395,8 +382,6 @@ def _dimension(place: str, link: LinkClass, table: DimensionTable, inside: int) 
             case DimensionKind.DRAGONFLY:
                 dimension = _with_dragonfly(table, dimension)
         return _with_size(table, dimension, inside)
-    except TopologyError as error:
-        raise TopologyError(f"{place}: {error}") from None
 
 
 def _wrong(field: str, value: object, allowed: str) -> TopologyError:
