@@ -12,7 +12,7 @@ from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import Noun
 from stepsim.files.models.megatron_rules import line_arguments
 from stepsim.files.shell import Command, Script, read_script
-from stepsim.files.shell.words import Unknown, Word
+from stepsim.files.shell.words import Unknown, shown_word, unknown_in
 
 _FLAG = re.compile(r"--[A-Za-z][\w-]*")
 _TRAINS = (
@@ -66,7 +66,7 @@ def script_arguments(
     text = _PLACEHOLDER.sub(lambda each: each[1].replace(" ", "_"), text)
     lines = (line.partition("#")[0] for line in re.findall(_DIRECTIVE, text, re.MULTILINE))
     directives = " ".join(lines).replace("=", " ").split()
-    slurm = _slurm(_flags(list(map(Word, directives)))[0])
+    slurm = _slurm(_flags(directives)[0])
     if "$" in text or _SETS.search(text):
         script = read_script(path, text, {**slurm, **(environment or {})})
         command = _training(path, script)
@@ -74,16 +74,16 @@ def script_arguments(
     else:
         without_comments = re.sub(r"(^|\s)#.*$", r"\1", text, flags=re.MULTILINE)
         script, unknown, plain = Script((), {}), {}, without_comments.replace("\\\n", " ")
-        command = Command(tuple(map(Word, plain.split())), 1)
-        overrides = (_OVERRIDE.fullmatch(word.text) for word in command.words)
+        command = Command(tuple(plain.split()), 1)
+        overrides = map(_OVERRIDE.fullmatch, command.words)
         values = {**line_arguments(plain), **{each[1]: each[2] for each in overrides if each}}
     launches = bool(slurm) or _launches(command)
-    if other := _OTHERWISE.search(" ".join(word.text for word in command.words)):
+    if other := _OTHERWISE.search(" ".join(command.words)):
         raise WorkloadError(f"{path}: {other[0]} is no pre-training of a decoder: not modelled")
     npus = _npus(values, script, slurm) if launches else None
     for name in (*_NODES, *_PER_NODE, *(() if npus is None else ("world-size",))):
         values.pop(name, None)
-    recipes = (each.shown for other in (command, *script.commands) for each in other.words)
+    recipes = (shown_word(each) for other in (command, *script.commands) for each in other.words)
     return ScriptArguments(
         values=values,
         unknown=unknown,
@@ -111,31 +111,32 @@ def _training(path: Path, script: Script) -> Command:
         lines = ", ".join(str(each.line) for each in distinct.values())
         raise WorkloadError(f"{path}: lines {lines} train different jobs: keep one of them")
     for each in distinct.values():
-        why = each.maybe or next((w.unknown for w in each.words if _hides(w)), None)
+        why = each.maybe or _hidden(each.words)
         if why is not None and len(chosen) == 1:
             raise WorkloadError(f"{path}: line {why.line}: {needed(why)}")
         return each
     words = [word for each in script.commands for word in each.words]
-    hidden = next((word.unknown for word in words if _hides(word)), None)
-    words += [word for held in script.variables.values() for word in held if "--" in word.text]
-    whole = Command((Word(""), *words), 1)
+    hidden = _hidden(words)
+    words += [word for held in script.variables.values() for word in held if "--" in word]
+    whole = Command(("", *words), 1)
     if hidden is not None and (_trains(whole) or _launches(whole)):
         raise WorkloadError(f"{path}: line {hidden.line}: {needed(hidden)}")
     return whole
 
 
 def _launches(command: Command) -> bool:
-    return any(_LAUNCHERS.search(word.text) for word in command.words)
+    return any(map(_LAUNCHERS.search, command.words))
 
 
 def _trains(command: Command) -> bool:
-    name = Path(command.words[0].text).name
+    name = Path(command.words[0]).name
     return name not in _SILENT and any(flag in _flags(command.words)[0] for flag in _TRAINS)
 
 
-def _hides(word: Word) -> bool:
-    """Whether a word may hold arguments that nobody knows."""
-    return word.unknown is not None and word.unknown.flags
+def _hidden(words: Sequence[str]) -> Unknown | None:
+    """What nobody knows of the first word that may hold arguments beside; None without one."""
+    found = (unknown for unknown in map(unknown_in, words) if unknown and unknown.flags)
+    return next(found, None)
 
 
 def needed(unknown: Unknown) -> str:
@@ -148,33 +149,33 @@ def needed(unknown: Unknown) -> str:
     return f"{unknown.name}: nobody can decide that{given}"
 
 
-def _flags(words: Sequence[Word]) -> tuple[dict[str, str], dict[str, Unknown]]:
+def _flags(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Unknown]]:
     """Arguments by name, and those whose value is not known."""
     values: dict[str, str] = {}
     unknown: dict[str, Unknown] = {}
     parts = list(_parts(words))
     for i, word in enumerate(parts):
-        if found := _OVERRIDE.fullmatch(word.shown):
+        if found := _OVERRIDE.fullmatch(shown_word(word)):
             values[found[1]] = found[2]
-        if not re.fullmatch(r"--[A-Za-z][\w-]*|-[nN]p?", word.text):
+        if not re.fullmatch(r"--[A-Za-z][\w-]*|-[nN]p?", word):
             continue
-        name = word.text.lstrip("-").replace("_", "-")
-        after = parts[i + 1] if i + 1 < len(parts) else Word("")
-        value = "" if after.text.startswith("--") else after.shown
+        name = word.lstrip("-").replace("_", "-")
+        after = parts[i + 1] if i + 1 < len(parts) else ""
+        value = "" if after.startswith("--") else shown_word(after)
         is_list = value.startswith("([") and value.endswith(")")  # those of a layout stay
         values[name] = value[1:-1] if is_list else value
         unknown.pop(name, None)
-        if after.unknown is not None:
-            unknown[name] = after.unknown
+        if hidden := unknown_in(after):
+            unknown[name] = hidden
     return values, unknown
 
 
-def _parts(words: Sequence[Word]) -> Iterator[Word]:
+def _parts(words: Sequence[str]) -> Iterator[str]:
     """Words, `--name=value` as two, and arguments that stand in one word as several."""
     for word in words:
-        for text in word.text.split() if word.text.lstrip().startswith("--") else [word.text]:
+        for text in word.split() if word.lstrip().startswith("--") else [word]:
             name, equals, value = text.partition("=")
-            yield from map(Word, (name, value) if equals and _FLAG.fullmatch(name) else (text,))
+            yield from (name, value) if equals and _FLAG.fullmatch(name) else (text,)
 
 
 def _npus(values: Mapping[str, str], script: Script, slurm: Mapping[str, str]) -> int | None:
@@ -188,7 +189,7 @@ def _npus(values: Mapping[str, str], script: Script, slurm: Mapping[str, str]) -
     if each and (nodes or not stated):
         return each * (nodes or 1)
     world = script.variables.get("WORLD_SIZE", ())
-    known = world[0].text if world and world[0].unknown is None else ""
+    known = world[0] if world else ""
     return _number(values, _TOTAL) or _whole(slurm.get("SLURM_NTASKS", "")) or _whole(known)
 
 

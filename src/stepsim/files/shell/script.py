@@ -18,17 +18,19 @@ from stepsim.base.errors import WorkloadError, errors_at
 from stepsim.base.structs import Noun
 from stepsim.files.reading import read_text
 from stepsim.files.shell.words import (
-    NOTHING,
     Unknown,
-    Word,
     Words,
     calculated,
     edited,
+    is_known,
     is_unset,
     joined,
     line_of,
+    marked_word,
+    one_word,
     split,
     text_of,
+    unknown_in,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ class Script(Noun, kw_only=False):
 
 def read_script(path: Path, text: str, environment: Mapping[str, str]) -> Script:
     """A script's commands; raises WorkloadError naming the file and the line at fault."""
-    held: dict[str, Words] = {n: (Word(value),) for n, value in environment.items()}
+    held: dict[str, Words] = {name: (value,) for name, value in environment.items()}
     shell = _Shell(folder=path.parent, held=held, given=environment)
     with errors_at(path, WorkloadError):
         try:
@@ -112,17 +114,17 @@ class _Shell(Struct):
         if name in ("@", "*"):
             return self.positional
         if name == "#":
-            return (Word(str(len(self.positional))),)
+            return (str(len(self.positional)),)
         if name.isdecimal() and 0 < int(name) <= len(self.positional):
             return (self.positional[int(name) - 1],)
         if name in self.held:
             return self.held[name]
-        return (Word.of(Unknown(name, line, unset=True)),)
+        return (marked_word(Unknown(name, line, unset=True)),)
 
     def set(self, name: str, words: Words) -> None:
         """Let a variable have words."""
-        if name in self.given and any(word.unknown for word in words):
-            words = (Word(self.given[name]),)
+        if name in self.given and not is_known(words):
+            words = (self.given[name],)
         self.held[name] = words
 
     # statements
@@ -157,14 +159,14 @@ class _Shell(Struct):
         name, operator = text_of(_field(node, "name")), text_of(node.children[1])
         value = node.child_by_field_name("value")
         if value is None:
-            words: Words = (NOTHING,)
+            words: Words = ("",)
         elif value.type == "array":
             words = tuple(word for each in _named(value) for word in self.expand(each))
         else:
-            words = (_one(self.expand(value, quoted=True)),)
+            words = (self.whole(value),)
         before = self.held.get(name, ())
         if operator == "+=" and value is not None and value.type != "array" and before:
-            words = (*before[:-1], before[-1] + words[0])
+            words = (*before[:-1], one_word((before[-1], words[0])))
         elif operator == "+=":
             words = (*before, *words)
         self.set(name.partition("[")[0], words)
@@ -210,14 +212,14 @@ class _Shell(Struct):
 
     def _case(self, node: "Node") -> None:
         value = _field(node, "value")
-        word = _one(self.expand(value, quoted=True))
+        word = self.whole(value)
         chosen: list[list[Node]] = []
         for item in (each for each in node.named_children if each.type == "case_item"):
             patterns = [each for each in _named(item) if each.end_byte <= _place(item, ")")]
-            texts = [_one(self.expand(each, quoted=True)).text for each in patterns]
-            if word.unknown or any(fnmatchcase(word.text, pattern) for pattern in texts):
+            texts = [self.whole(each) for each in patterns]
+            if unknown_in(word) or any(fnmatchcase(word, pattern) for pattern in texts):
                 chosen.append(_after(item, ")"))
-        why = Unknown(text_of(value), line_of(node)) if word.unknown else None
+        why = Unknown(text_of(value), line_of(node)) if unknown_in(word) else None
         self._either([*chosen, []], why)
 
     def _either(self, bodies: Sequence[Sequence["Node"]], why: Unknown | None) -> None:
@@ -267,48 +269,46 @@ class _Shell(Struct):
         for each in node.named_children:
             if each.type == "variable_assignment":
                 self._assign(each)
-        words: list[Word] = []
+        words: list[str] = []
         for each in _named(node):
             if each.type != "variable_assignment" and not each.type.endswith("redirect"):
                 words += self.expand(each)
         return self._run_words(words, node) if words else True
 
-    def _run_words(self, words: list[Word], node: "Node") -> bool | None:
+    def _run_words(self, words: list[str], node: "Node") -> bool | None:
         """Run a command whose words are known; of one of the system nobody knows how it ends."""
         name, *rest = words
-        texts = [word.text for word in rest]
-        if name.text in self.functions:
-            return self._call(name.text, tuple(rest))
+        if name in self.functions:
+            return self._call(name, tuple(rest))
         found: bool | None = True
-        match name.text:
+        match name:
             case "eval":
-                self.read(" ".join(texts))
+                self.read(" ".join(rest))
             case "source" | ".":
-                found = self._source(texts)
+                found = self._source(rest)
             case "exit" | "return":
                 self.ended = self.maybe is None or self.ended
             case "read":
-                self._read_words(texts, node)
+                self._read_words(rest, node)
             case "test" | "[":
                 found = self._tested(rest)
             case "true" | ":" | "false":
-                found = name.text != "false"
+                found = name != "false"
             case "shift":
                 self.positional = self.positional[_whole(rest[:1]) or 1 :]
-            case "bash" | "sh" if "-c" in texts[:-1]:
-                self.read(texts[texts.index("-c") + 1])
+            case "bash" | "sh" if "-c" in rest[:-1]:
+                self.read(rest[rest.index("-c") + 1])
             case _:
                 self._keep(words, node)
                 found = None
         return found
 
-    def _keep(self, words: list[Word], node: "Node") -> None:
+    def _keep(self, words: list[str], node: "Node") -> None:
         """Keep a command; what a launcher hands to a shell of its own runs there."""
-        texts = [word.text for word in words]
-        if "-c" in texts[:-1] and {"bash", "sh", "/bin/bash"} & set(texts):
-            before = len(self.commands)
-            self.read(texts[texts.index("-c") + 1])
-            launcher = tuple(words[: texts.index("-c")])
+        if "-c" in words[:-1] and {"bash", "sh", "/bin/bash"} & set(words):
+            before, place = len(self.commands), words.index("-c")
+            self.read(words[place + 1])
+            launcher = tuple(words[:place])
             self.commands[before:] = [
                 Command((*launcher, *each.words), each.line, each.maybe)
                 for each in self.commands[before:]
@@ -336,12 +336,11 @@ class _Shell(Struct):
         """`read A B <<< "1 2"`, or from a text below."""
         names = [text for text in texts if not text.startswith("-") and text]
         given = next((e for e in node.named_children if e.type == "herestring_redirect"), None)
-        words = [] if given is None else list(split(self.expand(_first(given), quoted=True)))
+        words = [] if given is None else split(self.expand(_first(given), quoted=True))
         for i, name in enumerate(names):
             part = words[i:] if i == len(names) - 1 else words[i : i + 1]
-            unknown = Word.of(Unknown(name, line_of(node)))
-            found = Word(" ".join(word.text for word in part)) if given is not None else unknown
-            self.set(name, (found,))
+            unknown = marked_word(Unknown(name, line_of(node)))
+            self.set(name, (unknown if given is None else " ".join(part),))
 
     # tests
 
@@ -357,7 +356,7 @@ class _Shell(Struct):
                 if operator == "!":
                     found = self.test(value)
                     return None if found is None else not found
-                return self._tested([Word(operator), *self.expand(value, quoted=True)])
+                return self._tested([operator, *self.expand(value, quoted=True)])
             case "parenthesized_expression":
                 return self.test(_first(node))
             case _:
@@ -370,25 +369,24 @@ class _Shell(Struct):
             both = [self.test(first), self.test(second)]
             ends = operator in ("||", "-o")
             return ends if ends in both else None if None in both else not ends
-        words = [_one(self.expand(each, quoted=True)) for each in (first, second)]
-        return self._tested([words[0], Word(operator), words[1]])
+        return self._tested([self.whole(first), operator, self.whole(second)])
 
-    def _tested(self, words: Sequence[Word]) -> bool | None:
+    def _tested(self, words: Sequence[str]) -> bool | None:
         """What `test` says of words."""
-        words = [word for word in words if word.text not in ("[", "]", "[[", "]]")]
+        words = [word for word in words if word not in ("[", "]", "[[", "]]")]
         if len(words) == 1:
-            words = [Word("-n"), *words]
-        if len(words) == 2 and words[0].text in ("-z", "-n"):
-            empty = not words[1].text or is_unset(words[1:])
-            known = words[1].unknown is None or is_unset(words[1:])
-            return empty == (words[0].text == "-z") if known else None
-        if len(words) != 3 or words[0].unknown or words[2].unknown:
+            words = ["-n", *words]
+        if len(words) == 2 and words[0] in ("-z", "-n"):
+            unset = is_unset(words[1:])
+            empty, known = not words[1] or unset, is_known(words[1:]) or unset
+            return empty == (words[0] == "-z") if known else None
+        if len(words) != 3 or not is_known((words[0], words[2])):
             return None
-        return _compared(*(word.text for word in words))
+        return _compared(*words)
 
     # words
 
-    def expand(self, node: "Node", *, quoted: bool = False) -> list[Word]:
+    def expand(self, node: "Node", *, quoted: bool = False) -> list[str]:
         """The words that a node stands for; with `quoted` they do not fall apart at spaces."""
         text = text_of(node)
         match node.type:
@@ -397,9 +395,9 @@ class _Shell(Struct):
             case "string":
                 found = joined(self._quoted(node))
             case "raw_string":
-                found = [Word(text[1:-1])]
+                found = [text[1:-1]]
             case "ansi_c_string":
-                found = [Word(text[2:-1])]
+                found = [text[2:-1]]
             case "concatenation":
                 found = joined(self.expand(each, quoted=quoted) for each in node.named_children)
             case "simple_expansion":
@@ -409,16 +407,20 @@ class _Shell(Struct):
                 return self._parted(self._parameter(node), node, quoted=quoted)
             case "arithmetic_expansion":
                 number = self.number(next(_named(node), None))
-                found = [self._unknown(node) if number is None else Word(str(number))]
+                found = [self._unknown(node) if number is None else str(number)]
             case "command_substitution":
                 found = self._output(node)
             case "brace_expression" | "process_substitution":
                 found = [self._unknown(node)]
             case _:
-                found = [Word(re.sub(r"\\(.)", r"\1", text.replace("\\\n", "")))]
-        return found or [NOTHING]
+                found = [re.sub(r"\\(.)", r"\1", text.replace("\\\n", ""))]
+        return found or [""]
 
-    def _quoted(self, node: "Node") -> Iterator[list[Word]]:
+    def whole(self, node: "Node") -> str:
+        """The words that a node stands for as one, with spaces between."""
+        return one_word(self.expand(node, quoted=True), " ")
+
+    def _quoted(self, node: "Node") -> Iterator[list[str]]:
         """The pieces between quotes, with blanks that the tree leaves out between expansions.
 
         `"${A[@]}"` is as many words as the array has.
@@ -428,26 +430,23 @@ class _Shell(Struct):
             place, own = each.start_byte - node.start_byte, text_of(each)
             lead = len(own) - len(_BLANK.sub("", own, 1))
             blank = "" if each.type == "string_content" else own[:lead]
-            yield [Word((text[end:place].decode(errors="replace") + blank).replace("\\\n", ""))]
+            yield [(text[end:place].decode(errors="replace") + blank).replace("\\\n", "")]
             end = each.end_byte - node.start_byte
             if each.type == "string_content":
-                escaped = re.sub(r'\\(["\\$`\n])', lambda found: found[1].strip("\n"), own)
-                yield [Word(escaped)]
+                yield [re.sub(r'\\(["\\$`\n])', lambda found: found[1].strip("\n"), own)]
             else:
                 yield self.expand(each, quoted=True)
-        yield [Word(text[end:-1].decode(errors="replace"))]
+        yield [text[end:-1].decode(errors="replace")]
 
-    def _parted(self, words: Sequence[Word], node: "Node", *, quoted: bool) -> list[Word]:
+    def _parted(self, words: Sequence[str], node: "Node", *, quoted: bool) -> list[str]:
         several = "@" in text_of(node) or "*" in text_of(node)
-        if quoted:
-            first = list(words) if several else list(words[:1])
-            return first or [NOTHING]
-        return list(split(words if several else words[:1]))
+        found = list(words) if several else list(words[:1])
+        return found or [""] if quoted else split(found)
 
-    def _unknown(self, node: "Node") -> Word:
-        return Word.of(Unknown(text_of(node), line_of(node)))
+    def _unknown(self, node: "Node") -> str:
+        return marked_word(Unknown(text_of(node), line_of(node)))
 
-    def _parameter(self, node: "Node") -> Sequence[Word]:
+    def _parameter(self, node: "Node") -> Sequence[str]:
         """`${X}`, `${X:-v}` and their kin."""
         named = [each for each in node.named_children if each.type != "special_variable_name"]
         special = [e for e in node.children if e.type in ("variable_name", "special_variable_name")]
@@ -457,20 +456,19 @@ class _Shell(Struct):
         target = subscript.named_children[0] if subscript else (special or named)[0]
         name, line = text_of(target), line_of(node)
         marks = [text_of(each) for each in node.children[1:-1] if not each.is_named]
-        words: Sequence[Word] = self.get(name, line)
+        words: Sequence[str] = self.get(name, line)
         if subscript is not None:
             words = self._element(words, subscript)
         if marks[:1] == ["#"] and len(node.children) == 4:
             array = subscript is not None and "@" in text_of(subscript)
-            size = len(words) if array else len(words[0].text) if words else 0
-            return [Word(str(size))] if is_known(words) else [self._unknown(node)]
+            size = len(words) if array else len(words[0]) if words else 0
+            return [str(size)] if is_known(words) else [self._unknown(node)]
         if marks[:1] == ["!"]:
-            known = is_known(words)
-            return self.get(words[0].text, line) if known else [self._unknown(node)]
+            return self.get(words[0], line) if is_known(words) else [self._unknown(node)]
         after = [each for each in named if each.start_byte > target.end_byte and each != subscript]
         return self._changed(name, words, marks, after, node) if marks else words
 
-    def _element(self, words: Sequence[Word], subscript: "Node") -> Sequence[Word]:
+    def _element(self, words: Sequence[str], subscript: "Node") -> Sequence[str]:
         index = text_of(subscript.named_children[-1])
         if index in ("@", "*"):
             return words
@@ -482,44 +480,42 @@ class _Shell(Struct):
     def _changed(
         self,
         name: str,
-        words: Sequence[Word],
+        words: Sequence[str],
         marks: Sequence[str],
         after: Sequence["Node"],
         node: "Node",
-    ) -> Sequence[Word]:
+    ) -> Sequence[str]:
         """A variable with a default, an alternative, or a part of its text."""
         mark, unset = marks[0], is_unset(words)
-        empty = unset or (":" in mark and not any(word.text for word in words))
-        other = joined(self.expand(each, quoted=True) for each in after) or [NOTHING]
+        empty = unset or (":" in mark and not any(words))
+        other = joined(self.expand(each, quoted=True) for each in after) or [""]
         match mark.lstrip(":"):
             case "-" | "=":
                 if empty and mark.endswith("="):
                     self.set(name, tuple(other))
                 return other if empty else words
             case "+":
-                return [NOTHING] if empty else other
+                return [""] if empty else other
             case "?":
                 return words
         if not is_known(words) or mark not in ("#", "##", "%", "%%", "/", "//"):
             return [self._unknown(node)]
-        pattern, replacement = other[0].text, ""
+        pattern, replacement = other[0], ""
         if mark in ("/", "//"):
-            texts = [_one(self.expand(each, quoted=True)).text for each in after]
-            pattern, replacement, *_ = *texts, "", ""
-        return [Word(edited(word.text, mark, pattern, replacement)) for word in words]
+            pattern, replacement, *_ = *map(self.whole, after), "", ""
+        return [edited(word, mark, pattern, replacement) for word in words]
 
-    def _output(self, node: "Node") -> list[Word]:
+    def _output(self, node: "Node") -> list[str]:
         """What a command prints where that is sums or its own words; else nobody knows."""
         inside = list(_named(node))
         if len(inside) == 1 and inside[0].type == "command":
             words = [w for each in inside[0].named_children for w in self.expand(each)]
-            texts = [word.text for word in words]
-            if is_known(words) and texts[:1] == ["echo"]:
-                return [Word(" ".join(texts[1:]))]
-            if is_known(words) and texts[:1] == ["expr"] and len(texts) == 4:
-                numbers = [int(x) for x in texts[1::2] if _NUMBER.fullmatch(x)]
-                found = calculated(texts[2], *numbers) if len(numbers) == 2 else None
-                return [self._unknown(node) if found is None else Word(str(found))]
+            if is_known(words) and words[:1] == ["echo"]:
+                return [" ".join(words[1:])]
+            if is_known(words) and words[:1] == ["expr"] and len(words) == 4:
+                numbers = [int(x) for x in words[1::2] if _NUMBER.fullmatch(x)]
+                found = calculated(words[2], *numbers) if len(numbers) == 2 else None
+                return [self._unknown(node) if found is None else str(found)]
         return [self._unknown(node)]
 
     def number(self, node: "Node | None") -> int | None:
@@ -552,14 +548,9 @@ def _check(node: "Node") -> None:
         _check(each)
 
 
-def is_known(words: Sequence[Word]) -> bool:
-    """Whether all words are known."""
-    return all(word.unknown is None for word in words)
-
-
-def _whole(words: Sequence[Word]) -> int | None:
-    known = len(words) == 1 and is_known(words) and _NUMBER.fullmatch(words[0].text.strip())
-    return int(words[0].text) if known else None
+def _whole(words: Sequence[str]) -> int | None:
+    known = len(words) == 1 and _NUMBER.fullmatch(words[0].strip())
+    return int(words[0]) if known else None
 
 
 def _compared(first: str, operator: str, second: str) -> bool | None:
@@ -589,16 +580,8 @@ def _merged(ends: Sequence[Mapping[str, Words]], why: Unknown) -> dict[str, Word
     for name in dict.fromkeys(name for each in ends for name in each):
         values = [each.get(name) for each in ends]
         if any(value != values[0] for value in values):
-            flags = any("--" in word.text for value in values if value for word in value)
-            found[name] = (Word.of(Unknown(f"{name} by {why.name}", why.line, flags)),)
-    return found
-
-
-def _one(words: Sequence[Word]) -> Word:
-    """Words as one text with spaces between."""
-    found = words[0] if words else NOTHING
-    for word in words[1:]:
-        found = found + Word(" ") + word
+            flags = any("--" in word for value in values if value for word in value)
+            found[name] = (marked_word(Unknown(f"{name} by {why.name}", why.line, flags)),)
     return found
 
 

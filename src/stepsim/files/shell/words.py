@@ -5,7 +5,7 @@ environment, the output of a command, or a condition that decides between severa
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from operator import add, eq, ge, gt, le, lt, mul, ne, rshift, sub
 from typing import TYPE_CHECKING
@@ -31,70 +31,70 @@ class Unknown(Noun, kw_only=False):
     unset: bool = False
 
 
-class Word(Noun, kw_only=False):
-    """A word, or part of one; what nobody knows stands in its text as a mark."""
-
-    text: str
-
-    @classmethod
-    def of(cls, unknown: Unknown) -> "Word":
-        """A word that nobody knows."""
-        name = unknown.name.encode().hex()
-        return cls(f"\x01{unknown.line}x{unknown.flags:d}x{unknown.unset:d}x{name}\x02")
-
-    @property
-    def unknown(self) -> Unknown | None:
-        """What nobody knows of it; None where all is known."""
-        found = _MARK.search(self.text)
-        if found is None:
-            return None
-        line, flags, unset, name = found.groups()
-        return Unknown(_said(name), int(line), flags == "1", unset == "1")
-
-    @property
-    def shown(self) -> str:
-        """Its text with the names of what nobody knows."""
-        return _MARK.sub(lambda found: f"${{{_said(found[4])}}}", self.text)
-
-    def __add__(self, other: "Word") -> "Word":
-        if len(self.text) + len(other.text) > _LONGEST:
-            raise WorkloadError("with its variables filled in it is too long")
-        return Word(self.text + other.text)
-
-
 _MARK = re.compile("\x01([0-9]+)x([01])x([01])x([0-9a-f]*)\x02")
 """A mark: line, flags, unset, and the name in hexadecimal digits: one word for a shell."""
+Words = tuple[str, ...]
+"""Those of a command, or of a variable; what nobody knows stands in them as a mark."""
+
+
+def marked_word(unknown: Unknown) -> str:
+    """A word that nobody knows."""
+    name = unknown.name.encode().hex()
+    return f"\x01{unknown.line}x{unknown.flags:d}x{unknown.unset:d}x{name}\x02"
+
+
+def unknown_in(word: str) -> Unknown | None:
+    """What nobody knows of a word; None where all is known."""
+    found = _MARK.search(word)
+    if found is None:
+        return None
+    line, flags, unset, name = found.groups()
+    return Unknown(_said(name), int(line), flags == "1", unset == "1")
+
+
+def shown_word(word: str) -> str:
+    """A word with the names of what nobody knows."""
+    return _MARK.sub(lambda found: f"${{{_said(found[4])}}}", word)
 
 
 def _said(name: str) -> str:
     return bytes.fromhex(name).decode(errors="replace")
 
 
-Words = tuple[Word, ...]
-"""Those of a command, or of a variable."""
-NOTHING = Word("")
+def is_known(words: Sequence[str]) -> bool:
+    """Whether all words are known."""
+    return not any(map(_MARK.search, words))
 
 
-def is_unset(words: Sequence[Word]) -> bool:
+def one_word(parts: Iterable[str], between: str = "") -> str:
+    """Parts as one word; raises WorkloadError where it is longer than any that a shell takes."""
+    word = between.join(parts)
+    if len(word) > _LONGEST:
+        raise WorkloadError("with its variables filled in it is too long")
+    return word
+
+
+def is_unset(words: Sequence[str]) -> bool:
     """Whether words are a variable that nothing sets."""
-    return len(words) == 1 and words[0].unknown is not None and words[0].unknown.unset
+    unknown = unknown_in(words[0]) if len(words) == 1 else None
+    return unknown is not None and unknown.unset
 
 
-def joined(pieces: Iterable[Sequence[Word]]) -> list[Word]:
+def joined(pieces: Iterable[Sequence[str]]) -> list[str]:
     """Words of what stands side by side without a space: the ends of neighbours are one word."""
-    found: list[Word] = []
+    found: list[str] = []
     for piece in pieces:
         if found and piece:
-            found[-1] = found[-1] + piece[0]
+            found[-1] = one_word((found[-1], piece[0]))
             found += piece[1:]
         else:
             found += piece
     return found
 
 
-def split(words: Iterable[Word]) -> Iterator[Word]:
+def split(words: Iterable[str]) -> list[str]:
     """The words of an expansion without quotes: texts fall apart at spaces."""
-    return (Word(part) for word in words for part in word.text.split())
+    return [part for word in words for part in word.split()]
 
 
 _OPERATORS: dict[str, Callable[[int, int], int]] = {

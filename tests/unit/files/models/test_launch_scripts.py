@@ -357,7 +357,7 @@ def test_random_scripts_set_what_bash_sets(lines: list[str]) -> None:
         ["/bin/bash", "-c", text + '\necho "$A|$B|$C"'], capture_output=True, text=True, check=True
     ).stdout.strip()
     script = read_script(Path("run.sh"), text, {})
-    found: Any = "|".join(script.variables[name][0].text for name in "ABC")
+    found: Any = "|".join(script.variables[name][0] for name in "ABC")
     assert found == ran
 
 
