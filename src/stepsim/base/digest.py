@@ -1,28 +1,17 @@
 """A hash of what documents hold: the same in every process and on every machine."""
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import PurePath
-from types import NoneType
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import astuple
 
 _DIGEST_BYTES = 8
-_WRITTEN: tuple[tuple[str, type, Callable[[Any], str]], ...] = (
-    ("bool", bool, str),
-    ("int", int, hex),
-    ("float", float, float.hex),
-    ("fraction", Fraction, str),
-    ("str", str, str),
-    ("path", PurePath, str),
-    ("None", NoneType, str),
-)
 _Known = dict[int, tuple[object, bytes]]
 
 
@@ -40,53 +29,34 @@ def content_hash(document: object) -> str:
 def _digest(value: object, known: _Known) -> bytes:
     """The hash of a value; of an object that occurs often it is made once."""
     if id(value) not in known:
-        kind, content = _plain(value) or (_kind(value), _joined(value, known))
-        data = b"%d %b %b" % (len(kind), kind.encode(), content)
+        told = repr(_told(value, known)).encode()
         # the object is kept, so that no other gets its number
-        known[id(value)] = value, hashlib.sha256(data).digest()
+        known[id(value)] = value, sha256(told).digest()
     return known[id(value)][1]
 
 
-def _plain(value: object) -> tuple[str, bytes] | None:
-    """What kind of thing a value without parts is, and its content; None for one with parts."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, Enum):
-        return _name(value), value.name.encode()
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return f"array {value.dtype.str} {value.shape}", value.tobytes()
-    if isinstance(value, bytes):
-        return "bytes", value
-    for kind, types, written in _WRITTEN:
-        if isinstance(value, types):
-            return kind, written(value).encode(errors="surrogatepass")
-    return None
-
-
-def _kind(value: object) -> str:
-    """What kind of thing a value with parts is."""
-    if isinstance(value, Struct) or (is_dataclass(value) and not isinstance(value, type)):
-        return _name(value)
-    for kind, types in (("mapping", Mapping), ("set", Set), ("sequence", list | tuple)):
-        if isinstance(value, types):
-            return kind
-    raise TypeError(f"{_name(value)} has no content hash")
-
-
-def _joined(value: object, known: _Known) -> bytes:
-    """The hashes of a value's parts, in an order that follows from its content."""
-    parts: Iterable[object] = ()
-    if isinstance(value, Mapping):
-        parts = value.items()
-    elif isinstance(value, Set | list | tuple):
-        parts = value
-    elif isinstance(value, Struct):
-        parts = asdict(value).items()
-    elif is_dataclass(value):
-        parts = [(each.name, getattr(value, each.name)) for each in fields(value) if each.compare]
-    digests = [_digest(part, known) for part in parts]
-    return b"".join(sorted(digests) if isinstance(value, Mapping | Set) else digests)
-
-
-def _name(value: object) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+def _told(value: object, known: _Known) -> object:
+    """What tells a value from others: itself, or what kind of thing it is, and its parts."""
+    name, parts = f"{type(value).__module__}.{type(value).__qualname__}", []
+    match value:
+        case np.generic():
+            return _told(value.item(), known)
+        case Enum():
+            return name, value.name
+        case None | int() | float() | str() | bytes() | Fraction() | PurePath():
+            return value
+        case np.ndarray() if not value.dtype.hasobject:
+            return name, value.dtype.str, value.shape, sha256(value.tobytes()).digest()
+        case Mapping() | Set():
+            kind = "mapping" if isinstance(value, Mapping) else "set"
+            every = value.items() if isinstance(value, Mapping) else value
+            return kind, sorted(_digest(each, known) for each in every)
+        case list() | tuple():
+            name, parts = "sequence", [*value]
+        case Struct():
+            parts = [*astuple(value)]
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            parts = [getattr(value, each.name) for each in fields(value) if each.compare]
+        case _:
+            raise TypeError(f"{name} has no content hash")
+    return name, [_digest(each, known) for each in parts]
