@@ -39,20 +39,6 @@ if TYPE_CHECKING:
 _MOST_ROUNDS, _MOST_COMMANDS = 1000, 10_000
 _BLANK = re.compile(r"(?:\s|\\\n)*")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-_STATEMENTS = {
-    "variable_assignment": "_assign",
-    **dict.fromkeys(("declaration_command", "unset_command"), "_declare"),
-    **dict.fromkeys(("while_statement", "c_style_for_statement"), "_while"),
-    "command": "_command",
-    "list": "_list",
-    "if_statement": "_if",
-    "case_statement": "_case",
-    "for_statement": "_for",
-    "function_definition": "_define",
-    "test_command": "_test_command",
-    "negated_command": "_negated",
-}
-"""What runs a statement, by its type; the others are groups of them."""
 _NOT_RUN = ("comment", "heredoc_body", "file_redirect", "ERROR")
 
 
@@ -130,13 +116,16 @@ class _Shell(Struct):
     # statements
 
     def run(self, node: "Node") -> bool | None:
-        """Run a statement; whether it succeeds, None where nobody knows."""
+        """Run a statement; whether it succeeds, None where nobody knows.
+
+        A method that is called as a type of nodes runs these; others are groups of statements.
+        """
         if self.ended or node.type in _NOT_RUN:
             return None
-        found: bool | None = getattr(self, _STATEMENTS.get(node.type, "_group"))(node)
+        found: bool | None = getattr(self, f"_{node.type}", self._group)(node)
         return found
 
-    def _negated(self, node: "Node") -> bool | None:
+    def _negated_command(self, node: "Node") -> bool | None:
         found = self.run(_last(node))
         return None if found is None else not found
 
@@ -155,7 +144,7 @@ class _Shell(Struct):
                 found = self.run(each)
         return found
 
-    def _assign(self, node: "Node") -> bool:
+    def _variable_assignment(self, node: "Node") -> bool:
         name, operator = text_of(_field(node, "name")), text_of(node.children[1])
         value = node.child_by_field_name("value")
         if value is None:
@@ -172,12 +161,15 @@ class _Shell(Struct):
         self.set(name.partition("[")[0], words)
         return True
 
-    def _declare(self, node: "Node") -> bool:
+    def _declaration_command(self, node: "Node") -> bool:
         for each in _named(node):
             if each.type == "variable_assignment":
-                self._assign(each)
-            elif node.type == "unset_command":
-                self.held.pop(text_of(each), None)
+                self._variable_assignment(each)
+        return True
+
+    def _unset_command(self, node: "Node") -> bool:
+        for each in _named(node):
+            self.held.pop(text_of(each), None)
         return True
 
     def _list(self, node: "Node") -> bool | None:
@@ -192,7 +184,7 @@ class _Shell(Struct):
             return None
         return self.run(second) if found is wanted else found
 
-    def _if(self, node: "Node") -> None:
+    def _if_statement(self, node: "Node") -> None:
         """The branch whose condition holds; all from the first one that nobody can decide on."""
         clauses = [each for each in node.named_children if each.type == "elif_clause"]
         others = [each for each in node.named_children if each.type == "else_clause"]
@@ -210,7 +202,7 @@ class _Shell(Struct):
             chosen.append([each for other in others for each in _named(other)])
         self._either(chosen, why)
 
-    def _case(self, node: "Node") -> None:
+    def _case_statement(self, node: "Node") -> None:
         value = _field(node, "value")
         word = self.whole(value)
         chosen: list[list[Node]] = []
@@ -242,7 +234,7 @@ class _Shell(Struct):
         for name in self.given.keys() & self.held.keys():
             self.set(name, self.held[name])
 
-    def _for(self, node: "Node") -> None:
+    def _for_statement(self, node: "Node") -> None:
         name = _field(node, "variable")
         body = next(each for each in node.named_children if each.type == "do_group")
         words = [
@@ -252,7 +244,7 @@ class _Shell(Struct):
             self.set(text_of(name), (word,))
             self._group(body)
 
-    def _while(self, node: "Node") -> None:
+    def _while_statement(self, node: "Node") -> None:
         """A loop whose condition is false at once does nothing; of another nobody knows the end."""
         body = next((each for each in node.named_children if each.type == "do_group"), None)
         condition = next(_named(node))
@@ -261,14 +253,16 @@ class _Shell(Struct):
         if body is not None:
             self._either([[body], []], Unknown(text_of(condition), line_of(node)))
 
-    def _define(self, node: "Node") -> bool:
+    _c_style_for_statement = _while_statement
+
+    def _function_definition(self, node: "Node") -> bool:
         self.functions[text_of(_field(node, "name"))] = _field(node, "body")
         return True
 
     def _command(self, node: "Node") -> bool | None:
         for each in node.named_children:
             if each.type == "variable_assignment":
-                self._assign(each)
+                self._variable_assignment(each)
         words: list[str] = []
         for each in _named(node):
             if each.type != "variable_assignment" and not each.type.endswith("redirect"):
