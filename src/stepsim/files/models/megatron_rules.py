@@ -2,18 +2,14 @@
 
 Every `--name value` of a line counts; a YAML file may nest its keys, with or without dashes.
 
-The rules say which arguments exclude, and which need, each other. Sources: `validate_args` of
-`megatron/training/arguments.py` (commit 000c4ac), `__post_init__` of
-`megatron/core/transformer/transformer_config.py` and of `megatron/core/model_parallel_config.py`,
-`pipeline_parallel_layer_layout.py`, and the user guide of Megatron FSDP, all of NVIDIA/Megatron-LM.
 A rule is judged where all that it speaks of is a number: a variable that nobody sets breaks none.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun, shipped
 from stepsim.workload.model.layout import StageSlice, parse_layout
 
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -54,8 +50,10 @@ class _Line(Noun):
     layout: tuple[StageSlice, ...]
 
     def has(self, *names: str) -> bool:
-        """Whether any of them is given."""
-        return any(name in self.values for name in names)
+        """Whether any of them is given; `name=value` is one with this value alone."""
+        said = self.values
+        pairs = (name.partition("=") for name in names)
+        return any(name in said and value in ("", said[name]) for name, _, value in pairs)
 
     def text(self, name: str) -> str:
         """The value, empty where there is none."""
@@ -122,269 +120,200 @@ class _Line(Noun):
         samples = self.replicas * max(self.number("micro-batch-size"), 1)
         return self.number("global-batch-size") // samples
 
+    def keeps(self, rule: "_Rule") -> bool:
+        """Whether it keeps a rule; one that cannot be judged counts as kept."""
+        try:
+            if rule.keeps:
+                return bool(getattr(self, rule.keeps)())
+            kept = not self.has(*rule.excludes) if rule.excludes else self.has(*rule.needs)
+            return kept or not self.has(*rule.first)
+        except _UnknownError:
+            return True
 
-_Rule = tuple[str, Callable[[_Line], bool]]
-"""A rule in words, and whether a line of arguments keeps it."""
+    # what rules ask beside, by the names that they have there
 
+    def multiple_of_stages(self) -> bool:
+        """Whether ranks have equally many virtual stages of the layout."""
+        return len(self.slices) % self.pp == 0
 
-def _excludes(first: str, *others: str) -> _Rule:
-    names = " or ".join(f"--{name}" for name in others)
-    return (
-        f"--{first} goes without {names}",
-        lambda line: not (line.has(first) and line.has(*others)),
-    )
+    def whole_layout(self) -> bool:
+        """Whether the layout is one of this model: ends on the ends, all layers between."""
+        stages = self.slices
+        ends = [stage.embedding for stage in stages], [stage.head for stage in stages]
+        layers = sum(stage.layers for stage in stages)
+        ahead = sum(stage.prediction_layers for stage in stages)
+        return (
+            ends[0] == [True] + [False] * (len(stages) - 1)
+            and ends[1] == [False] * (len(stages) - 1) + [True]
+            and layers == self.number("num-layers", layers)
+            and ahead == self.number("mtp-num-layers", 0 if self.has("num-layers") else ahead)
+        )
 
+    def predictions_last(self) -> bool:
+        """Whether prediction layers lie together, in the last virtual stage of a rank."""
+        holders = [i for i, stage in enumerate(self.slices) if stage.prediction_layers]
+        return len(holders) <= 1 and all(i >= len(self.slices) - self.pp for i in holders)
 
-def _needs(first: str, *others: str) -> _Rule:
-    names = " or ".join(f"--{name}" for name in others)
-    return f"--{first} needs {names}", lambda line: not line.has(first) or line.has(*others)
+    def even_split(self) -> bool:
+        """Whether layers are a multiple of the stages, and of their virtual stages."""
+        if self.has(_LAYOUT, *_OWN_ENDS):
+            return True
+        if self.has(_PER_STAGE):
+            return self.split_layers % (self.pp * max(self.number(_PER_STAGE), 1)) == 0
+        return self.split_layers % (self.pp * self.chunks) == 0
 
+    def own_ends(self) -> bool:
+        """Whether ends of their own size leave a multiple of the other virtual stages."""
+        ends = [self.number(name) for name in _OWN_ENDS if self.has(name)]
+        if not ends:
+            return True
+        rest, stages = self.number("num-layers") - sum(ends), self.pp - len(ends)
+        whole = all(count > 0 and count % self.chunks == 0 for count in ends)
+        return whole and rest >= 0 and (rest % (stages * self.chunks) == 0 if stages else rest == 0)
 
-def _even_split(line: _Line) -> bool:
-    """Whether layers are a multiple of the stages, and of their virtual stages."""
-    if line.has(_LAYOUT, *_OWN_ENDS):
-        return True
-    if line.has(_PER_STAGE):
-        return line.split_layers % (line.pp * max(line.number(_PER_STAGE), 1)) == 0
-    return line.split_layers % (line.pp * line.chunks) == 0
+    def pipeline_of_chunks(self) -> bool:
+        """Whether several virtual stages of a rank are in a pipeline."""
+        return self.chunks == 1 or self.pp > 1
 
+    def even_chunks(self) -> bool:
+        """Whether microbatches of virtual stages are a multiple of the ranks."""
+        return self.chunks == 1 or self.microbatches % self.pp == 0
 
-def _own_ends(line: _Line) -> bool:
-    """Whether ends of their own size leave a multiple of the other stages and virtual stages."""
-    ends = [line.number(name) for name in _OWN_ENDS if line.has(name)]
-    if not ends:
-        return True
-    rest, stages = line.number("num-layers") - sum(ends), line.pp - len(ends)
-    whole = all(count > 0 and count % line.chunks == 0 for count in ends)
-    return whole and rest >= 0 and (rest % (stages * line.chunks) == 0 if stages else rest == 0)
+    def fsdp_format(self) -> bool:
+        """Whether checkpoints have the format of Megatron FSDP, and of nothing else."""
+        return self.has("use-megatron-fsdp") == (self.text("ckpt-format") == "fsdp_dtensor")
 
+    def known_strategy(self) -> bool:
+        """Whether Megatron FSDP has the strategy."""
+        strategy = self.values.get("data-parallel-sharding-strategy", "no_shard")
+        sharded = self.has("use-megatron-fsdp", "use-custom-fsdp")
+        return strategy == "no_shard" or (strategy in FSDP_STAGES and sharded)
 
-def _whole_layout(line: _Line) -> bool:
-    """Whether the layout is one of this model: ends on the ends, as many layers as there are."""
-    stages = line.slices
-    ends = [stage.embedding for stage in stages], [stage.head for stage in stages]
-    layers = sum(stage.layers for stage in stages)
-    ahead = sum(stage.prediction_layers for stage in stages)
-    return (
-        ends[0] == [True] + [False] * (len(stages) - 1)
-        and ends[1] == [False] * (len(stages) - 1) + [True]
-        and layers == line.number("num-layers", layers)
-        and ahead == line.number("mtp-num-layers", 0 if line.has("num-layers") else ahead)
-    )
+    def torch_fsdp(self) -> bool:
+        """Whether torch's FSDP has all that it needs, and nothing that it does not know."""
+        if not self.has("use-torch-fsdp2"):
+            return True
+        excluded = self.has("use-distributed-optimizer", "fp16") or self.pp > 1 or self.ep > 1
+        format_is = self.text("ckpt-format") or "torch_dist"
+        needed = self.has("no-gradient-accumulation-fusion") and (
+            self.has("untie-embeddings-and-output-weights") or not self.has("num-layers")
+        )
+        return needed and not excluded and format_is in ("torch_dist", "torch_dcp")
 
+    def even_sequence(self) -> bool:
+        """Whether ranks of context parallelism have two equal pieces of a sequence each."""
+        return self.cp == 1 or self.number("seq-length") % (2 * self.cp) == 0
 
-def _prediction_layers_last(line: _Line) -> bool:
-    """Whether prediction layers lie together, in the last virtual stage of a rank."""
-    holders = [i for i, stage in enumerate(line.slices) if stage.prediction_layers]
-    return len(holders) <= 1 and all(i >= len(line.slices) - line.pp for i in holders)
+    def positions(self) -> bool:
+        """Whether there are positions for all tokens of a sequence."""
+        return self.number("max-position-embeddings") >= self.number("seq-length")
 
+    def full_recompute(self) -> bool:
+        """Whether full recomputation says of which layers."""
+        if self.text("recompute-granularity") != "full":
+            return True
+        return self.text("recompute-method") in ("uniform", "block") and self.has(
+            "recompute-num-layers"
+        )
 
-def _full_recompute(line: _Line) -> bool:
-    if line.text("recompute-granularity") != "full":
-        return True
-    return line.text("recompute-method") in ("uniform", "block") and line.has(
-        "recompute-num-layers"
-    )
+    def sequence_parallel(self) -> bool:
+        """Whether sequence parallelism has several ranks."""
+        return not self.has("sequence-parallel") or self.tp > 1
 
+    def sequence_parallel_experts(self) -> bool:
+        """Whether experts beside tensor parallelism have sequence parallelism."""
+        return (
+            not (self.ep > 1 or self.has("num-experts"))
+            or self.tp == 1
+            or self.has("sequence-parallel")
+        )
 
-def _torch_fsdp(line: _Line) -> bool:
-    if not line.has("use-torch-fsdp2"):
-        return True
-    excluded = line.has("use-distributed-optimizer", "fp16") or line.pp > 1 or line.ep > 1
-    format_is = line.text("ckpt-format") or "torch_dist"
-    needed = line.has("no-gradient-accumulation-fusion") and (
-        line.has("untie-embeddings-and-output-weights") or not line.has("num-layers")
-    )
-    return needed and not excluded and format_is in ("torch_dist", "torch_dcp")
+    def divided_experts(self) -> bool:
+        """Whether ranks share experts evenly, without fp16."""
+        return self.ep == 1 or (not self.has("fp16") and self.divides_experts())
 
+    def pairs_of_chunks(self) -> bool:
+        """Whether paired exchanges have ranks that share experts, and virtual stages."""
+        return not self.has(PAIRED_EXCHANGES) or (self.ep > 1 and (self.pp == 1 or self.chunks > 1))
 
-def _graphs(line: _Line) -> bool:
-    named = line.text("cuda-graph-impl") not in ("", "none")
-    return named or line.has("enable-cuda-graph", "external-cuda-graph")
+    def flex_of_several(self) -> bool:
+        """Whether the flexible dispatcher has several ranks."""
+        return self.text("moe-token-dispatcher-type") != "flex" or self.ep * self.tp > 1
 
+    def graphs_not_recomputed(self) -> bool:
+        """Whether CUDA graphs hold no full recomputation."""
+        return not self.graphs() or self.text("recompute-granularity") != "full"
 
-def _known_strategy(line: _Line) -> bool:
-    strategy = line.values.get("data-parallel-sharding-strategy", "no_shard")
-    sharded = line.has("use-megatron-fsdp", "use-custom-fsdp")
-    return strategy == "no_shard" or (strategy in FSDP_STAGES and sharded)
+    def even_heads(self) -> bool:
+        """Whether ranks share heads evenly."""
+        return self.number("num-attention-heads") % self.tp == 0
 
+    def even_groups(self) -> bool:
+        """Whether ranks share heads of keys and values evenly."""
+        return (
+            not self.has("group-query-attention") or self.number("num-query-groups") % self.tp == 0
+        )
 
-def _divides_experts(line: _Line) -> bool:
-    """Whether ranks share experts evenly; arguments that describe a model need to say experts."""
-    if line.has("num-experts"):
-        return line.number("num-experts") % line.ep == 0
-    return not line.has("num-layers")
+    def heads_by_context(self) -> bool:
+        """Whether ranks that share a sequence by heads share them evenly."""
+        return (
+            self.text("cp-comm-type").split()[:1] != ["a2a"]
+            or self.number("num-attention-heads") // self.tp % self.cp == 0
+        )
 
+    def whole_gpus(self) -> bool:
+        """Whether GPUs are a multiple of what a replica takes."""
+        return self.number("world-size") % (self.tp * self.cp * self.pp) == 0
 
-_FORGIVEN = f"--sequence-parallel needs --{_TP} above 1"
-"""Megatron-LM passes this argument over, with a warning of its own."""
-RULES: tuple[_Rule, ...] = (
-    _excludes(_LAYOUT, _STAGES, _PER_STAGE),
-    _excludes(_STAGES, _PER_STAGE),
-    _excludes(_LAYOUT, *_OWN_ENDS, *_COUNTED_ENDS),
-    _excludes(_OWN_ENDS[0], *_COUNTED_ENDS),
-    _excludes(_OWN_ENDS[1], *_COUNTED_ENDS),
-    _excludes(_PER_STAGE, *_OWN_ENDS),
-    (
-        f"--{_LAYOUT} has a multiple of --{_PP} virtual stages",
-        lambda line: len(line.slices) % line.pp == 0,
-    ),
-    (
-        f"--{_LAYOUT} begins with E, ends with L and has the layers of the model",
-        _whole_layout,
-    ),
-    (
-        f"--{_LAYOUT} has its prediction layers together, in a rank's last virtual stage",
-        _prediction_layers_last,
-    ),
-    (
-        "--num-layers, with the ends that count, is a multiple of stages and virtual stages",
-        _even_split,
-    ),
-    (
-        f"--{_OWN_ENDS[0]} and --{_OWN_ENDS[1]} leave a multiple of the other stages",
-        _own_ends,
-    ),
-    (
-        f"virtual stages need --{_PP} above 1",
-        lambda line: line.chunks == 1 or line.pp > 1,
-    ),
-    (
-        f"virtual stages need microbatches that are a multiple of --{_PP}",
-        lambda line: line.chunks == 1 or line.microbatches % line.pp == 0,
-    ),
-    _needs("overlap-param-gather", "overlap-grad-reduce"),
-    _needs("overlap-param-gather", "use-distributed-optimizer", "use-megatron-fsdp"),
-    _needs("use-megatron-fsdp", "use-distributed-optimizer"),
-    _excludes("use-megatron-fsdp", "use-torch-fsdp2"),
-    (
-        "--use-megatron-fsdp and --ckpt-format fsdp_dtensor need each other",
-        lambda line: line.has("use-megatron-fsdp") == (line.text("ckpt-format") == "fsdp_dtensor"),
-    ),
-    (
-        f"--data-parallel-sharding-strategy is one of {', '.join(FSDP_STAGES)}, "
-        "with --use-megatron-fsdp",
-        _known_strategy,
-    ),
-    (
-        f"--use-torch-fsdp2 goes without --{_PP}, --{_EP}, --fp16 and "
-        "--use-distributed-optimizer, and needs --no-gradient-accumulation-fusion and "
-        "--untie-embeddings-and-output-weights",
-        _torch_fsdp,
-    ),
-    _excludes("bf16", "fp16"),
-    _excludes("fp8-format", "fp4-format"),
-    _needs("fp4-recipe", "fp4-format"),
-    _needs("fp8-recipe", "fp8-format"),
-    (
-        f"--seq-length is a multiple of 2 x --{_CP}",
-        lambda line: line.cp == 1 or line.number("seq-length") % (2 * line.cp) == 0,
-    ),
-    (
-        "--max-position-embeddings is at least --seq-length",
-        lambda line: line.number("max-position-embeddings") >= line.number("seq-length"),
-    ),
-    (
-        "--recompute-granularity full needs --recompute-method uniform or block, and "
-        "--recompute-num-layers",
-        _full_recompute,
-    ),
-    (
-        "--recompute-granularity selective goes without --recompute-method",
-        lambda line: (
-            not (
-                (
-                    line.text("recompute-granularity") == "selective"
-                    or line.has("recompute-activations")
-                )
-                and line.has("recompute-method")
-            )
-        ),
-    ),
-    (
-        _FORGIVEN,
-        lambda line: not line.has("sequence-parallel") or line.tp > 1,
-    ),
-    _needs("tp-comm-overlap", "sequence-parallel"),
-    (
-        f"experts with --{_TP} above 1 need --sequence-parallel",
-        lambda line: (
-            not (line.ep > 1 or line.has("num-experts"))
-            or line.tp == 1
-            or line.has("sequence-parallel")
-        ),
-    ),
-    (
-        f"--{_EP} above 1 divides --num-experts and goes without --fp16",
-        lambda line: line.ep == 1 or (not line.has("fp16") and _divides_experts(line)),
-    ),
-    (
-        f"--{PAIRED_EXCHANGES} needs --{_EP} above 1, and in a pipeline virtual stages",
-        lambda line: (
-            not line.has(PAIRED_EXCHANGES) or (line.ep > 1 and (line.pp == 1 or line.chunks > 1))
-        ),
-    ),
-    (
-        f"--{PAIRED_EXCHANGES} goes without --recompute-granularity full",
-        lambda line: not line.has(PAIRED_EXCHANGES) or line.text("recompute-granularity") != "full",
-    ),
-    _excludes(PAIRED_EXCHANGES, "moe-shared-expert-overlap"),
-    _needs(PAIRED_WEIGHTS, PAIRED_EXCHANGES),
-    _excludes(BESIDE_WEIGHTS, PAIRED_EXCHANGES, PAIRED_WEIGHTS),
-    (
-        "--moe-enable-deepep needs --moe-token-dispatcher-type flex",
-        lambda line: (
-            not line.has("moe-enable-deepep") or line.text("moe-token-dispatcher-type") == "flex"
-        ),
-    ),
-    (
-        f"--moe-token-dispatcher-type flex needs --{_EP} or --{_TP} above 1",
-        lambda line: line.text("moe-token-dispatcher-type") != "flex" or line.ep * line.tp > 1,
-    ),
-    (
-        "CUDA graphs go without --recompute-granularity full",
-        lambda line: not _graphs(line) or line.text("recompute-granularity") != "full",
-    ),
-    _excludes("enable-cuda-graph", "external-cuda-graph"),
-    (
-        f"--num-attention-heads is a multiple of --{_TP}",
-        lambda line: line.number("num-attention-heads") % line.tp == 0,
-    ),
-    (
-        f"--num-query-groups is a multiple of --{_TP} (before core 0.16)",
-        lambda line: (
-            not line.has("group-query-attention") or line.number("num-query-groups") % line.tp == 0
-        ),
-    ),
-    (
-        f"--cp-comm-type a2a needs heads / tp that are a multiple of --{_CP}",
-        lambda line: (
-            line.text("cp-comm-type").split()[:1] != ["a2a"]
-            or line.number("num-attention-heads") // line.tp % line.cp == 0
-        ),
-    ),
-    (
-        f"the GPUs are a multiple of --{_TP} x --{_CP} x --{_PP}",
-        lambda line: line.number("world-size") % (line.tp * line.cp * line.pp) == 0,
-    ),
-    (
-        f"the GPUs are a multiple of --expert-tensor-parallel-size x --{_EP} x --{_PP}",
-        lambda line: (
-            line.number("world-size")
-            % max(line.number("expert-tensor-parallel-size", line.tp) * line.ep * line.pp, 1)
+    def whole_expert_gpus(self) -> bool:
+        """Whether GPUs are a multiple of what a replica's experts take."""
+        return (
+            self.number("world-size")
+            % max(self.number("expert-tensor-parallel-size", self.tp) * self.ep * self.pp, 1)
             == 0
-        ),
-    ),
-    (
-        "--global-batch-size is a multiple of --micro-batch-size x replicas",
-        lambda line: (
-            line.number("global-batch-size")
-            % (max(line.number("micro-batch-size"), 1) * line.replicas)
+        )
+
+    def whole_batch(self) -> bool:
+        """Whether replicas have equally many microbatches."""
+        return (
+            self.number("global-batch-size")
+            % (max(self.number("micro-batch-size"), 1) * self.replicas)
             == 0
-        ),
-    ),
-)
-"""All rules. `world-size` among the arguments says on how many GPUs they run."""
+        )
+
+    def graphs(self) -> bool:
+        """Whether something asks for CUDA graphs."""
+        named = self.text("cuda-graph-impl") not in ("", "none")
+        return named or self.has("enable-cuda-graph", "external-cuda-graph")
+
+    def divides_experts(self) -> bool:
+        """Whether ranks share experts evenly; a model that is described needs to have some."""
+        if self.has("num-experts"):
+            return self.number("num-experts") % self.ep == 0
+        return not self.has("num-layers")
+
+
+class _Rule(Noun, forbid_unknown_fields=True):
+    """A rule, as `megatron_rules.toml` has it: what `first` excludes or needs, or another one."""
+
+    first: Names = ()
+    excludes: Names = ()
+    needs: Names = ()
+    says: str = ""
+    keeps: str = ""
+    forgiven: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """The rule in words."""
+        others = " or ".join(f"--{name}" for name in (*self.excludes, *self.needs))
+        verb = "goes without" if self.excludes else "needs"
+        return self.says or f"--{self.first[0]} {verb} {others}".replace("=", " ")
+
+
+def megatron_rules() -> tuple[_Rule, ...]:
+    """All rules. `world-size` among the arguments says on how many GPUs they run."""
+    return shipped(__file__, "megatron_rules.toml", dict[str, tuple[_Rule, ...]])["rule"]
 
 
 def broken_rules(arguments: Mapping[str, str], *, strict: bool = True) -> Iterator[str]:
@@ -393,8 +322,8 @@ def broken_rules(arguments: Mapping[str, str], *, strict: bool = True) -> Iterat
     A rule that is forgiven is left out unless it is `strict`.
     """
     line = _Line(values=arguments, layout=layout_slices(arguments.get(_LAYOUT, "")))
-    judged = (rule for rule in RULES if strict or rule[0] != _FORGIVEN)
-    return (said for said, keeps in judged if not _kept(keeps, line))
+    judged = (rule for rule in megatron_rules() if strict or not rule.forgiven)
+    return (rule.sentence for rule in judged if not line.keeps(rule))
 
 
 def layout_slices(text: str) -> tuple[StageSlice, ...]:
@@ -403,14 +332,6 @@ def layout_slices(text: str) -> tuple[StageSlice, ...]:
         return parse_layout(text).slices
     except PlanError:
         return ()
-
-
-def _kept(keeps: Callable[[_Line], bool], line: _Line) -> bool:
-    """Whether a line keeps a rule; one that cannot be judged counts as kept."""
-    try:
-        return keeps(line)
-    except _UnknownError:
-        return True
 
 
 _FLAG = re.compile(r"--[A-Za-z][\w-]*")
