@@ -334,7 +334,8 @@ def layout_slices(text: str) -> tuple[StageSlice, ...]:
         return ()
 
 
-_FLAG = re.compile(r"--[A-Za-z][\w-]*")
+_ARGUMENT = re.compile(r"(?<!\S)--([A-Za-z][\w-]*)(?:=(\S*)|\s+(?!--)(\S+)|(?!\S))")
+"""An argument, and its value behind `=` or behind a space."""
 _QUOTES = re.compile(r"(\([EtmL|*,0-9]*\)\*[0-9]+)|[\"'()]")
 """Quotes and a list's brackets, but not the brackets of a pipeline's layout, `(tt|)*29`."""
 _ENDS = ("\\", "&&", "||", "|", ";", "&")
@@ -342,22 +343,8 @@ _ENDS = ("\\", "&&", "||", "|", ";", "&")
 
 def line_arguments(text: str) -> Mapping[str, str]:
     """Arguments of a line by name, with dashes; a switch has an empty value."""
-    return dict(_of_words(_QUOTES.sub(lambda found: found.group(1) or " ", text)))
-
-
-def _of_words(text: str) -> Iterator[tuple[str, str]]:
-    words = _split(text)
-    for i, word in enumerate(words):
-        if _FLAG.fullmatch(word):
-            after = words[i + 1] if i + 1 < len(words) else ""
-            value = "" if after.startswith("--") or after in _ENDS else after
-            yield word[2:].replace("_", "-"), value
-
-
-def _split(text: str) -> list[str]:
-    """Words, `--name=value` as two."""
-    words: list[str] = []
-    for word in text.split():
-        name, equals, value = word.partition("=")
-        words += [name, value] if equals and name.startswith("--") else [word]
-    return words
+    plain = _QUOTES.sub(lambda found: found.group(1) or " ", text)
+    return {
+        name.replace("_", "-"): own or ("" if after in _ENDS else after)
+        for name, own, after in _ARGUMENT.findall(plain)
+    }
