@@ -19,7 +19,7 @@ from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import NameWithFields, Noun
 from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.dispatch import Routing
-from stepsim.workload.model.parts import MixerExchanges, MixerOperators
+from stepsim.workload.model.parts import Held, MixerExchanges, MixerOperators
 from stepsim.workload.plan import PlanTable
 
 
@@ -244,21 +244,12 @@ class Mixer(Noun):
         """What ranks that share a sequence or heads send before tokens are mixed, and after."""
         raise NotImplementedError
 
-    def outputs(self, columns: PlanTable) -> list[Floats]:
-        """Elements that each product before the mixing makes, the largest first."""
-        raise NotImplementedError
+    def held(self, columns: PlanTable, element: Floats) -> Held:
+        """What is kept for the backward; a product keeps its input in `element` bytes.
 
-    def result(self, columns: PlanTable) -> Floats:
-        """Elements that mixing makes."""
+        Outputs are those of products before the mixing, the largest first.
+        """
         raise NotImplementedError
-
-    def kept(self, columns: PlanTable, element: Floats) -> Floats:
-        """Bytes kept for the backward; a product keeps its input in `element` bytes."""
-        raise NotImplementedError
-
-    def dropped(self, columns: PlanTable) -> Floats:
-        """Bytes of what is kept that goes where projections up to heads are made again."""
-        return 0.0 * columns.tokens
 
 
 class LinearBlock(Noun):

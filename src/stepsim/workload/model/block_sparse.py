@@ -23,7 +23,7 @@ from stepsim.workload.model.operators import (
     mixer_kernel,
     products,
 )
-from stepsim.workload.model.parts import MixerExchanges, MixerOperators, Operator
+from stepsim.workload.model.parts import Held, MixerExchanges, MixerOperators, Operator
 from stepsim.workload.plan import PlanTable
 
 
@@ -94,19 +94,11 @@ class BlockSparseAttention(Mixer):
         both = gathered_keys(pair + self.indexer.dim, None, columns)
         return replace(both, back_after=gathered_keys(pair, None, columns).back_after)
 
-    def outputs(self, columns: PlanTable) -> list[Floats]:
-        """Elements that projections make: queries, then keys and values."""
-        t = columns.tokens
-        queries = t * self.heads * self.attention.head_dim / columns.tp
-        return [queries, t * self.attention.pair(columns)]
-
-    def result(self, columns: PlanTable) -> Floats:
-        """Elements of attention's result."""
-        return columns.tokens * self.heads * self.attention.values / columns.tp
-
-    def kept(self, columns: PlanTable, element: Floats) -> Floats:
+    def held(self, columns: PlanTable, element: Floats) -> Held:
         """Queries, keys, values, the result as it is read, and numbers of the chosen blocks."""
-        queries, pair = self.outputs(columns)
+        part, t = self.attention, columns.tokens
+        heads, pair = t * self.heads / columns.tp, t * part.pair(columns)
+        queries, result = heads * part.head_dim, heads * part.values
         chosen = self.indexer.heads * self.indexer.top_k / self.block
-        numbers = SCORE_BYTES * columns.tokens * chosen
-        return 2.0 * (queries + pair) + (2.0 + element) * self.result(columns) + numbers
+        kept = 2.0 * (queries + pair) + (2.0 + element) * result + SCORE_BYTES * t * chosen
+        return Held(kept=kept, outputs=[queries, pair], result=result)

@@ -25,7 +25,7 @@ from stepsim.workload.model.operators import (
     products,
     recomputed_with,
 )
-from stepsim.workload.model.parts import MixerExchanges, MixerOperators, Operator
+from stepsim.workload.model.parts import Held, MixerExchanges, MixerOperators, Operator
 from stepsim.workload.plan import PlanTable
 
 
@@ -157,32 +157,24 @@ class CompressedAttention(Mixer):
         width += self.indexer.dim / self.ratio
         return gathered_keys(width, self.indexer.summed(columns), columns)
 
-    def outputs(self, columns: PlanTable) -> list[Floats]:
-        """Elements that projections make: queries, down to their rank, keys and pooled keys."""
-        s = columns.shard_tokens
-        keys = s * self.head_dim * (1 + 2 * self.series)
-        return [columns.tokens * self.queries / columns.tp, s * self.query_rank, keys]
-
-    def result(self, columns: PlanTable) -> Floats:
-        """Elements of attention's result."""
-        return columns.tokens * self.queries / columns.tp
-
-    def kept(self, columns: PlanTable, element: Floats) -> Floats:
+    def held(self, columns: PlanTable, element: Floats) -> Held:
         """Queries before and after their norm, keys, the result and what is rotated back.
 
         The ranks' norms keep what they take and make, the pooling its keys and gates, the last
-        product its input, and the indexer what it needs.
+        product its input, and the indexer what it needs. Products make queries, down to their rank,
+        keys and pooled keys. Queries before and after their norm are dropped where they are
+        projected again.
         """
-        t, s = columns.tokens, columns.shard_tokens
-        inner = 2.0 * t * (4 * self.queries / columns.tp + self.head_dim)
+        t, s, d = columns.tokens, columns.shard_tokens, self.head_dim
+        queries, own = t * self.queries / columns.tp, self.indexer
         out = element * t * self.gathered / columns.tp
-        ranks = (2.0 + element) * s * self.query_rank + 4.0 * s * self.head_dim
-        pooled = 4.0 * s * self.series * self.head_dim
-        own = self.indexer
+        ranks = (2.0 + element) * s * self.query_rank + 4.0 * s * d
+        pooled = 4.0 * s * self.series * d
         if own is not None:
             pooled = pooled + 4.0 * s * self.series * own.dim + own.kept(columns)
-        return inner + out + ranks + pooled
-
-    def dropped(self, columns: PlanTable) -> Floats:
-        """Queries before and after their norm."""
-        return 4.0 * columns.tokens * self.queries / columns.tp
+        return Held(
+            kept=2.0 * (4 * queries + t * d) + out + ranks + pooled,
+            outputs=[queries, s * self.query_rank, s * d * (1 + 2 * self.series)],
+            result=queries,
+            dropped=columns.drops(RecomputeModule.UP_PROJECTION) * 4.0 * queries,
+        )

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.structs import replace
 from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.device import ScanShape
 from stepsim.workload.model.operators import (
@@ -22,7 +23,7 @@ from stepsim.workload.model.operators import (
     mixer_kernel,
     recomputed_with,
 )
-from stepsim.workload.model.parts import Operator
+from stepsim.workload.model.parts import Held, Operator
 from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.plan import PlanTable
 
@@ -145,7 +146,7 @@ class GatedDeltaNet(StateMixer):
             ),
         )
 
-    def kept(self, columns: PlanTable, element: Floats) -> Floats:
+    def held(self, columns: PlanTable, element: Floats) -> Held:
         """What convolution, norms, rule, gate and the last product take; the states are not.
 
         In 2 bytes: the convolution's input, normed queries and keys, their copies for the heads of
@@ -156,4 +157,5 @@ class GatedDeltaNet(StateMixer):
         copies = 2 * self.heads * self.key_dim * (self.heads > self.key_heads)
         numbers = self.heads * (2.0 * _CHUNK + 2 * 4.0)
         inner = 2.0 * (channels + pairs + copies + 3 * self.inner) + numbers
-        return columns.tokens / columns.tp * (inner + element * self.inner)
+        kept = columns.tokens / columns.tp * (inner + element * self.inner)
+        return replace(super().held(columns, element), kept=kept)

@@ -11,6 +11,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import (
     Architecture,
     Attention,
@@ -27,6 +28,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.choices import AttentionKernel, ContextParallelKind, RecomputeModule
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.layout import LayerLayout, StageSlice, layout_by_cost
+from stepsim.workload.model.parts import Held
 from stepsim.workload.plan import Plan, PlanTable
 
 
@@ -104,239 +106,178 @@ def layer_bytes(
     the mean of those that do and those that do not.
 
     That input is shared out over tp with sequence parallelism. Selective recomputation drops the
-    scores of unfused attention; per operator it keeps that input as well, and what `_of_operators`
-    counts. Recomputed modules drop what `_dropped` counts, and that is what they need while they
-    are recomputed.
+    scores of unfused attention; per operator it keeps that input, the result of attention, and of a
+    layer's products every second from the first: torch's policy as torchtitan has it
+    (`_get_custom_policy`). Recomputed modules drop what is `dropped`, and that is what they need
+    while they are recomputed.
     """
-    full, selective, chosen = (
-        columns.recompute_full,
-        columns.recompute_selective,
-        columns.recompute_operators,
-    )
     # bytes of an element of what products keep of their inputs
     element = columns.element_bytes if framework.keeps_casts else np.full(len(columns), 2.0)
-    mlp = _mlp(layer.mlp, architecture, columns, element, framework)
-    whole = _whole(layer, architecture, columns, framework, element, mlp)
-    scores = _scores(layer.attention, columns)
-    dropped = _dropped(layer, architecture, columns, framework, element, mlp)
-    taken = 2.0 * columns.shard_tokens * architecture.hidden * layer.streams
-    products = taken + _of_operators(layer, architecture, columns)
-    kept = np.where(selective > 0, whole, whole + scores) - dropped
-    kept = np.where(chosen > 0, products, kept)
+    out = columns.shard_tokens * architecture.hidden
+    attention = _of_attention(layer.attention, out, columns, element, framework)
+    mlp = _of_mlp(layer.mlp, architecture, columns, element, framework)
+    own, dropped = _of_layer(layer, architecture, columns, element, framework)
+    whole, dropped = own + attention.kept + mlp.kept, dropped + attention.dropped + mlp.dropped
+    taken = 2.0 * out * layer.streams
+    outputs = [*attention.outputs, *mlp.outputs]
+    products = taken + (2.0 * attention.result + 2.0 * sum(outputs[::2]))
+    scores = attention.scores * (columns.recompute_selective == 0)
+    kept = np.where(columns.recompute_operators > 0, products, whole + scores - dropped)
     again = columns.recomputed(architecture.depth)
     kept = again * taken + (1 - again) * kept
-    whole = whole + scores
-    working = full * whole + chosen * np.maximum(whole - products, 0.0) + selective * scores
-    return np.asarray(kept), working + dropped * (full == 0)
+    whole = whole + attention.scores
+    working = columns.recompute_full * whole
+    working += columns.recompute_operators * np.maximum(whole - products, 0.0)
+    working += columns.recompute_selective * attention.scores
+    return kept, working + dropped * (columns.recompute_full == 0)
 
 
-def _of_operators(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
-    """Bytes of the result of attention, and of a layer's products every second from the first.
-
-    That is torch's policy per operator as torchtitan has it (`_get_custom_policy`); products of
-    experts come in groups, of which it keeps none.
-    """
-    outputs = [
-        *_attention_outputs(layer.attention, architecture, columns),
-        *_mlp_outputs(layer.mlp, architecture, columns),
-    ]
-    chosen = 2.0 * sum(outputs[::2], np.zeros_like(columns.tp))
-    return np.asarray(_result(layer.attention, columns) + chosen)
-
-
-def _attention_outputs(
-    attention: Attention | None, architecture: Architecture, columns: PlanTable
-) -> list[Floats]:
-    """Elements of what each product of attention makes, in order."""
-    if attention is None:
-        return []
-    t, s, out = columns.tokens, columns.shard_tokens, columns.shard_tokens * architecture.hidden
-    if isinstance(attention, LinearBlock):
-        return [out]
-    if isinstance(attention, Mixer):
-        return [*attention.outputs(columns), out]
-    heads = attention.heads / columns.tp
-    queries = t * heads * attention.head_dim
-    rank = [] if attention.query_rank is None else [s * attention.query_rank]
-    if isinstance(attention, GroupedAttention):
-        kv = t * heads_of_keys(attention, columns)
-        made = [kv * attention.head_dim] if attention.own_keys else []
-        made += [kv * attention.values] if attention.own_values else []
-    else:
-        up = t * heads * (attention.nope_dim + attention.value_dim)
-        made = [s * (attention.kv_rank + attention.rope_dim), up]
-    return [*rank, queries, *made, out]
-
-
-def _mlp_outputs(mlp: Mlp | None, architecture: Architecture, columns: PlanTable) -> list[Floats]:
-    """Elements of what each product of an MLP makes, in order: of experts, the shared one's."""
-    dense = mlp.shared if isinstance(mlp, ExpertMlp) else mlp
-    if dense is None:
-        return []
-    out = columns.shard_tokens * architecture.hidden
-    if isinstance(dense, LinearBlock):
-        return [out]
-    inner = columns.tokens * dense.width / columns.tp
-    return [*[inner] * dense.activation.inputs, out]
-
-
-def _result(attention: Attention | None, columns: PlanTable) -> Floats:
-    """Bytes of what core attention makes."""
-    if attention is None or isinstance(attention, LinearBlock):
-        return np.zeros_like(columns.tp)
-    if isinstance(attention, Mixer):
-        return 2.0 * attention.result(columns)
-    return 2.0 * columns.tokens * attention.heads / columns.tp * attention.values
-
-
-def _dropped(
+def _of_layer(
     layer: Layer,
     architecture: Architecture,
     columns: PlanTable,
-    framework: Framework,
     element: Floats,
-    whole_mlp: Floats,
-) -> Floats:
-    """Bytes of a layer that recomputed modules drop, as Megatron-LM's `recompute_modules` do.
-
-    What a norm makes is an input of a product: where that keeps it converted, nothing is won unless
-    the framework drops that as well.
-    """
-    whole = (element == 2.0) | framework.drops_cast_norms
-    norm = layer.norms * element * columns.shard_tokens * architecture.hidden * whole
-    dropped = columns.drops(RecomputeModule.NORMS) * norm
-    attention, mlp = layer.attention, layer.mlp
-    if isinstance(attention, LatentAttention):
-        heads = columns.tokens * attention.heads / columns.tp
-        inner = 2.0 * heads * (2 * attention.head_dim + attention.value_dim)
-        dropped = dropped + columns.drops(RecomputeModule.UP_PROJECTION) * inner
-    elif isinstance(attention, Mixer):
-        dropped = dropped + columns.drops(RecomputeModule.UP_PROJECTION) * attention.dropped(
-            columns
-        )
-    if isinstance(mlp, ExpertMlp):
-        tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
-        made = element * tokens * mlp.width / columns.expert_tp
-        dropped = dropped + np.where(
-            columns.drops(RecomputeModule.EXPERTS) > 0,
-            whole_mlp,
-            columns.drops(RecomputeModule.ACTIVATION) * made,
-        )
-    elif isinstance(mlp, DenseMlp):
-        dropped = dropped + columns.drops(RecomputeModule.MLP) * whole_mlp
-    return np.asarray(dropped)
-
-
-def _whole(
-    layer: Layer,
-    architecture: Architecture,
-    columns: PlanTable,
     framework: Framework,
-    element: Floats,
-    mlp: Floats,
-) -> Floats:
-    """Inputs and outputs of norms, and what attention and MLP keep, without scores.
+) -> tuple[Floats, Floats]:
+    """Bytes kept around attention and MLP, and those of them that recomputed norms drop.
 
-    Inputs of products are kept as they were converted where the framework does that.
+    Norms keep what they take and make; that is an input of a product: where that keeps it
+    converted, nothing is won unless the framework drops that as well. Of several streams all are
+    kept before each part, and each part's output.
     """
-    masks = 1.0 if architecture.dropout else 0.0
-    norms = layer.norms * (2.0 + element + masks) * columns.shard_tokens * architecture.hidden
-    attention = _attention(layer.attention, columns, element, framework)
+    out, masks = columns.shard_tokens * architecture.hidden, float(architecture.dropout)
+    norms = layer.norms * (2.0 + element + masks) * out
     own = columns.shard_tokens * layer.input_width * (4.0 + 2.0 * element)  # gate, input, product
-    # of several streams all before each part, and each part's output
-    streams = 2.0 * columns.shard_tokens * architecture.hidden * (layer.streams + 1) * layer.parts
-    return np.asarray(norms + attention + mlp + own + streams * (layer.streams > 1))
+    streams = 2.0 * out * (layer.streams + 1) * layer.parts * (layer.streams > 1)
+    won = (element == 2.0) | framework.drops_cast_norms
+    dropped = columns.drops(RecomputeModule.NORMS) * layer.norms * element * out * won
+    return norms + own + streams, dropped
 
 
-def _attention(
-    attention: Attention | None, columns: PlanTable, element: Floats, framework: Framework
-) -> Floats:
+def _of_attention(
+    attention: Attention | None,
+    out: Floats,
+    columns: PlanTable,
+    element: Floats,
+    framework: Framework,
+) -> Held:
     """Queries, keys, values and the result, which its product keeps converted as well.
 
-    Of latent attention also what the norms of both ranks take and make.
-
-    Where heads are copied, keys and values twice: a buffer of all three lives on in the queries. A
-    gated result is kept beside its gate and what that makes of it. Keys and values that are
-    borrowed of an earlier layer are kept there.
+    That product makes `out` elements. Unfused attention keeps its softmax, its dropout's mask and
+    output, 5 bytes a score. Keys and values that are borrowed of an earlier layer are kept there.
     """
+    nothing = np.zeros_like(columns.tp)
     if attention is None or isinstance(attention, LinearBlock):
-        return np.zeros_like(columns.tp)
+        return Held(kept=nothing, outputs=[out] if attention else [])
     if isinstance(attention, Mixer):
-        return attention.kept(columns, element)
-    t, heads = columns.tokens, attention.heads / columns.tp
+        held = attention.held(columns, element)
+        return replace(held, outputs=[*held.outputs, out])
+    t, s, heads = columns.tokens, columns.shard_tokens, attention.heads / columns.tp
+    result, queries = heads * attention.values, heads * attention.head_dim
     # bytes of an element of the result, with what its product keeps of it
     both = 2.0 + element if framework.result_bytes is None else framework.result_bytes
-    result = np.where(element < 2.0, both, 2.0)
+    kept = np.where(element < 2.0, both, 2.0) * result
+    kept = kept + heads * attention.head_gates * (2.0 + element * attention.values)
+    down, dropped = attention.query_rank or 0, nothing
+    made = [] if attention.query_rank is None else [s * attention.query_rank]
     if isinstance(attention, GroupedAttention):
-        pair = attention.pair(columns) * (not attention.borrows)
-        copies = 1 + (framework.copies_heads and attention.kv_heads == attention.heads)
-        inner = heads * attention.head_dim + copies * pair
-        gate = (2.0 + element) * heads * attention.values * attention.gated
-        gate = gate + heads * attention.head_gates * (2.0 + element * attention.values)
-        rank = columns.shard_tokens * (attention.query_rank or 0) * (2.0 + element)
-        kept = t * (2.0 * inner + result * heads * attention.values + gate)
-        return np.asarray(kept + rank)
-    ranks: Floats = columns.shard_tokens * ((attention.query_rank or 0) + attention.kv_rank)
-    inner = heads * (2 * attention.head_dim + attention.value_dim)
-    out = result * heads * attention.value_dim
-    gate = heads * attention.head_gates * (2.0 + element * attention.value_dim)
-    return np.asarray(t * (2.0 * inner + out + gate) + (2.0 + element) * ranks)
+        kept = kept + _read_by(attention, heads, columns, framework)
+        kept = kept + (2.0 + element) * result * attention.gated
+        keys = t * heads_of_keys(attention, columns)
+        made += [t * queries, *([keys * attention.head_dim] if attention.own_keys else [])]
+        made += [keys * attention.values] if attention.own_values else []
+    else:
+        inner = 2.0 * (2 * queries + result)
+        kept, dropped = kept + inner, columns.drops(RecomputeModule.UP_PROJECTION) * t * inner
+        up = t * heads * (attention.nope_dim + attention.value_dim)
+        made += [t * queries, s * (attention.kv_rank + attention.rope_dim), up]
+        down += attention.kv_rank
+    return Held(
+        kept=t * kept + (2.0 + element) * s * down,
+        outputs=[*made, out],
+        result=t * result,
+        scores=5.0 * t * columns.sequence * heads * (1 - columns.flash),
+        dropped=dropped,
+    )
 
 
-def _scores(attention: Attention | None, columns: PlanTable) -> Floats:
-    """Softmax, its dropout's mask and output of unfused attention: 5 bytes a score."""
-    if attention is None or isinstance(attention, LinearBlock | Mixer):
-        return np.zeros_like(columns.tp)
-    scores = columns.tokens * columns.sequence * attention.heads / columns.tp
-    return 5.0 * scores * (1 - columns.flash)
+def _read_by(
+    attention: GroupedAttention, heads: Floats, columns: PlanTable, framework: Framework
+) -> Floats:
+    """Bytes of a token's queries, keys and values.
+
+    Where heads are copied, keys and values twice: a buffer of all three lives on in the queries.
+    """
+    copies = 1 + (framework.copies_heads and attention.kv_heads == attention.heads)
+    pair = attention.pair(columns) * (not attention.borrows)
+    return 2.0 * (heads * attention.head_dim + copies * pair)
 
 
-def _mlp(
+def _of_mlp(
     mlp: Mlp | None,
     architecture: Architecture,
     columns: PlanTable,
     element: Floats,
     framework: Framework,
-) -> Floats:
+    gates: Floats | float = 2.0,
+) -> Held:
     """Inputs and output of the activation; of experts also their inputs, converted.
 
-    What experts make is kept as well where their weights multiply it, not what is before.
+    What experts make is kept as well where their weights multiply it, not what is before. Of their
+    products those of the shared one alone are listed: theirs come in groups.
     """
+    nothing, out = np.zeros_like(columns.tp), columns.shard_tokens * architecture.hidden
     if mlp is None or isinstance(mlp, LinearBlock):
-        return np.zeros_like(columns.tp)
+        return Held(kept=nothing, outputs=[out] if mlp else [])
     if isinstance(mlp, DenseMlp):
-        return _between(mlp, columns.tokens, mlp.width / columns.tp, element, framework)
+        width = columns.tokens * mlp.width / columns.tp
+        kept = _between(mlp, width, element, framework, gates)
+        outputs = [*[width] * mlp.activation.inputs, out]
+        dropped = columns.drops(RecomputeModule.MLP) * kept
+        return Held(kept=kept, outputs=outputs, dropped=dropped)
+    return _of_experts(mlp, architecture, columns, element, framework)
+
+
+def _of_experts(
+    mlp: ExpertMlp,
+    architecture: Architecture,
+    columns: PlanTable,
+    element: Floats,
+    framework: Framework,
+) -> Held:
     tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
     gates = np.where(element < 2.0, framework.gate_bytes, 2.0)
-    routed = _between(mlp.expert, tokens, mlp.width / columns.expert_tp, element, framework, gates)
-    width = mlp.token_width(architecture.hidden)
-    moved = (element + 2.0 * (not framework.weighs_inside)) * tokens * width
+    inner, width = tokens * mlp.width / columns.expert_tp, mlp.token_width(architecture.hidden)
+    kept = _between(mlp.expert, inner, element, framework, gates)
+    kept = kept + (element + 2.0 * (not framework.weighs_inside)) * tokens * width
     if mlp.latent is not None:  # what the product back takes; the one there takes the norm's output
-        moved = moved + element * columns.shard_tokens * width
-    router = 4.0 * columns.shard_tokens * mlp.experts
-    kept = routed + moved + router
-    if mlp.shared is None:
-        return kept
-    shared = mlp.shared_width / columns.tp
-    return kept + _between(mlp.shared, columns.tokens, shared, element, framework, gates)
+        kept = kept + element * columns.shard_tokens * width
+    kept = kept + 4.0 * columns.shard_tokens * mlp.experts
+    shared = _of_mlp(mlp.shared, architecture, columns, element, framework, gates)
+    kept = kept + shared.kept
+    dropped = np.where(
+        columns.drops(RecomputeModule.EXPERTS) > 0,
+        kept,
+        columns.drops(RecomputeModule.ACTIVATION) * element * inner,
+    )
+    return Held(kept=kept, outputs=shared.outputs, dropped=dropped)
 
 
 def _between(
     mlp: DenseMlp,
-    tokens: Floats,
-    width: Floats,
+    inner: Floats,
     element: Floats,
     framework: Framework,
-    gates: Floats | float = 2.0,
+    gates: Floats | float,
 ) -> Floats:
     """Inputs and output of the activation, and apart from its gate what it makes before that.
 
-    An input of a gated one takes `gates` bytes an element.
+    Either has `inner` elements; an input of a gated one takes `gates` bytes an element.
     """
     gated = mlp.activation.gated
     inputs = 2 * gates if gated else 2.0
     apart = 2.0 * (gated and not framework.fuses_gates)
-    return np.asarray(tokens * width * (inputs + apart + element))
+    return inner * (inputs + apart + element)
 
 
 def mlp_weights(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
@@ -362,7 +303,11 @@ def largest_matrix(layer: Layer, architecture: Architecture, columns: PlanTable)
             degree, width = columns.expert_tp, mlp.token_width(width)
         return mlp.activation.inputs * mlp.width * width / degree
     if isinstance(layer.attention, Mixer):
-        return layer.attention.outputs(columns)[0] / columns.tokens * architecture.hidden
+        return (
+            layer.attention.held(columns, columns.element_bytes).outputs[0]
+            / columns.tokens
+            * architecture.hidden
+        )
     return np.zeros_like(columns.tp)
 
 

@@ -14,7 +14,7 @@ from stepsim.base.arrays import Floats
 from stepsim.workload.model.architecture import need_counts
 from stepsim.workload.model.delta_net import delta_rule
 from stepsim.workload.model.operators import NORM, memory, products
-from stepsim.workload.model.parts import Operator
+from stepsim.workload.model.parts import Held, Operator
 from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.plan import PlanTable
 
@@ -83,19 +83,19 @@ class KimiDeltaAttention(StateMixer):
     def _turned(self, columns: PlanTable) -> tuple[Floats, Floats]:
         return (5.0 * self.inner + self.heads) / columns.tp, self.inner / columns.tp
 
-    def outputs(self, columns: PlanTable) -> list[Floats]:
-        """Elements that the first product makes, then those of both gates."""
-        t, tp = columns.tokens, columns.tp
-        return [t * (3.0 * self.inner + self.heads) / tp, 2.0 * t * self.inner / tp]
-
-    def kept(self, columns: PlanTable, element: Floats) -> Floats:
+    def held(self, columns: PlanTable, element: Floats) -> Held:
         """What convolution, norms, gates, rule and the last product take; the states are not.
 
         In 2 bytes: the convolution's input, normed queries and keys, values, both gates and the
         result; the forgetting of channels in 4; a head's solved products in 2 and a number in 4.
+        Products make queries, keys, values and a number of each head, then both gates.
         """
         t, tp = columns.tokens, columns.tp
         size = self.result(columns)
         down = 2.0 * t * 2 * (self.gate_rank or 0)
         heads = t * self.heads / tp * (2.0 * _SOLVED + 4.0)
-        return (2.0 * (3 + 3 + 2 + 1) + 4.0 + element) * size + down + heads
+        return Held(
+            kept=(2.0 * (3 + 3 + 2 + 1) + 4.0 + element) * size + down + heads,
+            outputs=[t * (3.0 * self.inner + self.heads) / tp, 2.0 * t * self.inner / tp],
+            result=size,
+        )

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import need_counts
 from stepsim.workload.model.device import ScanShape
 from stepsim.workload.model.operators import ACTIVATION, NORM, memory, mixer_kernel
-from stepsim.workload.model.parts import Operator
+from stepsim.workload.model.parts import Held, Operator
 from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.plan import PlanTable
 
@@ -94,6 +95,7 @@ class LightningAttention(StateMixer):
             ),
         )
 
-    def kept(self, columns: PlanTable, element: Floats) -> Floats:
+    def held(self, columns: PlanTable, element: Floats) -> Held:
         """What the product made, queries, keys and values activated, result, last input."""
-        return (2.0 * (4 + 3 + 1) + element) * self.result(columns)
+        kept = (2.0 * (4 + 3 + 1) + element) * self.result(columns)
+        return replace(super().held(columns, element), kept=kept)

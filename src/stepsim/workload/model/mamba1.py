@@ -14,7 +14,7 @@ from stepsim.base.arrays import Floats
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import need_counts
 from stepsim.workload.model.operators import memory, products
-from stepsim.workload.model.parts import Exchange, MixerExchanges, Operator
+from stepsim.workload.model.parts import Exchange, Held, MixerExchanges, Operator
 from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.plan import PlanTable
 
@@ -104,14 +104,15 @@ class Mamba1(StateMixer):
             back_after=(summed, *turned.back_after),
         )
 
-    def outputs(self, columns: PlanTable) -> list[Floats]:
-        """Elements that the first product makes, then those of time step, B and C."""
-        return [*super().outputs(columns), columns.tokens * self.joint, self.result(columns)]
-
-    def kept(self, columns: PlanTable, element: Floats) -> Floats:
+    def held(self, columns: PlanTable, element: Floats) -> Held:
         """Input and gate, the convolution's result, time steps, the scan's result, the last input.
 
         Time step's rank, B and C are kept as norms take them and make them; states are made again.
+        Products make input and gate, then time step, B and C.
         """
-        joint = columns.tokens * self.joint
-        return (2.0 * 5 + element) * self.result(columns) + (2.0 + element) * joint
+        joint, result = columns.tokens * self.joint, self.result(columns)
+        return Held(
+            kept=(2.0 * 5 + element) * result + (2.0 + element) * joint,
+            outputs=[columns.tokens * self.first / columns.tp, joint, result],
+            result=result,
+        )

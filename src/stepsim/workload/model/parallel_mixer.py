@@ -12,7 +12,7 @@ from stepsim.workload.model.architecture import GroupedAttention, Mixer
 from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.mamba import Mamba2
 from stepsim.workload.model.operators import grouped_operators, memory
-from stepsim.workload.model.parts import MixerExchanges, MixerOperators
+from stepsim.workload.model.parts import Held, MixerExchanges, MixerOperators
 from stepsim.workload.plan import PlanTable
 
 
@@ -63,20 +63,16 @@ class ParallelMixer(Mixer):
             back_after=(*pair.back_after, *inner.back_after),
         )
 
-    def _queries(self, columns: PlanTable) -> Floats:
-        return columns.tokens * self.heads * self.attention.head_dim / columns.tp
+    def held(self, columns: PlanTable, element: Floats) -> Held:
+        """What the state keeps; queries, keys, values and attention's result, twice.
 
-    def outputs(self, columns: PlanTable) -> list[Floats]:
-        """Elements that the state's first product makes, then queries, keys and values."""
-        pair = columns.tokens * self.attention.pair(columns)
-        return [*self.mamba.outputs(columns), self._queries(columns) + pair]
-
-    def result(self, columns: PlanTable) -> Floats:
-        """Elements of both results before their products back."""
-        return self.mamba.result(columns) + self._queries(columns)
-
-    def kept(self, columns: PlanTable, element: Floats) -> Floats:
-        """What the state keeps; queries, keys, values and attention's result, twice."""
-        own = self._queries(columns)
-        pair = columns.tokens * self.attention.pair(columns)
-        return self.mamba.kept(columns, element) + 2.0 * (own + pair) + (2.0 + element) * own
+        The state's first product makes its outputs, another queries, keys and values.
+        """
+        state, t = self.mamba.held(columns, element), columns.tokens
+        own = t * self.heads * self.attention.head_dim / columns.tp
+        made = own + t * self.attention.pair(columns)
+        return Held(
+            kept=state.kept + 2.0 * made + (2.0 + element) * own,
+            outputs=[*state.outputs, made],
+            result=state.result + own,
+        )

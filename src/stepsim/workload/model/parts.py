@@ -299,6 +299,21 @@ class Block(Noun):
     routed: bool = False
 
 
+class Held(Noun, eq=False):
+    """What attention, a mixer or an MLP keeps of a microbatch for its backward, arrays over plans.
+
+    `kept` are bytes without `scores` of unfused attention; those `dropped` of them go where modules
+    of a layer are recomputed. `result` are elements of what core attention makes, `outputs` those
+    of what each product makes, in order.
+    """
+
+    kept: Floats
+    outputs: Sequence[Floats]
+    result: Floats | float = 0.0
+    scores: Floats | float = 0.0
+    dropped: Floats | float = 0.0
+
+
 class MixerExchanges(Noun):
     """What ranks send around a mixer: `before` and `after` it in the forward, and in the backward.
 

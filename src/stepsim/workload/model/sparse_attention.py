@@ -11,10 +11,11 @@ from typing import ClassVar
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import LatentAttention, Mixer
+from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.operators import NORM, by_head, fused_attention, memory, products
-from stepsim.workload.model.parts import MixerExchanges, MixerOperators, Operator
+from stepsim.workload.model.parts import Held, MixerExchanges, MixerOperators, Operator
 from stepsim.workload.plan import PlanTable
 
 
@@ -95,34 +96,28 @@ class SparseLatentAttention(Mixer):
         width = self.key_width + self.indexer.dim * self.chooses
         return gathered_keys(width, self.indexer.summed(columns) * self.chooses, columns)
 
-    def outputs(self, columns: PlanTable) -> list[Floats]:
-        """Elements that projections make: queries, down to both ranks, and the indexer's."""
-        t, s = columns.tokens, columns.shard_tokens
-        queries = t * self.heads * self.latent.head_dim / columns.tp
-        down = s * ((self.latent.query_rank or 0) + self.key_width)
-        own = self.indexer
-        return [queries, down, t * (own.width + own.dim + own.heads) * self.chooses]
-
-    def result(self, columns: PlanTable) -> Floats:
-        """Elements of attention's result, of the latent width."""
-        return columns.tokens * self.heads * self.latent.kv_rank / columns.tp
-
-    def kept(self, columns: PlanTable, element: Floats) -> Floats:
+    def held(self, columns: PlanTable, element: Floats) -> Held:
         """Queries as projected and as attention takes them, keys, the result on both widths.
 
-        The norms of both ranks keep what they take and make.
+        The norms of both ranks keep what they take and make. Products make queries, down to both
+        ranks, and the indexer's. Queries as projected and as attention takes them are dropped where
+        projections up to heads are made again (`mla_up_proj` of Megatron-Core).
         """
-        latent, t = self.latent, columns.tokens
-        heads = t * self.heads / columns.tp
-        ranks = columns.shard_tokens * ((latent.query_rank or 0) + latent.kv_rank)
-        inner = heads * (latent.head_dim + self.key_width + latent.kv_rank)
-        of_all = t * (self.key_width + self.indexer.dim * self.chooses)
+        latent, own, t, s = self.latent, self.indexer, columns.tokens, columns.shard_tokens
+        heads, rank = t * self.heads / columns.tp, latent.query_rank or 0
+        both = 2.0 * heads * (latent.head_dim + self.key_width)
+        result = heads * latent.kv_rank
+        of_all = t * (self.key_width + own.dim * self.chooses)
         out = element * heads * latent.value_dim
-        norms = (2.0 + element) * ranks
-        chosen = self.indexer.kept(columns) if self.chooses else 0.0
-        return 2.0 * (inner + of_all) + out + norms + chosen
-
-    def dropped(self, columns: PlanTable) -> Floats:
-        """Queries, as projected and as attention takes them (`mla_up_proj` of Megatron-Core)."""
-        heads = columns.tokens * self.heads / columns.tp
-        return 2.0 * heads * (self.latent.head_dim + self.key_width)
+        chosen = own.kept(columns) if self.chooses else 0.0
+        norms = (2.0 + element) * s * (rank + latent.kv_rank)
+        return Held(
+            kept=both + 2.0 * (result + of_all) + out + norms + chosen,
+            outputs=[
+                heads * latent.head_dim,
+                s * (rank + self.key_width),
+                t * (own.width + own.dim + own.heads) * self.chooses,
+            ],
+            result=result,
+            dropped=columns.drops(RecomputeModule.UP_PROJECTION) * both,
+        )

@@ -9,7 +9,7 @@ from stepsim.base.arrays import Floats
 from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.context import layouts_of_heads, turned_against_heads
 from stepsim.workload.model.operators import products
-from stepsim.workload.model.parts import MixerExchanges, MixerOperators, Operator
+from stepsim.workload.model.parts import Held, MixerExchanges, MixerOperators, Operator
 from stepsim.workload.plan import PlanTable
 
 
@@ -57,14 +57,11 @@ class StateMixer(Mixer):
         """Elements of a token that change ranks: what the first product makes, and the result."""
         return self.first / columns.tp, self.inner / columns.tp
 
-    def outputs(self, columns: PlanTable) -> list[Floats]:
-        """Elements that the first product makes."""
-        return [columns.tokens * self.first / columns.tp]
-
     def result(self, columns: PlanTable) -> Floats:
         """Elements of the result."""
         return columns.tokens * self.inner / columns.tp
 
-    def kept(self, columns: PlanTable, element: Floats) -> Floats:
+    def held(self, columns: PlanTable, element: Floats) -> Held:
         """What the first product made, the mixing's result, and the input of the last product."""
-        return 2.0 * self.outputs(columns)[0] + (2.0 + element) * self.result(columns)
+        made, result = columns.tokens * self.first / columns.tp, self.result(columns)
+        return Held(kept=2.0 * made + (2.0 + element) * result, outputs=[made], result=result)
