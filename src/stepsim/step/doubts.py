@@ -79,7 +79,7 @@ def weigh_doubts(
         step = report.step_time_ps
         if doubt.mended is None or not step:
             return Finding(text=doubt.text)
-        mended, _ = scaled_workload(doubt.mended, options, samples=options.samples)
+        mended, _ = scaled_workload(doubt.mended, options)
         bound = _bound_ps(workload, mended, report) / step
         if bound < WEIGHTY:
             return _finding(doubt, f"the step changes by at most {bound:.1%}", bound)

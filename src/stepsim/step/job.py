@@ -5,7 +5,7 @@ decided here and in `model_plan`. Schedules that are searched for need to know h
 of the job take.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from math import lcm, prod
 from types import MappingProxyType
@@ -111,17 +111,20 @@ def job_of(
     begin with its name. `known` has rows of jobs before, and takes those of this one.
     """
     if isinstance(source, Workload):
-        return _job_of_workload(source, topology, options)
-    from stepsim.step.model_plan import made_work
+        job = _job_of_workload(source, topology, options)
+    else:
+        from stepsim.step.model_plan import made_work
 
-    try:
-        made = made_work(source, topology, options, known)
-    except PlanError as error:
-        raise PlanError(f"{source.source}: {error}") from None
-    scaled, found = scaled_workload(made.given, made.options, samples=1)
-    _check_layout_of_experts(scaled, made.options)
-    notes = *made.notes, *found, *_said_of_experts(made.plan, made.options)
-    return replace(made, workload=scaled, notes=notes)
+        try:
+            job = made_work(source, topology, options, known)
+        except PlanError as error:
+            raise PlanError(f"{source.source}: {error}") from None
+        job = replace(job, workload=_loaded(job.given, job.options))
+    if (layout := options.ep_layout) is None:
+        return job
+    _check_layout_of_experts(job.workload, options)
+    idle = [f"ep_layout {layout} has no effect: ep is 1"] if job.plan.ep == 1 else []
+    return replace(job, notes=(*job.notes, *idle))
 
 
 def held_degrees(
@@ -156,7 +159,7 @@ def _job_of_workload(workload: Workload, topology: Topology, asked: StepOptions)
         raise CalibrationError(
             "this calibration is for models on a known device, and this is a workload file"
         )
-    scaled, found = scaled_workload(workload, options, samples=options.samples)
+    scaled, found = scaled_workload(workload, options)
     plan, assumed = plan_of_workload(scaled, topology, options)
     return Job(
         given=workload,
@@ -164,7 +167,7 @@ def _job_of_workload(workload: Workload, topology: Topology, asked: StepOptions)
         plan=plan,
         asked=asked,
         options=options,
-        notes=(*found, *assumed, *_said_of_experts(plan, options)),
+        notes=(*found, *assumed),
     )
 
 
@@ -176,35 +179,31 @@ def check_counts(counts: StepOptions | Plan) -> None:
             raise PlanError(f"{name} is {value}: expected 1 to {most}")
 
 
-def scaled_workload(
-    workload: Workload, options: StepOptions, *, samples: int
-) -> tuple[Workload, list[str]]:
-    """The workload with microbatches of so many samples, and compute and expert load as asked.
+def scaled_workload(workload: Workload, options: StepOptions) -> tuple[Workload, list[str]]:
+    """A file's workload with microbatches, compute and expert load as asked; and what is assumed.
 
-    What is assumed is told.
+    Of a model compute and expert load alone are asked: it has the samples of its plan.
     """
     if options.fill_placeholders:
         workload = fill_placeholders(workload)
     bare, rows = placeholder_rows(workload)
     note = f"{bare} of {rows} rows with compute have only placeholders (1 or 1000 ns)"
-    workload = enlarge_microbatches(workload, samples)
+    enlarged = enlarge_microbatches(workload, options.samples)
+    return _loaded(enlarged, options), [note] if bare else []
+
+
+def _loaded(workload: Workload, options: StepOptions) -> Workload:
+    """The workload with compute and expert load as asked."""
     if options.compute_scale:
         workload = scale_compute(workload, options.compute_scale)
     ep, load = workload.degrees["ep"], options.expert_load
     if isinstance(load, ExpertLaw | ExpertCounts):
         count = options.microbatches or workload.pipeline_microbatches or _MOST_LOADS
         seed = load.seed if isinstance(load, ExpertLaw) else 0
-        workload = load_experts_unevenly(workload, load, seed=seed, microbatches=count)
-    elif isinstance(load, ExpertSkew):
-        workload = load_experts(workload, skewed_loads(load.over_mean, ep))
-    elif load is not None:
-        workload = load_experts(workload, rank_loads(load, ep))
-    return workload, [note] if bare else []
-
-
-def _said_of_experts(plan: Plan, options: StepOptions) -> Iterator[str]:
-    if options.ep_layout is not None and plan.ep == 1:
-        yield f"ep_layout {options.ep_layout} has no effect: ep is 1"
+        return load_experts_unevenly(workload, load, seed=seed, microbatches=count)
+    if isinstance(load, ExpertSkew):
+        return load_experts(workload, skewed_loads(load.over_mean, ep))
+    return workload if load is None else load_experts(workload, rank_loads(load, ep))
 
 
 def plan_of_workload(

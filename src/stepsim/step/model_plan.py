@@ -169,7 +169,7 @@ def with_schedule(options: StepOptions, setup: StepModel) -> StepOptions:
                 "another schedule if it is off"
             )
         return options
-    if overlaps is None:
+    if overlaps is None and ep > 1:
         overlaps = setup.framework.overlaps_experts_on(setup.device.name, precision_of(options))
     if overlaps and ep > 1 and chunked == (pp > 1):
         return replace(options, schedule=PAIRED)

@@ -77,7 +77,9 @@ class PreparedStep(Noun, dict=True):
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
         """What the input can hardly mean."""
-        bare = None if self.options.fill_placeholders else doubt_placeholders(self.job.given)
+        if self.job.setup or self.options.fill_placeholders:
+            return self.job.given.doubts
+        bare = doubt_placeholders(self.job.given)
         return (*self.job.given.doubts, *([bare] if bare else []))
 
     @cached_property

@@ -69,7 +69,7 @@ def layer_blocks(
     return (
         *(replace(block, scope=scope) for block in attention),
         *_mlp_blocks(layer, architecture, columns),
-        *_input_blocks(layer, architecture, columns),
+        *([_input_block(layer, architecture, columns)] if layer.input_width else []),
     )
 
 
@@ -186,16 +186,14 @@ def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanTable) ->
     yield replace(whole, module=RecomputeModule.MLP)
 
 
-def _input_blocks(layer: Layer, architecture: Architecture, columns: PlanTable) -> Iterator[Block]:
+def _input_block(layer: Layer, architecture: Architecture, columns: PlanTable) -> Block:
     """The layer's own input, gated by its output, brought to the hidden width, normed and added.
 
     Ranks of tp compute it whole, on the tokens that they hold outside of products.
     """
-    if not layer.input_width:
-        return
     s, h, width = columns.shard_tokens, float(architecture.hidden), float(layer.input_width)
     size = s * width
-    yield Block(
+    return Block(
         name="layer input",
         operators=(
             *products(columns, ("gate of the input", s, h, width)),
@@ -312,11 +310,8 @@ def _summed(architecture: Architecture, columns: PlanTable) -> tuple[Exchange, .
     )
 
 
-def tower_blocks(architecture: Architecture, columns: PlanTable) -> tuple[Block, ...]:
-    """The blocks of a tower that sees in forward order; none where nothing is seen."""
-    tower = architecture.seeing
-    if tower is None:
-        return ()
+def tower_blocks(tower: Tower, columns: PlanTable) -> tuple[Block, ...]:
+    """The blocks of a tower that sees in forward order."""
     own, inner = _patches(tower, columns), _as_model(tower)
     first = tuple(products(own, ("patches", own.shard_tokens, float(tower.patch), tower.hidden)))
     rows = own.shard_tokens / tower.merged  # of tokens of the decoder, of whole ranks
@@ -333,11 +328,8 @@ def tower_blocks(architecture: Architecture, columns: PlanTable) -> tuple[Block,
     return tuple(map(_forward_alone, blocks)) if tower.frozen else blocks
 
 
-def tower_bytes(architecture: Architecture, columns: PlanTable, framework: Framework) -> Floats:
-    """Bytes that a tower keeps of a microbatch until its backward; none where it is frozen."""
-    tower = architecture.seeing
-    if tower is None or tower.frozen:
-        return np.zeros(len(columns))
+def tower_bytes(tower: Tower, columns: PlanTable, framework: Framework) -> Floats:
+    """Bytes that a trained tower keeps of a microbatch until its backward."""
     own = _patches(tower, columns)
     layers = tower.depth * layer_bytes(tower.layer, _as_model(tower), own, framework)[0]
     ends = own.shard_tokens * (2.0 * tower.patch + 4.0 * tower.merged * tower.hidden)

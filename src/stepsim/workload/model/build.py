@@ -323,7 +323,8 @@ class _Builder(Noun, dict=True):
             for layer in architecture.layer_kinds():
                 known[layer] = _flops(layer_blocks(layer, architecture, columns), plan)
             known["head"] = _flops(self.timed.head.blocks, plan)
-            known["tower"] = _flops(tower_blocks(architecture, columns), plan)
+            seeing = architecture.seeing
+            known["tower"] = _flops(tower_blocks(seeing, columns) if seeing else (), plan)
         forward = hardware = spared = 0.0
         for (layer, twice), count in counted.items():
             once, both, fewer = known[layer]
@@ -706,7 +707,7 @@ def kernel_of(
         demand = replace(demand, free_sms=free_sms)
     return Kernel(
         name=operator.name,
-        operator=operator.called_as,
+        operator=operator.pytorch,
         weight=seconds,
         sides=_multiplied(operator, phase),
         demand=demand,

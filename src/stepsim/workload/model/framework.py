@@ -118,14 +118,6 @@ class Recipe(TomlTable):
                 "or chunks"
             )
 
-    def is_of(self, model: str, device: str, precision: Precision) -> bool:
-        """Whether it is of a model, as sources spell it, on a device in a number format."""
-        return (
-            plain_name(self.model) == plain_name(model)
-            and self.device in (None, device)
-            and self.precision in (None, precision)
-        )
-
     def suits(self, *, tp: int, pp: int, chunks: int, zero: int) -> bool:
         """Whether it holds for such degrees, and for how parameters lie under ZeRO's stage."""
         asked = (self.tp, tp), (self.pp, pp), (self.chunks, chunks)
@@ -280,8 +272,14 @@ class Framework(TomlTable):
         }
 
     def recipes_of(self, model: str, device: str, precision: Precision) -> list[Recipe]:
-        """The public recipes of a model on a device in a number format."""
-        return [each for each in self.recipes if each.is_of(model, device, precision)]
+        """The public recipes of a model, as sources spell it, on a device in a number format."""
+        return [
+            each
+            for each in self.recipes
+            if plain_name(each.model) == plain_name(model)
+            and each.device in (None, device)
+            and each.precision in (None, precision)
+        ]
 
     def attention_on(self, device: str) -> str:
         """The attention kernel family on a device."""
@@ -296,9 +294,9 @@ class Framework(TomlTable):
         self, device: str, *, sparse: bool, precision: Precision = Precision.BF16
     ) -> dict[str, int | bool | ExpertDispatch]:
         """Options that its jobs have on a device, by name; `sparse` models have experts."""
-        overlaps = self.overlaps_experts_on(device, precision)
         found = self._said(JOB_DEFAULTS, device, precision, sparse=sparse)
-        return found | ({"expert_overlap": True} if sparse and overlaps else {})
+        overlaps = sparse and self.overlaps_experts_on(device, precision)
+        return found | ({"expert_overlap": True} if overlaps else {})
 
 
 def error_band(

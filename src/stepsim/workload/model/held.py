@@ -75,26 +75,23 @@ def check_plan(architecture: Architecture, plan: Plan) -> None:
         if isinstance(attention, Mixer) and plan.attention is AttentionKernel.UNFUSED:
             raise PlanError("attention is unfused: this model's mixers are fused: expected flash")
         shared = _shared_out(layer)
-        for what, count in shared.items():
-            _need_divisor(what, count, "tp", plan.tp)
+        needs = [(what, count, "tp", plan.tp) for what, count in shared.items()]
         if isinstance(attention, Mixer):
-            _need_divisor("heads of mixers / tp", attention.turned_heads // plan.tp, "cp", plan.cp)
+            turned = attention.turned_heads // plan.tp
+            needs.append(("heads of mixers / tp", turned, "cp", plan.cp))
         elif shared and plan.context is ContextParallelKind.ALL_TO_ALL:
-            _need_divisor("heads / tp", shared["heads"] // plan.tp, "cp", plan.cp)
+            needs.append(("heads / tp", shared["heads"] // plan.tp, "cp", plan.cp))
         if isinstance(mlp, DenseMlp):
-            _need_divisor("ffn", mlp.width, "tp", plan.tp)
+            needs.append(("ffn", mlp.width, "tp", plan.tp))
         if isinstance(mlp, ExpertMlp):
-            _need_divisor("experts", mlp.experts, "ep", plan.ep)
-            _need_divisor("expert ffn", mlp.width, "expert_tp", plan.expert_degree)
+            needs.append(("experts", mlp.experts, "ep", plan.ep))
+            needs.append(("expert ffn", mlp.width, "expert_tp", plan.expert_degree))
+        for what, value, name, degree in needs:
+            if value % degree:
+                raise PlanError(f"{what} is {value}: expected a multiple of {name}, {degree}")
     if plan.ep > 1 and not architecture.is_sparse:
         raise PlanError(f"ep is {plan.ep}: {architecture.name} has no experts: expected 1")
-    ahead = len(architecture.prediction_layers)
-    plan.layout.check(architecture.depth, ahead, plan.pp * plan.chunks)
-
-
-def _need_divisor(what: str, value: int, name: str, degree: int) -> None:
-    if value % degree:
-        raise PlanError(f"{what} is {value}: expected a multiple of {name}, {degree}")
+    stage_slices(architecture, plan)
 
 
 def layer_bytes(

@@ -41,7 +41,21 @@ class LayerLayout(Noun):
         """
         if not self.slices:
             return counted_layout(self.even(layers, stages), prediction_layers).slices
-        self.check(layers, prediction_layers, stages)
+        found = {
+            "virtual stages (pp x chunks)": (len(self.slices), stages),
+            "layers": (sum(each.layers for each in self.slices), layers),
+            "embeddings, on the first": (int(self.slices[0].embedding), 1),
+            "heads, on the last": (int(self.slices[-1].head), 1),
+            "embeddings": (sum(each.embedding for each in self.slices), 1),
+            "heads": (sum(each.head for each in self.slices), 1),
+            "prediction layers": (
+                sum(each.prediction_layers for each in self.slices),
+                prediction_layers,
+            ),
+        }
+        for name, (has, expected) in found.items():
+            if has != expected:
+                raise PlanError(f"layout has {has} {name}: expected {expected}")
         return self.slices
 
     def even(self, layers: int, stages: int) -> list[int]:
@@ -86,27 +100,6 @@ class LayerLayout(Noun):
         if self.slices:
             return layout_text(self.slices)
         return next((name for name, one in _NAMED.items() if one == self and not one.equal), None)
-
-    def check(self, layers: int, prediction_layers: int, stages: int) -> None:
-        """Raise PlanError where the slices do not add up to the model, or no share is even."""
-        if not self.slices:
-            self.even(layers, stages)
-            return
-        found = {
-            "virtual stages (pp x chunks)": (len(self.slices), stages),
-            "layers": (sum(each.layers for each in self.slices), layers),
-            "embeddings, on the first": (int(self.slices[0].embedding), 1),
-            "heads, on the last": (int(self.slices[-1].head), 1),
-            "embeddings": (sum(each.embedding for each in self.slices), 1),
-            "heads": (sum(each.head for each in self.slices), 1),
-            "prediction layers": (
-                sum(each.prediction_layers for each in self.slices),
-                prediction_layers,
-            ),
-        }
-        for name, (has, expected) in found.items():
-            if has != expected:
-                raise PlanError(f"layout has {has} {name}: expected {expected}")
 
 
 def _no_share(layers: int, stages: int) -> str:

@@ -200,8 +200,8 @@ def _activations(
     layers = np.maximum(counts[:-2].sum(axis=(0, 2)), 1.0)
     away = np.minimum(np.multiply.outer(columns.offload_layers, 1 / layers), 1.0)
     activations = np.einsum("kg,kpc->gpc", kept, counts[:-2]) * (1 - away)[:, :, None]
-    if architecture.seeing is not None:
-        seen = tower_bytes(architecture, columns, framework)
+    if architecture.seeing is not None and not architecture.seeing.frozen:
+        seen = tower_bytes(architecture.seeing, columns, framework)
         activations = activations + np.multiply.outer(seen, counts[-2] > 0)
     if framework.keeps_outputs:
         output = 2.0 * columns.shard_tokens * architecture.hidden * architecture.streams

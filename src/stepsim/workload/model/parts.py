@@ -150,7 +150,7 @@ class Operator(Noun):
     What is done `apart` is part of another kernel in some frameworks, `inside` of the products of
     experts in some. `module` is that with which it is recomputed. One that is
     not `called` is part of what the host calls for its product. PyTorch has such an operator
-    under the name `pytorch`; empty: the usual one of its kind.
+    under the name `pytorch`.
     """
 
     name: str
@@ -178,11 +178,6 @@ class Operator(Noun):
         """Amounts of the forward, of input gradients and of weight gradients."""
         return self.forward, self.input_grad, self.weight_grad
 
-    @property
-    def called_as(self) -> str:
-        """What PyTorch calls the operator."""
-        return self.pytorch or _PYTORCH[self.kind]
-
     def times(self, forward: Floats, backward: Floats) -> "Operator":
         """A share of the operator in the forward, and another in the backward, by plan."""
         return replace(
@@ -199,11 +194,13 @@ def operator_of(
     flops: Sequence[Floats],
     moved: Sequence[Floats],
     launches: Sequence[Floats | float],
+    pytorch: str = "",
     **said: Any,
 ) -> Operator:
     """An operator by operations, bytes and launches of each phase, with what else is `said` of it.
 
-    One without weights has two phases: its third is empty.
+    One without weights has two phases: its third is empty. PyTorch calls it as usual for its kind,
+    where no other name is given.
     """
     one = np.ones_like(flops[0])
     amounts = [
@@ -218,6 +215,7 @@ def operator_of(
         forward=forward,
         input_grad=input_grad,
         weight_grad=weight_grad,
+        pytorch=pytorch or _PYTORCH[kind],
         **said,
     )
 
@@ -260,18 +258,14 @@ class Exchange(Noun):
         least = way.least_seconds(size, columns, domain, network.inner)
         return size * way.sent_share(columns, domain), least, way.notices(columns)
 
-    def members(self, columns: PlanTable) -> tuple[Floats, Floats]:
-        """How many ranks take part, and how far apart they are."""
-        return {
+    def alone_s(self, columns: PlanTable, network: Interconnect) -> Floats:
+        """Seconds that it takes with the network to itself, and with what goes ahead of it."""
+        ranks, stride = {
             Group.TP: (columns.tp, np.ones_like(columns.tp)),
             Group.ETP: (columns.expert_tp, np.ones_like(columns.tp)),
             Group.CP: (columns.cp, columns.tp),
             Group.EP: (columns.ep, columns.expert_tp),
         }[self.group]
-
-    def alone_s(self, columns: PlanTable, network: Interconnect) -> Floats:
-        """Seconds that it takes with the network to itself, and with what goes ahead of it."""
-        ranks, stride = self.members(columns)
         sent, least, notices = self.asks(columns, network)
         seconds = np.maximum(network.seconds(self.kind, sent, ranks, stride), least)
         ahead = notices * network.launch_ps / PS_PER_S

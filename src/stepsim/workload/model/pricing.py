@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Bools, Floats
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.axes import Group
@@ -43,88 +43,6 @@ Its attention with norms has 16, norm, router, choice, layout of tokens and the 
 _ADAPTER_CALLS = 4
 """Calls of a low-rank adapter beside a frozen product: two products, forward and backward."""
 _ADAPTED = (OperatorKind.MATRIX, OperatorKind.GROUPED)
-
-
-def host_ps(
-    layer: Layer, blocks: Iterable[Block], columns: PlanTable, framework: Framework
-) -> Floats:
-    """Host time, in ps, of both passes of a layer: its blocks' calls, and hops of a ring.
-
-    A graph of the whole step leaves nothing, one of a part of the layer the calls of the others.
-    """
-    called = called_ps(layer, blocks, columns, framework)
-    hops = launch_ps(layer, columns, framework.context)
-    return called + np.where(in_one_graph(columns, framework) > 0, 0.0, hops)
-
-
-def waits_ps(
-    layer: Layer,
-    blocks: Sequence[Block],
-    columns: PlanTable,
-    framework: Framework,
-    network: Interconnect,
-) -> list[Floats]:
-    """Host time, in ps, for which kernels of each block of a layer wait, however long they are.
-
-    The host reads how many tokens each expert has before it calls what works on them. When it has,
-    the device has run all that was called before. The dispatch is called first (Megatron-Core's
-    `token_dispatcher.py` reads the counts ahead of it), so that the other calls of the layer hide
-    behind it alone. Where two microbatches run as one, they hide behind the other one, whose own
-    compute is called after the dispatch: it waits for what is gathered ahead of the counts.
-    """
-    late = [block.after_counts and not framework.pads_experts for block in blocks]
-    nothing = np.zeros_like(columns.tp)
-    called = [
-        called_ps(layer, [block], columns, framework) if is_late else nothing
-        for block, is_late in zip(blocks, late, strict=True)
-    ]
-    whole = np.sum(called, axis=0)
-    sent = [each for block in blocks for each in block.forward if each.group is Group.EP]
-    seconds = [each.alone_s(columns, network) * PS_PER_S for each in sent]
-    ahead = sum((s for s, each in zip(seconds, sent, strict=True) if each.way is None), nothing)
-    first = sum((s for s, each in zip(seconds, sent, strict=True) if each.is_dispatch), nothing)
-    paired = columns.paired_share
-    waited = np.maximum(whole - first, 0.0) * (1 - paired) + np.minimum(ahead, whole) * paired
-    share = np.divide(waited, whole, out=nothing.copy(), where=whole > 0)
-    return [each * share for each in called]
-
-
-def called_ps(
-    layer: Layer, blocks: Iterable[Block], columns: PlanTable, framework: Framework
-) -> Floats:
-    """Host time, in ps, of the calls of some blocks of a layer, as far as no graph holds them."""
-    nothing = np.zeros_like(columns.tp)
-    made = sum((_calls(block, columns, framework) for block in blocks), nothing)
-    one = framework.host_layer_ps / DENSE_CALLS
-    if layer.is_sparse:
-        one = framework.host_expert_layer_ps / EXPERT_CALLS
-    return np.where(in_one_graph(columns, framework) > 0, 0.0, made * one)
-
-
-def in_one_graph(columns: PlanTable, framework: Framework) -> Floats:
-    """1 where a CUDA graph holds the whole step."""
-    return columns.of(lambda plan: plan.cuda_graph and not _scopes(plan, framework))
-
-
-def _scopes(plan: Plan, framework: Framework) -> tuple[GraphScope, ...]:
-    """The parts of layers that a plan's graphs hold."""
-    return framework.graph_scopes if plan.graph_scopes is None else plan.graph_scopes
-
-
-def _calls(block: Block, columns: PlanTable, framework: Framework) -> Floats:
-    """Calls of a block's operators in all phases, and of its exchanges between experts.
-
-    A graph of a part of a layer ends where tokens are sent.
-    """
-    nothing = np.zeros_like(columns.tp)
-    whole = columns.drops(block.module) if block.module else nothing
-    called = (each for each in block.operators if each.called)
-    operators = sum((_calls_of(each, columns, whole) for each in called), nothing)
-    outside = columns.of(
-        lambda plan: not (plan.cuda_graph and block.scope in _scopes(plan, framework))
-    )
-    ways = (each for each in (*block.forward, *block.backward) if each.way is not None)
-    return operators * outside + sum((1.0 * (each.size_bytes > 0) for each in ways), nothing)
 
 
 def _calls_of(operator: Operator, columns: PlanTable, whole: Floats) -> Floats:
@@ -172,14 +90,17 @@ class Pricer(Noun):
     columns: PlanTable
 
     @property
-    def precision(self) -> Precision:
-        """The number format of products, which all plans share."""
-        (precision,) = {plan.precision for plan in self.columns.plans}
-        return precision
+    def in_one_graph(self) -> Bools:
+        """Whether a CUDA graph holds the whole step."""
+        return self.columns.of(lambda plan: plan.cuda_graph and not self._scopes(plan)) > 0
+
+    def _scopes(self, plan: Plan) -> tuple[GraphScope, ...]:
+        """The parts of layers that a plan's graphs hold."""
+        return self.framework.graph_scopes if plan.graph_scopes is None else plan.graph_scopes
 
     def price_one(self, operator: Operator) -> PhaseSeconds:
         """Time of an operator."""
-        slower = self.device.slower.get(operator.called_as, 1.0)
+        slower = self.device.slower.get(operator.pytorch, 1.0)
         chosen = self.columns.drops(operator.module) if operator.module else 0.0
         first, input_grad, weight_grad = (
             slower * self._seconds(operator, amounts, phase)
@@ -238,16 +159,17 @@ class Pricer(Noun):
         vector = self.device.vector_rate
         taken = np.maximum(moved, amounts.flops / vector) if vector else moved
         if operator.inside and self.framework.fuses_grouped:
-            return taken * (1.0 - in_one_graph(self.columns, self.framework))
+            return np.where(self.in_one_graph, 0.0, taken)
         return taken
 
     def _products(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         """Products of no groups; heads and scores run in bf16 whatever the precision."""
-        moved = amounts.bytes_moved / self.device.bytes_per_s
-        head = operator.kind in (OperatorKind.HEAD, OperatorKind.SCORES) and self.precision.casts
-        product = self._product(amounts, self.device.usual_precision if head else self.precision)
+        device, precision = self.device, self.columns.plans[0].precision
+        if operator.kind in (OperatorKind.HEAD, OperatorKind.SCORES) and precision.casts:
+            precision = device.usual_precision
         slower = WEIGHT_GRADIENT_FACTOR if phase == 2 else 1.0
-        taken = np.maximum(slower * product, moved)
+        product = slower * self._product(amounts, precision)
+        taken = np.maximum(product, amounts.bytes_moved / device.bytes_per_s)
         if phase != 2 or self.framework.fuses_gradient_sums or operator.sides is None:
             return taken
         # no product adds up by itself: gradients are read in 2 bytes, sums read and written
@@ -267,14 +189,14 @@ class Pricer(Noun):
         """
         assert operator.groups is not None
         device, shape = self.device, operator.groups[phase]
-        moved = amounts.bytes_moved
+        moved, precision = amounts.bytes_moved, self.columns.plans[0].precision
         if phase == 2:
             weights = shape.count * shape.rows * shape.columns
             moved = moved - 2.0 * (4 - self.framework.gradient_bytes) * weights
         if self.framework.groups_experts:
-            whole = device.grouped_seconds(str(self.precision), shape, shape.tiles(), moved)
+            whole = device.grouped_seconds(str(precision), shape, shape.tiles(), moved)
             return whole / self._filled
-        rate = device.rate_of(self.precision).rate * device.sustained * self._filled
+        rate = device.rate_of(precision).rate * device.sustained * self._filled
         products = shape.seconds(shape.tiles(), rate, device.tile_processors)
         starts = device.group_start_ps / PS_PER_S * shape.count
         return np.hypot(products, moved / device.bytes_per_s) + starts
@@ -326,22 +248,74 @@ class TimedModel(Pricer):
         columns, framework = self.columns, self.framework
         blocks = layer_blocks(layer, self.architecture, columns, framework.context)
         far = (columns.pp > 1) & (columns.tp > 1) & (columns.npus > self.interconnect.domain)
-        return self.part(
-            blocks,
-            host_ps(layer, blocks, columns, framework) + framework.host_tp_ps * columns.tp * far,
-            waits_ps(layer, blocks, columns, framework, self.interconnect),
+        host = self.called_ps(layer, blocks)
+        if (columns.cp > 1).any():  # hops of a ring; a graph of the whole step leaves nothing
+            hops = launch_ps(layer, columns, framework.context)
+            host = host + np.where(self.in_one_graph, 0.0, hops)
+        late = any(block.after_counts for block in blocks) and not framework.pads_experts
+        waits = self.waits_ps(layer, blocks) if late else None
+        return self.part(blocks, host + framework.host_tp_ps * columns.tp * far, waits)
+
+    def called_ps(self, layer: Layer, blocks: Iterable[Block]) -> Floats:
+        """Host time, in ps, of the calls of some blocks of a layer, as far as no graph holds them.
+
+        A graph of the whole step leaves nothing, one of a part of a layer the calls of the others.
+        """
+        nothing = np.zeros(len(self.columns))
+        one = self.framework.host_layer_ps / DENSE_CALLS
+        if layer.is_sparse:
+            one = self.framework.host_expert_layer_ps / EXPERT_CALLS
+        return np.where(self.in_one_graph, 0.0, sum(map(self._calls, blocks), nothing) * one)
+
+    def _calls(self, block: Block) -> Floats:
+        """Calls of a block's operators in all phases, and of its exchanges between experts.
+
+        A graph of a part of a layer ends where tokens are sent.
+        """
+        columns, nothing = self.columns, np.zeros(len(self.columns))
+        whole = columns.drops(block.module) if block.module else nothing
+        called = (each for each in block.operators if each.called)
+        operators = sum((_calls_of(each, columns, whole) for each in called), nothing)
+        outside = columns.of(
+            lambda plan: not (plan.cuda_graph and block.scope in self._scopes(plan))
         )
+        ways = (each for each in (*block.forward, *block.backward) if each.way is not None)
+        return operators * outside + sum((1.0 * (each.size_bytes > 0) for each in ways), nothing)
+
+    def waits_ps(self, layer: Layer, blocks: Sequence[Block]) -> list[Floats]:
+        """Host time, in ps, for which kernels of each block wait, however long they are.
+
+        The host reads how many tokens each expert has before it calls what works on them. When it
+        has, the device has run all that was called before. The dispatch is called first
+        (Megatron-Core's `token_dispatcher.py` reads the counts ahead of it), so that the other
+        calls of the layer hide behind it alone. Where two microbatches run as one, they hide behind
+        the other one, whose own compute is called after the dispatch: it waits for what is gathered
+        ahead of the counts.
+        """
+        columns, nothing = self.columns, np.zeros(len(self.columns))
+        called = [
+            self.called_ps(layer, [block]) if block.after_counts else nothing for block in blocks
+        ]
+        whole = np.sum(called, axis=0)
+        sent = [each for block in blocks for each in block.forward if each.group is Group.EP]
+        ps = [each.alone_s(columns, self.interconnect) * PS_PER_S for each in sent]
+        ahead = sum((s for s, each in zip(ps, sent, strict=True) if each.way is None), nothing)
+        first = sum((s for s, each in zip(ps, sent, strict=True) if each.is_dispatch), nothing)
+        paired = columns.paired_share
+        waited = np.maximum(whole - first, 0.0) * (1 - paired) + np.minimum(ahead, whole) * paired
+        share = np.divide(waited, whole, out=nothing.copy(), where=whole > 0)
+        return [each * share for each in called]
 
     @property
     def embedding(self) -> TimedPart:
         """The embedding, behind a tower that sees, whose layers the host launches."""
         tower, launched = self.architecture.seeing, None
-        first = tower_blocks(self.architecture, self.columns)
+        blocks = [embedding_block(self.architecture, self.columns)]
         if tower is not None:  # of a frozen one the forward alone
+            blocks = [*tower_blocks(tower, self.columns), *blocks]
             layers = self.framework.host_layer_ps * tower.depth / (3 if tower.frozen else 1)
-            graphed = in_one_graph(self.columns, self.framework) > 0
-            launched = np.where(graphed, 0.0, layers)
-        return self.part((*first, embedding_block(self.architecture, self.columns)), launched)
+            launched = np.where(self.in_one_graph, 0.0, layers)
+        return self.part(blocks, launched)
 
     @property
     def head(self) -> TimedPart:

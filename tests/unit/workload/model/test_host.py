@@ -6,8 +6,6 @@ import pytest
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model
-from stepsim.workload.model.architecture import Layer
-from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.choices import (
     ExpertDispatch,
     GraphScope,
@@ -16,8 +14,8 @@ from stepsim.workload.model.choices import (
     RecomputeModule,
 )
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.parts import Interconnect
-from stepsim.workload.model.pricing import called_ps, host_ps, waits_ps
+from stepsim.workload.model.parts import NO_NETWORK, Interconnect
+from stepsim.workload.model.pricing import TimedModel
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan, PlanTable
 
@@ -26,11 +24,23 @@ EXPERTS = Plan.of_batch(dp=8, ep=8, global_batch=8, precision=Precision.MXFP8)
 PARTS = (GraphScope.ATTENTION, GraphScope.MAMBA, GraphScope.ROUTER, GraphScope.PREPROCESS)
 
 
-def host(name: str, plan: Plan, kind: int = 0, framework: Framework = MCORE) -> float:
-    """Host time of a layer of a public model, in ps."""
-    model, columns = read_model(name).architecture, PlanTable(plans=[plan])
-    layer: Layer = model.layer_kinds()[kind]
-    return float(host_ps(layer, layer_blocks(layer, model, columns), columns, framework)[0])
+def timed(
+    name: str, plan: Plan, framework: Framework = MCORE, network: Interconnect = NO_NETWORK
+) -> TimedModel:
+    """A public model under a plan on B200."""
+    return TimedModel(
+        architecture=read_model(name).architecture,
+        device=read_device("b200"),
+        framework=framework,
+        interconnect=network,
+        columns=PlanTable(plans=[plan]),
+    )
+
+
+def host(name: str, plan: Plan, framework: Framework = MCORE) -> float:
+    """Host time of the first layer of a public model, in ps."""
+    model = timed(name, plan, framework)
+    return float(model.layer(model.architecture.layers[0]).host_ps[0])
 
 
 def seconds(name: str, plan: Plan) -> float:
@@ -96,15 +106,15 @@ def test_parts_that_are_recomputed_take_time_again() -> None:
 
 def waits(plan: Plan, outer: float) -> tuple[float, float, float]:
     """Of a layer with experts: all waits, the calls after the counts, and the dispatch, in us."""
-    model, columns = read_model("qwen3-30b-a3b").architecture, PlanTable(plans=[plan])
-    network = Interconnect(domain=8, inner=400e9, outer=outer)
-    layer = model.layer_kinds()[0]
-    blocks = layer_blocks(layer, model, columns)
-    late = [block for block in blocks if block.after_counts]
-    waited = sum(float(each[0]) for each in waits_ps(layer, blocks, columns, MCORE, network))
-    ways = [each for block in blocks for each in block.forward if each.is_dispatch]
-    dispatch = sum(float(each.alone_s(columns, network)[0]) for each in ways) * 1e6
-    return waited / 1e6, float(called_ps(layer, late, columns, MCORE)[0]) / 1e6, dispatch
+    model = timed("qwen3-30b-a3b", plan, network=Interconnect(domain=8, inner=400e9, outer=outer))
+    layer = model.architecture.layers[0]
+    part = model.layer(layer)
+    late = [block for block in part.blocks if block.after_counts]
+    waited = sum(float(each[0]) for each in part.waits_ps)
+    ways = [each for block in part.blocks for each in block.forward if each.is_dispatch]
+    times = [float(each.alone_s(model.columns, model.interconnect)[0]) for each in ways]
+    called = float(model.called_ps(layer, late)[0])
+    return waited / 1e6, called / 1e6, sum(times) * 1e6
 
 
 @pytest.mark.parametrize("outer", [400e9, 40e9, 4e9])
