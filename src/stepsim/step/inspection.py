@@ -1,10 +1,12 @@
 """What stepsim understands of a job before it runs one."""
 
+from stepsim.base.structs import replace
 from stepsim.network.placement import place
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.inspection import Inspection, inspect_workload
 from stepsim.step.job import WorkSource, job_of
+from stepsim.workload.model.architecture import said_of_architecture
 
 
 def inspect_work(
@@ -16,5 +18,10 @@ def inspect_work(
     """
     job = job_of(source, topology, options)
     place(topology, job.plan, options.placement)
-    device = job.setup.device.name if job.setup else topology.device
-    return inspect_workload(job.workload, job.plan, job.notes), device
+    setup, work = job.setup, job.workload
+    if setup is None:
+        return inspect_workload(work, job.plan, job.notes), topology.device
+    runs_on = f"{setup.device.name}, {setup.framework.name}, {job.plan.precision}"
+    described = *said_of_architecture(setup.architecture), ("runs on", runs_on)
+    work = replace(work, described=described)
+    return inspect_workload(work, job.plan, job.notes), setup.device.name

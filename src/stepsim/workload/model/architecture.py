@@ -19,6 +19,7 @@ from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import NameWithFields, Noun
 from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.dispatch import Routing
+from stepsim.workload.model.model import AtLeastNone, AtLeastOne, Part
 from stepsim.workload.model.parts import Held, MixerExchanges, MixerOperators
 from stepsim.workload.plan import PlanTable
 
@@ -60,19 +61,7 @@ class QkNorm(StrEnum):
     WHOLE = "whole"
 
 
-def need_counts(part: object, place: str = "", **least: int) -> None:
-    """Raise WorkloadError where a number that is said is below what it must be at least.
-
-    Errors call the part by its `place`, or by its class.
-    """
-    for name, minimum in least.items():
-        value = getattr(part, name)
-        if value is not None and (not isinstance(value, int) or value < minimum):
-            said, expected = place or type(part).__name__, f"a whole number of at least {minimum}"
-            raise WorkloadError(bad_value(said, name, value, expected))
-
-
-class GroupedAttention(Noun):
+class GroupedAttention(Part):
     """Multi-head, multi-query or grouped-query attention.
 
     `kv_heads` heads have keys and values; a `window` limits how many tokens back each token sees.
@@ -83,11 +72,11 @@ class GroupedAttention(Noun):
     a narrower product and a norm (Step-3).
     """
 
-    heads: int
-    kv_heads: int
-    head_dim: int
+    heads: AtLeastOne
+    kv_heads: AtLeastOne
+    head_dim: AtLeastOne
     value_dim: int | None = None
-    window: int | None = None
+    window: AtLeastOne | None = None
     bias: bool = False
     output_bias: bool = False
     qk_norm: QkNorm = QkNorm.NONE
@@ -96,10 +85,10 @@ class GroupedAttention(Noun):
     head_gates: bool = False
     shares_values: bool = False
     borrows: bool = False
-    query_rank: int | None = None
+    query_rank: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
-        need_counts(self, heads=1, kv_heads=1, head_dim=1, query_rank=1, window=1)
+        super().__post_init__()
         if self.heads % self.kv_heads:
             raise WorkloadError(
                 bad_value("attention", "kv_heads", self.kv_heads, f"a divisor of {self.heads}")
@@ -150,7 +139,7 @@ class GroupedAttention(Noun):
         )
 
 
-class LatentAttention(Noun):
+class LatentAttention(Part):
     """Multi-head latent attention (DeepSeek): queries, keys and values through low ranks.
 
     Without `query_rank` the queries are projected directly. A key is `nope_dim` wide beside a
@@ -158,17 +147,14 @@ class LatentAttention(Noun):
     multiplied by one number.
     """
 
-    heads: int
-    query_rank: int | None
-    kv_rank: int
-    nope_dim: int
-    rope_dim: int
-    value_dim: int
+    heads: AtLeastOne
+    query_rank: AtLeastOne | None
+    kv_rank: AtLeastOne
+    nope_dim: AtLeastOne
+    rope_dim: AtLeastNone
+    value_dim: AtLeastOne
     bias: bool = False
     head_gates: bool = False
-
-    def __post_init__(self) -> None:
-        need_counts(self, heads=1, query_rank=1, kv_rank=1, nope_dim=1, rope_dim=0, value_dim=1)
 
     @property
     def kv_heads(self) -> int:
@@ -205,7 +191,7 @@ def heads_of_keys(attention: GroupedAttention | LatentAttention, columns: PlanTa
     return np.maximum(attention.kv_heads / columns.tp, 1.0)
 
 
-class Mixer(Noun):
+class Mixer(Part):
     """What a layer has in place of attention where its module alone knows it: one class, one file.
 
     `heads` are split over tp. Sizes that the methods give are a rank's, of a microbatch, arrays
@@ -213,7 +199,7 @@ class Mixer(Noun):
     """
 
     assumption: ClassVar[str]
-    heads: int
+    heads: AtLeastOne
 
     @property
     def scope(self) -> GraphScope:
@@ -262,15 +248,12 @@ class LinearBlock(Noun):
         return hidden * hidden + (hidden if self.bias else 0)
 
 
-class DenseMlp(Noun):
+class DenseMlp(Part):
     """Two products with an activation between, or three where it is gated."""
 
-    width: int
+    width: AtLeastOne
     activation: Activation = Activation.SWIGLU
     bias: bool = False
-
-    def __post_init__(self) -> None:
-        need_counts(self, width=1)
 
     def parameters(self, hidden: int) -> int:
         """Weights and biases."""
@@ -290,18 +273,17 @@ class ExpertMlp(Routing):
     are sent and after they came back (LatentMoE of Nemotron-3; `moe_layer.py` of Megatron-Core).
     """
 
-    width: int
-    shared_width: int = 0
+    width: AtLeastOne
+    shared_width: AtLeastNone = 0
     activation: Activation = Activation.SWIGLU
     bias: bool = False
     router_bias: bool = False
     clamped: bool = False
     shared_gate: bool = False
-    latent: int | None = None
+    latent: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
-        need_counts(self, experts=1, top_k=1, width=1, shared_width=0, groups=1, token_groups=1)
-        need_counts(self, latent=1)
+        super().__post_init__()
         if self.token_groups > self.groups:
             raise WorkloadError(
                 bad_value("experts", "token_groups", self.token_groups, f"1 to {self.groups}")
@@ -346,7 +328,7 @@ Attention = GroupedAttention | LatentAttention | LinearBlock | Mixer
 Mlp = DenseMlp | ExpertMlp | LinearBlock
 
 
-class Layer(Noun):
+class Layer(Part):
     """One transformer layer; None where it has no attention or no MLP.
 
     `norms` are those of the hidden width, e.g. 2, or 4 where outputs are normed as well. A `single`
@@ -357,13 +339,10 @@ class Layer(Noun):
 
     attention: Attention | None
     mlp: Mlp | None
-    norms: int = 2
+    norms: AtLeastNone = 2
     single: bool = False
-    streams: int = 1
-    input_width: int = 0
-
-    def __post_init__(self) -> None:
-        need_counts(self, norms=0, streams=1, input_width=0)
+    streams: AtLeastOne = 1
+    input_width: AtLeastNone = 0
 
     @property
     def parts(self) -> int:
@@ -392,7 +371,7 @@ class Layer(Noun):
         return attention + mlp + self.norms * norm.weights * hidden + streams + own
 
 
-class Tower(Noun):
+class Tower(Part):
     """What sees: `depth` alike layers over patches of images, and the way to the decoder's tokens.
 
     A patch of `patch` numbers becomes `hidden` wide; `positions` are learned. `merged` patches
@@ -401,21 +380,18 @@ class Tower(Noun):
     decoder; with none the tower takes no part in a step. A `frozen` one is not trained.
     """
 
-    hidden: int
-    depth: int
+    hidden: AtLeastOne
+    depth: AtLeastOne
     layer: Layer
     norm: NormKind
-    patch: int
+    patch: AtLeastOne
     products: tuple[tuple[int, int, bool], ...]
     patch_bias: bool = True
-    positions: int = 0
-    merged: int = 1
-    others: int = 0
-    tokens: int = 0
+    positions: AtLeastNone = 0
+    merged: AtLeastOne = 1
+    others: AtLeastNone = 0
+    tokens: AtLeastNone = 0
     frozen: bool = False
-
-    def __post_init__(self) -> None:
-        need_counts(self, hidden=1, depth=1, patch=1, merged=1, positions=0, others=0, tokens=0)
 
     def parameters(self) -> int:
         """All parameters of the tower."""
@@ -425,7 +401,7 @@ class Tower(Noun):
         return first + layers + ways + self.others
 
 
-class Architecture(Noun):
+class Architecture(Part):
     """A decoder: embedding, layers, final norm and head.
 
     `tied` heads share the embedding's weight. `positions` are learned position embeddings.
@@ -436,21 +412,21 @@ class Architecture(Noun):
     """
 
     name: str
-    hidden: int
+    hidden: AtLeastOne
     layers: tuple[Layer, ...]
-    vocabulary: int
+    vocabulary: AtLeastOne
     tied: bool = False
     norm: NormKind = NormKind.RMS
     embedding_norm: bool = False
-    positions: int = 0
+    positions: AtLeastNone = 0
     head_bias: bool = False
     dropout: bool = False
     prediction_layers: tuple[Layer, ...] = ()
-    input_vocabulary: int = 0
+    input_vocabulary: AtLeastNone = 0
     tower: "Tower | None" = None
 
     def __post_init__(self) -> None:
-        need_counts(self, hidden=1, vocabulary=1, positions=0, input_vocabulary=0)
+        super().__post_init__()
         if not self.layers:
             raise WorkloadError(bad_value(self.name, "layers", 0, "at least 1"))
 
@@ -488,25 +464,20 @@ class Architecture(Noun):
         return tuple(dict.fromkeys(objects.values()))
 
     @property
-    def norm_parameters(self) -> int:
-        """Parameters of one norm of the hidden width."""
-        return self.norm.weights * self.hidden
-
-    @property
     def embedding_parameters(self) -> int:
         """Token and position embeddings, the norm after them, and inputs of layers.
 
         These are of an embedding, a product of the first one, and a norm.
         """
         table = (self.vocabulary + self.positions) * self.hidden
-        norm = self.norm_parameters if self.embedding_norm else 0
+        norm = self.norm.weights * self.hidden * self.embedding_norm
         inputs = self.input_width * (self.input_vocabulary + self.hidden)
         return table + norm + inputs + max(layer.input_width for layer in self.layers)
 
     @property
     def input_width(self) -> int:
         """Width of the inputs of all layers that have one of their own."""
-        return sum(count * layer.input_width for layer, count in self.layer_counts().items())
+        return sum(layer.input_width for layer in self.layers)
 
     @property
     def head_parameters(self) -> int:
@@ -515,7 +486,7 @@ class Architecture(Noun):
         bias = self.vocabulary if self.head_bias else 0
         n = self.streams
         streams = n * (n * self.hidden + 1) + 1 if n > 1 else 0
-        return weight + bias + self.norm_parameters + streams
+        return weight + bias + self.norm.weights * self.hidden + streams
 
     def parameters(self, *, active: bool = False) -> int:
         """All parameters without multi-token prediction and tower.
@@ -540,27 +511,16 @@ class Architecture(Noun):
         return self.embedding_parameters + (0 if not tower or tower.frozen else tower.parameters())
 
     @property
-    def frozen_parameters(self) -> int:
-        """Parameters before the layers that run and are not trained."""
-        tower = self.seeing
-        return tower.parameters() if tower and tower.frozen else 0
-
-    @property
-    def tower_parameters(self) -> int:
-        """Parameters of the tower for images, 0 where there is none."""
-        return self.tower.parameters() if self.tower else 0
-
-    @property
     def published_parameters(self) -> int:
         """All parameters as vendors publish them: with the tower, without token prediction."""
-        return self.parameters() + self.tower_parameters
+        return self.parameters() + (self.tower.parameters() if self.tower else 0)
 
 
 def said_of_architecture(a: Architecture) -> Iterator[tuple[str, str]]:
     """A model for people: its size, then each kind of its layers with all that it has."""
     active = a.parameters(active=True)
     used = f", {active / 1e9:.4g} active" if active < a.parameters() else ""
-    sees = f", {a.tower_parameters / 1e9:.3g} of them in what sees" if a.tower else ""
+    sees = f", {a.tower.parameters() / 1e9:.3g} of them in what sees" if a.tower else ""
     yield (
         "model",
         f"{a.published_parameters / 1e9:.4g} billion parameters{sees}{used}; {a.depth} layers, "

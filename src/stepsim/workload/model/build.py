@@ -35,7 +35,6 @@ from stepsim.workload.model.architecture import (
     Layer,
     Mixer,
     Tower,
-    said_of_architecture,
 )
 from stepsim.workload.model.blocks import layer_blocks, tower_blocks
 from stepsim.workload.model.choices import Recompute
@@ -289,7 +288,6 @@ class _Builder(Noun, dict=True):
         # host time that every step costs besides; a graph of the step leaves a share of it
         host = self.framework.host_step_ps
         work = Work(host_ps=round(host * self.framework.graph_share) if plan.cuda_graph else host)
-        runs_on = f"{self.device.name}, {self.framework.name}, {self.plan.precision}"
         step = StepItem(name="host_step", phase=Phase.FORWARD, work=work, role=Role.SCALARS)
         return Workload(
             source=self.model.source,
@@ -306,7 +304,6 @@ class _Builder(Noun, dict=True):
             per_parameter=tuple(_per_parameter(plan, self.framework, self.device)),
             effort=self._effort(plan, again),
             reads_network=any(each.networked for each in made),
-            described=(*said_of_architecture(architecture), ("runs on", runs_on)),
             warnings=(
                 *self.model.warnings,
                 *dict.fromkeys(note for each in made for note in each.notes),

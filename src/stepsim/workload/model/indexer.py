@@ -7,12 +7,13 @@ All ranks of tp run the whole of it.
 """
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import Noun, replace
-from stepsim.workload.model.architecture import need_counts
+from stepsim.base.structs import replace
+from stepsim.workload.model.model import AtLeastOne, Part
 from stepsim.workload.model.operators import keys_before, memory, mixer_kernel, products
 from stepsim.workload.model.parts import Operator
 from stepsim.workload.plan import PlanTable
@@ -21,19 +22,18 @@ SCORE_BYTES = 4.0
 """Bytes of a score, of the number of a key, and of what attention weighs."""
 
 
-class Indexer(Noun):
+class Indexer(Part):
     """An indexer of `heads` queries, `dim` wide as its keys are, that chooses `top_k` keys.
 
     One key stands for `ratio` tokens.
     """
 
-    heads: int
-    dim: int
-    top_k: int
-    ratio: int = 1
+    called: ClassVar[str] = "indexer"
 
-    def __post_init__(self) -> None:
-        need_counts(self, "indexer", heads=1, dim=1, top_k=1, ratio=1)
+    heads: AtLeastOne
+    dim: AtLeastOne
+    top_k: AtLeastOne
+    ratio: AtLeastOne = 1
 
     @property
     def width(self) -> int:

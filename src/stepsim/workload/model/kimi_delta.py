@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from stepsim.base.arrays import Floats
-from stepsim.workload.model.architecture import need_counts
 from stepsim.workload.model.delta_net import delta_rule
+from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import NORM, memory, products
 from stepsim.workload.model.parts import Held, Operator
 from stepsim.workload.model.state_mixer import StateMixer
@@ -27,17 +27,15 @@ class KimiDeltaAttention(StateMixer):
     `convolution` is the length of the short convolution.
     """
 
-    head_dim: int
-    convolution: int = 4
+    head_dim: AtLeastOne
+    convolution: AtLeastOne = 4
     gate_rank: int | None = None
 
+    called: ClassVar[str] = "Kimi delta attention"
     assumption: ClassVar[str] = (
         "no time of Kimi delta attention in training is known: it is assumed to reach the rate "
         "of products in bf16, or of memory"
     )
-
-    def __post_init__(self) -> None:
-        need_counts(self, "Kimi delta attention", heads=1, head_dim=1, convolution=1)
 
     @property
     def inner(self) -> int:

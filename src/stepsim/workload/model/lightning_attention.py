@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
-from stepsim.workload.model.architecture import need_counts
 from stepsim.workload.model.device import ScanShape
+from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import ACTIVATION, NORM, memory, mixer_kernel
 from stepsim.workload.model.parts import Held, Operator
 from stepsim.workload.model.state_mixer import StateMixer
@@ -28,18 +28,16 @@ class LightningAttention(StateMixer):
     queries, keys and values.
     """
 
-    head_dim: int
-    block: int = 256
+    head_dim: AtLeastOne
+    block: AtLeastOne = 256
     normed_heads: bool = False
     bias: bool = False
 
+    called: ClassVar[str] = "lightning attention"
     assumption: ClassVar[str] = (
         "no time of lightning attention in training is known: it is assumed to reach the rate "
         "of products in bf16, or of memory"
     )
-
-    def __post_init__(self) -> None:
-        need_counts(self, "lightning attention", heads=1, head_dim=1, block=1)
 
     @property
     def inner(self) -> int:

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.workload.axes import CollectiveKind, Group
-from stepsim.workload.model.architecture import need_counts
+from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import memory, products
 from stepsim.workload.model.parts import Exchange, Held, MixerExchanges, Operator
 from stepsim.workload.model.state_mixer import StateMixer
@@ -25,20 +25,18 @@ class Mamba1(StateMixer):
     With `normed` time step, B and C have norms (Jamba).
     """
 
-    state: int
-    rank: int
-    convolution: int = 4
+    state: AtLeastOne
+    rank: AtLeastOne
+    convolution: AtLeastOne = 4
     convolution_bias: bool = True
     bias: bool = False
     normed: bool = False
 
+    called: ClassVar[str] = "Mamba"
     assumption: ClassVar[str] = (
         "no time of a scan of Mamba in training is known: it is assumed to be one kernel at "
         "the rate of memory"
     )
-
-    def __post_init__(self) -> None:
-        need_counts(self, "Mamba", heads=1, state=1, rank=1, convolution=1)
 
     @property
     def inner(self) -> int:

@@ -249,7 +249,9 @@ def _states(
     copies = (2.0 * (1 - alone) + columns.casts * 2.0 * columns.element_bytes)[:, None]
     masters = framework.optimizer_bytes >= _MASTER_BYTES
     weights = np.where(sharded, 0.0 if masters else 2.0 * own, copies * whole)
-    weights = weights + 2.0 * np.outer(architecture.frozen_parameters / columns.tp, first)
+    tower = architecture.seeing
+    if tower is not None and tower.frozen:
+        weights = weights + 2.0 * np.outer(tower.parameters() / columns.tp, first)
     reduced = np.where((columns.zero >= 2)[:, None], own, whole)
     own = own * (columns.adapters == 0)[:, None]
     reduced = reduced * (columns.adapters == 0)[:, None]

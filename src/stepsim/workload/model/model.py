@@ -1,12 +1,44 @@
 """A model to be trained: what a workload is made of once its plan and device are known."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar, get_args, get_type_hints
 
+from msgspec import Meta
+
+from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Names, Noun
 
 if TYPE_CHECKING:
     from stepsim.workload.model.architecture import Architecture
+
+
+AtLeastNone = Annotated[int, Meta(ge=0)]
+AtLeastOne = Annotated[int, Meta(ge=1)]
+
+
+class Part(Noun):
+    """A part of a model, which errors call as it is `called`, or by its class.
+
+    Raises WorkloadError where a number that is said is below what its type says.
+    """
+
+    called: ClassVar[str] = ""
+    counts: ClassVar[tuple[tuple[str, int], ...]] = ()
+    """Fields that are at least so many, with that number."""
+
+    def __init_subclass__(cls) -> None:
+        hints = get_type_hints(cls, include_extras=True).items()
+        said = [(name, each) for name, hint in hints for each in (hint, *get_args(hint))]
+        metas = [(name, m) for name, each in said for m in getattr(each, "__metadata__", ())]
+        cls.counts = tuple((name, meta.ge) for name, meta in metas)
+
+    def __post_init__(self) -> None:
+        for name, least in self.counts:
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < least):
+                said = self.called or type(self).__name__
+                expected = f"a whole number of at least {least}"
+                raise WorkloadError(bad_value(said, name, value, expected))
 
 
 class Unread(Noun, kw_only=False):

@@ -9,7 +9,7 @@ a product leads back. Channels are split over tp like heads.
 from collections.abc import Mapping
 from typing import ClassVar
 
-from stepsim.workload.model.architecture import need_counts
+from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import memory
 from stepsim.workload.model.parts import Operator
 from stepsim.workload.model.state_mixer import StateMixer
@@ -19,16 +19,14 @@ from stepsim.workload.plan import PlanTable
 class ShortConvolution(StateMixer):
     """A gated convolution over `length` tokens; `heads` are its channels, as many as hidden."""
 
-    length: int = 3
+    length: AtLeastOne = 3
     bias: bool = False
 
+    called: ClassVar[str] = "short convolution"
     assumption: ClassVar[str] = (
         "no time of a gated short convolution in training is known: it is assumed to be one "
         "kernel at the rate of memory"
     )
-
-    def __post_init__(self) -> None:
-        need_counts(self, "short convolution", heads=1, length=1)
 
     @property
     def inner(self) -> int:

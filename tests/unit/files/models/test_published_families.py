@@ -84,7 +84,8 @@ def test_each_has_a_step_and_its_memory(name: str) -> None:
 def test_what_sees_is_counted_and_said() -> None:
     architecture, notes = read("qwen3-vl-8b")
     assert architecture.tower is not None
-    assert architecture.tower_parameters == 576_388_336
+    assert architecture.tower is not None
+    assert architecture.tower.parameters() == 576_388_336
     assert architecture.parameters() == 8_190_735_360
     assert notes == [
         "qwen3-vl-8b: its text model alone is trained here, not what sees or hears; "
