@@ -99,10 +99,6 @@ class GroupedAttention(Part):
         """Width of a head's value."""
         return self.head_dim if self.value_dim is None else self.value_dim
 
-    def pair(self, columns: PlanTable) -> Floats:
-        """Elements of a token's keys and values on a rank, which has a head of them at least."""
-        return heads_of_keys(self, columns) * (self.head_dim + self.values)
-
     @property
     def own_keys(self) -> int:
         """Width of the keys that it projects itself."""
@@ -186,9 +182,17 @@ class LatentAttention(Part):
         )
 
 
-def heads_of_keys(attention: GroupedAttention | LatentAttention, columns: PlanTable) -> Floats:
+CoreAttention = GroupedAttention | LatentAttention
+
+
+def heads_of_keys(attention: CoreAttention, columns: PlanTable) -> Floats:
     """A rank's heads of keys and values: it has one at least."""
     return np.maximum(attention.kv_heads / columns.tp, 1.0)
+
+
+def keys_and_values(attention: CoreAttention, columns: PlanTable) -> Floats:
+    """Elements of a token's keys and values on a rank."""
+    return heads_of_keys(attention, columns) * (attention.head_dim + attention.values)
 
 
 class Mixer(Part):
@@ -324,7 +328,7 @@ class ExpertMlp(Routing):
         )
 
 
-Attention = GroupedAttention | LatentAttention | LinearBlock | Mixer
+Attention = CoreAttention | LinearBlock | Mixer
 Mlp = DenseMlp | ExpertMlp | LinearBlock
 
 

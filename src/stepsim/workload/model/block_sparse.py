@@ -13,7 +13,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
-from stepsim.workload.model.architecture import GroupedAttention, Mixer
+from stepsim.workload.model.architecture import GroupedAttention, Mixer, keys_and_values
 from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.indexer import SCORE_BYTES, Indexer
 from stepsim.workload.model.operators import (
@@ -90,14 +90,14 @@ class BlockSparseAttention(Mixer):
 
         Assumed to be as Megatron-Core's sparse attention does it.
         """
-        pair = self.attention.pair(columns)
+        pair = keys_and_values(self.attention, columns)
         both = gathered_keys(pair + self.indexer.dim, None, columns)
         return replace(both, back_after=gathered_keys(pair, None, columns).back_after)
 
     def held(self, columns: PlanTable, element: Floats) -> Held:
         """Queries, keys, values, the result as it is read, and numbers of the chosen blocks."""
         part, t = self.attention, columns.tokens
-        heads, pair = t * self.heads / columns.tp, t * part.pair(columns)
+        heads, pair = t * self.heads / columns.tp, t * keys_and_values(part, columns)
         queries, result = heads * part.head_dim, heads * part.values
         chosen = self.indexer.heads * self.indexer.top_k / self.block
         kept = 2.0 * (queries + pair) + (2.0 + element) * result + SCORE_BYTES * t * chosen

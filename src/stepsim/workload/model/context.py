@@ -20,17 +20,17 @@ from stepsim.base.fields import Time
 from stepsim.base.structs import Amount, Noun, TomlTable, replace
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import (
+    CoreAttention,
     GroupedAttention,
-    LatentAttention,
     Layer,
     heads_of_keys,
+    keys_and_values,
 )
 from stepsim.workload.model.choices import ContextParallelKind
 from stepsim.workload.model.operators import memory
 from stepsim.workload.model.parts import Block, Exchange, MixerExchanges, Operator, OperatorKind
 from stepsim.workload.plan import PlanTable
 
-_Core = GroupedAttention | LatentAttention
 _TURNED_BYTES = 8.0
 """Bytes per element of an all-to-all of heads: read and written before it, and again after it."""
 
@@ -80,7 +80,7 @@ def runs_by_hop(columns: PlanTable, context: ContextParallel) -> Floats:
     return np.where((ring | gathered) & shared, 1.0, 0.0)
 
 
-def hop_count(attention: _Core, columns: PlanTable, context: ContextParallel) -> Floats:
+def hop_count(attention: CoreAttention, columns: PlanTable, context: ContextParallel) -> Floats:
     """Kernels of core attention, one after the other: of the ranks, or of heads of keys."""
     by_hop = runs_by_hop(columns, context) > 0
     heads = heads_of_keys(attention, columns)
@@ -102,7 +102,9 @@ def mask_share(columns: PlanTable, context: ContextParallel, window: int | None 
     return np.where(columns.context_all_to_all > 0, 1.0, last / mean)
 
 
-def kernel_shares(attention: _Core, columns: PlanTable, context: ContextParallel) -> _Shares:
+def kernel_shares(
+    attention: CoreAttention, columns: PlanTable, context: ContextParallel
+) -> _Shares:
     """Parts of the kernels: alike where the mask is balanced, else the first hop has half a block.
 
     On the first hop every rank computes the diagonal, on every other some rank computes a block of
@@ -122,7 +124,9 @@ def merge_shares(columns: PlanTable, context: ContextParallel) -> _Shares:
     return np.zeros_like(hops), hops * (merges - 1) / merges, hops / merges
 
 
-def merge_operator(attention: _Core, columns: PlanTable, context: ContextParallel) -> Operator:
+def merge_operator(
+    attention: CoreAttention, columns: PlanTable, context: ContextParallel
+) -> Operator:
     """All merges of outputs of a layer, and in its backward all sums of gradients.
 
     Each of n - 1 hops moves `merge_bytes` per element of the output, a d_v of each token, and in
@@ -131,14 +135,15 @@ def merge_operator(attention: _Core, columns: PlanTable, context: ContextParalle
     heads = attention.heads / columns.tp
     count = runs_by_hop(columns, context) * (columns.cp - 1) * columns.tokens
     out, queries = heads * attention.values, heads * attention.head_dim
-    sums = queries + _pair(attention, columns, repeats=context.repeats_heads)
+    pair = out + queries if context.repeats_heads else keys_and_values(attention, columns)
+    sums = queries + pair
     forward, backward = context.merge_bytes * count * out, context.sum_bytes * count * sums
     return memory("merges of hops", forward, backward, core=True)
 
 
 def launch_ps(layer: Layer, columns: PlanTable, context: ContextParallel) -> Floats:
     """Host time, in ps, of the hops after the first in both passes of a layer."""
-    if not isinstance(layer.attention, GroupedAttention | LatentAttention):
+    if not isinstance(layer.attention, CoreAttention):
         return np.zeros_like(columns.cp)
     return 3.0 * context.hop_ps * (hop_count(layer.attention, columns, context) - 1)
 
@@ -182,7 +187,7 @@ def layouts_of_heads(into: Floats, back: Floats, columns: PlanTable) -> Operator
 
 
 def shared_blocks(
-    attention: _Core,
+    attention: CoreAttention,
     operators: tuple[Operator, ...],
     columns: PlanTable,
     context: ContextParallel,
@@ -240,7 +245,7 @@ def _part_of(operator: Operator, shares: _Shares, hops: Bools, part: int) -> Ope
 
 def _kernel(
     operator: Operator,
-    attention: _Core,
+    attention: CoreAttention,
     columns: PlanTable,
     context: ContextParallel,
 ) -> Operator:
@@ -294,7 +299,7 @@ class _Sent(Noun):
     hides: Floats
 
     @classmethod
-    def of(cls, attention: _Core, columns: PlanTable, context: ContextParallel) -> "_Sent":
+    def of(cls, attention: CoreAttention, columns: PlanTable, context: ContextParallel) -> "_Sent":
         """What a layer sends under each of the plans."""
         n, t, hops = columns.cp, columns.tokens, runs_by_hop(columns, context)
         turn = columns.context_all_to_all
@@ -305,9 +310,9 @@ class _Sent(Noun):
         count = hop_count(attention, columns, context)
         by_head = (count > 1) & (hops == 0)
         one = np.where(by_head, 1 / count, 1.0)
-        pair = _pair(attention, columns, repeats=context.repeats_heads)
-        heads = attention.heads / columns.tp
-        own = _pair(attention, columns, repeats=False)
+        heads, own = attention.heads / columns.tp, keys_and_values(attention, columns)
+        out, queries = heads * attention.values, heads * attention.head_dim
+        pair = out + queries if context.repeats_heads else own
         shared = 1.0 * (n > 1)
         hop_sums = np.where(by_head, one, context.gradient_bytes / 2 * hops / sends)
         return cls(
@@ -319,8 +324,8 @@ class _Sent(Noun):
             hop_sums=hop_sums,
             all_sums=np.where(by_head, 1 - 2 * one, hop_sums * (sends - 1)),
             last_sums=np.where(hops > 0, context.returns_gradients * hop_sums, one),
-            turned=2.0 * t * (heads * attention.head_dim + own) * shared * turn,
-            turned_back=2.0 * t * heads * attention.values * shared * turn,
+            turned=2.0 * t * (queries + own) * shared * turn,
+            turned_back=2.0 * t * out * shared * turn,
             passed=np.where((ring > 0) & (n > 2), 1.0, 0.0),
             summed_on=np.where((hops > 0) & (n > 2), 1.0, 0.0),
             hides_hops=hops * context.hides,
@@ -348,9 +353,3 @@ class _Sent(Noun):
 
 def _along_cp(kind: CollectiveKind, size: Floats, beside: Floats | float) -> Exchange:
     return Exchange(kind=kind, group=Group.CP, size_bytes=size, beside=beside)
-
-
-def _pair(attention: _Core, columns: PlanTable, *, repeats: bool) -> Floats:
-    """Elements of a token's keys and values on a rank."""
-    kv = attention.heads / columns.tp if repeats else heads_of_keys(attention, columns)
-    return kv * (attention.head_dim + attention.values)

@@ -15,15 +15,16 @@ from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import (
     Architecture,
     Attention,
+    CoreAttention,
     DenseMlp,
     ExpertMlp,
     GroupedAttention,
-    LatentAttention,
     Layer,
     LinearBlock,
     Mixer,
     Mlp,
     heads_of_keys,
+    keys_and_values,
 )
 from stepsim.workload.model.choices import AttentionKernel, ContextParallelKind, RecomputeModule
 from stepsim.workload.model.framework import Framework
@@ -61,7 +62,7 @@ def _shared_out(layer: Layer) -> Mapping[str, int]:
     """Counts of a layer's attention that tp must divide, by the name that an error gives them."""
     if isinstance(layer.attention, Mixer):
         return layer.attention.shared_out()
-    if isinstance(layer.attention, GroupedAttention | LatentAttention):
+    if isinstance(layer.attention, CoreAttention):
         return {"heads": layer.attention.heads}
     return {}
 
@@ -161,7 +162,8 @@ def _of_attention(
     """Queries, keys, values and the result, which its product keeps converted as well.
 
     That product makes `out` elements. Unfused attention keeps its softmax, its dropout's mask and
-    output, 5 bytes a score. Keys and values that are borrowed of an earlier layer are kept there.
+    output, 5 bytes a score. Keys and values that are borrowed of an earlier layer are kept there;
+    where heads are copied they are kept twice: a buffer of all three lives on in the queries.
     """
     nothing = np.zeros_like(columns.tp)
     if attention is None or isinstance(attention, LinearBlock):
@@ -175,39 +177,27 @@ def _of_attention(
     both = 2.0 + element if framework.result_bytes is None else framework.result_bytes
     kept = np.where(element < 2.0, both, 2.0) * result
     kept = kept + heads * attention.head_gates * (2.0 + element * attention.values)
-    down, dropped = attention.query_rank or 0, nothing
+    pair, down, dropped = keys_and_values(attention, columns), attention.query_rank or 0, nothing
     made = [] if attention.query_rank is None else [s * attention.query_rank]
     if isinstance(attention, GroupedAttention):
-        kept = kept + _read_by(attention, heads, columns, framework)
         kept = kept + (2.0 + element) * result * attention.gated
         keys = t * heads_of_keys(attention, columns)
         made += [t * queries, *([keys * attention.head_dim] if attention.own_keys else [])]
         made += [keys * attention.values] if attention.own_values else []
+        copied = framework.copies_heads and attention.kv_heads == attention.heads
+        pair = pair * (not attention.borrows) * (1 + copied)
     else:
-        inner = 2.0 * (2 * queries + result)
-        kept, dropped = kept + inner, columns.drops(RecomputeModule.UP_PROJECTION) * t * inner
+        dropped = columns.drops(RecomputeModule.UP_PROJECTION) * 2.0 * t * (queries + pair)
         up = t * heads * (attention.nope_dim + attention.value_dim)
         made += [t * queries, s * (attention.kv_rank + attention.rope_dim), up]
         down += attention.kv_rank
     return Held(
-        kept=t * kept + (2.0 + element) * s * down,
+        kept=t * (kept + 2.0 * (queries + pair)) + (2.0 + element) * s * down,
         outputs=[*made, out],
         result=t * result,
         scores=5.0 * t * columns.sequence * heads * (1 - columns.flash),
         dropped=dropped,
     )
-
-
-def _read_by(
-    attention: GroupedAttention, heads: Floats, columns: PlanTable, framework: Framework
-) -> Floats:
-    """Bytes of a token's queries, keys and values.
-
-    Where heads are copied, keys and values twice: a buffer of all three lives on in the queries.
-    """
-    copies = 1 + (framework.copies_heads and attention.kv_heads == attention.heads)
-    pair = attention.pair(columns) * (not attention.borrows)
-    return 2.0 * (heads * attention.head_dim + copies * pair)
 
 
 def _of_mlp(
@@ -277,51 +267,38 @@ def _between(
     return inner * (inputs + apart + element)
 
 
-def mlp_weights(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
-    """Elements of the weights of a layer's MLP on a rank, of all its experts."""
-    mlp = layer.mlp
-    if isinstance(mlp, ExpertMlp):
-        each = (mlp.activation.inputs + 1) * mlp.width * mlp.token_width(architecture.hidden)
-        return mlp.experts * each / (columns.ep * columns.expert_tp)
-    if isinstance(mlp, DenseMlp):
-        return (mlp.activation.inputs + 1) * mlp.width * architecture.hidden / columns.tp
-    return np.zeros_like(columns.tp)
+def mlp_weights(
+    layer: Layer, architecture: Architecture, columns: PlanTable
+) -> tuple[Floats, Floats]:
+    """Elements of the weights of a layer's MLP on a rank, of all its experts, and of the largest.
 
-
-def largest_matrix(layer: Layer, architecture: Architecture, columns: PlanTable) -> Floats:
-    """Elements of the largest weight of a layer on a rank: an MLP's first, of both its inputs.
-
-    Of a mixer alone it is the weight of its first product.
+    The largest is an MLP's first, of both its inputs, or that of a mixer alone.
     """
-    mlp = layer.mlp
+    mlp, attention = layer.mlp, layer.attention
     if isinstance(mlp, DenseMlp | ExpertMlp):
-        degree, width = columns.tp, architecture.hidden
+        inputs, one, experts = mlp.activation.inputs, mlp.width / columns.tp, np.ones(len(columns))
+        width = architecture.hidden
         if isinstance(mlp, ExpertMlp):
-            degree, width = columns.expert_tp, mlp.token_width(width)
-        return mlp.activation.inputs * mlp.width * width / degree
-    if isinstance(layer.attention, Mixer):
-        return (
-            layer.attention.held(columns, columns.element_bytes).outputs[0]
-            / columns.tokens
-            * architecture.hidden
-        )
-    return np.zeros_like(columns.tp)
+            one, experts = mlp.width / columns.expert_tp, mlp.experts / columns.ep
+            width = mlp.token_width(width)
+        return experts * (inputs + 1) * one * width, inputs * one * width
+    largest = nothing = np.zeros(len(columns))
+    if isinstance(attention, Mixer):
+        made = attention.held(columns, columns.element_bytes).outputs[0]
+        largest = made / columns.tokens * architecture.hidden
+    return nothing, largest
 
 
 Places = tuple[tuple[int, ...], ...]
 """Virtual stage of each rank's chunks."""
 
 
-def loop_places(pp: int, chunks: int) -> Places:
-    """Virtual stages handed round: stage s on rank s mod pp."""
-    return tuple(tuple(chunk * pp + rank for chunk in range(chunks)) for rank in range(pp))
-
-
 def plan_places(plan: Plan) -> Places:
     """Virtual stages where a plan's schedule has them: handed round, or down and back up."""
+    pp = plan.pp
     if plan.order.folded:
-        return tuple((rank, 2 * plan.pp - 1 - rank) for rank in range(plan.pp))
-    return loop_places(plan.pp, plan.chunks)
+        return tuple((rank, 2 * pp - 1 - rank) for rank in range(pp))
+    return tuple(tuple(range(rank, pp * plan.chunks, pp)) for rank in range(pp))
 
 
 def counts_by_chunk(architecture: Architecture, layout: LayerLayout, places: Places) -> Floats:

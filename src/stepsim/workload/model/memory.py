@@ -17,7 +17,6 @@ from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held import (
     Places,
     counts_by_chunk,
-    largest_matrix,
     layer_bytes,
     layer_parameters,
     mlp_weights,
@@ -269,7 +268,7 @@ def _buffers(
     whole step (FSDP's root module). `counts` are of layers and ends by rank.
     """
     kinds = architecture.layer_kinds()
-    gradients = np.max([mlp_weights(each, architecture, columns) for each in kinds], axis=0)
+    gradients = np.max([mlp_weights(one, architecture, columns)[0] for one in kinds], axis=0)
     largest = np.max(
         [np.sum(layer_parameters(one, architecture, columns), axis=0) for one in kinds], axis=0
     )
@@ -295,7 +294,8 @@ def _reduction_bytes(
     `own` parameters once more, in `norm_bytes` an element.
     """
     words = architecture.vocabulary * architecture.hidden * (counts[-2:] > 0).any(axis=0)
-    matrices = [largest_matrix(each, architecture, columns) for each in architecture.layer_kinds()]
+    kinds = architecture.layer_kinds()
+    matrices = [mlp_weights(one, architecture, columns)[1] for one in kinds]
     largest = np.maximum(np.outer(1 / columns.tp, words), np.max(matrices, axis=0)[:, None])
     norm = framework.norm_bytes * np.minimum(largest, own) * (columns.zero >= 1)[:, None]
     replicas = (columns.stage_ranks > columns.tp)[:, None]

@@ -16,6 +16,7 @@ from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
     Attention,
+    CoreAttention,
     DenseMlp,
     ExpertMlp,
     GroupedAttention,
@@ -300,7 +301,7 @@ def keys_before(sequence: Floats, most: float) -> Floats:
 
 
 def _core(
-    attention: GroupedAttention | LatentAttention,
+    attention: CoreAttention,
     heads: Floats,
     window: int | None,
     columns: PlanTable,
@@ -321,7 +322,7 @@ def _core(
 
 
 def _unfused(
-    attention: GroupedAttention | LatentAttention,
+    attention: CoreAttention,
     heads: Floats,
     widths: Floats,
     columns: PlanTable,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from stepsim.base.arrays import Floats
-from stepsim.workload.model.architecture import GroupedAttention, Mixer
+from stepsim.workload.model.architecture import GroupedAttention, Mixer, keys_and_values
 from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.mamba import Mamba2
 from stepsim.workload.model.operators import grouped_operators, memory
@@ -55,7 +55,7 @@ class ParallelMixer(Mixer):
     def exchanges(self, columns: PlanTable) -> MixerExchanges:
         """Those of the state, and keys and values gathered along cp, gradients scattered."""
         inner = self.mamba.exchanges(columns)
-        pair = gathered_keys(self.attention.pair(columns), None, columns)
+        pair = gathered_keys(keys_and_values(self.attention, columns), None, columns)
         return MixerExchanges(
             before=(*pair.before, *inner.before),
             after=inner.after,
@@ -70,7 +70,7 @@ class ParallelMixer(Mixer):
         """
         state, t = self.mamba.held(columns, element), columns.tokens
         own = t * self.heads * self.attention.head_dim / columns.tp
-        made = own + t * self.attention.pair(columns)
+        made = own + t * keys_and_values(self.attention, columns)
         return Held(
             kept=state.kept + 2.0 * made + (2.0 + element) * own,
             outputs=[*state.outputs, made],

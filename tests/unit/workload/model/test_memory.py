@@ -13,7 +13,7 @@ from stepsim.workload.model.architecture import (
     Layer,
 )
 from stepsim.workload.model.choices import Precision, Recompute
-from stepsim.workload.model.held import loop_places
+from stepsim.workload.model.held import plan_places
 from stepsim.workload.model.memory import RankMemory, rank_memory, rank_parts
 from stepsim.workload.plan import Plan
 
@@ -30,7 +30,7 @@ MOE = Architecture(
 B200, MEGATRON = read_device("b200"), read_framework("megatron-core")
 PLAN = Plan.of_batch(tp=2, dp=4, global_batch=4, sequence=4096)
 SHARDED = Plan.of_batch(dp=8, global_batch=8, sequence=4096, zero=3, sequence_parallel=False)
-TWO_STAGES = loop_places(2, 1)
+TWO_STAGES = plan_places(Plan(pp=2))
 
 
 def memory(plan: Plan, architecture: Architecture = LLAMA) -> RankMemory:

@@ -5,14 +5,14 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.files.load import read_model
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.held import counts_by_chunk, loop_places, rank_parameters
+from stepsim.workload.model.held import counts_by_chunk, plan_places, rank_parameters
 from stepsim.workload.model.layout import LayerLayout, parse_layout
 from stepsim.workload.plan import Plan, PlanTable
 
 
 def even_counts(model: Architecture, pp: int = 1, chunks: int = 1) -> Floats:
     """Layers and ends of every rank and chunk where layers are shared out evenly."""
-    return counts_by_chunk(model, LayerLayout(), loop_places(pp, chunks))
+    return counts_by_chunk(model, LayerLayout(), plan_places(Plan(pp=pp, chunks=chunks)))
 
 
 def test_degrees_share_parameters_out() -> None:
@@ -28,7 +28,7 @@ def test_degrees_share_parameters_out() -> None:
 def test_a_layout_puts_layers_and_ends_where_it_says() -> None:
     model = read_model("deepseek-v3").architecture
     layout = parse_layout("Et*3|(tt|)*29m|L")
-    counts = counts_by_chunk(model, layout, loop_places(16, 2))
+    counts = counts_by_chunk(model, layout, plan_places(Plan(pp=16, chunks=2)))
     assert counts.shape == (4, 16, 2)
     assert counts[:2].sum() == model.depth + 1  # the prediction layer is of their kind
     assert counts[0, 0, 0] == 3  # dense layers
