@@ -83,26 +83,24 @@ class TooLarge(Noun):
         return next((each for each, fit in zip(flags, fits, strict=True) if fit), "")
 
 
-def too_large(memory: StepMemory | None, job: Job, topology: Topology) -> TooLarge | None:
-    """That a model's step takes more memory than there is; None where it fits."""
-    setup = job.setup
-    if memory is None or setup is None or memory.fullest.total <= setup.device.memory_bytes:
-        return None
-    held = memory.fullest.total
-    return TooLarge(job=job, setup=setup, topology=topology, bytes_of_ranks=held)
+def fitted(
+    memory: StepMemory | None, job: Job, topology: Topology
+) -> tuple[Workload, list[str], TooLarge | None]:
+    """A model's workload with the memory of its fullest rank, and what is to be said of that.
 
-
-def with_memory(memory: StepMemory | None, job: Job) -> tuple[Workload, list[str]]:
-    """A model's workload with the memory of its fullest rank, and a warning where it is tight."""
+    It is a warning where there is little room, and where it does not fit what is too large.
+    """
     work, setup = job.workload, job.setup
     if memory is None or setup is None or work.effort is None:
-        return work, []
+        return work, [], None
     held, device = memory.fullest.total, setup.device
+    share = held / device.memory_bytes
     effort = replace(work.effort, memory_bytes=held, capacity_bytes=device.memory_bytes)
-    if not TIGHT_SHARE <= held / device.memory_bytes <= 1:
-        return replace(work, effort=effort), []
+    work = replace(work, effort=effort)
+    if share > 1:
+        return work, [], TooLarge(job=job, setup=setup, topology=topology, bytes_of_ranks=held)
     cost = "retries of the allocator cost published runs 20 to 30 % there"
-    return replace(work, effort=effort), [f"{_filled(held, device)}: {cost}"]
+    return work, [f"{_filled(held, device)}: {cost}"] if share >= TIGHT_SHARE else [], None
 
 
 def _filled(held: int, device: Device) -> str:

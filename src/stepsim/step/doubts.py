@@ -47,10 +47,11 @@ def weighed(report: Report, ready: PreparedStep, flat: Flat) -> Report:
         prepared = prepare(ready.source, ready.machine, other)
         return None if prepared.unfit and not ready.unfit else prepared.step_time_ps()
 
-    found = weigh_doubts(ready.doubts, ready.workload, ready.options, report, again)
-    said = tuple(each.text for each in found if each.is_negligible)
-    kept = (*report.findings, *(each for each in found if not each.is_negligible))
-    report = replace(report, findings=kept, notes=(*report.notes, *said))
+    if ready.doubts:
+        found = weigh_doubts(ready.doubts, ready.workload, ready.options, report, again)
+        said = tuple(each.text for each in found if each.is_negligible)
+        kept = (*report.findings, *(each for each in found if not each.is_negligible))
+        report = replace(report, findings=kept, notes=(*report.notes, *said))
     crossing = ready.crossing
     if crossing is None or not report.step_time_ps:
         return report

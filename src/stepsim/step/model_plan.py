@@ -119,7 +119,7 @@ def setup_of(topology: Topology, options: StepOptions, architecture: Architectur
         raise PlanError(
             "framework: expected a training framework, e.g. megatron-core (--framework)"
         )
-    precision = precision_of(options)
+    precision = options.precision or Precision.BF16
     framework = framework.of_casts if precision.casts else framework
     framework = framework.of_job(device.name, precision, sparse=architecture.is_sparse)
     if options.recipe:
@@ -137,11 +137,6 @@ def setup_of(topology: Topology, options: StepOptions, architecture: Architectur
     return StepModel(
         architecture=architecture, device=device, framework=framework, interconnect=NO_NETWORK
     )
-
-
-def precision_of(options: StepOptions) -> Precision:
-    """The format of products asked for, bf16 where nobody says it."""
-    return options.precision or Precision.BF16
 
 
 # the schedule
@@ -170,7 +165,8 @@ def with_schedule(options: StepOptions, setup: StepModel) -> StepOptions:
             )
         return options
     if overlaps is None and ep > 1:
-        overlaps = setup.framework.overlaps_experts_on(setup.device.name, precision_of(options))
+        precision = options.precision or Precision.BF16
+        overlaps = setup.framework.overlaps_experts_on(setup.device.name, precision)
     if overlaps and ep > 1 and chunked == (pp > 1):
         return replace(options, schedule=PAIRED)
     return replace(options, schedule="interleaved") if chunked else options
@@ -227,7 +223,9 @@ def as_jobs_run(options: StepOptions, setup: StepModel) -> tuple[StepOptions, Ma
     without.
     """
     known = setup.framework.defaults_on(
-        setup.device.name, sparse=setup.architecture.is_sparse, precision=precision_of(options)
+        setup.device.name,
+        sparse=setup.architecture.is_sparse,
+        precision=options.precision or Precision.BF16,
     )
     if not options.sequence_parallel and "tp_comm_overlap" in known:
         known = known | {"tp_comm_overlap": False}
@@ -354,31 +352,21 @@ _COUNTED_ENDS: Mapping[str | None, str] = MappingProxyType(
 def _said_of_defaults(
     framework: Framework, plan: Plan, defaults: Mapping[str, object]
 ) -> Iterator[str]:
-    """A sentence about the defaults that a plan has of its framework; none where none matters."""
-    texts = [
-        f"{name} {OPTIONS[name].text(value)}"
-        for name, value in defaults.items()
-        if _matters(name, plan)
-    ]
-    if texts:
-        yield f"defaults of {framework.name}: {', '.join(texts)} (as its jobs run)"
-
-
-def _matters(name: str, plan: Plan) -> bool:
-    """Whether a plan could run otherwise without the value that it has of an option."""
-    match name:
-        case "zero" | "dp_overlap":
-            return plan.replicas > 1 and (name == "zero" or plan.zero < 2)
-        case "reshard":
-            return plan.replicas > 1 and plan.zero == 3
-        case "tp_comm_overlap":
-            return plan.tp > 1
-        case "dispatch" | "shared_overlap" | "delay_wgrad":
-            return plan.ep > 1
-        case "expert_overlap":
-            return False  # its schedule says it
-        case _:
-            return plan.cuda_graph
+    """A sentence about the defaults that a plan has of its framework, and could run without."""
+    replicas, experts = plan.replicas > 1, plan.ep > 1
+    matters = {
+        "zero": replicas,
+        "dp_overlap": replicas and plan.zero < 2,
+        "reshard": replicas and plan.zero == 3,
+        "tp_comm_overlap": plan.tp > 1,
+        **dict.fromkeys(("dispatch", "shared_overlap", "delay_wgrad"), experts),
+        "cuda_graph": plan.cuda_graph,
+    }
+    # an overlap of experts is not among them: its schedule says it
+    shown = {name: value for name, value in defaults.items() if matters.get(name)}
+    if shown:
+        texts = ", ".join(f"{name} {OPTIONS[name].text(value)}" for name, value in shown.items())
+        yield f"defaults of {framework.name}: {texts} (as its jobs run)"
 
 
 # public recipes

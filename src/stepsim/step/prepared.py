@@ -236,10 +236,9 @@ def prepare(
     memory = memory_of(job, schedule, stages)
     full, unfit = list[str](), None
     if job.setup:
-        from stepsim.step.checks import too_large, with_memory
+        from stepsim.step.checks import fitted
 
-        work, full = with_memory(memory, job)
-        unfit = too_large(memory, job, topology)
+        work, full, unfit = fitted(memory, job, topology)
     graph = write_graph(stages, schedule, plan, options)
     prices = prices_of(plan, graph.comms, network, options, known)
     said(__name__, "workload %s: %d layers", work.source, work.layers)

@@ -62,9 +62,10 @@ def size_of(job: Job) -> StepSize:
     row_by_row = options.contention is Sharing.FAIR or options.overlap_cost
     actions = halves * stages
     tasks_of_actions = max(actions, _tasks_of_rows(workload)) if row_by_row else actions
-    tasks_of_actions = max(tasks_of_actions, _tasks_of_shards(workload))
+    units, once = _tasks_of_shards(workload, options)
+    tasks_of_actions = max(tasks_of_actions, units)
     messages = _MESSAGE_ENDS * (stages - 1)
-    tasks = plan.microbatches * (tasks_of_actions + messages) + _tasks_once(workload, options)
+    tasks = plan.microbatches * (tasks_of_actions + messages) + once
     by_events = row_by_row or options.engine is Engine.SIMPY
     by_events = by_events or (options.engine is None and tasks <= MOST_EVENTS)
     of_task = _BYTES_OF_EVENT if by_events else _BYTES_IN_COLUMN
@@ -101,25 +102,19 @@ def _shape(schedule: str | Schedule, ranks: int, chunks: int | None) -> tuple[in
     return _shape(like, ranks, chunks)
 
 
-def _tasks_of_shards(workload: Workload) -> int:
-    """Tasks of a microbatch whose actions run unit by unit, 0 where all microbatches share parts.
+def _tasks_of_shards(workload: Workload, options: StepOptions) -> tuple[int, int]:
+    """Tasks of a microbatch whose actions run unit by unit, and those that are done once.
 
-    A unit runs forward and backward; its parameters are gathered, and its gradients reduced.
+    A unit runs forward and backward; its parameters are gathered, and its gradients reduced. Where
+    all microbatches share parts no action runs so: the first forward gathers parameters unit by
+    unit, the last backward reduces their gradients.
     """
     shards = [row.shards for row in workload.microbatches[0].rows() if row.shards]
+    once = 2 * sum(each.once for each in shards) * (1 + bool(options.dp_overlap))
     if all(each.once and not each.reduce for each in shards):
-        return 0
-    return sum(2 + (not each.once) * (1 + each.again) + bool(each.reduce) for each in shards)
-
-
-def _tasks_once(workload: Workload, options: StepOptions) -> int:
-    """Tasks that the first and the last microbatch have more than others.
-
-    The first forward gathers parameters unit by unit, the last backward reduces their gradients.
-    """
-    rows = workload.microbatches[0].rows()
-    units = sum(bool(row.shards and row.shards.once) for row in rows)
-    return 2 * units * (1 + bool(options.dp_overlap))
+        return 0, once
+    each_time = sum(2 + (not s.once) * (1 + s.again) + bool(s.reduce) for s in shards)
+    return each_time, once
 
 
 def _tasks_of_rows(workload: Workload) -> int:

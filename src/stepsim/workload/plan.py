@@ -7,7 +7,6 @@ wherever these say the same.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from math import gcd, lcm
 from operator import attrgetter
 from types import MappingProxyType
@@ -363,6 +362,13 @@ def as_table(plans: "Sequence[Plan] | PlanTable") -> "PlanTable":
 _COLUMNS: Mapping[str, Callable[[Plan], float]] = MappingProxyType(
     {
         "sequence_parallel": lambda plan: plan.sequence_parallel and plan.tp > 1,
+        "tokens": lambda plan: plan.microbatch_size * plan.sequence / plan.cp,
+        "shard_tokens": lambda plan: (
+            plan.microbatch_size
+            * plan.sequence
+            / plan.cp
+            / (plan.tp if plan.sequence_parallel else 1)
+        ),
         "expert_tp": attrgetter("expert_degree"),
         "element_bytes": attrgetter("precision.element_bytes"),
         "casts": attrgetter("precision.casts"),
@@ -380,7 +386,11 @@ _COLUMNS: Mapping[str, Callable[[Plan], float]] = MappingProxyType(
         "delay_wgrad": lambda plan: plan.delay_wgrad and plan.ep > 1,
     }
 )
-"""Columns that are no field or property of a plan, or not as it stands where it does nothing."""
+"""Columns that are no field or property of a plan, or not as it stands where it does nothing.
+
+`tokens` are those of a rank in products, `shard_tokens` outside of them: fewer with sequence
+parallelism.
+"""
 
 
 class PlanTable(Noun, dict=True, eq=False):
@@ -424,16 +434,6 @@ class PlanTable(Noun, dict=True, eq=False):
         table = PlanTable(plans=self.plans)
         table.__dict__.update(self.__dict__ | columns)
         return table
-
-    @cached_property
-    def tokens(self) -> Floats:
-        """Tokens of a rank in products."""
-        return self.microbatch_size * self.sequence / self.cp
-
-    @cached_property
-    def shard_tokens(self) -> Floats:
-        """Tokens of a rank outside of products: fewer with sequence parallelism."""
-        return np.where(self.sequence_parallel > 0, self.tokens / self.tp, self.tokens)
 
     def recomputed(self, depth: int) -> Floats:
         """Share of a model's layers that run forward again, the same in all its stages.

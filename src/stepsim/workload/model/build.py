@@ -98,18 +98,14 @@ def build_workload(
         model=model, plan=plan, device=device, framework=framework, interconnect=interconnect
     )
     if known is not None:
-        other = known.setdefault((Same(model), _of_rows(plan)), builder)
+        others = {"layout", "recompute_layers"}  # on which rows do not depend
+        others |= set() if plan.runs_pairs else {"chunks", "microbatches"}
+        names = (name for name in plan.__struct_fields__ if name not in others)
+        key = Same(model), tuple(getattr(plan, name) for name in names)
+        other = known.setdefault(key, builder)
         found = other.device, other.framework, other.interconnect
         builder = other if found == (device, framework, interconnect) else builder
     return builder.workload(plan)
-
-
-def _of_rows(plan: Plan) -> tuple[object, ...]:
-    """What of a plan its rows depend on."""
-    left = {"layout", "recompute_layers"} | (
-        set() if plan.runs_pairs else {"chunks", "microbatches"}
-    )
-    return tuple(getattr(plan, name) for name in plan.__struct_fields__ if name not in left)
 
 
 _WIDEST = 256
@@ -465,7 +461,7 @@ class _Builder(Noun, dict=True):
         kernels = self._kernels(priced, again=again)
         seconds = forward, back, _one(price.weight_grad)
         works = [
-            Work(compute_ps=_ps(each), kernels=run, wait_ps=waited)
+            Work(compute_ps=round(each * PS_PER_S), kernels=run, wait_ps=waited)
             for each, run in zip(seconds, kernels, strict=True)
         ]
         return Row(
@@ -482,30 +478,28 @@ class _Builder(Noun, dict=True):
 
     def _kernels(
         self, priced: Sequence[tuple[Operator, PhaseSeconds]], *, again: bool
-    ) -> tuple[Kernels, Kernels, Kernels]:
+    ) -> list[Kernels]:
         """What a block runs in each phase: forwards in order, and backwards in reverse.
 
         What the backward computes `again`, as a whole or in parts, is before it.
         """
         sms, free = self.device.tile_processors, self.framework.free_sms
-
-        def made(phase: int, name: str) -> list[Kernel]:
-            return [
-                kernel_of(operator, phase, _one(getattr(price, name)), sms, free)
-                for operator, price in priced
+        forward, back, weights, first = (
+            [
+                kernel_of(each, phase, _one(getattr(price, name)), sms, free)
+                for each, price in priced
             ]
-
-        def run(kernels: Sequence[Kernel]) -> Kernels:
-            return Kernels(tuple(kernel for kernel in kernels if kernel.weight > 0))
-
-        forward, back, weights = made(0, "forward"), made(1, "input_grad"), made(2, "weight_grad")
-        first: list[Kernel] = []
-        if self.plan.recompute is not Recompute.FULL:
+            for phase, name in ((0, "forward"), (1, "input_grad"), (2, "weight_grad"), (0, "again"))
+        )
+        if self.plan.recompute is Recompute.FULL:
+            first = []
+        elif again:
+            first = forward
+        if self.plan.recompute is Recompute.OPERATORS:
             share = self.framework.operator_recompute
-            first = forward if again else made(0, "again")
-            if self.plan.recompute is Recompute.OPERATORS:
-                first = [*first, *(each.in_part(share) for each in forward)]
-        return run(forward), run([*first, *back[::-1]]), run(weights[::-1])
+            first = [*first, *(each.in_part(share) for each in forward)]
+        runs = forward, [*first, *back[::-1]], weights[::-1]
+        return [Kernels(tuple(each for each in run if each.weight > 0)) for run in runs]
 
     def _ops(self, exchanges: Iterable[Exchange]) -> Iterator[CommOp]:
         """Exchanges as collectives; those of no bytes do not exist."""
@@ -521,7 +515,7 @@ class _Builder(Noun, dict=True):
                     axis=_AXES[each.group],
                     size_bytes=round(size),
                     process_ps=round(notices * network.launch_ps),
-                    least_ps=_ps(least),
+                    least_ps=round(least * PS_PER_S),
                 )
 
     def _held_up(self, layer: Layer, rows: _Rows, launched: float, *, again: bool) -> _Rows:
@@ -598,10 +592,6 @@ def _lag(exchanges: Iterable[Exchange]) -> int:
 def _one(values: Floats | float) -> float:
     """The value of the only plan."""
     return float(values.item(0) if isinstance(values, np.ndarray) else values)
-
-
-def _ps(seconds: float) -> int:
-    return round(seconds * PS_PER_S)
 
 
 def with_gaps(rows: Sequence[Row], *, exposed: float) -> tuple[Row, ...]:
