@@ -24,7 +24,7 @@ from stepsim.step.model_plan import setup_of
 from stepsim.step.size import whole_bytes
 from stepsim.workload.model.choices import Recompute, StateFormat
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.evidence import Effort, Evidence, source_of
+from stepsim.workload.model.evidence import Evidence, source_of
 from stepsim.workload.model.memory import TIGHT_SHARE, rank_parts
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan, PlanTable
@@ -143,20 +143,9 @@ def second_look(job: Job, step_time_ps: int) -> Iterator[Finding]:
             text=f"no {effort.device} is so fast: {rate / 1e12:,.0f} TFLOP/s in "
             f"{job.plan.precision}, of which it has {effort.peak_flops / 1e12:,.0f}"
         )
-    if all(option.name in _COUNTED for option in job.asked.changed()):
-        yield from _off_closed_form(closed_form_s(job, setup), effort, step_s)
-
-
-def closed_form_s(job: Job, setup: StepModel) -> float | None:
-    """Seconds of the step by the closed form of its plan; None where there is none."""
-    if not setup.interconnect.is_known or job.options.schedule not in _CLOSED_FORMS:
-        return None
-    return float(setup.seconds(PlanTable(plans=[job.plan]))[0])
-
-
-def _off_closed_form(seconds: float | None, effort: Effort, step_s: float) -> Iterator[Finding]:
-    """That a step is not within the factors in which one of its kind is expected."""
-    band = effort.band
+    if not all(option.name in _COUNTED for option in job.asked.changed()):
+        return
+    seconds, band = closed_form_s(job, setup), effort.band
     low, high = (band.low, band.high) if band and band.others else _RANGE
     if seconds is not None and not low <= seconds / step_s <= high:
         said = format_time_ps(round(seconds * PS_PER_S))
@@ -165,6 +154,13 @@ def _off_closed_form(seconds: float | None, effort: Effort, step_s: float) -> It
             "what it leaves out (groups that share links, stages that differ) is more than "
             "predictions of this kind are off; the parts of the step say what it is"
         )
+
+
+def closed_form_s(job: Job, setup: StepModel) -> float | None:
+    """Seconds of the step by the closed form of its plan; None where there is none."""
+    if not setup.interconnect.is_known or job.options.schedule not in _CLOSED_FORMS:
+        return None
+    return float(setup.seconds(PlanTable(plans=[job.plan]))[0])
 
 
 def _said_of_device(device: Device, framework: str, *, sparse: bool) -> str:

@@ -25,7 +25,6 @@ from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import Schedule, build, needs_times
 from stepsim.parallel.stages import Stages
 from stepsim.step.job import Job
-from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
@@ -69,7 +68,12 @@ def size_of(job: Job) -> StepSize:
     by_events = row_by_row or options.engine is Engine.SIMPY
     by_events = by_events or (options.engine is None and tasks <= MOST_EVENTS)
     of_task = _BYTES_OF_EVENT if by_events else _BYTES_IN_COLUMN
-    return StepSize(tasks=tasks, size_bytes=_bytes_of(workload, plan, options, tasks * of_task))
+    size = tasks * of_task + plan.microbatches * _BYTES_OF_MICROBATCH
+    if options.contention is Sharing.FAIR:
+        return StepSize(tasks=tasks, size_bytes=size + plan.npus * _BYTES_OF_SHARING_NPU)
+    members = max([plan.replicas, *(plan.group_size(op.group) for op in workload.comms())])
+    size += plan.npus * _BYTES_OF_NPU + members * _BYTES_OF_MEMBER
+    return StepSize(tasks=tasks, size_bytes=size)
 
 
 def memory_of_machine() -> int | None:
@@ -78,15 +82,6 @@ def memory_of_machine() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
-
-
-def _bytes_of(workload: Workload, plan: Plan, options: StepOptions, of_tasks: int) -> int:
-    """Bytes of a step whose tasks take so many: what microbatches and ranks take is added."""
-    of_tasks += plan.microbatches * _BYTES_OF_MICROBATCH
-    if options.contention is Sharing.FAIR:
-        return of_tasks + plan.npus * _BYTES_OF_SHARING_NPU
-    members = max([plan.replicas, *(plan.group_size(op.group) for op in workload.comms())])
-    return of_tasks + plan.npus * _BYTES_OF_NPU + members * _BYTES_OF_MEMBER
 
 
 def _shape(schedule: str | Schedule, ranks: int, chunks: int | None) -> tuple[int, int]:

@@ -5,12 +5,14 @@ forward; on rank 0, where the pipeline re-enters from the last rank, what the la
 P-1 earlier produced. Backwards are the mirror image.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.structs import Noun
 from stepsim.parallel.p2p import P2POptions, P2PProgram, StepKind
-from stepsim.parallel.p2p.plain import StepWriter, exchanges
+from stepsim.parallel.p2p.plain import Steps, exchanges, program_of
 from stepsim.parallel.schedules import ActionKind, Schedule
 
 _STEPS = 16
@@ -40,20 +42,23 @@ def interleaved_blocking(schedule: Schedule, rank: int) -> P2PProgram:
     forward, backward = _halves(schedule, rank)
     total, lead = len(forward.places), schedule.warm_up[rank]
     turn = np.arange(total) * _STEPS
-    first = backward.inputs[:1]
-    writer = StepWriter()
-    writer.put(StepKind.COMPUTE, turn, forward.places)
-    writer.put(StepKind.COMPUTE, turn + lead * _STEPS + 1, backward.places)
-    for kind, key in ((StepKind.POST, 2), (StepKind.WAIT, 3)):
-        alone = kind is StepKind.WAIT
-        writer.put(kind, key - _STEPS, forward.inputs[:1], alone=alone)
-        writer.put(kind, turn + key, forward.outputs, alone=alone)
-        writer.put(kind, turn + key, forward.fed, alone=alone)
-        late = 2 if lead == total else 0
-        writer.put(kind, (lead - 1) * _STEPS + key + late, first, alone=alone)
-        writer.put(kind, turn + lead * _STEPS + key, backward.outputs, alone=alone)
-        writer.put(kind, turn + lead * _STEPS + key, backward.fed, alone=alone)
-    return writer.program()
+    late = 2 if lead == total else 0
+    sent = (
+        (-_STEPS, forward.inputs[:1]),
+        (turn, forward.outputs),
+        (turn, forward.fed),
+        ((lead - 1) * _STEPS + late, backward.inputs[:1]),
+        (turn + lead * _STEPS, backward.outputs),
+        (turn + lead * _STEPS, backward.fed),
+    )
+    return program_of(
+        [
+            Steps(StepKind.COMPUTE, turn, forward.places),
+            Steps(StepKind.COMPUTE, turn + lead * _STEPS + 1, backward.places),
+            *(Steps(StepKind.POST, key + 2, ends) for key, ends in sent),
+            *(Steps(StepKind.WAIT, key + 3, ends, alone=True) for key, ends in sent),
+        ]
+    )
 
 
 def interleaved_overlap(schedule: Schedule, rank: int, options: P2POptions) -> P2PProgram:
@@ -64,15 +69,9 @@ def interleaved_overlap(schedule: Schedule, rank: int, options: P2POptions) -> P
     forward, backward = _halves(schedule, rank)
     total, lead = len(forward.places), schedule.warm_up[rank]
     flush, turn = options.warmup_flush, np.arange(total)
-    writer = StepWriter()
-    _batch(writer, -_STEPS, forward.inputs[:1])
-    before = (2 * lead - 1) * _STEPS
-    if lead == total:
-        _batch(writer, before, backward.inputs[:1])
-    else:
-        writer.put(StepKind.POST, before, backward.inputs[:1])
-    _turns(
-        writer,
+    steps = _batch(-_STEPS, forward.inputs[:1])
+    steps += _batch((2 * lead - 1) * _STEPS, backward.inputs[:1])[: 2 if lead == total else 1]
+    steps += _turns(
         forward,
         2 * _STEPS * turn,
         ahead=(turn < lead) & flush & (rank > 0),
@@ -80,26 +79,24 @@ def interleaved_overlap(schedule: Schedule, rank: int, options: P2POptions) -> P
         dealloc=options.deallocate_outputs,
     )
     drains = turn + lead >= total
-    _turns(
-        writer,
+    steps += _turns(
         backward,
         2 * _STEPS * (turn + lead) + _STEPS,
         ahead=drains & flush & (rank < schedule.placement.ranks - 1),
         blocked=drains & (not flush),
         dealloc=False,
     )
-    return writer.program()
+    return program_of(steps)
 
 
-def _batch(writer: StepWriter, key: int, ends: Ints) -> None:
+def _batch(key: int, ends: Ints) -> list[Steps]:
     """Post and wait; an empty batch is free."""
-    writer.put(StepKind.POST, key, ends)
-    writer.put(StepKind.WAIT, key + 1, ends, alone=True)
+    return [Steps(StepKind.POST, key, ends), Steps(StepKind.WAIT, key + 1, ends, alone=True)]
 
 
 def _turns(
-    writer: StepWriter, half: _Half, key: Ints, *, ahead: Bools, blocked: Bools, dealloc: bool
-) -> None:
+    half: _Half, key: Ints, *, ahead: Bools, blocked: Bools, dealloc: bool
+) -> Iterator[Steps]:
     """Every entry: wait for its input if need be, compute, post, and wait for what is due.
 
     Where it is `blocked` that is the whole exchange, else the send before, with `dealloc` also its
@@ -107,16 +104,16 @@ def _turns(
     """
     early, late = np.where(ahead, half.fed, -1), np.where(ahead, -1, half.fed)
     previous = np.concatenate(([-1], half.outputs[:-1]))
-    writer.put(StepKind.WAIT, key, half.inputs)
-    writer.put(StepKind.POST, key + 1, early)
-    writer.put(StepKind.COMPUTE, key + 2, half.places)
-    writer.put(StepKind.POST, key + 3, half.outputs)
-    writer.put(StepKind.POST, key + 3, late)
-    writer.put(StepKind.WAIT, key + 4, np.where(blocked, half.outputs, -1), alone=True)
-    writer.put(StepKind.WAIT, key + 4, np.where(blocked, late, -1), alone=True)
-    writer.put(StepKind.WAIT, key + 5, np.where(blocked, -1, previous))
+    yield Steps(StepKind.WAIT, key, half.inputs)
+    yield Steps(StepKind.POST, key + 1, early)
+    yield Steps(StepKind.COMPUTE, key + 2, half.places)
+    yield Steps(StepKind.POST, key + 3, half.outputs)
+    yield Steps(StepKind.POST, key + 3, late)
+    yield Steps(StepKind.WAIT, key + 4, np.where(blocked, half.outputs, -1), alone=True)
+    yield Steps(StepKind.WAIT, key + 4, np.where(blocked, late, -1), alone=True)
+    yield Steps(StepKind.WAIT, key + 5, np.where(blocked, -1, previous))
     if dealloc:
-        writer.put(StepKind.WAIT, key + 6, np.where(blocked, -1, half.outputs))
+        yield Steps(StepKind.WAIT, key + 6, np.where(blocked, -1, half.outputs))
 
 
 def _halves(schedule: Schedule, rank: int) -> tuple[_Half, _Half]:

@@ -4,12 +4,13 @@ Steps are columns: what entries exchange, and how steps are ordered. What an act
 is that of Qi et al., arXiv:2401.10241: input gradients travel, weight gradients stay.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints, divided
+from stepsim.base.arrays import Ints, divided
 from stepsim.parallel.p2p import P2PProgram, StepKind
 from stepsim.parallel.schedules import ActionKind, Schedule
 
@@ -28,22 +29,14 @@ def exchanges(schedule: Schedule, rank: int) -> MessageEnds:
     talks = (order.kind >= 0) & ~order.runs(ActionKind.WEIGHT_GRAD)
     stage, microbatch = order.stage.astype(np.int64), order.microbatch.astype(np.int64)
     ahead = 2 * forward - 1
-    backward = (1 - forward) * placement.stages
-
-    def number(source: Ints) -> Ints:
-        found: Ints = (source + backward) * schedule.microbatches + microbatch
-        return found
-
-    def leaves(other: Ints) -> Bools:
+    found = []
+    for other, source in ((stage - ahead, stage - ahead), (stage + ahead, stage)):
         inside = (other >= 0) & (other < placement.stages)
-        far: Ints = placement.rank(other, microbatch)
-        found: Bools = talks & inside & (far != rank)
-        return found
-
-    return MessageEnds(
-        received=np.where(leaves(stage - ahead), 2 * number(stage - ahead) + 1, -1),
-        sent=np.where(leaves(stage + ahead), 2 * number(stage), -1),
-    )
+        leaves = talks & inside & (placement.rank(other, microbatch) != rank)
+        number = (source + (1 - forward) * placement.stages) * schedule.microbatches + microbatch
+        found.append(np.where(leaves, 2 * number, -1))
+    received, sent = found
+    return MessageEnds(received=np.where(received < 0, -1, received + 1), sent=sent)
 
 
 def far_ranks(schedule: Schedule, ends: NDArray[np.integer]) -> Ints:
@@ -54,42 +47,41 @@ def far_ranks(schedule: Schedule, ends: NDArray[np.integer]) -> Ints:
     return schedule.placement.rank(source + onwards, microbatch)
 
 
-class StepWriter:
-    """Collects steps with the keys that order them; ends of -1 are none."""
+class Steps(NamedTuple):
+    """Steps of a kind with the keys that order them, or one for all; ends of -1 are none."""
 
-    def __init__(self) -> None:
-        self._columns: list[tuple[Ints, Ints, int, bool]] = []
+    kind: StepKind
+    key: Ints | int
+    what: Ints
+    alone: bool = False
 
-    def put(self, kind: StepKind, key: Ints | int, what: Ints, *, alone: bool = False) -> None:
-        """Add steps of a kind with their keys, or one for all."""
-        there = np.flatnonzero(what >= 0)
-        keys = np.full(len(there), key) if isinstance(key, int) else key.take(there)
-        self._columns.append((keys, what.take(there), int(kind), alone))
 
-    def program(self) -> P2PProgram:
-        """The steps in the order of their keys; of equal ones in that in which they were put."""
-        keys, what, kind, alone = zip(*self._columns, strict=True)
-        order = np.argsort(np.concatenate(keys), kind="stable")
-        column = np.repeat(np.arange(len(keys), dtype=np.int8), [*map(len, keys)]).take(order)
-        return P2PProgram(
-            kind=np.array(kind, np.int8).take(column),
-            what=np.concatenate(what, dtype=np.int32).take(order),
-            alone=np.array(alone, bool).take(column),
-        )
+def program_of(steps: Iterable[Steps]) -> P2PProgram:
+    """The steps in the order of their keys; of equal ones in that in which they are given."""
+    found = [(each, np.flatnonzero(each.what >= 0)) for each in steps]
+    keys = [np.broadcast_to(each.key, each.what.shape).take(there) for each, there in found]
+    order = np.argsort(np.concatenate(keys), kind="stable")
+    column = np.repeat(np.arange(len(keys), dtype=np.int8), [*map(len, keys)]).take(order)
+    what = np.concatenate([each.what.take(there) for each, there in found], dtype=np.int32)
+    return P2PProgram(
+        kind=np.array([each.kind for each, _ in found], np.int8).take(column),
+        what=what.take(order),
+        alone=np.array([each.alone for each, _ in found], bool).take(column),
+    )
 
 
 def eager(schedule: Schedule, rank: int) -> P2PProgram:
     """Every message is posted when it can be and waited for when it is needed."""
     received, sent = exchanges(schedule, rank)
-    writer, place = StepWriter(), np.arange(len(received))
-    for ends in received.T:
-        writer.put(StepKind.POST, 4 * place, ends)
-    for ends in received.T:
-        writer.put(StepKind.WAIT, 4 * place + 1, ends)
-    writer.put(StepKind.COMPUTE, 4 * place + 2, place)
-    for ends in sent.T:
-        writer.put(StepKind.POST, 4 * place + 3, ends)
-    return writer.program()
+    place = np.arange(len(received))
+    return program_of(
+        [
+            *(Steps(StepKind.POST, 4 * place, ends) for ends in received.T),
+            *(Steps(StepKind.WAIT, 4 * place + 1, ends) for ends in received.T),
+            Steps(StepKind.COMPUTE, 4 * place + 2, place),
+            *(Steps(StepKind.POST, 4 * place + 3, ends) for ends in sent.T),
+        ]
+    )
 
 
 def blocking(schedule: Schedule, rank: int) -> P2PProgram:
@@ -103,12 +95,16 @@ def blocking(schedule: Schedule, rank: int) -> P2PProgram:
     lead, place = schedule.warm_up[rank], np.arange(len(received))
     steady = (place >= lead) & (place < 2 * schedule.microbatches - lead)
     with_last = np.append(False, steady[:-1] & steady[1:])
-    writer = StepWriter()
     first, later = np.where(with_last, -1, received), np.where(with_last, received, -1)
-    writer.put(StepKind.POST, 5 * place, first)
-    writer.put(StepKind.WAIT, 5 * place + 1, first, alone=True)
-    writer.put(StepKind.COMPUTE, 5 * place + 2, place)
-    for kind, key in ((StepKind.POST, 5 * place + 3), (StepKind.WAIT, 5 * place + 4)):
-        writer.put(kind, key, sent, alone=kind is StepKind.WAIT)
-        writer.put(kind, key - 5, later, alone=kind is StepKind.WAIT)
-    return writer.program()
+    key = 5 * place
+    return program_of(
+        [
+            Steps(StepKind.POST, key, first),
+            Steps(StepKind.WAIT, key + 1, first, alone=True),
+            Steps(StepKind.COMPUTE, key + 2, place),
+            Steps(StepKind.POST, key + 3, sent),
+            Steps(StepKind.POST, key - 2, later),
+            Steps(StepKind.WAIT, key + 4, sent, alone=True),
+            Steps(StepKind.WAIT, key - 1, later, alone=True),
+        ]
+    )

@@ -10,7 +10,7 @@ import numpy as np
 from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import ScheduleError
 from stepsim.parallel.p2p import P2PProgram, StepKind
-from stepsim.parallel.p2p.plain import MessageEnds, StepWriter, exchanges, far_ranks
+from stepsim.parallel.p2p.plain import MessageEnds, Steps, exchanges, far_ranks, program_of
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.schedules.check import stuck_words
 
@@ -21,18 +21,17 @@ _NEVER = 1 << 62
 def overlapped(schedule: Schedule) -> list[P2PProgram]:
     """Programs of all ranks. Raises ScheduleError when no order of the entries is possible."""
     moved = [exchanges(schedule, rank) for rank in range(len(schedule.orders))]
-    steps = [StepWriter() for _ in moved]
+    steps = [list[Steps]() for _ in moved]
     for own, turn, ends in zip(steps, _turns(schedule, moved), moved, strict=True):
-        for received in ends.received.T:
-            own.put(StepKind.WAIT, turn, received)
-        own.put(StepKind.COMPUTE, turn, np.arange(len(turn)))
+        own.extend(Steps(StepKind.WAIT, turn, received) for received in ends.received.T)
+        own.append(Steps(StepKind.COMPUTE, turn, np.arange(len(turn))))
         for sent in ends.sent.T:
-            own.put(StepKind.POST, turn, sent)
+            own.append(Steps(StepKind.POST, turn, sent))
             far = far_ranks(schedule, sent)
             for rank in np.flatnonzero(np.bincount(far[sent >= 0])).tolist():
                 receipts = np.where((far == rank) & (sent >= 0), sent + 1, -1)
-                steps[rank].put(StepKind.POST, turn, receipts)
-    return [each.program() for each in steps]
+                steps[rank].append(Steps(StepKind.POST, turn, receipts))
+    return [program_of(each) for each in steps]
 
 
 def _turns(schedule: Schedule, moved: list[MessageEnds]) -> list[Ints]:

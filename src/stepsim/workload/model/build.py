@@ -678,8 +678,6 @@ _TILES = ((256, 128, 1), (128, 128, 1), (64, 64, 2))
 Tiles in names of kernels of A100 (`hta`), the large ones first: the first that fills the device is
 taken, a guess at what libraries choose.
 """
-_STREAMS = KernelDemand(kind=KernelKind.STREAM)
-_PRODUCTS = KernelDemand()
 
 
 def kernel_of(
@@ -689,7 +687,18 @@ def kernel_of(
 
     Products have tiles for a device of so many `processors`, and leave `free_sms` of its SMs free.
     """
-    demand = _demand(operator, phase, processors)
+    demand = KernelDemand()
+    if operator.kind is OperatorKind.MEMORY:
+        demand = KernelDemand(kind=KernelKind.STREAM)
+    elif operator.groups is not None:
+        demand = KernelDemand(blocks=int(operator.groups[phase].tiles()[0]), per_sm=(2,))
+    elif operator.sides is not None:
+        tokens, inner, outer = (float(side[0]) for side in operator.sides)
+        rows, columns = ((tokens, outer), (tokens, inner), (inner, outer))[phase]
+        # in the largest tiles of which there is one for every SM
+        tiles = [(ceil(rows / high) * ceil(columns / wide), most) for high, wide, most in _TILES]
+        blocks, most = next((each for each in tiles if each[0] >= processors), tiles[-1])
+        demand = KernelDemand(blocks=blocks, per_sm=(most,))
     if free_sms and demand.kind is KernelKind.PRODUCT:
         demand = replace(demand, free_sms=free_sms)
     return Kernel(
@@ -715,19 +724,3 @@ def _multiplied(operator: Operator, phase: int) -> tuple[tuple[int, ...], ...]:
         return ()
     t, k, n = (round(_one(side)) for side in operator.sides)
     return (((t, k), (k, n)), ((t, n), (n, k)), ((k, t), (t, n)))[phase]
-
-
-def _demand(operator: Operator, phase: int, processors: int) -> KernelDemand:
-    if operator.kind is OperatorKind.MEMORY:
-        return _STREAMS
-    if operator.groups is not None:
-        shape = operator.groups[phase]
-        return KernelDemand(blocks=int(shape.tiles()[0]), per_sm=(2,))
-    if operator.sides is None:
-        return _PRODUCTS
-    tokens, inner, outer = (float(side[0]) for side in operator.sides)
-    rows, columns = ((tokens, outer), (tokens, inner), (inner, outer))[phase]
-    # in the largest tiles of which there is one for every SM
-    counts = [(ceil(rows / high) * ceil(columns / wide), per_sm) for high, wide, per_sm in _TILES]
-    blocks, per_sm = next((each for each in counts if each[0] >= processors), counts[-1])
-    return KernelDemand(blocks=blocks, per_sm=(per_sm,))

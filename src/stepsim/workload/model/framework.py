@@ -47,18 +47,6 @@ class JobDefaults(TomlTable):
     graph_scopes: Annotated[tuple[GraphScope, ...], Meta(description="none: steps")] | None = None
     fuses_grouped: Annotated[bool, Meta(description="products of experts")] | None = None
 
-    def hold_for(
-        self, device: str, *, sparse: bool, precision: Precision, release: str | None
-    ) -> bool:
-        """Whether they hold for models with experts, or others, in a release (None: the newest)."""
-        after = release is None or self.since is None or release >= self.since
-        before = self.until is None or (release is not None and release < self.until)
-        return (
-            (after and before and self.experts in (None, sparse))
-            and (not self.devices or device in self.devices)
-            and (not self.precisions or precision in self.precisions)
-        )
-
 
 JOB_DEFAULTS = (
     *("zero", "dp_overlap", "tp_comm_overlap", "cuda_graph", "reshard", "dispatch"),
@@ -130,6 +118,8 @@ def plain_name(name: str) -> str:
     return name.lower().replace("-", "").replace(".", "")
 
 
+_NEWEST, _NEVER = "~", "~~"
+"""Releases after all that are named."""
 _SHARDED = 3
 """ZeRO's stage from which on parameters are held in parts."""
 _ADAM_BYTES = 12.0  # fp32 master weight and two moments
@@ -263,13 +253,17 @@ class Framework(TomlTable):
         self, names: Sequence[str], device: str, precision: Precision, *, sparse: bool
     ) -> dict[str, Any]:
         """What the defaults that hold for its jobs on a device say of some names."""
-        return {
-            name: value
+        release = self.release or _NEWEST
+        held = [
+            each
             for each in self.defaults
-            if each.hold_for(device, sparse=sparse, precision=precision, release=self.release)
-            for name in names
-            if (value := getattr(each, name)) is not None
-        }
+            if (each.since or "") <= release < (each.until or _NEVER)
+            and each.experts in (None, sparse)
+            and (not each.devices or device in each.devices)
+            and (not each.precisions or precision in each.precisions)
+        ]
+        said = ((name, getattr(each, name)) for each in held for name in names)
+        return {name: value for name, value in said if value is not None}
 
     def recipes_of(self, model: str, device: str, precision: Precision) -> list[Recipe]:
         """The public recipes of a model, as sources spell it, on a device in a number format."""

@@ -108,14 +108,23 @@ def layer_bytes(
     layer's products every second from the first: torch's policy as torchtitan has it
     (`_get_custom_policy`). Recomputed modules drop what is `dropped`, and that is what they need
     while they are recomputed.
+
+    Norms keep what they take and make; that is an input of a product: where that keeps it
+    converted, nothing is won unless the framework drops that as well. Of several streams all are
+    kept before each part, and each part's output.
     """
     # bytes of an element of what products keep of their inputs
     element = columns.element_bytes if framework.keeps_casts else np.full(len(columns), 2.0)
     out = columns.shard_tokens * architecture.hidden
     attention = _of_attention(layer.attention, out, columns, element, framework)
     mlp = _of_mlp(layer.mlp, architecture, columns, element, framework)
-    own, dropped = _of_layer(layer, architecture, columns, element, framework)
-    whole, dropped = own + attention.kept + mlp.kept, dropped + attention.dropped + mlp.dropped
+    norms, masks = layer.norms * out, float(architecture.dropout)
+    own = columns.shard_tokens * layer.input_width * (4.0 + 2.0 * element)  # gate, input, product
+    streams = 2.0 * out * (layer.streams + 1) * layer.parts * (layer.streams > 1)
+    whole = norms * (2.0 + element + masks) + own + streams + attention.kept + mlp.kept
+    won = (element == 2.0) | framework.drops_cast_norms
+    dropped = columns.drops(RecomputeModule.NORMS) * norms * element * won
+    dropped = dropped + attention.dropped + mlp.dropped
     taken = 2.0 * out * layer.streams
     outputs = [*attention.outputs, *mlp.outputs]
     products = taken + (2.0 * attention.result + 2.0 * sum(outputs[::2]))
@@ -128,28 +137,6 @@ def layer_bytes(
     working += columns.recompute_operators * np.maximum(whole - products, 0.0)
     working += columns.recompute_selective * attention.scores
     return kept, working + dropped * (columns.recompute_full == 0)
-
-
-def _of_layer(
-    layer: Layer,
-    architecture: Architecture,
-    columns: PlanTable,
-    element: Floats,
-    framework: Framework,
-) -> tuple[Floats, Floats]:
-    """Bytes kept around attention and MLP, and those of them that recomputed norms drop.
-
-    Norms keep what they take and make; that is an input of a product: where that keeps it
-    converted, nothing is won unless the framework drops that as well. Of several streams all are
-    kept before each part, and each part's output.
-    """
-    out, masks = columns.shard_tokens * architecture.hidden, float(architecture.dropout)
-    norms = layer.norms * (2.0 + element + masks) * out
-    own = columns.shard_tokens * layer.input_width * (4.0 + 2.0 * element)  # gate, input, product
-    streams = 2.0 * out * (layer.streams + 1) * layer.parts * (layer.streams > 1)
-    won = (element == 2.0) | framework.drops_cast_norms
-    dropped = columns.drops(RecomputeModule.NORMS) * layer.norms * element * out * won
-    return norms + own + streams, dropped
 
 
 def _of_attention(

@@ -176,9 +176,8 @@ def rank_parts(
         activations=spread * _activations(architecture, framework, columns, counts, kept),
         logits=spread * logits,
         working=spread * np.maximum(working.max(axis=0)[:, None] - logits.max(axis=2), 0.0),
-        buffers=spread * _buffers(architecture, columns, ranks, whole)
+        buffers=_buffers(architecture, columns, framework, ranks, whole, own)
         + framework.gradient_bytes * unsharded[:, None] * whole
-        + _reduction_bytes(architecture, columns, framework, ranks, own)
         + framework.unsummed_bytes * whole
         + framework.workspace_bytes,
     )
@@ -259,44 +258,35 @@ def _states(
 
 
 def _buffers(
-    architecture: Architecture, columns: PlanTable, counts: Floats, whole: Floats
-) -> Floats:
-    """Weight gradients of one MLP in 2 bytes, and gathered parameters; shape (plans, pp).
-
-    Parameters of two layers are gathered at a time, or the `whole` rank's, where they are not
-    dropped after the forward. Those of the ends belong to no layer: they stay gathered for the
-    whole step (FSDP's root module). `counts` are of layers and ends by rank.
-    """
-    kinds = architecture.layer_kinds()
-    gradients = np.max([mlp_weights(one, architecture, columns)[0] for one in kinds], axis=0)
-    largest = np.max(
-        [np.sum(layer_parameters(one, architecture, columns), axis=0) for one in kinds], axis=0
-    )
-    embedding, head = counts[-2:] > 0
-    matrices = embedding | head if architecture.tied else embedding + 1.0 * head
-    ends = architecture.vocabulary * architecture.hidden * matrices
-    gathered = _GATHERED_LAYERS * largest[:, None] + np.outer(1 / columns.tp, ends)
-    gathered = np.where((columns.reshard > 0)[:, None], gathered, whole)
-    sharded = (columns.zero >= 3)[:, None]
-    return np.asarray(2.0 * gradients[:, None] + np.where(sharded, 2.0 * gathered, 0.0))
-
-
-def _reduction_bytes(
     architecture: Architecture,
     columns: PlanTable,
     framework: Framework,
     counts: Floats,
+    whole: Floats,
     own: Floats,
 ) -> Floats:
-    """What reducing gradients and taking their norm need besides; shape (plans, pp).
+    """What a rank needs to gather parameters and to reduce gradients; shape (plans, pp).
+
+    Weight gradients of one MLP in 2 bytes, and gathered parameters: those of two layers at a time,
+    or the `whole` rank's, where they are not dropped after the forward. Those of the ends belong to
+    no layer: they stay gathered for the whole step (FSDP's root module).
 
     A bucket where there are replicas. Of sharded optimizers also the largest gradient of a rank's
-    `own` parameters once more, in `norm_bytes` an element.
+    `own` parameters once more, in `norm_bytes` an element, while the norm is taken. `counts` are of
+    layers and ends by rank.
     """
-    words = architecture.vocabulary * architecture.hidden * (counts[-2:] > 0).any(axis=0)
-    kinds = architecture.layer_kinds()
-    matrices = [mlp_weights(one, architecture, columns)[1] for one in kinds]
-    largest = np.maximum(np.outer(1 / columns.tp, words), np.max(matrices, axis=0)[:, None])
+    kinds, words = architecture.layer_kinds(), architecture.vocabulary * architecture.hidden
+    weights = [mlp_weights(kind, architecture, columns) for kind in kinds]
+    gradients, matrix = (np.max(each, axis=0)[:, None] for each in zip(*weights, strict=True))
+    layers = [np.sum(layer_parameters(kind, architecture, columns), axis=0) for kind in kinds]
+    embedding, head = counts[-2:] > 0
+    matrices = embedding | head if architecture.tied else embedding + 1.0 * head
+    gathered = _GATHERED_LAYERS * np.max(layers, axis=0)[:, None]
+    gathered = gathered + np.outer(1 / columns.tp, words * matrices)
+    gathered = np.where((columns.reshard > 0)[:, None], gathered, whole)
+    buffers = 2.0 * gradients + np.where((columns.zero >= 3)[:, None], 2.0 * gathered, 0.0)
+    largest = np.maximum(np.outer(1 / columns.tp, words * (embedding | head)), matrix)
     norm = framework.norm_bytes * np.minimum(largest, own) * (columns.zero >= 1)[:, None]
     replicas = (columns.stage_ranks > columns.tp)[:, None]
-    return np.asarray(norm + framework.bucket_bytes * replicas)
+    bucket = framework.bucket_bytes * replicas
+    return np.asarray(framework.fragmentation * buffers + norm + bucket)

@@ -1,4 +1,4 @@
-"""Operators of a layer, of the embedding and of the head: floating-point operations and bytes.
+"""Operators of a layer: floating-point operations and bytes.
 
 Sizes are a rank's, per microbatch, arrays over plans. t tokens in products, s outside of them
 (fewer with sequence parallelism), h hidden, a and kv heads of the rank, d head width, f MLP width
@@ -462,31 +462,3 @@ def grouped(
         launches=(1, 1, 1),
         groups=(shape(rows, n, k), shape(rows, k, n), shape(k, n, rows)),
     )
-
-
-def embedding_operators(architecture: Architecture, columns: PlanTable) -> Iterator[Operator]:
-    """Looking tokens up: 6sh, and the same backward; also inputs of layers, which are projected."""
-    size = columns.shard_tokens * architecture.hidden
-    yield memory("embedding", 6.0 * size, 6.0 * size, "aten::embedding")
-    width = float(architecture.input_width)
-    if width:
-        s = columns.shard_tokens
-        yield memory("inputs of layers", 14.0 * s * width, 18.0 * s * width)
-        hidden = float(architecture.hidden)
-        yield from products(columns, ("projection of inputs", s, hidden, width))
-
-
-def head_operators(
-    architecture: Architecture, columns: PlanTable, *, fused_loss: bool
-) -> Iterator[Operator]:
-    """Final norm, product with the vocabulary (bf16 in every precision), and the loss.
-
-    The loss moves 14 bytes per logit forward and 8 backward where it is fused, else 22 and 12.
-    """
-    yield norm("final norm", architecture, columns)
-    share = architecture.vocabulary / columns.tp
-    t = columns.tokens
-    yield linear("head", columns, t, float(architecture.hidden), share, OperatorKind.HEAD)
-    logits = t * share
-    forward, backward = (14.0, 8.0) if fused_loss else (22.0, 12.0)
-    yield memory("loss", forward * logits, backward * logits, "aten::cross_entropy_loss")
