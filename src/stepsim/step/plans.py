@@ -6,7 +6,7 @@ at a `PlanSpace` and at its prices.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache
 from itertools import compress, product
 from math import gcd, inf
 from typing import Any, Self
@@ -64,7 +64,7 @@ _OF_LAYERS = (
 """What decides how long a layer and the ends take."""
 
 
-class PlanSpace(Noun, dict=True):
+class PlanSpace(Noun):
     """Plans of a model on `npus` NPUs (each size is searched) with one global batch and sequence.
 
     Where `global_batch` is None plans have the one that a step has by the options. The fast network
@@ -125,8 +125,11 @@ class PlanSpace(Noun, dict=True):
         """Values of an option beside degrees that plans are made with, in the order tried."""
         if name in self.fixed:
             return self.fixed[name]
-        if name == "recompute":
-            return _recomputations(self.base)
+        if name == "recompute" and self.base.recompute is None:
+            # core attention alone is worth it only where its scores are kept
+            unfused = self.base.attention is AttentionKernel.UNFUSED
+            scores = (Recompute.SELECTIVE,) if unfused else ()
+            return (Recompute.NONE, *scores, Recompute.FULL)
         if name == "schedule":
             return (PipelineOrder.ALTERNATING.value,)
         held = getattr(self.base, name)
@@ -141,8 +144,12 @@ class PlanSpace(Noun, dict=True):
     def _made(self) -> Iterator[Plan | _Obstacle]:
         """Every plan of all degrees, or what stands in its way.
 
-        Whether a model divides is asked once for a layout and degrees of experts.
+        Whether a model divides is asked once for a layout and degrees of experts. A public recipe
+        of the model sets what nobody asked or fixed.
         """
+        setup, precision = self.setup, self.base.precision or Precision.BF16
+        known = setup.framework.recipes_of(self.architecture.name, setup.device.name, precision)
+        by_recipe = bool(known) and "recompute" not in self.fixed
         checked: set[tuple[object, ...]] = set()
         for each in _then(_then(self._degrees(), self._laid_out), self._sized):
             if isinstance(each, tuple):
@@ -154,11 +161,16 @@ class PlanSpace(Noun, dict=True):
                 if (*like, plan.ep, plan.expert_tp) not in checked:
                     check_plan(self.architecture, plan)
                     checked.add((*like, plan.ep, plan.expert_tp))
-                yield self._by_recipe(plan)
+                if by_recipe:
+                    asked = self.asked
+                    asked = replace(asked, zero=plan.zero) if "zero" in self.fixed else asked
+                    plan = with_recipe(asked, plan, setup)[0]
+                yield plan
             except PlanError as error:
                 yield (6, 0), str(error)
 
     def _degrees(self) -> _Found:
+        base = plan_fields(self.base) | {"sequence": self.sequence}
         for npus in self.npus:
             for tp, cp, pp in product(*(self._free(n, npus) for n in ("tp", "cp", "pp"))):
                 dp, rest = divmod(npus, tp * cp * pp)
@@ -169,7 +181,7 @@ class PlanSpace(Noun, dict=True):
                 elif not self._experts(tp, cp, dp):
                     yield (2, 0), self._no_experts(tp * cp * dp)
                 else:
-                    yield {**self._of_base, "tp": tp, "cp": cp, "pp": pp, "dp": dp}
+                    yield {**base, "tp": tp, "cp": cp, "pp": pp, "dp": dp}
 
     def _no_experts(self, ranks: int) -> str:
         asked = {name: self.fixed[name] for name in ("ep", "expert_tp") if name in self.fixed}
@@ -197,13 +209,15 @@ class PlanSpace(Noun, dict=True):
 
     def _sized(self, named: _Fields) -> _Found:
         tp, cp, pp, dp = (named[name] for name in ("tp", "cp", "pp", "dp"))
+        # samples of a microbatch: where no batch is asked for, powers of two
+        tried = range(1, _MOST_SAMPLES + 1) if self.global_batch else _powers(_MOST_SAMPLES)
         inner: Iterable[tuple[Any, ...]] = product(
             (
                 {"ep": ep, "expert_tp": expert_tp, **run}
                 for ep, expert_tp in self._experts(tp, cp, dp)
                 for run in self._runs(named, ep)
             ),
-            self._sizes,
+            self.fixed.get("microbatch_size", tried),
             self.values("recompute"),
             self.values("zero"),
         )
@@ -220,20 +234,6 @@ class PlanSpace(Noun, dict=True):
                 free = {"microbatch_size": size, "zero": zero, "recompute": recompute}
                 yield {**named, **run, **free, "microbatches": count}
 
-    @property
-    def _sizes(self) -> Sequence[Any]:
-        """Samples of a microbatch that are tried: where no batch is asked for, powers of two."""
-        tried = range(1, _MOST_SAMPLES + 1) if self.global_batch else _powers(_MOST_SAMPLES)
-        return self.fixed.get("microbatch_size", tried)
-
-    @property
-    def may_ease(self) -> bool:
-        """Whether plans that recompute whole layers may do so with some alone: Megatron-LM can."""
-        from stepsim.files.models.launch import LaunchForm, launch_form
-
-        able = launch_form(self.framework) in (LaunchForm.MEGATRON_LM, LaunchForm.MEGATRON_BRIDGE)
-        return able and len(self.values("recompute")) > 1
-
     def _runs(self, named: _Fields, ep: int) -> Iterator[_Fields]:
         """How plans with these degrees may run; what they cannot tell apart is tried once."""
         does = {
@@ -243,25 +243,6 @@ class PlanSpace(Noun, dict=True):
         }
         tried = [self.values(name)[: None if does.get(name, True) else 1] for name in _RUN]
         return (dict(zip(_RUN, run, strict=True)) for run in product(*tried))
-
-    @cached_property
-    def _of_base(self) -> _Fields:
-        """Fields that all plans have."""
-        return plan_fields(self.base) | {"sequence": self.sequence}
-
-    @cached_property
-    def _has_recipe(self) -> bool:
-        """Whether a public recipe of the model may set what nobody asked or fixed."""
-        setup, precision = self.setup, self.base.precision or Precision.BF16
-        known = setup.framework.recipes_of(self.architecture.name, setup.device.name, precision)
-        return bool(known) and "recompute" not in self.fixed
-
-    def _by_recipe(self, plan: Plan) -> Plan:
-        """The plan with what a public recipe of the model sets, where nobody asked or fixed it."""
-        if not self._has_recipe:
-            return plan
-        asked = replace(self.asked, zero=plan.zero) if "zero" in self.fixed else self.asked
-        return with_recipe(asked, plan, self.setup)[0]
 
     def _free(self, name: str, whole: int) -> tuple[int, ...]:
         """Values of a degree: what was fixed, else what can divide."""
@@ -280,11 +261,12 @@ class PlanSpace(Noun, dict=True):
         return tuple(n for n in found if n <= self.most.get(name, n))
 
     def _experts(self, tp: int, cp: int, dp: int) -> list[tuple[int, int]]:
-        """Degrees of experts and of one expert."""
-        experts = common_experts(self.architecture)
+        """Degrees of experts and of one expert; ep divides the experts of all layers."""
+        mlps = (layer.mlp for layer in self.architecture.layer_kinds())
+        experts = [mlp.experts for mlp in mlps if isinstance(mlp, ExpertMlp)]
         if not experts:
             return [(1, tp)] if self.fixed.get("ep", (1,)) == (1,) else []
-        shared = gcd(experts, tp * cp * dp)
+        shared = gcd(*experts, tp * cp * dp)
         degrees = tuple(n for n in _divisors(shared) if n <= self.most.get("ep", n))
         found = product(
             self.fixed.get("ep", degrees), self.fixed.get("expert_tp", tuple(sorted({1, tp})))
@@ -326,24 +308,6 @@ def _powers(most: int) -> tuple[int, ...]:
 
 def _divisors(number: int) -> tuple[int, ...]:
     return tuple(n for n in range(1, number + 1) if number % n == 0)
-
-
-def _recomputations(options: StepOptions) -> tuple[Recompute, ...]:
-    """What may be recomputed: what was asked, else nothing, or all.
-
-    Core attention alone is worth it only where its scores are kept.
-    """
-    if options.recompute is not None:
-        return (options.recompute,)
-    unfused = options.attention is AttentionKernel.UNFUSED
-    scores = (Recompute.SELECTIVE,) if unfused else ()
-    return (Recompute.NONE, *scores, Recompute.FULL)
-
-
-def common_experts(architecture: Architecture) -> int:
-    """The largest degree of ep that all layers with experts can have; 0 where there are none."""
-    mlps = (layer.mlp for layer in architecture.layer_kinds())
-    return gcd(*(mlp.experts for mlp in mlps if isinstance(mlp, ExpertMlp)))
 
 
 class PricedPlans(Noun, eq=False):
@@ -392,10 +356,14 @@ def price_plans(
     The fastest of these, at most so many, are there with stages balanced by cost as well, where
     nobody says a layout.
     """
+    from stepsim.files.models.launch import LaunchForm, launch_form
+
     setup, plans = space.setup, list(space.plans())
     table = PlanTable(plans=plans)
     memory = setup.memory(table).total
-    if space.may_ease:
+    # plans that recompute whole layers may do so with some alone: Megatron-LM can
+    able = launch_form(space.framework) in (LaunchForm.MEGATRON_LM, LaunchForm.MEGATRON_BRIDGE)
+    if able and len(space.values("recompute")) > 1:
         table, memory = _eased(table, memory, setup)
     priced = _priced(table, memory, setup, wanted)
     if space.base.layout is not None or not plans:
@@ -478,20 +446,14 @@ def _end_costs(plans: Sequence[Plan], setup: StepModel) -> list[tuple[int, int]]
     keys = [tuple(getattr(plan, name) for name in _OF_LAYERS) for plan in plans]
     one = dict(zip(keys, plans, strict=True))
     table = setup.part_seconds(PlanTable(plans=list(one.values())))
-    costs = dict(zip(one, _in_layers(table, setup.architecture), strict=True))
-    return [costs[key] for key in keys]
-
-
-def _in_layers(table: Floats, architecture: Architecture) -> list[tuple[int, int]]:
-    """The ends of each row of seconds, in parts of the row's mean layer."""
-    counts = architecture.layer_counts()
-    weights = np.array([counts[kind] for kind in architecture.layer_kinds()], float)
-    layer = table[:, :-2] @ weights / architecture.depth
-    ahead = len(architecture.prediction_layers)
-    kinds = [architecture.layer_kinds().index(each) for each in architecture.prediction_layers]
-    last = table[:, -1] * (1 + ahead) + table[:, kinds].sum(axis=1)
+    counts, kinds = setup.architecture.layer_counts(), setup.architecture.layer_kinds()
+    weights = np.array([counts[kind] for kind in kinds], float)
+    layer = table[:, :-2] @ weights / setup.architecture.depth
+    ahead = [kinds.index(each) for each in setup.architecture.prediction_layers]
+    last = table[:, -1] * (1 + len(ahead)) + table[:, ahead].sum(axis=1)
     ends = np.rint(np.stack([table[:, -2], last], axis=1) / layer[:, None] * _PER_LAYER)
-    return [(int(embedding), int(head)) for embedding, head in ends.tolist()]
+    costs = dict(zip(one, ends.astype(int).tolist(), strict=True))
+    return [(costs[key][0], costs[key][1]) for key in keys]
 
 
 def _balanced_layout(
@@ -509,32 +471,24 @@ def _balanced_layout(
 
 def plan_words(plan: Plan) -> str:
     """A plan in short: what is 1 or off is left out."""
-    return ", ".join(_words(plan)) or "no parallelism"
-
-
-def _words(plan: Plan) -> Iterator[str]:
-    for name in ("tp", "cp", "pp", "dp", "ep"):
-        if getattr(plan, name) > 1:
-            yield f"{name} {getattr(plan, name)}"
-    if plan.ep > 1 and plan.expert_degree != plan.tp:
-        yield f"expert_tp {plan.expert_degree}"
-    if plan.chunks > 1:
-        yield f"vpp {plan.chunks}"
-    yield f"mbs {plan.microbatch_size}"
-    if plan.order.chunks:
-        yield f"schedule {plan.order}"
-    if layout := plan.layout.text():
-        yield f"layout {layout}"
-    if plan.recompute != "none":
-        some = f" of {plan.recompute_layers} layers" if plan.recompute_layers else ""
-        yield f"recompute {plan.recompute}{some}"
-    if plan.zero != 1:
-        yield f"zero {plan.zero}"
-    yield from (name for name in ("dp_overlap", "cuda_graph") if getattr(plan, name))
-    if plan.tp_comm_overlap and plan.tp > 1:
-        yield "tp_comm_overlap"
-    if plan.dispatch is not ExpertDispatch.ALL_TO_ALL and plan.ep > 1:
-        yield f"dispatch {plan.dispatch}"
+    degrees = ("tp", "cp", "pp", "dp", "ep")
+    words = [f"{name} {getattr(plan, name)}" for name in degrees if getattr(plan, name) > 1]
+    layout, some = plan.layout.text(), plan.recompute_layers
+    said = {
+        f"expert_tp {plan.expert_degree}": plan.ep > 1 and plan.expert_degree != plan.tp,
+        f"vpp {plan.chunks}": plan.chunks > 1,
+        f"mbs {plan.microbatch_size}": True,
+        f"schedule {plan.order}": plan.order.chunks,
+        f"layout {layout}": layout,
+        f"recompute {plan.recompute}{f' of {some} layers' if some else ''}": plan.recompute
+        is not Recompute.NONE,
+        f"zero {plan.zero}": plan.zero != 1,
+        "dp_overlap": plan.dp_overlap,
+        "cuda_graph": plan.cuda_graph,
+        "tp_comm_overlap": plan.tp_comm_overlap and plan.tp > 1,
+        f"dispatch {plan.dispatch}": plan.dispatch is not ExpertDispatch.ALL_TO_ALL and plan.ep > 1,
+    }
+    return ", ".join([*words, *(text for text, shown in said.items() if shown)])
 
 
 KNOWN_APART = 0.03

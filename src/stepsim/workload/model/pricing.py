@@ -20,7 +20,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.workload.axes import Group
 from stepsim.workload.model.architecture import Architecture, Layer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks, tower_blocks
-from stepsim.workload.model.choices import GraphScope, Precision
+from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.context import launch_ps
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
@@ -43,21 +43,6 @@ Its attention with norms has 16, norm, router, choice, layout of tokens and the 
 _ADAPTER_CALLS = 4
 """Calls of a low-rank adapter beside a frozen product: two products, forward and backward."""
 _ADAPTED = (OperatorKind.MATRIX, OperatorKind.GROUPED)
-
-
-def _calls_of(operator: Operator, columns: PlanTable, whole: Floats) -> Floats:
-    """Calls of an operator, the forward's twice where it, or the `whole` block, is recomputed.
-
-    A frozen product has those of its adapter in place of its gradient.
-    """
-    counts = [phase.launches for phase in operator.phases]
-    if operator.kind is not OperatorKind.SCAN:
-        counts = [np.where(count > 0, 1.0, 0.0) for count in counts]
-    beside = _ADAPTER_CALLS - 1 if operator.kind in _ADAPTED else 0
-    adapted = 1 + columns.adapters * beside
-    own = columns.drops(operator.module) if operator.module else whole
-    again = 1 + np.maximum(whole, own)
-    return np.asarray(counts[0] * again + counts[1] + counts[2] * adapted)
 
 
 WEIGHT_GRADIENT_FACTOR = 1.05  # fp32 accumulation costs 5 %: SimuMax's NT products on B200
@@ -168,18 +153,15 @@ class Pricer(Noun):
         if operator.kind in (OperatorKind.HEAD, OperatorKind.SCORES) and precision.casts:
             precision = device.usual_precision
         slower = WEIGHT_GRADIENT_FACTOR if phase == 2 else 1.0
-        product = slower * self._product(amounts, precision)
-        taken = np.maximum(product, amounts.bytes_moved / device.bytes_per_s)
+        sustained = device.sustained * self._filled
+        product = device.rate_of(precision).seconds(amounts.flops, amounts.launches, sustained)
+        taken = np.maximum(slower * product, amounts.bytes_moved / device.bytes_per_s)
         if phase != 2 or self.framework.fuses_gradient_sums or operator.sides is None:
             return taken
         # no product adds up by itself: gradients are read in 2 bytes, sums read and written
         _, inner, outer = operator.sides
         each = 2.0 + 2.0 * self.framework.gradient_bytes
         return taken + self.bytes_seconds(each * inner * outer)
-
-    def _product(self, amounts: Amounts, precision: Precision) -> Floats:
-        rate = self.device.rate_of(precision)
-        return rate.seconds(amounts.flops, amounts.launches, self.device.sustained * self._filled)
 
     def _groups(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         """Products of experts, tile by tile: one kernel, or launched one by one.
@@ -204,8 +186,10 @@ class Pricer(Noun):
     def _mixer(self, operator: Operator, amounts: Amounts, *, backward: bool) -> Floats:
         """Kernels of a mixer: a scan of chunks if they pass a state on, else products or bytes."""
         if operator.scanned is None:
-            moved = self.bytes_seconds(amounts.bytes_moved)
-            return np.maximum(self._product(amounts, self.device.usual_precision), moved)
+            rate = self.device.rate_of(self.device.usual_precision)
+            sustained = self.device.sustained * self._filled
+            products = rate.seconds(amounts.flops, amounts.launches, sustained)
+            return np.maximum(products, self.bytes_seconds(amounts.bytes_moved))
         return self.device.scan_seconds(
             operator.scanned, amounts.flops, self.columns.sequence, backward=backward
         )
@@ -270,17 +254,26 @@ class TimedModel(Pricer):
     def _calls(self, block: Block) -> Floats:
         """Calls of a block's operators in all phases, and of its exchanges between experts.
 
-        A graph of a part of a layer ends where tokens are sent.
+        A graph of a part of a layer ends where tokens are sent. The forward has its calls twice
+        where the operator, or the whole block, is recomputed. A frozen product has those of its
+        adapter in place of its gradient.
         """
-        columns, nothing = self.columns, np.zeros(len(self.columns))
-        whole = columns.drops(block.module) if block.module else nothing
-        called = (each for each in block.operators if each.called)
-        operators = sum((_calls_of(each, columns, whole) for each in called), nothing)
+        columns, calls = self.columns, np.zeros(len(self.columns))
+        whole = columns.drops(block.module) if block.module else calls
+        for each in block.operators:
+            counts = [phase.launches for phase in each.phases]
+            if each.kind is not OperatorKind.SCAN:
+                counts = [np.where(count > 0, 1.0, 0.0) for count in counts]
+            beside = _ADAPTER_CALLS - 1 if each.kind in _ADAPTED else 0
+            own = columns.drops(each.module) if each.module else whole
+            again = counts[0] * np.maximum(whole, own)
+            adapted = counts[2] * columns.adapters * beside
+            calls = calls + each.called * (sum(counts) + again + adapted)
         outside = columns.of(
             lambda plan: not (plan.cuda_graph and block.scope in self._scopes(plan))
         )
         ways = (each for each in (*block.forward, *block.backward) if each.way is not None)
-        return operators * outside + sum((1.0 * (each.size_bytes > 0) for each in ways), nothing)
+        return np.asarray(calls * outside + sum(1.0 * (each.size_bytes > 0) for each in ways))
 
     def waits_ps(self, layer: Layer, blocks: Sequence[Block]) -> list[Floats]:
         """Host time, in ps, for which kernels of each block wait, however long they are.
