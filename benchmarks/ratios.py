@@ -27,12 +27,12 @@ from sizes import sized
 from stepsim.base.process import seldom
 from stepsim.core.timeline import run_graph
 from stepsim.explain.as_profile import profile_of_step
-from stepsim.explain.improve import improve_profile
 from stepsim.files.load import topology_of, workload_of
 from stepsim.files.simai.text import read_simai_document
 from stepsim.network.one_collective import probe_collective
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine
+from stepsim.runs.improve import improve_profile
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns

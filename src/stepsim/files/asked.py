@@ -174,7 +174,7 @@ def _asked_of(
     for value in said.values():
         if isinstance(value, Unread):
             raise WorkloadError(value.why)
-    device = _device(said.get("device") or topology.device)
+    device = _device(said.get("device") or topology.device or None)
     usual = _usual_of(device) if device else {}
     notes = [
         f"no {name} given: stepsim assumes {value}, as jobs on {device.name} run (--{name} sets it)"

@@ -83,7 +83,7 @@ class TooLarge(Noun):
         return next((each for each, fit in zip(flags, fits, strict=True) if fit), "")
 
 
-def fitted(
+def with_memory(
     memory: StepMemory | None, job: Job, topology: Topology
 ) -> tuple[Workload, list[str], TooLarge | None]:
     """A model's workload with the memory of its fullest rank, and what is to be said of that.

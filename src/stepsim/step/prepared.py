@@ -236,9 +236,9 @@ def prepare(
     memory = memory_of(job, schedule, stages)
     full, unfit = list[str](), None
     if job.setup:
-        from stepsim.step.checks import fitted
+        from stepsim.step.checks import with_memory
 
-        work, full, unfit = fitted(memory, job, topology)
+        work, full, unfit = with_memory(memory, job, topology)
     graph = write_graph(stages, schedule, plan, options)
     prices = prices_of(plan, graph.comms, network, options, known)
     said(__name__, "workload %s: %d layers", work.source, work.layers)

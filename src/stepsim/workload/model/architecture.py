@@ -19,7 +19,7 @@ from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import NameWithFields, Noun
 from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.dispatch import Routing
-from stepsim.workload.model.model import AtLeastNone, AtLeastOne, Part
+from stepsim.workload.model.model import AtLeastNone, AtLeastOne, ModelPart
 from stepsim.workload.model.parts import Held, MixerExchanges, MixerOperators
 from stepsim.workload.plan import PlanTable
 
@@ -61,7 +61,7 @@ class QkNorm(StrEnum):
     WHOLE = "whole"
 
 
-class GroupedAttention(Part):
+class GroupedAttention(ModelPart):
     """Multi-head, multi-query or grouped-query attention.
 
     `kv_heads` heads have keys and values; a `window` limits how many tokens back each token sees.
@@ -135,7 +135,7 @@ class GroupedAttention(Part):
         )
 
 
-class LatentAttention(Part):
+class LatentAttention(ModelPart):
     """Multi-head latent attention (DeepSeek): queries, keys and values through low ranks.
 
     Without `query_rank` the queries are projected directly. A key is `nope_dim` wide beside a
@@ -195,7 +195,7 @@ def keys_and_values(attention: CoreAttention, columns: PlanTable) -> Floats:
     return heads_of_keys(attention, columns) * (attention.head_dim + attention.values)
 
 
-class Mixer(Part):
+class Mixer(ModelPart):
     """What a layer has in place of attention where its module alone knows it: one class, one file.
 
     `heads` are split over tp. Sizes that the methods give are a rank's, of a microbatch, arrays
@@ -252,7 +252,7 @@ class LinearBlock(Noun):
         return hidden * hidden + (hidden if self.bias else 0)
 
 
-class DenseMlp(Part):
+class DenseMlp(ModelPart):
     """Two products with an activation between, or three where it is gated."""
 
     width: AtLeastOne
@@ -332,7 +332,7 @@ Attention = CoreAttention | LinearBlock | Mixer
 Mlp = DenseMlp | ExpertMlp | LinearBlock
 
 
-class Layer(Part):
+class Layer(ModelPart):
     """One transformer layer; None where it has no attention or no MLP.
 
     `norms` are those of the hidden width, e.g. 2, or 4 where outputs are normed as well. A `single`
@@ -375,7 +375,7 @@ class Layer(Part):
         return attention + mlp + self.norms * norm.weights * hidden + streams + own
 
 
-class Tower(Part):
+class Tower(ModelPart):
     """What sees: `depth` alike layers over patches of images, and the way to the decoder's tokens.
 
     A patch of `patch` numbers becomes `hidden` wide; `positions` are learned. `merged` patches
@@ -405,7 +405,7 @@ class Tower(Part):
         return first + layers + ways + self.others
 
 
-class Architecture(Part):
+class Architecture(ModelPart):
     """A decoder: embedding, layers, final norm and head.
 
     `tied` heads share the embedding's weight. `positions` are learned position embeddings.

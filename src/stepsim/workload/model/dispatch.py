@@ -17,14 +17,14 @@ from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.choices import ExpertDispatch
-from stepsim.workload.model.model import AtLeastOne, Part
+from stepsim.workload.model.model import AtLeastOne, ModelPart
 from stepsim.workload.plan import PlanTable
 
 _KINDS = tuple(ExpertDispatch)
 _MAPPED = [_KINDS.index(each) for each in (ExpertDispatch.HYBRIDEP, ExpertDispatch.HYBRIDEP_FP8)]
 
 
-class Routing(Part):
+class Routing(ModelPart):
     """Which experts a token goes to: `top_k` of `experts`.
 
     Experts lie in `groups`, and those of one token in at most `token_groups` of them.

@@ -13,7 +13,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
-from stepsim.workload.model.model import AtLeastOne, Part
+from stepsim.workload.model.model import AtLeastOne, ModelPart
 from stepsim.workload.model.operators import keys_before, memory, mixer_kernel, products
 from stepsim.workload.model.parts import Operator
 from stepsim.workload.plan import PlanTable
@@ -22,7 +22,7 @@ SCORE_BYTES = 4.0
 """Bytes of a score, of the number of a key, and of what attention weighs."""
 
 
-class Indexer(Part):
+class Indexer(ModelPart):
     """An indexer of `heads` queries, `dim` wide as its keys are, that chooses `top_k` keys.
 
     One key stands for `ratio` tokens.

@@ -16,7 +16,7 @@ AtLeastNone = Annotated[int, Meta(ge=0)]
 AtLeastOne = Annotated[int, Meta(ge=1)]
 
 
-class Part(Noun):
+class ModelPart(Noun):
     """A part of a model, which errors call as it is `called`, or by its class.
 
     Raises WorkloadError where a number that is said is below what its type says.
