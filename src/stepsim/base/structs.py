@@ -365,11 +365,6 @@ UnitShare = Annotated[Share, Meta(ge=0, le=1)]
 Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
-def shown(name: str) -> Meta:
-    """Marks a number of a document that is shown among the first, under a name."""
-    return Meta(extra={"shown": name})
-
-
 def finite(value: float) -> float | None:
     """A number as documents hold it: None without bound, such as the bandwidth of a free link."""
     return value if isfinite(value) else None

@@ -26,7 +26,6 @@ from stepsim.base.structs import (
     Share,
     json_text,
     missing_key,
-    shown,
 )
 from stepsim.network.fold import Actors
 from stepsim.parallel.schedules.base import PeakLive
@@ -212,7 +211,7 @@ class Report(Document):
     plan: _Degrees
     settings: Annotated[dict[str, str], Meta(description="options that are not the default")] = {}
     step_time_s: Seconds = 0.0
-    step_time_ps: Annotated[Picoseconds, shown("step time")]
+    step_time_ps: Picoseconds
     slowed_by_communication_ps: Annotated[
         int | None, Meta(description="picoseconds; fair links can make it negative")
     ] = None

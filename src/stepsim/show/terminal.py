@@ -114,10 +114,10 @@ def _print_table(console: "Paper", table: Table) -> None:
     rows = [*first, *last]
     widths = [max(map(_cells, texts)) for texts in zip(names, *rows, strict=True)]
     blocks = [list(range(len(columns)))]
+    right = [bool(column.number) for _, _, column in columns]
     if console.is_terminal:
-        widths = _folded(widths, [column.folds for _, _, column in columns], console.width)
+        widths = _folded(widths, right, console.width)
         blocks = _blocks(widths, console.width)
-    right = [column.number for _, _, column in columns]
     more = not last and len(first) == table.most < len(table.rows)
     for block in blocks:
         spans, sides = [widths[i] for i in block], [right[i] for i in block]
@@ -146,13 +146,14 @@ def _equal_folded(rows: Sequence[list[str]]) -> list[list[str]]:
     return shown
 
 
-def _folded(widths: Sequence[int], folds: Sequence[bool], room: int) -> list[int]:
-    """Widths of columns with those of long texts narrowed, as far as the room needs it."""
+def _folded(widths: Sequence[int], right: Sequence[bool], room: int) -> list[int]:
+    """Widths of columns with that of the longest texts narrowed, as far as the room needs it."""
     found = list(widths)
     lacking = sum(widths) + len(_BETWEEN) * (len(widths) - 1) - room
-    for place, may in enumerate(folds):
-        if may and lacking > 0:
-            found[place] = max(min(found[place], _LEAST_FOLDED), found[place] - lacking)
+    texts = [place for place in range(1, len(widths)) if not right[place]]
+    if texts and lacking > 0:
+        place = max(texts, key=widths.__getitem__)
+        found[place] = max(min(found[place], _LEAST_FOLDED), found[place] - lacking)
     widest = max(found[1:], default=0) + len(_BETWEEN)
     if found[0] + widest > room:
         found[0] = min(found[0], max(_LEAST_FIRST, room - widest))

@@ -3,18 +3,17 @@
 import io
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 
 from stepsim import simulate
-from stepsim.base.structs import Bytes, Entry, Picoseconds, Share, replace, shown
+from stepsim.base.structs import replace
 from stepsim.show.console import PlainConsole
 from stepsim.show.page.facts import plain_table
 from stepsim.show.tables.model import (
     BAR,
     COUNT,
-    LONG,
     SHARE,
     TEXT,
     TIME,
@@ -22,7 +21,6 @@ from stepsim.show.tables.model import (
     Piece,
     Shown,
     Table,
-    shown_pairs,
 )
 from stepsim.show.tables.step import stages_table
 from stepsim.show.terminal import print_shown
@@ -96,7 +94,7 @@ def test_nothing_is_cut_where_the_console_is_narrow() -> None:
 
 def test_long_texts_fold_on_a_terminal_alone() -> None:
     words = " ".join(f"word{i}" for i in range(20))
-    table = Table(columns={"time": TIME, "said": LONG}, rows=((1000, words), (2000, "short")))
+    table = Table(columns={"time": TIME, "said": TEXT}, rows=((1000, words), (2000, "short")))
     assert printed(table, width=50)[1] == f"1 ns  {words}"
     lines = printed(table, width=50, terminal=True)
     assert max(map(len, lines)) <= 50
@@ -132,23 +130,6 @@ def test_what_a_terminal_would_obey_is_escaped_and_wide_characters_count_twice()
     table = Table(columns={"name": TEXT, "n": COUNT}, rows=(("\x1b[2J", 1), ("日本語", 2)))
     assert printed(table) == ["name     n", r"\x1b[2J  1", "日本語   2"]
     assert "\x1b" not in "".join(printed((("a", "b\x1b"),), "c\x1b"))
-
-
-def test_a_number_that_a_document_marks_is_shown_in_its_unit() -> None:
-    class Found(Entry, frozen=True, kw_only=True):
-        """Numbers, some of which are shown."""
-
-        peak: Annotated[Bytes, shown("peak memory")] = 3 << 30
-        plain_ps: Picoseconds = 5
-        waits_ps: Annotated[Picoseconds, shown("waits")] = 1_500_000
-        unknown: Annotated[Bytes, shown("unknown")] | None = None
-        share: Annotated[Share, shown("share")] | None = 0.125
-
-    assert shown_pairs(Found()) == (
-        ("peak memory", "3 GiB"),
-        ("waits", "1.5 us"),
-        ("share", "12.5%"),
-    )
 
 
 def test_bubble_and_idle_are_two_numbers_with_two_names(moe: Path) -> None:

@@ -5,32 +5,27 @@ from collections.abc import Iterator
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.explain.against import Against
 from stepsim.show.tables.model import (
-    COUNT,
     ERROR,
     SIGNED,
-    TEXT,
-    TIME,
     Column,
     Pairs,
     Shown,
     Table,
+    paths,
     table_of,
 )
 
 _TIMES: dict[str, Column] = {
-    "predicted": TIME.of("predicted_ps"),
-    "measured": TIME.of("measured_ps"),
+    **paths("predicted_ps, measured_ps"),
     "difference": SIGNED.of("difference_ps"),
     "change": ERROR.of(
         lambda row: row.measured_ps / row.predicted_ps - 1 if row.predicted_ps else None
     ),
 }
-_RUN: dict[str, Column] = {
-    "predicted run": TIME.of("predicted_run_ps"),
-    "measured run": TIME.of("measured_run_ps"),
-    "kernels predicted": COUNT.of("predicted_count"),
-    "kernels measured": COUNT.of("measured_count"),
-}
+_RUN = paths(
+    "predicted_run_ps, measured_run_ps, kernels predicted = predicted_count, "
+    "kernels measured = measured_count"
+)
 _OF_ANOTHER = 3.0
 """Steps that are further apart than this factor are of two jobs, not of one that runs badly."""
 _LARGE = 0.002
@@ -57,7 +52,7 @@ def against_parts(against: Against) -> Table:
     """The parts of both steps that are no small share of them."""
     least = _LARGE * max(against.predicted_step_ps, against.measured_step_ps)
     parts = [row for row in against.parts if max(row.predicted_ps, row.measured_ps) >= least]
-    return table_of("", parts, {"mean rank": TEXT.of("part")} | _TIMES)
+    return table_of("", parts, paths("mean rank = part") | _TIMES)
 
 
 def _numbered(against: Against) -> Iterator[str]:
@@ -75,10 +70,10 @@ def _recorded(against: Against) -> str:
 
 def against_tables(against: Against) -> Iterator[Shown]:
     """Every row, by what it is and by its name, and the peaks of memory."""
-    names = {"part": TEXT.of("part"), "row": TEXT.of("name")} | _TIMES | _RUN
+    names = paths("part, row = name") | _TIMES | _RUN
     yield table_of("by what runs", against.summed("part", "name"), names)
     if any(row.item for row in against.rows):
-        names = {"part": TEXT.of("part"), "row": TEXT.of("name"), "of": TEXT.of("item")}
+        names = paths("part, row = name, of = item")
         yield table_of("every row", against.rows, names | _TIMES | _RUN)
     if against.measured_peak_bytes:
         yield _memory(against)

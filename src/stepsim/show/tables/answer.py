@@ -5,7 +5,13 @@ from collections.abc import Iterator
 from stepsim.base.structs import Names, Noun
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import Report, exposed_ps
-from stepsim.show.tables.model import SHARE, degree_words, range_words, rate_words, share_of
+from stepsim.show.tables.model import (
+    SHARE,
+    degree_words,
+    range_words,
+    rate_words,
+    share_of,
+)
 from stepsim.show.tables.step import bubble_words
 from stepsim.workload.axes import PartKind, part_label, parts_of
 from stepsim.workload.model.evidence import Throughput

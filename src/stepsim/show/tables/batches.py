@@ -8,19 +8,18 @@ from stepsim.explore.batches.draws import BatchSteps, BatchStudy
 from stepsim.explore.sampled_sweep import SampledSweep
 from stepsim.show.tables.model import (
     ERROR,
-    SHARE,
     TEXT,
     TIME,
     Shown,
     Table,
     as_number,
+    paths,
     settings_words,
     table_of,
 )
 from stepsim.show.tables.studies import first_failure
 
 _RATE = as_number(",.0f")
-_TIMES = as_number(".2f")
 
 
 def batches_shown(study: BatchStudy) -> Iterator[Shown]:
@@ -44,27 +43,19 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
         f"{len(first.step_time_ps)} steps of documents from {study.source}, seed {study.seed}",
         sorted(study.packed, key=lambda steps: -steps.tokens_per_s),
         {
-            "packer": TEXT.of("packer"),
-            "mean step": TIME.of("mean_ps"),
-            "p50": TIME.of(lambda steps: steps.percentile_ps(50)),
-            "p90": TIME.of(lambda steps: steps.percentile_ps(90)),
-            "p99": TIME.of(lambda steps: steps.percentile_ps(99)),
-            "waiting": SHARE.of("waiting"),
-            "padding": SHARE.of("padding"),
-            "fullest": _TIMES.of("fullest"),
-            "tokens/s": _RATE.of("tokens_per_s"),
+            **paths("packer, mean step = mean_ps"),
+            **{
+                f"p{percent}": TIME.of(partial(BatchSteps.percentile_ps, percent=percent))
+                for percent in (50, 90, 99)
+            },
+            **paths("waiting, padding, fullest:.2f, tokens/s = tokens_per_s:,.0f"),
             "gain": ERROR.of(lambda steps: steps.tokens_per_s / first.tokens_per_s - 1),
         },
     )
-    parts = ("work", "padding", "waiting")
     yield table_of(
         "where the mean step goes",
         sorted(study.packed, key=lambda steps: -steps.tokens_per_s),
-        {
-            "packer": TEXT.of("packer"),
-            **{name: TIME.of(partial(_part, name=name)) for name in parts},
-            "step": TIME.of("mean_ps"),
-        },
+        paths("packer, parts_ps.work, parts_ps.padding, parts_ps.waiting, step = mean_ps"),
     )
     yield (
         "waiting: of the steps' time, against the same steps with equal microbatches; fullest: "
@@ -114,11 +105,6 @@ def _swept(steps: BatchSteps | str) -> tuple[float | str, ...]:
         return "failed", "", "", "", "", ""
     parts = steps.parts_ps.values()
     return steps.mean_ps, steps.percentile_ps(90), *parts, steps.tokens_per_s
-
-
-def _part(steps: BatchSteps, name: str) -> int:
-    """A part of the mean step, in ps."""
-    return steps.parts_ps[name]
 
 
 def _over_others(study: BatchStudy, best: BatchSteps) -> str:

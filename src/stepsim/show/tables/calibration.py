@@ -6,6 +6,7 @@ from stepsim.base.units import PS_PER_S, format_bandwidth, format_time_ps
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.network.measured_times import CommTable, Outlier
 from stepsim.show.tables.model import (
+    AS_IS,
     BANDWIDTH,
     COUNT,
     SIZE,
@@ -13,19 +14,16 @@ from stepsim.show.tables.model import (
     TIME,
     Shown,
     Table,
-    as_number,
-    seconds,
+    paths,
     table_of,
 )
-
-_ERROR = as_number("+.1%")
 
 
 def calibration_shown(calibration: Calibration) -> Iterator[Shown]:
     """What was calibrated, and what could not be."""
     rows = (*_times(calibration), *_rates(calibration), *_factors(calibration))
-    columns = {"number": TEXT, **dict.fromkeys(("value", "residual", "samples"), COUNT)}
-    yield Table(caption="calibrated numbers", columns=columns, rows=rows)
+    heads = {"number": TEXT, **dict.fromkeys(("value", "residual", "samples"), COUNT)}
+    yield Table(caption="calibrated numbers", columns=heads, rows=rows)
     yield from (f"not identified: {name}: {reason}" for name, reason in calibration.unidentified)
 
 
@@ -89,24 +87,11 @@ def learned_shown(calibration: Calibration) -> Iterator[Shown]:
         yield table_of("collectives, each at its largest size", curves, _RECORDED)
 
 
-_KERNELS = {
-    "class": TEXT.of("kernels"),
-    "factor": as_number(".3f").of("factor"),
-    "kernels": COUNT.of("count"),
-    "rate": TEXT.of("rate"),
-}
-_HELD = {
-    "trace": TEXT.of("source"),
-    "predicted": seconds("predicted_s"),
-    "measured": seconds("measured_s"),
-    "error": _ERROR.of("error"),
-    "job": TEXT.of("job"),
-}
+_KERNELS = paths("class = kernels, factor:.3f, kernels = count, rate")
+_HELD = paths("trace = source, predicted_s, measured_s, error:+.1%, job")
 _RECORDED = {
-    "collective": TEXT.of("kind"),
-    "ranks": COUNT.of("ranks"),
-    "nodes": COUNT.of("nodes"),
-    "sizes": COUNT.of(lambda curve: len(curve.size_bytes)),
+    **paths("collective = kind, ranks, nodes"),
+    "sizes": AS_IS.of(lambda curve: len(curve.size_bytes)),
     "size": SIZE.of(lambda curve: int(curve.size_bytes[-1])),
     "time": TIME.of(lambda curve: int(curve.time_ps[-1])),
     "bus bandwidth": BANDWIDTH.of(lambda curve: float(curve.bus_bandwidth()[-1])),
@@ -128,8 +113,8 @@ def measurements_shown(
 
 
 _MEASURED = {
-    "size": SIZE.of(0),
-    "time": TIME.of(1),
-    "algbw": BANDWIDTH.of(2),
-    "busbw": BANDWIDTH.of(3),
+    "size": SIZE.of("0"),
+    "time": TIME.of("1"),
+    "algbw": BANDWIDTH.of("2"),
+    "busbw": BANDWIDTH.of("3"),
 }

@@ -8,15 +8,12 @@ from stepsim.files.catalog import (
     CatalogTopology,
 )
 from stepsim.show.tables.model import (
-    BANDWIDTH,
-    COUNT,
-    LONG,
     SHARE,
-    SIZE,
     TEXT,
     Cell,
     Column,
     Shown,
+    paths,
     table_of,
 )
 
@@ -40,35 +37,31 @@ def _sizes(topology: CatalogTopology) -> str:
 
 _COLUMNS: Mapping[str, Mapping[str, Column]] = {
     "models": {
-        "model": TEXT.of("name"),
+        **paths("model = name"),
         "parameters": _PARAMETERS.of("parameters"),
         "per token": _PARAMETERS.of(_active),
-        "layers": COUNT.of("layers"),
-        "configuration": LONG.of("source"),
+        **paths("layers, configuration = source"),
     },
     "devices": {
-        "device": TEXT.of("name"),
+        **paths("device = name"),
         "peak, 16 bits": _FLOPS.of("peak_flops"),
-        "memory": SIZE.of("memory_bytes"),
-        "its bandwidth": BANDWIDTH.of("memory_bandwidth"),
-        "rates": TEXT.of("evidence"),
+        **paths("memory_bytes, its bandwidth = memory_bandwidth, rates = evidence"),
         "topology": TEXT.of(lambda device: device.topology or None),
     },
     "frameworks": {
-        "framework": TEXT.of("name"),
-        "kinds of published runs": COUNT.of("error_bands"),
-        "on": LONG.of(lambda framework: ", ".join(framework.devices) or None),
+        **paths("framework = name, kinds of published runs = error_bands"),
+        "on": TEXT.of(lambda framework: ", ".join(framework.devices) or None),
     },
     "topologies": {
-        "topology": TEXT.of("name"),
+        **paths("topology = name"),
         "device": TEXT.of(lambda topology: topology.device or None),
         "size": TEXT.of(_sizes),
         "held against": Column(write=lambda times: f"{times} times").of("held_times"),
         "mean error": SHARE.of(lambda entry: NOT_KNOWN if entry.error is None else entry.error),
-        "what it is": LONG.of("about"),
+        **paths("what it is = about"),
     },
-    "schedules": {"schedule": TEXT.of("name"), "what it is": LONG.of("about")},
-    "algorithms": {"algorithm": TEXT.of("name"), "what it is": LONG.of("about")},
+    "schedules": paths("schedule = name, what it is = about"),
+    "algorithms": paths("algorithm = name, what it is = about"),
 }
 
 

@@ -7,34 +7,24 @@ from stepsim.base.structs import unbounded
 from stepsim.base.units import format_size_bytes
 from stepsim.network.one_collective import Probe, ProbeRow
 from stepsim.show.tables.model import (
-    COUNT,
-    LONG,
-    SHARE,
-    SIZE,
-    TEXT,
-    TIME,
     Column,
     Shown,
     Table,
+    paths,
     table_of,
 )
 
 _GB_PER_S = Column(write=lambda rate: f"{rate / 1e9:.2f}" if isfinite(rate) else "-")
 _SIZES = {
-    "size": SIZE.of("size_bytes"),
-    "time": TIME.of("time_ps"),
+    **paths("size_bytes, time_ps"),
     "algbw": _GB_PER_S.of(lambda row: unbounded(row.algbw)),
     "busbw": _GB_PER_S.of(lambda row: unbounded(row.busbw)),
-    "algorithm": LONG.of("algorithm"),
+    **paths("algorithm"),
 }
-_LINKS = {
-    "links": TEXT.of("name"),
-    "used": COUNT.of("links"),
-    "all bytes": SIZE.of("total_bytes"),
-    "busiest": TEXT.of("busiest"),
-    "its bytes": SIZE.of("busiest_bytes"),
-    "in use": SHARE.of("utilisation"),
-}
+_LINKS = paths(
+    "links = name, used = links, all bytes = total_bytes, busiest, its bytes = busiest_bytes, "
+    "in use = utilisation"
+)
 
 
 def collective_shown(probes: Sequence[Probe]) -> Iterator[Shown]:

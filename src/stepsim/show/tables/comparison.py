@@ -11,22 +11,20 @@ from stepsim.explain.diff import Change, ResultDiff, explain
 from stepsim.parallel.schedules import run_by
 from stepsim.show.tables.answer import Answer, job_line
 from stepsim.show.tables.model import (
-    COUNT,
     SHARE,
     SIGNED,
     SIZE,
     TEXT,
-    TIME,
     Column,
     Shown,
     Table,
-    as_number,
+    paths,
     table_of,
 )
-from stepsim.show.tables.step import job_pairs, option_pairs
+from stepsim.show.tables.step import job_pairs, option_pairs, parts_columns
 from stepsim.step.compare import CandidateDocument, ComparisonDocument
 from stepsim.step.diff_files import FileDiffs, NamedDiff
-from stepsim.workload.axes import Part, PartKind, part_label
+from stepsim.workload.axes import Part, PartKind
 
 COMPARISON_TABLES = ("parts", "settings")
 """Names of what can be shown of a comparison below its schedules."""
@@ -103,12 +101,9 @@ def comparison_tables(found: ComparisonDocument) -> dict[str, Shown]:
     runs = sorted(found.runs, key=_by_worth)
     names = dict.fromkeys(name for run in runs for name, time in run.breakdown_ps.items() if time)
 
-    def part(name: str) -> Column:
-        return TIME.of(lambda run: run.breakdown_ps.get(name, 0))
-
-    columns = {"schedule": TEXT.of("name"), **{part_label(name): part(name) for name in names}}
+    shown = paths("schedule = name") | parts_columns(names)
     return {
-        "parts": table_of("where the step goes, mean over ranks", runs, columns),
+        "parts": table_of("where the step goes, mean over ranks", runs, shown),
         "settings": (*job_pairs(found.runs[0]), *option_pairs(found.runs[0])),
     }
 
@@ -136,15 +131,10 @@ def _activations(run: CandidateDocument) -> str | int:
     return str(run.peak_activations) if known is None else known
 
 
-_COLUMNS = {
-    "schedule": TEXT.of("name"),
-    "p2p": TEXT.of("p2p"),
-    "step": TIME.of("step_time_ps"),
-    "speed-up": as_number(".3f").of("speedup"),
-    "bubble": SHARE.of("bubble_fraction"),
-    "exposed p2p": TIME.of(lambda run: run.breakdown_ps["exposed_pp"]),
-    "activations": SIZE.of(_activations),
-}
+_COLUMNS = paths(
+    "schedule = name, p2p, step = step_time_ps, speed-up = speedup:.3f, bubble = bubble_fraction, "
+    "exposed p2p = breakdown_ps.exposed_pp"
+) | {"activations": SIZE.of(_activations)}
 _MEMORY = {
     "memory": SIZE.of("throughput.memory_bytes"),
     "fits": TEXT.of(lambda run: "yes" if run_fits(run) else "no"),
@@ -207,8 +197,8 @@ def _components(diff: ResultDiff) -> Table:
     """Components that either result has."""
     shown = [change for change in diff.components if change.a_ps or change.b_ps]
     share = SHARE.of(lambda change: round(diff.share(change), 3) + 0.0 if diff.direction else None)
-    columns = {"part": TEXT.of("label"), **_times(), "share": share}
-    return table_of("where the difference is, mean over ranks", shown, columns)
+    parts = {**paths("part = label"), **_times(), "share": share}
+    return table_of("where the difference is, mean over ranks", shown, parts)
 
 
 def _stages(diff: ResultDiff) -> Table:
@@ -218,10 +208,10 @@ def _stages(diff: ResultDiff) -> Table:
         "stages that differ most: what they do themselves, how much longer they wait",
         changed[:_MOST_STAGES],
         {
-            "stage": COUNT.of("stage"),
+            **paths("stage"),
             **_times("own."),
             "waiting": SIGNED.of("waiting.difference_ps"),
-            "largest part": TEXT.of("largest.label"),
+            **paths("largest part = largest.label"),
             "its change": SIGNED.of("largest.difference_ps"),
         },
     )
@@ -233,9 +223,7 @@ def _links(diff: ResultDiff) -> Table:
         "links: bytes over all of them, time their busiest one is in use",
         [link for link in diff.links if any(link.total_bytes)],
         {
-            "links": TEXT.of("name"),
-            "A bytes": SIZE.of(lambda link: link.total_bytes[0]),
-            "B bytes": SIZE.of(lambda link: link.total_bytes[1]),
+            **paths("links = name, A bytes = total_bytes.0, B bytes = total_bytes.1"),
             **_times("busy."),
         },
     )
@@ -244,8 +232,7 @@ def _links(diff: ResultDiff) -> Table:
 def _times(change: str = "") -> dict[str, Column]:
     """Both times of a change, an attribute of the items or they themselves."""
     return {
-        "A": TIME.of(f"{change}a_ps"),
-        "B": TIME.of(f"{change}b_ps"),
+        **paths(f"A = {change}a_ps, B = {change}b_ps"),
         "difference": SIGNED.of(f"{change}difference_ps"),
     }
 
@@ -257,7 +244,7 @@ def _largest(named: NamedDiff) -> Change | None:
 
 
 _OF_DIFFS = {
-    "schedule": TEXT.of("name"),
+    **paths("schedule = name"),
     **_times("diff.step."),
     "largest part": TEXT.of(lambda named: most.label if (most := _largest(named)) else None),
     "its change": SIGNED.of(

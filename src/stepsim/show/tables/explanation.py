@@ -6,12 +6,8 @@ from stepsim.runs.explained import LogExplanation, LogSuspect, LogVerdict
 from stepsim.runs.suspects import LogEvidence
 from stepsim.show.tables.measured import numbers_words
 from stepsim.show.tables.model import (
-    ERROR,
-    LONG,
-    SHARE,
-    TEXT,
     Shown,
-    seconds,
+    paths,
     seconds_words,
     table_of,
 )
@@ -25,13 +21,7 @@ _VERDICTS = {
     LogVerdict.UNKNOWN: "no interval is known for such steps",
 }
 _NEAR = 0.15
-_SUSPECTS = {
-    "suspect": TEXT.of("name"),
-    "step": seconds("step_s"),
-    "worth": ERROR.of("worth"),
-    "explains": SHARE.of("explains"),
-    "if": LONG.of("what"),
-}
+_SUSPECTS = paths("suspect = name, step_s, worth:+.2%, explains, if = what")
 
 
 def explanation_shown(found: LogExplanation) -> Iterator[Shown]:

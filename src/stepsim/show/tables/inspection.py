@@ -16,16 +16,14 @@ from stepsim.network.topology.dimension import Library, Protocol
 from stepsim.network.topology.inspection import TopologyNumbers
 from stepsim.parallel.inspection import Inspection
 from stepsim.show.tables.model import (
+    AS_IS,
     BANDWIDTH,
-    COUNT,
-    LONG,
-    SHARE,
-    SIZE,
     TEXT,
     TIME,
     Pairs,
     Shown,
     Table,
+    paths,
     size_words,
     table_of,
 )
@@ -36,19 +34,11 @@ from stepsim.workload.model.evidence import Evidence, Provenance, source_of
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.plan import Plan
 
-_TRAFFIC = {
-    "group": TEXT.of("group"),
-    "collective": TEXT.of("kind"),
-    "count": COUNT.of("count"),
-    "bytes": SIZE.of("size_bytes"),
-}
+_TRAFFIC = paths("group, collective = kind, count, bytes = size_bytes")
 _LINKS = {
-    "links": TEXT.of("name"),
-    "count": COUNT.of("count"),
+    **paths("links = name, count"),
     "bandwidth": BANDWIDTH.of(lambda link: unbounded(link.bandwidth)),
-    "for payload": SHARE.of("efficiency"),
-    "latency": TIME.of("latency_ps"),
-    "endpoint": TIME.of("endpoint_latency_ps"),
+    **paths("for payload = efficiency, latency_ps, endpoint = endpoint_latency_ps"),
 }
 
 
@@ -153,33 +143,20 @@ class _Constant(NamedTuple):
     source: Provenance
 
 
-_COLUMNS = {
-    "number": TEXT.of("name"),
-    "value": TEXT.of("value"),
-    "evidence": TEXT.of("source.evidence"),
-    "source": LONG.of("source.text"),
-}
+_COLUMNS = paths("number = name, value, source.evidence, source = source.text")
 _ERRORS = {
-    "GPU": TEXT.of("device"),
-    "models": TEXT.of(lambda band: "experts" if band.sparse else "dense"),
-    "runs": COUNT.of("runs"),
-    "mean": SHARE.of("error"),
-    "median": SHARE.of("median"),
-    "90 % within": SHARE.of("ninety"),
-    "sources": LONG.of("source"),
+    "GPU": AS_IS.of("device"),
+    "models": AS_IS.of(lambda band: "experts" if band.sparse else "dense"),
+    **paths("runs, mean = error, median, 90 % within = ninety, sources = source"),
 }
 _ACCURACY = {
-    "collective": TEXT.of("kind"),
-    "nodes": COUNT.of("nodes"),
-    "ranks": COUNT.of("most_ranks"),
+    **paths("collective = kind, nodes, ranks = most_ranks"),
     "sizes": TEXT.of(
         lambda each: (
             f"{format_size_bytes(each.first_bytes)} to {format_size_bytes(each.last_bytes)}"
         )
     ),
-    "mean": SHARE.of("mean"),
-    "largest": SHARE.of("largest"),
-    "times": COUNT.of("samples"),
+    **paths("mean, largest, times = samples"),
     "": TEXT.of(lambda each: "" if each.good else "poor"),
 }
 

@@ -12,6 +12,7 @@ from stepsim.measured.summary import RunSummary
 from stepsim.runs.what_if import WhatIf
 from stepsim.show.tables.answer import Answer, answer_of
 from stepsim.show.tables.model import (
+    AS_IS,
     COUNT,
     ERROR,
     SHARE,
@@ -21,7 +22,7 @@ from stepsim.show.tables.model import (
     Pairs,
     Shown,
     Table,
-    as_number,
+    paths,
     seconds_words,
     table_of,
 )
@@ -92,9 +93,9 @@ def step_log_shown(log: StepLog) -> Iterator[Shown]:
             "timers, of the slowest rank",
             [(name, round(typical(each) * PS_PER_S), each) for name, each in log.timers.items()],
             {
-                "timer": TEXT.of(0),
-                "median": TIME.of(1),
-                "lines": COUNT.of(lambda row: len(row[2])),
+                "timer": AS_IS.of("0"),
+                "median": TIME.of("1"),
+                "lines": AS_IS.of(lambda row: len(row[2])),
             },
         )
 
@@ -129,8 +130,8 @@ def _stages(summary: RunSummary) -> Table:
             named = "", ""
         rows.append(("", "", "messages", stage.wait_ps, "", "", ""))
     spans = dict.fromkeys(("median", "10 %", "90 %", "collectives"), TIME)
-    columns = {"stage": COUNT, "ranks": TEXT, "operation": TEXT, **spans}
-    return Table(caption="operations of each stage", columns=columns, rows=tuple(rows))
+    heads = {"stage": COUNT, "ranks": TEXT, "operation": TEXT, **spans}
+    return Table(caption="operations of each stage", columns=heads, rows=tuple(rows))
 
 
 def _span(ranks: tuple[int, ...]) -> str:
@@ -144,13 +145,9 @@ def _ranks(summary: RunSummary) -> Table:
         "time of each rank",
         summary.ranks,
         {
-            "rank": COUNT.of("rank"),
-            "stage": COUNT.of("stage"),
-            "pipeline": TIME.of("pipeline_ps"),
-            "step": TIME.of("step_ps"),
-            "work": TIME.of("work_ps"),
+            **paths("rank, stage, pipeline_ps, step_ps, work_ps"),
             "host/act.": TIME.of(lambda rank: rank.host_ps // rank.actions),
-            "waits": TIME.of("wait_ps"),
+            **paths("waits = wait_ps"),
             "bubble": SHARE.of(summary.bubble),
         },
         most=_MOST_RANKS,
@@ -158,19 +155,12 @@ def _ranks(summary: RunSummary) -> Table:
 
 
 _STEP_OPS = {
-    "stage": COUNT.of("stage"),
-    "after the pipeline": TEXT.of("label"),
+    **paths("stage, after the pipeline = label"),
     "size": SIZE.of(lambda op: op.size_bytes or ""),
-    "group": COUNT.of(lambda op: len(op.group)),
-    "time": TIME.of("duration_ps"),
-    "wait for the last": TIME.of("wait_ps"),
+    "group": AS_IS.of(lambda op: len(op.group)),
+    **paths("time = duration_ps, wait for the last = wait_ps"),
 }
-_LEAVES = {
-    "stage": COUNT.of("stage"),
-    "layers": as_number("g").of("layers"),
-    "leaf modules of layers": TIME.of("layers_ps"),
-    "embedding or head": TIME.of("ends_ps"),
-}
+_LEAVES = paths("stage, layers:g, leaf modules of layers = layers_ps, embedding or head = ends_ps")
 
 
 def leaf_run_shown(run: LeafRun, explained: float) -> Iterator[Shown]:
@@ -236,12 +226,12 @@ def replay_table(summary: RunSummary, report: Report) -> Table:
         "pipeline": (report.pipeline_time_ps, summary.pipeline_ps),
         "step": (report.step_time_ps, summary.step_ps),
     }
-    columns = {"replay": TEXT, "simulated": TIME, "measured": TIME, "error": ERROR}
+    heads = {"replay": TEXT, "simulated": TIME, "measured": TIME, "error": ERROR}
     rows = tuple(
         (name, simulated, measured, simulated / measured - 1 if measured else "")
         for name, (simulated, measured) in times.items()
     )
-    return Table(caption="replay of the measured run", columns=columns, rows=rows)
+    return Table(caption="replay of the measured run", columns=heads, rows=rows)
 
 
 def what_if_shown(result: WhatIf, measured_ps: int) -> Iterator[Shown]:
@@ -265,10 +255,10 @@ def what_if_shown(result: WhatIf, measured_ps: int) -> Iterator[Shown]:
 
 
 _CHANGED = {
-    "run": TEXT.of(0),
-    "schedule": TEXT.of(lambda item: f"{item[1].schedule}, {item[1].p2p}"),
-    "microbatches": COUNT.of("microbatches", 1),
-    "pipeline": TIME.of("pipeline_time_ps", 1),
-    "step": TIME.of("step_time_ps", 1),
-    "bubble": SHARE.of("bubble_fraction", 1),
+    "run": AS_IS.of("0"),
+    "schedule": AS_IS.of(lambda item: f"{item[1].schedule}, {item[1].p2p}"),
+    **paths(
+        "1.microbatches, pipeline = 1.pipeline_time_ps, step = 1.step_time_ps, "
+        "bubble = 1.bubble_fraction"
+    ),
 }

@@ -7,13 +7,11 @@ communications and axes are said alike wherever they are shown.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import reduce
 from itertools import pairwise
-from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar
 
-import msgspec
-
-from stepsim.base.structs import Bytes, BytesPerSecond, Count, Noun, Picoseconds, Share, replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import (
     PS_PER_S,
     format_bandwidth,
@@ -62,28 +60,24 @@ Cell = str | float | Ordered | tuple[Piece, ...] | None
 class Column(Noun):
     """What a column holds of an item, and how it is written. Numbers stand right, texts left.
 
-    `folds` are texts that a terminal breaks into lines where they do not fit; a `bar` is drawn.
+    Where nobody says which of them a column holds, its cells do. A `bar` is drawn.
     """
 
     write: Callable[[Any], str]
-    number: bool = True
-    folds: bool = False
+    number: bool | None = None
     bar: bool = False
     room: Room = Room.EVERYWHERE
     value: Callable[[Any], Cell] = lambda item: item
 
-    def of(self, value: str | int | Callable[[Any], Cell], part: int | None = None) -> "Column":
-        """The same column for an attribute of its items, such as `link.name`, or a function.
+    def of(self, value: str | Callable[[Any], Cell]) -> "Column":
+        """The same column for a function of its items, or for where a path leads from them.
 
-        A number is a place in items that are rows themselves, and so is the `part` of an item that
-        has the attribute.
+        A path is names of attributes such as `link.name`, of keys, and places in rows.
         """
-        read: Any = value
-        if not callable(value):
-            read = itemgetter(value) if isinstance(value, int) else attrgetter(value)
-        if part is None:
-            return replace(self, value=read)
-        return replace(self, value=lambda item: read(item[part]))
+        if callable(value):
+            return replace(self, value=value)
+        steps = value.split(".")
+        return replace(self, value=lambda item: reduce(_step, steps, item))
 
     @property
     def on_pages(self) -> "Column":
@@ -104,34 +98,65 @@ class Column(Noun):
         return value if isinstance(value, str) else self.write(value)
 
 
-TEXT = Column(write=str, number=False)
-LONG = Column(write=str, number=False, folds=True)
-COUNT = Column(write=str)
-TIME = Column(write=format_time_ps)
-SIZE = Column(write=format_size_bytes)
-BANDWIDTH = Column(write=format_bandwidth)
-BAR = Column(write=str, number=False, bar=True, room=Room.PAGE)
+def _step(item: Any, name: str) -> Any:
+    """What an item has under a name; a row at a place, a mapping 0 where it lacks a key."""
+    if isinstance(item, Mapping):
+        return item.get(name, 0)
+    if name.isdecimal():
+        return item[int(name)]
+    return None if item is None else getattr(item, name)
 
 
 def as_number(form: str) -> Column:
     """A column of numbers written in Python's format, e.g. `.3f`, `.1%`, `+.2%`."""
-    return Column(write=lambda value: format(value, form))
+    return Column(write=lambda value: format(value, form), number=True)
 
 
 def _signed(time_ps: int) -> str:
     return f"{'+' * (time_ps > 0)}{format_time_ps(time_ps)}"
 
 
-SIGNED = Column(write=_signed)
+TEXT = Column(write=str, number=False)
+COUNT = Column(write=str, number=True)
+TIME = Column(write=format_time_ps, number=True)
+SIZE = Column(write=format_size_bytes, number=True)
+BANDWIDTH = Column(write=format_bandwidth, number=True)
+BAR = Column(write=str, number=False, bar=True, room=Room.PAGE)
+SIGNED = Column(write=_signed, number=True)
 """A time more or less than another one."""
 SHARE = as_number(".1%")
 ERROR = as_number("+.2%")
+AS_IS = Column(write=lambda value: f"{value:.1%}" if isinstance(value, float) else str(value))
+"""Texts and counts; numbers that are not whole are shares."""
 
 
-def seconds(name: str) -> Column:
-    """A column of times for an attribute of its items that is in seconds."""
-    value = attrgetter(name)
+def _in_seconds(path: str) -> Column:
+    """A column of times for an attribute that is in seconds."""
+    value: Any = AS_IS.of(path).value
     return TIME.of(lambda item: round(value(item) * PS_PER_S))
+
+
+_UNITS: Mapping[str, Callable[[str], Column]] = {
+    "_ps": TIME.of, "_bytes": SIZE.of, "bandwidth": BANDWIDTH.of, "_s": _in_seconds,
+}  # fmt: skip
+"""What the numbers of an attribute are, by the end of its name."""
+
+
+def paths(text: str) -> dict[str, Column]:
+    """Columns by head, of the paths in a text, e.g. `rank, longest = busy.step_ps, gain:+.1%`.
+
+    The end of an attribute's name says how its numbers are written, or a format of Python behind
+    it. A head may be left out: it is the last name without its unit.
+    """
+    found = {}
+    for each in text.split(", "):
+        head, _, written = each.rpartition(" = ")
+        path, _, form = written.partition(":")
+        unit = next((unit for unit in _UNITS if f"{unit}." in f"{path}."), "")
+        own = path.rpartition(".")[2].removesuffix(unit).replace("_", " ")
+        column = as_number(form).of if form else _UNITS.get(unit, AS_IS.of)
+        found[head or own] = column(path)
+    return found
 
 
 class Table(Noun):
@@ -175,30 +200,15 @@ def table_of(
     """A row per item, its cells as the columns say; `more` are other fields of the table."""
     cells = [column.value for column in columns.values()]
     rows = tuple(tuple(cell(item) for cell in cells) for item in items)
-    return Table(caption=caption, columns=columns, rows=rows, **more)
+    known = {head: _known(column, rows, i) for i, (head, column) in enumerate(columns.items())}
+    return Table(caption=caption, columns=known, rows=rows, **more)
 
 
-_NUMBERS = {Picoseconds: TIME, Bytes: SIZE, BytesPerSecond: BANDWIDTH, Share: SHARE, Count: COUNT}
-"""How the numbers of documents are written."""
-
-
-def shown_pairs(document: msgspec.Struct) -> Pairs:
-    """The numbers of a document that it marks with `base.documents.shown`, by their names."""
-    pairs = []
-    for field in msgspec.structs.fields(document):
-        notes = _notes(field.type)
-        names = [note.extra["shown"] for note in notes if note.extra]
-        value = getattr(document, field.name)
-        if names and value is not None:
-            column = next(c for kind, c in _NUMBERS.items() if get_args(kind)[1] in notes)
-            pairs.append((names[0], column.text(value)))
-    return tuple(pairs)
-
-
-def _notes(kind: Any) -> list[msgspec.Meta]:
-    """What is noted of a type and of those it is made of."""
-    each_of = [[arg] if isinstance(arg, msgspec.Meta) else _notes(arg) for arg in get_args(kind)]
-    return [note for notes in each_of for note in notes]
+def _known(column: Column, rows: Iterable[tuple[Cell, ...]], place: int) -> Column:
+    """A column that knows whether its cells are numbers."""
+    if column.number is not None:
+        return column
+    return replace(column, number=any(isinstance(row[place], int | float) for row in rows))
 
 
 def share_of(part: float, whole: float) -> float:

@@ -9,16 +9,13 @@ from stepsim.explore.plan.document import PlanDocument, PlanEntry
 from stepsim.files.models.launch import LaunchForm
 from stepsim.options import OPTIONS
 from stepsim.show.tables.model import (
-    COUNT,
-    LONG,
+    AS_IS,
     SHARE,
-    SIZE,
     TEXT,
-    TIME,
     Column,
     Shown,
     Table,
-    as_number,
+    paths,
     share_of,
     table_of,
 )
@@ -31,11 +28,7 @@ _DEGREES = ("npus", "tp", "cp", "pp", "dp", "ep", "expert_tp", "chunks", "microb
 _NAMED = ("tp", "pp", "dp", "microbatch_size")
 """Degrees that are named also where they are 1."""
 _RUNS = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
-_DRAWN = {
-    "drawn": TIME.of("drawn.mean_ps"),
-    "p90": TIME.of("drawn.p90_ps"),
-    "waiting": SHARE.of("drawn.waiting"),
-}
+_DRAWN = paths("drawn = drawn.mean_ps, drawn.p90_ps, drawn.waiting")
 """Columns of plans that are judged by drawn steps."""
 _HEADS = {"npus": "gpus", "chunks": "vpp", "microbatch_size": "mbs", "expert_tp": "etp"}
 
@@ -147,7 +140,7 @@ def _plans_table(found: PlanDocument) -> Table:
     sparse = _varies(plans, "ep")
     shown = [n for n in _DEGREES if n in ("npus", "tp", "pp", "dp") or _varies(plans, n)]
     shown = [n for n in shown if sparse or n != "expert_tp"]
-    degrees = {_HEADS.get(name, name): COUNT.of(f"plan.{name}") for name in shown}
+    degrees = {_HEADS.get(name, name): AS_IS.of(f"plan.{name}") for name in shown}
     settings = {head: column for head, (name, column) in _SETTINGS.items() if _varies(plans, name)}
     runs = {
         name: TEXT.of(_text_of(name))
@@ -155,22 +148,20 @@ def _plans_table(found: PlanDocument) -> Table:
         if len({getattr(each.plan, name) for each in plans}) > 1
     }
     uneven = any("layout" in plan.options for plan in plans)
-    columns: dict[str, Column] = {
+    shown_of_each: dict[str, Column] = {
         **degrees,
         **settings,
         **runs,
-        **({"layout": LONG.of(lambda plan: plan.options.get("layout", "equal"))} if uneven else {}),
+        **({"layout": TEXT.of(lambda plan: plan.options.get("layout", "equal"))} if uneven else {}),
         **(_DRAWN if plans[0].drawn else {}),
-        "step": TIME.of("step_time_ps"),
-        "tokens/s/gpu": as_number(",.0f").of("tokens_per_s_per_npu"),
-        "MFU": SHARE.of("mfu"),
-        "memory": SIZE.of("memory_bytes"),
-        "of it": SHARE.of("memory_share"),
-        "bubble": SHARE.of("bubble_fraction"),
+        **paths(
+            "step = step_time_ps, tokens/s/gpu = tokens_per_s_per_npu:,.0f, MFU = mfu, "
+            "memory_bytes, of it = memory_share, bubble = bubble_fraction"
+        ),
         "exposed": SHARE.of(lambda plan: share_of(plan.exposed_ps, plan.step_time_ps)),
-        "compared with the first": LONG.of("why"),
+        **paths("compared with the first = why"),
     }
-    return table_of("best plans, one for each set of degrees", plans, columns)
+    return table_of("best plans, one for each set of degrees", plans, shown_of_each)
 
 
 def _varies(plans: tuple[PlanEntry, ...], name: str) -> bool:
@@ -190,7 +181,7 @@ def _text_of(name: str) -> Callable[[PlanEntry], str]:
 
 _SETTINGS = {
     "schedule": ("order", TEXT.of(_text_of("order"))),
-    "zero": ("zero", COUNT.of("plan.zero")),
+    "zero": ("zero", AS_IS.of("plan.zero")),
     "recompute": ("recompute", TEXT.of(_text_of("recompute"))),
 }
 """Settings by the head of their column, which stands where any plan has another than the usual."""
@@ -204,7 +195,7 @@ def budget_shown(found: "BudgetDocument") -> Iterator[Shown]:
         {
             "": TEXT.of("what"),
             "budget": TEXT.of(lambda line: line.budget or "-"),
-            "predicted": TEXT.of("predicted"),
+            **paths("predicted"),
             "verdict": TEXT.of(lambda line: "holds" if line.holds else "exceeded"),
         },
     )

@@ -17,16 +17,12 @@ from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.runs.improve import Improvements
 from stepsim.show.tables.answer import Answer
 from stepsim.show.tables.model import (
-    COUNT,
-    ERROR,
-    LONG,
     SHARE,
     TEXT,
-    TIME,
     Pairs,
     Shown,
     Table,
-    as_number,
+    paths,
     share_of,
     table_of,
 )
@@ -35,7 +31,6 @@ _MOST = 16
 _LONGEST = 60
 _MANY = 2
 """A delay that makes the step so many times as long is told as a factor."""
-_SLOWDOWN = as_number(".3f")
 _EQUAL = 0.01
 """Less of the step, or of a replica's work, is told as none."""
 
@@ -46,8 +41,8 @@ def profile_shown(found: Stragglers) -> Iterator[Shown]:
     yield _slowest_words(found)
     yield (*_profile_pairs(found.profile), *_slowdown_pairs(found))
     shares = zip(rank_shares(waits), found.by_rank, strict=True)
-    columns = _RANKS if found.by_stage else _NO_STAGES
-    yield table_of("mean step of every rank", shares, columns, most=_MOST)
+    known = _RANKS if found.by_stage else _NO_STAGES
+    yield table_of("mean step of every rank", shares, known, most=_MOST)
     if not found.by_stage:
         devices = device_shares(found.profile)
         yield table_of("from the first operation to the last", devices, _DEVICES, most=_MOST)
@@ -74,10 +69,10 @@ def profile_tables(found: Stragglers) -> dict[str, Shown]:
     waits, replay = pipeline_waits(found.profile), _replay_words(np.abs(found.errors))
     about = (*_profile_pairs(found.profile), ("replay", replay), *_slowdown_pairs(found))
     steps = table_of("replay of every step", found.steps, _STEPS, most=_MOST)
-    names = {"rank": TEXT.of("name")} | _REPLAYED
+    names = paths("rank = name") | _REPLAYED
     caption = "replay of every rank, mean step"
     ranks = table_of(caption, replayed_ranks(waits), names, most=_MOST)
-    names = {"operations": TEXT.of("name")} | _REPLAYED
+    names = paths("operations = name") | _REPLAYED
     kinds = table_of("kernel time of every kind, over all ranks", replayed_kinds(waits), names)
     return dict(zip(PROFILE_TABLES, (about, steps, ranks, kinds), strict=True))
 
@@ -218,34 +213,19 @@ def _mean(steps_ps: Ints) -> str:
 
 
 _RANKS = {
-    "rank": COUNT.of("rank", 0),
-    "stage": COUNT.of("stage", 0),
-    "replica": COUNT.of("replica", 0),
-    "computing": TIME.of("compute_ps", 0),
-    "exposed": TIME.of("exposed_ps", 0),
-    "idle": TIME.of("idle_ps", 0),
+    **paths("0.rank, 0.stage, 0.replica, computing = 0.compute_ps, 0.exposed_ps, 0.idle_ps"),
     "computes": SHARE.of(lambda each: share_of(each[0].compute_ps, each[0].step_ps)),
-    "slowdown": _SLOWDOWN.of(lambda each: each[1]),
+    **paths("slowdown = 1:.3f"),
 }
 _OF_STAGES = ("stage", "replica", "slowdown")
 _NO_STAGES = {name: column for name, column in _RANKS.items() if name not in _OF_STAGES}
-_STEPS = {
-    "step": COUNT.of("step"),
-    "measured": TIME.of("measured_ps"),
-    "replayed": TIME.of("replayed_ps"),
-    "difference": ERROR.of("error"),
-    "without host delays": TIME.of("without_host_ps"),
-    "ideal": TIME.of("ideal_ps"),
-}
-_REPLAYED = {
-    "measured": TIME.of("measured_ps"),
-    "replayed": TIME.of("replayed_ps"),
-    "difference": ERROR.of("error"),
-    "largest": SHARE.of("largest"),
-}
+_STEPS = paths(
+    "step, measured_ps, replayed_ps, difference = error:+.2%, "
+    "without host delays = without_host_ps, ideal_ps"
+)
+_REPLAYED = paths("measured_ps, replayed_ps, difference = error:+.2%, largest")
 _DEVICES = {
-    "rank": COUNT.of("rank"),
-    "span": TIME.of("span_ps"),
+    **paths("rank, span_ps"),
     "computing": SHARE.of(lambda each: share_of(each.compute_ps, each.span_ps)),
     "exposed or copying": SHARE.of(lambda each: share_of(each.other_ps, each.span_ps)),
     "idle": SHARE.of(lambda each: share_of(each.idle_ps, each.span_ps)),
@@ -260,8 +240,7 @@ def _slowdowns(found: Stragglers) -> Table:
         ((f"replica {i}", each) for i, each in enumerate(found.by_replica)),
         kinds,
     )
-    columns = {"not ideal": TEXT, "slowdown": _SLOWDOWN}
-    return Table(caption="everything ideal but", columns=columns, rows=tuple(rows))
+    return table_of("everything ideal but", rows, paths("not ideal = 0, slowdown = 1:.3f"))
 
 
 def _short(name: str) -> str:
@@ -271,27 +250,17 @@ def _short(name: str) -> str:
 
 def _path_table(parts: tuple[PathPart, ...]) -> Table:
     whole = sum(part.whole_ps for part in parts)
-    columns = {
+    held = ", other streams before = held_ps" if any(part.held_ps for part in parts) else ""
+    shown = {
         "operations": TEXT.of(lambda part: _short(part.name)),
-        "rank": COUNT.of("rank"),
-        "own": TIME.of("own_ps"),
-        "host before": TIME.of("host_ps"),
+        **paths(f"rank, own_ps, host before = host_ps{held}"),
+        "share": SHARE.of(lambda part: share_of(part.whole_ps, whole)),
     }
-    if any(part.held_ps for part in parts):
-        columns["other streams before"] = TIME.of("held_ps")
-    columns |= {
-        "share": SHARE.of(lambda part: part.whole_ps / whole if whole else 0),
-    }
-    return table_of("critical path of a mean step, across ranks", parts, columns, most=_MOST)
+    return table_of("critical path of a mean step, across ranks", parts, shown, most=_MOST)
 
 
 _CHANGES = {
-    "change": TEXT.of("name"),
-    "step": TIME.of("step_ps"),
-    "gain": SHARE.of("gain"),
-    "ceiling": SHARE.of("ceiling"),
-    "least": SHARE.of("low"),
-    "most": SHARE.of("high"),
-    "what": LONG.of("what").on_pages,
-    "if": LONG.of("assumed").on_pages,
+    **paths("change = name, step_ps, gain, ceiling, least = low, most = high"),
+    "what": TEXT.on_pages.of("what"),
+    "if": TEXT.on_pages.of("assumed"),
 }

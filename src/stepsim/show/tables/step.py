@@ -1,6 +1,6 @@
 """A simulated step: the job, where its time goes, what its network carries."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import (
@@ -8,15 +8,14 @@ from stepsim.explain.report import (
     Report,
     ResultDocument,
     StageMemory,
-    StageReport,
     exposed_ps,
 )
 from stepsim.parallel.modes import Sharing
 from stepsim.show.tables.model import (
+    AS_IS,
     BANDWIDTH,
     BAR,
     COUNT,
-    LONG,
     SHARE,
     SIZE,
     TEXT,
@@ -28,10 +27,10 @@ from stepsim.show.tables.model import (
     Shown,
     Table,
     name_ranks,
+    paths,
     range_words,
     share_of,
     sharing_words,
-    shown_pairs,
     size_words,
     table_of,
 )
@@ -118,7 +117,7 @@ def _run_pairs(result: Report) -> Pairs:
     return (
         ("schedule", f"{result.schedule}, {result.p2p} p2p" if piped else result.schedule),
         *_settings(result),
-        *shown_pairs(result),
+        ("step time", format_time_ps(result.step_time_ps)),
         *_throughput_pairs(result.throughput),
         ("pipeline", f"{pipeline}, {bubble_words(result)}" if piped else pipeline),
     )
@@ -244,7 +243,7 @@ def path_table(result: Report) -> Table:
 def _of_step(result: Report) -> dict[str, Column]:
     """The time of a part, an item of a breakdown, and its share of the step."""
     return {
-        "time": TIME.of(1),
+        "time": TIME.of("1"),
         "share": SHARE.of(lambda item: share_of(item[1], result.step_time_ps)),
     }
 
@@ -258,14 +257,10 @@ def stages_table(result: Report) -> Table:
         "stages: time of one forward and one backward, and the parts of the step",
         stages,
         {
-            "stage": COUNT.of("stage"),
-            "forward": TIME.of("forward_ps"),
-            "backward": TIME.of("backward_ps"),
-            "compute": _part("compute"),
+            **paths("stage, forward_ps, backward_ps, breakdown_ps.compute"),
             "exposed": TIME.of(lambda stage: exposed_ps(stage.breakdown_ps)),
-            **{name: _part(name) for name in optional},
-            **{part_label(name): _part(name) for name in _IDLE},
-            **{name: TIME.on_pages.of(_bubble(key)) for name, key in bubble.items()},
+            **parts_columns((*optional, *_IDLE)),
+            **{name: TIME.on_pages.of(f"bubble_ps.{key}") for name, key in bubble.items()},
         },
         most=_MOST_STAGES,
         both_ends=True,
@@ -286,15 +281,12 @@ def memory_table(result: Report) -> Table:
     capacity = rates.capacity_bytes if rates else None
     longest = max([capacity or 0, *(s.memory.total_bytes for s in stages if s.memory)])
 
-    def part(name: str) -> Column:
-        return SIZE.of(lambda stage: stage.memory.parts.get(name, 0))
-
     return table_of(
         "peak memory per stage, of one rank",
         stages,
         {
-            "stage": COUNT.of("stage"),
-            **{name: part(name) for name in names},
+            "stage": AS_IS.of("stage"),
+            **{name: SIZE.of(f"memory.parts.{name}") for name in names},
             "total": SIZE.of("memory.total_bytes"),
             "share": SHARE.of(lambda stage: share_of(stage.memory.total_bytes, capacity or 0)),
             "memory": BAR.of(lambda stage: _memory_bar(stage.memory, longest)),
@@ -307,12 +299,9 @@ def memory_table(result: Report) -> Table:
     )
 
 
-def _part(name: str) -> Column:
-    return TIME.of(lambda stage: stage.breakdown_ps.get(name, 0))
-
-
-def _bubble(name: str) -> Callable[[StageReport], int | None]:
-    return lambda stage: getattr(stage.bubble_ps, name, None)
+def parts_columns(names: Iterable[str]) -> dict[str, Column]:
+    """The times of some parts in the breakdown of each item."""
+    return {part_label(name): TIME.of(f"breakdown_ps.{name}") for name in names}
 
 
 def comms_table(result: Report) -> Table:
@@ -348,26 +337,21 @@ def _time_words(result: Report) -> str:
 
 _COMMS = {
     "communications": TEXT.of(lambda comm: f"{comm.group} {comm.kind}"),
-    "ranks": COUNT.of("ranks"),
-    "bytes": SIZE.of("size_bytes"),
-    "count": COUNT.of("count"),
-    "alone": TIME.of("alone_ps"),
-    "time": TIME.of("time_ps"),
+    **paths("ranks, bytes = size_bytes, count, alone_ps, time_ps"),
     "all times": TIME.on_pages.of(lambda comm: comm.time_ps * comm.count),
-    "algorithm": LONG.of(lambda comm: " or ".join(comm.algorithms)),
+    "algorithm": TEXT.of(lambda comm: " or ".join(comm.algorithms)),
 }
 _LOAD = "load of links, each direction; busy: share of the step in which the busiest one sends"
 _LINKS = {
-    "links": TEXT.of("name"),
+    "links": AS_IS.of("name"),
     "used": COUNT.of(lambda link: Ordered(f"{link.used}/{link.links}", link.used)),
     "bandwidth": BANDWIDTH.of(lambda link: link.bandwidth_bytes_per_s or "inf"),
     "all bytes": SIZE.on_pages.of("total_bytes"),
-    "busiest": TEXT.of(lambda link: link.busiest or "-"),
-    "its bytes": SIZE.of("busiest_bytes"),
+    **paths("busiest, its bytes = busiest_bytes"),
     "busy time": TIME.on_pages.of("busy_ps"),
     "busy": SHARE.of("utilisation"),
     "mostly": TEXT.on_terminals.of(_mostly),
-    "whose bytes": LONG.on_pages.of(_whose),
+    "whose bytes": TEXT.on_pages.of(_whose),
 }
 
 
@@ -391,18 +375,13 @@ def bars_table(result: ResultDocument) -> Table:
         ]
         many = f"; {len(classes):,} classes are too many to list" if classes else ""
         caption = f"breakdown of each stage, mean over its ranks{many}"
-    columns = {
-        "ranks": TEXT.of(0),
-        "stage": COUNT.of(1),
-        **_bar_columns(result),
-    }
-    return table_of(caption, bars, columns)
+    return table_of(caption, bars, paths("ranks = 0, stage = 1") | _bar_columns(result))
 
 
 def runs_bars_table(runs: Mapping[str, Report]) -> Table:
     """A bar per run, mean over its ranks, all on the scale of the longest step."""
     longest = max(runs.values(), key=lambda run: run.step_time_ps)
-    columns = {"schedule": TEXT.of(0), **_bar_columns(longest)}
+    columns = {"schedule": AS_IS.of("0"), **_bar_columns(longest)}
     bars = [(name, run.breakdown_ps) for name, run in runs.items()]
     caption = "where each step goes, mean over ranks, on one scale"
     return table_of(caption, bars, columns)

@@ -11,9 +11,9 @@ from stepsim.explore.sampled_sweep import Sampled, SampledSweep
 from stepsim.explore.sensitivity.analysis import Sensitivity, Slope, describe, show_value
 from stepsim.explore.sweep.table import Extreme, StoredAxis, SweepTable
 from stepsim.show.tables.model import (
+    AS_IS,
     COUNT,
     ERROR,
-    LONG,
     TEXT,
     TIME,
     Column,
@@ -21,6 +21,7 @@ from stepsim.show.tables.model import (
     Shown,
     Table,
     as_number,
+    paths,
     settings_words,
     table_of,
 )
@@ -99,8 +100,8 @@ def noise_shown(found: NoiseResult) -> Iterator[Shown]:
         f"{len(found.step_time_ps)} samples, seed {found.seed}",
         times.items(),
         {
-            "": TEXT.of(0),
-            "step time": TIME.of(1),
+            "": AS_IS.of("0"),
+            "step time": TIME.of("1"),
             "over planned": ERROR.of(lambda item: item[1] / planned - 1 if planned else ""),
         },
     )
@@ -154,7 +155,7 @@ def sweep_shown(table: SweepTable, *, kept: bool = True) -> Iterator[Shown]:
         *([("database", table.store.path.name)] if kept else []),
     )
     for caption, found in (("fastest", fastest), ("slowest", slowest)):
-        scenario = LONG.of(lambda each: _settings(table, each.scenario))
+        scenario = TEXT.of(lambda each: _settings(table, each.scenario))
         fits = {"": _FITS} if any(each.fits == 0 for each in found) else {}
         yield table_of(caption, found, {"step": _STEP, **fits, "scenario": scenario})
     yield from (axis_table(table, axis) for axis in table.axes)
@@ -183,10 +184,9 @@ def axis_table(table: SweepTable, axis: StoredAxis) -> Table:
         table.by_value(axis),
         {
             axis.name: _column(axis).of(lambda r: Ordered(axis.texts[r.position], r.position)),
-            "fastest": TIME.of("least_ps"),
-            "mean": TIME.of("mean_ps"),
-            "scenarios": COUNT.on_pages.of("scenarios"),
-            "failed": COUNT.of("failed"),
+            **paths("fastest = least_ps, mean_ps"),
+            "scenarios": AS_IS.on_pages.of("scenarios"),
+            **paths("failed"),
         },
         most=_MOST_VALUES,
         both_ends=True,

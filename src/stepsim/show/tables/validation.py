@@ -9,19 +9,14 @@ from stepsim.runs.document import Validation
 from stepsim.runs.published import PublishedRun, PublishedValidation
 from stepsim.runs.validate import Compared, RunValidation
 from stepsim.show.tables.model import (
-    COUNT,
     ERROR,
-    SHARE,
     TEXT,
-    TIME,
     Shown,
     as_number,
-    seconds,
+    paths,
     table_of,
 )
 from stepsim.workload.model.calibration import ModelCalibration
-
-_PERCENT = as_number(".2%")
 
 
 def validation_shown(found: Validation) -> Iterator[Shown]:
@@ -39,27 +34,18 @@ def validation_shown(found: Validation) -> Iterator[Shown]:
         yield "a replay puts the run's own durations back in order: it is no accuracy"
     for run in found.runs:
         caption = f"{run.name}, {run.durations} durations{_origin(run)}"
-        columns = {"time": TEXT.of("name"), **_TIMES, "its samples": TEXT.of(_spread), **_ERROR}
-        yield table_of(caption, (*run.times(), *run.waits), columns)
+        known = {"time": TEXT.of("name"), **_TIMES, "its samples": TEXT.of(_spread), **_ERROR}
+        yield table_of(caption, (*run.times(), *run.waits), known)
         if run.bubbles:
             yield f"rank bubbles: at most {run.worst_bubble_points:.1f} points off"
         yield from (f"note: {note}" for note in run.notes)
-    columns = {"run": TEXT.of("name"), **_TIMES, **_ERROR}
-    yield table_of("steps of logs and tables", found.rows, columns)
+    steps = paths("run = name") | _TIMES | _ERROR
+    yield table_of("steps of logs and tables", found.rows, steps)
     yield table_of("errors by kind of number", found.errors().items(), _KINDS)
 
 
-_KINDS = {
-    "errors": TEXT.of(0),
-    "mean": _PERCENT.of("mean", 1),
-    "largest": _PERCENT.of("largest", 1),
-    "numbers": COUNT.of("count", 1),
-}
-_TIMES = {
-    "from": TEXT.of(lambda each: str(each.source)),
-    "simulated": TIME.of("simulated_ps"),
-    "measured": TIME.of("measured_ps"),
-}
+_KINDS = paths("errors = 0, 1.mean:.2%, 1.largest:.2%, numbers = 1.count")
+_TIMES = paths("from = source, simulated_ps, measured_ps")
 _ERROR = {"error": ERROR.of(lambda each: each.error if each.measured_ps else "")}
 
 
@@ -78,29 +64,15 @@ def _origin(run: RunValidation) -> str:
 
 
 _MOST_ROWS = 40
-_GIB = as_number(".1f")
-_SOURCES = {
-    "source": TEXT.of("source"),
-    "runs": COUNT.of("count"),
-    "mean": SHARE.of("mean"),
-    "median": SHARE.of("median"),
-    "largest": SHARE.of("largest"),
-    "calibrated": SHARE.of("calibrated_mean"),
-    "its largest": SHARE.of("calibrated_largest"),
-    "memory": SHARE.of("memory_mean"),
-}
-_ROWS = {
-    "run": TEXT.of("step.name"),
-    "source": TEXT.of("step.source"),
-    "model": TEXT.of("step.architecture.name"),
-    "device": TEXT.of("step.device"),
-    "GPUs": COUNT.of("step.plan.npus"),
-    "measured": seconds("measured_s"),
-    "predicted": seconds("predicted_s"),
-    "error": ERROR.of("error"),
-    "calibrated": ERROR.of("calibrated_error"),
-    "GiB": _GIB.of("predicted_gib").on_pages,
-}
+_SOURCES = paths(
+    "source, runs = count, mean, median, largest, calibrated = calibrated_mean, "
+    "its largest = calibrated_largest, memory = memory_mean"
+)
+_STEP = "run = step.name, step.source, model = step.architecture.name, step.device"
+_ROWS = paths(
+    f"{_STEP}, GPUs = step.plan.npus, measured_s, predicted_s, error:+.2%, "
+    "calibrated = calibrated_error:+.2%"
+) | {"GiB": as_number(".1f").on_pages.of("predicted_gib")}
 
 
 def published_shown(found: PublishedValidation) -> Iterator[Shown]:
@@ -127,33 +99,18 @@ def _fitting(found: PublishedValidation) -> str:
     )
 
 
-_FACTOR = as_number(".3f")
-_TERA = as_number(".0f")
-_RESIDUALS = {
-    "run": TEXT.of("step.name"),
-    "source": TEXT.of("step.source"),
-    "model": TEXT.of("step.architecture.name"),
-    "device": TEXT.of("step.device"),
-    "precision": TEXT.of("step.plan.precision.value"),
-    "measured": seconds("step.measured_s"),
-    "predicted": seconds("predicted_s"),
-    "residual": ERROR.of("calibrated_error"),
-}
-_FACTORS = {
-    "device": TEXT.of("device"),
-    "framework": TEXT.of("framework"),
-    "precision": TEXT.of("precision.value"),
-    "factor": _FACTOR.of("factor"),
-    "steps": COUNT.of("runs"),
-    "largest residual": SHARE.of("spread"),
-}
+_RESIDUALS = paths(
+    f"{_STEP}, precision = step.plan.precision.value, measured = step.measured_s, predicted_s, "
+    "residual = calibrated_error:+.2%"
+)
+_FACTORS = paths(
+    "device, framework, precision = precision.value, factor:.3f, steps = runs, "
+    "largest residual = spread"
+)
 _RATES = {
-    "device": TEXT.of("device"),
-    "precision": TEXT.of("precision.value"),
-    "TFLOP/s": _TERA.of(lambda each: each.rate / 1e12),
-    "start": TIME.of("start_ps"),
-    "shapes": COUNT.of("shapes"),
-    "mean residual": SHARE.of("spread"),
+    **paths("device, precision = precision.value"),
+    "TFLOP/s": as_number(".0f").of(lambda each: each.rate / 1e12),
+    **paths("start_ps, shapes, mean residual = spread"),
 }
 
 
