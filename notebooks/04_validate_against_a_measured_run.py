@@ -27,7 +27,7 @@ from IPython.display import Image, Markdown
 
 import stepsim
 from stepsim.runs.leaf import explained_share
-from stepsim.show.figures.validations import plot_measured
+from stepsim.show.figures.timelines import drawn_profile, drawn_step, plot_timelines
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
 OUT = Path(tempfile.mkdtemp())
@@ -63,7 +63,8 @@ print(f"step     {result.report.step_time_ps / 1e9:6.1f} ms  {step_error:+.2%}")
 print(f"bubble   {bubble:.1%} of rank 0, measured {run.bubble(run.ranks[0]):.1%}")
 
 # %%
-plot_measured(run, result, OUT / "replay.png")
+runs = [drawn_profile(run.run.profile), drawn_step(result.timeline, result.report)]
+plot_timelines(runs, OUT / "replay.png")
 Image(OUT / "replay.png")
 
 # %% [markdown]

@@ -329,14 +329,11 @@ def _write_views(
 
     kept = None if isinstance(run, LeafRun) else run
     views.write_step(result, source, quiet=quiet)
-    if views.plot and kept:
-        from stepsim.show.figures.validations import plot_measured
+    if views.plot:
+        from stepsim.show.figures.timelines import drawn_profile, drawn_step, plot_timelines
 
-        plot_measured(kept, result, views.plot, style=views.style)
-    elif views.plot:
-        from stepsim.show.figures.timelines import drawn_step, plot_timelines
-
-        runs = [drawn_step(result.timeline, result.report)]
+        measured = [drawn_profile(kept.run.profile)] if kept else []
+        runs = [*measured, drawn_step(result.timeline, result.report)]
         plot_timelines(runs, views.plot, style=views.style)
     if views.report:
         from stepsim.show.page.write import write_step

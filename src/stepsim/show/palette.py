@@ -116,31 +116,25 @@ SHADES: Mapping[int, tuple[str, str]] = MappingProxyType(
 """Name and colour of every shade, in the order of their numbers."""
 
 _PHASE_SHADES = {TaskPhase[kind.name]: shade for kind, shade in ACTION_SHADES.items()}
+_PHASE_SHADES[TaskPhase.UPDATE] = Shade.PER_STEP
 
 
-def span_shades(spans: Spans, axes: Sequence[ParallelAxis]) -> Ints:
-    """The shade of every span of a simulated step; `axes` are those of its communications.
+def span_shades(spans: Spans, axes: Sequence[ParallelAxis] | None = None) -> Ints:
+    """The shade of every span, as far as its phase is told; `axes` are those of communications.
 
-    A gradient reduction as a whole, of several communications, has the shade of its axis.
+    Without `axes`, as of a recorded run, communication is of one shade. A gradient reduction as a
+    whole, of several communications, has the shade of its axis.
     """
-    of_phase = np.array([_PHASE_SHADES.get(phase, Shade.PER_STEP) for phase in TaskPhase])
-    of_axis = np.array([AXIS_SHADES[axis] for axis in axes] + [AXIS_SHADES[ParallelAxis.DP]])
-    phase = np.searchsorted(list(TaskPhase), spans.phase)
-    shades = np.where(spans.entry == UNKNOWN, Shade.PER_STEP, of_phase[phase])
-    shades[spans.kind == TaskKind.HOST] = Shade.HOST
+    of_phase = np.array([_PHASE_SHADES.get(phase, Shade.COMPUTE) for phase in TaskPhase])
+    shades = of_phase[np.searchsorted(list(TaskPhase), spans.phase)]
+    moved = np.full(len(spans), Shade.TRANSFER.value)
+    if axes is not None:
+        shades[spans.entry == UNKNOWN] = Shade.PER_STEP
+        of_axis = [AXIS_SHADES[axis] for axis in axes] + [AXIS_SHADES[ParallelAxis.DP]]
+        moved = np.array(of_axis)[spans.group]
+    shades[spans.of_kind(TaskKind.HOST)] = Shade.HOST
     shades[spans.slowed] = Shade.SLOWED
-    return np.where(spans.of_kind(*COMMUNICATIONS), of_axis[spans.group], shades)
-
-
-def recorded_shades(spans: Spans) -> Ints:
-    """The shade of every span of a recorded run, as far as its phase and its axis are told."""
-    found = np.full(len(spans), Shade.COMPUTE.value)
-    for phase, shade in _PHASE_SHADES.items():
-        found[spans.phase == phase] = shade
-    found[spans.phase == TaskPhase.UPDATE] = Shade.PER_STEP
-    found[spans.of_kind(TaskKind.HOST)] = Shade.HOST
-    found[spans.of_kind(*COMMUNICATIONS)] = Shade.TRANSFER
-    return found
+    return np.where(spans.of_kind(*COMMUNICATIONS), moved, shades)
 
 
 def series_colour(number: int) -> str:

@@ -91,5 +91,5 @@ def test_figures_mark_them(pair: tuple[stepsim.Result, stepsim.Result], tmp_path
         drawn = drawn_step(result.timeline, result.report)
         figure = timelines_figure([drawn], FigureStyle.SCREEN)
         named = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
-        assert ("slowed by communication" in named) is is_marked
+        assert ("compute slowed by communication" in named) is is_marked
     assert SHADES[Shade.SLOWED][1] == PART_COLOURS[Part.SLOWED]

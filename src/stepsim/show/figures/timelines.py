@@ -1,5 +1,6 @@
 """Timelines of simulated and of recorded steps: a row for every stage, rank or stream."""
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,33 +11,38 @@ import numpy as np
 from stepsim.base.arrays import Ints, ints
 from stepsim.base.process import paused
 from stepsim.base.structs import Names, Noun, replace
-from stepsim.base.units import format_time_ps
+from stepsim.base.units import format_time_ps, time_unit
 from stepsim.core.timeline import Timeline
 from stepsim.explain.critical_path import critical_path
 from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
 from stepsim.parallel.schedules import OrderEntry
-from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
-from stepsim.show.figures.drawing import drawn, make_figure
-from stepsim.show.figures.lanes import Box, Lane, Scene, TimelinePanel, lanes_figure, visible
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind
+from stepsim.show.figures.drawing import drawn, head, idle_look, legend, make_figure
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.palette import ACTION_COLOURS, PART_COLOURS, PATH, PER_STEP, TRANSFER, shade
+from stepsim.show.palette import ACTION_SHADES, PATH, SHADES, ink_on, shade, span_shades
 from stepsim.step.against import StepAgainst
-from stepsim.workload.axes import Part
+from stepsim.workload.axes import ParallelAxis
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS = {TaskPhase[kind.name]: colour for kind, colour in ACTION_COLOURS.items()}
-_COLOURS[TaskPhase.UPDATE] = PER_STEP
 _MOST_RANKS = 64
+_MOST_EM = 80.0  # height of the rows of a figure
+_ROW_EM, _PAPER_ROW_EM = 2.4, 1.6
+_NUMBER_EM = 0.7  # of a row's microbatch numbers
+_LEAST_NUMBER_PT = 4.0
+_LEAST_BORDERED_DOTS = 6
+_BESIDE_EM = 4.5  # what ticks and label take of the width
 
 
 class DrawnRun(Noun):
     """A run of a figure: its rows with their labels, and the time that it takes.
 
     A row is a rank or stands for a stage where `axis` says so, else it is a stream. `path` are the
-    parts of the critical path: row, start and end in ps.
+    parts of the critical path: row, start and end in ps. `axes` are those of a simulated run's
+    communications; of a recorded one nobody knows them.
     """
 
     title: Names
@@ -44,6 +50,7 @@ class DrawnRun(Noun):
     rows: tuple[tuple[str, Spans], ...]
     width_ps: int
     path: tuple[tuple[int, int, int], ...] = ()
+    axes: tuple[ParallelAxis, ...] | None = None
 
 
 def drawn_step(timeline: Timeline, report: Report) -> DrawnRun:
@@ -56,17 +63,17 @@ def drawn_step(timeline: Timeline, report: Report) -> DrawnRun:
         f"{report.schedule}, {count}{sent}: "
         f"step {format_time_ps(report.step_time_ps)}, bubble {report.bubble_fraction:.1%}",
     )
-    if plan.pp == 1:
-        (spans,) = timeline.spans([0])
-        return DrawnRun(title=title, axis="", rows=_streams(spans), width_ps=report.step_time_ps)
-    tables = timeline.spans(range(0, plan.npus, plan.stage_ranks), whole=True)
-    parts = critical_path(timeline)
+    ranks = range(0, plan.npus, plan.stage_ranks)
+    tables = list(timeline.spans(ranks, whole=plan.pp > 1))
+    stages = tuple((str(stage), spans) for stage, spans in enumerate(tables))
+    path = critical_path(timeline) if plan.pp > 1 else ()
     return DrawnRun(
         title=title,
-        axis="stage",
-        rows=tuple((str(stage), spans) for stage, spans in enumerate(tables)),
+        axis="stage" if plan.pp > 1 else "",
+        rows=stages if plan.pp > 1 else _streams(tables[0]),
         width_ps=report.step_time_ps,
-        path=tuple((plan.stage_of(part.rank), part.start_ps, part.end_ps) for part in parts),
+        path=tuple((plan.stage_of(part.rank), part.start_ps, part.end_ps) for part in path),
+        axes=tuple(op.axis for op in timeline.graph.comms),
     )
 
 
@@ -134,79 +141,173 @@ def timelines_figure(
     messages: bool = False,
 ) -> "Figure":
     """The figure that `plot_timelines` writes."""
-    scene = Scene(style=style, width_ps=max(1, *(run.width_ps for run in runs)))
-    return lanes_figure([_panel(run, scene, messages=messages) for run in runs], scene)
-
-
-def _panel(run: DrawnRun, scene: Scene, *, messages: bool) -> TimelinePanel:
-    lanes = tuple(_lanes(run, scene, messages=messages))
-    hidden = sum(lane.hidden for lane in lanes)
-    note = f"{hidden} actions narrower than a dot are drawn by majority" if hidden else ""
-    return TimelinePanel(title=(*run.title, note), axis=run.axis, lanes=lanes)
-
-
-def _lanes(run: DrawnRun, scene: Scene, *, messages: bool) -> Iterator[Lane]:
-    """The rows; of a rank its actions and its other work, and its transfers beside them."""
-    row_of = {int(spans.rank[0]): row for row, (_, spans) in enumerate(run.rows) if len(spans)}
-    for row, (label, spans) in enumerate(run.rows):
-        lane = Lane(label=label, bordered=bool(run.axis))
-        if run.axis:
-            sent = spans.of_kind(*COMMUNICATIONS)
-            _add_actions(lane, spans, scene)
-            _add_boxes(lane, spans.taken(~sent & (spans.entry == UNKNOWN)), scene)
-            moved = spans.taken(sent)
-            lane.transfers = _marks(moved.start_ps, moved.end_ps, TRANSFER, scene)
-        else:
-            _add_boxes(lane, spans, scene)
-        slow = spans.taken(spans.slowed)
-        lane.slowed = _marks(slow.start_ps, slow.end_ps, PART_COLOURS[Part.SLOWED], scene)
+    width_ps, rows = max(1, *(run.width_ps for run in runs)), [len(run.rows) for run in runs]
+    scale, unit = time_unit(width_ps)
+    row_em = _ROW_EM if style is FigureStyle.SCREEN else _PAPER_ROW_EM
+    row_in = min(row_em, _MOST_EM / sum(rows)) * style.font_pt / 72
+    figure = style.figure(0.0)
+    figure.set_figheight(style.font_pt / 72 * (5 + 4.5 * len(runs)) + row_in * sum(rows))
+    every = figure.subplots(len(runs), squeeze=False, sharex=True, height_ratios=rows)[:, 0]
+    shown = set[int]()
+    for i, (axes, run) in enumerate(zip(every, runs, strict=True)):
+        repeated = i > 0 and run.title[0] == runs[0].title[0]
+        plot = _Plot(axes=axes, style=style, width_ps=width_ps, row_in=row_in)
+        hidden = sum(_draw_row(plot, run, row, shown) for row in range(len(run.rows)))
         if messages and run.axis:
-            sends = spans.taken(spans.kind == TaskKind.SEND)
-            ends = np.stack([sends.start_ps, sends.end_ps, sends.peer], axis=1).tolist()
-            lane.arrows = [(start, end, row_of[peer]) for start, end, peer in ends]
-        path = ints([part for part in run.path if part[0] == row])
-        _, start, end = path.reshape(-1, 3).T
-        lane.path = _marks(start, end, PATH, scene)
-        yield lane
+            _draw_arrows(plot, run)
+        note = f"{hidden} actions narrower than a dot lie below longer ones" if hidden else ""
+        head(axes, style, *run.title[repeated:], note, share=0.9)
+        _name_rows(plot, run)
+    every[-1].set_xlim(0, width_ps / scale)
+    every[-1].set_xlabel(f"time ({unit})")
+    _legend(figure, style, shown, path=any(run.path for run in runs))
+    return figure
 
 
-def _marks(start: Ints, end: Ints, colour: str, scene: Scene) -> list[Box]:
-    """Boxes of one colour for what can be seen of some spans."""
-    return [Box(start=a, end=b, colour=colour) for _, a, b in visible(start, end, scene)]
+class _Plot(Noun):
+    """Where rows are drawn: a time that all plots of a figure share, rows so high."""
+
+    axes: "Axes"
+    style: FigureStyle
+    width_ps: int
+    row_in: float
+
+    @property
+    def scale(self) -> int:
+        """Picoseconds of a unit of the time axis."""
+        return time_unit(self.width_ps)[0]
+
+    @property
+    def wide_pt(self) -> float:
+        """Width of the rows in points."""
+        return self.style.width_in * 72 - _BESIDE_EM * self.style.font_pt
+
+    @property
+    def dot_ps(self) -> float:
+        """Picoseconds of a dot, of which no box is less."""
+        return self.width_ps / (self.wide_pt / 72 * self.style.dpi)
+
+    def draw(
+        self,
+        row: float,
+        start: Ints,
+        end: Ints,
+        colours: Sequence[str],
+        high: tuple[float, float] = (-0.4, 0.4),
+        border: str = "none",
+    ) -> Ints:
+        """Boxes of a row, as far as they can be seen; returns the numbers of those.
+
+        Where several begin in one dot, the longest is drawn. `high` is where they lie in the row.
+        """
+        from matplotlib.collections import PolyCollection
+
+        dot = (start / self.dot_ps).astype(np.int64)
+        order = np.lexsort((start - end, dot))
+        kept = order[np.unique(dot[order], return_index=True)[1]]
+        kept = kept[end[kept] > start[kept]]
+        left, right = start[kept], np.maximum(end, start + self.dot_ps)[kept]
+        across = np.stack([left, left, right, right], axis=1) / self.scale
+        up = np.broadcast_to(row + np.array([*high, *high[::-1]]), across.shape)
+        boxes = PolyCollection(
+            list(np.stack([across, up], axis=2)),
+            facecolors=[colours[i] for i in kept.tolist()],
+            edgecolors=border,
+            linewidth=0.3,
+        )
+        self.axes.add_collection(boxes, autolim=False)  # autoscaling takes most of the time
+        return kept
 
 
-def _add_actions(lane: Lane, spans: Spans, scene: Scene) -> None:
-    """The actions of a rank's schedule, where it is known."""
-    entries = spans.entries or ()
-    start, end = spans.actions()
+def _draw_row(plot: _Plot, run: DrawnRun, row: int, shown: set[int]) -> int:
+    """Draw a row, and return how many of its actions are hidden; `shown` gets its shades.
+
+    A rank's actions and other work are boxes, its transfers lie along the lower edge, what
+    communication slowed and the critical path along the upper one. Of a stream all are boxes.
+    """
+    spans = run.rows[row][1]
+    shades, everything = span_shades(spans, run.axes), np.full(len(spans), fill_value=True)
+    hidden, parts = 0, [(everything, (-0.4, 0.4))]
+    plot.axes.axhspan(row - 0.4, row + 0.4, zorder=0, **idle_look(plot.style))
+    if run.axis:
+        hidden = _draw_actions(plot, spans, row, shown)
+        sent = spans.of_kind(*COMMUNICATIONS)
+        others = ~sent & (spans.entry == UNKNOWN)
+        parts = [(others, (-0.4, 0.4)), (sent, (0.3, 0.4)), (spans.slowed, (-0.4, -0.3))]
+    for which, high in parts:
+        colours = [SHADES[each][1] for each in shades[which].tolist()]
+        plot.draw(row, spans.start_ps[which], spans.end_ps[which], colours, high)
+        shown.update(shades[which].tolist())
+    path = ints([part for part in run.path if part[0] == row]).reshape(-1, 3)
+    plot.draw(row, path[:, 1], path[:, 2], [PATH] * len(path), (-0.48, -0.4))
+    return hidden
+
+
+def _draw_actions(plot: _Plot, spans: Spans, row: int, shown: set[int]) -> int:
+    """The actions of a rank's schedule, where it is known; of a fused pair one below the other.
+
+    They have borders where most keep their colour when each loses a dot to it.
+    """
+    entries, (start, end) = spans.entries or (), spans.actions()
     chunks = 1 + max((a.chunk for e in entries for a in e.parts()), default=0)
-    shown = visible(start, end, scene)
-    lane.boxes += [_entry_box(entries[i], a, b, chunks) for i, a, b in shown]
-    lane.hidden += len(entries) - len(shown)
+    halves = [list(_halves(entry, chunks)) for entry in entries]
+    is_wide = len(entries) and np.median(end - start) > _LEAST_BORDERED_DOTS * plot.dot_ps
+    border = "white" if is_wide else "none"
+    kept = plot.draw(row, start, end, [first for first, *_ in halves], border=border)
+    pairs = [number for number in kept.tolist() if len(halves[number]) > 1]
+    fused = row, start[pairs], end[pairs]
+    plot.draw(*fused, [halves[number][1] for number in pairs], (0.0, 0.4))
+    plot.draw(*fused, ["none"] * len(pairs), border="black")
+    shown.update(ACTION_SHADES[a.kind] for entry in entries for a in entry.parts())
+    font = min(_NUMBER_EM * plot.style.font_pt, plot.row_in * 72 * 0.5)
+    for number in kept.tolist() if font >= _LEAST_NUMBER_PT else ():
+        text = "/".join(str(action.microbatch) for action in entries[number].parts())
+        room = float(end[number] - start[number]) / plot.width_ps * plot.wide_pt
+        if (len(text) + 0.2) * font * 0.64 < room:
+            middle = float(start[number] + end[number]) / 2 / plot.scale
+            ink = ink_on(halves[number][0])
+            plot.axes.text(middle, row, text, ha="center", va="center", fontsize=font, color=ink)
+    return len(entries) - len(kept)
 
 
-def _entry_box(entry: OrderEntry, start: int, end: int, chunks: int) -> Box:
-    """An action, shaded by chunk; of a fused pair the forward above, the backward below."""
-    shades = [shade(ACTION_COLOURS[a.kind], 0.75 * a.chunk / chunks) for a in entry.parts()]
-    numbers = "/".join(str(action.microbatch) for action in entry.parts())
-    return Box(start=start, end=end, colour=shades[0], text=numbers, below="".join(shades[1:]))
+def _halves(entry: OrderEntry, chunks: int) -> Iterator[str]:
+    """Colours of an action, shaded by chunk; of a fused pair of both."""
+    for action in entry.parts():
+        yield shade(SHADES[ACTION_SHADES[action.kind]][1], 0.75 * action.chunk / chunks)
 
 
-def _add_boxes(lane: Lane, spans: Spans, scene: Scene) -> None:
-    """Spans as far as they can be seen; only those of a schedule are counted where they cannot."""
-    shown = visible(spans.start_ps, spans.end_ps, scene)
-    lane.boxes += [Box(start=a, end=b, colour=_colour(spans, i)) for i, a, b in shown]
-    if spans.entries is not None:
-        lane.hidden += len(spans) - len(shown)
+def _draw_arrows(plot: _Plot, run: DrawnRun) -> None:
+    """An arrow from each message's start on the sender's row to its end on the receiver's."""
+    row_of = {int(spans.rank[0]): row for row, (_, spans) in enumerate(run.rows) if len(spans)}
+    for row, (_, spans) in enumerate(run.rows):
+        sends = spans.taken(spans.kind == TaskKind.SEND)
+        down = np.array([row_of[peer] for peer in sends.peer.tolist()], np.int64) - row
+        start, long = sends.start_ps / plot.scale, (sends.end_ps - sends.start_ps) / plot.scale
+        plot.axes.quiver(
+            *(start, np.full(len(start), row), long, down),
+            angles="xy",
+            scale_units="xy",
+            scale=1,
+            width=0.0008,
+        )
 
 
-def _colour(spans: Spans, number: int) -> str:
-    """Of a schedule's actions by their phase, of anything else by what it is."""
-    kind, phase = TaskKind(spans.kind[number]), TaskPhase(spans.phase[number])
-    if spans.entries is not None:
-        return PER_STEP if spans.entry[number] == UNKNOWN else _COLOURS[phase]
-    if kind in COMMUNICATIONS:
-        return TRANSFER
-    if kind is TaskKind.HOST:
-        return PART_COLOURS[Part.HOST]
-    return _COLOURS.get(phase, PART_COLOURS[Part.COMPUTE])
+def _name_rows(plot: _Plot, run: DrawnRun) -> None:
+    """Names of as many rows as there is room for."""
+    axes, count = plot.axes, len(run.rows)
+    axes.set_ylim(count - 0.4, -0.6)
+    every = max(1, math.ceil(plot.style.font_pt / 72 / plot.row_in))
+    step = next(n for n in (1, 2, 4, 8, 16, 32, 64, every) if n >= every)
+    axes.set_yticks(range(0, count, step), [label for label, _ in run.rows[::step]])
+    axes.set_ylabel(run.axis)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def _legend(figure: "Figure", style: FigureStyle, shown: set[int], *, path: bool) -> None:
+    """Only what the figure shows."""
+    from matplotlib.patches import Patch
+
+    named = [SHADES[each] for each in sorted(shown)] + [("critical path", PATH)] * path
+    handles = [Patch(color=colour, label=name) for name, colour in named]
+    legend(figure, style, [*handles, Patch(label="idle", **idle_look(style))], below=True)

@@ -3,41 +3,20 @@
 Of published models, predicted steps are drawn over measured ones, by source.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from stepsim.base.errors import OutputError
-from stepsim.base.units import PS_PER_S, format_time_ps
-from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
-from stepsim.measured.run_profile import after_pipeline, of_kinds
-from stepsim.measured.summary import RunSummary
-from stepsim.parallel.schedules import ActionKind
-from stepsim.run.spans import TaskKind
+from stepsim.base.units import PS_PER_S
 from stepsim.runs.document import Validation
 from stepsim.runs.published import PublishedValidation
 from stepsim.runs.validate import Source
-from stepsim.show.figures.drawing import drawn, head, idle_look, legend, make_figure
+from stepsim.show.figures.drawing import drawn
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.palette import ACTION_COLOURS, FAINT, PALETTE, PER_STEP
-from stepsim.step.prepared import SimulatedStep
+from stepsim.show.palette import FAINT, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-_FORWARD = ACTION_COLOURS[ActionKind.FORWARD]
-_BACKWARD = ACTION_COLOURS[ActionKind.BACKWARD]
-_MESSAGE = "#8c8c8c"
-
-_MEANINGS = {
-    _FORWARD: "forward",
-    _BACKWARD: "backward",
-    _MESSAGE: "message",
-    PER_STEP: "optimizer and gradient sync",
-}
-"""What the colours of bars mean."""
 
 
 @drawn
@@ -51,91 +30,6 @@ def plot_validation(found: Validation, style: FigureStyle) -> "Figure":
     _identity(first, found)
     _table(second, found, style)
     return figure
-
-
-def plot_measured(
-    summary: RunSummary,
-    result: SimulatedStep,
-    path: Path,
-    *,
-    style: FigureStyle | str = FigureStyle.SCREEN,
-) -> None:
-    """Draw a run above its simulation, the first rank of every stage, on one time axis.
-
-    Raises OutputError as `make_figure`.
-    """
-    make_figure(lambda chosen: _measured_figure(summary, result, chosen), path, style)
-
-
-def _measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureStyle) -> "Figure":
-    """The figure that `plot_measured` writes."""
-    from matplotlib.patches import Patch
-
-    stages = summary.run.stages
-    figure = style.figure(1.5 + 0.5 * max(len(stages), 2))
-    above, below = figure.subplots(2, 1, sharex=True, sharey=True)
-    plan = result.plan
-    for stage in range(plan.pp):
-        if stage in stages:
-            _bars(above, stage, _measured_bars(summary, stage), style)
-        else:
-            above.text(0, stage, "not traced", va="center", fontsize="small", color=FAINT)
-        _bars(below, stage, _simulated_bars(result, stage), style)
-    report = result.report
-    title = f"{Path(report.workload).name}, {plan.words}: {report.schedule}"
-    measured = f"measured, step {format_time_ps(summary.step_ps)}"
-    simulated = f"simulated, step {format_time_ps(report.step_time_ps)}"
-    for axes, lines in ((above, (title, measured)), (below, (simulated,))):
-        axes.set_yticks(range(plan.pp))
-        axes.set_ylabel("stage")
-        axes.spines["left"].set_visible(False)
-        axes.tick_params(axis="y", length=0)
-        head(axes, style, *lines)
-    below.set_ylim(plan.pp - 0.5, -0.5)
-    below.margins(x=0)
-    below.set_xlabel("time (ms)")
-    handles = [Patch(color=colour, label=name) for colour, name in _MEANINGS.items()]
-    handles.append(Patch(label="idle", **idle_look(style)))
-    legend(figure, style, handles, below=True)
-    return figure
-
-
-Bars = dict[str, list[tuple[float, float]]]
-"""Colour to (start, width) of bars, in ms."""
-
-
-def _bars(axes: "Axes", row: int, bars: Bars, style: FigureStyle) -> None:
-    axes.axhspan(row - 0.4, row + 0.4, **idle_look(style))
-    for colour, several in bars.items():
-        axes.broken_barh(several, (row - 0.4, 0.8), facecolors=colour)
-
-
-def _measured_bars(summary: RunSummary, stage: int) -> Bars:
-    """What the traced rank of a stage did, by the clocks as they were set right."""
-    events = summary.run.of_rank(summary.run.of_stage(stage)[0])
-    start, width = ((times / PS_PER_MS).tolist() for times in (events.start_ps, events.duration_ps))
-    colours = {
-        _FORWARD: of_kinds(events, OpKind.GET_BATCH, OpKind.FORWARD, OpKind.LOSS),
-        _BACKWARD: of_kinds(events, OpKind.BACKWARD),
-        _MESSAGE: of_kinds(events, *MESSAGE_KINDS),
-        PER_STEP: np.flatnonzero(after_pipeline(events)),
-    }
-    return {c: [(start[p], width[p]) for p in places] for c, places in colours.items()}
-
-
-def _simulated_bars(result: SimulatedStep, stage: int) -> Bars:
-    colours = {TaskKind.SEND: _MESSAGE, TaskKind.RECV: _MESSAGE}
-    bars: Bars = {}
-    (spans,) = result.timeline.spans([stage * result.plan.stage_ranks])
-    for span in spans.rows():
-        if span.entry is None:
-            colour = colours.get(span.kind, PER_STEP)
-        else:
-            forward = span.entry.parts()[0].kind is ActionKind.FORWARD
-            colour = _FORWARD if forward else _BACKWARD
-        start, end = span.start_ps / PS_PER_MS, span.end_ps / PS_PER_MS
-        bars.setdefault(colour, []).append((start, end - start))
-    return bars
 
 
 def _identity(axes: "Axes", found: Validation) -> None:

@@ -16,7 +16,7 @@ from stepsim.network.fold import Actors
 from stepsim.parallel.schedules.base import ACTION_KINDS, Order
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 from stepsim.show.figures.timelines import DrawnRun
-from stepsim.show.palette import recorded_shades, span_shades
+from stepsim.show.palette import span_shades
 from stepsim.show.tables.model import comm_words, message_way, name_ranks
 from stepsim.workload.axes import ParallelAxis
 
@@ -110,7 +110,7 @@ def lanes_of_recorded(run: DrawnRun) -> dict[str, object]:
     columns = {
         "row": row,
         "lane": np.where(spans.of_kind(TaskKind.COMPUTE), _ACTIONS, _GRADIENTS),
-        "shade": recorded_shades(spans),
+        "shade": span_shades(spans),
         **_timed(spans, row * len(names.stems) + names.stem),
         "stem": names.stem,
     }
