@@ -336,7 +336,7 @@ def _draw(table: "SweepTable", options: _ShowOptions) -> None:
 
     if options.plot:
         kind, style = options.plot_kind, options.style
-        plot_sweep(table, options.plot, options.plot_names, kind=kind, style=style)
+        plot_sweep(table, options.plot, names=options.plot_names, kind=kind, style=style)
     if options.report:
         from stepsim.show.page.write import write_sweep
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import checked
@@ -36,7 +36,7 @@ class BatchesResult(Drawn, BatchStudy, eq=False):
     def _said(self) -> Sequence[str]:
         return self.warnings
 
-    def _draw(self) -> "FigureMaker[Any]":
+    def _draw(self) -> "FigureMaker":
         from stepsim.show.figures.batches import plot_batches
 
         return plot_batches

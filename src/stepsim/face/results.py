@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stepsim.base.fields import checked
 from stepsim.base.structs import Document, Names
@@ -172,7 +172,7 @@ class AgainstResult(Drawn, StepAgainst):
     def _said(self) -> Sequence[str]:
         return self.against.notes
 
-    def _draw(self) -> "FigureMaker[Any]":
+    def _draw(self) -> "FigureMaker":
         from stepsim.show.figures.timelines import plot_against
 
         return plot_against
@@ -228,7 +228,7 @@ class SensitivityResult(Drawn, Sensitivity):  # type: ignore[misc]
 
     _shown = sensitivity_shown
 
-    def _draw(self) -> "FigureMaker[Any]":
+    def _draw(self) -> "FigureMaker":
         from stepsim.show.figures.sensitivity import plot_sensitivity
 
         return plot_sensitivity
@@ -252,7 +252,7 @@ class NoiseDistribution(Drawn, NoiseResult, eq=False):
     def _tables(self) -> Tables:
         return {"samples": lambda: {"step_time_ps": self.step_time_ps.tolist()}}
 
-    def _draw(self) -> "FigureMaker[Any]":
+    def _draw(self) -> "FigureMaker":
         from stepsim.show.figures.sensitivity import plot_noise
 
         return plot_noise

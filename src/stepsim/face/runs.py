@@ -7,7 +7,7 @@ where steps go, which workers are slow, and what would help.
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stepsim.base.fields import checked
 from stepsim.base.structs import Document
@@ -72,7 +72,7 @@ class ValidationResult(Drawn, Validation):
 
     _shown = validation_shown
 
-    def _draw(self) -> "FigureMaker[Any]":
+    def _draw(self) -> "FigureMaker":
         from stepsim.show.figures.validations import plot_validation
 
         return plot_validation

@@ -97,7 +97,7 @@ class SweepResult(Viewed, Noun, weakref=True):
         from stepsim.show.figures.sweep import plot_sweep
 
         with self._opened() as found:
-            return plot_sweep(found, path, axes, kind=kind, style=style)
+            return plot_sweep(found, path, names=axes, kind=kind, style=style)
 
     @checked
     def write_report(self, path: str | Path, *, axes: Sequence[str] = ()) -> None:

@@ -110,7 +110,7 @@ class Drawn(Viewed):
 
     __slots__ = ()
 
-    def _draw(self) -> "FigureMaker[Any]":
+    def _draw(self) -> "FigureMaker":
         """What draws it."""
         raise NotImplementedError
 

@@ -22,7 +22,7 @@ from stepsim.base.errors import SweepError
 from stepsim.base.structs import replace
 from stepsim.explore.sweep import SweepTable, open_for_reading, run_sweep
 from stepsim.parallel.schedules import BUILDERS
-from stepsim.show.figures.drawing import make_figure, styled
+from stepsim.show.figures.drawing import drawn, styled
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep import plot_sweep
 from stepsim.show.figures.sweep.breakdowns import STACKING, breakdown_figure
@@ -114,7 +114,7 @@ def test_every_style_has_its_width_in_every_format(
 ) -> None:
     for suffix in SUFFIXES:
         path = tmp_path / f"a{suffix}"
-        plot_sweep(table, path, ["microbatches", "schedule"], style=style)
+        plot_sweep(table, path, names=["microbatches", "schedule"], style=style)
         assert width_in(path, style) == pytest.approx(style.width_in, abs=0.01), suffix
 
 
@@ -129,9 +129,9 @@ def width_in(path: Path, style: FigureStyle) -> float:
 
 
 def test_text_is_text(table: SweepTable, tmp_path: Path) -> None:
-    plot_sweep(table, tmp_path / "a.svg", ["microbatches", "schedule"])
+    plot_sweep(table, tmp_path / "a.svg", names=["microbatches", "schedule"])
     assert re.search(r"step time \(m?s\)</text>", (tmp_path / "a.svg").read_text())
-    plot_sweep(table, tmp_path / "a.pdf", ["microbatches", "schedule"])
+    plot_sweep(table, tmp_path / "a.pdf", names=["microbatches", "schedule"])
     data = (tmp_path / "a.pdf").read_bytes()
     assert b"/CIDFontType2" in data
     assert b"/Type3" not in data
@@ -243,7 +243,7 @@ def test_what_cannot_be_drawn_is_refused(
     table: SweepTable, tmp_path: Path, names: list[str], kind: str, message: str
 ) -> None:
     with pytest.raises(SweepError, match=message):
-        plot_sweep(table, tmp_path / "a.png", names, kind=kind)
+        plot_sweep(table, tmp_path / "a.png", names=names, kind=kind)
     assert not (tmp_path / "a.png").exists()
 
 
@@ -298,9 +298,9 @@ def test_every_figure_of_the_docs_is_in_the_gallery() -> None:
 
 
 def test_nothing_is_left_of_a_figure_that_fails(tmp_path: Path) -> None:
-    def broken(style: FigureStyle) -> Any:
+    def broken(_: None, style: FigureStyle) -> Any:
         raise SweepError("no")
 
     with pytest.raises(SweepError):
-        make_figure(broken, tmp_path / "a.png")
+        drawn(broken)(None, tmp_path / "a.png")
     assert list(tmp_path.iterdir()) == []

@@ -47,7 +47,7 @@ def plot_probes(probes: Sequence[Probe], style: FigureStyle) -> "Figure":
     _dress(right, first, "bus bandwidth (GB/s)")
     right.yaxis.set_major_formatter(lambda rate, _: f"{rate:g}")
     above(figure, style, _title(first))
-    legend(figure, style, left.get_legend_handles_labels()[0], below=True)
+    legend(figure, style, left.get_legend_handles_labels()[0])
     return figure
 
 

@@ -6,10 +6,10 @@ same whatever a user's matplotlibrc says.
 
 import io
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import OutputError, member
 from stepsim.files.writing import check_figure_path, write_whole
@@ -23,55 +23,37 @@ if TYPE_CHECKING:
 _NARROW_LABEL = 16
 """Characters of a line of a legend where a figure is narrow."""
 
-_Shown_contra = TypeVar("_Shown_contra", contravariant=True)
-_Draw = Callable[[FigureStyle], "Figure"]
-"""What draws a figure in a style; it runs with the style's parameters set."""
+
+FigureMaker = Callable[..., "Figure"]
+"""Draws something; see `drawn`."""
 
 
-def make_figure(
-    draw: _Draw, path: str | Path | None = None, style: FigureStyle | str = FigureStyle.SCREEN
-) -> "Figure":
-    """Draw a figure; with a path also into a .png, .svg or .pdf file that is the same every time.
+def drawn(draw: FigureMaker) -> FigureMaker:
+    """Let a function that draws something in a style take a path, and the name of a style.
 
-    Text stays text in .svg and .pdf. A notebook shows the figure. Raises OutputError when the file
-    cannot be written, its suffix names no figure format, or there is no such style.
+    It runs with the style's parameters set. With a path the figure is also written into a .png,
+    .svg or .pdf file that is the same every time, in which text stays text. A notebook shows the
+    figure. What is returned raises OutputError when the file cannot be written, its suffix names no
+    figure format, or there is no such style.
     """
-    chosen = member(FigureStyle, style, "style", OutputError)
-    if path is not None:
-        check_figure_path(Path(path))
-    with styled(chosen):
-        figure = draw(chosen)
-    vars(figure)["_repr_png_"] = lambda: _drawn(figure, chosen, "png")
-    if path is not None:
-        write_whole(Path(path), _drawn(figure, chosen, Path(path).suffix[1:].lower()))
-    return figure
-
-
-class FigureMaker(Protocol[_Shown_contra]):
-    """Draws something as `make_figure` does."""
-
-    def __call__(
-        self,
-        shown: _Shown_contra,
-        /,
-        path: str | Path | None = None,
-        *,
-        style: FigureStyle | str = FigureStyle.SCREEN,
-    ) -> "Figure":
-        """The figure; with a path also a file. Raises OutputError as `make_figure`."""
-
-
-def drawn(draw: "Callable[[_Shown_contra, FigureStyle], Figure]") -> FigureMaker[_Shown_contra]:
-    """Let a function that draws something in a style take a path, and the name of a style."""
 
     @wraps(draw)
     def plot(
-        shown: _Shown_contra,
+        shown: Any,
         path: str | Path | None = None,
         *,
         style: FigureStyle | str = FigureStyle.SCREEN,
+        **more: Any,
     ) -> "Figure":
-        return make_figure(partial(draw, shown), path, style)
+        chosen = member(FigureStyle, style, "style", OutputError)
+        if path is not None:
+            check_figure_path(Path(path))
+        with styled(chosen):
+            figure = draw(shown, chosen, **more)
+        vars(figure)["_repr_png_"] = lambda: _drawn(figure, chosen, "png")
+        if path is not None:
+            write_whole(Path(path), _drawn(figure, chosen, Path(path).suffix[1:].lower()))
+        return figure
 
     return plot
 
@@ -102,18 +84,10 @@ _NOT_DRAWN = frozenset(("backend", "backend_fallback", "interactive", "toolbar",
 
 
 def legend(
-    figure: "FigureBase",
-    style: FigureStyle,
-    handles: Sequence[Any],
-    *,
-    title: str = "",
-    below: bool = False,
+    figure: "FigureBase", style: FigureStyle, handles: Sequence[Any], title: str = ""
 ) -> None:
-    """A legend outside the plots: at their right, or below them where a figure is narrow."""
+    """A legend below all plots, in as many columns as there is room for."""
     labels = [str(handle.get_label()) for handle in handles]
-    if not (below or style.narrow):
-        figure.legend(handles, labels, title=title or None, loc="outside right center")
-        return
     if style.narrow:
         labels = [fill(label, _NARROW_LABEL) for label in labels]
     longest = max((len(line) for label in labels for line in label.split("\n")), default=1)

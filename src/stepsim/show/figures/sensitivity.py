@@ -42,7 +42,7 @@ def plot_sensitivity(found: Sensitivity, style: FigureStyle) -> "Figure":
     if any(slope.one_sided for slope in rows):
         names = "same critical path", "another path takes over"
         handles = [Patch(color=PALETTE[i], label=name) for i, name in enumerate(names)]
-        legend(figure, style, handles, below=True)
+        legend(figure, style, handles)
     return figure
 
 

@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +16,7 @@ from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind
-from stepsim.show.figures.drawing import drawn, head, idle_look, legend, make_figure
+from stepsim.show.figures.drawing import drawn, head, idle_look, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_SHADES, PATH, SHADES, ink_on, shade, span_shades
 from stepsim.step.against import StepAgainst
@@ -110,23 +108,6 @@ def _streams(spans: Spans) -> tuple[tuple[str, Spans], ...]:
     return tuple((spans.stream_words(s), spans.taken(spans.stream == s)) for s in streams)
 
 
-@paused()
-def plot_timelines(
-    runs: Sequence[DrawnRun],
-    path: str | Path | None = None,
-    *,
-    messages: bool = False,
-    style: FigureStyle | str = FigureStyle.SCREEN,
-) -> "Figure":
-    """Draw runs above each other on one time axis.
-
-    Microbatch numbers are written where they fit. Communication lies along the lower edge of the
-    row of a rank. With `messages` an arrow shows every message between stages. Raises OutputError
-    when the file cannot be written or its suffix names no figure format.
-    """
-    return make_figure(partial(timelines_figure, runs, messages=messages), path, style)
-
-
 @drawn
 def plot_against(held: StepAgainst, style: FigureStyle) -> "Figure":
     """A predicted step above the recorded one that it is held against, on one time axis."""
@@ -140,7 +121,11 @@ def timelines_figure(
     *,
     messages: bool = False,
 ) -> "Figure":
-    """The figure that `plot_timelines` writes."""
+    """Runs above each other on one time axis.
+
+    Microbatch numbers are written where they fit. Communication lies along the lower edge of the
+    row of a rank. With `messages` an arrow shows every message between stages.
+    """
     width_ps, rows = max(1, *(run.width_ps for run in runs)), [len(run.rows) for run in runs]
     scale, unit = time_unit(width_ps)
     row_em = _ROW_EM if style is FigureStyle.SCREEN else _PAPER_ROW_EM
@@ -162,6 +147,10 @@ def timelines_figure(
     every[-1].set_xlabel(f"time ({unit})")
     _legend(figure, style, shown, path=any(run.path for run in runs))
     return figure
+
+
+plot_timelines = paused()(drawn(timelines_figure))
+"""Draws runs as `timelines_figure` does, and writes the figure."""
 
 
 class _Plot(Noun):
@@ -310,4 +299,4 @@ def _legend(figure: "Figure", style: FigureStyle, shown: set[int], *, path: bool
 
     named = [SHADES[each] for each in sorted(shown)] + [("critical path", PATH)] * path
     handles = [Patch(color=colour, label=name) for name, colour in named]
-    legend(figure, style, [*handles, Patch(label="idle", **idle_look(style))], below=True)
+    legend(figure, style, [*handles, Patch(label="idle", **idle_look(style))])

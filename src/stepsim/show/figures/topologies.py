@@ -1,20 +1,17 @@
 """The figure of a topology: NPUs, switches and cables.
 
 Switches stand in layers above the row of NPUs, those of one node below it; NPUs that are cabled to
-each other alone stand in a circle, those of a torus or mesh as springs pull them. Of a
-network that is too large to draw, a smaller one of the same build is.
+each other alone stand in a circle, those of a torus or mesh as springs pull them. Of a network that
+is too large to draw, a part is.
 """
 
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun
 from stepsim.base.units import format_bandwidth, format_time_ps
 from stepsim.network.topology import DimensionKind, NestedTopology, Topology
-from stepsim.network.topology.dimension import Dimension
-from stepsim.network.topology.wirings import DragonflyShape, TreeShape
 from stepsim.show.figures.drawing import above, drawn, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import series_colour
@@ -25,9 +22,8 @@ if TYPE_CHECKING:
 
 _MOST_NPUS = 72
 _MOST_NODES = 160
-_MOST_SWITCHES = 32
+_MOST_OF_PART, _MOST_ABOVE = 32, 4
 _MOST_NAMED = 24
-_MOST = {DimensionKind.RING: 16, DimensionKind.LINE: 16, DimensionKind.FULLY_CONNECTED: 12}
 _GRIDS = (DimensionKind.TORUS, DimensionKind.MESH)
 _SEED = 1
 
@@ -58,14 +54,13 @@ def draw_topology(topology: Topology, style: FigureStyle) -> "Figure":
 
 def picture(topology: Topology) -> Picture:
     """Lay out a topology; large ones are drawn in part."""
-    small, note = _outline(topology) if isinstance(topology, NestedTopology) else (topology, "")
-    graph = _cables(small)
-    if len(graph) > _MOST_NODES:
-        graph, note = _part(graph, small)
-    _add_layers(graph, small.node_size if small.npus > small.node_size else 0)
+    graph, note = _cables(topology), ""
+    if topology.npus > _MOST_NPUS or len(graph) > _MOST_NODES:
+        graph, note = _part(graph, topology)
+    _add_layers(graph, topology.node_size if topology.npus > topology.node_size else 0)
     if any(layer for _, layer in graph.nodes(data="layer")):
         places = _rows(graph)
-    elif isinstance(small, NestedTopology) and small.dimensions[-1].kind in _GRIDS:
+    elif isinstance(topology, NestedTopology) and topology.dimensions[-1].kind in _GRIDS:
         places = nx.spring_layout(graph, seed=_SEED, iterations=200)
     else:
         places = nx.circular_layout(graph)
@@ -97,12 +92,15 @@ def _cables(topology: Topology) -> "nx.Graph[str]":
 
 
 def _part(graph: "nx.Graph[str]", topology: Topology) -> tuple["nx.Graph[str]", str]:
-    """The first NPUs of a large list of links, and switches near them."""
-    npus = min(topology.npus, max(8, min(32, 2 * topology.node_size)))
-    shown = [f"npu{i}" for i in range(npus)]
+    """The first NPUs of the first nodes of a large network, and some of the switches near them."""
+    of_node = min(topology.node_size, _MOST_OF_PART // (1 + (topology.npus > topology.node_size)))
+    nodes = range(0, topology.npus, topology.node_size)[: _MOST_OF_PART // of_node]
+    shown = [f"npu{node + i}" for node in nodes for i in range(of_node)]
+    npus = len(shown)
     for _ in range(2):
-        near = sorted({n for node in shown for n in graph[node]} - {*shown}, key=_natural)
-        shown += [node for node in near if not node.startswith("npu")][:_MOST_SWITCHES]
+        others = (sorted({*graph[node]} - {*shown}, key=_natural) for node in shown)
+        near = [[n for n in each if not n.startswith("npu")][:_MOST_ABOVE] for each in others]
+        shown += dict.fromkeys(node for each in near for node in each)
     return nx.Graph(graph.subgraph(shown)), (
         f"part: {npus} of {topology.npus:,} NPUs are drawn, "
         f"and {len(shown) - npus} of {len(graph) - topology.npus:,} switches"
@@ -121,49 +119,6 @@ def _add_layers(graph: "nx.Graph[str]", node_size: int) -> None:
         near = [int(n[3:]) // node_size for n in graph[node] if n in npus] if node_size else []
         inside = far[node] == 1 and len(near) == len(graph[node]) and len({*near}) == 1
         graph.nodes[node]["layer"] = -1 if inside else far[node]
-
-
-def _outline(topology: NestedTopology) -> tuple[NestedTopology, str]:
-    """A topology small enough to draw, and a sentence that says what was left out; "" if nothing.
-
-    Small topologies are returned as they are.
-    """
-    if topology.npus <= _MOST_NPUS and max(topology.link_counts(), default=0) <= 400:
-        return topology, ""
-    dimensions: list[Dimension] = []
-    for dimension in topology.dimensions:
-        inside = prod(each.size for each in dimensions)
-        most = _MOST_NPUS // (2 if len(topology.dimensions) > 1 + len(dimensions) else 1)
-        dimensions.append(_smaller(dimension, inside, most))
-    small = replace(topology, dimensions=tuple(dimensions), grows=False)
-    if small.npus < topology.npus:
-        return small, f"part of it: {small.npus} of {topology.npus:,} NPUs are drawn"
-    return small, "part of it: not all switches are drawn"
-
-
-def _smaller(dimension: Dimension, inside: int, most: int) -> Dimension:
-    """A dimension of the same build with few NPUs, `inside` each of its blocks at most so many."""
-    per_block = inside if dimension.joins_inside else 1
-    if dimension.shape:
-        sides = list(dimension.shape)
-        while prod(sides) * inside > most and max(sides) > 2:
-            sides[sides.index(max(sides))] -= 1
-        return replace(dimension, shape=tuple(sides), least_shape=(), size=prod(sides))
-    if dimension.cables:
-        return dimension
-    if tree := dimension.tree:
-        down = (min(tree.down[0], 2) * per_block, *(min(count, 2) for count in tree.down[1:]))
-        pods = 2 if dimension.size * per_block > tree.pod else 1
-        small = TreeShape(down=down, up=tuple(min(count, 2) for count in tree.up))
-        return replace(dimension, size=pods * prod(down) // per_block, tree=small)
-    if shape := dimension.dragonfly:
-        groups = -(-dimension.size * per_block // shape.group)
-        few = DragonflyShape(
-            routers=min(shape.routers, 4), npus=min(shape.npus, 2) * per_block, global_links=1
-        )
-        return replace(dimension, size=few.group * min(groups, 5) // per_block, dragonfly=few)
-    few_blocks = max(2, min(_MOST.get(dimension.kind, 8), most // (2 * inside)))
-    return replace(dimension, size=min(dimension.size, few_blocks))
 
 
 def _draw(axes: "Axes", shown: Picture, style: FigureStyle) -> None:

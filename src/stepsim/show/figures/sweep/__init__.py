@@ -1,13 +1,11 @@
 """Figures of a sweep: lines over one axis, maps over two, stacks of parts."""
 
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import OutputError, SweepError
 from stepsim.explore.sweep.table import SweepTable
-from stepsim.show.figures.drawing import make_figure
+from stepsim.show.figures.drawing import drawn
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.breakdowns import breakdown_figure
 from stepsim.show.figures.sweep.lines import line_figure
@@ -18,19 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@drawn
 def plot_sweep(
-    table: SweepTable,
-    path: str | Path | None = None,
-    names: Sequence[str] = (),
-    *,
-    kind: str = "time",
-    style: FigureStyle | str = FigureStyle.SCREEN,
+    table: SweepTable, style: FigureStyle, *, names: Sequence[str] = (), kind: str = "time"
 ) -> "Figure":
     """Draw a kind of figure over the axes `names` (see `choose_view`).
 
-    Over the axes that are not drawn the fastest scenario is shown. Raises OutputError when the file
-    cannot be written or there is nothing to draw, SweepError for kinds and axes that cannot be
-    drawn.
+    Over the axes that are not drawn the fastest scenario is shown. Raises OutputError when there is
+    nothing to draw, SweepError for kinds and axes that cannot be drawn.
     """
     chosen = figure_kind(kind)
     stacks = chosen is FigureKind.BREAKDOWN
@@ -40,9 +33,8 @@ def plot_sweep(
             f"a {kind} figure needs the parts of each step: sweep with --breakdown to keep them"
         )
     if not table.extremes(1):
-        raise OutputError(f"{f'{path}: ' if path else ''}nothing to draw: no scenario has a result")
+        raise OutputError("nothing to draw: no scenario has a result")
     if stacks:
-        return make_figure(partial(breakdown_figure, table, view), path, style)
+        return breakdown_figure(table, view, style)
     draw = map_figure if view.y else line_figure
-    bubble = chosen is FigureKind.BUBBLE
-    return make_figure(partial(draw, table, view, bubble=bubble), path, style)
+    return draw(table, view, style, bubble=chosen is FigureKind.BUBBLE)
