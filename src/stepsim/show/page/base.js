@@ -115,9 +115,6 @@ let onPaper = false;
 const tintOf = ([light, dark]) => darkScreen.matches && !onPaper ? dark : light;
 
 const partsOfColour = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
-/** Relative luminance by WCAG 2, and the contrast of two colours. */
-const luminance = (hex) => partsOfColour(hex).map((part) => part <= 10 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4).reduce((sum, part, i) => sum + part * [0.2126, 0.7152, 0.0722][i], 0);
-const contrast = (one, other) => { const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b); return (high + 0.05) / (low + 0.05); };
 
 function dye(box, [light, dark]) {
   box.style.background = `light-dark(${light}, ${dark})`;

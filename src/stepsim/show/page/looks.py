@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from stepsim.explain.memory import MemoryPart
-from stepsim.show.palette import AXIS_SHADES, PART_COLOURS, SHADES, Shade
+from stepsim.show.palette import AXIS_SHADES, PART_COLOURS, SHADES, Shade, ink_on
 from stepsim.workload.axes import ParallelAxis, Part, PartKind
 
 PAPERS = ("#ffffff", "#11161d")
@@ -86,9 +86,9 @@ MEMORY_LOOKS: Mapping[str, Tint] = MappingProxyType(
 
 
 def looks() -> dict[str, object]:
-    """What a page needs to draw answers: names and colours."""
+    """What a page needs to draw answers: names, colours, what words on shades are written in."""
     return {
-        "shades": list(SHADE_LOOKS.values()),
+        "shades": [(name, tint, tuple(map(ink_on, tint))) for name, tint in SHADE_LOOKS.values()],
         "parts": dict(PART_LOOKS),
         "memory": dict(MEMORY_LOOKS),
         "idle": IDLE,

@@ -171,15 +171,12 @@ function drawRows(pen, one, top, row) {
   if (detail) nameLanes(pen, one, top, row, inner);
 }
 
-/** What words on colours are written in: ink or paper, whichever is easier to read there. */
-function inksOn(tints) {
-  const ink = colour("--ink"), paper = colour("--paper");
-  return tints.map((tint) => contrast(tint, ink) > contrast(tint, paper) ? ink : paper);
-}
+/** The colours of all shades, and what words on them are written in. */
+const shadeTints = () => [1, 2].map((place) => page.choices.shades.map((shade) => tintOf(shade[place])));
 
 function drawActions(pen, one, lane, top, row, high) {
   const { lanes } = one.run, { x, width } = page.scale, { made } = actionsOf(lanes);
-  const tints = page.choices.shades.map(([, tint]) => tintOf(tint)), paper = colour("--paper"), ink = colour("--ink"), inks = inksOn(tints), mixed = new Map();
+  const [tints, inks] = shadeTints(), paper = colour("--paper"), ink = colour("--ink"), mixed = new Map();
   for (const [i, action] of made.entries()) {
     if (action.lane !== lane || action.end === action.start) continue;
     const left = Math.round(x(action.start)), wide = Math.max(1, Math.round(x(action.end)) - left);
@@ -237,7 +234,7 @@ function drawMixed(pen, mixed, high) {
 function drawTasks(pen, one, top, row, inner) {
   const { tasks } = one.run, { x, width } = page.scale;
   const { lane, from, high } = laneSizes(tasks, inner);
-  const tints = page.choices.shades.map(([, tint]) => tintOf(tint)), inks = inksOn(tints);
+  const [tints, inks] = shadeTints();
   for (let i = 0; i < tasks.row.length; i++) {
     const left = x(tasks.start[i]), wide = Math.max(x(tasks.end[i]) - left, 0.4);
     if (left > width || left + wide < LEFT) continue;

@@ -77,7 +77,11 @@ def write_report(
             "heading": title,
             "said": said,
             "tables": [*own, *first["tables"], *([plain_table(settings)] if job else [])],
-            "warnings": list(dict.fromkeys([*notes, *warnings, *first["warnings"]])),
+            "warnings": [
+                each
+                for each in dict.fromkeys([*notes, *warnings, *first["warnings"]])
+                if each not in said
+            ],
             "figures": [svg_text(each) for each in figures],
             "others": others,
         },
