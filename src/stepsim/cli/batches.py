@@ -119,11 +119,11 @@ def _study(job: "StepInputs", model: "Model", options: BatchOptions) -> "BatchSt
     """The drawn steps under all packers."""
     from stepsim.explore.batches.draws import simulate_batches
     from stepsim.files.lengths import read_lengths
-    from stepsim.show.terminal import working
+    from stepsim.show.terminal import progress_bar
 
     lengths, steps = options.lengths or "", 1000 if options.steps is None else options.steps
     packers = [*map(str.strip, (options.packers or USUAL_NAMES).split(","))]
-    with working(f"drawing {steps} steps", enabled=not options.quiet):
+    with progress_bar(f"drawing {steps} steps", enabled=not options.quiet):
         return simulate_batches(
             *(model, job.topology, job.options),
             lengths=read_lengths(lengths),

@@ -108,7 +108,7 @@ def compare_command(
         comparison_shown,
         comparison_tables,
     )
-    from stepsim.show.terminal import progress_bar, working
+    from stepsim.show.terminal import progress_bar
     from stepsim.step.compare import (
         ComparisonDocument,
         compare_schedules,
@@ -146,7 +146,7 @@ def compare_command(
     if report:
         from stepsim.show.page.write import find_each_what_if, write_comparison
 
-        with working("writing the page", enabled=not options.quiet):
+        with progress_bar("writing the page", enabled=not options.quiet):
             found = find_each_what_if(comparison, job)
             write_comparison(comparison, report, command=command_line(), what_if=found)
     document = ComparisonDocument.of(comparison)

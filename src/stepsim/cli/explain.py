@@ -66,7 +66,7 @@ def explain_command(
     from stepsim.runs.explained import explained_log
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.explanation import explanation_shown
-    from stepsim.show.terminal import working
+    from stepsim.show.terminal import progress_bar
 
     given = [options.plan_file] if options.plan_file else []
     check_outputs([log, *given], json=json, files=[csv])
@@ -83,7 +83,7 @@ def explain_command(
     )
     if options.follow:
         _follow(log, lambda: explain(suspects=False))
-    with working("simulating the usual suspects", enabled=not options.quiet):
+    with progress_bar("simulating the usual suspects", enabled=not options.quiet):
         found = explain()
     warn(found.warnings, quiet=options.quiet)
     write_rows(csv, tables_of(found))

@@ -52,7 +52,7 @@ def noise_command(
     from stepsim.explore.noise.draws import NoiseDocument, NoiseModel, simulate_noise
     from stepsim.show.figures.sensitivity import plot_noise
     from stepsim.show.tables.studies import noise_shown
-    from stepsim.show.terminal import working
+    from stepsim.show.terminal import progress_bar
 
     files = StudyFiles(json, csv, plot, style)
     files.check(file)
@@ -69,7 +69,7 @@ def noise_command(
             raise OutputError("--plot draws the steps of one job: expected no --set")
         _noise_over(job, axes, options, files, model, samples=samples, seed=seed)
         return
-    with working(f"drawing {samples} steps", enabled=not options.quiet):
+    with progress_bar(f"drawing {samples} steps", enabled=not options.quiet):
         found = simulate_noise(
             *job.nouns,
             model=model,

@@ -217,7 +217,7 @@ def simulate_command(
     asked.check(STEP_TABLES)
     job = options.inputs(file, node_size)
 
-    from stepsim.show.terminal import progress_bar, working
+    from stepsim.show.terminal import progress_bar
     from stepsim.step.prepared import prepare
 
     with progress_bar(enabled=not options.quiet) as progress:
@@ -234,7 +234,7 @@ def simulate_command(
     if report:
         from stepsim.show.page.write import find_what_if, write_step
 
-        with working("writing the page", enabled=not options.quiet):
+        with progress_bar("writing the page", enabled=not options.quiet):
             found = find_what_if(job)
             write_step(result, report, command=command_line(), what_if=found)
     _show_step(ready, result, json, options, asked)
@@ -277,11 +277,11 @@ def _show_sensitivity(file: Path, options: OneStepOptions, files: StudyFiles) ->
     from stepsim.show.figures.sensitivity import plot_sensitivity
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.studies import sensitivity_shown
-    from stepsim.show.terminal import working
+    from stepsim.show.terminal import progress_bar
 
     files.check(file)
     job = options.inputs(file)
-    with working("changing one number at a time", enabled=not options.quiet):
+    with progress_bar("changing one number at a time", enabled=not options.quiet):
         found = find_sensitivity(*job.nouns, notes=job.notes)
     draw = partial(plot_sensitivity, found)
     said = () if options.quiet else found.warnings

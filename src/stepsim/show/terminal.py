@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from io import StringIO
 from itertools import zip_longest
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from stepsim.base.errors import printable
 from stepsim.base.units import format_time_ps
@@ -15,8 +15,6 @@ from stepsim.show.tables.answer import Answer
 from stepsim.show.tables.model import Cell, Pairs, Room, Shown, Table
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, ProgressColumn, TaskID
-
     from stepsim.show.console import PlainConsole
 
 _BETWEEN = "  "
@@ -208,107 +206,64 @@ def shown_text(shown: Iterable[Shown]) -> str:
 @contextmanager
 def progress_bar(
     text: str = "simulating", *, enabled: bool = True
-) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function to call with (tasks ended, all tasks), None where nobody watches."""
-    if not _is_watched(enabled):
+) -> Iterator[Callable[..., None] | None]:
+    """A bar on stderr, shown once something has taken a second; None where nobody watches.
+
+    Yields a function to call with how much is done, how much there is, and words on how it goes.
+    What never calls it shows that it goes on. The time that remains is at the rate since the first
+    call.
+    """
+    if not (enabled and sys.stderr.isatty()):
         yield None
         return
-    with _bar((), text) as (bar, task):
-        yield lambda ended, total: bar.update(task, completed=ended, total=total)
-
-
-def _is_watched(enabled: bool) -> bool:
-    return enabled and sys.stderr.isatty()
-
-
-@contextmanager
-def _bar(
-    columns: Iterable["ProgressColumn"], text: str, *, visible: bool = False, **fields: Any
-) -> Iterator[tuple["Progress", "TaskID"]]:
-    """A bar on stderr and its task; one that is not `visible` is shown once it took a second.
-
-    What is done before the first task, or without events, shows that it goes on too.
-    """
     from threading import Timer
 
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[words]}"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(text, total=None, visible=visible, **fields)
+        task = bar.add_task(text, total=None, visible=False, words="")
         timer = Timer(_SHOWN_AFTER_S, lambda: bar.update(task, visible=True))
         timer.daemon = True
         timer.start()
+
+        def update(done: int, total: int, words: str = "") -> None:
+            if bar.tasks[task].total is None:
+                bar.reset(task, completed=done, total=total, visible=bar.tasks[task].visible)
+            bar.update(task, completed=done, total=total, words=words)
+
         try:
-            yield bar, task
+            yield update
         finally:
             timer.cancel()
 
 
 @contextmanager
-def working(text: str, *, enabled: bool = True) -> Iterator[None]:
-    """Show on stderr that something goes on, once it has taken a second."""
-    if not _is_watched(enabled):
-        yield
-        return
-    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    with _bar(columns, text):
-        yield
-
-
-@contextmanager
 def sweep_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], None] | None]:
-    """Yield a function to call with (scenarios done, failed, all), None where nobody watches.
-
-    The bar shows the rate since the first call and the time that remains at that rate.
-    """
-    if not _is_watched(enabled):
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("sweeping"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]}{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with _bar(columns, "", visible=True, failed="", rate="") as (bar, task):
-
-        def update(done: int, failed: int, total: int) -> None:
-            if bar.tasks[task].total is None:
-                bar.reset(task, completed=done, total=total)
-            speed = bar.tasks[task].finished_speed or bar.tasks[task].speed or 0.0
-            bar.update(
-                task,
-                completed=done,
-                total=total,
-                failed=f"{failed} failed, " if failed else "",
-                rate=f"{speed:,.1f}/s" if speed else "",
-            )
-
-        yield update
+    """A bar that is called with scenarios done, failed, and all; None where nobody watches."""
+    with progress_bar("sweeping", enabled=enabled) as bar:
+        yield bar and (
+            lambda done, failed, total: bar(done, total, f"{failed} failed" * bool(failed))
+        )
 
 
 @contextmanager
 def plan_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], None] | None]:
-    """Yield a function to call with (plans simulated, plans to simulate, best step in ps).
-
-    None where nobody watches.
-    """
-    if not _is_watched(enabled):
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-
-    columns = TextColumn("simulating plans"), BarColumn(), MofNCompleteColumn()
-    best = TextColumn("{task.fields[best]}")
-    with _bar((*columns, best), "", visible=True, best="pricing all") as (bar, task):
-
-        def update(done: int, total: int, best_ps: int) -> None:
-            bar.update(task, completed=done, total=total, best=f"best {format_time_ps(best_ps)}")
-
-        yield update
+    """A bar that is called with plans simulated, all, and the best step in ps."""
+    with progress_bar("simulating plans", enabled=enabled) as bar:
+        yield bar and (
+            lambda done, total, best_ps: bar(done, total, f"best {format_time_ps(best_ps)}")
+        )
