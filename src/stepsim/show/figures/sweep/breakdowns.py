@@ -4,17 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SweepError
-from stepsim.base.units import PS_PER_S
+from stepsim.base.units import time_unit
 from stepsim.explore.sweep.store import PART_COLUMNS
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.drawing import above, legend
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep.scales import name_ticks, scale_of, time_unit_of
+from stepsim.show.figures.sweep.scales import name_ticks, plots_by, scale_of
 from stepsim.show.figures.sweep.views import View, title
 from stepsim.show.palette import IDLE_GROUND, IDLE_PARTS, PART_COLOURS
-from stepsim.show.tables.model import axis_words
 from stepsim.workload.axes import Part, PartKind, parts_of
 
 if TYPE_CHECKING:
@@ -37,29 +36,17 @@ def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figu
             f"axis {view.x.name} has {len(view.x.texts)} values: expected at most {_MOST_STACKS} "
             "stacks"
         )
-    parts = table.fastest(view.shown, PART_COLUMNS) / PS_PER_S
+    parts = table.fastest(view.shown, PART_COLUMNS)
     parts = parts[..., None] if view.by is None else parts
-    scale, unit = time_unit_of(parts.sum(axis=0))
-    names = view.by.texts if view.by else ("",)
-    columns = min(len(names), 2 if style.narrow else 6)
-    rows = -(-len(names) // columns)
+    scale, unit = time_unit(int(np.nanmax(parts.sum(axis=0))))
+    count, most = parts.shape[2], 2 if style.narrow else 6
+    rows = -(-count // most)
     figure = style.figure((2.4 if style.narrow else 2.8) * (1 if rows == 1 else 0.8 * rows))
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
-    for i, axes in enumerate(grid.flat):
-        if i >= len(names):
-            axes.set_visible(False)
-            continue
-        _draw_stacks(axes, view, parts[..., i] / scale, style, 0.78 / columns)
-        if view.by:
-            axes.set_title(names[i])
-        if i >= len(names) - columns:
-            axes.set_xlabel(scale_of(view.x).label)
-        if i % columns == 0:
-            axes.set_ylabel(f"step time ({unit})")
-    lines = title(table, view)
-    if view.by:
-        lines[-1] += f"; a plot per {axis_words(view.by.name)}"
-    above(figure, style, *lines)
+    x, share = scale_of(view.x), 0.78 / min(count, most)
+    plots = plots_by(figure, view.by, most, (x.label, f"step time ({unit})"), sharey=True)
+    for i, axes in enumerate(plots):
+        _draw_stacks(axes, view, x.order, parts[..., i] / scale, style, share)
+    above(figure, style, *title(table, view))
     _legend(figure, np.nansum(parts, axis=(1, 2)) > 0, style)
     return figure
 
@@ -74,9 +61,10 @@ def _look(part: Part) -> dict[str, Any]:
     return {"facecolor": PART_COLOURS[part]}
 
 
-def _draw_stacks(axes: "Axes", view: View, parts: Floats, style: FigureStyle, share: float) -> None:
+def _draw_stacks(
+    axes: "Axes", view: View, order: Ints, parts: Floats, style: FigureStyle, share: float
+) -> None:
     """Stacks in the order of the axis's values; `parts` has the shape (parts, values)."""
-    order = scale_of(view.x).order
     places = np.arange(len(order), dtype=np.float64)
     base = np.zeros(len(order))
     edge: dict[str, Any] = {"edgecolor": "#777777", "linewidth": 0.2 * style.line_pt}

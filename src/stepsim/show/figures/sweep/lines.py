@@ -39,7 +39,8 @@ def line_figure(
     axes = figure.subplots()
     head(axes, style, *title(table, view))
     found, label = measured(table, view, bubble=bubble)
-    x, lines = scale_of(view.x), found.reshape(len(found), -1).T
+    x = scale_of(view.x)
+    lines = found[x.order].reshape(len(found), -1).T
     names = view.by.texts if view.by else ("simulated",)
     colours = series_colours(names)
     for i, values in enumerate(lines):

@@ -1,6 +1,5 @@
 """Maps over two axes."""
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,10 +8,9 @@ from stepsim.base.arrays import Floats
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.drawing import above
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep.scales import Scale, scale_of, value_axis
+from stepsim.show.figures.sweep.scales import Scale, plots_by, scale_of, value_axis
 from stepsim.show.figures.sweep.views import View, measured, title
 from stepsim.show.palette import BACKGROUND, ink_on
-from stepsim.show.tables.model import axis_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,39 +30,20 @@ def map_figure(
 
     assert view.y
     found, label = measured(table, view, bubble=bubble)
-    x, y, by = scale_of(view.x), scale_of(view.y), view.by
-    titles = [f"{axis_words(by.name)} {text}" for text in by.texts] if by else [""]
+    x, y = scale_of(view.x), scale_of(view.y)
     maps = found[x.order][:, y.order].reshape(len(x.places), len(y.places), -1)
     scale = Normalize(float(np.nanmin(maps)), float(np.nanmax(maps)))
-    figure = style.figure(0.0)
+    figure, most = style.figure(0.0), 1 if style.narrow else 3
+    count = maps.shape[2]
+    high = min(0.8 * style.width_in / min(count, most), 0.42 * style.width_in + 1.0)
+    figure.set_figheight(-(-count // most) * high + 0.8)
     mesh: Any = None
-    for i, axes in enumerate(_panel_grid(figure, titles, x, y, style)):
+    plots = plots_by(figure, view.by, most, (x.label, y.label), sharex=True, sharey=True)
+    for i, axes in enumerate(plots):
         mesh = _draw_map(figure, axes, x, y, maps[..., i], style, scale)
     figure.colorbar(mesh, ax=figure.axes, label=label, aspect=30, pad=0.01)
     above(figure, style, *title(table, view))
     return figure
-
-
-def _panel_grid(
-    figure: "Figure", titles: Sequence[str], x: Scale, y: Scale, style: FigureStyle
-) -> "Iterator[Axes]":
-    """A plot for every title, with labels."""
-    columns = min(len(titles), 1 if style.narrow else 3)
-    rows = -(-len(titles) // columns)
-    wide = style.width_in / columns
-    figure.set_figheight(rows * min(0.8 * wide, 0.42 * style.width_in + 1.0) + 0.8)
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for i, axes in enumerate(grid.flat):
-        if i >= len(titles):
-            axes.set_visible(False)
-            continue
-        axes.set_title(titles[i])
-        if i % columns == 0:
-            axes.set_ylabel(y.label)
-        if i >= len(titles) - columns:
-            axes.set_xlabel(x.label)
-            axes.xaxis.set_tick_params(labelbottom=True)
-        yield axes
 
 
 def _draw_map(
@@ -76,7 +55,7 @@ def _draw_map(
     style: FigureStyle,
     scale: "Normalize",
 ) -> Any:
-    """Values of shape (x, y) in ascending order of both axes, in the colours of a scale."""
+    """Values of shape (x, y) in places order of both axes, in the colours of a scale."""
     shown = np.ma.masked_invalid(values.T)
     mesh = axes.pcolormesh(x.edges, y.edges, shown, cmap=_MAP, norm=scale, rasterized=True)
     axes.set_facecolor(BACKGROUND)  # grey where nothing is drawn
@@ -88,7 +67,7 @@ def _draw_map(
         _write_cells(axes, x, y, values, mesh, font)
     elif not np.isnan(values).all():
         i, j = np.unravel_index(np.nanargmin(values), values.shape)
-        spot = x.ascending[i], y.ascending[j]
+        spot = x.places[i], y.places[j]
         axes.plot(*spot, "*", color="white", mec="black", markersize=11, clip_on=False)
     return mesh
 
@@ -109,8 +88,8 @@ def _write_cells(axes: "Axes", x: Scale, y: Scale, values: Floats, mesh: Any, fo
     for (i, j), value in np.ndenumerate(values):
         failed = bool(np.isnan(value))
         axes.text(
-            float(x.ascending[i]),
-            float(y.ascending[j]),
+            float(x.places[i]),
+            float(y.places[j]),
             "failed" if failed else f"{value:.4g}",
             ha="center",
             va="center",

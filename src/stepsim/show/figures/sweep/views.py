@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from enum import StrEnum
 
+import numpy as np
+
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import SweepError, member
 from stepsim.base.structs import Noun
-from stepsim.base.units import PS_PER_S
+from stepsim.base.units import time_unit
 from stepsim.explore.sweep.table import StoredAxis, SweepTable
-from stepsim.show.figures.sweep.scales import time_unit_of
 from stepsim.show.tables.model import axis_words
 
 _MOST_PANELS = 6
@@ -95,9 +96,9 @@ def measured(table: SweepTable, view: View, *, bubble: bool) -> tuple[Floats, st
     if bubble:
         (fractions,) = table.fastest(view.shown, ["bubble_fraction"])
         return 100 * fractions, "bubble (% of the pipeline)"
-    (times,) = table.fastest(view.shown, ["step_time_ps"]) / PS_PER_S
-    unit, name = time_unit_of(times)
-    return times / unit, f"step time ({name})"
+    (times,) = table.fastest(view.shown, ["step_time_ps"])
+    unit_ps, name = time_unit(int(np.nanmax(times)))
+    return times / unit_ps, f"step time ({name})"
 
 
 def title(table: SweepTable, view: View) -> list[str]:
