@@ -76,7 +76,7 @@ def _simulate(workload: Workload, path: Path) -> None:
     """One step of a job that is small enough."""
     from stepsim.parallel.inspection import inspect_workload
     from stepsim.show.tables.inspection import workload_shown
-    from stepsim.show.tables.step import step_shown
+    from stepsim.show.tables.step import step_tables
 
     degrees = workload.degrees
     blocks = min(2, len(workload.microbatches))
@@ -92,7 +92,7 @@ def _simulate(workload: Workload, path: Path) -> None:
     document = result.document()
     finite_json(document.to_json())
     assert sum(document.breakdown_ps.values()) == document.step_time_ps
-    printed(path, step_shown(result.report, len(result.ranks.counts)))
+    printed(path, step_tables(result.report, len(result.ranks.counts)).values())
     printed(path, workload_shown(inspect_workload(workload, result.plan), ""))
 
 

@@ -19,7 +19,7 @@ from stepsim.show.page.facts import headlines
 from stepsim.show.tables.against import against_shown
 from stepsim.show.tables.comparison import comparison_shown
 from stepsim.show.tables.model import Shown
-from stepsim.show.tables.step import step_shown
+from stepsim.show.tables.step import step_tables
 from stepsim.show.tables.studies import noise_shown, sensitivity_shown
 from stepsim.step.against import StepAgainst, hold_against
 from stepsim.step.compare import ComparedSchedules, ComparisonDocument
@@ -70,7 +70,7 @@ class Result(Viewed, SimulatedStep):
         return self.document()
 
     def _shown(self) -> Iterable[Shown]:
-        return step_shown(self.report, len(self.ranks.counts))
+        return step_tables(self.report, len(self.ranks.counts)).values()
 
     def _headlines(self) -> Sequence[tuple[str, str, str]]:
         return headlines(self.report)

@@ -17,7 +17,7 @@ from stepsim.base.structs import Document, Names
 from stepsim.files.writing import write_whole
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.frames import Columns, Tables, csv_text, frame_of, tables_of
-from stepsim.show.tables.model import Pairs, Room, Shown, Table
+from stepsim.show.tables.model import Pairs, Shown, Table
 from stepsim.show.terminal import shown_text
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _pairs(pairs: Pairs) -> Iterator[str]:
 
 
 def _table(table: Table) -> Iterator[str]:
-    columns = table.shown(Room.EVERYWHERE, Room.TERMINAL)
+    columns = table.in_words
     sides = [_RIGHT if column.number else _LEFT for _, _, column in columns]
     first, last = table.ends(table.rows)
     yield f"<table><caption>{escape(table.caption)}</caption>"

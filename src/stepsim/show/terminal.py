@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from stepsim.base.errors import printable
 from stepsim.base.units import format_time_ps
 from stepsim.show.tables.answer import Answer
-from stepsim.show.tables.model import Cell, Pairs, Room, Shown, Table
+from stepsim.show.tables.model import Cell, Pairs, Shown, Table
 
 if TYPE_CHECKING:
     from stepsim.show.console import PlainConsole
@@ -99,7 +99,7 @@ def _print_table(console: "Paper", table: Table) -> None:
     """
     if table.caption:
         console.print(table.caption, style="bold", soft_wrap=not console.is_terminal)
-    columns = table.shown(Room.EVERYWHERE, Room.TERMINAL)
+    columns = table.in_words
     names = [name for _, name, _ in columns]
 
     def texts_of(rows: Sequence[tuple[Cell, ...]]) -> list[list[str]]:

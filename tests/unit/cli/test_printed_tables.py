@@ -14,7 +14,7 @@ from stepsim.cli.calibrate import app as calibrate
 from stepsim.cli.commands import COMMANDS
 from stepsim.show import terminal as shown_on_terminal
 from stepsim.show.console import PlainConsole
-from stepsim.show.tables.model import Room, Shown, Table
+from stepsim.show.tables.model import Shown, Table
 
 WIDTHS = (40, 60, 80, 200)
 SMALL = "workloads/gpt_tp4.txt -t hgx-h100 --npus 16 --pp 4 -q"
@@ -90,7 +90,7 @@ def test_every_command_is_tried() -> None:
 
 def numbers(shown: Table) -> set[str]:
     """The texts of the numbers that a table shows."""
-    columns = shown.shown(Room.EVERYWHERE, Room.TERMINAL)
+    columns = shown.in_words
     rows = [row for part in shown.ends(shown.rows) for row in part]
     return {column.text(row[i]) for i, _, column in columns if column.number for row in rows}
 

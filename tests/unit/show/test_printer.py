@@ -11,7 +11,7 @@ from stepsim.files.load import topology_of
 from stepsim.network.topology.inspection import inspect_topology
 from stepsim.show.console import PlainConsole
 from stepsim.show.tables.inspection import topology_shown
-from stepsim.show.tables.model import Room, Shown, Table
+from stepsim.show.tables.model import Shown, Table
 from stepsim.show.terminal import PlainPaper, paper, print_shown
 
 WORK = uniform_workload(forward=10**9, backward=2 * 10**9, pp=4, microbatches=8)
@@ -41,7 +41,7 @@ def test_a_row_is_one_line_in_a_pipe(shown: dict[str, list[Shown]], command: str
     lines = printed(shown[command], 80)
     assert lines == printed(shown[command], 20)
     for table in (each for each in shown[command] if isinstance(each, Table)):
-        columns = table.shown(Room.EVERYWHERE, Room.TERMINAL)
+        columns = table.in_words
         for row in table.ends(table.rows)[0]:
             assert any(all(c.text(row[i]) in line for i, _, c in columns) for line in lines)
 

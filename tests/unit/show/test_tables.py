@@ -32,9 +32,8 @@ LINKS = Table(
         "links": TEXT,
         "used": COUNT,
         "p2p time": TIME,
-        "all of it": TIME.on_pages,
+        "all of it": TIME,
         "in use": SHARE,
-        "mostly": TEXT.on_terminals,
         "parts": BAR,
     },
     rows=(
@@ -44,10 +43,9 @@ LINKS = Table(
             1_500_000,
             3_000_000,
             0.25,
-            "tp",
             (Piece(0, 1, "compute", "x"),),
         ),
-        ("fabric", 7, None, 0, "unknown", "dp", ()),
+        ("fabric", 7, None, 0, "unknown", ()),
     ),
 )
 
@@ -62,13 +60,13 @@ def printed(*shown: Shown, width: int = 80, terminal: bool = False) -> list[str]
 def test_numbers_stand_right_and_texts_left_below_a_caption() -> None:
     assert printed(LINKS) == [
         "links of a job",
-        "links   used  p2p time   in use  mostly",
-        "nvlink  3/12    1.5 us    25.0%  tp",
-        "fabric     7         -  unknown  dp",
+        "links   used  p2p time  all of it   in use",
+        "nvlink  3/12    1.5 us       3 us    25.0%",
+        "fabric     7         -          0  unknown",
     ]
 
 
-def test_a_page_shows_the_same_texts_and_more_columns() -> None:
+def test_a_page_shows_the_same_texts_and_bars() -> None:
     """What a page sorts by is a number with its text."""
     table: Any = plain_table(LINKS)
     assert table["caption"] == "links of a job"

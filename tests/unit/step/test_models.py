@@ -14,7 +14,7 @@ from stepsim.files.asked import read_inputs
 from stepsim.files.step_table import read_step_table
 from stepsim.files.sweep_toml import read_sweep
 from stepsim.runs.measured import validate_table
-from stepsim.show.tables.step import whole_run_pairs
+from stepsim.show.tables.step import step_tables
 from stepsim.step.job import Job, job_of
 from stepsim.step.model_plan import interconnect_of
 from stepsim.workload.axes import CollectiveKind, Group, Part
@@ -175,7 +175,7 @@ def test_a_price_per_hour_is_a_price_per_step_and_per_trillion_tokens() -> None:
     assert rates is not None
     assert rates.price_per_step == pytest.approx(8 * 2.5 * result.report.step_time_s / 3600)
     run = 2.5 * rates.npu_hours_per_trillion_tokens
-    ((_, said),) = [pair for pair in whole_run_pairs(result.report) if pair[0] == "cost"]
+    ((_, said),) = [pair for pair in step_tables(result.report)["settings"] if pair[0] == "cost"]
     assert f"$ {rates.price_per_step:.4g} a step, $ {run:,.0f} per trillion tokens" in said
 
 

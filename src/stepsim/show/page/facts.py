@@ -1,6 +1,7 @@
 """What a page shows of a step: numbers that can be compared, memory, tables; all plain data."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.explain.report import Report, exposed_ps
@@ -9,12 +10,11 @@ from stepsim.show.tables.model import (
     Column,
     Ordered,
     Pairs,
-    Room,
     Table,
     range_words,
     share_of,
 )
-from stepsim.show.tables.step import page_tables, whole_run_pairs
+from stepsim.show.tables.step import step_tables
 from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.model.memory import TIGHT_SHARE
 
@@ -126,13 +126,15 @@ def memory_shown(stage: int, parts: Mapping[str, int], capacity_bytes: int | Non
 def document_shown(found: Report, *, tables: Sequence[Plain] = (), pairs: Pairs = ()) -> Plain:
     """All that a step's document says, with tables before its own and pairs behind them."""
     captions = {each["caption"] for each in tables}
-    own = [plain_table(table) for table in page_tables(found) if table.rows]
+    shown = step_tables(found)
+    job: Any = shown.pop("settings")
+    own = [plain_table(each) for each in shown.values() if isinstance(each, Table) and each.rows]
     return {
         "step_ps": found.step_time_ps,
         "facts": _step_facts(found),
         "breakdown": dict(found.breakdown_ps),
         "memory": _document_memory(found),
-        "job": (*whole_run_pairs(found), *pairs),
+        "job": (*job, *pairs),
         "tables": [*tables, *(each for each in own if each["caption"] not in captions)],
         "warnings": list(found.said),
     }
@@ -149,11 +151,11 @@ def _document_memory(found: Report) -> Plain | None:
 
 def plain_table(table: Table) -> Plain:
     """A table as texts; a number is a text and what sorts it, a bar its pieces."""
-    shown = table.shown(Room.EVERYWHERE, Room.PAGE)
+    kinds = list(table.columns.values())
     return {
         "caption": table.caption,
-        "columns": [{"name": name, "number": column.number} for _, name, column in shown],
-        "rows": [[_cell(row[place], column) for place, _, column in shown] for row in table.rows],
+        "columns": [{"name": name, "number": kind.number} for name, kind in table.columns.items()],
+        "rows": [list(map(_cell, row, kinds)) for row in table.rows],
     }
 
 

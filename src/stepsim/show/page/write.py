@@ -1,13 +1,13 @@
 """Reports: what is shown of a result, as the explorer's page with its answers inside."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import PlanError, StepsimError, SweepError
 from stepsim.base.process import paused
 from stepsim.base.structs import replace
-from stepsim.explain.report import ResultDocument
+from stepsim.explain.report import Report, ResultDocument
 from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
 from stepsim.explore.sweep import open_for_reading
 from stepsim.explore.sweep.table import SweepTable
@@ -141,9 +141,14 @@ def write_step(
     runs += [recorded_run(measured, "Measured")] if measured else []
     ran = Path(step.report.workload).name if measured else step.report.workload
     title = f"{ran} on {step.report.topology}"
-    weighty = [each.text for each in step.report.findings if each.is_weighty]
-    shown = [*answer_of(step.report).lines[1:], *weighty, *tables, *_worth({"": what_if})]
+    shown = [*_concluded(step.report), *tables, *_worth({"": what_if})]
     write_report(path, title, shown, command=command, runs=runs)
+
+
+def _concluded(report: Report) -> Iterator[str]:
+    """The answer of a step, and what of its input weighs on it."""
+    yield from answer_of(report).lines[1:]
+    yield from (each.text for each in report.findings if each.is_weighty)
 
 
 def write_improvements(
@@ -271,8 +276,8 @@ def write_file(source: Path, path: str | Path, *, command: str) -> None:
     elif "breakdown_ps" in raw:
         found = ResultDocument.from_plain(raw, place)
         runs = [document_shown(found) | {"lanes": None}]
-        title, said = f"{found.workload} on {found.topology}", answer_of(found).lines[1:]
-        write_report(path, title, [*said, _NO_SPANS], command=command, runs=runs)
+        title, said = f"{found.workload} on {found.topology}", [*_concluded(found), _NO_SPANS]
+        write_report(path, title, said, command=command, runs=runs)
     else:
         raise StepsimError(f"{source}: no page shows this: expected {_KNOWN}")
 

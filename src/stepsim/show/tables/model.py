@@ -6,7 +6,6 @@ communications and axes are said alike wherever they are shown.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import Enum
 from functools import reduce
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -25,14 +24,6 @@ from stepsim.run.spans import TaskKind
 from stepsim.workload.axes import EpLayout, RankOrder
 from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.rows import CommOp
-
-
-class Room(Enum):
-    """Where a column is shown: a page has room for more columns than a terminal has."""
-
-    EVERYWHERE = "everywhere"
-    PAGE = "page"
-    TERMINAL = "terminal"
 
 
 class Piece(NamedTuple):
@@ -66,7 +57,6 @@ class Column(Noun):
     write: Callable[[Any], str]
     number: bool | None = None
     bar: bool = False
-    room: Room = Room.EVERYWHERE
     value: Callable[[Any], Cell] = lambda item: item
 
     def of(self, value: str | Callable[[Any], Cell]) -> "Column":
@@ -78,16 +68,6 @@ class Column(Noun):
             return replace(self, value=value)
         steps = value.split(".")
         return replace(self, value=lambda item: reduce(_step, steps, item))
-
-    @property
-    def on_pages(self) -> "Column":
-        """The same column where there is room for it."""
-        return replace(self, room=Room.PAGE)
-
-    @property
-    def on_terminals(self) -> "Column":
-        """The same column where others have no room."""
-        return replace(self, room=Room.TERMINAL)
 
     def text(self, value: Cell) -> str:
         """A value as it is shown; `-` where there is none."""
@@ -121,7 +101,7 @@ COUNT = Column(write=str, number=True)
 TIME = Column(write=format_time_ps, number=True)
 SIZE = Column(write=format_size_bytes, number=True)
 BANDWIDTH = Column(write=format_bandwidth, number=True)
-BAR = Column(write=str, number=False, bar=True, room=Room.PAGE)
+BAR = Column(write=str, number=False, bar=True)
 SIGNED = Column(write=_signed, number=True)
 """A time more or less than another one."""
 SHARE = as_number(".1%")
@@ -181,10 +161,11 @@ class Table(Noun):
         half = self.most // 2 if self.both_ends else 0
         return rows[: self.most - half], rows[len(rows) - half :]
 
-    def shown(self, *rooms: Room) -> list[tuple[int, str, Column]]:
-        """Place, name and kind of the columns that are shown in one of some rooms."""
+    @property
+    def in_words(self) -> list[tuple[int, str, Column]]:
+        """Place, name and kind of all columns but bars, which are drawn."""
         every = enumerate(self.columns.items())
-        return [(i, name, column) for i, (name, column) in every if column.room in rooms]
+        return [(i, name, column) for i, (name, column) in every if not column.bar]
 
 
 Pairs = tuple[tuple[str, str], ...]

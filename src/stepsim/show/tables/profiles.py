@@ -259,8 +259,4 @@ def _path_table(parts: tuple[PathPart, ...]) -> Table:
     return table_of("critical path of a mean step, across ranks", parts, shown, most=_MOST)
 
 
-_CHANGES = {
-    **paths("change = name, step_ps, gain, ceiling, least = low, most = high"),
-    "what": TEXT.on_pages.of("what"),
-    "if": TEXT.on_pages.of("assumed"),
-}
+_CHANGES = paths("change = name, step_ps, gain, ceiling, least = low, most = high")

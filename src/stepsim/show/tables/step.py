@@ -1,13 +1,12 @@
 """A simulated step: the job, where its time goes, what its network carries."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import (
     LinkUse,
     Report,
     ResultDocument,
-    StageMemory,
     exposed_ps,
 )
 from stepsim.parallel.modes import Sharing
@@ -45,46 +44,28 @@ _MOST_STAGES = 16
 _MOST_COMMS = 8
 
 
-STEP_TABLES = ("settings", "parts", "stages", "memory", "communication", "links")
+STEP_TABLES = ("settings", "parts", "path", "stages", "memory", "communication", "links")
 """Names of what can be shown of a step, in the order in which all of it is shown."""
 
 
-def step_tables(result: Report, actors: int) -> dict[str, Shown]:
+def step_tables(result: Report, actors: int | None = None) -> dict[str, Shown]:
     """What is known of a step, by its name in `STEP_TABLES`; what is not known is left out.
 
-    `actors` is how many ranks were simulated.
+    `actors` is how many ranks were simulated, where that is known.
     """
-    simulated = f"{actors} of {result.npus} ranks, the others behave alike"
-    return {
-        "settings": (*job_pairs(result), ("simulated", simulated), *_run_pairs(result)),
+    tables: dict[str, Shown] = {
+        "settings": _run_pairs(result, actors),
         "parts": parts_table(result),
-        **detail_tables(result),
+        "path": _path_table(result),
     }
-
-
-def detail_tables(result: Report) -> dict[str, Table]:
-    """What is known of stages, their memory, and the network, by its name in `STEP_TABLES`."""
-    tables: dict[str, Table] = {}
     if result.plan["pp"] > 1:
         tables["stages"] = stages_table(result)
-    if knows_memory(result):
-        tables["memory"] = memory_table(result)
-    tables["communication"] = comms_table(result)
+    if any(stage.memory and len(stage.memory.parts) > 1 for stage in result.stages):
+        tables["memory"] = _memory_table(result)
+    tables["communication"] = _comms_table(result)
     links = [link for link in result.links if link.total_bytes]
     tables["links"] = table_of(_LOAD, links, _LINKS)
     return tables
-
-
-def page_tables(result: Report) -> Iterator[Table]:
-    """What a page shows of a step: what is known of parts, path, ranks, stages and network."""
-    yield parts_table(result)
-    yield path_table(result)
-    yield from detail_tables(result).values()
-
-
-def step_shown(result: Report, actors: int) -> Iterator[Shown]:
-    """All that is shown of a step in a terminal; `actors` is how many ranks were simulated."""
-    yield from step_tables(result, actors).values()
 
 
 def job_pairs(result: Report) -> Pairs:
@@ -94,32 +75,36 @@ def job_pairs(result: Report) -> Pairs:
         *reading,
         ("workload", result.workload),
         ("topology", result.topology),
-        ("job", job_words(result)),
+        (
+            "job",
+            size_words(
+                result.npus,
+                result.plan,
+                result.microbatches,
+                result.rank_order,
+                result.ep_layout,
+                result.device,
+            ),
+        ),
     )
 
 
-def job_words(result: Report) -> str:
-    """Size and degrees of a step's job, and how its ranks lie."""
-    return size_words(
-        result.npus,
-        result.plan,
-        result.microbatches,
-        result.rank_order,
-        result.ep_layout,
-        result.device,
-    )
-
-
-def _run_pairs(result: Report) -> Pairs:
-    """How the job is run, and how long that takes."""
-    piped = result.plan["pp"] > 1
+def _run_pairs(result: Report, actors: int | None) -> Pairs:
+    """The job, how it is run, and how long that takes."""
+    piped, held = result.plan["pp"] > 1, result.peak_activation_bytes
     pipeline = format_time_ps(result.pipeline_time_ps)
+    simulated = f"{actors} of {result.npus} ranks, the others behave alike"
+    known = "" if held is None else f", {format_size_bytes(held)}"
+    peak = f"{result.peak_activations:,} chunks of microbatches{known}"
     return (
+        *job_pairs(result),
+        *([("simulated", simulated)] if actors else []),
         ("schedule", f"{result.schedule}, {result.p2p} p2p" if piped else result.schedule),
-        *_settings(result),
+        *option_pairs(result),
         ("step time", format_time_ps(result.step_time_ps)),
         *_throughput_pairs(result.throughput),
         ("pipeline", f"{pipeline}, {bubble_words(result)}" if piped else pipeline),
+        *([("most live activations", peak)] if piped else []),
     )
 
 
@@ -199,27 +184,11 @@ def memory_pairs(rates: Throughput) -> Pairs:
     return (("memory", f"{sizes} on the fullest rank, {held / capacity:.0%}"),)
 
 
-def _settings(result: Report) -> Pairs:
-    settings = "; ".join(f"{name} {text}" for name, text in result.settings.items())
-    return (("settings", settings),) if settings else ()
-
-
 def option_pairs(result: Report) -> Pairs:
     """What was asked for that holds for every schedule."""
-    return ("contention", sharing_words(result.contention)), *_settings(result)
-
-
-def whole_run_pairs(result: Report) -> Pairs:
-    """The job and how it is run, with all there is to say."""
-    size = result.peak_activation_bytes
-    known = "" if size is None else f", {format_size_bytes(size)}"
-    peak = f"{result.peak_activations:,} chunks of microbatches{known}"
-    return (
-        *job_pairs(result),
-        ("contention", sharing_words(result.contention)),
-        *_run_pairs(result),
-        *([("most live activations", peak)] if result.plan["pp"] > 1 else []),
-    )
+    settings = "; ".join(f"{name} {text}" for name, text in result.settings.items())
+    contention = ("contention", sharing_words(result.contention))
+    return (contention, ("settings", settings)) if settings else (contention,)
 
 
 def parts_table(result: Report) -> Table:
@@ -229,10 +198,10 @@ def parts_table(result: Report) -> Table:
     return table_of("where the step goes, mean over ranks", found, columns)
 
 
-def path_table(result: Report) -> Table:
+def _path_table(result: Report) -> Table:
     """What the chain of tasks that sets the step time is made of."""
     found = [item for item in result.critical_path_ps.items() if item[1]]
-    bar = BAR.of(lambda item: bar_of(dict([item]), result))
+    bar = BAR.of(lambda item: _bar_of(dict([item]), result))
     return table_of(
         "time on the critical path, by kind; the sum is the step time",
         sorted(found, key=lambda item: -item[1]),
@@ -260,7 +229,7 @@ def stages_table(result: Report) -> Table:
             **paths("stage, forward_ps, backward_ps, breakdown_ps.compute"),
             "exposed": TIME.of(lambda stage: exposed_ps(stage.breakdown_ps)),
             **parts_columns((*optional, *_IDLE)),
-            **{name: TIME.on_pages.of(f"bubble_ps.{key}") for name, key in bubble.items()},
+            **{name: TIME.of(f"bubble_ps.{key}") for name, key in bubble.items()},
         },
         most=_MOST_STAGES,
         both_ends=True,
@@ -268,12 +237,7 @@ def stages_table(result: Report) -> Table:
     )
 
 
-def knows_memory(result: Report) -> bool:
-    """Whether it is known what all bytes of a rank are for, not only its activations."""
-    return any(stage.memory and len(stage.memory.parts) > 1 for stage in result.stages)
-
-
-def memory_table(result: Report) -> Table:
+def _memory_table(result: Report) -> Table:
     """What a rank of each stage holds when it holds most, and when that is first so."""
     stages = [stage for stage in result.stages if stage.memory]
     names = list(dict.fromkeys(n for s in stages if s.memory for n in s.memory.parts))
@@ -289,7 +253,7 @@ def memory_table(result: Report) -> Table:
             **{name: SIZE.of(f"memory.parts.{name}") for name in names},
             "total": SIZE.of("memory.total_bytes"),
             "share": SHARE.of(lambda stage: share_of(stage.memory.total_bytes, capacity or 0)),
-            "memory": BAR.of(lambda stage: _memory_bar(stage.memory, longest)),
+            "memory": BAR.of(lambda stage: _pieces(stage.memory.parts, longest, _size_words)),
             "microbatches held": TEXT.of(lambda stage: "+".join(map(str, stage.memory.kept))),
             "at": TIME.of("memory.at_ps"),
         },
@@ -299,25 +263,22 @@ def memory_table(result: Report) -> Table:
     )
 
 
+def _size_words(name: str, size: int) -> str:
+    return f"{name}: {format_size_bytes(size)}"
+
+
 def parts_columns(names: Iterable[str]) -> dict[str, Column]:
     """The times of some parts in the breakdown of each item."""
     return {part_label(name): TIME.of(f"breakdown_ps.{name}") for name in names}
 
 
-def comms_table(result: Report) -> Table:
+def _comms_table(result: Report) -> Table:
     """Communications, those that take most time first."""
     shared = any(comm.alone_ps not in (None, comm.time_ps) for comm in result.comms)
     alone = ["alone: one call without contention"] if shared else []
     caption = "; ".join(["communication: calls of the busiest rank", *alone, _time_words(result)])
     columns = {name: column for name, column in _COMMS.items() if shared or name != "alone"}
     return table_of(caption, result.comms, columns, most=_MOST_COMMS)
-
-
-def _mostly(link: LinkUse) -> str:
-    """The group that most of its bytes belong to, and their share."""
-    return "".join(
-        f"{user.group} {share_of(user.bytes, link.busiest_bytes):.0%}" for user in link.users[:1]
-    )
 
 
 def _whose(link: LinkUse) -> str:
@@ -338,7 +299,7 @@ def _time_words(result: Report) -> str:
 _COMMS = {
     "communications": TEXT.of(lambda comm: f"{comm.group} {comm.kind}"),
     **paths("ranks, bytes = size_bytes, count, alone_ps, time_ps"),
-    "all times": TIME.on_pages.of(lambda comm: comm.time_ps * comm.count),
+    "all times": TIME.of(lambda comm: comm.time_ps * comm.count),
     "algorithm": TEXT.of(lambda comm: " or ".join(comm.algorithms)),
 }
 _LOAD = "load of links, each direction; busy: share of the step in which the busiest one sends"
@@ -346,12 +307,11 @@ _LINKS = {
     "links": AS_IS.of("name"),
     "used": COUNT.of(lambda link: Ordered(f"{link.used}/{link.links}", link.used)),
     "bandwidth": BANDWIDTH.of(lambda link: link.bandwidth_bytes_per_s or "inf"),
-    "all bytes": SIZE.on_pages.of("total_bytes"),
-    **paths("busiest, its bytes = busiest_bytes"),
-    "busy time": TIME.on_pages.of("busy_ps"),
-    "busy": SHARE.of("utilisation"),
-    "mostly": TEXT.on_terminals.of(_mostly),
-    "whose bytes": TEXT.on_pages.of(_whose),
+    **paths(
+        "all bytes = total_bytes, busiest, its bytes = busiest_bytes, busy time = busy_ps, "
+        "busy = utilisation"
+    ),
+    "whose bytes": TEXT.of(_whose),
 }
 
 
@@ -390,7 +350,7 @@ def runs_bars_table(runs: Mapping[str, Report]) -> Table:
 def _bar_columns(scale: Report) -> dict[str, Column]:
     """Bar, work, exposed communication and idle time of a breakdown, the last of some values."""
     return {
-        "step": BAR.of(lambda bar: bar_of(bar[-1], scale)),
+        "step": BAR.of(lambda bar: _bar_of(bar[-1], scale)),
         "compute": TIME.of(lambda bar: bar[-1].get("compute", 0)),
         "exposed": TIME.of(lambda bar: exposed_ps(bar[-1])),
         "idle": TIME.of(lambda bar: sum(bar[-1].get(name, 0) for name in _IDLE)),
@@ -402,23 +362,24 @@ def _on_path(name: str) -> str:
     return name if own else f"{name.removeprefix('exposed_')} communication"
 
 
-def _memory_bar(memory: StageMemory, longest: int) -> tuple[Piece, ...]:
-    """What bytes are for, as shares of the device's memory or of the most that a rank holds."""
-    pieces, at = [], 0.0
-    for name, size in memory.parts.items():
-        share = share_of(size, longest)
-        pieces.append(Piece(at, share, name, f"{name}: {format_size_bytes(size)}"))
-        at += share
-    return tuple(pieces)
-
-
-def bar_of(parts: Mapping[str, int], scale: Report) -> tuple[Piece, ...]:
+def _bar_of(parts: Mapping[str, int], scale: Report) -> tuple[Piece, ...]:
     """Parts side by side, as shares of a result's step."""
-    pieces, at = [], 0.0
-    for name, time in parts.items():
-        if time:
-            share = share_of(time, scale.step_time_ps)
-            words = f"{part_label(name)}: {format_time_ps(time)}, {share:.1%}"
-            pieces.append(Piece(at, share, name, words))
+    whole = scale.step_time_ps
+
+    def said(name: str, time: int) -> str:
+        return f"{part_label(name)}: {format_time_ps(time)}, {share_of(time, whole):.1%}"
+
+    return _pieces(parts, whole, said)
+
+
+def _pieces(
+    parts: Mapping[str, int], whole: int, said: Callable[[str, int], str]
+) -> tuple[Piece, ...]:
+    """Parts that are not zero side by side, as shares of a whole, with what is said of each."""
+    found, at = [], 0.0
+    for name, size in parts.items():
+        if size:
+            share = share_of(size, whole)
+            found.append(Piece(at, share, name, said(name, size)))
             at += share
-    return tuple(pieces)
+    return tuple(found)

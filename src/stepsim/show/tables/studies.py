@@ -184,9 +184,7 @@ def axis_table(table: SweepTable, axis: StoredAxis) -> Table:
         table.by_value(axis),
         {
             axis.name: _column(axis).of(lambda r: Ordered(axis.texts[r.position], r.position)),
-            **paths("fastest = least_ps, mean_ps"),
-            "scenarios": AS_IS.on_pages.of("scenarios"),
-            **paths("failed"),
+            **paths("fastest = least_ps, mean_ps, scenarios, failed"),
         },
         most=_MOST_VALUES,
         both_ends=True,

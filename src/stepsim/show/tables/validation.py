@@ -71,8 +71,8 @@ _SOURCES = paths(
 _STEP = "run = step.name, step.source, model = step.architecture.name, step.device"
 _ROWS = paths(
     f"{_STEP}, GPUs = step.plan.npus, measured_s, predicted_s, error:+.2%, "
-    "calibrated = calibrated_error:+.2%"
-) | {"GiB": as_number(".1f").on_pages.of("predicted_gib")}
+    "calibrated = calibrated_error:+.2%, GiB = predicted_gib:.1f"
+)
 
 
 def published_shown(found: PublishedValidation) -> Iterator[Shown]:
