@@ -10,13 +10,12 @@ sites by the links they load (see `stepsim.network.shared_links`).
 """
 
 from collections.abc import Iterable
-from functools import cached_property
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, row_numbers
 from stepsim.base.structs import Noun, replace
-from stepsim.network.prices import Prices, Use, lowered
+from stepsim.network.prices import Prices, Use
 from stepsim.network.shared_links import TransferSites, refine_sites, sites_of_ranks, uncoloured
 from stepsim.workload.axes import Group
 from stepsim.workload.plan import Ranks
@@ -68,7 +67,7 @@ def fold(
     return _Folding(prices=prices, pairs=pairs).run(slow, sites)
 
 
-class _Folding(Noun, dict=True):
+class _Folding(Noun):
     """Refines classes of ranks."""
 
     prices: Prices
@@ -116,24 +115,13 @@ class _Folding(Noun, dict=True):
 
     def neighbours(self, colours: Ranks) -> Iterable[Ranks]:
         """Classes that each rank meets: in its groups, and at the other end of its messages."""
-        for members, group_of in self.meetings.values():
-            met = np.sort(colours[members], axis=1)
-            yield row_numbers(met)[1][group_of]
+        for kind in _kinds(self.prices):
+            groups = self.prices.groups(kind)
+            met = np.sort(colours[groups.members], axis=1)
+            yield row_numbers(met)[1][groups.group_of]
         width = len(colours) // self.prices.plan.pp
         for offset in sorted({peer - stage for stage, peer in self.pairs}):
             yield np.roll(colours, -offset * width)
-
-    @cached_property
-    def meetings(self) -> dict[Group, tuple[Ranks, Ranks]]:
-        """Per kind the ranks that meet in each group, and which group each rank is in."""
-        plan, found = self.prices.plan, {}
-        for kind in _kinds(self.prices):
-            low, high = plan.span(kind)
-            own = lowered(np.arange(plan.npus), (low, high))
-            firsts, group_of = np.unique(own, return_inverse=True)
-            steps = np.arange(0, high, low, dtype=np.int64)
-            found[kind] = firsts[:, None] + steps, group_of.reshape(-1)
-        return found
 
     def actors(self, colours: Ranks) -> Actors:
         """An actor for each class."""
@@ -141,10 +129,11 @@ class _Folding(Noun, dict=True):
         ranks = first
         groups: dict[Group, Ranks] = {}
         sizes: dict[Group, Ranks] = {}
-        for kind, (members, group_of) in self.meetings.items():
-            met = np.sort(colours[members], axis=1)
+        for kind in _kinds(self.prices):
+            every = self.prices.groups(kind)
+            met = np.sort(colours[every.members], axis=1)
             one, number = row_numbers(met)
-            groups[kind] = number[group_of[first]]
+            groups[kind] = number[every.group_of[first]]
             sizes[kind] = 1 + (np.diff(met[one], axis=1) != 0).sum(axis=1)
         return Actors(
             ranks=ranks.astype(np.int64),
