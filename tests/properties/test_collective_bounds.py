@@ -22,9 +22,9 @@ from stepsim.network.collectives import (
     candidates,
     collective_cost,
     collective_shape,
-    collective_times_ps,
     flow_steps,
 )
+from stepsim.network.collectives.cost import collective_times_ps
 from stepsim.network.collectives.flows import link_parameters
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import PLAIN

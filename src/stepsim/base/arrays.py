@@ -1,6 +1,6 @@
 """Columns of numbers: lists of them, sums and hashes over them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, Self, TypeVar
 
@@ -110,6 +110,11 @@ def spans(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> Ints:
     places: Ints = (starts - (ends - counts)).repeat(counts)
     places += np.arange(len(places), dtype=np.int64)
     return places
+
+
+def slices(count: int, most: int) -> Iterator[slice]:
+    """0 to `count` in slices of at most so many: 5 in slices of 2 are 0 to 2, 2 to 4, 4 to 5."""
+    return (slice(first, min(first + most, count)) for first in range(0, count, most))
 
 
 def among(numbers: Ints, wanted: Iterable[int]) -> Bools:

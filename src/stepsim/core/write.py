@@ -31,7 +31,6 @@ from stepsim.base.arrays import (
     distinct,
     ints,
     narrowed,
-    numbers_of,
     row_numbers,
     spans,
 )
@@ -629,7 +628,7 @@ def _codes(order: Order, work: StageWork, single: Ints) -> Ints:
     block = alike[order.chunk, order.microbatch % counts[order.chunk]]
     code: Ints = (order.kind.astype(np.int64) * chunks + order.chunk) * alike.shape[1] + block
     code[order.kind < 0] = -1
-    code[single, 0] = code.max(initial=0) + 1 + np.arange(len(single))
+    code[single, 0] = -2 - np.arange(len(single))
     return code
 
 
@@ -637,8 +636,7 @@ def _looks_of(
     kind: Small, task_list: Small, peer_stage: Small
 ) -> tuple[tuple[Look, ...], NDArray[np.integer]]:
     """The looks of segments as they appear, and the look of each."""
-    code = (task_list.astype(np.int64) + 1) * (int(peer_stage.max(initial=0)) + 2)
-    first, number = numbers_of((code + peer_stage + 1) * len(SegmentKind) + kind)
+    first, number = row_numbers(ints((kind, task_list, peer_stage)).T)
     counts, order = np.bincount(number), np.argsort(first)
     columns = (kind[first], task_list[first], peer_stage[first], counts)
     looks = zip(*(column[order].tolist() for column in columns), strict=True)

@@ -59,12 +59,11 @@ def size_of(job: Job) -> StepSize:
     chunks, halves = _shape(options.schedule, plan.pp, options.chunks)
     stages = plan.pp * chunks
     row_by_row = options.contention is Sharing.FAIR or options.overlap_cost
-    actions = halves * stages
-    tasks_of_actions = max(actions, _tasks_of_rows(workload)) if row_by_row else actions
+    rows = _tasks_of_rows(workload) if row_by_row else 0
     units, once = _tasks_of_shards(workload, options)
-    tasks_of_actions = max(tasks_of_actions, units)
-    messages = _MESSAGE_ENDS * (stages - 1)
-    tasks = plan.microbatches * (tasks_of_actions + messages) + once
+    of_microbatch = max(halves * stages, rows, units)
+    tasks = plan.microbatches * of_microbatch + once
+    tasks += plan.microbatches * _MESSAGE_ENDS * (stages - 1)
     by_events = row_by_row or options.engine is Engine.SIMPY
     by_events = by_events or (options.engine is None and tasks <= MOST_EVENTS)
     of_task = _BYTES_OF_EVENT if by_events else _BYTES_IN_COLUMN

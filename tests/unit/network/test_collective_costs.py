@@ -15,8 +15,8 @@ from stepsim.network.collectives import (
     StepCost,
     collective_cost,
     collective_shape,
-    with_siblings_ps,
 )
+from stepsim.network.collectives.cost import with_siblings_ps
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.workload.axes import CollectiveKind
 

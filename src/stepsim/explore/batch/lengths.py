@@ -16,20 +16,13 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, ints
-from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Noun, Same
-from stepsim.base.units import MAX_INT64
 from stepsim.core.actions import HostPart, Task, TaskList
 from stepsim.core.ends import ends, listed_waits
 from stepsim.core.write import TaskGraph
 from stepsim.explain.breakdown import Gaps, breakdown, list_gaps, part_of
 from stepsim.explore.batch.scenarios import AXES, PHASES, Scenarios
-from stepsim.network.collectives import (
-    CollectiveShape,
-    collective_times_ps,
-    lone_times_ps,
-    with_siblings_ps,
-)
+from stepsim.network.collectives import CollectiveShape, communication_ps
 from stepsim.network.prices import Prices, Use
 from stepsim.run.spans import NodeWaits, TaskKind
 from stepsim.workload.axes import Part, Phase
@@ -60,13 +53,8 @@ class CommLength(Noun, kw_only=False):
     def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """By the scenario's links and sizes."""
         size: Floats = np.rint(self.op.size_bytes * scenarios.size[:, self.axis])
-        times, chosen = communication_ps(self.shape, size, scenarios)
-        runs = times > 0
-        if self.alone_ps is not None:
-            size = np.broadcast_to(size, times.shape)
-            alone = lone_times_ps(self.shape, chosen, size, scenarios.launch_ps, scenarios.links)
-            times, runs = with_siblings_ps(self.alone_ps, times, alone), np.ones_like(runs)
-        return np.where(runs, np.maximum(times, self.op.least_ps) + self.op.process_ps, 0)
+        launch, links = scenarios.launch_ps, scenarios.links
+        return communication_ps(self.op, self.shape, size, launch, links, self.alone_ps)
 
     @property
     def axis(self) -> int:
@@ -78,25 +66,6 @@ class CommLength(Noun, kw_only=False):
         """Link classes on which its time depends."""
         crossed = [step.shared + step.hops.sum(axis=0) for step in self.shape.steps]
         return np.flatnonzero(sum(crossed, start=np.zeros(1)))
-
-
-def communication_ps(
-    shape: CollectiveShape, size_bytes: Floats, scenarios: Scenarios
-) -> tuple[Ints, Ints]:
-    """Picoseconds of a traced communication in many scenarios, and the candidate each takes.
-
-    Raises SimulationError where one takes 2**63 - 1 ps or more.
-    """
-    links = scenarios.links
-    rows = max(len(column) for column in (size_bytes, scenarios.launch_ps, *links))
-    size = np.broadcast_to(size_bytes, (rows,))
-    times, chosen = collective_times_ps(shape, size, scenarios.launch_ps, links)
-    if (times == MAX_INT64).any():
-        raise SimulationError(
-            "a collective takes more than 2**63 - 1 ps (106 days) in a scenario: "
-            "it cannot be simulated"
-        )
-    return times, chosen
 
 
 class Length(Protocol):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepsim.base.arrays import Floats, Ints, distinct, row_numbers
+from stepsim.base.arrays import Floats, Ints, distinct, row_numbers, slices
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import MOST_EXACT
@@ -71,8 +71,7 @@ class Scenarios(Noun):
 
     def chunks(self, size: int) -> Iterator[tuple[slice, "Scenarios"]]:
         """The scenarios in order, at most `size` at a time, and where each part lies."""
-        for first in range(0, self.count, size):
-            part = slice(first, min(first + size, self.count))
+        for part in slices(self.count, size):
             yield part, self.some(part, part.stop - part.start)
 
     def row(self, number: int) -> "Scenarios":

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 import numpy as np
 from msgspec import Meta
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, slices
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, Document, Entry, Names, Noun, Picoseconds
 from stepsim.explain.memory import MemoryPart, StepMemory
@@ -319,8 +319,8 @@ class LoadColumns:
         """Step time of every step in ps, of features of shape (features, steps, ranks, ...)."""
         at_once = max(_AT_ONCE // features.shape[2], 1)
         found = []
-        for low in range(0, features.shape[1], at_once):
-            some = features[:, low : low + at_once]
+        for part in slices(features.shape[1], at_once):
+            some = features[:, part]
             durations = _LoadDurations(
                 prices=self.prices,
                 features=some.transpose(0, 2, 1, 3),

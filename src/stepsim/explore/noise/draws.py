@@ -183,16 +183,13 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.Seed
     columns = NodeColumns(batch)
     widest = int(batch.actors.counts.max())
     at_once = max(1, min(_SAMPLES_AT_ONCE, _AT_ONCE // widest))
-    found = np.zeros(samples, np.int64)
-    firsts = range(0, samples, at_once)
-    streams = seed.spawn(len(firsts))
     planned = [int(each[0]) for each in batch.lengths(batch.scenarios({}))]
-    for first, stream in zip(firsts, streams, strict=True):
+    found = []
+    for stream in seed.spawn(-(-samples // at_once)):
         random = np.random.default_rng(stream)
         draws = _Draws(batch=batch, model=model, random=random, samples=at_once, planned=planned)
-        times = columns.step_time_ps(draws, at_once)
-        found[first : first + at_once] = times[: samples - first]
-    return found
+        found.append(columns.step_time_ps(draws, at_once))
+    return np.concatenate(found)[:samples]
 
 
 class _Draws:

@@ -22,9 +22,7 @@ from stepsim.network.collectives.cost import (
     StepCost,
     collective_cost,
     collective_shape,
-    collective_times_ps,
-    lone_times_ps,
-    with_siblings_ps,
+    communication_ps,
 )
 from stepsim.network.collectives.flows import FlowStep
 
@@ -42,10 +40,8 @@ __all__ = [
     "candidates",
     "collective_cost",
     "collective_shape",
-    "collective_times_ps",
+    "communication_ps",
     "flow_steps",
-    "lone_times_ps",
     "parse_algorithm",
     "parse_algorithms",
-    "with_siblings_ps",
 ]

@@ -45,6 +45,7 @@ from stepsim.network.collectives.flows import (
 from stepsim.network.topology import Layout, Topology
 from stepsim.network.topology.dimension import Library, Load, Protocol, sum_loads
 from stepsim.workload.axes import CollectiveKind
+from stepsim.workload.rows import CommOp
 
 MEASURED = "measured"
 """What stands for the algorithm of a time that was measured."""
@@ -376,6 +377,34 @@ def collective_times_ps(
     fastest = totals[chosen, np.arange(scenarios)]
     launched = np.where(fastest < MAX_INT64, fastest + launch_ps * shape.launches, fastest)
     return np.where(size_bytes > 0, launched, 0), chosen
+
+
+def communication_ps(
+    op: CommOp,
+    shape: CollectiveShape,
+    size_bytes: Floats,
+    launch_ps: Ints,
+    links: Links,
+    measured_ps: int | None = None,
+) -> Ints:
+    """Time of a traced communication in many scenarios, as `Prices.cost` has it of one.
+
+    Columns may have one row for all. With the time that was `measured_ps` of a lone group, siblings
+    slow that as they slow the model's. Raises SimulationError where one takes 2**63 - 1 ps or more.
+    """
+    rows = max(len(column) for column in (size_bytes, launch_ps, *links))
+    size = np.broadcast_to(size_bytes, (rows,))
+    times, chosen = collective_times_ps(shape, size, launch_ps, links)
+    if (times == MAX_INT64).any():
+        raise SimulationError(
+            "a collective takes more than 2**63 - 1 ps (106 days) in a scenario: "
+            "it cannot be simulated"
+        )
+    runs = times > 0
+    if measured_ps is not None:
+        alone = lone_times_ps(shape, chosen, size, launch_ps, links)
+        times, runs = with_siblings_ps(measured_ps, times, alone), np.ones_like(runs)
+    return np.where(runs, np.maximum(times, op.least_ps) + op.process_ps, 0)
 
 
 def _total_ps(

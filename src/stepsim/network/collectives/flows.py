@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from msgspec import field
 
-from stepsim.base.arrays import Floats, Ints, add_up, distinct, mark_of
+from stepsim.base.arrays import Floats, Ints, add_up, distinct, mark_of, slices
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.topology import DimensionKind, Layout, LinkClass, Load, Topology
@@ -176,7 +176,7 @@ def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
     groups = members.size // members.shape[-1]
     parts, hops = [], [np.zeros((0, len(topology.link_classes)), np.int64)]
     counts = [np.zeros(0, np.int64)]
-    for part in _slices(len(step.sources), max(1, _FLOWS_AT_ONCE // groups)):
+    for part in slices(len(step.sources), max(1, _FLOWS_AT_ONCE // groups)):
         load = topology.load(
             members[..., step.sources[part]].reshape(-1),
             members[..., step.destinations[part]].reshape(-1),
@@ -225,16 +225,11 @@ def _listed_by_owner(
 ) -> Iterator[tuple[Ints, Ints, Floats]]:
     """As `loads_by_owner`, of so many listed flows at a time."""
     weights = np.broadcast_to(step.fraction, step.sources.shape).astype(np.float64)
-    for part in _slices(len(step.sources), max(1, _FLOWS_AT_ONCE // len(members))):
+    for part in slices(len(step.sources), max(1, _FLOWS_AT_ONCE // len(members))):
         ends = members[:, step.sources[part]], members[:, step.destinations[part]]
         each = np.repeat(owners, ends[0].shape[1])
         weight = np.tile(weights[part], len(members))
         yield topology.loads_apart(ends[0].reshape(-1), ends[1].reshape(-1), weight, each)
-
-
-def _slices(count: int, most: int) -> Iterator[slice]:
-    """0 to count in slices of at most so many."""
-    return (slice(first, first + most) for first in range(0, count, most))
 
 
 def step_times_ps(

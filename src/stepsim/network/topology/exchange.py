@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, distinct_rows
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, distinct_rows, slices
 from stepsim.network.topology.dimension import Load
 from stepsim.network.topology.placed import PlacedWiring
 from stepsim.network.topology.wiring import Flows
@@ -117,8 +117,8 @@ def _block(axis: PlacedWiring) -> int:
 def _pairs(axis: PlacedWiring, positions: Ints) -> Iterator[Flows]:
     """Flows between any two positions of one copy, about a million at a time."""
     several = max(1, _PAIRS_AT_ONCE // len(positions))
-    for first in range(0, len(positions), several):
-        some = positions[first : first + several]
+    for part in slices(len(positions), several):
+        some = positions[part]
         yield _flows(axis, np.repeat(some, len(positions)), np.tile(positions, len(some)))
 
 

@@ -26,6 +26,7 @@ from stepsim.base.arrays import (
     bounds,
     distinct_rows,
     ints,
+    slices,
     spans,
     totals,
 )
@@ -295,8 +296,7 @@ class Router(Noun, dict=True):
         keys = (owner * self.npus + there) * self.npus + here
         keys, total = add_up([(keys, weights[apart].astype(np.float64))])
         batch = max(1, _CELLS // (self._up[0].shape[1] * self._down[0].shape[1]))
-        for first in range(0, len(keys), batch):
-            part = slice(first, first + batch)
+        for part in slices(len(keys), batch):
             rest, here = np.divmod(keys[part], self.npus)
             owner, there = np.divmod(rest, self.npus)
             yield _Flows(owner=owner, here=here, there=there, weight=total[part])
