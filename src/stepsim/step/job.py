@@ -11,8 +11,6 @@ from math import lcm, prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from stepsim.base.errors import CalibrationError, PlanError, ScheduleError
 from stepsim.base.option import Panel
 from stepsim.base.structs import Names, Noun, replace
@@ -31,7 +29,7 @@ from stepsim.parallel.schedules import (
     needs_times,
     options_of,
 )
-from stepsim.parallel.schedules.base import ACTION_KINDS, Order
+from stepsim.parallel.schedules.base import numbered
 from stepsim.parallel.schedules.check import check_schedule
 from stepsim.parallel.stages import Stages, split_stages
 from stepsim.workload.axes import EpLayout, Group, ParallelAxis, RankOrder
@@ -457,12 +455,10 @@ def _took_ps(
 
 def _one_by_one(plan: Plan) -> Schedule:
     """Every rank runs F, I and W of one microbatch after the other: a list, not a plan to run."""
-    kinds = np.array([ACTION_KINDS.index(kind) for kind in _KINDS.values()])
-    microbatch, place = np.divmod(np.arange(plan.microbatches * len(kinds)), len(kinds))
-    orders = tuple(Order.of_actions(kinds[place], rank, 0, microbatch) for rank in range(plan.pp))
+    placement, slots = Placement(ranks=plan.pp), ["F0", "I0", "W0"] * plan.microbatches
     return Schedule(
         name="one-by-one",
-        placement=Placement(ranks=plan.pp),
+        placement=placement,
         microbatches=plan.microbatches,
-        orders=orders,
+        orders=tuple(numbered(slots, rank, placement) for rank in range(plan.pp)),
     )

@@ -20,12 +20,12 @@ from itertools import product
 
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import Noun
-from stepsim.parallel.schedules.base import ActionKind, Placement, Schedule, check_shape
+from stepsim.parallel.schedules.base import Placement, Schedule, check_shape, numbered
 
 _NAME = "auto-zb"
 
-_KINDS = (ActionKind.FORWARD, ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
-_F, _I, _W = range(3)
+_SLOTS = ("F0", "I0", "W0")
+_F, _I, _W = range(len(_SLOTS))
 _PRIORITIES = ((_I, _F, _W), (_I, _W, _F), (_F, _I, _W))
 _UNKNOWN = 1 << 80
 """Arrival of an input whose producer is not in the order yet."""
@@ -110,24 +110,16 @@ def _check_memory(job: "_Job", memory_limit: float) -> None:
 
 
 def _schedule(job: "_Job", draft: "_Draft") -> Schedule:
-    """The schedule of a draft: microbatches count up from 0 in each kind."""
-    import numpy as np
-
-    from stepsim.base.arrays import ints
-    from stepsim.parallel.schedules.base import ACTION_KINDS, Order
-
-    numbers, orders = np.array([ACTION_KINDS.index(kind) for kind in _KINDS]), []
-    for rank, kinds in enumerate(draft.orders):
-        place = ints(kinds)
-        microbatch = np.zeros_like(place)
-        for kind in range(len(_KINDS)):
-            microbatch[place == kind] = np.arange(job.microbatches)
-        orders.append(Order.of_actions(numbers[place], rank, 0, microbatch))
+    """The schedule of a draft."""
+    placement = Placement(ranks=job.ranks)
     return Schedule(
         name=_NAME,
-        placement=Placement(ranks=job.ranks),
+        placement=placement,
         microbatches=job.microbatches,
-        orders=tuple(orders),
+        orders=tuple(
+            numbered([_SLOTS[kind] for kind in kinds], rank, placement)
+            for rank, kinds in enumerate(draft.orders)
+        ),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Self, TypeVar, overload
+from typing import NamedTuple, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -204,7 +204,7 @@ def check_shape(
 
 ACTION_KINDS = tuple(ActionKind)
 """Kinds by the numbers that columns have for them."""
-_NUMBERS = {kind: number for number, kind in enumerate(ACTION_KINDS)}
+FORWARD, BACKWARD, INPUT_GRAD, WEIGHT_GRAD = range(len(ACTION_KINDS))
 
 
 # no struct: the metaclass of sequences is another
@@ -229,7 +229,7 @@ class Order(Sequence[OrderEntry]):
         parts = [entry.parts() for entry in entries]
         width = max(map(len, parts), default=1)
         rows = [
-            (_NUMBERS[action.kind], action.stage, action.chunk, action.microbatch)
+            (ACTION_KINDS.index(action.kind), action.stage, action.chunk, action.microbatch)
             for actions in parts
             for action in actions
         ]
@@ -292,31 +292,90 @@ def _entry(
     return parts[0] if len(parts) == 1 else FusedPair(forward=parts[0], backward=parts[1])
 
 
-def alternating(
-    ranks: int,
-    warm_up: Sequence[int],
-    forwards: Sequence[tuple[int, int]],
-    backwards: Sequence[tuple[int, int]],
-) -> tuple[Order, ...]:
-    """So many forwards of every rank, then by turns a forward and a backward, then the rest.
+def forward_table(chunks: int, microbatches: int, group_size: int) -> Small:
+    """Chunk and microbatch of a rank's forwards in order, as two rows.
 
-    Forwards and backwards are tables of chunk and microbatch; chunk c of rank r is stage cP + r.
+    Groups of `group_size` microbatches pass chunk after chunk; the last may be short.
     """
-    table = np.array([*forwards, *backwards], np.int32).T
+    chunk, microbatch = np.divmod(np.arange(chunks * microbatches, dtype=np.int32), microbatches)
+    order = np.lexsort((microbatch, chunk, microbatch // group_size))
+    return np.stack((chunk[order], microbatch[order]))
+
+
+def backward_table(forwards: Small) -> Small:
+    """The same microbatches in the same order, from the last chunk to the first."""
+    chunk, microbatch = forwards
+    return np.stack((chunk.max(initial=0) - chunk, microbatch))
+
+
+class Turns(NamedTuple):
+    """Actions of a rank: the number of their `kind`, or of each one's, in `ACTION_KINDS`.
+
+    `table` has the chunk and the microbatch of each, and the first waits for so many turns.
+    """
+
+    kind: ArrayLike
+    table: Small
+    delay: int = 0
+
+
+def by_turns(rank: int, ranks: int, *columns: Turns) -> Order:
+    """One of each column by turns, while it has any; chunk c of rank r is stage cP + r.
+
+    For example forwards 0, 1, 2 with a delay of -1 and backwards are F0, F1, B0, F2, B1, B2.
+    """
+    counts = [each.table.shape[1] for each in columns]
+    turns = [
+        (np.arange(count) + each.delay) * len(columns) + place
+        for place, (count, each) in enumerate(zip(counts, columns, strict=True))
+    ]
+    order = np.argsort(np.concatenate(turns), kind="stable")
+    every = zip(counts, columns, strict=True)
+    kind = np.concatenate([np.broadcast_to(each.kind, count) for count, each in every])
+    chunk, microbatch = np.concatenate([each.table for each in columns], axis=1)[:, order]
+    return Order.of_actions(kind[order], chunk * ranks + rank, chunk, microbatch)
+
+
+def alternating(warm_up: Sequence[int], forwards: Small, backwards: Small) -> tuple[Order, ...]:
+    """So many forwards of every rank, then by turns a forward and a backward, then the rest."""
     return tuple(
-        _alternating(rank, ranks, lead, table, len(forwards)) for rank, lead in enumerate(warm_up)
+        by_turns(rank, len(warm_up), Turns(FORWARD, forwards, -lead), Turns(BACKWARD, backwards))
+        for rank, lead in enumerate(warm_up)
     )
 
 
-def _alternating(rank: int, ranks: int, lead: int, table: Small, forwards: int) -> Order:
-    """One rank's order, with `lead` forwards before the first backward."""
-    turns = 2 * np.arange(table.shape[1])
-    turns[forwards:] += 2 * (lead - forwards) + 1
-    order = np.argsort(turns, kind="stable")
-    chunk, microbatch = table[:, order]
-    numbers = ACTION_KINDS.index(ActionKind.FORWARD), ACTION_KINDS.index(ActionKind.BACKWARD)
-    kind = np.where(order < forwards, *numbers)
-    return Order.of_actions(kind, chunk * ranks + rank, chunk, microbatch)
+def numbered(
+    slots: Sequence[str], rank: int, placement: Placement, microbatches: int | None = None
+) -> Order:
+    """What a rank runs, of kinds and chunks: texts such as `F0`, or `F0 B1` for a fused pair.
+
+    Microbatches count up from the first that comes by this rank, in every chunk those of forwards
+    and those of backwards; a weight gradient is of the chunk's oldest input gradient that has none
+    yet. What comes after so many `microbatches` is left out.
+    """
+    names, place = np.unique(slots, return_inverse=True)
+    parts = [name.split() for name in names.tolist()]
+    table = np.full((2, len(parts), max(map(len, parts))), -1, np.int32)
+    for i, actions in enumerate(parts):
+        for j, action in enumerate(actions):
+            table[:, i, j] = ACTION_KINDS.index(ActionKind(action[0])), int(action[1:])
+    kind, chunk = table[:, place]
+    stage, microbatch = np.full((2, *kind.shape), -1, np.int32)
+    for number in range(placement.chunks):
+        own = chunk == number
+        stage[own] = held = placement.stage(rank, number)
+        first = 0 if placement.rank(held) == rank else placement.microbatches // 2
+        input_grad = own & (kind == INPUT_GRAD)
+        for each in (own & (kind == FORWARD), own & (kind == BACKWARD) | input_grad):
+            microbatch[each] = first + np.arange(np.count_nonzero(each))
+        microbatch[own & (kind == WEIGHT_GRAD)] = microbatch[input_grad]
+    kept = ... if microbatches is None else microbatch[:, 0] < microbatches
+    return Order(
+        kind=kind[kept].astype(np.int8),
+        stage=stage[kept],
+        chunk=chunk[kept],
+        microbatch=microbatch[kept],
+    )
 
 
 class PeakLive(Entry):

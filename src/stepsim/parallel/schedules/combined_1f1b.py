@@ -7,23 +7,17 @@ independent (`get_pp_rank_microbatches`). Non-interleaved pipelines are refused,
 pipeline the order is F, pairs, B.
 """
 
+from stepsim.base.arrays import Small
 from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.parallel.schedules.base import (
-    Action,
-    ActionKind,
-    FusedPair,
-    OrderEntry,
     Placement,
     Schedule,
-    check_shape,
-)
-from stepsim.parallel.schedules.interleaved import (
-    ChunkTable,
-    actions,
     backward_table,
+    check_shape,
     forward_table,
-    megatron_group_size,
+    numbered,
 )
+from stepsim.parallel.schedules.interleaved import megatron_group_size
 
 PAIRED = "combined-1f1b"
 """The schedule's name."""
@@ -50,29 +44,25 @@ def combined_1f1b(
             PAIRED, ranks=ranks, microbatches=microbatches, chunks=held, group_size=group_size
         )
     forwards = forward_table(held, microbatches, group)
-    backwards = backward_table(forwards, held)
-    warm_up = [
-        min(2 * (ranks - 1 - rank) + (held - 1) * group + 1, len(forwards)) for rank in range(ranks)
-    ]
+    most = held * microbatches
+    warm_up = [min(2 * (ranks - 1 - rank) + (held - 1) * group + 1, most) for rank in range(ranks)]
+    placement = Placement(ranks=ranks, chunks=held)
     return Schedule(
         name=PAIRED,
-        placement=Placement(ranks=ranks, chunks=held),
+        placement=placement,
         microbatches=microbatches,
         orders=tuple(
-            _order(rank, ranks, lead, forwards, backwards) for rank, lead in enumerate(warm_up)
+            numbered(_slots(lead, forwards), rank, placement) for rank, lead in enumerate(warm_up)
         ),
         warm_up=tuple(warm_up),
     )
 
 
-def _order(
-    rank: int, ranks: int, lead: int, forward_slots: ChunkTable, backward_slots: ChunkTable
-) -> tuple[OrderEntry, ...]:
-    forwards = actions(ActionKind.FORWARD, rank, ranks, forward_slots)
-    backwards = actions(ActionKind.BACKWARD, rank, ranks, backward_slots)
-    pairs = [_pair(*both) for both in zip(forwards[lead:], backwards, strict=False)]
-    return (*forwards[:lead], *pairs, *backwards[len(pairs) :])
-
-
-def _pair(forward: Action, backward: Action) -> FusedPair:
-    return FusedPair(forward=forward, backward=backward)
+def _slots(lead: int, table: Small) -> list[str]:
+    """So many forwards, then pairs of one forward and one backward, then the other backwards."""
+    forwards, backwards = (
+        [f"{kind}{chunk}" for chunk in chunks.tolist()]
+        for kind, (chunks, _) in zip("FB", (table, backward_table(table)), strict=True)
+    )
+    pairs = [" ".join(pair) for pair in zip(forwards[lead:], backwards, strict=False)]
+    return [*forwards[:lead], *pairs, *backwards[len(pairs) :]]

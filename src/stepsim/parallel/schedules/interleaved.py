@@ -5,22 +5,16 @@ Megatron-LM", SC 2021; Megatron-LM `forward_backward_pipelining_with_interleavin
 `get_schedule_table`; torch `ScheduleInterleaved1F1B`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
-
 from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.parallel.schedules.base import (
-    Action,
-    ActionKind,
     Placement,
     Runtime,
     Schedule,
     alternating,
+    backward_table,
     check_shape,
+    forward_table,
 )
-
-ChunkTable = list[tuple[int, int]]
-"""Chunk and microbatch of a rank's forwards, or of its backwards, in order."""
 
 _NAME = "interleaved"
 _GROUPINGS = tuple(Runtime)
@@ -45,48 +39,17 @@ def interleaved(
     check_shape(_NAME, ranks=ranks, microbatches=microbatches, chunks=chunks)
     group = _group_size(ranks, microbatches, chunks, group_size, grouping)
     forwards = forward_table(chunks, microbatches, group)
-    backwards = backward_table(forwards, chunks)
-    warm_up = [
-        min(2 * (ranks - 1 - rank) + (chunks - 1) * group, len(forwards)) for rank in range(ranks)
-    ]
+    most = chunks * microbatches
+    warm_up = [min(2 * (ranks - 1 - rank) + (chunks - 1) * group, most) for rank in range(ranks)]
     return Schedule(
         name=_NAME,
         runtime=Runtime(grouping),
         placement=Placement(ranks=ranks, chunks=chunks),
         microbatches=microbatches,
         fills_once=True,
-        orders=alternating(ranks, warm_up, forwards, backwards),
+        orders=alternating(warm_up, forwards, backward_table(forwards)),
         warm_up=tuple(warm_up),
     )
-
-
-def forward_table(chunks: int, microbatches: int, group_size: int) -> ChunkTable:
-    """Groups of `group_size` microbatches pass chunk after chunk; the last may be short."""
-    return [
-        (chunk, microbatch)
-        for first in range(0, microbatches, group_size)
-        for chunk in range(chunks)
-        for microbatch in range(first, min(first + group_size, microbatches))
-    ]
-
-
-def backward_table(forwards: ChunkTable, chunks: int) -> ChunkTable:
-    """The same microbatches in the same order, from the last chunk to the first."""
-    return [(chunks - 1 - chunk, microbatch) for chunk, microbatch in forwards]
-
-
-def actions(kind: ActionKind, rank: int, ranks: int, table: ChunkTable) -> list[Action]:
-    """One action of a rank per entry of a table; chunk c is stage cP + r."""
-    return [
-        Action(kind=kind, stage=chunk * ranks + rank, chunk=chunk, microbatch=microbatch)
-        for chunk, microbatch in table
-    ]
-
-
-def by_turns(*columns: Sequence[Action | None]) -> Iterator[Action]:
-    """The first of each column, the second of each, and so on; None and ended columns pass."""
-    rows: Iterable[tuple[Action | None, ...]] = zip_longest(*columns)
-    return (action for row in rows for action in row if action is not None)
 
 
 def torch_group_size(name: str, ranks: int, microbatches: int) -> int:

@@ -4,15 +4,19 @@ Qi et al., "Zero bubble pipeline parallelism", ICLR 2024 (ZB1P, here over severa
 `ScheduleInterleavedZeroBubble`.
 """
 
-from stepsim.parallel.schedules.base import Action, ActionKind, Placement, Schedule, check_shape
-from stepsim.parallel.schedules.interleaved import (
-    ChunkTable,
-    actions,
+from stepsim.parallel.schedules.base import (
+    FORWARD,
+    INPUT_GRAD,
+    WEIGHT_GRAD,
+    Placement,
+    Schedule,
+    Turns,
     backward_table,
     by_turns,
+    check_shape,
     forward_table,
-    torch_group_size,
 )
+from stepsim.parallel.schedules.interleaved import torch_group_size
 
 
 def interleaved_zb(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
@@ -24,24 +28,22 @@ def interleaved_zb(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedul
     check_shape("interleaved-zb", ranks=ranks, microbatches=microbatches, chunks=chunks)
     group = torch_group_size("interleaved-zb", ranks, microbatches)
     forwards = forward_table(chunks, microbatches, group)
-    backwards = backward_table(forwards, chunks)
-    warm_up = [min(ranks - 1 - rank + (chunks - 1) * group, len(forwards)) for rank in range(ranks)]
+    backwards = backward_table(forwards)
+    most = chunks * microbatches
+    warm_up = [min(ranks - 1 - rank + (chunks - 1) * group, most) for rank in range(ranks)]
     return Schedule(
         name="interleaved-zb",
         placement=Placement(ranks=ranks, chunks=chunks),
         microbatches=microbatches,
         orders=tuple(
-            _order(rank, ranks, lead, forwards, backwards) for rank, lead in enumerate(warm_up)
+            by_turns(
+                rank,
+                ranks,
+                Turns(FORWARD, forwards, -lead),
+                Turns(INPUT_GRAD, backwards),
+                Turns(WEIGHT_GRAD, backwards, rank),
+            )
+            for rank, lead in enumerate(warm_up)
         ),
         warm_up=tuple(warm_up),
     )
-
-
-def _order(
-    rank: int, ranks: int, lead: int, forward_slots: ChunkTable, backward_slots: ChunkTable
-) -> tuple[Action, ...]:
-    forwards = actions(ActionKind.FORWARD, rank, ranks, forward_slots)
-    input_grads = actions(ActionKind.INPUT_GRAD, rank, ranks, backward_slots)
-    weight_grads = actions(ActionKind.WEIGHT_GRAD, rank, ranks, backward_slots)
-    delay = [None] * rank
-    return (*forwards[:lead], *by_turns(forwards[lead:], input_grads, [*delay, *weight_grads]))

@@ -3,20 +3,25 @@
 Lamy-Poirier, "Breadth-first pipeline parallelism", MLSys 2023; torch `ScheduleLoopedBFS`.
 """
 
-from stepsim.parallel.schedules.base import Placement, Schedule, alternating, check_shape
-from stepsim.parallel.schedules.interleaved import forward_table
+from stepsim.parallel.schedules.base import (
+    Placement,
+    Schedule,
+    alternating,
+    check_shape,
+    forward_table,
+)
 
 
 def looped_bfs(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     """Looped breadth-first for any shape; backwards run in exactly the reverse order."""
     check_shape("looped-bfs", ranks=ranks, microbatches=microbatches, chunks=chunks)
     table = forward_table(chunks, microbatches, group_size=microbatches)
-    warm_up = (len(table),) * ranks
+    warm_up = (table.shape[1],) * ranks
     return Schedule(
         name="looped-bfs",
         placement=Placement(ranks=ranks, chunks=chunks),
         microbatches=microbatches,
         fills_once=True,
-        orders=alternating(ranks, warm_up, table, table[::-1]),
+        orders=alternating(warm_up, table, table[:, ::-1]),
         warm_up=warm_up,
     )

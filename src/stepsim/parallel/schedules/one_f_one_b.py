@@ -5,7 +5,14 @@ Megatron-LM `forward_backward_pipelining_without_interleaving`.
 """
 
 from stepsim.base.errors import ScheduleError
-from stepsim.parallel.schedules.base import Placement, Runtime, Schedule, alternating, check_shape
+from stepsim.parallel.schedules.base import (
+    Placement,
+    Runtime,
+    Schedule,
+    alternating,
+    check_shape,
+    forward_table,
+)
 
 
 def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
@@ -23,14 +30,14 @@ def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
 
 def one_chunk(name: str, microbatches: int, leads: tuple[int, ...]) -> Schedule:
     """A schedule of one chunk per rank, which runs so many forwards before it alternates."""
-    table = [(0, j) for j in range(microbatches)]
+    table = forward_table(1, microbatches, microbatches)
     return Schedule(
         runtime=Runtime.MEGATRON,
         name=name,
         placement=Placement(ranks=len(leads)),
         microbatches=microbatches,
         fills_once=True,
-        orders=alternating(len(leads), leads, table, table),
+        orders=alternating(leads, table, table),
         warm_up=leads,
     )
 

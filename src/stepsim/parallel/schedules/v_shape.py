@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct, field
 
 from stepsim.parallel.schedules.base import (
-    Action,
     ActionKind,
+    Order,
     Placement,
     PlacementKind,
     Schedule,
     check_shape,
+    numbered,
 )
 
 _PERIOD = 6
@@ -114,20 +115,20 @@ class _Rank(Struct, kw_only=True):
     left: list[_Step]
     stages: tuple[int, ...]
     last_stage: int
-    order: list[_Step] = []
-    weights: deque[_Step] = field(default_factory=deque)
+    order: list[str] = []
+    weights: deque[str] = field(default_factory=deque)
     live: int = 0
 
     def run(self, done: _Done, now: int, most_live: int) -> None:
         """Run the next of the order if that can start, else a weight gradient, else nothing."""
         if self.left and self._can_start(done, now, most_live):
-            kind, chunk, microbatch = step = self.left.pop()
+            kind, chunk, microbatch = self.left.pop()
             if kind is ActionKind.FORWARD:
                 self.live += 1
             else:
-                self.weights.append((ActionKind.WEIGHT_GRAD, chunk, microbatch))
+                self.weights.append(f"W{chunk}")
             done[kind, self.stages[chunk], microbatch] = now + 1
-            self.order.append(step)
+            self.order.append(f"{kind}{chunk}")
         elif self.weights:
             self.live -= 1
             self.order.append(self.weights.popleft())
@@ -146,7 +147,7 @@ class _Rank(Struct, kw_only=True):
 
 def _with_weight_gradients(
     timed: list[list[_Step]], placement: Placement, most_live: int
-) -> tuple[tuple[Action, ...], ...]:
+) -> tuple[Order, ...]:
     """The orders with each W where its rank waits, or has no room for another forward.
 
     Ranks are walked through unit by unit: every action takes one, messages take none.
@@ -165,10 +166,4 @@ def _with_weight_gradients(
         for rank in ranks:
             rank.run(done, now, most_live)
         now += 1
-    return tuple(
-        tuple(
-            Action(kind=kind, stage=rank.stages[chunk], chunk=chunk, microbatch=microbatch)
-            for kind, chunk, microbatch in rank.order
-        )
-        for rank in ranks
-    )
+    return tuple(numbered(each.order, rank, placement) for rank, each in enumerate(ranks))

@@ -5,8 +5,21 @@ ships as a quick start (branch zb-h1-quick-start,
 `forward_backward_pipelining_without_interleaving`): steady backwards stay whole.
 """
 
-from stepsim.parallel.schedules.base import Action, ActionKind, Placement, Schedule, check_shape
-from stepsim.parallel.schedules.interleaved import by_turns
+import numpy as np
+
+from stepsim.parallel.schedules.base import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRAD,
+    WEIGHT_GRAD,
+    Order,
+    Placement,
+    Schedule,
+    Turns,
+    by_turns,
+    check_shape,
+    forward_table,
+)
 from stepsim.parallel.schedules.one_f_one_b import warm_up
 
 
@@ -28,21 +41,15 @@ def zb_h1(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     )
 
 
-def _order(rank: int, ranks: int, microbatches: int) -> tuple[Action, ...]:
+def _order(rank: int, ranks: int, microbatches: int) -> Order:
     lead = warm_up(rank, ranks, microbatches)
     last_steady = microbatches - lead - 1
-
-    def action(kind: ActionKind, microbatch: int) -> Action:
-        return Action(kind=kind, stage=rank, chunk=0, microbatch=microbatch)
-
-    def is_split(microbatch: int) -> bool:
-        return rank > 0 and (microbatch < rank or microbatch >= last_steady)
-
-    forwards = [action(ActionKind.FORWARD, j) for j in range(microbatches)]
-    backwards = [
-        action(ActionKind.INPUT_GRAD if is_split(j) else ActionKind.BACKWARD, j)
-        for j in range(microbatches)
-    ]
-    weight_grads = [action(ActionKind.WEIGHT_GRAD, j) for j in range(microbatches) if is_split(j)]
-    delay = [None] * max(rank, last_steady)
-    return (*forwards[:lead], *by_turns(forwards[lead:], backwards, [*delay, *weight_grads]))
+    table = forward_table(1, microbatches, microbatches)
+    split = (rank > 0) & ((table[1] < rank) | (table[1] >= last_steady))
+    return by_turns(
+        rank,
+        ranks,
+        Turns(FORWARD, table, -lead),
+        Turns(np.where(split, INPUT_GRAD, BACKWARD), table),
+        Turns(WEIGHT_GRAD, table[:, split], max(rank, last_steady)),
+    )
