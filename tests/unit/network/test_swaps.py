@@ -107,9 +107,11 @@ def test_loads_of_owners_are_those_of_each_alone(
     )
     sources, destinations, owners = np.array(flows).T
     weights = np.linspace(0.0, 2.0, len(flows))
-    owner, link, load = topology.loads_apart(sources, destinations, weights, owners)
+    every = topology.load(sources, destinations, weights, owners)
+    owner, link = np.divmod(every.links, topology.link_numbers)
     for each in range(4):
         mine = owners == each
         alone = topology.load(sources[mine], destinations[mine], weights[mine])
-        found = dict(zip(link[owner == each].tolist(), load[owner == each].tolist(), strict=True))
+        own = every.loads[owner == each].tolist()
+        found = dict(zip(link[owner == each].tolist(), own, strict=True))
         assert found == pytest.approx(dict(zip(alone.links, alone.loads, strict=True)))

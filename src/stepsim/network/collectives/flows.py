@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from msgspec import field
 
-from stepsim.base.arrays import Floats, Ints, add_up, distinct, mark_of, slices
+from stepsim.base.arrays import Floats, Ints, distinct, mark_of, slices
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.topology import DimensionKind, Layout, LinkClass, Load, Topology
@@ -157,79 +157,61 @@ def trace(topology: Topology, members: Ints, step: FlowStep) -> StepShape:
     return StepShape(loads=largest, hops=load.hops, shared=largest, shares=shares)
 
 
-def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
+def step_load(
+    topology: Topology, members: Ints, step: FlowStep, owners: Ints | None = None
+) -> Load:
     """What a step puts on every link, in collective sizes.
 
-    `members` has shape (ranks,) or (groups, ranks): then all groups step at once. Flows are traced
-    a million at a time, so that an all-to-all of thousands of ranks fits.
+    `members` has shape (ranks,) or (groups, ranks): then all groups step at once. With `owners`, of
+    every group, links are numbered anew for each of them.
     """
-    whole = _exchanged(topology, np.atleast_2d(members), step)
-    if whole:
-        return sum_loads(
-            [(load.links, load.loads) for load in whole],
-            np.concatenate([load.hops for load in whole]),
-            np.concatenate([load.flows for load in whole]),
-        )
-    step = step.listed
+    groups = np.atleast_2d(members)
+    owners = np.zeros(len(groups), np.int64) if owners is None else owners
+    found = _exchanged(topology, groups, step, owners)
+    found = found or [*_listed(topology, groups, step.listed, owners)]
+    load = sum_loads(
+        [(each.links, each.loads) for each in found],
+        np.concatenate([each.hops for each in found]),
+        np.concatenate([each.flows for each in found]),
+    )
     uneven = isinstance(step.fraction, np.ndarray)
-    weights = np.broadcast_to(step.fraction if uneven else 1.0, step.sources.shape)
-    groups = members.size // members.shape[-1]
-    parts, hops = [], [np.zeros((0, len(topology.link_classes)), np.int64)]
-    counts = [np.zeros(0, np.int64)]
-    for part in slices(len(step.sources), max(1, _FLOWS_AT_ONCE // groups)):
-        load = topology.load(
-            members[..., step.sources[part]].reshape(-1),
-            members[..., step.destinations[part]].reshape(-1),
-            np.tile(weights[part], groups),
-        )
-        parts.append((load.links, load.loads))
-        hops.append(load.hops)
-        counts.append(load.flows)
-    load = sum_loads(parts, np.concatenate(hops), np.concatenate(counts))
     return load if uneven else replace(load, loads=load.loads * step.fraction)
 
 
-def _exchanged(topology: Topology, groups: Ints, step: FlowStep) -> list[Load]:
+def _exchanged(topology: Topology, groups: Ints, step: FlowStep, owners: Ints) -> list[Load]:
     """What all pairs of each group put on links, found without listing the pairs.
 
     Nothing where there are few, or where a group's pairs have to be listed.
     """
     found: list[Load] = []
-    for group in groups if step.everyone >= _MANY else ():
+    for group, owner in zip(groups, owners.tolist(), strict=True) if step.everyone >= _MANY else ():
         load = topology.exchange(group)
         if load is None:
             return []
-        found.append(replace(load, loads=load.loads * step.fraction))
+        found.append(replace(load, links=load.links + owner * topology.link_numbers))
     return found
+
+
+def _listed(topology: Topology, groups: Ints, step: FlowStep, owners: Ints) -> Iterator[Load]:
+    """What listed flows put on links, a million at a time: an all-to-all of thousands fits."""
+    uneven = isinstance(step.fraction, np.ndarray)
+    weights = np.broadcast_to(step.fraction if uneven else 1.0, step.sources.shape)
+    for part in slices(len(step.sources), max(1, _FLOWS_AT_ONCE // len(groups))):
+        sources, destinations = groups[:, step.sources[part]], groups[:, step.destinations[part]]
+        yield topology.load(
+            sources.reshape(-1),
+            destinations.reshape(-1),
+            np.tile(weights[part], len(groups)),
+            np.repeat(owners, sources.shape[1]),
+        )
 
 
 def loads_by_owner(
     topology: Topology, members: Ints, owners: Ints, step: FlowStep
 ) -> tuple[Ints, Ints, Floats]:
     """What groups (rows of `members`) put on links, by their owners: owner, link and load."""
-    if not len(members):
-        return owners[:0], owners[:0], np.zeros(0)
-    whole = zip(owners.tolist(), _exchanged(topology, members, step), strict=False)
-    found = [(np.full(len(each.links), owner), each.links, each.loads) for owner, each in whole]
-    found = found or [*_listed_by_owner(topology, members, owners, step.listed)]
-    owner, link, load = (np.concatenate(column) for column in zip(*found, strict=True))
-    if len(found) > 1:
-        links = int(link.max(initial=0)) + 1
-        at, load = add_up([(owner * links + link, load)])
-        owner, link = np.divmod(at, links)
-    return owner, link, load
-
-
-def _listed_by_owner(
-    topology: Topology, members: Ints, owners: Ints, step: FlowStep
-) -> Iterator[tuple[Ints, Ints, Floats]]:
-    """As `loads_by_owner`, of so many listed flows at a time."""
-    weights = np.broadcast_to(step.fraction, step.sources.shape).astype(np.float64)
-    for part in slices(len(step.sources), max(1, _FLOWS_AT_ONCE // len(members))):
-        ends = members[:, step.sources[part]], members[:, step.destinations[part]]
-        each = np.repeat(owners, ends[0].shape[1])
-        weight = np.tile(weights[part], len(members))
-        yield topology.loads_apart(ends[0].reshape(-1), ends[1].reshape(-1), weight, each)
+    load = step_load(topology, members, step, owners)
+    return *np.divmod(load.links, topology.link_numbers), load.loads
 
 
 def step_times_ps(

@@ -145,20 +145,22 @@ class ListedTopology(Noun, eq=False, dict=True):
         np.add.at(cables, (tails[inside], heads[inside]), 1)
         return cables
 
-    def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
-        """What flows put on the links: each takes the route of its pair."""
-        owners = np.zeros_like(sources)
-        (_, links, loads), hops = self.router.load(sources, destinations, weights, owners)
+    @property
+    def link_numbers(self) -> int:
+        """How many links there are."""
+        return len(self.cabling.tail)
+
+    def load(
+        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints | None = None
+    ) -> Load:
+        """What flows put on the links, numbered anew for every owner: each by its pair's route."""
+        owners = np.zeros_like(sources) if owners is None else owners
+        (owner, links, loads), hops = self.router.load(sources, destinations, weights, owners)
+        links += owner * self.link_numbers
         return Load(links=links, loads=loads, hops=hops, flows=np.zeros(len(hops), np.int64))
 
     def exchange(self, members: Ints) -> None:
         """Its NPUs need not look alike."""
-
-    def loads_apart(
-        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
-    ) -> tuple[Ints, Ints, Floats]:
-        """What each owner's flows put on the links: columns of owner, link and load."""
-        return self.router.load(sources, destinations, weights, owners)[0]
 
     @property
     def _bandwidth(self) -> Floats:

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, ints
+from stepsim.base.arrays import Floats, Ints, Summand, distinct, ints
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Names, Noun, Same, replace
 from stepsim.network.topology.dimension import (
@@ -246,23 +246,20 @@ class NestedTopology(Noun, dict=True):
             reduce_efficiency=(reducing or self.axes)[0].reduce_efficiency,
         )
 
-    def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
-        """What flows put on the links: axis by axis, innermost first."""
-        return sum_loads(*self._walk(sources, destinations, weights, np.zeros_like(sources)))
+    def load(
+        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints | None = None
+    ) -> Load:
+        """What flows put on the links, numbered anew for every owner: axis by axis."""
+        owners = np.zeros_like(sources) if owners is None else owners
+        return sum_loads(*self._walk(sources, destinations, weights, owners))
 
     def exchange(self, members: Ints) -> Load | None:
         """What a flow of weight 1 between any two members puts on the links; paths not counted."""
         return exchange(self.axes, len(self.link_classes), members.astype(np.int64))
 
-    def loads_apart(
-        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
-    ) -> tuple[Ints, Ints, Floats]:
-        """What each owner's flows put on the links: columns of owner, link and load."""
-        numbers, loads = add_up(self._walk(sources, destinations, weights, owners)[0])
-        return *np.divmod(numbers, self._link_numbers), loads
-
     @property
-    def _link_numbers(self) -> int:
+    def link_numbers(self) -> int:
+        """How many numbers links have."""
         return self.axes[-1].offset + self.axes[-1].links
 
     def _walk(
@@ -288,7 +285,7 @@ class NestedTopology(Noun, dict=True):
                 )
                 for links, loads in crossed:
                     owner, link = np.divmod(links, axis.links)
-                    parts.append((owner * self._link_numbers + axis.offset + link, loads))
+                    parts.append((owner * self.link_numbers + axis.offset + link, loads))
                 hops[moving[:, None], axis.classes] += length
                 here[moving] = arrived
         return parts, hops
