@@ -12,7 +12,6 @@ from stepsim.explore.sweep import Grid, Outcomes, ScenarioSpan, Study, open_for_
 from stepsim.explore.sweep.document import write_table
 from stepsim.explore.sweep.store import missing_spans, open_for_writing, progress_of, write_span
 from stepsim.explore.sweep.table import SweepTable
-from stepsim.explore.sweep.work import SpanResult
 
 GPT = Path(__file__).resolve().parents[1] / "workloads" / "gpt_1024.txt"
 BANDWIDTHS = sized(1000, 20)
@@ -29,17 +28,20 @@ def study() -> Study:
     )
 
 
-def results(study: Study) -> list[SpanResult]:
+def results(study: Study) -> list[tuple[ScenarioSpan, Outcomes]]:
     """Made-up results of all scenarios in five chunks."""
     found = []
     for span in study.grid.cut([ScenarioSpan(0, study.grid.size)], lambda _: CHUNK):
-        bandwidth = study.grid.columns(span)["fabric.bandwidth"]
+        bandwidth = study.grid.columns(span)["fabric.bandwidth"].astype(np.float64)
         steps = (1e22 / bandwidth).astype(np.int64)
         half = np.full(len(steps), 0.5)
-        outcomes = Outcomes(step_time_ps=steps, pipeline_time_ps=steps, bubble_fraction=half)
-        found.append(
-            SpanResult(span=span, outcomes=outcomes, total_bandwidth=bandwidth.astype(np.float64))
+        outcomes = Outcomes(
+            step_time_ps=steps,
+            pipeline_time_ps=steps,
+            bubble_fraction=half,
+            total_bandwidth=bandwidth,
         )
+        found.append((span, outcomes))
     return found
 
 
@@ -52,7 +54,7 @@ def database(tmp_path: Path) -> Path:
     path = tmp_path / "a.sqlite"
     with open_for_writing(path, study(), resume=False) as store:
         for result in results(study()):
-            write_span(store, result)
+            write_span(store, *result)
     return path
 
 
@@ -65,7 +67,7 @@ def test_store(benchmark: Any, tmp_path: Path) -> None:
         path.unlink(missing_ok=True)
         with open_for_writing(path, asked, resume=False) as store:
             for result in made:
-                write_span(store, result)
+                write_span(store, *result)
             assert missing_spans(store, asked.grid.size) == []
             assert progress_of(store).done == SCENARIOS
 

@@ -16,21 +16,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cached_property
-from math import prod
+from math import isinf, prod
 from os.path import isfile
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import StepsimError, SweepError, UnitError
 from stepsim.base.option import Option
-from stepsim.base.structs import Names, Noun
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import Quantity, Value
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS, OVERSUBSCRIPTION
 from stepsim.options import OPTIONS
+
+_Scenarios = TypeVar("_Scenarios", int, "Ints")
 
 
 class AxisKind(Noun):
@@ -47,12 +49,18 @@ class AxisKind(Noun):
 
 
 class Axis(Noun):
-    """A name, its kind, and its distinct values with the canonical text of each."""
+    """A name, and distinct values of a quantity with the canonical text of each.
+
+    `durations_only` is that of its kind. Numbers of scenarios that are neighbours along it are a
+    `stride` apart.
+    """
 
     name: str
-    kind: AxisKind
+    quantity: Quantity
     texts: Names
     values: tuple[Value, ...]
+    durations_only: bool = False
+    stride: int = 1
 
     def __post_init__(self) -> None:
         if not self.values or len(self.texts) != len(self.values):
@@ -65,6 +73,24 @@ class Axis(Noun):
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def numeric(self) -> bool:
+        """Whether its values can be places along an axis of a figure."""
+        return self.quantity.numeric and not any(map(isinf, map(float, self.values)))
+
+    @property
+    def column(self) -> str:
+        """Name of its column in exports, with the unit of its numbers."""
+        return self.name + self.quantity.suffix
+
+    def positions(self, scenarios: _Scenarios) -> _Scenarios:
+        """Position on this axis of a scenario, or of each of many."""
+        return scenarios // self.stride % len(self)
+
+    def text(self, scenario: int) -> str:
+        """Text of a scenario's value."""
+        return self.texts[self.positions(scenario)]
 
 
 def _of_option(option: Option) -> AxisKind:
@@ -136,7 +162,13 @@ def axis_of_kind(name: str, kind: AxisKind, values: str) -> Axis:
         texts, parsed = _values(kind, values)
     except StepsimError as error:
         raise SweepError(f"axis {name}: {error}") from None
-    return Axis(name=name, kind=kind, texts=texts, values=parsed)
+    return Axis(
+        name=name,
+        quantity=kind.quantity,
+        texts=texts,
+        values=parsed,
+        durations_only=kind.durations_only,
+    )
 
 
 def axis_of(name: str, values: object) -> Axis:
@@ -340,48 +372,40 @@ class Grid(Noun, dict=True):
         return prod(len(axis) for axis in self.axes)
 
     @cached_property
-    def slowest_first(self) -> tuple[Axis, ...]:
-        """Axes in the order of the digits of a scenario's number, most significant first."""
-        return tuple(sorted(self.axes, key=lambda axis: axis.kind.durations_only))
-
-    @cached_property
-    def strides(self) -> dict[str, int]:
-        """How far apart the numbers of neighbours along each axis are."""
+    def placed(self) -> tuple[Axis, ...]:
+        """The axes with their strides: those that change the task graph have the longest."""
+        slowest_first = sorted(self.axes, key=lambda axis: axis.durations_only)
         strides, stride = {}, 1
-        for axis in reversed(self.slowest_first):
+        for axis in slowest_first[::-1]:
             strides[axis.name] = stride
             stride *= len(axis)
-        return strides
+        return tuple(replace(axis, stride=strides[axis.name]) for axis in self.axes)
 
     @cached_property
     def group_size(self) -> int:
         """Scenarios that share a task graph."""
-        return prod(len(axis) for axis in self.axes if axis.kind.durations_only)
-
-    def position(self, axis: Axis, scenario: int) -> int:
-        """Position of a scenario on an axis."""
-        return scenario // self.strides[axis.name] % len(axis)
+        return prod(len(axis) for axis in self.axes if axis.durations_only)
 
     def values(self, scenario: int) -> dict[str, str]:
         """Texts of a scenario's values by the names of the axes."""
-        return {axis.name: axis.texts[self.position(axis, scenario)] for axis in self.axes}
+        return {axis.name: axis.text(scenario) for axis in self.placed}
 
     def parsed(self, scenario: int) -> dict[str, Value]:
         """A scenario's values by the names of the axes."""
-        return {axis.name: axis.values[self.position(axis, scenario)] for axis in self.axes}
+        return {axis.name: axis.values[axis.positions(scenario)] for axis in self.placed}
 
     def settings(self, group: int) -> dict[str, Value]:
         """Values that the scenarios of a group share, by the names of the axes."""
         first = self.parsed(group * self.group_size)
-        return {a.name: first[a.name] for a in self.axes if not a.kind.durations_only}
+        return {a.name: first[a.name] for a in self.axes if not a.durations_only}
 
     def columns(self, span: ScenarioSpan) -> dict[str, AxisColumn]:
         """Values of the other axes for the scenarios of a span, in bytes/s, ps or plain."""
         numbers = np.arange(span.start, span.stop, dtype=np.int64)
         return {
-            axis.name: np.array(axis.values)[numbers // self.strides[axis.name] % len(axis)]
-            for axis in self.axes
-            if axis.kind.durations_only
+            axis.name: np.array(axis.values)[axis.positions(numbers)]
+            for axis in self.placed
+            if axis.durations_only
         }
 
     def cut(

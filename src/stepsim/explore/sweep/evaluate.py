@@ -208,11 +208,13 @@ class ScenarioGroup(Noun, dict=True):
 class Outcomes(BatchResult, eq=False):
     """Results of some scenarios, one element each.
 
-    What steps of a model are worth is as `Throughput` says it, NaN where nobody knows; `fits` is 1
-    where the fullest rank has room for what it holds. `errors` says why scenarios failed, by their
-    place; their numbers mean nothing.
+    `total_bandwidth` is that of all links, in bytes/s: inf if one is free, or if the job has no
+    size. What steps of a model are worth is as `Throughput` says it, NaN where nobody knows; `fits`
+    is 1 where the fullest rank has room for what it holds. `errors` says why scenarios failed, by
+    their place; their other numbers mean nothing.
     """
 
+    total_bandwidth: Floats | None = None
     tokens_per_s: Floats | None = None
     mfu: Floats | None = None
     memory_bytes: Floats | None = None

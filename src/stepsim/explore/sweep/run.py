@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stepsim.base.structs import replace
 from stepsim.explore.executors import (
     ExecutorKind,
     Pool,
@@ -28,7 +29,6 @@ from stepsim.explore.sweep.store import (
 from stepsim.explore.sweep.study import Study
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.explore.sweep.work import (
-    SpanResult,
     SweepJob,
     check_options,
     evaluate_span,
@@ -98,15 +98,13 @@ def _run(
     if progress:
         progress(seen)
     task = partial(evaluate_span, pack(job))
-    for result in pool.results(task, _spans(job, spans), partial(_first_missing, job)):
-        write_span(store, result)
-        seen = _advanced(seen, result)
+    cut = job.study.grid.cut(spans, lambda group: job.group(group).chunk)
+    for span, found in pool.results(task, cut, partial(_first_missing, job)):
+        write_span(store, span, found)
+        done, failed = seen.done + span.stop - span.start, seen.failed + len(found.errors)
+        seen = replace(seen, done=done, failed=failed)
         if progress:
             progress(seen)
-
-
-def _spans(job: SweepJob, spans: Iterable[ScenarioSpan]) -> Iterator[ScenarioSpan]:
-    return job.study.grid.cut(spans, lambda group: job.group(group).chunk)
 
 
 def _worth_starting(job: SweepJob, spans: Iterable[ScenarioSpan]) -> int:
@@ -118,15 +116,6 @@ def _worth_starting(job: SweepJob, spans: Iterable[ScenarioSpan]) -> int:
             break
     wanted = int(seconds / _SECONDS_PER_JOB)
     return min(wanted, cpus()) if wanted > 1 else 1
-
-
-def _advanced(before: SweepProgress, result: SpanResult) -> SweepProgress:
-    span = result.span
-    return SweepProgress(
-        size=before.size,
-        done=before.done + span.stop - span.start,
-        failed=before.failed + len(result.outcomes.errors),
-    )
 
 
 def _first_missing(job: SweepJob, span: ScenarioSpan) -> str:

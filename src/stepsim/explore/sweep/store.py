@@ -17,8 +17,8 @@ from stepsim.base.structs import Noun
 from stepsim.base.units import Quantity
 from stepsim.explore.store import IDENTITY, Store, StoreKind, read_store, write_store
 from stepsim.explore.sweep.axes import Grid, ScenarioSpan
+from stepsim.explore.sweep.evaluate import Outcomes
 from stepsim.explore.sweep.study import Study, identity
-from stepsim.explore.sweep.work import SpanResult
 from stepsim.workload.axes import Part
 
 PART_COLUMNS = tuple(f"{part.key}_ps" for part in Part)
@@ -108,9 +108,9 @@ def progress_of(store: Store) -> SweepProgress:
     return SweepProgress(size=size, done=done, failed=failed)
 
 
-def write_span(store: Store, result: SpanResult) -> None:
+def write_span(store: Store, span: ScenarioSpan, found: Outcomes) -> None:
     """Store the results of a span, all or none of them; raises SweepError."""
-    columns = _columns(result)
+    columns = {"id": range(*span), **_columns(found)}
     with store.transaction() as connection:
         _insert(connection, columns)
 
@@ -135,9 +135,9 @@ def _insert(connection: sqlite3.Connection, columns: Mapping[str, Sequence[objec
 def _write_axes(connection: sqlite3.Connection, grid: Grid) -> None:
     """The axes, and a view with a column for each, for people who read it themselves."""
     columns, joins = [], []
-    for i, axis in enumerate(grid.axes):
-        stride, length = grid.strides[axis.name], len(axis)
-        row = i, axis.name, axis.kind.quantity.value, stride, length
+    for i, axis in enumerate(grid.placed):
+        stride, length = axis.stride, len(axis)
+        row = i, axis.name, axis.quantity.value, stride, length
         connection.execute("INSERT INTO axis VALUES (?, ?, ?, ?, ?)", row)
         values = enumerate(zip(axis.texts, axis.values, strict=True))
         rows = ((i, position, text, value) for position, (text, value) in values)
@@ -152,20 +152,18 @@ def _write_axes(connection: sqlite3.Connection, grid: Grid) -> None:
     )
 
 
-def _columns(result: SpanResult) -> dict[str, Sequence[object]]:
+def _columns(found: Outcomes) -> dict[str, Sequence[object]]:
     """Columns of `result` by name, without those of which nobody knows a value.
 
     A failed scenario has an error and no numbers, a free link no bandwidth.
     """
-    found, ran = result.outcomes, result.ran
-    finite = np.isfinite(result.total_bandwidth)
-    columns: dict[str, tuple[Ints | Floats, Bools]] = {
-        "total_bandwidth": (result.total_bandwidth, finite)
-    }
+    ran = np.ones(len(found.step_time_ps), bool)
+    ran[list(found.errors)] = False
+    columns: dict[str, tuple[Ints | Floats, Bools]] = {}
     for name in STEP_COLUMNS:
-        numbers = getattr(found, name, None)
+        numbers = getattr(found, name)
         if numbers is not None:
-            columns[name] = numbers, ran & np.isfinite(numbers)
+            columns[name] = numbers, np.isfinite(numbers) & (ran | (name == "total_bandwidth"))
     if found.parts_ps is not None:
         columns |= {
             name: (ps, ran) for name, ps in zip(PART_COLUMNS, found.parts_ps.T, strict=True)
@@ -175,7 +173,7 @@ def _columns(result: SpanResult) -> dict[str, Sequence[object]]:
     }
     if found.errors:
         shown["error"] = list(map(found.errors.get, range(len(ran))))
-    return {"id": result.scenarios.tolist(), **shown}
+    return shown
 
 
 def _shown(column: Ints | Floats, known: Bools) -> list[int | float | None]:

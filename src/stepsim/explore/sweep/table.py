@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from math import isinf, prod
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +10,9 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import SweepError
 from stepsim.base.structs import Names, Noun
-from stepsim.base.units import Quantity, Value
+from stepsim.base.units import Quantity
 from stepsim.explore.store import Store
+from stepsim.explore.sweep.axes import Axis
 from stepsim.explore.sweep.store import PART_COLUMNS, STEP_COLUMNS, SweepProgress, progress_of
 
 _PIECE = 65_536
@@ -27,30 +28,6 @@ _NUMBERS = (
 )
 _LACKS = "fits IS 0"
 """Whether a scenario is known not to fit; in an order such ones follow all others."""
-
-
-class StoredAxis(Noun):
-    """An axis as the database holds it."""
-
-    name: str
-    quantity: Quantity
-    stride: int
-    texts: Names
-    values: tuple[Value, ...]
-
-    @property
-    def numeric(self) -> bool:
-        """Whether its values can be places along an axis of a figure."""
-        return self.quantity.numeric and not any(map(isinf, map(float, self.values)))
-
-    @property
-    def column(self) -> str:
-        """Name of its column in exports, with the unit of its numbers."""
-        return self.name + self.quantity.suffix
-
-    def positions(self, scenarios: Ints) -> Ints:
-        """Position on this axis of each scenario."""
-        return scenarios // self.stride % len(self.texts)
 
 
 class Extreme(NamedTuple):
@@ -96,12 +73,12 @@ class SweepTable(Noun, dict=True):
         return progress_of(self.store)
 
     @cached_property
-    def axes(self) -> tuple[StoredAxis, ...]:
+    def axes(self) -> tuple[Axis, ...]:
         """Axes in the order in which the user named them."""
         rows = self._all("SELECT * FROM axis ORDER BY axis")
         return tuple(self._axis(*row) for row in rows)
 
-    def axis(self, name: str) -> StoredAxis:
+    def axis(self, name: str) -> Axis:
         """The axis of a name; raises SweepError naming those there are."""
         for axis in self.axes:
             if axis.name == name:
@@ -109,17 +86,14 @@ class SweepTable(Noun, dict=True):
         expected = ", ".join(axis.name for axis in self.axes)
         raise SweepError(f"{name!r} is no axis of this sweep: expected {expected}")
 
-    def _axis(self, number: int, name: str, quantity: str, stride: int, length: int) -> StoredAxis:
+    def _axis(self, number: int, name: str, quantity: str, stride: int, length: int) -> Axis:
         query = "SELECT text, value FROM axis_value WHERE axis = ? ORDER BY position"
         values = self._all(query, number)
         if len(values) != length:
             raise self.store.damaged(f"{len(values)} values of {name}")
-        return StoredAxis(
-            name=name,
-            quantity=Quantity(quantity),
-            stride=stride,
-            texts=tuple(text for text, _ in values),
-            values=tuple(value for _, value in values),
+        texts, parsed = zip(*values, strict=True)
+        return Axis(
+            name=name, quantity=Quantity(quantity), texts=texts, values=parsed, stride=stride
         )
 
     @cached_property
@@ -151,7 +125,7 @@ class SweepTable(Noun, dict=True):
             yield list(map(list, zip(*rows, strict=True)))
             start = rows[-1][0] + 1
 
-    def _shown(self, axis: StoredAxis, scenarios: Ints, *, texts: bool) -> list[object]:
+    def _shown(self, axis: Axis, scenarios: Ints, *, texts: bool) -> list[object]:
         """Numbers where the axis has them and they are asked for, else texts."""
         values = axis.values if axis.quantity.numeric and not texts else axis.texts
         return [values[i] for i in axis.positions(scenarios).tolist()]
@@ -183,27 +157,27 @@ class SweepTable(Noun, dict=True):
         if failure and progress.failed == progress.done:
             raise SweepError(f"none of {progress.done} scenarios can run; the first: {failure[1]}")
 
-    def by_value(self, axis: StoredAxis) -> list[_ValueTotals]:
+    def by_value(self, axis: Axis) -> list[_ValueTotals]:
         """Summary of the scenarios of each value of an axis, in the order of the values."""
         query = (
-            f"SELECT id / {axis.stride} % {len(axis.texts)} AS value, "
+            f"SELECT id / {axis.stride} % {len(axis)} AS value, "
             f"min(CASE WHEN {_LACKS} THEN NULL ELSE step_time_ps END), avg(step_time_ps), "
             "count(*), count(error) FROM result GROUP BY value ORDER BY value"
         )
         return [_ValueTotals(*row) for row in self._all(query)]
 
-    def fastest(self, axes: Sequence[StoredAxis], columns: Sequence[str]) -> Floats:
+    def fastest(self, axes: Sequence[Axis], columns: Sequence[str]) -> Floats:
         """Numbers of the fastest scenario for every combination of these axes over all others.
 
         An array whose first dimension is that of the columns, the others those of the axes; NaN
         where no scenario has a result. Of equally fast scenarios the first counts, and one that
         does not fit only where none does.
         """
-        shape = tuple(len(axis.texts) for axis in axes)
-        keys = [f"id / {axis.stride} % {len(axis.texts)} AS key{i}" for i, axis in enumerate(axes)]
+        shape = tuple(len(axis) for axis in axes)
+        keys = [f"id / {axis.stride} % {len(axis)} AS key{i}" for i, axis in enumerate(axes)]
         source = f"SELECT *, {', '.join(keys)} FROM result WHERE error IS NULL"
         names = ", ".join(f"key{i}" for i in range(len(axes)))
-        if prod(shape) < prod(len(axis.texts) for axis in self.axes):
+        if prod(shape) < prod(len(axis) for axis in self.axes):
             order = f"{_LACKS}, step_time_ps, id"
             place = f"row_number() OVER (PARTITION BY {names} ORDER BY {order})"
             source = f"SELECT * FROM (SELECT *, {place} AS place FROM ({source})) WHERE place = 1"
@@ -214,7 +188,7 @@ class SweepTable(Noun, dict=True):
 
     def settings(self, scenario: int) -> dict[str, str]:
         """Texts of a scenario's values by the names of the axes."""
-        return {a.name: a.texts[scenario // a.stride % len(a.texts)] for a in self.axes}
+        return {axis.name: axis.text(scenario) for axis in self.axes}
 
     def _all(self, query: str, *arguments: object) -> list[Any]:
         return list(self.store.each(query, *arguments))

@@ -6,9 +6,9 @@ from itertools import chain
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError, SweepError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import Value
 from stepsim.explore.executors import unpack
 from stepsim.explore.sweep.axes import AxisColumn, ScenarioSpan
@@ -35,29 +35,6 @@ class SweepJob(Noun):
         return self.make(study=self.study, settings=settings, known=self.known)
 
 
-class SpanResult(Noun):
-    """Outcomes of a span; `total_bandwidth` is that of all links, in bytes/s, inf if one is free.
-
-    It is inf as well where the job has no size, and then every outcome is an error.
-    """
-
-    span: ScenarioSpan
-    outcomes: Outcomes
-    total_bandwidth: Floats
-
-    @property
-    def scenarios(self) -> Ints:
-        """Numbers of the scenarios."""
-        return np.arange(self.span.start, self.span.stop, dtype=np.int64)
-
-    @property
-    def ran(self) -> Bools:
-        """Which of them have numbers, and no error."""
-        found = np.ones(len(self.total_bandwidth), bool)
-        found[list(self.outcomes.errors)] = False
-        return found
-
-
 def check_options(study: Study) -> None:
     """Refuse options that keep every scenario from running, before any of them is tried.
 
@@ -80,8 +57,8 @@ def _refusal(study: Study, settings: Mapping[str, Value]) -> str:
     return ""
 
 
-def evaluate_span(packed: bytes, span: ScenarioSpan) -> SpanResult:
-    """Results of the scenarios of a span, which all belong to one group.
+def evaluate_span(packed: bytes, span: ScenarioSpan) -> tuple[ScenarioSpan, Outcomes]:
+    """A span, and results of its scenarios, which all belong to one group.
 
     A user's mistake is the reason of its scenarios; an error of our own is raised.
     """
@@ -96,7 +73,7 @@ def evaluate_span(packed: bytes, span: ScenarioSpan) -> SpanResult:
         outcomes = group.evaluate(columns)
     except StepsimError as error:
         outcomes = outcomes_of([str(error)] * count, breakdown=study.breakdown)
-    return SpanResult(span=span, outcomes=outcomes, total_bandwidth=bandwidth)
+    return span, replace(outcomes, total_bandwidth=bandwidth)
 
 
 @lru_cache(maxsize=_GROUPS_KEPT)

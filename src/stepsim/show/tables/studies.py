@@ -9,7 +9,8 @@ from stepsim.base.units import format_time_ps
 from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.sampled_sweep import Sampled, SampledSweep
 from stepsim.explore.sensitivity.analysis import Sensitivity, Slope, describe, show_value
-from stepsim.explore.sweep.table import Extreme, StoredAxis, SweepTable
+from stepsim.explore.sweep.axes import Axis
+from stepsim.explore.sweep.table import Extreme, SweepTable
 from stepsim.show.tables.model import (
     AS_IS,
     COUNT,
@@ -177,7 +178,7 @@ def _best_scenario(
     yield f"slowest: {worst}, {longer:+.1%}, with {_settings(table, slow[0].scenario)}"
 
 
-def axis_table(table: SweepTable, axis: StoredAxis) -> Table:
+def axis_table(table: SweepTable, axis: Axis) -> Table:
     """Least and mean step time of every value of an axis, over all other axes."""
     return table_of(
         f"{axis.name}, over all other axes",
@@ -201,15 +202,15 @@ def scenarios_table(table: SweepTable, found: Sequence[Extreme]) -> Table:
     return table_of(caption, found, {"step time": _STEP, **settings})
 
 
-def _column(axis: StoredAxis) -> Column:
+def _column(axis: Axis) -> Column:
     return Column(write=str, number=axis.numeric)
 
 
-def _setting(axis: StoredAxis) -> Callable[[Extreme], Ordered]:
+def _setting(axis: Axis) -> Callable[[Extreme], Ordered]:
     """The value that a scenario has on an axis."""
 
     def of(each: Extreme) -> Ordered:
-        place = each.scenario // axis.stride % len(axis.texts)
+        place = axis.positions(each.scenario)
         return Ordered(axis.texts[place], float(axis.values[place]) if axis.numeric else None)
 
     return of

@@ -8,7 +8,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.structs import Noun
 from stepsim.base.units import Quantity
-from stepsim.explore.sweep.table import StoredAxis
+from stepsim.explore.sweep.axes import Axis
 from stepsim.show.figures.style import CHARACTER_EM, FigureStyle
 from stepsim.show.tables.model import axis_words
 
@@ -43,7 +43,7 @@ class Scale(Noun):
         return np.exp(edges) if self.log else edges
 
 
-def scale_of(axis: StoredAxis) -> Scale:
+def scale_of(axis: Axis) -> Scale:
     """The axis of a figure for an axis of a sweep."""
     places, unit = np.arange(len(axis.texts), dtype=np.float64), ""
     units = {text.partition(" ")[2] for text in axis.texts}

@@ -9,7 +9,8 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import SweepError, member
 from stepsim.base.structs import Noun
 from stepsim.base.units import time_unit
-from stepsim.explore.sweep.table import StoredAxis, SweepTable
+from stepsim.explore.sweep.axes import Axis
+from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.tables.model import axis_words
 
 _MOST_PANELS = 6
@@ -21,12 +22,12 @@ _OPTION, _LONGEST_TEXT = "option ", 24
 class View(Noun):
     """Axes of a figure: along it, up it (a map), and one line or panel per value of `by`."""
 
-    x: StoredAxis
-    y: StoredAxis | None = None
-    by: StoredAxis | None = None
+    x: Axis
+    y: Axis | None = None
+    by: Axis | None = None
 
     @property
-    def shown(self) -> list[StoredAxis]:
+    def shown(self) -> list[Axis]:
         """Its axes, x first."""
         return [axis for axis in (self.x, self.y, self.by) if axis]
 
@@ -65,7 +66,7 @@ def choose_view(table: SweepTable, names: Sequence[str] = (), *, stacks: bool = 
     return _checked(view, panels=mapped or stacks)
 
 
-def _default(table: SweepTable, *, stacks: bool) -> list[StoredAxis]:
+def _default(table: SweepTable, *, stacks: bool) -> list[Axis]:
     """Axes with several values: numbers first, and names that are few enough to be told apart."""
     several = [axis for axis in table.axes if len(axis.texts) > 1] or list(table.axes[:1])
     numbers = [axis for axis in several if axis.numeric]
