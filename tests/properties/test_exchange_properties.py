@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, strategies as st
 from random_jobs import networks
 
-from stepsim.base.arrays import Ints, Summand, add_up
+from stepsim.base.arrays import Ints, Summand
 from stepsim.files.load import topology_of
 from stepsim.files.reading import topology_names
 from stepsim.network.collectives import flows
 from stepsim.network.collectives.direct import DIRECT
-from stepsim.network.collectives.flows import FlowStep, loads_by_owner, step_load
+from stepsim.network.collectives.flows import FlowStep, step_load
 from stepsim.network.one_collective import probe_collective
 from stepsim.network.topology import Topology
 from stepsim.workload.axes import CollectiveKind
@@ -42,8 +42,8 @@ def same_loads(topology: Topology, groups: Ints) -> bool:
 def of_each_group(topology: Topology, groups: Ints, step: FlowStep) -> Summand:
     """Links of each group apart, numbered one group after the other, and what they carry."""
     several = np.atleast_2d(groups)
-    owner, link, load = loads_by_owner(topology, several, np.arange(len(several)), step)
-    return add_up([(owner * sum(topology.link_counts()) + link, load)])
+    load = step_load(topology, several, step, np.arange(len(several)))
+    return load.links, load.loads
 
 
 def groups_of(topology: Any, npus: int) -> list[Ints]:

@@ -13,7 +13,7 @@ from stepsim.base.structs import (
 from stepsim.base.units import PS_PER_S
 from stepsim.core.write import TaskGraph
 from stepsim.explain.report import CommUse, LinkUse, LinkUser
-from stepsim.network.collectives.flows import loads_by_owner
+from stepsim.network.collectives.flows import step_load
 from stepsim.network.prices import Prices, Use
 from stepsim.network.topology import Topology
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis
@@ -50,10 +50,9 @@ def find_traffic(graph: TaskGraph, prices: Prices) -> Traffic:
         user = op.group, op.kind, op.axis
         parts = [found[user]] if user in found else []
         for step in prices.steps(use, look):
-            for some in np.array_split(npus, npus.size // _AT_ONCE + 1):
-                together = np.zeros(len(some), np.int64)
-                _, link, load = loads_by_owner(prices.topology, some, together, step)
-                parts.append((link, load * (step.repeat * op.size_bytes * count)))
+            for some in np.array_split(npus, min(npus.size // _AT_ONCE + 1, len(npus))):
+                load = step_load(prices.topology, some, step)
+                parts.append((load.links, load.loads * (step.repeat * op.size_bytes * count)))
         if parts:
             found[user] = add_up(parts)
     return found

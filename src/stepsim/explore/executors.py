@@ -76,20 +76,19 @@ class Pool(Noun):
         task: Callable[[_Item], _Result],
         items: Iterable[_Item],
         name: Callable[[_Item], str],
-        given: Mapping[Future[_Result], _Item] = MappingProxyType({}),
     ) -> Iterator[_Result]:
-        """Results of a task for some items, and those `given` out already, as they come.
+        """Results of a task for some items, as they come.
 
         What a lost worker had is given to another. Raises SweepError, with the `name` of an item,
         when workers are lost again and again without a result.
         """
-        left, pending, losses = iter(items), dict(given), 0
+        left, pending, losses = iter(items), dict[Future[_Result], _Item](), 0
 
         def give(some: Iterable[_Item]) -> None:
             pending.update((self.executor.submit(task, item), item) for item in some)
 
         try:
-            give(islice(left, self.ahead - len(pending)))
+            give(islice(left, self.ahead))
             while pending:
                 done, _ = wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED)
                 self.check()

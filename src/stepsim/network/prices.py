@@ -5,9 +5,9 @@ Siblings are the groups of one kind in a stage: ranks of a stage run one program
 run the same collectives at the same time. So are the pairs that carry a message between two stages.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -200,7 +200,6 @@ class PhasePrice(Noun, eq=False):
     rate: float = inf
 
 
-_Ps = TypeVar("_Ps", int, Ints)
 Known = dict[tuple[object, ...], Any]
 """What was found of groups, flows and costs on networks, for jobs that come after."""
 _MANY = 4096
@@ -346,30 +345,19 @@ class Prices(Struct, kw_only=True):
 
 
 def _phases(op: CommOp, cost: Cost, steps: list[FlowStep]) -> tuple[PhasePrice, ...]:
-    """The phases of steps at their cost."""
-    priced = [(step.time_ps, step.latency_ps) for step in cost.steps]
-    phases = []
-    for step, latency, alone in phases_of_steps(steps, cost.launch_ps, priced):
-        most = op.size_bytes * float(np.max(step.fraction)) * step.timed
-        rate = most / alone * PS_PER_S if cost.protocol and alone else inf
-        phases.append(PhasePrice(latency_ps=latency, alone_ps=alone, step=step, rate=rate))
-    return tuple(_stretched(phases, cost.time_ps) if cost.measured else phases)
-
-
-def phases_of_steps(
-    steps: Iterable[FlowStep], launch_ps: _Ps, priced: Iterable[tuple[_Ps, _Ps]]
-) -> Iterator[tuple[FlowStep, _Ps, _Ps]]:
-    """The phases of steps: whose bytes each carries, its latency, and its bytes' time alone, in ps.
-
-    `priced` are the time of one of each of the equal steps, and its path latency: numbers, or
-    columns of scenarios. Latencies pass to the next step that carries bytes.
-    """
-    latency = [launch_ps]
-    for step, (time, path) in zip(steps, priced, strict=True):
-        latency.append(path * step.timed)
+    """The phases of steps at their cost; latencies pass to the next step that carries bytes."""
+    phases, latency_ps = [], cost.launch_ps
+    for step, own in zip(steps, cost.steps, strict=True):
+        latency_ps += own.latency_ps * step.timed
         if np.any(step.fraction) and step.timed:
-            yield step, sum(latency[1:], start=latency[0]), (time - path) * step.timed
-            latency = []
+            alone_ps = (own.time_ps - own.latency_ps) * step.timed
+            most = op.size_bytes * float(np.max(step.fraction)) * step.timed
+            rate = most / alone_ps * PS_PER_S if cost.protocol and alone_ps else inf
+            phases.append(
+                PhasePrice(latency_ps=latency_ps, alone_ps=alone_ps, step=step, rate=rate)
+            )
+            latency_ps = 0
+    return tuple(_stretched(phases, cost.time_ps) if cost.measured else phases)
 
 
 def _stretched(phases: list[PhasePrice], time_ps: int) -> Iterator[PhasePrice]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, _Hashes, distinct, mixed, sums_at
 from stepsim.base.structs import Noun, replace
-from stepsim.network.collectives.flows import loads_by_owner
+from stepsim.network.collectives.flows import step_load
 from stepsim.network.prices import GroupPatterns, PhasePrice, Prices, Use
 from stepsim.workload.axes import Group
 from stepsim.workload.plan import Ranks
@@ -138,9 +138,10 @@ def _traced(
     npus = place.patterns.npus[place.groups]
     for number, phase in enumerate(place.phases(prices)):
         step = replace(phase.step, fraction=phase.step.fraction / np.max(phase.step.fraction))
-        site, link, load = loads_by_owner(prices.topology, npus, place.sites, step)
+        load = step_load(prices.topology, npus, step, place.sites)
+        site, link = np.divmod(load.links, prices.topology.link_numbers)
         what, when = np.full(len(site), place.use.comm), np.full(len(site), number)
-        yield site, what, when, link, load
+        yield site, what, when, link, load.loads
 
 
 class SiteColours(Noun):

@@ -534,7 +534,7 @@ def test_an_uneven_layout_has_to_gain_more_than_is_known(
 ) -> None:
     model, made, topology = space("tp=1", "pp=4", "vpp=1", "mbs=1", "recompute=none", "cp=1")
 
-    def run(self: Any, plan: Plan) -> PlanRun:
+    def run(self: Any, plan: Plan, *later: Plan) -> PlanRun:
         uneven = plan.layout.slices and counted_ends(plan.layout.slices) is None
         parts = {part.key: 0 for part in Part}
         step = int(PS_PER_S * (1 - gain if uneven else 1))

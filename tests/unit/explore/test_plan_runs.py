@@ -62,15 +62,13 @@ def test_a_search_ends_where_workers_keep_dying(searched: tuple[PlanJob, Plan]) 
             ask(runs(job, Losing(3)), plan)
 
 
-def test_a_plan_is_begun_once_and_its_warnings_are_a_workers(
+def test_a_plan_is_run_once_and_its_warnings_are_a_workers(
     searched: tuple[PlanJob, Plan],
 ) -> None:
     job, plan = searched
     executor = Losing(0)
     opened = runs(job, executor, workers=2)
-    opened.ahead(iter([plan]))
-    opened.ahead(iter([plan]))
     assert opened.result(plan) == run_plan(job, plan)
-    opened.ahead(iter([plan]))
+    opened.result(plan)
     opened.warnings(plan)
     assert executor.asked == ["_run_packed", "_warnings_packed"]

@@ -1,11 +1,10 @@
 """Exact simulations of plans: here or by workers, kept in a file as they come.
 
 A search asks for the result of one plan after the other and takes the same ones whoever computes:
-workers only begin with the next candidates before they are asked for.
+workers only find those of the next candidates before they are asked for.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
 from itertools import islice
@@ -153,27 +152,24 @@ SEARCH = StoreKind(
 
 
 class PlanRuns(Struct, kw_only=True):
-    """Results of plans, known, begun or still to begin."""
+    """Results of plans, those that are known."""
 
     packed: bytes
     pool: Pool
     store: Store | None
     known: dict[Plan, PlanRun] = {}
-    begun: dict[Plan, Future[PlanRun]] = {}
 
-    def ahead(self, plans: Iterable[Plan]) -> None:
-        """Begin with the first plans, where there are workers for them beside this process."""
-        if self.pool.workers > 1:
-            for plan in islice(plans, self.pool.ahead):
-                if not self._is_known(plan):
-                    self._begin(plan)
+    def result(self, plan: Plan, *later: Plan) -> PlanRun:
+        """The result of a plan; raises SweepError where workers keep dying.
 
-    def result(self, plan: Plan) -> PlanRun:
-        """The result of a plan; raises SweepError where workers keep dying."""
+        Where there is none yet, workers beside find those of plans that are asked for `later`.
+        """
         if not self._is_known(plan):
-            given = {self._begin(plan): plan}
-            self._keep(plan, next(self.pool.results(self._run, (), plan_words, given)))
-            del self.begun[plan]
+            others = (each for each in later if not self._is_known(each))
+            wanted = [plan, *islice(others, self.pool.workers - 1)]
+            task = partial(_run_packed, self.packed)
+            for each, run in self.pool.results(task, wanted, plan_words):
+                self._keep(each, run)
         return self.known[plan]
 
     def whole(self, plan: Plan) -> PlanRun:
@@ -191,21 +187,6 @@ class PlanRuns(Struct, kw_only=True):
         """What a whole report of a plan warns of."""
         task = partial(_warnings_packed, self.packed)
         return next(self.pool.results(task, [plan], plan_words))
-
-    def cancel(self) -> None:
-        """Give up what was begun and not asked for."""
-        for each in self.begun.values():
-            each.cancel()
-
-    def _begin(self, plan: Plan) -> Future[PlanRun]:
-        """The result to come of a plan."""
-        if plan not in self.begun:
-            self.begun[plan] = self.pool.executor.submit(self._run, plan)
-        return self.begun[plan]
-
-    @property
-    def _run(self) -> Callable[[Plan], PlanRun]:
-        return partial(_run_packed, self.packed)
 
     def _is_known(self, plan: Plan) -> bool:
         """Whether there is a result, which the file may have; raises SweepError."""
@@ -244,13 +225,9 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
         pool = opened.enter_context(
             dask_pool(address) if address else local_pool(workers.jobs or 1)
         )
-        runs = PlanRuns(packed=pack(job), pool=pool, store=store)
-        try:
-            yield runs
-        finally:
-            runs.cancel()
-            _simulator.cache_clear()
-            unpack.cache_clear()
+        opened.callback(unpack.cache_clear)
+        opened.callback(_simulator.cache_clear)
+        yield PlanRuns(packed=pack(job), pool=pool, store=store)
 
 
 class _Simulator(Struct, kw_only=True):
@@ -316,9 +293,9 @@ class _Simulator(Struct, kw_only=True):
         return prepare(self.job.model, self.job.topology, options, known=self.known, quick=True)
 
 
-def _run_packed(packed: bytes, plan: Plan) -> PlanRun:
-    """What a worker does: the result of one plan of a packed job."""
-    return _simulator(packed).run(plan)
+def _run_packed(packed: bytes, plan: Plan) -> tuple[Plan, PlanRun]:
+    """What a worker does: a plan of a packed job, and its result."""
+    return plan, _simulator(packed).run(plan)
 
 
 def _warnings_packed(packed: bytes, plan: Plan) -> Names:

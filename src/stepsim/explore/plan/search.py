@@ -262,9 +262,8 @@ class _Race(Struct, kw_only=True):
             left = (other for other in self.order[i:] if self._may_win(other))
             # the same plans are looked at, and counted, whoever computes
             most = min(runs - tried, len(self.order))
-            opened.ahead([self.priced.plans[other] for other in islice(left, most)])
             tried += 1
-            run = opened.result(self.priced.plans[index])
+            run = opened.result(*[self.priced.plans[other] for other in islice(left, most)])
             if run.error:
                 self.refused.append(f"{plan_words(self.priced.plans[index])}: {run.error}")
                 continue

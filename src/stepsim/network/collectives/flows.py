@@ -206,14 +206,6 @@ def _listed(topology: Topology, groups: Ints, step: FlowStep, owners: Ints) -> I
         )
 
 
-def loads_by_owner(
-    topology: Topology, members: Ints, owners: Ints, step: FlowStep
-) -> tuple[Ints, Ints, Floats]:
-    """What groups (rows of `members`) put on links, by their owners: owner, link and load."""
-    load = step_load(topology, members, step, owners)
-    return *np.divmod(load.links, topology.link_numbers), load.loads
-
-
 def step_times_ps(
     shape: StepShape, size_bytes: Floats, links: Links, carrier: Carrier | None = None
 ) -> tuple[Floats, Floats]:

@@ -249,28 +249,15 @@ class NestedTopology(Noun, dict=True):
     def load(
         self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints | None = None
     ) -> Load:
-        """What flows put on the links, numbered anew for every owner: axis by axis."""
-        owners = np.zeros_like(sources) if owners is None else owners
-        return sum_loads(*self._walk(sources, destinations, weights, owners))
+        """What flows put on the links, axis by axis, innermost first.
 
-    def exchange(self, members: Ints) -> Load | None:
-        """What a flow of weight 1 between any two members puts on the links; paths not counted."""
-        return exchange(self.axes, len(self.link_classes), members.astype(np.int64))
-
-    @property
-    def link_numbers(self) -> int:
-        """How many numbers links have."""
-        return self.axes[-1].offset + self.axes[-1].links
-
-    def _walk(
-        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
-    ) -> tuple[list[Summand], Ints]:
-        """Loads on links, numbered anew for every owner, and the hops of each flow.
-
-        An owner's flows run through copies of the network of their own, so no two owners' meet.
+        Links are numbered anew for every owner: an owner's flows run through copies of the network
+        of their own, so no two owners' meet.
         """
+        owners = np.zeros_like(sources) if owners is None else owners
         hops = np.zeros((len(sources), len(self.link_classes)), np.int64)
         parts: list[Summand] = []
+
         here, there = sources.astype(np.int64), destinations.astype(np.int64)
         last_join = self._last_join(here, there)
         for k, axis in enumerate(self.axes):
@@ -288,7 +275,16 @@ class NestedTopology(Noun, dict=True):
                     parts.append((owner * self.link_numbers + axis.offset + link, loads))
                 hops[moving[:, None], axis.classes] += length
                 here[moving] = arrived
-        return parts, hops
+        return sum_loads(parts, hops)
+
+    def exchange(self, members: Ints) -> Load | None:
+        """What a flow of weight 1 between any two members puts on the links; paths not counted."""
+        return exchange(self.axes, len(self.link_classes), members.astype(np.int64))
+
+    @property
+    def link_numbers(self) -> int:
+        """How many numbers links have."""
+        return self.axes[-1].offset + self.axes[-1].links
 
     def _last_join(self, sources: Ints, destinations: Ints) -> Ints:
         """Per flow the outermost axis that joins all inside and in which its ends differ, or -1."""
