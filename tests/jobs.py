@@ -41,7 +41,6 @@ def make_batch(
     topology: Topology | str | Path | None = None,
     *,
     coalesce: bool = True,
-    fold_ranks: bool = True,
     shared: bool = False,
     **typed: object,
 ) -> Batch:
@@ -53,6 +52,5 @@ def make_batch(
         job.options,
         notes=job.notes,
         coalesce=coalesce,
-        fold_ranks=fold_ranks,
         shared=shared,
     )

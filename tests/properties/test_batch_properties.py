@@ -63,9 +63,8 @@ def test_a_batch_equals_the_engine(
     coalesce: bool, job: Job, network: Topology, data: st.DataObject
 ) -> None:
     slow = data.draw(st.sampled_from([None, "0:1.3"]))
-    folds = data.draw(st.booleans())
     options: dict[str, Any] = {**job.options(), "slow": slow}
-    batch = make_batch(job.workload, network, fold_ranks=folds, coalesce=coalesce, **options)
+    batch = make_batch(job.workload, network, coalesce=coalesce, **options)
     names = columns_of(network) | ({} if batch.fixed else of_tasks())
     chosen = data.draw(st.lists(st.sampled_from(sorted(names)), max_size=5, unique=True))
     count = data.draw(st.integers(1, 3))
@@ -75,7 +74,9 @@ def test_a_batch_equals_the_engine(
     found, totals = batch.evaluate(columns, parts=True), batch.evaluate(columns)
     for name in ("step_time_ps", "pipeline_time_ps", "bubble_fraction"):
         assert np.array_equal(getattr(totals, name), getattr(found, name)), name
-    ranks = batch.parts(batch.scenarios(columns))[batch.actors.actor_of]
+    values = batch.lengths(batch.scenarios(columns))
+    times = batch.program.times(values, len(found.step_time_ps))
+    ranks = batch.parts(values, *times)[batch.actors.actor_of]
     for i in range(len(found.step_time_ps)):
         values = {name: column[i] for name, column in columns.items()}
         step = simulate(job.workload, with_values(network, values), **options, **options_of(values))

@@ -21,10 +21,10 @@ _PAIRS_AT_ONCE = 1 << 18
 _LOW_HALF = 0xFFFFFFFF
 
 
-def listed_waits(after: Iterable[Sequence[int]], results: Sequence[int] | None = None) -> NodeWaits:
+def listed_waits(after: Iterable[Sequence[int]]) -> NodeWaits:
     """Nodes that stand in order already, and what each waits for: for one case, or vectors."""
     lists = [tuple(before) for before in after]
-    waits = NodeWaits(after=Lists.of(lists), results=None if results is None else tuple(results))
+    waits = NodeWaits(after=Lists.of(lists))
     vars(waits)["lists"] = lists  # as they are, not read back from the columns
     return waits
 

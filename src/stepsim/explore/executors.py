@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from warnings import catch_warnings, simplefilter
 
 from stepsim import __version__
-from stepsim.base.errors import SweepError
+from stepsim.base.errors import SweepError, member
 from stepsim.base.structs import Noun
 
 if TYPE_CHECKING:
@@ -179,10 +179,7 @@ def _end_with_parent() -> None:
 
 def check_executor(executor: str, jobs: int | None, scheduler: str | None) -> None:
     """Raise SweepError for options that contradict each other."""
-    if executor not in list(ExecutorKind):
-        expected = ", ".join(ExecutorKind)
-        raise SweepError(f"executor is {executor!r}: expected one of {expected}")
-    is_dask = executor == ExecutorKind.DASK
+    is_dask = member(ExecutorKind, executor, "executor", SweepError) is ExecutorKind.DASK
     if jobs is not None and not 1 <= jobs <= _MAX_JOBS:
         raise SweepError(f"jobs is {jobs}: expected 1 to {_MAX_JOBS}")
     if not is_dask and scheduler is not None:

@@ -168,8 +168,7 @@ class Explorer(Struct, kw_only=True):
             step_ps, memory = run.report.step_time_ps, run.memory
         else:
             batch, columns = self._batch(state), _columns(state)
-            given = {name: [value] for name, value in columns.items()}
-            step_ps, memory = int(batch.evaluate(given).step_time_ps[0]), batch.job.memory
+            (step_ps,), memory = batch.step_times([columns]), batch.job.memory
             rows += speed_changes(batch, columns)
         fits = memory is None or memory.fits is not False
         unsaid, _ = self._unsaid(state)

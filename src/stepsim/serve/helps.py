@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import replace
 from stepsim.explore.batch import Batch
@@ -55,7 +53,9 @@ def speed_changes(batch: Batch, columns: Mapping[str, float]) -> list[Plain]:
         scale = f"{_FASTER * next(iter(scales.values())):.4g}"
         faster = dict.fromkeys(scales, float(scale))
         tried.append(("compute 10% faster", {"compute_scale": scale}, faster))
-    return _ranked_speeds(batch, columns, tried)
+    first, *steps = batch.step_times([columns, *({**columns, **values} for *_, values in tried)])
+    rows = zip(tried, steps, strict=True)
+    return [_row(words, change, step, first) for (words, change, _), step in rows]
 
 
 _BETTER = {
@@ -63,23 +63,6 @@ _BETTER = {
     "latency": ("{} latency \u00f7 2: {}", 0.5),
     "endpoint_latency": ("{} endpoints \u00f7 2: {}", 0.5),
 }
-
-
-def _ranked_speeds(
-    batch: Batch,
-    columns: Mapping[str, float],
-    tried: Sequence[tuple[str, _Texts, Mapping[str, float]]],
-) -> list[Plain]:
-    """The rows of changes of durations, all of them run in one pass behind the state itself."""
-    if not tried:
-        return []
-    names = sorted({*columns, *(name for _, _, values in tried for name in values)})
-    now = batch.setting.base() | dict(columns)
-    scenarios = [now, *(now | dict(values) for _, _, values in tried)]
-    table = {name: np.array([row[name] for row in scenarios]) for name in names}
-    first, *steps = batch.evaluate(table).step_time_ps.tolist()
-    rows = zip(tried, steps, strict=True)
-    return [_row(words, change, step, first) for (words, change, _), step in rows]
 
 
 def job_changes(job: StepInputs, step_ps: int, *, fits: bool) -> Iterator[Plain]:

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 from stepsim.base.arrays import Ints, Lists
 from stepsim.base.errors import SimulationError
+from stepsim.base.structs import replace
 from stepsim.core import ends as module
 from stepsim.core.ends import ends, listed_waits, ordered_waits
 from stepsim.run.spans import NodeWaits
@@ -86,7 +87,7 @@ def test_a_chain_ends_after_the_sum_and_a_fork_after_the_longest() -> None:
 
 
 def test_only_the_results_are_kept() -> None:
-    waits = listed_waits([[], [0], [0], [1, 2]], results=[3, 0])
+    waits = replace(listed_waits([[], [0], [0], [1, 2]]), results=(3, 0))
     vectors = [np.array([1, 10]), np.array([2]), np.array([3, 0]), np.array([0])]
     last, first = ends(waits, vectors)
     assert last.tolist() == [4, 12]

@@ -57,12 +57,6 @@ class BatchResult(Noun, eq=False):
     bubble_fraction: Floats
     parts_ps: Ints | None = None
 
-    def __post_init__(self) -> None:
-        columns: list[Ints | Floats] = [self.pipeline_time_ps, self.bubble_fraction]
-        columns += [] if self.parts_ps is None else [self.parts_ps]
-        if any(len(column) != len(self.step_time_ps) for column in columns):
-            raise SimulationError("the columns of a batch result have different lengths")
-
     @classmethod
     def joined(cls, results: Sequence[Self]) -> Self:
         """Results of some scenarios, then of others; columns that one lacks are left out."""
@@ -185,22 +179,31 @@ class Batch(Noun, dict=True):
         for part, some in given.chunks(most):
             values = self._checked(self.table.evaluate(some, priced, part))
             if timed:
-                results.append(self._timed(values, some, parts=parts)[0])
+                results.append(self.timed(some, values, parts=parts)[0])
             else:
                 results.append(self._result(values, self.program.totals(values, len(some))))
         return BatchResult.joined(results)
 
-    def timed(self, scenarios: Scenarios) -> tuple[BatchResult, Ints, Ints]:
-        """Results of a few scenarios with the breakdown; start and end of every node, in ps."""
-        return self._timed(self.lengths(scenarios), scenarios)
+    def step_times(self, rows: Sequence[Mapping[str, float]]) -> list[int]:
+        """Step times in ps of scenarios, each of which differs from the job in these values."""
+        base = self.setting.base()
+        names = {name for row in rows for name in row}
+        columns = {name: [row.get(name, base[name]) for row in rows] for name in names}
+        found: list[int] = self.evaluate(columns).step_time_ps.tolist()
+        return found if names else found * len(rows)
 
-    def _timed(
-        self, values: list[Ints], scenarios: Scenarios, *, parts: bool = True
+    def timed(
+        self, scenarios: Scenarios, values: list[Ints] | None = None, *, parts: bool = True
     ) -> tuple[BatchResult, Ints, Ints]:
+        """Results of a few scenarios, with the breakdown; start and end of every node, in ps.
+
+        `values` are their lengths, where they are known.
+        """
+        values = self.lengths(scenarios) if values is None else values
         start, end = self._times(values, scenarios)
         mean: Ints | None = None
         if parts:
-            mean = mean_columns(self._parts(values, start, end), self.actors.counts).T
+            mean = mean_columns(self.parts(values, start, end), self.actors.counts).T
         return self._result(values, self.program.totals_of(end), mean), start, end
 
     def _times(self, values: list[Ints], scenarios: Scenarios) -> tuple[Ints, Ints]:
@@ -234,11 +237,6 @@ class Batch(Noun, dict=True):
             parts_ps=parts_ps,
         )
 
-    def parts(self, scenarios: Scenarios) -> Ints:
-        """Breakdown of every actor, of shape (actors, parts, scenarios), in ps."""
-        values = self.lengths(scenarios)
-        return self._parts(values, *self._times(values, scenarios))
-
     def lengths(self, scenarios: Scenarios) -> list[Ints]:
         """Picoseconds of every length; raises SimulationError where sums could wrap around."""
         return self._checked(self.table.evaluate(scenarios))
@@ -261,7 +259,8 @@ class Batch(Noun, dict=True):
             busy += times * values[number]
         return bubble_fraction(pipeline_ps * ranks - busy, ranks, pipeline_ps)
 
-    def _parts(self, values: list[Ints], start: Ints, end: Ints) -> Ints:
+    def parts(self, values: list[Ints], start: Ints, end: Ints) -> Ints:
+        """Breakdown of every actor, of shape (actors, parts, scenarios), in ps."""
         program, count = self.program, start.shape[1]
         task_lists = self.table.list_parts(values)
         step = end[sorted(program.last)].max(axis=0)
@@ -285,16 +284,15 @@ def make_batch(
     notes: Sequence[str] = (),
     coalesce: bool = True,
     known: Known | None = None,
-    fold_ranks: bool = True,
     shared: bool = False,
 ) -> Batch:
     """Compile a job for evaluation.
 
     `notes` are what was assumed before, and stand among the job's warnings. With `coalesce=False`
     every task is a node of its own. A schedule that is searched for (auto-zb) keeps the order found
-    for the job. `known` is what prices of jobs before have found. Without
-    `fold_ranks` every rank is evaluated. Raises PlanError with overlap_cost, and with contention
-    fair unless links may be `shared` in time: times are then no sums; and the errors of `simulate`.
+    for the job. `known` is what prices of jobs before have found. Raises PlanError with
+    overlap_cost, and with contention fair unless links may be `shared` in time: times are then no
+    sums; and the errors of `simulate`.
     """
     if options.contention is Sharing.FAIR and not shared:
         raise PlanError(
@@ -313,7 +311,7 @@ def make_batch(
         scale, host = ComputeScale(), HostTimes()
     setting = BatchBase(topology=job.prices.topology, scale=scale, host=host)
     graph, prices = job.graph, job.prices
-    actors, contention = find_actors(graph, prices, job.slow, fold_ranks=fold_ranks)
+    actors, contention = find_actors(graph, prices, job.slow, fold_ranks=True)
     flat = flatten(graph, actors, prices, job.slow, contention, contract=coalesce)
     table = LengthTable(graph=graph, prices=prices, fixed=bool(fixed), contention=contention)
     slow = None if job.slow is None else job.slow[actors.ranks]

@@ -1,7 +1,6 @@
 """The graph of a job as one list of nodes: what each waits for, and how long it takes."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +10,6 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import ends, listed_waits
 from stepsim.core.flat import Flat, TaskRow, Tasks
-from stepsim.explain.critical_path import walk_back
 from stepsim.explore.batch.lengths import FixedLength, LengthTable
 from stepsim.run.spans import NodeWaits
 
@@ -78,16 +76,6 @@ class BatchProgram(Noun, dict=True):
             end[node] = node_end
         start = np.stack(np.broadcast_arrays(*values, end[0]))[list(self.length)]
         return np.subtract(end, start, out=start), end
-
-    def path(self, start: Ints, end: Ints, column: int) -> Iterator[int]:
-        """Nodes of the longest path of one scenario, last first."""
-        final = sorted(self.last)
-        return walk_back(
-            final[int(np.argmax(end[final, column]))],
-            self.waits.lists.__getitem__,
-            lambda node: int(start[node, column]),
-            lambda node: int(end[node, column]),
-        )
 
 
 def compile_program(flat: Flat, slow: Floats | None, table: LengthTable) -> BatchProgram:

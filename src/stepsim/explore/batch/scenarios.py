@@ -74,10 +74,6 @@ class Scenarios(Noun):
         for part in slices(self.count, size):
             yield part, self.some(part, part.stop - part.start)
 
-    def row(self, number: int) -> "Scenarios":
-        """One scenario by itself."""
-        return self.some(slice(number, number + 1), 1)
-
     def distinct(self, classes: Ints, axis: int) -> "tuple[Scenarios, Ints] | None":
         """Scenarios of which no two agree on these classes, this axis of `AXES` and the launch.
 

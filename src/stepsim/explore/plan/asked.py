@@ -7,7 +7,7 @@ or its step has longer parts; of the best ones it is said what overlap would cos
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.errors import PlanError, StepsimError, member
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import format_time_ps
 from stepsim.explore.plan.document import PlanDocument, why_slower, wider_values
@@ -69,9 +69,7 @@ class PlanQuestion(Noun):
                 raise PlanError(f"{name} is {value}: expected at least 1")
         if self.memory_share is not None and not 0 < self.memory_share <= 1:
             raise PlanError(f"memory_share is {self.memory_share}: expected above 0, at most 1")
-        if self.objective not in list(Objective):
-            expected = ", ".join(Objective)
-            raise PlanError(f"objective is {self.objective!r}: expected one of {expected}")
+        member(Objective, self.objective, "objective")
 
 
 class _PlanAnswer(Noun):

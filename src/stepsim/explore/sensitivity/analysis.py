@@ -11,7 +11,6 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from stepsim.base.arrays import Floats
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import Quantity, format_bandwidth, format_time_ps
@@ -145,8 +144,9 @@ def find_sensitivity(
     every = _parameters(batch.setting)
     linked = [each for each in every if not options.overlap_cost and batch.takes(each.columns)]
     rebuilt = [] if _searched(batch) else [each for each in every if each not in linked]
-    here, *times = _runs(batch, linked)
-    rows = [_slope(parameter, here, times[3 * i : 3 * i + 3]) for i, parameter in enumerate(linked)]
+    rows = [row for parameter in linked for row in parameter.around()]
+    here, *times = batch.step_times([{}, *rows])
+    slopes = [_slope(each, here, times[3 * i : 3 * i + 3]) for i, each in enumerate(linked)]
     known: Known = {}
     if options.overlap_cost:
         here = _rebuilt(workload, topology, options, {}, known)
@@ -154,13 +154,13 @@ def find_sensitivity(
         several = [
             _rebuilt(workload, topology, options, each, known) for each in parameter.around()
         ]
-        rows.append(_slope(parameter, here, several))
+        slopes.append(_slope(parameter, here, several))
     return Sensitivity(
         workload=batch.job.workload.source,
         topology=batch.setting.topology.name,
         schedule=batch.job.graph.schedule.label,
         step_time_ps=here,
-        slopes=tuple(sorted(rows, key=lambda slope: -slope.gain)),
+        slopes=tuple(sorted(slopes, key=lambda slope: -slope.gain)),
         notes=tuple(_notes(batch)),
         warnings=batch.job.warnings,
         job=batch.job_words,
@@ -187,18 +187,6 @@ def _is_rate_or_time(name: str) -> bool:
     """Whether it is a bandwidth or latency of links; efficiency does what a bandwidth does."""
     field = split_link(name)[1]
     return field is not None and field.quantity is not Quantity.FACTOR
-
-
-def _runs(batch: Batch, parameters: list[_Parameter]) -> list[int]:
-    """Step times of the job, then of each parameter below, above and improved."""
-    rows = [{}, *(row for parameter in parameters for row in parameter.around())]
-    base = batch.setting.base()
-    names = sorted({name for row in rows for name in row})
-    columns: dict[str, Floats] = {
-        name: np.array([row.get(name, base[name]) for row in rows]) for name in names
-    }
-    found: list[int] = batch.evaluate(columns).step_time_ps.tolist()
-    return found * len(rows) if len(found) < len(rows) else found
 
 
 def _rebuilt(
