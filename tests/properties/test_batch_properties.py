@@ -21,7 +21,7 @@ from stepsim.explore.batch.scenarios import HOST
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.face.steps import noise, sensitivity, simulate
 from stepsim.network.topology import Topology
-from stepsim.network.topology.nested import leaders, with_values
+from stepsim.network.topology.nested import followed, with_values
 from stepsim.run.spans import TaskKind
 from stepsim.workload.axes import Phase, Stream
 from stepsim.workload.rows import Row
@@ -36,7 +36,7 @@ FACTORS = st.sampled_from([1.0, 0.5, 1e-9]) | st.floats(0.01, 3.0)
 
 def columns_of(topology: Topology) -> dict[str, st.SearchStrategy[float]]:
     found: dict[str, st.SearchStrategy[float]] = {"launch_latency": TIMES}
-    for link in set(leaders(topology)):
+    for link in set(followed(topology)):
         found[f"{link}.bandwidth"] = BANDWIDTHS
         found[f"{link}.latency"] = TIMES
         found[f"{link}.endpoint_latency"] = TIMES

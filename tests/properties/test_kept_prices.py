@@ -9,7 +9,7 @@ from random_jobs import Job, circumstances, jobs, networks
 from stepsim.base.structs import replace
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
-from stepsim.network.topology.nested import flows_of, is_fixed, leaders, with_values
+from stepsim.network.topology.nested import flows_of, followed, is_fixed, with_values
 
 BANDWIDTHS = st.sampled_from([1e9, 3e9, 5e10, 4.5e11, float("inf")])
 LATENCIES = st.sampled_from([0, 500, 90_000])
@@ -24,7 +24,7 @@ def test_prices_of_other_numbers_change_none(
     chosen = data.draw(circumstances(job))
     chosen["contention"] = data.draw(st.sampled_from(["none", "siblings", "fair", "fair"]))
     options = asked(**job.options(), **chosen)
-    names = [name for name in dict.fromkeys(leaders(network)) if not is_fixed(network, name)]
+    names = [name for name in dict.fromkeys(followed(network)) if not is_fixed(network, name)]
     known: Known = {}
     for _ in range(3):
         values = {f"{name}.bandwidth": data.draw(BANDWIDTHS) for name in names}

@@ -12,7 +12,7 @@ from random_jobs import Job, jobs, networks
 
 from stepsim.face.steps import simulate
 from stepsim.network.topology import Topology
-from stepsim.network.topology.nested import is_fixed, leaders, with_values
+from stepsim.network.topology.nested import followed, is_fixed, with_values
 from stepsim.workload.axes import Part
 
 
@@ -21,7 +21,7 @@ from stepsim.workload.axes import Part
 def test_a_faster_link_class_is_never_slower(
     job: Job, network: Topology, data: st.DataObject
 ) -> None:
-    name = data.draw(st.sampled_from([n for n in leaders(network) if not is_fixed(network, n)]))
+    name = data.draw(st.sampled_from([n for n in followed(network) if not is_fixed(network, n)]))
     link = next(each for each in network.link_classes if each.name == name)
     faster = {f"{name}.bandwidth": link.bandwidth * 2, f"{name}.latency": link.latency_ps // 2}
     better = with_values(network, faster)

@@ -56,12 +56,6 @@ class Lists(Noun, kw_only=False, eq=False):
         values: list[int] = self.values[starts.item(number) : starts.item(number + 1)].tolist()
         return values
 
-    def part(self, begin: int, end: int) -> Self:
-        """The lists from one to before another."""
-        starts = self.starts[begin : end + 1]
-        first = starts[0]
-        return type(self)(starts - first, self.values[first : starts[-1]])
-
     @property
     def counts(self) -> Small:
         """How many numbers each list has."""
@@ -281,7 +275,7 @@ def _ranks(codes: Ints) -> Ints:
     """The place of each number among the distinct ones, ascending."""
     room = int(codes.max(initial=0)) + 1
     if room > _SPARSE * len(codes):
-        return np.unique(codes, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        return np.unique(codes, return_inverse=True)[1].astype(np.int64)
     there = np.zeros(room, np.int64)
     there[codes] = 1
     return (np.cumsum(there) - 1).take(codes)

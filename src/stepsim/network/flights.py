@@ -179,7 +179,7 @@ class Fabric(Struct, kw_only=True):
         crossing = np.repeat(np.arange(len(phases), dtype=np.int64), counts)
         load = np.concatenate([phase.load for phase in phases])
         capacity = self.capacity[links]
-        levels = fair_levels(crossing, place.reshape(-1), load, capacity, len(phases))
+        levels = fair_levels(crossing, place, load, capacity, len(phases))
         return [
             _speed(level, phase.own_level)
             for level, phase in zip(levels.tolist(), phases, strict=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints, distinct, row_numbers
+from stepsim.base.arrays import Ints, distinct, numbers_of, row_numbers
 from stepsim.base.structs import Noun, Same, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.collectives import (
@@ -96,9 +96,9 @@ def find_patterns(
     if stage_ranks:
         bundle = _bundles(members[:, 0] // stage_ranks, npus, topology)
         kind = _kinds_of_bundles(bundle, npus, topology)[bundle]
-        _, first, found = np.unique(kind * len(distinct) + pattern, True, True)
+        first, found = numbers_of(kind * len(distinct) + pattern)
         beside = _beside(topology, npus, pattern, (bundle, kind), first)
-        distinct, pattern = distinct[pattern[first]], found.reshape(-1)
+        distinct, pattern = distinct[pattern[first]], found
     return GroupPatterns(
         members=members,
         npus=npus,
@@ -116,8 +116,7 @@ def _bundles(stage: Ints, npus: Ranks, topology: Topology) -> Ints:
         (lowest // size for size in topology.blocks if (lowest // size == highest // size).all()),
         np.zeros_like(lowest),
     )
-    _, bundle = np.unique(stage * (int(block.max(initial=0)) + 1) + block, return_inverse=True)
-    return bundle.reshape(-1).astype(np.int64)
+    return numbers_of(stage * (int(block.max(initial=0)) + 1) + block)[1]
 
 
 def _kinds_of_bundles(bundle: Ints, npus: Ranks, topology: Topology) -> Ints:

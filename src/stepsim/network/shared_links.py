@@ -114,7 +114,7 @@ def find_transfer_sites(prices: Prices, uses: Iterable[Use]) -> TransferSites:
             site=site,
             comm=comm,
             phase=phase,
-            link=number.reshape(-1).astype(np.int64),
+            link=number.astype(np.int64),
             load=np.round(load, _DIGITS),
         ),
         link_class=prices.topology.link_class(links),
@@ -197,4 +197,4 @@ def sites_of_ranks(sites: TransferSites, colours: Ranks, ranks: int) -> Ranks:
 
 
 def _numbers(hashes: _Hashes) -> Ranks:
-    return np.unique(hashes, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return np.unique(hashes, return_inverse=True)[1].astype(np.int64)

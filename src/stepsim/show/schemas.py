@@ -25,7 +25,7 @@ from stepsim.explore.batches.sweeps import BatchSweepDocument
 from stepsim.explore.noise.draws import NoiseDocument, NoiseSweepDocument
 from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument
-from stepsim.explore.sensitivity.analysis import Sensitivity
+from stepsim.explore.sensitivity import Sensitivity
 from stepsim.explore.sweep.document import SweepDocument
 from stepsim.files.catalog import CatalogDocument
 from stepsim.files.models.launch import PlanFile

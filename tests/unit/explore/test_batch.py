@@ -142,7 +142,7 @@ def test_scenarios_that_a_communication_cannot_tell_apart_are_what_each_is_alone
     if measured:
         job["comm_table"] = CommTable(source="run", curves=tuple(_curves()))
     batch = make_batch(ROOT / "workloads" / "moe_128.txt", topology, **job)
-    assert any(getattr(each, "alone_ps", 0) for each in batch.table.lengths) == measured
+    assert any(each.alone_ps for each in batch.table.comms.values()) == measured
     together = batch.evaluate(columns, parts=True)
     assert together.parts_ps is not None
     assert len(set(together.step_time_ps.tolist())) > 20

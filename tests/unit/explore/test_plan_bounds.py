@@ -7,9 +7,10 @@ import pytest
 import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.base.units import PS_PER_S
+from stepsim.explore.executors import pack
 from stepsim.explore.plan import search_plans
 from stepsim.explore.plan.asked import make_space, parse_fixed
-from stepsim.explore.plan.runs import PlanJob, run_plan
+from stepsim.explore.plan.runs import PlanJob, simulator
 from stepsim.explore.plan.search import fitting_plans
 from stepsim.files.asked import read_inputs
 from stepsim.workload.model.model import Model
@@ -44,7 +45,8 @@ def test_a_pruned_search_finds_what_an_exhaustive_one_finds(seed: int) -> None:
     limit = 4.0 if model.architecture.is_sparse else draw.choice([1.0, 0.5])
     priced = fitting_plans(made, topology, memory_limit=limit)
     job = PlanJob(model=model, topology=topology, base=made.base)
-    steps = [run_plan(job, plan).step_time_ps for plan in priced.plans]
+    found = simulator(pack(job))
+    steps = [found.run(plan).step_time_ps for plan in priced.plans]
     assert all(
         low * PS_PER_S <= step * (1 + 1e-9) for low, step in zip(priced.bound, steps, strict=True)
     )

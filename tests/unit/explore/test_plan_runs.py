@@ -9,7 +9,7 @@ import pytest
 from stepsim.base.errors import SweepError
 from stepsim.explore.executors import Pool, pack
 from stepsim.explore.plan.asked import make_space, parse_fixed
-from stepsim.explore.plan.runs import PlanJob, PlanRuns, run_plan
+from stepsim.explore.plan.runs import PlanJob, PlanRuns, simulator
 from stepsim.files.asked import read_inputs
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
@@ -51,7 +51,7 @@ def runs(job: PlanJob, executor: Executor, workers: int = 1) -> PlanRuns:
 def test_another_worker_is_asked_where_one_is_lost(searched: tuple[PlanJob, Plan]) -> None:
     job, plan = searched
     losing = Losing(2)
-    assert runs(job, losing).result(plan) == run_plan(job, plan)
+    assert runs(job, losing).result(plan) == simulator(pack(job)).run(plan)
     assert losing.asked == ["_run_packed"] * 3
 
 
@@ -68,7 +68,7 @@ def test_a_plan_is_run_once_and_its_warnings_are_a_workers(
     job, plan = searched
     executor = Losing(0)
     opened = runs(job, executor, workers=2)
-    assert opened.result(plan) == run_plan(job, plan)
+    assert opened.result(plan) == simulator(pack(job)).run(plan)
     opened.result(plan)
     opened.warnings(plan)
     assert executor.asked == ["_run_packed", "_warnings_packed"]

@@ -10,7 +10,7 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import ends, listed_waits
 from stepsim.core.flat import Flat, TaskRow, Tasks
-from stepsim.explore.batch.lengths import FixedLength, LengthTable
+from stepsim.explore.batch.lengths import LengthTable
 from stepsim.run.spans import NodeWaits
 
 Totals = tuple[Ints, Ints, Ints]
@@ -153,7 +153,7 @@ class _NodeWriter(Struct, kw_only=True):
         if len(nodes) == 1:
             return nodes[0]
         self.after.append(tuple(nodes))
-        self.length.append(self.table.number(FixedLength(0)))
+        self.length.append(self.table.fixed_ps(0))
         return len(self.after) - 1
 
     def finish(self) -> BatchProgram:

@@ -9,12 +9,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Floats, Ints, distinct, row_numbers, slices
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MOST_EXACT
 from stepsim.core.actions import HostPart, HostTimes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS
-from stepsim.network.topology.nested import followed, is_fixed, leaders
+from stepsim.network.topology.nested import followed, is_fixed
 from stepsim.workload.axes import ParallelAxis, Phase
 from stepsim.workload.scaling import ComputeScale
 
@@ -111,7 +111,7 @@ def _check(name: str, column: Floats | Ints, good: ArrayLike, expected: str) -> 
 
 
 class BatchBase(Noun, dict=True):
-    """The values of a job that scenarios start from; which links lead which is found once."""
+    """The values of a job that scenarios start from."""
 
     topology: Topology
     scale: ComputeScale
@@ -120,7 +120,7 @@ class BatchBase(Noun, dict=True):
     @cached_property
     def names(self) -> list[str]:
         """Names that a column may have: those of a sweep's axes, and some more."""
-        led = dict.fromkeys(self._leaders)
+        led = dict.fromkeys(followed(self.topology))
         links = [link for link in led if not is_fixed(self.topology, link)]
         return [
             *(f"{link}.{field.name}" for link in links for field in LINK_FIELDS),
@@ -133,7 +133,7 @@ class BatchBase(Noun, dict=True):
     def base(self) -> dict[str, float]:
         """Value of every name that is one number: bytes/s, ps, or a factor."""
         found: dict[str, float] = {}
-        led = set(self._leaders)
+        led = followed(self.topology)
         for link in (each for each in self.topology.link_classes if each.name in led):
             for field in LINK_FIELDS:
                 found[f"{link.name}.{field.name}"] = getattr(link, field.attribute)
@@ -173,25 +173,16 @@ class BatchBase(Noun, dict=True):
             **self._links(given, table),
         )
 
-    @cached_property
-    def _leaders(self) -> Names:
-        return leaders(self.topology)
-
-    @cached_property
-    def _followed(self) -> dict[str, Names]:
-        """The class whose value every class of links has, by the name of a field."""
-        return {field.name: tuple(followed(self.topology, field)) for field in LINK_FIELDS}
-
     def _links(
         self, given: Container[str], table: Callable[[Sequence[str], type], Floats]
     ) -> dict[str, Floats]:
         """Columns of the link classes; those that follow another and are not given have its."""
         found: dict[str, Floats] = {}
         for field in LINK_FIELDS:
-            followers = zip(self.topology.link_classes, self._followed[field.name], strict=True)
+            classes = zip(self.topology.link_classes, followed(self.topology, field), strict=True)
             names = [
                 f"{link.name if f'{link.name}.{field.name}' in given else leader}.{field.name}"
-                for link, leader in followers
+                for link, leader in classes
             ]
             found[field.attribute] = table(names, np.float64)
         return found

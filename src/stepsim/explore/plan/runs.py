@@ -19,7 +19,7 @@ from stepsim import __version__
 from stepsim.base.digest import content_hash
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.process import paused
-from stepsim.base.structs import Entry, Names, Noun, Picoseconds, Share, replace
+from stepsim.base.structs import Entry, Names, Noun, Picoseconds, Share
 from stepsim.base.units import PS_PER_S
 from stepsim.core.timeline import Timeline
 from stepsim.explore.executors import (
@@ -179,7 +179,7 @@ class PlanRuns(Struct, kw_only=True):
         """
         run = self.result(plan)
         if not (run.breakdown_ps or run.error):
-            run = run_plan(replace(unpack(self.packed), fastest_alone=False), plan)
+            run = simulator(self.packed).run(plan, whole=True)
             self._keep(plan, run)
         return run
 
@@ -226,7 +226,7 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
             dask_pool(address) if address else local_pool(workers.jobs or 1)
         )
         opened.callback(unpack.cache_clear)
-        opened.callback(_simulator.cache_clear)
+        opened.callback(simulator.cache_clear)
         yield PlanRuns(packed=pack(job), pool=pool, store=store)
 
 
@@ -243,15 +243,19 @@ class _Simulator(Struct, kw_only=True):
     least_of: dict[tuple[float, ...], float] = {}
     known: Known = {}
 
-    def run(self, plan: Plan) -> PlanRun:
-        """The result of a plan; a user's mistake is the error of its result."""
+    def run(self, plan: Plan, *, whole: bool = False) -> PlanRun:
+        """The result of a plan; a user's mistake is the error of its result.
+
+        A `whole` one has the breakdown of its step whether it may be the first of its kind or not.
+        """
         try:
             with paused():
                 ready = self._ready(plan)
                 timeline = ready.flat().timeline()
                 drawn = self._drawn(plan)
                 judged_ps = drawn.full_ps if drawn else timeline.step_time_ps
-                found = ready.totals(timeline, breakdown=self._may_be_first(plan, judged_ps))
+                breakdown = whole or self._may_be_first(plan, judged_ps)
+                found = ready.totals(timeline, breakdown=breakdown)
         except StepsimError as error:
             return PlanRun(error=str(error))
         if found.step_time_ps < self.least_ps:
@@ -295,19 +299,15 @@ class _Simulator(Struct, kw_only=True):
 
 def _run_packed(packed: bytes, plan: Plan) -> tuple[Plan, PlanRun]:
     """What a worker does: a plan of a packed job, and its result."""
-    return plan, _simulator(packed).run(plan)
+    return plan, simulator(packed).run(plan)
 
 
 def _warnings_packed(packed: bytes, plan: Plan) -> Names:
     """What a worker does: what a whole report of one plan of a packed job warns of."""
-    return _simulator(packed).warnings(plan)
+    return simulator(packed).warnings(plan)
 
 
 @lru_cache(maxsize=1)
-def _simulator(packed: bytes) -> _Simulator:
+def simulator(packed: bytes) -> _Simulator:
+    """What simulates the plans of a packed job, made once per worker."""
     return _Simulator(job=unpack(packed))
-
-
-def run_plan(job: PlanJob, plan: Plan) -> PlanRun:
-    """Simulate a plan; a user's mistake is the error of its result."""
-    return _Simulator(job=job).run(plan)

@@ -362,16 +362,28 @@ class Dimension(Noun, dict=True):
     @cached_property
     def link_classes(self) -> tuple[LinkClass, ...]:
         """Classes of its links: those of the NICs first, see the wirings."""
-        name, link = self.link.name, self.link
-        classes = [link]
+        classes = [self.link]
         if self.ports.shared:
-            classes.append(LinkClass(name=f"{name}-host", latency_ps=0, bandwidth=inf))
-        if self.kind is DimensionKind.FAT_TREE:
-            classes.append((self.up or FollowingLinks(name=f"{name}-up")).behind(link))
-        if self.kind is DimensionKind.DRAGONFLY:
-            classes.append(replace(link, name=f"{name}-local"))
-            classes.append((self.far or FollowingLinks(name=f"{name}-global")).behind(link))
+            classes.append(LinkClass(name=self.host_links, latency_ps=0, bandwidth=inf))
+        for name, own in self.followers.items():
+            classes.append((own or FollowingLinks(name=name)).behind(self.link))
         return tuple(classes)
+
+    @property
+    def host_links(self) -> str:
+        """Name of the links between NPUs and the NIC that they share."""
+        return f"{self.link.name}-host"
+
+    @property
+    def followers(self) -> dict[str, FollowingLinks | None]:
+        """Links that have the numbers of `link`: None, or with some that may be their own."""
+        name = self.link.name
+        if self.kind is DimensionKind.FAT_TREE:
+            return {self.up.name if self.up else f"{name}-up": self.up}
+        if self.kind is DimensionKind.DRAGONFLY:
+            far = self.far.name if self.far else f"{name}-global"
+            return {f"{name}-local": None, far: self.far}
+        return {}
 
     def wirings(self, inside: int) -> tuple[Wiring, ...]:
         """The wirings that make it up, innermost first; `inside` is the NPUs of a block.

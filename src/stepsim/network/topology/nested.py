@@ -21,7 +21,6 @@ from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Names, Noun, Same, replace
 from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,
-    LINK_FIELDS,
     OVERSUBSCRIPTION,
     PLAIN,
     Dimension,
@@ -413,8 +412,7 @@ def with_uplinks(topology: Topology, values: Mapping[str, Any]) -> dict[str, Any
 
 def _tree(topology: Topology, link: str) -> Dimension:
     """The fat tree whose links from NPUs are of a class; raises TopologyError where it is none."""
-    dimensions = topology.dimensions if isinstance(topology, NestedTopology) else ()
-    trees = {each.link.name: each for each in dimensions if each.tree and each.up}
+    trees = {each.link.name: each for each in _dimensions(topology) if each.tree and each.up}
     if link not in trees:
         known = f"expected {', '.join(trees)}" if trees else "it has none"
         raise TopologyError(
@@ -427,9 +425,13 @@ def _tree(topology: Topology, link: str) -> Dimension:
 def with_link(topology: Topology, name: str, **changes: float) -> Topology:
     """The topology with fields of one `LinkClass` replaced.
 
-    Raises TopologyError for a class that follows another (see `leaders`) or is fixed.
+    Raises TopologyError for a class that follows another (see `followed`) or is fixed.
     """
-    if _leader(topology, name) != name:
+    names = [link.name for link in topology.link_classes]
+    if name not in names:
+        expected = ", ".join(names)
+        raise TopologyError(f"topology {topology.name} has no links {name!r}: expected {expected}")
+    if followed(topology)[names.index(name)] != name:
         raise TopologyError(
             f"the links {name} of topology {topology.name} follow others: give them numbers of "
             "their own in the topology file"
@@ -455,47 +457,28 @@ def flows_of(topology: Topology, *, numbers: bool = False) -> object:
     return replace(plain, launch_latency_ps=0)
 
 
-def _leader(topology: Topology, name: str) -> str:
-    """The class whose numbers a class of links has: itself, unless it can have none of its own.
-
-    Raises TopologyError when there is no class of that name.
-    """
-    names = [link.name for link in topology.link_classes]
-    if name not in names:
-        expected = ", ".join(names)
-        raise TopologyError(f"topology {topology.name} has no links {name!r}: expected {expected}")
-    latency = LINK_FIELDS[1]
-    return followed(topology, latency)[names.index(name)] if is_fixed(topology, name) else name
-
-
 def is_fixed(topology: Topology, name: str) -> bool:
-    """Whether a leading class of links has no numbers to change: NPUs to a NIC they share."""
-    place = [link.name for link in topology.link_classes].index(name)
-    other = {"latency_ps": topology.link_classes[place].latency_ps + 1}
-    return _edited(topology, {name: other}) is topology
+    """Whether a class of links has no numbers to change: those of NPUs to a NIC they share."""
+    return name in [each.host_links for each in _dimensions(topology)]
 
 
-def leaders(topology: Topology) -> Names:
-    """The leader of every class of links, in their order."""
-    return tuple(_leader(topology, link.name) for link in topology.link_classes)
-
-
-def followed(topology: Topology, field: LinkField) -> Names:
+def followed(topology: Topology, field: LinkField | None = None) -> Names:
     """Of every class of links, the class that it follows in a number, itself if in none.
 
     Links between switches follow those of their dimension in all that the file does not say of
-    them.
+    them. Without a field a class follows that can have no number of its own.
     """
-    names = [link.name for link in topology.link_classes]
-    found = list(names)
-    for leader in names:
-        now = getattr(topology.link_classes[names.index(leader)], field.attribute)
-        other = {field.attribute: 0.5 if now == 1 else 1}
-        changed = cast(Topology, _edited(topology, {leader: other})).link_classes
-        for i, (old, new) in enumerate(zip(topology.link_classes, changed, strict=True)):
-            if new != old and names[i] != leader:
-                found[i] = leader
-    return tuple(found)
+    leaders = {
+        name: each.link.name
+        for each in _dimensions(topology)
+        for name, own in each.followers.items()
+        if own is None or (field and getattr(own, field.attribute) is None)
+    }
+    return tuple(leaders.get(link.name, link.name) for link in topology.link_classes)
+
+
+def _dimensions(topology: Topology) -> tuple[Dimension, ...]:
+    return topology.dimensions if isinstance(topology, NestedTopology) else ()
 
 
 def _edited(value: Any, changes: Mapping[str, Mapping[str, float]]) -> Any:

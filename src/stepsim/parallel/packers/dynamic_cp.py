@@ -32,11 +32,15 @@ def degrees(lengths: Ints, shape: BatchShape) -> Ints:
     return np.asarray(1 << np.minimum(needed, most))
 
 
-def _aligned(load: Floats, count: int) -> Ints:
-    """The aligned group of so many ranks that has least to do: 0 to 3, 4 to 7 and so on."""
+def _aligned(load: Floats, filled: Floats, count: int) -> tuple[Ints, int]:
+    """The aligned group of so many ranks that has least to do, and its emptiest microbatch.
+
+    Groups of four ranks are 0 to 3, 4 to 7 and so on.
+    """
     groups = len(load) // count
     group = int(load[: groups * count].reshape(groups, count).max(axis=1).argmin())
-    return np.arange(count) + group * count
+    held = np.arange(count) + group * count
+    return held, int(filled[held].max(axis=0).argmin())
 
 
 def _spread(lengths: Ints, needed: Ints, shape: BatchShape) -> Packing:
@@ -115,8 +119,7 @@ def _slots(lengths: Ints, degree: Ints, shape: BatchShape) -> tuple[Ints, float]
     order = np.argsort(-lengths, kind="stable")
     several = int((degree > 1).sum())  # a longer document takes as many ranks or more
     for document in order[:several].tolist():
-        held = _aligned(total, int(degree[document]))
-        microbatch = int(filled[held].max(axis=0).argmin())
+        held, microbatch = _aligned(total, filled, int(degree[document]))
         total[held] += cost[document]
         filled[held, microbatch] += weight[document]
         slot[first[document] : first[document + 1]] = held * shape.microbatches + microbatch

@@ -7,7 +7,7 @@ import numpy as np
 
 from stepsim.base.units import format_time_ps, time_unit
 from stepsim.explore.noise.draws import NoiseResult
-from stepsim.explore.sensitivity.analysis import Sensitivity, describe
+from stepsim.explore.sensitivity import Sensitivity, describe
 from stepsim.show.figures.drawing import above, drawn, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PALETTE, PATH

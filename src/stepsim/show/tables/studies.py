@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from stepsim.base.units import format_time_ps
 from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.sampled_sweep import Sampled, SampledSweep
-from stepsim.explore.sensitivity.analysis import Sensitivity, Slope, describe, show_value
+from stepsim.explore.sensitivity import Sensitivity, Slope, describe, show_value
 from stepsim.explore.sweep.axes import Axis
 from stepsim.explore.sweep.table import Extreme, SweepTable
 from stepsim.show.tables.model import (
