@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from stepsim.explore.executors import pack
 from stepsim.explore.plan.asked import make_space
 from stepsim.explore.plan.document import why_slower
-from stepsim.explore.plan.runs import PlanJob, run_plan
+from stepsim.explore.plan.runs import PlanJob, simulator
 from stepsim.explore.plan.search import (
     FittingPlans,
     SearchedPlan,
@@ -55,11 +56,8 @@ class PublishedPlan:
         """The published plan and the best of a search, both simulated."""
         topology = self.job.topology
         best = search_plans(self.model, self.space, topology, runs=runs, memory_limit=1.0).plans[0]
-        published = self.priced.plans[self.place]
-        if published == best.plan:
-            return best, best
         job = PlanJob(model=self.model, topology=topology, base=self.space.base)
-        run = run_plan(job, published)
+        run = simulator(pack(job)).run(self.priced.plans[self.place])
         return searched(self.space, self.priced, self.place, run), best
 
 

@@ -74,9 +74,9 @@ def test_a_batch_equals_the_engine(
     found, totals = batch.evaluate(columns, parts=True), batch.evaluate(columns)
     for name in ("step_time_ps", "pipeline_time_ps", "bubble_fraction"):
         assert np.array_equal(getattr(totals, name), getattr(found, name)), name
-    values = batch.lengths(batch.scenarios(columns))
-    times = batch.program.times(values, len(found.step_time_ps))
-    ranks = batch.parts(values, *times)[batch.actors.actor_of]
+    lengths = batch.lengths(batch.scenarios(columns))
+    times = batch.program.times(lengths, len(found.step_time_ps))
+    ranks = batch.parts(lengths, *times)[batch.actors.actor_of]
     for i in range(len(found.step_time_ps)):
         values = {name: column[i] for name, column in columns.items()}
         step = simulate(job.workload, with_values(network, values), **options, **options_of(values))

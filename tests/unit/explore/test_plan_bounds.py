@@ -45,8 +45,8 @@ def test_a_pruned_search_finds_what_an_exhaustive_one_finds(seed: int) -> None:
     limit = 4.0 if model.architecture.is_sparse else draw.choice([1.0, 0.5])
     priced = fitting_plans(made, topology, memory_limit=limit)
     job = PlanJob(model=model, topology=topology, base=made.base)
-    found = simulator(pack(job))
-    steps = [found.run(plan).step_time_ps for plan in priced.plans]
+    alone = simulator(pack(job))
+    steps = [alone.run(plan).step_time_ps for plan in priced.plans]
     assert all(
         low * PS_PER_S <= step * (1 + 1e-9) for low, step in zip(priced.bound, steps, strict=True)
     )

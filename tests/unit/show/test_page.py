@@ -65,8 +65,8 @@ def test_the_page_says_what_the_report_says(result: Result, tmp_path: Path) -> N
     assert facts["step time"] == shown["step_ps"] == report.step_time_ps
     assert facts["pipeline bubble"] == report.bubble_fraction
     assert shown["breakdown"] == report.breakdown_ps
-    said = [*shown["said"], *shown["warnings"]]
-    assert all(said.count(each) == 1 for each in report.said)
+    told = [*shown["said"], *shown["warnings"]]
+    assert all(told.count(each) == 1 for each in report.said)
     words = json.dumps([shown["said"], shown["tables"]])
     times = [*filter(None, report.breakdown_ps.values()), *(use.time_ps for use in report.comms)]
     names = [name for link in report.links for name in (link.name, link.busiest)]

@@ -175,7 +175,8 @@ def test_a_price_per_hour_is_a_price_per_step_and_per_trillion_tokens() -> None:
     assert rates is not None
     assert rates.price_per_step == pytest.approx(8 * 2.5 * result.report.step_time_s / 3600)
     run = 2.5 * rates.npu_hours_per_trillion_tokens
-    ((_, said),) = [pair for pair in step_tables(result.report)["settings"] if pair[0] == "cost"]
+    settings: Any = step_tables(result.report)["settings"]
+    said = dict(settings)["cost"]
     assert f"$ {rates.price_per_step:.4g} a step, $ {run:,.0f} per trillion tokens" in said
 
 

@@ -95,7 +95,7 @@ def name_ticks(
 
 
 def plots_by(
-    figure: "Figure", by: StoredAxis | None, most: int, labels: tuple[str, str], **shared: Any
+    figure: "Figure", by: Axis | None, most: int, labels: tuple[str, str], **shared: Any
 ) -> "Iterator[Axes]":
     """A plot for every value of an axis, at most so many beside each other, with labels."""
     titles = [f"{axis_words(by.name)} {text}" for text in by.texts] if by else [""]
