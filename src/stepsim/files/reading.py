@@ -10,6 +10,7 @@ import io
 import os
 import stat
 import tomllib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import wraps
@@ -67,23 +68,22 @@ def first_bytes(path: Path, size: int) -> bytes:
     """The first bytes of a file; nothing where it cannot be read, which its reader will say."""
     try:
         with open_file(path, most=None) as file:
-            return file.read(min(size, os.fstat(file.fileno()).st_size))
+            start = file.read(min(size, os.fstat(file.fileno()).st_size))
+            return start.removeprefix(BOM_UTF8)
     except OSError:
         return b""
 
 
 def read_bytes(path: Path) -> bytes:
-    """What a file holds; raises OSError as `open_file`."""
+    """What a file holds, without a byte order mark; raises OSError as `open_file`."""
     with open_file(path) as file:
-        return file.read(os.fstat(file.fileno()).st_size)
+        return file.read(os.fstat(file.fileno()).st_size).removeprefix(BOM_UTF8)
 
 
-def read_text(
-    path: Path, error: type[StepsimError], what: str, expected: str, *, encoding: str = "utf-8"
-) -> str:
+def read_text(path: Path, error: type[StepsimError], what: str, expected: str) -> str:
     """The text of a file; raises `error` saying that this is no `what`, and what was `expected`."""
     try:
-        return read_bytes(path).decode(encoding)
+        return read_bytes(path).decode()
     except OSError as reason:
         raise error(f"{path}: cannot read the {what}: {reason.strerror}") from None
     except UnicodeDecodeError as reason:

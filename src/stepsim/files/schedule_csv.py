@@ -57,7 +57,7 @@ def read_schedule(path: Path) -> Schedule:
     Raises ScheduleError naming file, line, column and token.
     """
     expected = "a schedule in torch's CSV"
-    text = read_text(path, ScheduleError, "schedule", expected, encoding="utf-8-sig")
+    text = read_text(path, ScheduleError, "schedule", expected)
     return parse_schedule(text, source=str(path), name=one_line(path.name))
 
 

@@ -77,7 +77,7 @@ def is_step_table(path: Path) -> bool:
 
 def read_step_table(path: Path) -> list[MeasuredStep]:
     """The rows of a table; raises TraceError naming file, row, column and value at fault."""
-    text = read_text(path, TraceError, "table", "a table of measured runs", encoding="utf-8-sig")
+    text = read_text(path, TraceError, "table", "a table of measured runs")
     rows = list(_toml_rows(path, text) if path.suffix == ".toml" else _csv_rows(path, text))
     if not rows:
         raise TraceError(f"{path}: no rows: expected {', '.join(_COLUMNS[:4])}, ...")

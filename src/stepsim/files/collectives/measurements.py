@@ -19,7 +19,7 @@ def read_measurements(paths: Sequence[Path], kind: CollectiveKind | None = None)
     expected = "measured collectives as CSV, or what nccl-tests prints"
     tables = []
     for path in paths:
-        text = read_text(path, CalibrationError, "measurements", expected, encoding="utf-8-sig")
+        text = read_text(path, CalibrationError, "measurements", expected)
         if is_nccl_tests(text):
             tables.append(parse_nccl_tests(text, source=str(path), kind=kind))
         else:

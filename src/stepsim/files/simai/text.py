@@ -151,7 +151,7 @@ def read_simai_document(path: Path) -> SimaiDocument:
 
 def _read_lines(path: Path) -> list[_Line]:
     expected = "a SimAI / AICB / ASTRA-sim workload"
-    text = read_text(path, WorkloadError, "workload", expected, encoding="utf-8-sig")
+    text = read_text(path, WorkloadError, "workload", expected)
     if "\0" in text:
         raise WorkloadError(f"{path}: not a text file: expected {expected}")
     lines = [(i, line) for i, line in enumerate(text.splitlines(), start=1) if line.strip()]

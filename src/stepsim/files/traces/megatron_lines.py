@@ -120,7 +120,7 @@ def read_rank(path: Path) -> RankLines:
     inner: list[_Inner] = []
     owner: tuple[str, str] | None = None
     try:
-        with TextIOWrapper(open_file(path), encoding="utf-8") as file:
+        with TextIOWrapper(open_file(path), encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
                 if line.isspace():
                     continue

@@ -96,7 +96,7 @@ def _read(path: Path) -> _Log:
     log = _Log()
     block: tuple[int, int] | None = None
     try:
-        with TextIOWrapper(open_file(path), encoding="utf-8", errors="replace") as file:
+        with TextIOWrapper(open_file(path), encoding="utf-8-sig", errors="replace") as file:
             for line in file:
                 for name, value in _SETTING.findall(line):
                     log.settings.setdefault(name, int(value))

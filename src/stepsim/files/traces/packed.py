@@ -5,6 +5,7 @@ import io
 import re
 import tarfile
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from os.path import isdir
 from pathlib import Path
@@ -67,7 +68,7 @@ def _contents(path: Path) -> bytes:
 def _unpacked(data: bytes, where: str) -> bytes:
     """What is not packed, or was with gzip; raises TraceError where that is too large."""
     if not data.startswith(_GZIP):
-        return data
+        return data.removeprefix(BOM_UTF8)
     most = min(_MOST_BYTES, _ANY_BYTES + _MOST_FOLD * len(data))
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
         found = packed.read(most + 1)
