@@ -132,7 +132,7 @@ def _column_of(path: Path, names: Sequence[str], line: str = "") -> str:
     if len(found) == 1:
         return found[0]
     others = [name for name in names if name != _COUNT]
-    if len(others) == 1:
+    if len(others) == 1 and not number_of(others[0]) >= 1:  # else a length, of a file without names
         return others[0]
     shown = ", ".join(names) or "none"
     raise WorkloadError(f"{path}{line}: columns are {shown}: expected one of {', '.join(_COLUMNS)}")

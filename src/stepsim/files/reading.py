@@ -11,7 +11,7 @@ import os
 import stat
 import tomllib
 from codecs import BOM_UTF8
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
@@ -92,12 +92,31 @@ def read_text(path: Path, error: type[StepsimError], what: str, expected: str) -
 
 
 def csv_rows(path: Path, text: str, error: type[StepsimError]) -> list[dict[str, str]]:
-    """Rows of a table by the names of its first line; raises `error` where it is no CSV."""
-    reader = csv.DictReader(io.StringIO(text))
+    """Rows of a table by the names of its first line.
+
+    Raises `error` where it is no CSV, a name stands twice, or a row has more cells than names, as
+    a number with a comma in it makes.
+    """
+    reader, rows = csv.DictReader(io.StringIO(text)), []
     try:
-        return list(reader)
+        names = names_once(path, reader.fieldnames, error)
+        for row in reader:
+            if any(row.pop(None, ())):
+                place = f"{path}:{reader.line_num}"
+                raise error(f"{place}: more cells than columns: expected {names}")
+            rows.append(row)
     except csv.Error as reason:
         raise error(f"{path}:{reader.line_num}: not valid CSV: {reason}") from None
+    return rows
+
+
+def names_once(path: Path, names: Sequence[str] | None, error: type[StepsimError]) -> int:
+    """How many columns a table has; raises `error` where two have one name."""
+    found = [name.strip() for name in names or ()]
+    twice = next((name for name in found if name and found.count(name) > 1), None)
+    if twice:
+        raise error(f"{path}:1: column {twice} stands twice: expected it once")
+    return len(found)
 
 
 def read_toml(path: Path, schema: type[_Schema], error: type[StepsimError], what: str) -> _Schema:
