@@ -219,7 +219,8 @@ class Quantity(StrEnum):
         if self is Quantity.FACTOR:
             return _factor(str(number))
         per_unit = PS_PER_S if self is Quantity.TIME else 1
-        return _whole(str(number * per_unit), _EXPECTED[self], rounded=per_unit > 1)
+        text = str(number * per_unit).removesuffix(".0")
+        return _whole(text, _EXPECTED[self], rounded=per_unit > 1)
 
     def text(self, value: Value) -> str:
         """The value as people type it, exactly: `250 us`, `160 MB`, `0.5`, `on`."""

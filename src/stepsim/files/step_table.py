@@ -148,8 +148,8 @@ def _measured(path: Path, where: str, row: Mapping[str, Value]) -> int:
 
 def _seconds(where: str, value: Value) -> int:
     seconds = number_of(value)
-    if not 0 < seconds < 1e6:
-        raise TraceError(bad_value(where, "measured_s", value, "seconds above 0, below 1e6"))
+    if not 1e-6 <= seconds < 1e6:
+        raise TraceError(bad_value(where, "measured_s", value, "seconds from 1e-6, below 1e6"))
     return round(seconds * PS_PER_S)
 
 
