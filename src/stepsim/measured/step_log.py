@@ -108,7 +108,7 @@ class StepLog(Noun):
         ratios = [
             typical(self.timers[name]) / typical(each)
             for name, each in self.quickest.items()
-            if re.fullmatch(pattern, name)
+            if re.fullmatch(pattern, name) and name in self.timers
         ]
         return max(ratios, default=None)
 
@@ -136,8 +136,9 @@ class StepLog(Noun):
         return self._ps(count / typical(self.values))
 
     def _ps(self, seconds: float) -> int:
-        if not seconds * PS_PER_S < MAX_INT64:
-            raise TraceError(f"{self.source}: a step of {seconds:.3g} s: expected at most 106 days")
+        if not 1e-6 <= seconds < MAX_INT64 / PS_PER_S:
+            allowed = "at least 1 us, at most 106 days"
+            raise TraceError(f"{self.source}: a step of {seconds:.3g} s: expected {allowed}")
         return round(seconds * PS_PER_S)
 
 

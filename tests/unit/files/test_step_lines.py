@@ -50,6 +50,16 @@ def test_megatron_prints_milliseconds_and_timers(tmp_path: Path) -> None:
     assert list(found.timers["optimizer"]) == [0.0255] * 4
 
 
+def test_what_is_printed_as_zero_or_not_at_all_is_left_out(tmp_path: Path) -> None:
+    short = "    params-all-gather ..............................: (0.00, 0.00)\n"
+    text = MEGATRON.format(n=5, ms="1,200.5").replace("401.3", "0.0") + TIMERS.format(busy=1)
+    found = read_step_log(log(tmp_path, text + short + "max allocated: 1.2.3\nmemory: .GiB\n"))
+    assert (found.seconds, found.tflops, found.memory) == ((1.2005,), (), round(1.2 * 2**20))
+    assert "params-all-gather" not in found.timers
+    with pytest.raises(TraceError, match="a step of 1e-15 s: expected at least 1 us"):
+        read_step_log(log(tmp_path, DEEPSPEED.format(n=1, s="1e-15"))).step_ps()
+
+
 def test_torchtitan_prints_tokens_per_second_and_gpu(tmp_path: Path) -> None:
     lines = [TITAN.format(n=n, tps=tps) for n, tps in ((1, "203"), (2, "5,000"), (3, "5,100"))]
     found = read_step_log(log(tmp_path, "".join(lines)))
@@ -65,6 +75,10 @@ def test_torchtitan_prints_tokens_per_second_and_gpu(tmp_path: Path) -> None:
         ("nothing\n", "expected the step lines of Megatron-LM, .*, torchtitan, nanotron, Deep"),
         (DEEPSPEED.format(n=1, s="nan"), r"train\.log:2: step is 'nan': expected a number above 0"),
         (DEEPSPEED.format(n=5, s=1) + DEEPSPEED.format(n=4, s=1), "step 4 follows step 5"),
+        (DEEPSPEED.format(n=1, s="15.088,2"), "step is '15.088,2'"),
+        (DEEPSPEED.format(n=1, s="15088,2"), "step is '15088,2'"),
+        (DEEPSPEED.format(n="9" * 5000, s=1), "expected a number of at least 0, below 1e15"),
+        ("global_step: 1.2.3 | train_step_timing in s: 2.0\n", r"step is '1\.2\.3'"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(tmp_path: Path, text: str, why: str) -> None:

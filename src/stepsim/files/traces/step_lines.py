@@ -16,7 +16,7 @@ _NUMBER = f"({_PLAIN})"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TIMERS = re.compile(r"\(?(?:min, )?max\)? time across ranks \(ms\):")
 _TIMER = re.compile(rf"\s+([\w-]+) \.*: (?:\({_NUMBER}, {_NUMBER}\)|{_NUMBER})\s*$")
-_MEMORY = re.compile(r"\bmax allocated: ([\d.]+)|\bmemory:\s*([\d.]+)GiB")
+_MEMORY = re.compile(r"\bmax allocated: (\d{1,12}(?:\.\d*)?)|\bmemory:\s*(\d{1,12}(?:\.\d*)?)GiB")
 """The most memory of a rank as Megatron-LM prints it, in MiB, and torchtitan, in GiB."""
 _OF_RANK = re.compile(r"\[(?:rank|default)(\d+)\]:")
 """How torchrun marks the lines of a rank: several may print the same step."""
@@ -123,14 +123,15 @@ def _steps(path: Path, lines: list[str], form: _Form) -> Iterator[_Line]:
         first_rank = rank if first_rank is None else first_rank
         total = total or groups.get("total")
         counted = (last[0] if last else 0) + 1
-        step = int(float(groups["step"][:18])) if "step" in groups else counted
+        step = _step(where, groups["step"]) if "step" in groups else counted
         again = last is not None and last[0] == step
         if rank != first_rank or groups.get("total") != total or (again and not form.redrawn):
             continue
         if last and not again:
             yield last
         rate = re.search(form.tflops, line) if form.tflops else None
-        last = step, *_said(where, told), _value(where, rate[1]) if rate else None
+        tflops = _value(where, rate[1]) if rate and rate[1].strip("0.") else None
+        last = step, *_said(where, told), tflops
     if last:
         yield last
 
@@ -144,7 +145,7 @@ def _whole_steps(path: Path, lines: list[str], form: _Form) -> Iterator[_Line]:
     for number, line in enumerate(lines, 1):
         if (told := re.search(form.line, line)) is None:
             continue
-        iteration, step = int(told["iter"]), int(told["step"])
+        iteration, step = (_step(f"{path}:{number}", told[name]) for name in ("iter", "step"))
         if before not in (None, iteration - 1):
             raise TraceError(
                 f"{path}:{number}: iteration {iteration} follows {before}: expected a line of each "
@@ -191,22 +192,37 @@ def _memory(lines: list[str]) -> int | None:
 
 
 def _timers(path: Path, lines: list[str], which: int) -> dict[str, tuple[float, ...]]:
-    """Seconds under each timer of Megatron-LM of the slowest rank, or of the quickest (1)."""
+    """Seconds under each timer of Megatron-LM of the slowest rank, or of the quickest (1).
+
+    What is printed as 0.00 is too short to say anything.
+    """
     found: dict[str, list[float]] = {}
     inside = False
     for number, line in enumerate(lines, 1):
         told = _TIMER.match(line) if inside else None
         if told:
             text = told[2] if which else told[3] or told[4]
-            if text:
+            if text and text.strip("0."):
                 found.setdefault(told[1], []).append(_value(f"{path}:{number}", text) / 1e3)
         inside = bool(told) or _TIMERS.search(line) is not None
     return {name: tuple(values) for name, values in found.items()}
 
 
+def _step(where: str, text: str) -> int:
+    """The number of a step, which some print as 1.0 or 1e+3."""
+    value = number_of(text)
+    if not 0 <= value < 1e15:
+        raise TraceError(bad_value(where, "step", text, "a number of at least 0, below 1e15"))
+    return int(value)
+
+
 def _value(where: str, text: str) -> float:
+    """A number whose commas stand between thousands: 1,200.5 is one, 1200,5 and 1.200,5 are not."""
     ending = _HUMAN.get(text[-1:], 1.0)
-    value = number_of(text.replace(",", "").rstrip("KMBTP")) * ending
+    whole, point, rest = text.rstrip("KMBTP,").partition(".")
+    if re.fullmatch(r"\d{1,3}(,\d{3})+", whole):
+        whole = whole.replace(",", "")
+    value = number_of(whole + point + rest) * ending
     if not 0 < value < 1e12:
-        raise TraceError(bad_value(where, "step", text, "a number above 0"))
+        raise TraceError(bad_value(where, "step", text, "a number above 0, below 1e12"))
     return value
