@@ -42,7 +42,8 @@ class Validation(Noun):
                 for source in (Source.FIT, Source.EXPLAINED)
             },
         }
-        return {name: error_of(compared) for name, compared in kinds.items() if compared}
+        errors = {name: error_of(compared) for name, compared in kinds.items()}
+        return {name: found for name, found in errors.items() if found.count}
 
 
 class _TimeEntry(Timed):

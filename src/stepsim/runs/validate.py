@@ -8,6 +8,7 @@ the time that a micro-benchmark took for such a group. The two are kept apart in
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
@@ -139,8 +140,8 @@ class Errors(Noun):
 
 
 def error_of(compared: Iterable[Compared]) -> Errors:
-    """Absolute errors of comparisons, summed up; zeros where there are none."""
-    errors = [abs(each.error) for each in compared]
+    """Absolute errors of comparisons with what is not 0, summed up; zeros where there are none."""
+    errors = [error for each in compared if isfinite(error := abs(each.error))]
     if not errors:
         return Errors(mean=0.0, largest=0.0, count=0)
     return Errors(mean=float(np.mean(errors)), largest=max(errors), count=len(errors))

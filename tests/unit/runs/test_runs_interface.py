@@ -14,7 +14,8 @@ from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp, operations
 from stepsim.network.measured_times import MeasuredCurve
-from stepsim.runs.validate import Compared, Source
+from stepsim.runs.document import Validation
+from stepsim.runs.validate import Compared, Errors, Source
 from stepsim.workload.axes import CollectiveKind
 
 RUN = MadeRun(forward=(10, 12), backward=(20, 21), microbatches=6)
@@ -79,6 +80,13 @@ def test_spread_of_samples() -> None:
     )
     assert each.spread == pytest.approx((-0.1, 0.2))
     assert replace(each, samples_ps=()).spread == (0, 0)
+
+
+def test_a_time_of_0_has_no_error_that_counts() -> None:
+    row = Compared(name="x", source=Source.PREDICTION, simulated_ps=10, measured_ps=0)
+    assert Validation(rows=(row,)).errors() == {}
+    found = Validation(rows=(row, replace(row, measured_ps=8))).errors()
+    assert found["step (prediction)"] == Errors(mean=0.25, largest=0.25, count=1)
 
 
 def link(placement: NodePlacement, bandwidth: float = 1e9) -> LinkFit:
