@@ -120,7 +120,8 @@ def _inspect_schedule(name: str, options: CommandOptions, csv: Path | None) -> N
 
     Raises PlanError without the size that it is for, OutputError for a file of another kind.
     """
-    from stepsim.files.schedule_csv import format_schedule, write_schedule
+    from stepsim.files.schedule_csv import format_schedule
+    from stepsim.files.writing import write_whole
     from stepsim.parallel.schedules import build
 
     ranks, microbatches = options.asked.get("pp"), options.asked.get("microbatches")
@@ -129,11 +130,11 @@ def _inspect_schedule(name: str, options: CommandOptions, csv: Path | None) -> N
     if csv and csv.suffix != ".csv":
         raise OutputError(f"{csv}: a schedule is written as .csv")
     check_outputs([], files=[csv])
-    schedule = build(name, ranks=ranks, microbatches=microbatches)
+    text = format_schedule(build(name, ranks=ranks, microbatches=microbatches))
     if csv:
-        write_schedule(schedule, csv)
+        write_whole(csv, text.encode())
     else:
-        typer.echo(format_schedule(schedule), nl=False)
+        typer.echo(text, nl=False)
 
 
 def _inspect_constants(name: str, json: str | None, csv: Path | None) -> None:

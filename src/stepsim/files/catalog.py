@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from stepsim.base.errors import PlanError, TopologyError
@@ -114,14 +115,14 @@ def make_catalog(kind: str | None = None) -> CatalogDocument:
         close = get_close_matches(kind, names, n=1)
         meant = f" (did you mean {close[0]}?)" if close else ""
         raise PlanError(f"kind is {kind!r}{meant}: expected one of {', '.join(names)}")
-    entries: Mapping[str, Callable[[str], Entry]] = {
+    entries: dict[str, Callable[[str], Entry]] = {
         "models": _model,
         "devices": _device,
         "frameworks": _framework,
         "topologies": _topology,
-        "schedules": lambda name: _named("schedules", name),
-        "algorithms": lambda name: _named("algorithms", name),
     }
+    words = shipped(__file__, "catalog.toml", dict[str, dict[str, str]])
+    entries |= {each: partial(_named, about) for each, about in words.items()}
     found: dict[str, Any] = {
         name: tuple(map(entries[name], known)) if kind in (None, name) else None
         for name, known in names.items()
@@ -163,9 +164,8 @@ def _framework(name: str) -> CatalogFramework:
     )
 
 
-def _named(kind: str, name: str) -> CatalogName:
-    words = shipped(__file__, "catalog.toml", dict[str, dict[str, str]])
-    return CatalogName(name=name, about=words[kind][name])
+def _named(about: Mapping[str, str], name: str) -> CatalogName:
+    return CatalogName(name=name, about=about[name])
 
 
 def _topology(name: str) -> CatalogTopology:

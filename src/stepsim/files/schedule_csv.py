@@ -13,7 +13,6 @@ from typing import NamedTuple
 from stepsim.base.errors import ScheduleError, bad_value, one_line
 from stepsim.base.structs import Noun
 from stepsim.files.reading import read_text
-from stepsim.files.writing import write_whole
 from stepsim.parallel.schedules import (
     Action,
     ActionKind,
@@ -59,11 +58,6 @@ def read_schedule(path: Path) -> Schedule:
     expected = "a schedule in torch's CSV"
     text = read_text(path, ScheduleError, "schedule", expected)
     return parse_schedule(text, source=str(path), name=one_line(path.name))
-
-
-def write_schedule(schedule: Schedule, path: Path) -> None:
-    """Write a schedule as CSV; raises OutputError."""
-    write_whole(path, format_schedule(schedule).encode())
 
 
 def format_schedule(schedule: Schedule) -> str:
