@@ -7,7 +7,6 @@ paths, and the file knows no software latency.
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 from stepsim.base.errors import TopologyError, bad_value, errors_at, one_line
 from stepsim.base.units import parse_bandwidth, parse_time_ps
@@ -18,17 +17,6 @@ from stepsim.network.topology.network import MAX_NPUS
 
 _Class = tuple[str, str, str]
 """What a cable joins, bandwidth and latency."""
-
-
-class _Header(NamedTuple):
-    """The first line."""
-
-    gpu: str
-    nodes: int
-    node_size: int
-    nvswitches: int
-    switches: int
-    links: int
 
 
 def read_simai_topology(path: Path) -> ListedTopology:
@@ -47,65 +35,63 @@ def _read(path: Path, lines: list[str]) -> ListedTopology:
 
     from stepsim.network.topology.cabled import listed_topology
 
-    header = _header(lines[0] if lines else "")
-    if header.nodes > max(1, 2 * (len(lines) - 2)):
-        raise TopologyError(
-            f"line 1: {header.nodes} nodes: the file has too few links to join them"
-        )
-    names = _names(header, lines[1].split() if len(lines) > 1 else [])
+    gpu, counts = _header(lines[0] if lines else "")
+    nodes, node_size, nvswitches, switches, links = counts
+    if nodes > max(1, 2 * (len(lines) - 2)):
+        raise TopologyError(f"line 1: {nodes} nodes: the file has too few links to join them")
+    listed = lines[1].split() if len(lines) > 1 else []
+    names = _names(nodes, nvswitches, nvswitches + switches, listed)
     classes: dict[_Class, None] = {}
     cables = [
         _cable(f"line {number}", line.split(), names, classes)
         for number, line in enumerate(lines[2:], start=3)
         if line.strip()
     ]
-    if len(cables) != header.links:
-        raise TopologyError(f"line 1: links is {header.links}: the file has {len(cables)}")
-    links = _link_classes(list(classes))
+    if len(cables) != links:
+        raise TopologyError(f"line 1: links is {links}: the file has {len(cables)}")
+    kinds = _link_classes(list(classes))
     graph = nx.MultiDiGraph()
     for name in names:
         graph.add_node(name, kind="npu" if name.startswith("npu") else "switch")
     graph.add_edges_from(
-        (*ends, {"link_class": links[key].name})
+        (*ends, {"link_class": kinds[key].name})
         for a, b, key in cables
         for ends in ((a, b), (b, a))
     )
-    npus = header.nodes - header.nvswitches - header.switches
     return listed_topology(
         graph,
-        tuple(links.values()),
+        tuple(kinds.values()),
         name=one_line(path.stem),
-        source=one_line(f"SimAI topology file {path.name}, {header.gpu}"),
-        node_size=min(header.node_size, npus),
+        source=one_line(f"SimAI topology file {path.name}, {gpu}"),
+        node_size=min(node_size, nodes - nvswitches - switches),
     )
 
 
-def _header(line: str) -> _Header:
+def _header(line: str) -> tuple[str, list[int]]:
+    """The type of the GPUs; nodes, GPUs of a server, NVSwitches, other switches and links."""
     words = line.split()
     fields = ("nodes", "GPUs per server", "NVSwitches", "switches", "links")
     if len(words) != len(fields) + 1:
         raise TopologyError(f"line 1: expected {', '.join(fields)}, GPU type: found {line[:60]!r}")
     counts = [_count("line 1", field, word) for field, word in zip(fields, words, strict=False)]
-    header = _Header(words[-1], *counts)
-    switches = header.nvswitches + header.switches
-    if not switches < header.nodes <= MAX_NPUS:
-        raise TopologyError(f"line 1: {header.nodes} nodes, {switches} of them switches")
-    if header.node_size < 1:
-        raise TopologyError(bad_value("line 1", "GPUs per server", header.node_size, "at least 1"))
-    return header
+    nodes, node_size, *switches, _ = counts
+    if not sum(switches) < nodes <= MAX_NPUS:
+        raise TopologyError(f"line 1: {nodes} nodes, {sum(switches)} of them switches")
+    if node_size < 1:
+        raise TopologyError(bad_value("line 1", "GPUs per server", node_size, "at least 1"))
+    return words[-1], counts
 
 
-def _names(header: _Header, words: list[str]) -> list[str]:
+def _names(nodes: int, nvswitches: int, expected: int, words: list[str]) -> list[str]:
     """Names of all nodes by their numbers: npu0, nvswitch16, switch18, ..."""
-    listed = [_node("line 2", "switch", word, header.nodes) for word in words]
-    expected = header.nvswitches + header.switches
+    listed = [_node("line 2", "switch", word, nodes) for word in words]
     if len(listed) != expected:
         raise TopologyError(f"line 2: {len(listed)} switches listed: line 1 says {expected}")
-    names = [""] * header.nodes
+    names = [""] * nodes
     for place, number in enumerate(listed):
         if names[number]:
             raise TopologyError(f"line 2: switch {number} is listed twice")
-        names[number] = f"{'nvswitch' if place < header.nvswitches else 'switch'}{number}"
+        names[number] = f"{'nvswitch' if place < nvswitches else 'switch'}{number}"
     gpus = 0
     for number, name in enumerate(names):
         if not name:
