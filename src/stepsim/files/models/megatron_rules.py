@@ -7,6 +7,7 @@ A rule is judged where all that it speaks of is a number: a variable that nobody
 
 import re
 from collections.abc import Iterator, Mapping
+from math import prod
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, shipped
@@ -123,10 +124,14 @@ class _Line(Noun):
     def keeps(self, rule: "_Rule") -> bool:
         """Whether it keeps a rule; one that cannot be judged counts as kept."""
         try:
+            if rule.first and not self.has(*rule.first):
+                return True
             if rule.keeps:
                 return bool(getattr(self, rule.keeps)())
-            kept = not self.has(*rule.excludes) if rule.excludes else self.has(*rule.needs)
-            return kept or not self.has(*rule.first)
+            if rule.multiple:
+                shares: int = prod(getattr(self, each) for each in rule.of)
+                return self.number(rule.multiple) % shares == 0
+            return not self.has(*rule.excludes) if rule.excludes else self.has(*rule.needs)
         except _UnknownError:
             return True
 
@@ -191,8 +196,6 @@ class _Line(Noun):
 
     def torch_fsdp(self) -> bool:
         """Whether torch's FSDP has all that it needs, and nothing that it does not know."""
-        if not self.has("use-torch-fsdp2"):
-            return True
         excluded = self.has("use-distributed-optimizer", "fp16") or self.pp > 1 or self.ep > 1
         format_is = self.text("ckpt-format") or "torch_dist"
         needed = self.has("no-gradient-accumulation-fusion") and (
@@ -210,15 +213,13 @@ class _Line(Noun):
 
     def full_recompute(self) -> bool:
         """Whether full recomputation says of which layers."""
-        if self.text("recompute-granularity") != "full":
-            return True
         return self.text("recompute-method") in ("uniform", "block") and self.has(
             "recompute-num-layers"
         )
 
     def sequence_parallel(self) -> bool:
         """Whether sequence parallelism has several ranks."""
-        return not self.has("sequence-parallel") or self.tp > 1
+        return self.tp > 1
 
     def sequence_parallel_experts(self) -> bool:
         """Whether experts beside tensor parallelism have sequence parallelism."""
@@ -229,30 +230,26 @@ class _Line(Noun):
         )
 
     def divided_experts(self) -> bool:
-        """Whether ranks share experts evenly, without fp16."""
-        return self.ep == 1 or (not self.has("fp16") and self.divides_experts())
+        """Whether ranks share experts evenly, without fp16; a model that is described has some."""
+        if self.ep == 1 or self.has("fp16"):
+            return self.ep == 1
+        if self.has("num-experts"):
+            return self.number("num-experts") % self.ep == 0
+        return not self.has("num-layers")
 
     def pairs_of_chunks(self) -> bool:
         """Whether paired exchanges have ranks that share experts, and virtual stages."""
-        return not self.has(PAIRED_EXCHANGES) or (self.ep > 1 and (self.pp == 1 or self.chunks > 1))
+        return self.ep > 1 and (self.pp == 1 or self.chunks > 1)
 
     def flex_of_several(self) -> bool:
         """Whether the flexible dispatcher has several ranks."""
-        return self.text("moe-token-dispatcher-type") != "flex" or self.ep * self.tp > 1
+        return self.ep * self.tp > 1
 
     def graphs_not_recomputed(self) -> bool:
         """Whether CUDA graphs hold no full recomputation."""
-        return not self.graphs() or self.text("recompute-granularity") != "full"
-
-    def even_heads(self) -> bool:
-        """Whether ranks share heads evenly."""
-        return self.number("num-attention-heads") % self.tp == 0
-
-    def even_groups(self) -> bool:
-        """Whether ranks share heads of keys and values evenly."""
-        return (
-            not self.has("group-query-attention") or self.number("num-query-groups") % self.tp == 0
-        )
+        named = self.text("cuda-graph-impl") not in ("", "none")
+        graphs = named or self.has("enable-cuda-graph", "external-cuda-graph")
+        return not graphs or self.text("recompute-granularity") != "full"
 
     def heads_by_context(self) -> bool:
         """Whether ranks that share a sequence by heads share them evenly."""
@@ -260,10 +257,6 @@ class _Line(Noun):
             self.text("cp-comm-type").split()[:1] != ["a2a"]
             or self.number("num-attention-heads") // self.tp % self.cp == 0
         )
-
-    def whole_gpus(self) -> bool:
-        """Whether GPUs are a multiple of what a replica takes."""
-        return self.number("world-size") % (self.tp * self.cp * self.pp) == 0
 
     def whole_expert_gpus(self) -> bool:
         """Whether GPUs are a multiple of what a replica's experts take."""
@@ -281,24 +274,18 @@ class _Line(Noun):
             == 0
         )
 
-    def graphs(self) -> bool:
-        """Whether something asks for CUDA graphs."""
-        named = self.text("cuda-graph-impl") not in ("", "none")
-        return named or self.has("enable-cuda-graph", "external-cuda-graph")
-
-    def divides_experts(self) -> bool:
-        """Whether ranks share experts evenly; a model that is described needs to have some."""
-        if self.has("num-experts"):
-            return self.number("num-experts") % self.ep == 0
-        return not self.has("num-layers")
-
 
 class _Rule(Noun, forbid_unknown_fields=True):
-    """A rule, as `megatron_rules.toml` has it: what `first` excludes or needs, or another one."""
+    """A rule, as `megatron_rules.toml` has it: what `first` excludes or needs, or another one.
+
+    A count is a `multiple` of the product of degrees.
+    """
 
     first: Names = ()
     excludes: Names = ()
     needs: Names = ()
+    multiple: str = ""
+    of: Names = ()
     says: str = ""
     keeps: str = ""
     forgiven: bool = False
