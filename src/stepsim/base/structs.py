@@ -1,4 +1,4 @@
-"""Copies of nouns with some fields changed, names that have fields, and documents.
+"""Copies of nouns with some fields changed, and documents.
 
 Documents are types that are written as JSON, read again, and described by a JSON Schema. A
 document's type stands beside what produces it. Everything it names is written. When it is read,
@@ -60,22 +60,6 @@ class Same(Generic[_Object]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Same) and other.it is self.it
-
-
-class NameWithFields(StrEnum):
-    """A list of names, each with values of the fields that its class annotates, in their order.
-
-    `FP8 = "fp8", 1.0, True` is a member of a class that annotates `element_bytes: float` and
-    `casts: bool`.
-    """
-
-    def __new__(cls, name: str, *values: object) -> Self:
-        """A member with its name and its fields."""
-        member = str.__new__(cls, name)
-        member._value_ = name
-        for field, value in zip(cls.__annotations__, values, strict=True):
-            setattr(member, field, value)
-        return member
 
 
 SCHEMA_VERSION = 1

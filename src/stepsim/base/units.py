@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from fractions import Fraction
-from types import MappingProxyType
-from typing import SupportsFloat, cast
+from typing import Self, SupportsFloat, cast
 
 from stepsim.base.errors import UnitError
 
@@ -173,31 +172,103 @@ def time_unit(longest_ps: int) -> tuple[int, str]:
 Value = float | int | bool | str
 
 
-class Quantity(StrEnum):
-    """What a value is, and its unit inside the program."""
+class NameWithFields(StrEnum):
+    """A list of names, each with values of the fields that its class annotates, in their order.
 
-    BANDWIDTH = "bandwidth"  # bytes/s, float
-    TIME = "time"  # ps
-    SIZE = "size"  # bytes
-    FACTOR = "factor"
-    COUNT = "count"
-    SWITCH = "switch"
-    NAME = "name"
+    `FP8 = "fp8", 1.0, True` is a member of a class that annotates `element_bytes: float` and
+    `casts: bool`.
+    """
+
+    def __new__(cls, name: str, *values: object) -> Self:
+        """A member with its name and its fields."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        for field, value in zip(cls.__annotations__, values, strict=True):
+            setattr(member, field, value)
+        return member
+
+
+def _count(text: str) -> int:
+    thousands = re.fullmatch(r"([0-9]{1,9})[kK]", text)
+    if thousands:
+        return int(thousands[1]) << 10
+    if re.fullmatch(r"[0-9.]+[MGB]", text):
+        raise UnitError(f"{text!r} is not {Quantity.COUNT.expected}; samples, not tokens")
+    return _whole(text, Quantity.COUNT.expected)
+
+
+def _whole(text: str, expected: str, *, rounded: bool = False) -> int:
+    number = _number(text, expected)
+    if not 0 <= number <= MAX_INT64 or not (rounded or number == int(number)):
+        raise UnitError(f"{text!r} is not {expected}")
+    return round(number)
+
+
+def _factor(text: str) -> float:
+    expected = Quantity.FACTOR.expected
+    number = float(_number(text, "a factor such as 0.5"))
+    if not 0 < number < float("inf"):
+        raise UnitError(f"{text!r} is not {expected}")
+    return number
+
+
+def _positive(number: float) -> float:
+    if not number > 0:
+        raise UnitError(f"{number!r} is not {Quantity.BANDWIDTH.expected}")
+    return number
+
+
+def _number(text: str, expected: str) -> int | float:
+    try:
+        return plain_number(text)
+    except ValueError:
+        raise UnitError(f"{text!r} is not {expected}") from None
+
+
+def _switch(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise UnitError(f"{text!r} is not {Quantity.SWITCH.expected}")
+    return text == "on"
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise UnitError("a value is empty")
+    return text
+
+
+class Quantity(NameWithFields):
+    """What a value is, and its unit inside the program.
+
+    `suffix` is the unit that a column of such numbers has at the end of its name, `parse` makes a
+    value of a text such as `400 Gbps`, `2 us`, `16`, `on`; it raises UnitError.
+    """
+
+    suffix: str
+    parse: Callable[[str], Value]
+    expected: str
+
+    BANDWIDTH = (
+        *("bandwidth", "_bytes_per_s", parse_bandwidth),
+        "a bandwidth such as '400 Gbps', or a number of bytes/s above 0",
+    )
+    TIME = (
+        *("time", "_ps", parse_time_ps),
+        "a time such as '250 us', or a number of seconds from 0",
+    )
+    SIZE = (
+        *("size", "_bytes", parse_size_bytes),
+        "a size such as '64 MiB', or a whole number of bytes",
+    )
+    FACTOR = "factor", "", _factor, "a factor above 0 such as 0.5"
+    COUNT = "count", "", _count, "a whole number such as 16, or 8k for 8,192"
+    SWITCH = "switch", "", _switch, "on or off"
+    NAME = "name", "", _name, "a name"
 
     @property
     def numeric(self) -> bool:
         """Whether values have an order and distances, as a figure's axis needs."""
         return self not in (Quantity.SWITCH, Quantity.NAME)
-
-    @property
-    def suffix(self) -> str:
-        """Unit that a column of such numbers has at the end of its name."""
-        units = {"bandwidth": "_bytes_per_s", "time": "_ps", "size": "_bytes"}
-        return units.get(self.value, "")
-
-    def parse(self, text: str) -> Value:
-        """The value of a text such as `400 Gbps`, `2 us`, `16`, `on`; raises UnitError."""
-        return _PARSERS[self](text)
 
     def read(self, value: object) -> Value:
         """A value from Python: a text as above, or a plain number, of a time in seconds.
@@ -209,18 +280,18 @@ class Quantity(StrEnum):
         if self is Quantity.SWITCH and isinstance(value, bool):
             return value
         if not self.numeric or isinstance(value, bool) or not isinstance(value, SupportsFloat):
-            raise UnitError(f"{value!r} is not {_EXPECTED[self]}")
+            raise UnitError(f"{value!r} is not {self.expected}")
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
-            raise UnitError(f"{value!r} is not {_EXPECTED[self]}") from None
+            raise UnitError(f"{value!r} is not {self.expected}") from None
         if self is Quantity.BANDWIDTH:
             return _positive(number)
         if self is Quantity.FACTOR:
             return _factor(str(number))
         per_unit = PS_PER_S if self is Quantity.TIME else 1
         text = str(number * per_unit).removesuffix(".0")
-        return _whole(text, _EXPECTED[self], rounded=per_unit > 1)
+        return _whole(text, self.expected, rounded=per_unit > 1)
 
     def text(self, value: Value) -> str:
         """The value as people type it, exactly: `250 us`, `160 MB`, `0.5`, `on`."""
@@ -235,79 +306,6 @@ class Quantity(StrEnum):
                 return "on" if value else "off"
             case _:
                 return str(value)
-
-
-def _count(text: str) -> int:
-    thousands = re.fullmatch(r"([0-9]{1,9})[kK]", text)
-    if thousands:
-        return int(thousands[1]) << 10
-    if re.fullmatch(r"[0-9.]+[MGB]", text):
-        raise UnitError(f"{text!r} is not {_EXPECTED[Quantity.COUNT]}; samples, not tokens")
-    return _whole(text, _EXPECTED[Quantity.COUNT])
-
-
-def _whole(text: str, expected: str, *, rounded: bool = False) -> int:
-    number = _number(text, expected)
-    if not 0 <= number <= MAX_INT64 or not (rounded or number == int(number)):
-        raise UnitError(f"{text!r} is not {expected}")
-    return round(number)
-
-
-def _factor(text: str) -> float:
-    expected = _EXPECTED[Quantity.FACTOR]
-    number = float(_number(text, "a factor such as 0.5"))
-    if not 0 < number < float("inf"):
-        raise UnitError(f"{text!r} is not {expected}")
-    return number
-
-
-def _positive(number: float) -> float:
-    if not number > 0:
-        raise UnitError(f"{number!r} is not {_EXPECTED[Quantity.BANDWIDTH]}")
-    return number
-
-
-def _number(text: str, expected: str) -> int | float:
-    try:
-        return plain_number(text)
-    except ValueError:
-        raise UnitError(f"{text!r} is not {expected}") from None
-
-
-def _switch(text: str) -> bool:
-    if text not in ("on", "off"):
-        raise UnitError(f"{text!r} is not {_EXPECTED[Quantity.SWITCH]}")
-    return text == "on"
-
-
-def _name(text: str) -> str:
-    if not text:
-        raise UnitError("a value is empty")
-    return text
-
-
-_EXPECTED: Mapping[Quantity, str] = MappingProxyType(
-    {
-        Quantity.BANDWIDTH: "a bandwidth such as '400 Gbps', or a number of bytes/s above 0",
-        Quantity.TIME: "a time such as '250 us', or a number of seconds from 0",
-        Quantity.SIZE: "a size such as '64 MiB', or a whole number of bytes",
-        Quantity.FACTOR: "a factor above 0 such as 0.5",
-        Quantity.COUNT: "a whole number such as 16, or 8k for 8,192",
-        Quantity.SWITCH: "on or off",
-        Quantity.NAME: "a name",
-    }
-)
-_PARSERS: Mapping[Quantity, Callable[[str], Value]] = MappingProxyType(
-    {
-        Quantity.BANDWIDTH: parse_bandwidth,
-        Quantity.TIME: parse_time_ps,
-        Quantity.SIZE: parse_size_bytes,
-        Quantity.FACTOR: _factor,
-        Quantity.COUNT: _count,
-        Quantity.SWITCH: _switch,
-        Quantity.NAME: _name,
-    }
-)
 
 
 def npu_word(device: str, count: int = 1) -> str:

@@ -9,7 +9,7 @@ layer by layer; its degree counts the shards.
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 
-from stepsim.base.structs import NameWithFields
+from stepsim.base.units import NameWithFields
 
 
 class Phase(StrEnum):

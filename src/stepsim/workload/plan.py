@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import check_fields
-from stepsim.base.structs import NameWithFields, Noun
+from stepsim.base.structs import Noun
+from stepsim.base.units import NameWithFields
 from stepsim.workload.axes import EpLayout, Group, ParallelAxis, RankOrder
 from stepsim.workload.model.choices import (
     AttentionKernel,

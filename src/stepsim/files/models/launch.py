@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.base.structs import Names, NameWithFields, Noun, TomlTable, replace, shipped, toml_text
+from stepsim.base.structs import Names, Noun, TomlTable, replace, shipped, toml_text
+from stepsim.base.units import NameWithFields
 from stepsim.files.models.megatron import asked_of
 from stepsim.files.models.megatron_plan import (
     broken_by,

@@ -10,7 +10,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from stepsim.base.errors import ScheduleError
-from stepsim.base.structs import NameWithFields, Noun
+from stepsim.base.structs import Noun
+from stepsim.base.units import NameWithFields
 from stepsim.parallel.schedules import ActionKind, Schedule
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from stepsim.base.structs import NameWithFields
+from stepsim.base.units import NameWithFields
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

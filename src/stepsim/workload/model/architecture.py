@@ -16,7 +16,8 @@ from msgspec.structs import fields
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import NameWithFields, Noun
+from stepsim.base.structs import Noun
+from stepsim.base.units import NameWithFields
 from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.dispatch import Routing
 from stepsim.workload.model.model import AtLeastNone, AtLeastOne, ModelPart

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from stepsim.base.structs import NameWithFields
+from stepsim.base.units import NameWithFields
 
 
 class Precision(NameWithFields):
