@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterable
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
 from stepsim.base.errors import TopologyError, bad_value, errors_at
 from stepsim.base.fields import Bandwidth, Size, Time
-from stepsim.base.structs import Count, Names, Share, TomlTable, replace
+from stepsim.base.structs import Count, Names, Share, TomlTable, replace, shipped
 from stepsim.files.reading import read_toml, topology_file
 from stepsim.network.collectives import Algorithm
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology, Topology
@@ -313,20 +313,6 @@ def _check_cable(place: str, table: LinkTable, classes: set[str], npus: int) -> 
 
 
 AUTO = "auto"
-_TREE = ("rails", "radix", "leaf", "spines", "oversubscription", "pod", "cores", "up_bandwidth")
-_DRAGONFLY = (
-    "routers",
-    "npus_per_router",
-    "global_links",
-    "global_bandwidth",
-    "global_latency_ps",
-)
-_OPTIONS: dict[str, tuple[DimensionKind, ...]] = {
-    "shape": (DimensionKind.TORUS, DimensionKind.MESH),
-    "cables": (DimensionKind.CABLES,),
-    **dict.fromkeys(_TREE, (DimensionKind.FAT_TREE,)),
-    **dict.fromkeys(_DRAGONFLY, (DimensionKind.DRAGONFLY,)),
-}
 
 
 def dimensions_of(tables: list[DimensionTable]) -> tuple[Dimension, ...]:
@@ -361,26 +347,30 @@ def dimensions_of(tables: list[DimensionTable]) -> tuple[Dimension, ...]:
 def _dimension(place: str, link: LinkClass, table: DimensionTable, inside: int) -> Dimension:
     kind = table.kind
     with errors_at(place, TopologyError):
-        for option, kinds in _OPTIONS.items():
+        owners = shipped(__file__, "options.toml", dict[str, tuple[DimensionKind, ...]])
+        for option, kinds in owners.items():
             if getattr(table, option) is not None and kind not in kinds:
                 belongs = f"belongs to kind {' and '.join(kinds)}, not to {kind}"
                 raise TopologyError(f"{option} {belongs}")
+        ports = Ports(nics=table.nics, npus_per_nic=table.npus_per_nic)
+        match kind:
+            case DimensionKind.TORUS | DimensionKind.MESH:
+                own = _grid(table)
+            case DimensionKind.FAT_TREE:
+                own = _tree(table, link, ports)
+            case DimensionKind.DRAGONFLY:
+                own = _dragonfly(table, link)
+            case _:
+                own = {}
         dimension = Dimension(
             kind=kind,
-            size=1,
             link=link,
-            ports=Ports(nics=table.nics, npus_per_nic=table.npus_per_nic),
+            ports=ports,
             rails=bool(table.rails),
             reduces=table.reduces,
             reduce_efficiency=table.reduce_efficiency,
+            **{"size": 1, **own},
         )
-        match kind:
-            case DimensionKind.TORUS | DimensionKind.MESH:
-                dimension = _with_shape(table, dimension)
-            case DimensionKind.FAT_TREE:
-                dimension = _with_tree(table, dimension)
-            case DimensionKind.DRAGONFLY:
-                dimension = _with_dragonfly(table, dimension)
         return _with_size(table, dimension, inside)
 
 
@@ -417,12 +407,12 @@ def _full_size(dimension: Dimension, inside: int) -> int:
     return npus // inside if dimension.joins_inside else npus
 
 
-def _with_shape(table: DimensionTable, dimension: Dimension) -> Dimension:
+def _grid(table: DimensionTable) -> dict[str, Any]:
     sides = table.shape
     if not sides or min(sides) < 1 or prod(sides) > MAX_NPUS:
         expected = "the length of every side, e.g. [4, 4, 4]"
         raise _wrong("shape", sides, expected)
-    return replace(dimension, shape=tuple(sides), size=prod(sides))
+    return {"shape": tuple(sides), "size": prod(sides)}
 
 
 def _with_cables(table: DimensionTable, dimension: Dimension) -> Dimension:
@@ -435,8 +425,7 @@ def _with_cables(table: DimensionTable, dimension: Dimension) -> Dimension:
     return replace(dimension, size=size, cables=tuple(cables))
 
 
-def _with_tree(table: DimensionTable, dimension: Dimension) -> Dimension:
-    link = dimension.link
+def _tree(table: DimensionTable, link: LinkClass, ports: Ports) -> dict[str, Any]:
     up = FollowingLinks(name=f"{link.name}-up", bandwidth=table.up_bandwidth)
     if (table.radix is None) == (table.leaf is None):
         raise TopologyError(
@@ -447,18 +436,13 @@ def _with_tree(table: DimensionTable, dimension: Dimension) -> Dimension:
         for option in ("spines", "oversubscription", "pod", "cores"):
             if getattr(table, option) is not None:
                 raise TopologyError(f"{option} does not go with radix")
-        return replace(dimension, up=up, tree=TreeShape.k_ary(table.radix))
-    tree = _leaves(table, dimension, up.behind(link))
-    return replace(dimension, up=up, tree=tree)
-
-
-def _leaves(table: DimensionTable, dimension: Dimension, up: LinkClass) -> TreeShape:
+        return {"up": up, "tree": TreeShape.k_ary(table.radix)}
     leaf = _positive("leaf", table.leaf)
-    spines = _spines(
-        table,
-        leaf,
-        dimension.ports.capacity(leaf, (dimension.link.bandwidth,)) / up.bandwidth,
-    )
+    whole = ports.capacity(leaf, (link.bandwidth,)) / up.behind(link).bandwidth
+    return {"up": up, "tree": _leaves(table, leaf, _spines(table, leaf, whole))}
+
+
+def _leaves(table: DimensionTable, leaf: int, spines: int) -> TreeShape:
     if table.pod is None:
         if table.cores is not None:
             raise TopologyError("cores needs pod: the NPUs below one group of spines")
@@ -488,9 +472,9 @@ def _spines(table: DimensionTable, leaf: int, whole: float) -> int:
     return round(links)
 
 
-def _with_dragonfly(table: DimensionTable, dimension: Dimension) -> Dimension:
+def _dragonfly(table: DimensionTable, link: LinkClass) -> dict[str, Any]:
     far = FollowingLinks(
-        name=f"{dimension.link.name}-global",
+        name=f"{link.name}-global",
         bandwidth=table.global_bandwidth,
         latency_ps=table.global_latency_ps,
     )
@@ -499,7 +483,7 @@ def _with_dragonfly(table: DimensionTable, dimension: Dimension) -> Dimension:
         npus=_positive("npus_per_router", table.npus_per_router),
         global_links=_positive("global_links", table.global_links),
     )
-    return replace(dimension, dragonfly=shape, far=far)
+    return {"dragonfly": shape, "far": far}
 
 
 def _positive(field: str, value: int | None) -> int:
