@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import Names, Noun, replace, shipped
+from stepsim.base.structs import Noun, replace, shipped
 from stepsim.workload.model.architecture import Activation, Attention, Layer, Mlp, NormKind, QkNorm
 
 _LARGEST = 1 << 40
@@ -284,21 +284,6 @@ class Family(Noun):
     is_guessed: bool = False
 
 
-class TowerForm(Noun, forbid_unknown_fields=True):
-    """What the code of a kind of towers fixes: keys of its width, MLPs, norms of a layer, biases.
-
-    `usual` are sizes that its class has where a configuration leaves them out.
-    """
-
-    hidden: Names = ("hidden_size",)
-    gated: bool = False
-    bias: bool = True
-    norms: int = 2
-    frames: int = 1
-    patch_bias: bool = True
-    usual: dict[str, int] = {}
-
-
 class _Families(Noun):
     """`families.toml`: every architecture that is read, by name; `refused` are not modelled.
 
@@ -309,7 +294,7 @@ class _Families(Noun):
     family: dict[str, Family]
     by_key: dict[str, Family]
     refused: dict[str, str]
-    tower: dict[str, TowerForm]
+    tower: dict[str, dict[str, Any]]
     activation: dict[str, tuple[Activation, ...]]
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import Noun
 from stepsim.files.models.megatron_rules import line_arguments
-from stepsim.files.shell import Command, Script, read_script
-from stepsim.files.shell.words import Unknown, shown_word, unknown_in
+from stepsim.files.shell import Command, read_script
+from stepsim.files.shell.words import Unknown, Words, shown_word, unknown_in
 
 _FLAG = re.compile(r"--[A-Za-z][\w-]*")
 _TRAINS = (
@@ -68,22 +68,22 @@ def script_arguments(
     directives = " ".join(lines).replace("=", " ").split()
     slurm = _slurm(_flags(directives)[0])
     if "$" in text or _SETS.search(text):
-        script = read_script(path, text, {**slurm, **(environment or {})})
-        command = _training(path, script)
+        commands, variables = read_script(path, text, {**slurm, **(environment or {})})
+        command = _training(path, commands, variables)
         values, unknown = _flags(command.words)
     else:
         without_comments = re.sub(r"(^|\s)#.*$", r"\1", text, flags=re.MULTILINE)
-        script, unknown, plain = Script((), {}), {}, without_comments.replace("\\\n", " ")
-        command = Command(tuple(plain.split()), 1)
+        unknown, variables, plain = {}, {}, without_comments.replace("\\\n", " ")
+        command, commands = Command(tuple(plain.split()), 1), []
         overrides = map(_OVERRIDE.fullmatch, command.words)
         values = {**line_arguments(plain), **{each[1]: each[2] for each in overrides if each}}
     launches = bool(slurm) or _launches(command)
     if other := _OTHERWISE.search(" ".join(command.words)):
         raise WorkloadError(f"{path}: {other[0]} is no pre-training of a decoder: not modelled")
-    npus = _npus(values, script, slurm) if launches else None
+    npus = _npus(values, variables, slurm) if launches else None
     for name in (*_NODES, *_PER_NODE, *(() if npus is None else ("world-size",))):
         values.pop(name, None)
-    recipes = (shown_word(each) for other in (command, *script.commands) for each in other.words)
+    recipes = (shown_word(each) for other in (command, *commands) for each in other.words)
     return ScriptArguments(
         values=values,
         unknown=unknown,
@@ -103,9 +103,9 @@ def _slurm(given: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _training(path: Path, script: Script) -> Command:
+def _training(path: Path, commands: Sequence[Command], variables: Mapping[str, Words]) -> Command:
     """The command that trains; raises WorkloadError where there are several that differ."""
-    chosen = [each for each in script.commands if _trains(each)]
+    chosen = [each for each in commands if _trains(each)]
     distinct = {tuple(_flags(each.words)[0].items()): each for each in chosen}
     if len(distinct) > 1:
         lines = ", ".join(str(each.line) for each in distinct.values())
@@ -115,9 +115,9 @@ def _training(path: Path, script: Script) -> Command:
         if why is not None and len(chosen) == 1:
             raise WorkloadError(f"{path}: line {why.line}: {needed(why)}")
         return each
-    words = [word for each in script.commands for word in each.words]
+    words = [word for each in commands for word in each.words]
     hidden = _hidden(words)
-    words += [word for held in script.variables.values() for word in held if "--" in word]
+    words += [word for held in variables.values() for word in held if "--" in word]
     whole = Command(("", *words), 1)
     if hidden is not None and (_trains(whole) or _launches(whole)):
         raise WorkloadError(f"{path}: line {hidden.line}: {needed(hidden)}")
@@ -178,7 +178,9 @@ def _parts(words: Sequence[str]) -> Iterator[str]:
             yield from (name, value) if equals and _FLAG.fullmatch(name) else (text,)
 
 
-def _npus(values: Mapping[str, str], script: Script, slurm: Mapping[str, str]) -> int | None:
+def _npus(
+    values: Mapping[str, str], variables: Mapping[str, Words], slurm: Mapping[str, str]
+) -> int | None:
     """NPUs of the job: nodes times those of each, else all of them."""
     nodes = _number(values, _NODES) or _whole(slurm.get("SLURM_NNODES", ""))
     each = _number(values, _PER_NODE) or next(
@@ -188,7 +190,7 @@ def _npus(values: Mapping[str, str], script: Script, slurm: Mapping[str, str]) -
     stated = any(name in values for name in _NODES)
     if each and (nodes or not stated):
         return each * (nodes or 1)
-    world = script.variables.get("WORLD_SIZE", ())
+    world = variables.get("WORLD_SIZE", ())
     known = world[0] if world else ""
     return _number(values, _TOTAL) or _whole(slurm.get("SLURM_NTASKS", "")) or _whole(known)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stepsim.files.models.fields import Fields, TowerForm, families
+from stepsim.files.models.fields import Fields, families
 from stepsim.workload.model.architecture import (
     Activation,
     DenseMlp,
@@ -27,13 +27,14 @@ def read_tower(
     """
     outer = Fields(place=place, values=values)
     inside = outer.inside("vision_config")
-    form = families().tower.get(kind)
-    if form is None or not (inside.values or form.usual):
+    form = dict(families().tower.get(kind, {}))
+    usual, keys = form.pop("usual", {}), form.pop("hidden", ["hidden_size"])
+    if not kind or not (inside.values or usual):
         return None, {}
-    fields = _Seeing(place=inside.place, values=inside.values, defaults=form.usual, outer=outer)
-    wide = fields.count(*form.hidden)
+    fields = _Seeing(place=inside.place, values=inside.values, defaults=usual, outer=outer)
+    wide = fields.count(*keys)
     said: _Said = getattr(fields, kind)(wide, hidden)
-    return fields.tower(form, wide, **said), fields.assumed
+    return fields.tower(wide, **form, **said), fields.assumed
 
 
 def _merger(inner: int, out: int) -> tuple[tuple[int, int, bool], ...]:
@@ -51,7 +52,15 @@ class _Seeing(Fields, kw_only=True):
     outer: Fields
 
     def tower(
-        self, form: TowerForm, hidden: int, *, width: int | None = None, **more: Any
+        self,
+        hidden: int,
+        *,
+        gated: bool = False,
+        bias: bool = True,
+        norms: int = 2,
+        width: int | None = None,
+        frames: int = 1,
+        **more: Any,
     ) -> Tower:
         """A tower of equal layers: attention to all patches and an MLP; `more` are further fields.
 
@@ -63,23 +72,22 @@ class _Seeing(Fields, kw_only=True):
                 heads=heads,
                 kv_heads=self.count("num_key_value_heads", default=heads),
                 head_dim=self.count("head_dim", default=hidden // heads),
-                bias=form.bias,
-                output_bias=form.bias,
+                bias=bias,
+                output_bias=bias,
             ),
             mlp=DenseMlp(
                 width=width or self.count("TOWER_WIDTH"),
-                activation=Activation.SWIGLU if form.gated else Activation.GELU,
-                bias=form.bias,
+                activation=Activation.SWIGLU if gated else Activation.GELU,
+                bias=bias,
             ),
-            norms=form.norms,
+            norms=norms,
         )
         return Tower(
             hidden=hidden,
             depth=self.count("TOWER_LAYERS"),
             layer=layer,
-            norm=NormKind.RMS if form.gated else NormKind.LAYER,
-            patch=self._patch(form.frames),
-            patch_bias=form.patch_bias,
+            norm=NormKind.RMS if gated else NormKind.LAYER,
+            patch=self._patch(frames),
             **more,
         )
 

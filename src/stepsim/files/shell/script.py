@@ -50,15 +50,13 @@ class Command(Noun, kw_only=False):
     maybe: Unknown | None = None
 
 
-class Script(Noun, kw_only=False):
-    """What a script runs and sets."""
+def read_script(
+    path: Path, text: str, environment: Mapping[str, str]
+) -> tuple[list[Command], dict[str, Words]]:
+    """A script's commands, and the words of its variables in the end.
 
-    commands: tuple[Command, ...]
-    variables: Mapping[str, Words]
-
-
-def read_script(path: Path, text: str, environment: Mapping[str, str]) -> Script:
-    """A script's commands; raises WorkloadError naming the file and the line at fault."""
+    Raises WorkloadError naming the file and the line at fault.
+    """
     held: dict[str, Words] = {name: (value,) for name, value in environment.items()}
     shell = _Shell(folder=path.parent, held=held, given=environment)
     with errors_at(path, WorkloadError):
@@ -66,7 +64,7 @@ def read_script(path: Path, text: str, environment: Mapping[str, str]) -> Script
             shell.read(text)
         except RecursionError:
             raise WorkloadError("it calls itself, or is nested too deeply") from None
-    return Script(tuple(shell.commands), shell.held)
+    return shell.commands, shell.held
 
 
 class _Shell(Struct):

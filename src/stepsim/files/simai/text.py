@@ -19,7 +19,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Names, replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS, format_size_bytes, format_time_ps, plain_number
 from stepsim.files.reading import read_text
 from stepsim.files.simai.sections import (
@@ -88,29 +88,20 @@ class FileRow(Row):
     ignored: Names = ()
 
 
-class SimaiDocument(Noun):
-    """A file as it is: its header and its rows."""
-
-    header: Header
-    rows: tuple[FileRow, ...]
-    warnings: Names
-
-
 def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
     """Workload in a SimAI / AICB / ASTRA-sim text file.
 
     Raises WorkloadError naming file, line, field and value. With `strict`, what would be a warning
     about the file itself (a wrong row count, unknown keys, extra fields) is an error.
     """
-    document = read_simai_document(path)
-    header = document.header
-    rows: Sequence[Row] = document.rows
+    header, found, warnings = read_simai_document(path)
+    rows: Sequence[Row] = found
     is_astra = not (header.is_simai or is_generated(rows))
     if is_astra:
-        rows = as_astra(rows, [row.process_ps for row in document.rows], header)
+        rows = as_astra(rows, [row.process_ps for row in found], header)
     workload = split_sections(path, rows, header)
-    if strict and (document.warnings or workload.reading):
-        first = [*document.warnings, workload.reading][0]
+    if strict and (warnings or workload.reading):
+        first = [*warnings, workload.reading][0]
         raise WorkloadError(f"{path}: {first} (refused by --strict)")
     told, where = _told_pp_comm(workload)
     size, assumed = _pp_comm(header, told, where)
@@ -119,14 +110,14 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
         pp_comm_bytes=size,
         pp_comm_assumed=assumed,
         described=tuple(_described(header, is_astra=is_astra)),
-        warnings=(*document.warnings, *(() if is_astra else unknown_names(rows))),
+        warnings=(*warnings, *(() if is_astra else unknown_names(rows))),
         notes=(_VPP_NOTE.format(header.vpp),) if header.vpp > 1 else (),
     )
     return replace(workload, doubts=tuple(find_doubts(workload, told, header.ga or 1)))
 
 
-def read_simai_document(path: Path) -> SimaiDocument:
-    """A SimAI / AICB / ASTRA-sim text file as it is.
+def read_simai_document(path: Path) -> tuple[Header, list[FileRow], list[str]]:
+    """A SimAI / AICB / ASTRA-sim text file as it is: its header, its rows, and warnings.
 
     Raises WorkloadError naming file, line, field and value.
     """
@@ -142,11 +133,7 @@ def read_simai_document(path: Path) -> SimaiDocument:
         warnings.insert(
             0, f"line 2 declares {declared} rows, the file has {len(rows)}: all are used"
         )
-    return SimaiDocument(
-        header=header,
-        rows=tuple(_with_checkpoints(path, rows, header)),
-        warnings=tuple(warnings),
-    )
+    return header, _with_checkpoints(path, rows, header), warnings
 
 
 def _read_lines(path: Path) -> list[_Line]:

@@ -118,12 +118,6 @@ class _Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _Gpu(msgspec.Struct):
-    """An entry of `deviceProperties`."""
-
-    name: str = ""
-
-
 class _Distributed(msgspec.Struct):
     """`distributedInfo`."""
 
@@ -144,7 +138,7 @@ class _Trace(msgspec.Struct, rename=_SECTIONS):
 
     events: list[_Event]
     distributed: _Distributed | None = None
-    devices: list[_Gpu] = []
+    devices: list[dict[str, Any]] = []
     base_ns: int | None = None
 
 
@@ -224,7 +218,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         peak_bytes=ours.peak_bytes,
         node=rank // len(trace.devices) if len(trace.devices) > 1 else None,
         marks=tuple(each.mark for each in ranges),
-        gpu=trace.devices[0].name if trace.devices else "",
+        gpu=str(trace.devices[0].get("name", "")) if trace.devices else "",
         forms=_forms([arguments[i] for i in kept.tolist()], _shapes(ours.called)),
     )
 

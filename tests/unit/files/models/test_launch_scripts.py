@@ -356,8 +356,8 @@ def test_random_scripts_set_what_bash_sets(lines: list[str]) -> None:
     ran = subprocess.run(
         ["/bin/bash", "-c", text + '\necho "$A|$B|$C"'], capture_output=True, text=True, check=True
     ).stdout.strip()
-    script = read_script(Path("run.sh"), text, {})
-    found: Any = "|".join(script.variables[name][0] for name in "ABC")
+    _, variables = read_script(Path("run.sh"), text, {})
+    found: Any = "|".join(variables[name][0] for name in "ABC")
     assert found == ran
 
 
