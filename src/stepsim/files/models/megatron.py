@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.models.fields import MOST_LAYERS, PART_LETTERS, PartMakers, fields_of_part
 from stepsim.files.models.megatron_rules import (
     BESIDE_WEIGHTS,
@@ -42,25 +42,11 @@ from stepsim.workload.model.mamba import Mamba2
 from stepsim.workload.model.model import Model, Unread
 from stepsim.workload.model.sparse_attention import SparseLatentAttention
 
-_REFUSED = re.compile(
-    r"hybrid-.*|mamba-.*|retro-.*|encoder-.*|decoder-seq-length|spec|"
-    r"linear-.*|multi-token-.*|heterogeneous-.*|vision-.*|moe-layer-recompute-.*|dsa-.*|"
-    r"moe-expert-parallel-size|multi-head-latent-attention|qk-nope-head-dim|n-shared-experts|"
-    r"enable-shared-expert|moe-intermediate-size|first-k-dense-replace|num-layer-list|stage|"
-    r"noop-layers|schedules-method|moe-fb-overlap"
-)
 _NO_EFFECT = (("moe-expert-parallel-size", "1"), ("num-experts", "1"))
 """What Megatron-DeepSpeed's scripts say of models without experts."""
 _ENCODER = "encoder-seq-length"
 """The sequence of a decoder alone, too."""
 _DEEPSPEED = ("deepspeed", "zero-stage", "deepspeed-config")
-_READ = re.compile(
-    r"hybrid-(override|layer)-pattern|hybrid-(attention|mlp)-ratio|"
-    r"mamba-(state-dim|head-dim|num-groups|num-heads|inference-.*)|"
-    r"linear-(attention-freq|conv-kernel-dim|(key|value)-head-dim|num-(key|value)-heads)|"
-    r"dsa-indexer-(n-heads|head-dim|topk|loss-coeff|use-sparse-loss)"
-)
-"""Arguments of layers that are modelled, of kinds that are not."""
 _SPECS = re.compile(r"[\w.]*\b(mamba|hybrid)_layer_specs\b.*")
 _PATTERNS = ("hybrid-layer-pattern", "hybrid-override-pattern")
 _RATIOS = ("hybrid-attention-ratio", "hybrid-mlp-ratio")
@@ -69,6 +55,22 @@ _LETTERS = {**PART_LETTERS, "G": "gated_delta_net", "D": "dsa"}
 _LARGEST = 1 << 40
 _SHARED = "gates-share-width"
 """What GPT-NeoX does: two thirds of the width are shared by the gate and what it gates."""
+
+
+class _Words(Noun, forbid_unknown_fields=True):
+    """Names of arguments, as `megatron.toml` has them, and what they are here."""
+
+    refused: Names
+    read: Names
+    counts: dict[str, str]
+    switches: dict[str, str]
+    contexts: dict[str, str]
+    priced_as: tuple[Names, ...]
+    offloaded: Names
+
+
+def _words() -> _Words:
+    return shipped(__file__, "megatron.toml", _Words)
 
 
 def model_of_script(path: Path, script: ScriptArguments) -> Model:
@@ -95,9 +97,10 @@ def model_of_arguments(
     if not said.keys() & {"seq-length", "decoder-seq-length"} and _ENCODER in said:
         said["seq-length"] = said.pop(_ENCODER)
     arguments = _Arguments(place=str(path), values=said, unknown=unknown).with_depth()
+    refused, read = map("|".join, (_words().refused, _words().read))
     for name, value in arguments.values.items():
-        known = _READ.fullmatch(name) or (name == "spec" and _SPECS.fullmatch(value))
-        if _REFUSED.fullmatch(name) and not known:
+        known = re.fullmatch(read, name) or (name == "spec" and _SPECS.fullmatch(value))
+        if re.fullmatch(refused, name) and not known:
             raise WorkloadError(f"{path}: --{name} {value}: what it changes is not modelled")
     return Model(
         source=path.name,
@@ -433,28 +436,6 @@ def _spread(letters: list[str], letter: str, section: float) -> None:
             left -= 1
 
 
-_COUNTS = {
-    "tp": "tensor-model-parallel-size",
-    "pp": "pipeline-model-parallel-size",
-    "cp": "context-parallel-size",
-    "ep": "expert-model-parallel-size",
-    "expert_tp": "expert-tensor-parallel-size",
-    "microbatch_size": "micro-batch-size",
-    "global_batch": "global-batch-size",
-    "sequence": "seq-length",
-    "npus": "world-size",
-}
-_SWITCHES = {"dp_overlap": "overlap-grad-reduce", "tp_comm_overlap": "tp-comm-overlap"}
-_CONTEXT = {
-    "p2p": "ring",
-    "all_gather": "all_gather",
-    "a2a": "all_to_all",
-    "megatron_cp_algo": "ring",
-    "ulysses_cp_algo": "all_to_all",
-}
-"""How keys and values are exchanged, by --cp-comm-type, and by MindSpeed's algorithms."""
-
-
 _Asked = Iterator[tuple[str, Any]]
 """Options of a step by name, as people type them."""
 
@@ -470,12 +451,12 @@ def asked_of(source: str, values: Mapping[str, str]) -> dict[str, Any]:
 
 def _asked(arguments: _Arguments) -> _Asked:
     yield from ((name, 1) for name in ("tp", "pp"))
-    for option, name in _COUNTS.items():
+    for option, name in _words().counts.items():
         if name in arguments.unknown:
             yield option, Unread(arguments.lack(name, option))
         elif arguments.has(name):
             yield option, arguments.count(name)
-    for option, name in _SWITCHES.items():
+    for option, name in _words().switches.items():
         yield option, arguments.has(name)
     graphs = arguments.text("cuda-graph-impl", "none") != "none"
     yield "cuda_graph", graphs or arguments.has("enable-cuda-graph", "external-cuda-graph")
@@ -513,10 +494,11 @@ def _exchanges(arguments: _Arguments) -> _Asked:
     """How keys and values, and tokens of experts, are exchanged."""
     named = "context-parallel-algo" if arguments.has("context-parallel-algo") else "cp-comm-type"
     kind = (arguments.text(named).split() or ["p2p"])[0]
-    if kind not in _CONTEXT:
-        expected = f"one of {', '.join(_CONTEXT)}"
+    known = _words().contexts
+    if kind not in known:
+        expected = f"one of {', '.join(known)}"
         raise arguments.wrong(f"--{named}", kind, expected)
-    yield "cp_comm", _CONTEXT[kind]
+    yield "cp_comm", known[kind]
     backend = arguments.text("moe-flex-dispatcher-backend")
     if arguments.has("num-experts", "moe-token-dispatcher-type"):
         deepep = "deepep" if arguments.has("moe-enable-deepep") else "all_to_all"
@@ -598,20 +580,11 @@ def _uneven(arguments: _Arguments, layers: int, stages: int) -> str:
     return ",".join(map(str, counts))
 
 
-_PRICED_AS = (
-    ("optimizer", "adam", "Adam"),
-    ("main-grads-dtype", "fp32", "gradients of 4 bytes"),
-    ("num-distributed-optimizer-instances", "1", "one"),
-)
-"""Arguments whose other values are not modelled, the usual value, and what is priced instead."""
-_OFFLOADED = ("optimizer-cpu-offload", "cpu-optimizer", "swap-optimizer", "swap-attention")
-
-
 def _warnings(arguments: _Arguments) -> Iterator[str]:
-    for name, usual, priced in _PRICED_AS:
+    for name, usual, priced in _words().priced_as:
         if arguments.text(name, usual) != usual:
             yield f"--{name} {arguments.text(name)} is not modelled: priced as {priced}"
-    for name in _OFFLOADED:
+    for name in _words().offloaded:
         if arguments.has(name):
             yield f"--{name}: what offloading costs and saves is not modelled"
     if not arguments.has("vocab-size", "padded-vocab-size", "pad-vocab-size-to"):
