@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import TraceError, WorkloadError
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.accelerators import names_of_files
 from stepsim.files.load import read_model
 from stepsim.files.models.huggingface import architecture_of
@@ -29,28 +29,34 @@ from stepsim.workload.model.model import Model
 _ARGUMENT = re.compile(r"(?:^|\s)([a-z]\w*) \.{2,} (.*)$")
 _YAML_LINE = re.compile(r"(?:\d+: )?(  )?(?:([a-z]\w*):|- )\s*(.*)")
 """A line of YAML: a section, a key in it or an item of its list; srun puts the rank before it."""
-_SECTIONS = ("comm_overlap", "ddp", "train", "model")
-"""Sections of Megatron-Bridge in the order in which they say the last word."""
 _NOTHING = ("None", "False", "null", "false", "[]", "")
-_RENAMED = {
-    "fp8": "fp8-format",
-    "fp4": "fp4-format",
-    "virtual-pipeline-model-parallel-size": "num-virtual-stages-per-pipeline-rank",
-    "gated-linear-unit": "swiglu",
-    "num-moe-experts": "num-experts",
-    "seq-len": "seq-length",
-}
-"""Arguments whose value Megatron keeps under another name."""
-_OF_OTHER_LAYERS = re.compile(
-    r"(hybrid|mamba|retro|encoder|linear|multi-token|heterogeneous|vision|dsa)-.*|"
-    r"decoder-seq-length|spec"
-)
-_OTHER_LAYERS = (
-    *("hybrid-override-pattern", "hybrid-layer-pattern", "is-hybrid-model", "spec"),
-    "experimental-attention-variant",
-)
-"""What has a value where layers of other kinds run; their arguments have defaults without it."""
-_OF_EXPERTS = re.compile(r"moe-.*|expert-.*|overlap-moe-.*")
+
+
+class _Words(Noun, forbid_unknown_fields=True):
+    """What logs say of jobs, as `logged_jobs.toml` has it."""
+
+    sections: Names
+    renamed: dict[str, str]
+    of_others: Names
+    others: Names
+    of_experts: Names
+    experts: Names
+    llama: Names
+    lines: dict[str, dict[str, dict[str, str]]]
+
+
+def _words() -> _Words:
+    return shipped(__file__, "logged_jobs.toml", _Words)
+
+
+def _said(framework: str, lines: list[str]) -> dict[str, object]:
+    """Options that lines of a framework say; of several the last one counts."""
+    found: dict[str, object] = {}
+    for pattern, options in _words().lines[framework].items():
+        for told in filter(None, map(re.compile(pattern).search, lines)):
+            found |= options
+            found |= {name: int(value) for name, value in told.groupdict().items()}
+    return found
 
 
 class LoggedJob(Noun):
@@ -87,9 +93,7 @@ def _megatron_job(path: Path, lines: list[str], form: str) -> LoggedJob:
         printed["padded_vocab_size"] = padded[1]
     values = dict(_by_argument(printed))
     is_known = {"num-layers", "hidden-size"} <= values.keys()
-    sizes = () if is_known else _SIZES
-    told = {name: match for name, pattern in sizes if (match := _first(pattern, lines))}
-    options: dict[str, object] = {name: int(match[1]) for name, match in told.items()}
+    options = {} if is_known else _said("megatron", lines[::-1])
     options |= dict(_device_option(lines))
     if form in _FRAMEWORKS or (is_known and not listed):
         options["framework"] = _FRAMEWORKS.get(form, "megatron-bridge")
@@ -101,14 +105,6 @@ def _megatron_job(path: Path, lines: list[str], form: str) -> LoggedJob:
 
 
 _FRAMEWORKS = {"Megatron-Bridge": "megatron-bridge", "NeMo": "nemo-performance"}
-_SIZES = (
-    ("npus", re.compile(r"using world size: (\d{1,9})\b")),
-    ("tp", re.compile(r"using world size: .*tensor-model-parallel size: (\d{1,9})\b")),
-    ("pp", re.compile(r"using world size: .*pipeline-model-parallel size: (\d{1,9})\b")),
-    ("cp", re.compile(r"using world size: .*context-parallel size: (\d{1,9})\b")),
-    ("global_batch", re.compile(r"\bglobal[_ ]batch[_ ]size[:=]\s*(\d{1,9})\b")),
-)
-"""What a log without arguments says of its size, as of `initialize_megatron` and in step lines."""
 _PADDED = re.compile(r"> padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (\d+)\)")
 """The padded vocabulary, which older logs print beside the arguments."""
 
@@ -132,8 +128,9 @@ def _yaml_values(lines: list[str]) -> dict[str, str]:
         elif inside and key:
             sections[section][key].append(value)
     found: dict[str, str] = {}
-    others = [name for name in sections if name not in _SECTIONS]
-    for name in (*others, *_SECTIONS):
+    last = _words().sections
+    others = [name for name in sections if name not in last]
+    for name in (*others, *last):
         for key, items in sections.get(name, {}).items():
             if len(items) != 1 or items[0] not in _NOTHING:
                 found[key] = items[0] if len(items) == 1 else f"[{','.join(items)}]"
@@ -145,6 +142,7 @@ def _by_argument(printed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
     Switches that are off, and what has no value, are left out.
     """
+    words = _words()
     values = {name.replace("_", "-"): value.strip() for name, value in printed.items()}
     given = {name for name, value in values.items() if value not in _NOTHING}
     if values.get("add-bias-linear", "").lower() == "false":
@@ -159,27 +157,21 @@ def _by_argument(printed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield "group-query-attention", ""
     for name in sorted(given):
         value = values[name].strip("'\"")
-        if _OF_OTHER_LAYERS.fullmatch(name) and not given.intersection(_OTHER_LAYERS):
+        if re.fullmatch("|".join(words.of_others), name) and not given & {*words.others}:
             continue
-        if _OF_EXPERTS.fullmatch(name) and not given & {"num-experts", "num-moe-experts"}:
+        if re.fullmatch("|".join(words.of_experts), name) and not given & {*words.experts}:
             continue
         if name in ("attention-backend", "cuda-graph-impl"):
             value = value.rpartition(".")[2].split(":")[0].strip("<> ").lower()
         elif re.fullmatch(r"\['[^']*'\]", value):
             value = value[2:-2]
-        yield _RENAMED.get(name, name), "" if value.lower() == "true" else value
+        yield words.renamed.get(name, name), "" if value.lower() == "true" else value
 
 
 _MESH = re.compile(r"Building device mesh with parallelism: (.*)$")
 _OLD_MESH = re.compile(r"Building \d+-D device mesh with (\[[^\]]*\]), (\[[^\]]*\])")
 _BUILT = re.compile(r"Building (\S+) (\S+) with |Model (\S+) (\S+) size: [\d,]+ total parameters")
-_TRAINER = re.compile(
-    r"with local batch size (\d{1,9}), global batch size (\d{1,9}), .*?sequence length (\d{1,9})"
-)
-_CHECKPOINTED = re.compile(r"Applied (\w+?)(?:AC)? activation checkpointing to the model")
 _CAPACITY = re.compile(r"\b(?:CUDA|HIP|XPU|NPU) capacity: (.*?) with [\d.]+GiB memory")
-_CHECKPOINTS = {"full": "full", "selective": "operators", "none": "none"}
-_FLOAT8 = re.compile(r"Float8 .*training active|Swapped to Float8Linear|Converted .* to float8")
 
 
 def _torchtitan_job(path: Path, lines: list[str]) -> LoggedJob:
@@ -190,16 +182,7 @@ def _torchtitan_job(path: Path, lines: list[str]) -> LoggedJob:
             name = torchtitan_model(built[1] or built[3], built[2] or built[4]) or name
         if mesh := _MESH.search(line) or _OLD_MESH.search(line):
             options |= dict(_degrees(_mesh_sizes(mesh)))
-        if trained := _TRAINER.search(line):
-            local, whole, sequence = map(int, trained.groups())
-            options |= {"microbatch_size": local, "global_batch": whole, "sequence": sequence}
-        if kept := _CHECKPOINTED.search(line):
-            options["recompute"] = _CHECKPOINTS.get(kept[1].lower(), "full")
-        if "Compiling each TransformerBlock with torch.compile" in line:
-            options["framework"] = "torch-fsdp-compiled"
-        if _FLOAT8.search(line):
-            options["precision"] = "fp8"
-    options |= dict(_device_option(lines))
+    options |= _said("torchtitan", lines) | dict(_device_option(lines))
     configured, section = _torchtitan_config(path, lines)
     name = name or torchtitan_model(str(section.get("name")), str(section.get("flavor")))
     if int(str(options.get("pp", 1))) > 1:
@@ -268,12 +251,6 @@ def _asked_of_config(
             warnings.append(f"{error}: left out")
 
 
-_LLAMA_KEYS = (
-    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
-    *("num_key_value_heads", "vocab_size", "max_position_embeddings"),
-)
-
-
 def _nanotron_job(path: Path, text: str) -> LoggedJob:
     degrees = _fields(text, "ParallelismArgs", "dp", "pp", "tp", "context_parallel_size")
     tokens = _fields(
@@ -306,7 +283,7 @@ def _fields(text: str, name: str, *wanted: str) -> dict[str, int]:
 
 def _llama(path: Path, text: str) -> Model | None:
     """The model of nanotron's `LlamaConfig`; None where none is printed, or it is another."""
-    values: dict[str, Any] = dict(_fields(text, "LlamaConfig", *_LLAMA_KEYS))
+    values: dict[str, Any] = dict(_fields(text, "LlamaConfig", *_words().llama))
     if not {"hidden_size", "num_hidden_layers", "num_attention_heads"} <= values.keys():
         return None
     values |= {"architectures": ["LlamaForCausalLM"], "hidden_act": "silu"}
