@@ -9,20 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from stepsim.base.errors import WorkloadError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun, shipped
 from stepsim.files.models.megatron_rules import line_arguments
 from stepsim.files.shell import Command, read_script
 from stepsim.files.shell.words import Unknown, Words, shown_word, unknown_in
 
 _FLAG = re.compile(r"--[A-Za-z][\w-]*")
-_TRAINS = (
-    *("micro-batch-size", "num-layers", "hidden-size", "tensor-model-parallel-size"),
-    *("model-name-or-path", "model.num_layers"),
-)
-_SILENT = frozenset(("echo", "printf", "cat", "mkdir", "cd", "set", "ls", "cp", "rm", "tee"))
-_NODES = ("nnodes", "nodes", "num-nodes", "N", "nrs")
-_PER_NODE = ("nproc-per-node", "ntasks-per-node", "gpus-per-node", "num-gpus", "gpu-per-rs")
-_TOTAL = ("np", "n", "ntasks", "world-size")
 _LAUNCHERS = re.compile(
     r"(torchrun|srun|jsrun|mpirun|mpiexec|deepspeed|accelerate|torch\.distributed)"
 )
@@ -32,14 +24,11 @@ _PLACEHOLDER = re.compile(r"(?<!<)<([A-Za-z][A-Za-z _./-]*[A-Za-z])>")
 """What a person is to fill in, which a shell takes for files to read and to write."""
 _SETS = re.compile(r"^\s*(?:export\s+)?\w+=", re.MULTILINE)
 _DIRECTIVE = r"^#SBATCH\s+(.*)$"
-_OF_SLURM = {
-    "SLURM_NNODES": ("nodes", "N"),
-    "SLURM_JOB_NUM_NODES": ("nodes", "N"),
-    "SLURM_NTASKS": ("ntasks", "n"),
-    "SLURM_NTASKS_PER_NODE": ("ntasks-per-node",),
-    "SLURM_GPUS_PER_NODE": ("gpus-per-node", "gres"),
-    "SLURM_GPUS_ON_NODE": ("gpus-per-node", "gres"),
-}
+
+
+def _names(table: str) -> Mapping[str, Names]:
+    """Names of arguments and commands by what they say, as `launchers.toml` lists them."""
+    return shipped(__file__, "launchers.toml", dict[str, dict[str, Names]])[table]
 
 
 class ScriptArguments(Noun):
@@ -81,7 +70,8 @@ def script_arguments(
     if other := _OTHERWISE.search(" ".join(command.words)):
         raise WorkloadError(f"{path}: {other[0]} is no pre-training of a decoder: not modelled")
     npus = _npus(values, variables, slurm) if launches else None
-    for name in (*_NODES, *_PER_NODE, *(() if npus is None else ("world-size",))):
+    sizes = _names("words")["nodes"] + _names("words")["per_node"]
+    for name in (*sizes, *(() if npus is None else ("world-size",))):
         values.pop(name, None)
     recipes = (shown_word(each) for other in (command, *commands) for each in other.words)
     return ScriptArguments(
@@ -96,7 +86,7 @@ def script_arguments(
 def _slurm(given: Mapping[str, str]) -> dict[str, str]:
     """What Slurm sets for a script by what that asks of it."""
     found = {"SLURM_JOB_ID": "1"} if given else {}
-    for variable, names in _OF_SLURM.items():
+    for variable, names in _names("slurm").items():
         texts = [re.findall("[0-9]+", given[name])[-1:] for name in names if name in given]
         if texts and texts[0]:
             found[variable] = texts[0][0]
@@ -130,7 +120,8 @@ def _launches(command: Command) -> bool:
 
 def _trains(command: Command) -> bool:
     name = Path(command.words[0]).name
-    return name not in _SILENT and any(flag in _flags(command.words)[0] for flag in _TRAINS)
+    words, flags = _names("words"), _flags(command.words)[0]
+    return name not in words["silent"] and any(flag in flags for flag in words["trains"])
 
 
 def _hidden(words: Sequence[str]) -> Unknown | None:
@@ -182,17 +173,18 @@ def _npus(
     values: Mapping[str, str], variables: Mapping[str, Words], slurm: Mapping[str, str]
 ) -> int | None:
     """NPUs of the job: nodes times those of each, else all of them."""
-    nodes = _number(values, _NODES) or _whole(slurm.get("SLURM_NNODES", ""))
-    each = _number(values, _PER_NODE) or next(
+    words = _names("words")
+    nodes = _number(values, words["nodes"]) or _whole(slurm.get("SLURM_NNODES", ""))
+    each = _number(values, words["per_node"]) or next(
         (_whole(slurm[n]) for n in ("SLURM_NTASKS_PER_NODE", "SLURM_GPUS_PER_NODE") if n in slurm),
         None,
     )
-    stated = any(name in values for name in _NODES)
+    stated = any(name in values for name in words["nodes"])
     if each and (nodes or not stated):
         return each * (nodes or 1)
     world = variables.get("WORLD_SIZE", ())
     known = world[0] if world else ""
-    return _number(values, _TOTAL) or _whole(slurm.get("SLURM_NTASKS", "")) or _whole(known)
+    return _number(values, words["total"]) or _whole(slurm.get("SLURM_NTASKS", "")) or _whole(known)
 
 
 def _number(values: Mapping[str, str], names: Sequence[str]) -> int | None:
