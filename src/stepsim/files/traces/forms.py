@@ -2,13 +2,13 @@
 
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from os.path import isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Names, Noun
+from stepsim.base.structs import Names, Noun, shipped
 from stepsim.files.reading import first_bytes, reader_of
 
 if TYPE_CHECKING:
@@ -67,6 +67,11 @@ def traces_in(folder: Path, ends: Names, begins: Callable[[bytes], object]) -> I
     except OSError:
         return
     yield from (each for each in named if begins(first_bytes(each, _OF_PROFILES)))
+
+
+def element_bytes(program: str) -> Mapping[str, int]:
+    """Bytes of an element by the names that a program has for types."""
+    return shipped(__file__, "element_bytes.toml", dict[str, dict[str, int]])[program]
 
 
 def _first_member(start: bytes) -> str:

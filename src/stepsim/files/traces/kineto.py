@@ -24,7 +24,7 @@ from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.process import paused
 from stepsim.base.units import MAX_INT64
-from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
+from stepsim.files.traces.forms import TRACE_ENDS, element_bytes, is_kineto
 from stepsim.files.traces.packed import packed_files, rank_in_name
 from stepsim.measured.profile.events import HostOperator, KernelForm, Profile, other_end, unknown
 from stepsim.measured.profile.joined import RankOperations, join_ranks
@@ -39,19 +39,6 @@ _LAUNCHES = ("runtime", "driver")
 """What ends the names of categories of launches: of CUDA, HIP, XPU, MTIA and of other devices."""
 _RANGES = ("user_annotation", "gpu_user_annotation", "cpu_op")
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
-_BYTES = {
-    "half": 2,
-    "bfloat16": 2,
-    "float": 4,
-    "int": 4,
-    "double": 8,
-    "long": 8,
-    "char": 1,
-    "byte": 1,
-    "bool": 1,
-}
-
-
 _NO_DIMS = msgspec.Raw(b"[]")
 _ON_GPU = 1
 """Of an event of the allocator."""
@@ -183,6 +170,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     stream = ints([*map(_stream, ours.kernels, arguments)])
     ranges = _ranges(ours)
     operators, operator = _operators(ours, arguments)
+    bytes_of = element_bytes("kineto")
     columns = {
         "operator": operator,
         "step": step,
@@ -192,7 +180,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         "start_ps": start,
         "end_ps": start + took,
         "launch_ps": launch,
-        "size_bytes": ints([_size(a) for a in arguments]),
+        "size_bytes": ints([_size(a, bytes_of) for a in arguments]),
         "peer": ints([other_end(rank, a.sender, a.receiver) for a in arguments]),
         "tag": ints([_tag(a.number) for a in arguments]),
     }
@@ -481,9 +469,9 @@ def _number(value: object) -> int:
     return value if isinstance(value, int) else UNKNOWN
 
 
-def _size(arguments: _Arguments) -> int:
+def _size(arguments: _Arguments, bytes_of: Mapping[str, int]) -> int:
     elements = max(arguments.elements_in, arguments.elements_out)
-    each = _BYTES.get(arguments.dtype.lower(), 0)
+    each = bytes_of.get(arguments.dtype.lower(), 0)
     return elements * each if elements >= 0 and each else _number(arguments.bytes)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from stepsim import __version__
 from stepsim.base.arrays import Ints
-from stepsim.base.structs import replace
+from stepsim.base.structs import replace, shipped
 from stepsim.files.writing import write_folder
 from stepsim.measured.profile.events import Events, Profile, earliest, latest
 from stepsim.measured.profile.marks import ACTION_PHASES
@@ -26,19 +26,6 @@ from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 _PS_PER_US = 10**6
 _FIRST_STREAM = 7
 """PyTorch's own streams begin there."""
-_CALLED = {
-    "all_reduce": ("allreduce", "AllReduce_Sum_f32_RING_LL"),
-    "all_gather": ("_allgather_base", "AllGather_RING_LL"),
-    "reduce_scatter": ("_reduce_scatter_base", "ReduceScatter_Sum_f32_RING_LL"),
-    "all_to_all": ("all_to_allv", "SendRecv"),
-    "broadcast": ("broadcast", "Broadcast_RING_LL"),
-    "reduce": ("reduce", "Reduce_Sum_f32_RING_LL"),
-    "gather": ("gather", "SendRecv"),
-    "scatter": ("scatter", "SendRecv"),
-    "send": ("send", "SendRecv"),
-    "recv": ("recv", "SendRecv"),
-}
-"""Of a communication: its name in PyTorch, and the rest of its kernel's name."""
 _RANK, _TRANSFER = "\0", '"transfer":0'
 """In the text that ranks share: their own number, and what is known of a communication's ends."""
 _NUMBER = msgspec.Raw(_RANK.encode())
@@ -219,7 +206,8 @@ def _operations(profile: Profile, events: Events) -> Iterator[str]:
 def _called(task: TaskKind, name: str) -> tuple[str, str, str]:
     """What a communication is, its name in PyTorch, and the rest of its kernel's name."""
     known = _MESSAGES.get(task, name.rsplit(" ", maxsplit=1)[-1])
-    return known, *_CALLED.get(known, (name, name))
+    names = shipped(__file__, "nccl_names.toml", dict[str, tuple[str, str]])
+    return known, *names.get(known, (name, name))
 
 
 def _transfers(profile: Profile, events: Events) -> list[str]:

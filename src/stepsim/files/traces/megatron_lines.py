@@ -12,6 +12,7 @@ from stepsim.base.arrays import Floats, Ints, bins, ints
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.files.reading import open_file
+from stepsim.files.traces.forms import element_bytes
 from stepsim.measured.profile.events import Events
 from stepsim.measured.run import PS_PER_MS, InnerKind, InnerOps, OpKind
 from stepsim.measured.run_profile import meant
@@ -32,20 +33,6 @@ _KINDS = {
 }
 _INNER_KINDS = {kind.value: number for number, kind in enumerate(InnerKind)}
 _STATES = ("help", "warmup", "steady", "cooldown", "finalize")
-_DTYPE_BYTES = {
-    "float64": 8,
-    "int64": 8,
-    "float32": 4,
-    "int32": 4,
-    "bfloat16": 2,
-    "float16": 2,
-    "uint8": 1,
-    "int8": 1,
-    "bool": 1,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-}
-
 _FIELDS = (
     ("stage_id", r"\d{1,6}", "a number"),
     ("batch_id", r"\d{1,6}", "a number"),
@@ -191,18 +178,19 @@ def _size(shape: str, dtype: str, place: str) -> int:
     """Bytes of a tensor, 0 where there is none."""
     if shape == "None":
         return 0
-    if dtype not in _DTYPE_BYTES:
-        allowed = f"one of {', '.join(_DTYPE_BYTES)}"
+    known = element_bytes("torch")
+    if dtype not in known:
+        allowed = f"one of {', '.join(known)}"
         raise TraceError(bad_value(place, "input__dtype", dtype, allowed))
     lengths = [each.strip() for each in shape[1:-1].split(",")]
     if lengths == [""]:
-        return _DTYPE_BYTES[dtype]
+        return known[dtype]
     if not all(re.fullmatch(r"\d{1,12}", each) for each in lengths):
         raise TraceError(bad_value(place, "input__shape", shape, "a list of whole numbers"))
     size = math.prod(map(int, lengths))
     if size > 1 << 50:
         raise TraceError(bad_value(place, "input__shape", shape, "at most 2**50 elements"))
-    return size * _DTYPE_BYTES[dtype]
+    return size * known[dtype]
 
 
 def _number(text: str, name: str, place: str) -> float:

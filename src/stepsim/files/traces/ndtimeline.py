@@ -13,7 +13,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, bins, ints
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.structs import Names, replace
+from stepsim.base.structs import Names, replace, shipped
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.files.reading import open_file, parquet_library
 from stepsim.measured.profile.events import (
@@ -29,32 +29,11 @@ from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _APART_PS = 50 * 10**6
 """Clocks of ranks may be as far apart."""
-_COMPUTE, _UPDATES, _MESSAGES = 0, 1, 2
-"""Streams: computes, what the optimizer needs, and one for each of four kinds of messages."""
 _LONGEST_S = 1e6
 _MOST_ROWS = 50_000_000
 _MOST_BYTES = 4 << 30
 
 
-_F, _B, _U = TaskPhase.FORWARD, TaskPhase.BACKWARD, TaskPhase.UPDATE
-_NAMES: Mapping[str, tuple[TaskKind, TaskPhase, int]] = {
-    "forward-compute": (TaskKind.COMPUTE, _F, _COMPUTE),
-    "weight-compute": (TaskKind.COMPUTE, _B, _COMPUTE),
-    "backward-compute": (TaskKind.COMPUTE, _B, _COMPUTE),
-    "gc": (TaskKind.HOST, TaskPhase.UNKNOWN, _COMPUTE),
-    "forward-send": (TaskKind.SEND, _F, _MESSAGES),
-    "forward-recv": (TaskKind.RECV, _F, _MESSAGES + 1),
-    "backward-send": (TaskKind.SEND, _B, _MESSAGES + 2),
-    "backward-recv": (TaskKind.RECV, _B, _MESSAGES + 3),
-    "params-all-gather": (TaskKind.COLLECTIVE, _F, _UPDATES),
-    "grads-reduce-scatter": (TaskKind.COLLECTIVE, _B, _UPDATES),
-    "layernorm-grads-all-reduce": (TaskKind.COLLECTIVE, _B, _UPDATES),
-    "embedding-grads-all-reduce": (TaskKind.COLLECTIVE, _B, _UPDATES),
-    "separate-grads-all-reduce": (TaskKind.COLLECTIVE, _B, _UPDATES),
-    "optimizer-clip-main-grad": (TaskKind.COLLECTIVE, _U, _UPDATES),
-    "optimizer": (TaskKind.COMPUTE, _U, _UPDATES),
-}
-"""What a name of an operation means: its kind, its phase and its stream."""
 _OF_STAGE = ("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce")
 _MEMBERS = (
     ("replicas of stage", "stage", _OF_STAGE),
@@ -73,11 +52,13 @@ def read_ndtimeline(path: Path) -> Profile:
     columns, names = _columns(path)
     places, ranks = _workers(columns, path)
     steps, step = np.unique(columns["step"], return_inverse=True)
+    known = shipped(__file__, "ndtimeline.toml", dict[str, tuple[str, str, int]])
     for name in names:
-        if name not in _NAMES:
-            raise TraceError(bad_value(str(path), "optype", name, f"one of {', '.join(_NAMES)}"))
+        if name not in known:
+            raise TraceError(bad_value(str(path), "optype", name, f"one of {', '.join(known)}"))
     of_name = columns["optype"]
-    meanings = ints([_NAMES[name] for name in names])[of_name]
+    told = (known[name] for name in names)
+    meanings = ints([(TaskKind[kind], TaskPhase[phase], on) for kind, phase, on in told])[of_name]
     start = _picoseconds(columns["start_ts"])
     events = Events.of(
         len(of_name),
