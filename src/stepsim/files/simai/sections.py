@@ -34,7 +34,7 @@ from pathlib import Path
 from msgspec import field
 
 from stepsim.base.errors import WorkloadError, bad_value, one_line
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.base.units import MAX_INT64, plain_number
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.workload.rows import Microbatch, Role, Row, StepItem, Work, Workload
@@ -171,21 +171,6 @@ def _integer(place: str, key: str, text: str | None) -> int:
 EMBEDDING = "embedding_layer"
 """Rows whose names begin so look tokens up, and begin a block."""
 _LAYER_START = "attention"
-_BEFORE = re.compile(r"(moe_)?grad_\w+|layernorm|norm|embedding_grads", re.ASCII)
-_LOSS = re.compile(r"cross_entropy\w*", re.ASCII)
-_OPTIMIZER = re.compile(r"optimizer\w*", re.ASCII)
-_LAST = re.compile(r"(cross_entropy|optimizer)\w*", re.ASCII)
-_HEAD = re.compile(r"final_\w*|embedding_norm|cross_entropy\w*", re.ASCII)
-_GENERATED = re.compile(r"(attention|mlp|final)_\w+|embedding_norm|micro_test", re.ASCII)
-_ROLES = {
-    Role.NORM_GRADIENTS: r"layernorm",
-    Role.EMBEDDING_GRADIENTS: r"embedding_grads",
-    Role.GRADIENTS: r"grad_param_comm|grad_param|moe_grad_norm2",
-    Role.SCALARS: r"optimizer\w*",
-    Role.UPDATE: r"grad_param_compute",
-    Role.PARAMETERS: r"grad_gather|moe_grad_norm1",
-}
-_PER_LAYER = re.compile(r"(moe_)?grad_\w+|layernorm", re.ASCII)
 _OLD_OPTIMIZER = "grad_norm"
 _OLD_ROLES = {
     Phase.WEIGHT_GRAD: Role.GRADIENTS,
@@ -194,13 +179,18 @@ _OLD_ROLES = {
 }
 
 
+def _is(name: str, *kinds: str) -> bool:
+    """Whether a row's name is one of some kinds in `names.toml`."""
+    patterns = shipped(__file__, "names.toml", dict[str, str])
+    return any(re.fullmatch(patterns.get(kind, ""), name, re.ASCII) for kind in kinds)
+
+
 def is_generated(rows: Sequence[Row]) -> bool:
     """Whether rows have names of AICB's generator, or groups that SimAI's format alone has."""
-    known = (_BEFORE, _LOSS, _OPTIMIZER, _GENERATED)
     groups = (Group.EP, Group.DP_EP)
     return any(
         row.lookup
-        or any(pattern.fullmatch(row.name) for pattern in known)
+        or _is(row.name, "before", "loss", "optimizer", "generated")
         or any(op.group in groups for _, work in row.works() for op in work.comms)
         for row in rows
     )
@@ -215,10 +205,10 @@ def split_sections(path: Path, rows: Sequence[Row], header: Header) -> Workload:
     microbatches; unequal ones are parts of ga microbatches where ga divides their number.
     """
     starts = [i for i, row in enumerate(rows) if row.name.startswith(EMBEDDING)]
-    others = (i for i, row in enumerate(rows) if not _BEFORE.fullmatch(row.name))
+    others = (i for i, row in enumerate(rows) if not _is(row.name, "before"))
     first = starts[0] if starts else next(others, len(rows))
     end = len(rows)
-    while end > first and _LAST.fullmatch(rows[end - 1].name):
+    while end > first and _is(rows[end - 1].name, "loss", "optimizer"):
         end -= 1
     bounds = [*(start for start in starts if start < end), end] if starts else [first, end]
     blocks = [rows[a:b] for a, b in pairwise(bounds) if a < b]
@@ -228,7 +218,7 @@ def split_sections(path: Path, rows: Sequence[Row], header: Header) -> Workload:
             for block in blocks
         ]
     trailing = rows[end:]
-    per_step = (*rows[:first], *(row for row in trailing if not _LOSS.fullmatch(row.name)))
+    per_step = (*rows[:first], *(row for row in trailing if not _is(row.name, "loss")))
     parts = _microbatches(blocks)
     microbatches = tuple(_joined(parts, header.ga or 1))
     if not microbatches:
@@ -238,7 +228,7 @@ def split_sections(path: Path, rows: Sequence[Row], header: Header) -> Workload:
         degrees=header.degrees,
         npus=header.npus,
         microbatches=microbatches,
-        loss=tuple(row for row in trailing if _LOSS.fullmatch(row.name)),
+        loss=tuple(row for row in trailing if _is(row.name, "loss")),
         per_step=tuple(with_shares(_step_items(per_step), microbatches)),
         reading=_reading(parts, len(microbatches), header),
     )
@@ -307,7 +297,7 @@ def _microbatch(block: Sequence[Row]) -> Microbatch:
     while inside < len(block) and block[inside].name.startswith(EMBEDDING):
         inside += 1
     end = len(block)
-    while end > inside and _HEAD.fullmatch(block[end - 1].name):
+    while end > inside and _is(block[end - 1].name, "head"):
         end -= 1
     if inside == end:  # a micro-benchmark: its embedding rows are all there is
         inside, end = 0, len(block)
@@ -341,7 +331,7 @@ def _step_items(rows: Iterable[Row]) -> Iterator[StepItem]:
                 phase=phase,
                 work=_on_dp(work) if row.name == _OLD_OPTIMIZER else work,
                 role=_role(row.name, phase),
-                per_layer=_PER_LAYER.fullmatch(row.name) is not None,
+                per_layer=_is(row.name, "per_layer"),
             )
 
 
@@ -349,8 +339,7 @@ def _role(name: str, phase: Phase) -> Role:
     """Files of older AICB write a whole optimizer as the three phases of one row."""
     if name == _OLD_OPTIMIZER:
         return _OLD_ROLES[phase]
-    known = (role for role, pattern in _ROLES.items() if re.fullmatch(pattern, name))
-    return next(known, Role.OTHER)
+    return next((role for role in Role if _is(name, role)), Role.OTHER)
 
 
 def _on_dp(work: Work) -> Work:
@@ -458,12 +447,6 @@ def _exchanges(work: Work) -> Work:
     return replace(work, comms=kept)
 
 
-_KNOWN = re.compile(
-    r"embedding_layer\w*|attention\w*|(dense_)?mlp\w*|moe\w*|shared_expert\w*|final_\w*"
-    r"|embedding_norm|cross_entropy\w*|optimizer\w*|grad_\w+|layernorm|norm|embedding_grads"
-    r"|micro_test",
-    re.ASCII,
-)
 _SHOWN = 4
 
 
@@ -471,7 +454,7 @@ def unknown_names(rows: Sequence[Row]) -> Iterator[str]:
     """A sentence for each way in which a name that is not known decides how rows are taken."""
     starts = [i for i, row in enumerate(rows) if row.name.startswith(EMBEDDING)]
     layers = [i for i, row in enumerate(rows) if row.name.startswith(_LAYER_START)]
-    unknown = [i for i, row in enumerate(rows) if not _KNOWN.fullmatch(row.name)]
+    unknown = [i for i, row in enumerate(rows) if not _is(row.name, "known")]
     before = [i for i in unknown if starts and i < starts[0]]
     if before:
         yield f"{_shown(rows, before)}: no known name: run once per step"
