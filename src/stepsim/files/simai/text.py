@@ -19,7 +19,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import Names, replace
+from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.base.units import MAX_INT64, PS_PER_NS, format_size_bytes, format_time_ps, plain_number
 from stepsim.files.reading import read_text
 from stepsim.files.simai.sections import (
@@ -44,37 +44,20 @@ _VPP_NOTE = (
     "header says vpp {}: AICB writes the layers per stage there, "
     "so it is no evidence of interleaving (--schedule interleaved:2 asks for it)"
 )
-_COLLECTIVES: dict[str, tuple[CollectiveKind, ...]] = {
-    "NONE": (),
-    "ALLREDUCE": (CollectiveKind.ALL_REDUCE,),
-    "ALLGATHER": (CollectiveKind.ALL_GATHER,),
-    "REDUCESCATTER": (CollectiveKind.REDUCE_SCATTER,),
-    "ALLTOALL": (CollectiveKind.ALL_TO_ALL,),
-    "BROADCAST": (CollectiveKind.BROADCAST,),
-    "ALLREDUCEALLTOALL": (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL),
-}
-_SUFFIXES = {
-    "_DP_EP": (Group.DP_EP, ParallelAxis.DP),
-    "_EP": (Group.EP, ParallelAxis.EP),
-    "_TP": (Group.TP, ParallelAxis.TP),
-    "_DP": (Group.DP, ParallelAxis.DP),
-}
-_GROUPS: dict[Policy, tuple[Group | None, Group | None]] = {
-    Policy.HYBRID_TRANSFORMER: (Group.TP, Group.DP),
-    Policy.HYBRID_TRANSFORMER_FWD_IN_BCKWD: (Group.TP, Group.DP),
-    Policy.DATA: (None, Group.STAGE),
-    Policy.MICRO: (Group.STAGE, Group.STAGE),
-    Policy.MODEL: (Group.STAGE, None),
-    Policy.DISTRIBUTED_INFERENCE: (Group.STAGE, None),
-    Policy.HYBRID_DATA_MODEL: (Group.INNER, Group.OUTER),
-    Policy.HYBRID_MODEL_DATA: (Group.OUTER, Group.INNER),
-    Policy.HYBRID_DLRM: (Group.STAGE, Group.STAGE),
-    Policy.HYBRID_DLRM_ENHANCED: (Group.STAGE, Group.STAGE),
-}
-"""The groups of collectives without a suffix: of activations, and of weight gradients."""
-
 _Line = tuple[int, str]
 """Line number and text."""
+
+
+class _Words(Noun):
+    """What rows and policies say of collectives, as `collectives.toml` has it."""
+
+    kinds: dict[str, tuple[CollectiveKind, ...]]
+    suffixes: dict[str, tuple[Group, ParallelAxis]]
+    groups: dict[Policy, dict[str, Group]]
+
+
+def _words() -> _Words:
+    return shipped(__file__, "collectives.toml", _Words)
 
 
 class FileRow(Row):
@@ -187,9 +170,9 @@ def _read_rows(path: Path, lines: list[_Line], policy: Policy) -> tuple[list[Fil
 
 
 def _row_policy(place: str, word: str) -> Policy:
-    policy = word.upper()
-    if policy not in _GROUPS:
-        raise WorkloadError(bad_value(place, "row policy", word, f"one of {', '.join(_GROUPS)}"))
+    known, policy = _words().groups, word.upper()
+    if policy not in known:
+        raise WorkloadError(bad_value(place, "row policy", word, f"one of {', '.join(known)}"))
     return Policy(policy)
 
 
@@ -229,19 +212,21 @@ def _comms(
     place: str, label: str, word: str, size: int, policy: Policy, phase: Phase
 ) -> tuple[CommOp, ...] | None:
     """Collectives of one phase; None where the policy communicates nothing in it."""
-    suffix = next((each for each in _SUFFIXES if word.upper().endswith(each)), "")
+    words = _words()
+    suffix = next((each for each in words.suffixes if word.upper().endswith(each)), "")
     base = word.upper().removesuffix(suffix)
-    if base not in _COLLECTIVES:
-        expected = f"one of {', '.join(_COLLECTIVES)}, with suffix {', '.join(_SUFFIXES)} or none"
+    if base not in words.kinds:
+        known = ", ".join(words.kinds)
+        expected = f"one of {known}, with suffix {', '.join(words.suffixes)} or none"
         raise WorkloadError(bad_value(place, label, word, expected))
     weight = phase is Phase.WEIGHT_GRAD
-    group = _GROUPS[policy][weight]
+    group = words.groups[policy].get("weights" if weight else "activations")
     axis = ParallelAxis.DP if weight else ParallelAxis.TP
     if suffix:
-        group, axis = _SUFFIXES[suffix]
+        group, axis = words.suffixes[suffix]
+    kinds = words.kinds[base] if size else ()
     if group is None:
-        return None if _COLLECTIVES[base] and size else ()
-    kinds = _COLLECTIVES[base] if size else ()
+        return None if kinds else ()
     return tuple(CommOp(kind=kind, group=group, axis=axis, size_bytes=size) for kind in kinds)
 
 
