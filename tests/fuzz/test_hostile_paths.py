@@ -19,7 +19,7 @@ from stepsim.files.measured import load_run
 from stepsim.files.reading import read_bytes
 from stepsim.files.schedule_csv import read_schedule
 from stepsim.files.simai.text import read_simai_text
-from stepsim.files.step_table import is_step_table, read_step_table
+from stepsim.files.step_table import read_step_table
 from stepsim.files.sweep_toml import read_sweep
 from stepsim.files.traces.forms import is_measured
 from stepsim.files.traces.optimus_log import read_optimus_log
@@ -41,7 +41,7 @@ READERS: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "result": (load_result, ".json"),
     "database": (load_sweep, ".sqlite"),
 }
-TELLERS = (is_measured, is_step_table, lambda path: is_topology(str(path)))
+TELLERS = (is_measured, lambda path: is_topology(str(path)))
 HOSTILE = "\x1b[31mred\x1b[0m\nerror: forged\r\x07\u202e\udcff"
 
 

@@ -4,14 +4,14 @@ A run is a folder of traces, the trace of one rank, or a log of leaf modules.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from os.path import exists
+from os.path import exists, isfile
 from pathlib import Path
 
 from stepsim.base.errors import TraceError, member
 from stepsim.base.fields import checked
 from stepsim.base.units import parse_bandwidth
 from stepsim.files.collectives.measurements import read_measurements
-from stepsim.files.step_table import MeasuredStep, is_step_table, read_step_table
+from stepsim.files.step_table import MeasuredStep, read_step_table
 from stepsim.files.traces.forms import MEGATRON, is_measured, is_profile, read_profile, run_format
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
@@ -21,6 +21,8 @@ from stepsim.measured.summary import RunSummary, summarise
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology.network import MAX_NPUS
 
+_TABLES = (".csv", ".toml")
+"""What names of tables of measured steps end in."""
 Run = RunSummary | LeafRun | str | Path
 """A measured run: read already, or its path."""
 
@@ -84,10 +86,12 @@ def load_measurements(
     for each in given:
         if not isinstance(each, str | Path):
             runs.append(each)
-        elif is_step_table(Path(each)) and not is_measured(Path(each)):
-            steps += read_step_table(Path(each))
+            continue
+        path = Path(each)
+        if isfile(path) and path.suffix in _TABLES and not is_measured(path):
+            steps += read_step_table(path)
         else:
-            runs.append(load_run(each, node_size=node_size))
+            runs.append(load_run(path, node_size=node_size))
     return runs, steps
 
 

@@ -11,7 +11,6 @@ table. Empty cells mean the default.
 
 import csv
 from collections.abc import Iterator, Mapping
-from os.path import isfile
 from pathlib import Path
 
 import msgspec
@@ -68,11 +67,6 @@ class MeasuredStep(Noun):
     schedule: str
     options: Mapping[str, Value]
     measured_ps: int
-
-
-def is_step_table(path: Path) -> bool:
-    """Whether a file's name says that it is a table."""
-    return isfile(path) and path.suffix in (".csv", ".toml")
 
 
 def read_step_table(path: Path) -> list[MeasuredStep]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from stepsim.base.errors import CalibrationError, bad_value, errors_at
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, shipped
 from stepsim.base.units import PS_PER_S, parse_bandwidth, parse_size_bytes, parse_time_ps
 from stepsim.files.collectives.samples import (
     CurveSample,
@@ -42,19 +42,7 @@ _AGREEMENT = 0.05
 
 _Number = TypeVar("_Number", int, float)
 
-_NAMES = {
-    "kind": ("kind", "op", "collective"),
-    "ranks": ("ranks", "gpus"),
-    "nodes": ("nodes",),
-    "size": ("bytes", "size_bytes"),
-    "time": ("time", "time_us", "time_ns", "time_ps", "us"),
-    "oneway": ("oneway_us", "oneway_ns"),
-    "busbw": ("busbw", "busbw_GBs"),
-    "machine": ("machine", "hw", "gpu"),
-    "source": ("source",),
-}
 _NOT_READ = ("algbw", "algbw_GBs", "oneway_GBs")
-_KNOWN = {name: field for field, names in _NAMES.items() for name in names}
 _UNITS = {"us": "us", "ns": "ns", "ps": "ps", "GBs": "GB/s"}
 
 
@@ -140,20 +128,22 @@ def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
 
 def _columns(header: list[str], source: str) -> dict[str, str]:
     """The column's name of each field that the file has."""
+    columns = shipped(__file__, "columns.toml", dict[str, tuple[str, ...]])
+    fields = {name: field for field, several in columns.items() for name in several}
     names: dict[str, str] = {}
     for name in header:
         if name in _NOT_READ:
             continue
-        if name not in _KNOWN:
-            known = ", ".join((*_KNOWN, *_NOT_READ))
+        if name not in fields:
+            known = ", ".join((*fields, *_NOT_READ))
             raise CalibrationError(bad_value(f"{source}:1", "column", name, f"one of {known}"))
-        if _KNOWN[name] in names:
-            first = names[_KNOWN[name]]
+        if fields[name] in names:
+            first = names[fields[name]]
             raise CalibrationError(f"{source}:1: columns {first} and {name} say the same: drop one")
-        names[_KNOWN[name]] = name
+        names[fields[name]] = name
     for field in ("kind", "ranks", "size"):
         if field not in names:
-            raise CalibrationError(f"{source}:1: no column {' or '.join(_NAMES[field])}")
+            raise CalibrationError(f"{source}:1: no column {' or '.join(columns[field])}")
     if not names.keys() & {"time", "busbw"}:
         raise CalibrationError(f"{source}:1: no column time, time_us, time_ns or busbw")
     return names

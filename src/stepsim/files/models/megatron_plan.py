@@ -1,12 +1,12 @@
 """A plan as Megatron-LM's arguments: Megatron-LM accepts them, `model_of_arguments` reads them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
 from stepsim.base.errors import WorkloadError
-from stepsim.base.structs import Names
+from stepsim.base.structs import Names, shipped
 from stepsim.files.models.megatron import model_of_arguments
 from stepsim.files.models.megatron_rules import (
     BESIDE_WEIGHTS,
@@ -17,7 +17,6 @@ from stepsim.files.models.megatron_rules import (
     line_arguments,
 )
 from stepsim.workload.model.architecture import (
-    Activation,
     Architecture,
     DenseMlp,
     ExpertMlp,
@@ -28,9 +27,6 @@ from stepsim.workload.model.architecture import (
 )
 from stepsim.workload.model.choices import (
     AttentionKernel,
-    ContextParallelKind,
-    ExpertDispatch,
-    Precision,
     Recompute,
 )
 from stepsim.workload.model.held import stage_slices
@@ -38,14 +34,11 @@ from stepsim.workload.model.layout import StageSlice, layout_text
 from stepsim.workload.plan import Plan
 
 _STRATEGIES = {stage: name for name, stage in FSDP_STAGES.items()}
-_CONTEXT = {ContextParallelKind.ALL_GATHER: "all_gather", ContextParallelKind.ALL_TO_ALL: "a2a"}
 
-_FLEX = "--moe-token-dispatcher-type flex"
-_DISPATCHERS = {
-    ExpertDispatch.ALL_TO_ALL: ("--moe-token-dispatcher-type alltoall",),
-    ExpertDispatch.DEEPEP: (_FLEX, "--moe-enable-deepep"),
-    ExpertDispatch.HYBRIDEP: (_FLEX, "--moe-flex-dispatcher-backend hybridep"),
-}
+
+def _said(table: str) -> Mapping[str, Names]:
+    """Arguments by what they say, as `megatron_plan.toml` has them."""
+    return shipped(__file__, "megatron_plan.toml", dict[str, dict[str, Names]])[table]
 
 
 def megatron_plan(plan: Plan, slices: tuple[StageSlice, ...]) -> Names:
@@ -70,8 +63,8 @@ def megatron_lacks(plan: Plan) -> Iterator[str]:
         yield "no parameters that stay after the forward (reshard) with Megatron FSDP"
     if plan.shard_ranks is not None and plan.shard_ranks != plan.dp * plan.cp:
         yield "shard_ranks is not printed"
-    if plan.ep > 1 and plan.dispatch not in _DISPATCHERS:
-        yield f"no dispatch {plan.dispatch}: expected {', '.join(_DISPATCHERS)}"
+    if plan.ep > 1 and plan.dispatch not in _said("dispatch"):
+        yield f"no dispatch {plan.dispatch}: expected {', '.join(_said('dispatch'))}"
 
 
 def sizes_of(architecture: Architecture) -> dict[str, str]:
@@ -105,8 +98,7 @@ def _arguments(plan: Plan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
     yield f"--pipeline-model-parallel-size {plan.pp}"
     if plan.cp > 1:
         yield f"--context-parallel-size {plan.cp}"
-        if plan.context in _CONTEXT:
-            yield f"--cp-comm-type {_CONTEXT[plan.context]}"
+        yield from _said("context").get(plan.context, ())
     yield from _experts(plan)
     yield from _stages(plan, slices)
     yield f"--micro-batch-size {plan.microbatch_size}"
@@ -126,7 +118,7 @@ def _experts(plan: Plan) -> Iterator[str]:
     if plan.ep > 1 or plan.expert_degree != plan.tp:
         yield f"--expert-tensor-parallel-size {plan.expert_degree}"
     if plan.ep > 1:
-        yield from _DISPATCHERS.get(plan.dispatch, ())
+        yield from _said("dispatch").get(plan.dispatch, ())
     if plan.runs_pairs:
         yield f"--{PAIRED_EXCHANGES}"
     if plan.ep > 1 and plan.shared_overlap:
@@ -197,16 +189,7 @@ def _compute(plan: Plan) -> Iterator[str]:
         yield "--attention-backend unfused"
     if plan.cuda_graph:
         yield "--cuda-graph-impl local"
-    yield from _PRECISIONS[plan.precision]
-
-
-_PRECISIONS = {
-    Precision.FP16: ("--fp16",),
-    Precision.BF16: ("--bf16",),
-    Precision.FP8: ("--bf16", "--fp8-format hybrid"),
-    Precision.MXFP8: ("--bf16", "--fp8-format e4m3", "--fp8-recipe mxfp8"),
-    Precision.NVFP4: ("--bf16", "--fp4-format e2m1", "--fp4-recipe nvfp4"),
-}
+    yield from _said("precision")[plan.precision]
 
 
 def model_arguments(architecture: Architecture) -> Names:
@@ -222,7 +205,7 @@ def model_arguments(architecture: Architecture) -> Names:
         if isinstance(mlp, DenseMlp | ExpertMlp):
             dense = (f"--ffn-hidden-size {mlp.width}",)
             lines += _of_experts(mlp) if isinstance(mlp, ExpertMlp) else dense
-            lines += _ACTIVATIONS.get(mlp.activation, ())
+            lines += _said("activation").get(mlp.activation, ())
     pattern = [int(layer.is_sparse) for layer in architecture.layers]
     if len(mlps) > 1:
         lines.append(f"--moe-layer-freq [{','.join(map(str, pattern))}]")
@@ -231,9 +214,6 @@ def model_arguments(architecture: Architecture) -> Names:
         if model_of_arguments(Path("arguments"), said).architecture.layers == architecture.layers:
             return tuple(dict.fromkeys(lines))
     return ()
-
-
-_ACTIVATIONS = {Activation.SWIGLU: ("--swiglu",), Activation.SQUARED_RELU: ("--squared-relu",)}
 
 
 def _of_attention(attention: object) -> Iterator[str]:

@@ -9,35 +9,17 @@ from itertools import chain
 from pathlib import Path
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import replace, shipped
 from stepsim.base.units import PS_PER_NS
 from stepsim.files.writing import write_whole
 from stepsim.parallel.stages import held_parameters, owned_items
-from stepsim.workload.axes import CollectiveKind, Group, Phase
+from stepsim.workload.axes import Group, Phase
 from stepsim.workload.rows import CommOp, Role, Row, StepItem, Work, Workload
 
-_WORDS = {
-    CollectiveKind.ALL_REDUCE: "ALLREDUCE",
-    CollectiveKind.ALL_GATHER: "ALLGATHER",
-    CollectiveKind.REDUCE_SCATTER: "REDUCESCATTER",
-    CollectiveKind.ALL_TO_ALL: "ALLTOALL",
-}
-_SUFFIXES = {
-    Group.TP: "_TP",
-    Group.ETP: "_TP",
-    Group.EP: "_EP",
-    Group.DP_CP: "_DP",
-    Group.DP_EP: "_DP_EP",
-}
-_NAMES = {
-    (Role.GRADIENTS, False): "grad_param_comm",
-    (Role.GRADIENTS, True): "moe_grad_norm2",
-    (Role.PARAMETERS, False): "grad_gather",
-    (Role.PARAMETERS, True): "moe_grad_norm1",
-    (Role.UPDATE, False): "grad_param_compute",
-    (Role.UPDATE, True): "grad_param_compute",
-    (Role.SCALARS, False): "optimizer_host",
-}
+
+def _word(table: str, name: str) -> str:
+    """The word of a text for a role, a kind of collectives or a group."""
+    return shipped(__file__, "words.toml", dict[str, dict[str, str]])[table][name]
 
 
 def write_simai_text(workload: Workload, path: Path) -> list[str]:
@@ -139,7 +121,7 @@ def _item(item: StepItem) -> str:
     nothing, work = Work(), item.work
     work = replace(work, compute_ps=max(work.compute_ps, work.host_ps))
     works = {phase: work if phase is item.phase else nothing for phase in Phase}
-    return _fields(_NAMES[item.role, experts], works.values())
+    return _fields(_word("experts" if experts else "dense", item.role), works.values())
 
 
 def _fields(name: str, works: Iterable[Work]) -> str:
@@ -151,7 +133,7 @@ def _collective(comms: Sequence[CommOp]) -> tuple[str, str]:
     if not comms:
         return "NONE", "0"
     (op,) = comms
-    return f"{_WORDS[op.kind]}{_SUFFIXES[op.group]}", str(op.size_bytes)
+    return _word("kinds", op.kind) + _word("groups", op.group), str(op.size_bytes)
 
 
 def _ns(ps: int) -> str:

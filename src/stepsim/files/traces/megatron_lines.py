@@ -10,7 +10,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, bins, ints
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.reading import open_file
 from stepsim.files.traces.forms import element_bytes
 from stepsim.measured.profile.events import Events
@@ -18,19 +18,6 @@ from stepsim.measured.run import PS_PER_MS, InnerKind, InnerOps, OpKind
 from stepsim.measured.run_profile import meant
 from stepsim.run.spans import UNKNOWN
 
-_KINDS = {
-    "get_batch": OpKind.GET_BATCH,
-    "forward_step": OpKind.FORWARD,
-    "loss_func": OpKind.LOSS,
-    "backward_step": OpKind.BACKWARD,
-    "send_forward": OpKind.SEND_FORWARD,
-    "recv_forward": OpKind.RECV_FORWARD,
-    "send_backward": OpKind.SEND_BACKWARD,
-    "recv_backward": OpKind.RECV_BACKWARD,
-    "dp_allreduce": OpKind.DP_ALLREDUCE,
-    "ep_dp_allreduce": OpKind.EP_DP_ALLREDUCE,
-    "optimizer_step": OpKind.OPTIMIZER,
-}
 _INNER_KINDS = {kind.value: number for number, kind in enumerate(InnerKind)}
 _STATES = ("help", "warmup", "steady", "cooldown", "finalize")
 _FIELDS = (
@@ -143,10 +130,11 @@ def _operation(fields: Names, number: int, place: str) -> _Operation:
     (_, name, _, batch, state, duration, _, _, shape, dtype, timestamp, _) = fields
     if state not in _STATES:
         raise TraceError(bad_value(place, "mg_state", state, f"one of {', '.join(_STATES)}"))
-    if name not in _KINDS and state != "finalize":
-        raise TraceError(bad_value(place, "operation", name, f"one of {', '.join(_KINDS)}"))
+    kinds = shipped(__file__, "megatron_lines.toml", dict[str, str])
+    if name not in kinds and state != "finalize":
+        raise TraceError(bad_value(place, "operation", name, f"one of {', '.join(kinds)}"))
     return (
-        _KINDS.get(name, OpKind.OTHER),
+        OpKind[kinds.get(name, "OTHER")],
         int(batch),
         _number(duration, "duration", place),
         _number(timestamp, "timestamp", place),
