@@ -50,21 +50,10 @@ class LaunchForm(NameWithFields):
     NONE = "none", ""
 
 
-_FORMS = {
-    "megatron-bridge": LaunchForm.MEGATRON_BRIDGE,
-    "megatron-deepspeed": LaunchForm.NONE,
-    "megatron": LaunchForm.MEGATRON_LM,
-    "mcore": LaunchForm.MEGATRON_LM,
-    "nemo": LaunchForm.MEGATRON_LM,
-    "torch-fsdp": LaunchForm.TORCHTITAN,
-    "torchtitan": LaunchForm.TORCHTITAN,
-}
-"""The form of frameworks whose name begins so; the first that fits."""
-
-
 def launch_form(framework: str) -> LaunchForm:
     """The form of a framework by its name."""
-    fits = (form for name, form in _FORMS.items() if framework.startswith(name))
+    forms = shipped(__file__, "launch_forms.toml", dict[str, LaunchForm])
+    fits = (form for name, form in forms.items() if framework.startswith(name))
     return next(fits, LaunchForm.NONE)
 
 

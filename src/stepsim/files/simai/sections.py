@@ -40,18 +40,6 @@ from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, de
 from stepsim.workload.rows import Microbatch, Role, Row, StepItem, Work, Workload
 from stepsim.workload.scaling import is_placeholder
 
-_KEYS = {
-    "model_parallel_npu_group": "tp",
-    "expert_parallel_npu_group": "ep",
-    "ep": "ep",
-    "pp": "pp",
-    "vpp": "vpp",
-    "ga": "ga",
-    "all_gpus": "npus",
-    "pp_comm": "pp_comm_bytes",
-    "dlrm_last_bottom_layer": "last_bottom_layer",
-    "mode": "mode",
-}
 _SIMAI = frozenset({"ep", "pp", "vpp", "ga", "npus", "pp_comm_bytes", "mode"})
 _LISTS = ("checkpoints", "checkpoint_initiates")
 _MAX_DEGREE = 1 << 24
@@ -138,16 +126,17 @@ def _collect(
         and policy in (Policy.HYBRID_DLRM, Policy.HYBRID_DLRM_ENHANCED)
     ):
         words = ["dlrm_last_bottom_layer", *words]
+    known = shipped(__file__, "header.toml", dict[str, str])
     queue = iter(words)
     for word in queue:
         key = word.rstrip(":").lower()
         if key in _LISTS:
             count = _integer(place, key, next(queue, None))
             lists[key] = [_integer(place, f"{key} id", next(queue, None)) for _ in range(count)]
-        elif key in _KEYS and _KEYS[key] in values:
+        elif key in known and known[key] in values:
             raise WorkloadError(f"{place}: {key} is given twice: expected once")
-        elif key in _KEYS:
-            values[_KEYS[key]] = _integer(place, key, next(queue, None))
+        elif key in known:
+            values[known[key]] = _integer(place, key, next(queue, None))
         else:
             unknown.append(word)
     return values, lists, unknown
