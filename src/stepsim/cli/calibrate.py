@@ -15,7 +15,12 @@ from stepsim.cli.measured import (
     NodeSizeOption,
     RunsArgument,
 )
-from stepsim.cli.options import NO_MEMORY, OneStepOptions, flag, takes
+from stepsim.cli.options import (
+    NO_MEMORY,
+    OneStepOptions,
+    flag,
+    takes,
+)
 from stepsim.cli.root import LightGroup
 from stepsim.cli.terminal import (
     CsvOption,
@@ -51,7 +56,7 @@ app = typer.Typer(
 @app.command("runs")
 def runs(
     paths: RunsArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Calibration file to write.")],
+    output: Path = flag("Calibration file to write.", "--output", "-o", default=...),
     nccl: NcclOption = None,
     comm_source: CommSourceOption = "",
     node_size: NodeSizeOption = None,
@@ -129,8 +134,8 @@ def calibrate_trace(
     paths: Annotated[
         list[Path], typer.Argument(metavar="TRACE...", help="Profiles of one machine.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Calibration file to write.")],
     options: _TraceOptions,
+    output: Path = flag("Calibration file to write.", "--output", "-o", default=...),
     node_size: NodeSizeOption = None,
     csv: CsvOption = None,
 ) -> None:
@@ -171,16 +176,12 @@ def calibrate_model(
         list[Path] | None,
         typer.Argument(metavar="[STEPS.csv]...", help="Tables of measured steps of models."),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Calibration file to write.")
-    ] = None,
-    gemm: Annotated[
-        Path | None, typer.Option(help="Measured matrix products: CSV of m,n,k,tflops.")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="Device that --gemm was measured on.")] = None,
-    precision: Annotated[
-        str, typer.Option("--precision", "--dtype", help="Precision of --gemm, e.g. fp8.")
-    ] = "bf16",
+    output: Path | None = flag("Calibration file to write.", "--output", "-o"),
+    gemm: Path | None = flag("Measured matrix products: CSV of m,n,k,tflops."),
+    device: str | None = flag("Device that --gemm was measured on."),
+    precision: str = flag(
+        "Precision of --gemm, e.g. fp8.", "--precision", "--dtype", default="bf16"
+    ),
     csv: CsvOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -234,21 +235,11 @@ def calibrate_nccl(
         list[Path],
         typer.Argument(metavar="FILE...", help="Output of nccl-tests, or tables as CSV."),
     ],
-    table: Annotated[
-        Path | None, typer.Option(help="Write the times as a table for --comm-table.")
-    ] = None,
+    table: Path | None = flag("Write the times as a table for --comm-table."),
     csv: CsvOption = None,
-    source: Annotated[
-        str | None,
-        typer.Option(help="Use machines or sources that hold these texts, e.g. H800,!run2."),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(help="Collective of nccl-tests output that does not name it."),
-    ] = None,
-    sizes: Annotated[
-        bool, typer.Option("--sizes", help="Print every size, not powers of two only.")
-    ] = False,
+    source: str | None = flag("Use machines or sources that hold these texts, e.g. H800,!run2."),
+    kind: str | None = flag("Collective of nccl-tests output that does not name it."),
+    sizes: bool = flag("Print every size, not powers of two only.", "--sizes", default=False),
     quiet: QuietOption = False,
 ) -> None:
     """Read measured collectives: times and bandwidths, and the outliers that are left out."""

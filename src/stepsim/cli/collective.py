@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from stepsim.cli.options import StyleOption, completed_collectives, completed_topologies
+from stepsim.cli.options import (
+    StyleOption,
+    completed_collectives,
+    completed_topologies,
+    flag,
+)
 from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show
 from stepsim.show.figures.style import FigureStyle
 
@@ -17,39 +20,24 @@ _EVERY = "all"
 
 
 def collective_command(
-    kind: Annotated[
-        str,
-        typer.Option(
-            help="all_reduce, all_gather, all_to_all, ...",
-            autocompletion=completed_collectives,
-        ),
-    ],
-    size: Annotated[str, typer.Option(help="Size, e.g. 64MiB, or a range such as 8..1GiB:x2.")],
-    topology: Annotated[
-        str | None,
-        typer.Option(
-            "--topology",
-            "-t",
-            help="Shipped topology or TOML file.",
-            show_default="hgx-h100",
-            autocompletion=completed_topologies,
-        ),
-    ] = None,
-    ranks: Annotated[
-        str | None,
-        typer.Option(help="Ranks, e.g. 0-7,16.", show_default="all NPUs of the topology"),
-    ] = None,
-    algorithm: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="auto, names separated by commas, hierarchical:ring,direct, or all. Repeatable.",
-        ),
-    ] = None,
+    kind: str = flag(
+        "all_reduce, all_gather, all_to_all, ...", default=..., autocompletion=completed_collectives
+    ),
+    size: str = flag("Size, e.g. 64MiB, or a range such as 8..1GiB:x2.", default=...),
+    topology: str | None = flag(
+        "Shipped topology or TOML file.",
+        "--topology",
+        "-t",
+        show_default="hgx-h100",
+        autocompletion=completed_topologies,
+    ),
+    ranks: str | None = flag("Ranks, e.g. 0-7,16.", show_default="all NPUs of the topology"),
+    algorithm: list[str] | None = flag(
+        "auto, names separated by commas, hierarchical:ring,direct, or all. Repeatable."
+    ),
     json: JsonOption = None,
     csv: CsvOption = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw time and busbw: .png, .svg or .pdf.")
-    ] = None,
+    plot: Path | None = flag("Draw time and busbw: .png, .svg or .pdf."),
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Price one collective: time, algbw, busbw and links.

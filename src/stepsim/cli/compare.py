@@ -24,6 +24,7 @@ from stepsim.cli.options import (
     check_trace,
     completed_list,
     completed_schedules,
+    flag,
     refuse_beside,
     takes,
     write_traces,
@@ -55,18 +56,14 @@ def compare_command(
     context: typer.Context,
     file: WorkloadArgument,
     options: BatchOptions,
-    schedules: Annotated[
-        str | None,
-        typer.Option(
-            "--schedules",
-            "--schedule",
-            help="Names or CSV files, separated by commas, e.g. 1f1b,interleaved:2.",
-            show_default="1f1b, interleaved by chunks that divide the layers, zb-h1, zb-v, "
-            "dualpipe-v",
-            autocompletion=completed_list(completed_schedules),
-            rich_help_panel=Panel.PIPELINE.value,
-        ),
-    ] = None,
+    schedules: str | None = flag(
+        "Names or CSV files, separated by commas, e.g. 1f1b,interleaved:2.",
+        "--schedules",
+        "--schedule",
+        show_default="1f1b, interleaved by chunks that divide the layers, zb-h1, zb-v, dualpipe-v",
+        autocompletion=completed_list(completed_schedules),
+        rich_help_panel=Panel.PIPELINE.value,
+    ),
     full: FullOption = False,
     show_: ShowOption = None,
     json: JsonOption = None,
@@ -77,18 +74,11 @@ def compare_command(
     ranks: RanksOption = None,
     window: WindowOption = None,
     report: ReportOption = None,
-    results: Annotated[
-        Path | None,
-        typer.Option(help="Write what simulate --json writes, a file per schedule: a folder."),
-    ] = None,
-    chakra: Annotated[
-        Path | None,
-        typer.Option(help="Write Chakra traces, one folder per schedule: a folder."),
-    ] = None,
-    kineto: Annotated[
-        Path | None,
-        typer.Option(help="Write PyTorch's traces, one folder per schedule: a folder."),
-    ] = None,
+    results: Path | None = flag(
+        "Write what simulate --json writes, a file per schedule: a folder."
+    ),
+    chakra: Path | None = flag("Write Chakra traces, one folder per schedule: a folder."),
+    kineto: Path | None = flag("Write PyTorch's traces, one folder per schedule: a folder."),
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Compare pipeline schedules, or packers of documents.

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from stepsim.cli.options import flag
 from stepsim.cli.terminal import check_outputs, command_line
 
 
@@ -16,7 +17,7 @@ def report_command(
             help="JSON of simulate or compare, or the database of a sweep.",
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Page to write, .html.")],
+    output: Path = flag("Page to write, .html.", "--output", "-o", default=...),
 ) -> None:
     """Write a stored result as one HTML page.
 

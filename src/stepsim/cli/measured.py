@@ -13,6 +13,7 @@ from stepsim.cli.options import (
     StyleOption,
     completed_durations,
     completed_schedules,
+    flag,
 )
 from stepsim.cli.terminal import (
     ANSWER_ALONE,
@@ -75,25 +76,17 @@ def validate_command(
     calibration: CalibrationOption = None,
     nccl: NcclOption = None,
     comm_source: CommSourceOption = "",
-    leave_one_out: Annotated[
-        bool, typer.Option("--leave-one-out", help="Calibrate every run on all others.")
-    ] = False,
+    leave_one_out: bool = flag(
+        "Calibrate every run on all others.", "--leave-one-out", default=False
+    ),
     times: TimesOption = None,
-    max_error: Annotated[
-        str | None,
-        typer.Option(help="Exit with 1 if an error is larger, e.g. 2%."),
-    ] = None,
+    max_error: str | None = flag("Exit with 1 if an error is larger, e.g. 2%."),
     node_size: NodeSizeOption = None,
     json: JsonOption = None,
     csv: CsvOption = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw simulated over measured: .png, .svg, .pdf.")
-    ] = None,
+    plot: Path | None = flag("Draw simulated over measured: .png, .svg, .pdf."),
     style: StyleOption = FigureStyle.SCREEN,
-    leave_out: Annotated[
-        list[str] | None,
-        typer.Option(help="Source of published steps to leave out. Repeatable."),
-    ] = None,
+    leave_out: list[str] | None = flag("Source of published steps to leave out. Repeatable."),
     quiet: QuietOption = False,
 ) -> None:
     """Compare measured runs with their simulation.
@@ -175,38 +168,23 @@ def _validate_published(
 
 def what_if_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A measured run, or a profile.")],
-    schedule: Annotated[
-        str | None,
-        typer.Option(
-            help="Another schedule, e.g. interleaved:2.",
-            autocompletion=completed_schedules,
-        ),
-    ] = None,
-    p2p: Annotated[
-        str | None,
-        typer.Option(
-            help="How the changed run sends messages: eager, blocking or overlap.",
-            show_default="as the schedule's runtime",
-        ),
-    ] = None,
-    microbatches: Annotated[
-        int | None, typer.Option("--microbatches", "-m", help="Microbatches per pipeline.")
-    ] = None,
-    balance: Annotated[
-        str | None, typer.Option(help="Layers of every stage, e.g. 3,2,2,1.")
-    ] = None,
-    layers: Annotated[
-        int | None,
-        typer.Option(help="Layers of the model, if the run does not name them."),
-    ] = None,
-    bandwidth: Annotated[
-        list[str] | None,
-        typer.Option(help="Bandwidth of messages: inter_node=400Gbps or intra_node=..."),
-    ] = None,
-    dp: Annotated[int | None, typer.Option(help="Ranks that reduce a gradient together.")] = None,
-    overlap_gradients: Annotated[
-        bool, typer.Option("--overlap-gradients", help="Reduce them beside the last backward.")
-    ] = False,
+    schedule: str | None = flag(
+        "Another schedule, e.g. interleaved:2.", autocompletion=completed_schedules
+    ),
+    p2p: str | None = flag(
+        "How the changed run sends messages: eager, blocking or overlap.",
+        show_default="as the schedule's runtime",
+    ),
+    microbatches: int | None = flag("Microbatches per pipeline.", "--microbatches", "-m"),
+    balance: str | None = flag("Layers of every stage, e.g. 3,2,2,1."),
+    layers: int | None = flag("Layers of the model, if the run does not name them."),
+    bandwidth: list[str] | None = flag(
+        "Bandwidth of messages: inter_node=400Gbps or intra_node=..."
+    ),
+    dp: int | None = flag("Ranks that reduce a gradient together."),
+    overlap_gradients: bool = flag(
+        "Reduce them beside the last backward.", "--overlap-gradients", default=False
+    ),
     calibration: CalibrationOption = None,
     node_size: NodeSizeOption = None,
     csv: CsvOption = None,

@@ -3,12 +3,16 @@
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from stepsim.base.errors import OutputError
-from stepsim.cli.options import RunOptions, SetOption, StyleOption, takes
+from stepsim.cli.options import (
+    RunOptions,
+    SetOption,
+    StyleOption,
+    flag,
+    takes,
+)
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
@@ -29,23 +33,17 @@ if TYPE_CHECKING:
 def noise_command(
     file: WorkloadArgument,
     options: RunOptions,
-    task: Annotated[
-        float, typer.Option(help="Coefficient of variation of every compute task.")
-    ] = 0.02,
-    communication: Annotated[
-        float, typer.Option(help="Coefficient of variation of transfers.")
-    ] = 0.0,
-    rank: Annotated[float, typer.Option(help="Coefficient of variation between ranks.")] = 0.0,
-    stragglers: Annotated[
-        float, typer.Option(help="Probability that a rank straggles in a step.")
-    ] = 0.0,
-    straggler_factor: Annotated[float, typer.Option(help="Factor on a straggler's compute.")] = 1.3,
-    samples: Annotated[int, typer.Option(help="Steps to draw.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Equal seeds give equal samples.")] = 0,
+    task: float = flag("Coefficient of variation of every compute task.", default=0.02),
+    communication: float = flag("Coefficient of variation of transfers.", default=0.0),
+    rank: float = flag("Coefficient of variation between ranks.", default=0.0),
+    stragglers: float = flag("Probability that a rank straggles in a step.", default=0.0),
+    straggler_factor: float = flag("Factor on a straggler's compute.", default=1.3),
+    samples: int = flag("Steps to draw.", default=1000),
+    seed: int = flag("Equal seeds give equal samples.", default=0),
     axes: SetOption = None,
     json: JsonOption = None,
     csv: CsvOption = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the result: .png, .svg or .pdf.")] = None,
+    plot: Path | None = flag("Draw the result: .png, .svg or .pdf."),
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Print how step times spread when task times vary at random."""

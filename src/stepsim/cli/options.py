@@ -130,7 +130,7 @@ SetOption = Annotated[
 
 
 def flag(about: str, *flags: str, default: object = None, **more: Any) -> Any:
-    """A field that is an option of a command; `more` is what typer says of it.
+    """A field or a parameter that is an option of a command; `more` is what typer says of it.
 
     `flags` are its flags where they are not the field's name.
     """
@@ -236,12 +236,6 @@ class OneStepOptions(RunOptions):
     )
 
 
-def _annotation(option: "Field[Any]", hint: Any) -> Any:
-    """The type of a field with what typer is told of it."""
-    told = option.metadata.get("typer")
-    return Annotated[hint, told] if told else hint
-
-
 _Options = TypeVar("_Options", bound="DataclassInstance")
 
 
@@ -276,8 +270,8 @@ def takes(
             inspect.Parameter(
                 each.name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=each.default,
-                annotation=_annotation(each, hints[each.name]),
+                default=each,
+                annotation=hints[each.name],
             )
             for each in declared
         ]

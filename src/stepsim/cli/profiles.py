@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import PlanError
-from stepsim.cli.options import RunViews
+from stepsim.cli.options import (
+    RunViews,
+    flag,
+)
 from stepsim.cli.terminal import (
     CsvOption,
     FullOption,
@@ -34,18 +37,12 @@ def improve_command(
         Path,
         typer.Argument(metavar="RUN", help="A profile, or a folder with the traces of all ranks."),
     ],
-    apply: Annotated[
-        str | None, typer.Option(help="Write the run with this change, by its name.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Where --apply writes: a folder for Chakra traces."),
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page, one HTML file.")] = None,
-    node_size: Annotated[
-        int | None,
-        typer.Option(min=1, help="Ranks per node, where the run does not tell."),
-    ] = None,
+    apply: str | None = flag("Write the run with this change, by its name."),
+    output: Path | None = flag(
+        "Where --apply writes: a folder for Chakra traces.", "--output", "-o"
+    ),
+    report: Path | None = flag("Write a page, one HTML file."),
+    node_size: int | None = flag("Ranks per node, where the run does not tell.", min=1),
     full: FullOption = False,
     json: JsonOption = None,
     csv: CsvOption = None,

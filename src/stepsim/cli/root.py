@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import Field
 from importlib import import_module
 from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
@@ -61,12 +62,12 @@ def make_app(names: tuple[str, ...] = (*COMMANDS,), *, listed: bool = False) -> 
             for part in group.registered_commands:
                 part.cls = LightCommand
             app.add_typer(group, name=name)
-            _leave_files_to_readers(group)
+            _declare(group)
         else:
             command = getattr(_module(name), name.replace("-", "_") + "_command")
             said = _unwrapped(command.__doc__ or COMMANDS[name].help)  # none under python -OO
             app.command(name, cls=LightCommand, help=said, hidden=hidden)(command)
-    _leave_files_to_readers(app)
+    _declare(app)
     return app
 
 
@@ -124,12 +125,30 @@ def _words() -> tuple[list[str], list[str]]:
     return typed, typed
 
 
-def _leave_files_to_readers(app: typer.Typer) -> None:
-    """Let no path be looked at before its reader does, which says in one line what is wrong."""
+def _declare(app: typer.Typer) -> None:
+    """Let typer read what `flag` says of options.
+
+    No path is looked at before its reader does, which says in one line what is wrong.
+    """
     for command in app.registered_commands:
-        for parameter in inspect.signature(command.callback or _root).parameters.values():
+        callback: Any = command.callback or _root
+        known = [_declared(each) for each in inspect.signature(callback).parameters.values()]
+        callback.__signature__ = inspect.Signature(known)
+        callback.__annotations__ = {each.name: each.annotation for each in known}
+        for parameter in known:
             for declared in getattr(parameter.annotation, "__metadata__", ()):
                 declared.readable = False
+
+
+def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parameter as typer reads it, its option in its annotation."""
+    told, kind = parameter.default, parameter.annotation
+    if not isinstance(told, Field):
+        return parameter.replace(kind=parameter.KEYWORD_ONLY)
+    if "typer" in told.metadata:
+        kind = Annotated[kind, told.metadata["typer"]]
+    default = parameter.empty if told.default is ... else told.default
+    return parameter.replace(kind=parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 class _Stdout(FileIO):

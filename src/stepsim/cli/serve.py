@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import OutputError
+from stepsim.cli.options import flag
 from stepsim.cli.terminal import QuietOption, Stopped, warn
 
 if TYPE_CHECKING:
@@ -23,18 +24,10 @@ def serve_command(
             help="What the page offers: workloads, models, measured runs, profiles, results.",
         ),
     ] = None,
-    topology: Annotated[
-        str | None,
-        typer.Option("--topology", "-t", help="A topology file beside the shipped ones."),
-    ] = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-    ] = 5006,
-    host: Annotated[
-        str | None,
-        typer.Option(help="Let other machines connect to this address, with a token."),
-    ] = None,
-    show: Annotated[bool, typer.Option("--show/--no-show", help="Open the browser.")] = True,
+    topology: str | None = flag("A topology file beside the shipped ones.", "--topology", "-t"),
+    port: int = flag("Port to listen on; 0 takes a free one.", default=5006, min=0, max=65535),
+    host: str | None = flag("Let other machines connect to this address, with a token."),
+    show: bool = flag("Open the browser.", "--show/--no-show", default=True),
     quiet: QuietOption = False,
 ) -> None:
     """Open an explorer in the browser.

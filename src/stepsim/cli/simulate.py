@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -124,22 +124,12 @@ def simulate_command(
     ranks: RanksOption = None,
     window: WindowOption = None,
     report: ReportOption = None,
-    write_workload: Annotated[
-        Path | None,
-        typer.Option(help="Write a model's workload as a SimAI text."),
-    ] = None,
-    chakra: Annotated[
-        Path | None, typer.Option(help="Write Chakra traces of all ranks: a folder.")
-    ] = None,
-    kineto: Annotated[
-        Path | None,
-        typer.Option(help="Write traces as PyTorch's profiler does: a folder."),
-    ] = None,
+    write_workload: Path | None = flag("Write a model's workload as a SimAI text."),
+    chakra: Path | None = flag("Write Chakra traces of all ranks: a folder."),
+    kineto: Path | None = flag("Write traces as PyTorch's profiler does: a folder."),
     times: TimesOption = None,
     node_size: NodeSizeOption = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Run a step that may not fit into this machine.")
-    ] = False,
+    force: bool = flag("Run a step that may not fit into this machine.", "--force", default=False),
 ) -> None:
     """Simulate one training step of a model or a workload.
 
