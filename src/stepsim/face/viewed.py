@@ -17,7 +17,7 @@ from stepsim.base.structs import Document, Names
 from stepsim.files.writing import write_whole
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.frames import Columns, Tables, csv_text, frame_of, tables_of
-from stepsim.show.tables.model import Pairs, Shown, Table
+from stepsim.show.tables.model import Shown
 from stepsim.show.terminal import shown_text
 
 if TYPE_CHECKING:
@@ -100,9 +100,9 @@ class Viewed:
         return known[name]()
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the answer, what was assumed, then the tables."""
-        begin = [*_headlines_html(self._headlines()), *_said_html(self._said())]
-        return "\n".join((*begin, html_of(self._shown())))
+        """What a notebook shows: the answer, what was assumed, then what a terminal prints."""
+        text = "\n".join((*self._said(), shown_text(self._shown())))
+        return "\n".join((*_headlines_html(self._headlines()), f"<pre>{escape(text)}</pre>"))
 
 
 class Drawn(Viewed):
@@ -150,56 +150,3 @@ def _headlines_html(lines: Sequence[tuple[str, str, str]]) -> Iterator[str]:
             f'<div style="{_QUIET}">{escape(beside)}</div></div>'
         )
     yield "</div>"
-
-
-def _said_html(texts: Sequence[str]) -> Iterator[str]:
-    if texts:
-        yield f'<ul style="{_QUIET}">'
-        yield from (f"<li>{escape(text)}</li>" for text in texts)
-        yield "</ul>"
-
-
-_LEFT = "text-align: left"
-_RIGHT = "text-align: right"
-
-
-def html_of(shown: Iterable[Shown]) -> str:
-    """Tables, names with values and texts below each other, as a terminal prints them."""
-    return "\n".join(line for each in shown for line in _lines(each))
-
-
-def _lines(shown: Shown) -> Iterator[str]:
-    if isinstance(shown, str):
-        yield f"<p>{escape(shown)}</p>"
-    elif isinstance(shown, Table):
-        yield from _table(shown) if shown.rows else ()
-    else:
-        yield from _pairs(shown)
-
-
-def _pairs(pairs: Pairs) -> Iterator[str]:
-    yield "<table>"
-    for name, value in pairs:
-        yield _row("th", [name], [_LEFT])[:-5] + _row("td", [value], [_LEFT])[4:]
-    yield "</table>"
-
-
-def _table(table: Table) -> Iterator[str]:
-    columns = table.in_words
-    sides = [_RIGHT if column.number else _LEFT for _, _, column in columns]
-    first, last = table.ends(table.rows)
-    yield f"<table><caption>{escape(table.caption)}</caption>"
-    yield _row("th", [name for _, name, _ in columns], sides)
-    for number, row in enumerate((*first, *last)):
-        if number == len(first):
-            yield _row("td", ["..."], [_LEFT])
-        yield _row("td", [column.text(row[i]) for i, _, column in columns], sides)
-    if len(first) < len(table.rows) and not last:
-        yield _row("td", ["..."], [_LEFT])
-    yield "</table>"
-
-
-def _row(tag: str, texts: Sequence[str], sides: Sequence[str]) -> str:
-    cells = zip(texts, sides, strict=True)
-    inside = "".join(f'<{tag} style="{side}">{escape(text)}</{tag}>' for text, side in cells)
-    return f"<tr>{inside}</tr>"
