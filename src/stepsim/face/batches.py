@@ -13,13 +13,13 @@ from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Drawn, taken_as
 from stepsim.files.asked import read_inputs
 from stepsim.files.lengths import lengths_of
+from stepsim.show.figures.batches import plot_batches
 from stepsim.show.tables.batches import batches_shown
 from stepsim.workload.model.model import Model
 
 if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
     from stepsim.parallel.packers import Packer, PackerEntry
-    from stepsim.show.figures.drawing import FigureMaker
 
 
 class BatchesResult(Drawn, BatchStudy, eq=False):
@@ -36,10 +36,7 @@ class BatchesResult(Drawn, BatchStudy, eq=False):
     def _said(self) -> Sequence[str]:
         return self.warnings
 
-    def _draw(self) -> "FigureMaker":
-        from stepsim.show.figures.batches import plot_batches
-
-        return plot_batches
+    _draw = plot_batches
 
 
 @takes_options

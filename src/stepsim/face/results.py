@@ -13,7 +13,9 @@ from stepsim.face.viewed import Drawn, Viewed, taken_as
 from stepsim.files.asked import StepInputs
 from stepsim.files.spans_csv import span_lines
 from stepsim.measured.profile.events import Profile
+from stepsim.show.figures.sensitivity import plot_noise, plot_sensitivity
 from stepsim.show.figures.style import FigureStyle
+from stepsim.show.figures.timelines import plot_against
 from stepsim.show.frames import Columns, Tables, columns_of_rows, tables_of
 from stepsim.show.page.facts import headlines
 from stepsim.show.tables.against import against_shown
@@ -28,7 +30,6 @@ from stepsim.step.prepared import SimulatedStep
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from stepsim.show.figures.drawing import FigureMaker
 
 _NO_INPUTS = "A replay has no sensitivities."
 
@@ -172,10 +173,7 @@ class AgainstResult(Drawn, StepAgainst):
     def _said(self) -> Sequence[str]:
         return self.against.notes
 
-    def _draw(self) -> "FigureMaker":
-        from stepsim.show.figures.timelines import plot_against
-
-        return plot_against
+    _draw = plot_against
 
     @checked
     def write_report(self, path: str | Path) -> None:
@@ -228,10 +226,7 @@ class SensitivityResult(Drawn, Sensitivity):  # type: ignore[misc]
 
     _shown = sensitivity_shown
 
-    def _draw(self) -> "FigureMaker":
-        from stepsim.show.figures.sensitivity import plot_sensitivity
-
-        return plot_sensitivity
+    _draw = plot_sensitivity
 
     @checked
     def write_report(self, path: str | Path) -> None:
@@ -252,7 +247,4 @@ class NoiseDistribution(Drawn, NoiseResult, eq=False):
     def _tables(self) -> Tables:
         return {"samples": lambda: {"step_time_ps": self.step_time_ps.tolist()}}
 
-    def _draw(self) -> "FigureMaker":
-        from stepsim.show.figures.sensitivity import plot_noise
-
-        return plot_noise
+    _draw = plot_noise

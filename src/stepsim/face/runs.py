@@ -7,7 +7,6 @@ where steps go, which workers are slow, and what would help.
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stepsim.base.fields import checked
 from stepsim.base.structs import Document
@@ -42,12 +41,10 @@ from stepsim.runs.measured import (
 )
 from stepsim.runs.replay import Durations, parse_durations
 from stepsim.runs.what_if import RunChange, WhatIf
+from stepsim.show.figures.validations import plot_validation
 from stepsim.show.tables.model import Shown
 from stepsim.show.tables.profiles import improvements_shown, profile_replay_shown
 from stepsim.show.tables.validation import validation_shown
-
-if TYPE_CHECKING:
-    from stepsim.show.figures.drawing import FigureMaker
 
 __all__ = [
     "ValidationResult",
@@ -72,10 +69,7 @@ class ValidationResult(Drawn, Validation):
 
     _shown = validation_shown
 
-    def _draw(self) -> "FigureMaker":
-        from stepsim.show.figures.validations import plot_validation
-
-        return plot_validation
+    _draw = plot_validation
 
 
 @checked

@@ -23,8 +23,6 @@ from stepsim.show.terminal import shown_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from stepsim.show.figures.drawing import FigureMaker
-
 _Noun = TypeVar("_Noun", bound=msgspec.Struct)
 
 
@@ -110,8 +108,8 @@ class Drawn(Viewed):
 
     __slots__ = ()
 
-    def _draw(self) -> "FigureMaker":
-        """What draws it."""
+    def _draw(self, path: str | Path | None, *, style: FigureStyle | str) -> "Figure":
+        """Draw it; a class has the function that does in its place."""
         raise NotImplementedError
 
     @checked
@@ -126,7 +124,7 @@ class Drawn(Viewed):
         `style` is `screen`, or a paper's `column` or `page`. Raises OutputError when the file
         cannot be written.
         """
-        return self._draw()(self, path, style=style)
+        return self._draw(path, style=style)
 
 
 def taken_as(kind: type[_Noun], noun: Any, **more: Any) -> _Noun:
