@@ -1,15 +1,7 @@
 // The controls on the left: sliders over the values that can run, lists, speeds, and all options as texts.
 
-const SLIDER_WORDS = {
-  npus: ["GPUs", "GPUs of the job"], sequence: ["sequence", "Tokens of a sample"],
-  global_batch: ["global batch", "Samples of a step, over all replicas"],
-  microbatches: ["microbatches", "Microbatches of each pipeline in a step"],
-  tp: ["tp", "Tensor parallelism: GPUs that split every layer"],
-  pp: ["pp", "Pipeline parallelism: stages, each with a part of the layers"],
-  cp: ["cp", "Context parallelism: GPUs that split every sequence"],
-  ep: ["ep", "Expert parallelism: GPUs that share out experts"],
-  microbatch_size: ["mbs", "Samples of a microbatch"],
-};
+const SHORT_NAMES = { npus: "GPUs", microbatch_size: "mbs" };
+const nameWords = (name) => SHORT_NAMES[name] || name.replaceAll("_", " ");
 const OF_PLAN = ["tp", "pp", "cp", "ep", "microbatch_size"];
 
 // ---- sliders of the job
@@ -27,12 +19,12 @@ async function showSliders(newest) {
 
 /** A slider over the values of a name: the one that stands there, with these values, or a new one. */
 function jobSlider({ name, now, values }) {
-  const known = find(`slide-${name}`), field = known || element("input"), [words, help] = SLIDER_WORDS[name];
+  const known = find(`slide-${name}`), field = known || element("input"), { help } = page.choices.controls.find((one) => one.name === name);
   field.values = values;
   Object.assign(field, { type: "range", min: 0, max: Math.max(0, values.length - 1), step: 1, id: `slide-${name}` });
   field.disabled = values.length < 2;
   field.value = Math.max(0, values.indexOf(now));
-  const line = known ? known.closest("label") : sliderLine(words, help, field, () => slideTo({ [name]: String(field.values[field.value]) }));
+  const line = known ? known.closest("label") : sliderLine(nameWords(name), help, field, () => slideTo({ [name]: String(field.values[field.value]) }));
   sayValue(field, now === null ? "\u2013" : grouped(now));
   return line;
 }
@@ -85,7 +77,7 @@ function showSchedules(names) {
 // ---- all options, as texts
 
 function control(one) {
-  const label = element("label", one.name.replaceAll("_", " "));
+  const label = element("label", nameWords(one.name));
   const closed = one.choices.length && !one.open, field = element(closed ? "select" : "input");
   label.title = one.help;
   field.id = `option-${one.name}`;

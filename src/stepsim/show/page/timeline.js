@@ -96,7 +96,7 @@ function runWords(run, state) {
   const value = (of, name) => of[name] || usual[name] || "as in the file";
   const names = [...new Set([...Object.keys(state), ...Object.keys(other)])].filter((name) => value(state, name) !== value(other, name));
   const told = plan ? PLAN_NAMES : [], inPlan = names.some((name) => told.includes(name));
-  const texts = names.filter((name) => !told.includes(name)).slice(0, 4).map((name) => `${(SLIDER_WORDS[name] || [name.replaceAll("_", " ")])[0]} ${value(state, name)}`);
+  const texts = names.filter((name) => !told.includes(name)).slice(0, 4).map((name) => `${nameWords(name)} ${value(state, name)}`);
   const parts = [time(run.step_ps), inPlan && `${words.size} GPUs`, inPlan && plan, share, ...texts];
   return parts.filter(Boolean).join(" \u00B7 ");
 }
@@ -373,11 +373,18 @@ function waitsOf(lanes, i) {
   return [...found];
 }
 
-function axesOf({ one, i, task }) {
-  const { lanes, tasks } = one.run;
-  if (task === undefined) return lanes.axes ? actionsOf(lanes).made[i].spans.reduce((bits, span) => bits | lanes.axes[span], 0) : 0;
-  const shade = tasks.shade[task];
-  return shade >= AXIS_SHADE ? 1 << (shade - AXIS_SHADE) : 0;
+/** What a box is of, an action or a task: its row, shade, times and words, the axes it uses, what it waits for, what else is said. */
+function thingOf({ one: { run: { lanes, tasks } }, i, task }) {
+  if (task === undefined) {
+    const { made } = actionsOf(lanes), action = made[i], { spans } = action;
+    const axes = lanes.axes ? spans.reduce((bits, span) => bits | lanes.axes[span], 0) : 0;
+    return { ...action, axes, waits: waitsOf(lanes, i).map((k) => made[k]), critical: lanes.critical && spans.some((span) => lanes.critical[span]), said: [] };
+  }
+  const of = (k) => Object.fromEntries(["row", "shade", "start", "end", "words", "critical"].map((name) => [name, tasks[name][k]]));
+  const thing = of(task), alone = tasks.alone[task], sent = tasks.comm[task] >= 0 ? tasks.comms[tasks.comm[task]].filter(Boolean).join(", ") : "";
+  const said = [sent, alone >= 0 ? `Slowed by communication: ${time(alone)} alone.` : ""].filter(Boolean);
+  const axes = thing.shade >= AXIS_SHADE ? 1 << (thing.shade - AXIS_SHADE) : 0;
+  return { ...thing, axes, waits: tasks.waits ? tasks.waits[task].map(of) : [], said };
 }
 
 function choose(box) {
@@ -385,7 +392,7 @@ function choose(box) {
   const tip = find("tip");
   tip.hidden = !box;
   drawTimeline();
-  lightLinks(box ? axesOf(box) : 0);
+  lightLinks(box ? thingOf(box).axes : 0);
   if (!box) return;
   tip.textContent = boxWords(box).join("\n");
   const frame = find("timeline").getBoundingClientRect();
@@ -396,21 +403,12 @@ function choose(box) {
 }
 
 function boxWords(box) {
-  const { one, i, task } = box, { lanes, tasks } = one.run, links = linksOf(axesOf(box)).map(({ name }) => name);
-  const uses = links.length ? [`Uses ${links.join(" and ")}.`] : [];
-  if (task !== undefined) {
-    const name = page.choices.shades[tasks.shade[task]][0], took = tasks.end[task] - tasks.start[task];
-    const alone = tasks.alone[task] >= 0 ? [`Slowed by communication: ${time(tasks.alone[task])} alone.`] : [];
-    const sent = tasks.comm[task] >= 0 ? tasks.comms[tasks.comm[task]].filter(Boolean).join(", ") : "", told = (k) => `${tasks.words[k]} of ${lanes.rows[tasks.row[k]]}`;
-    const last = [...(tasks.waits ? tasks.waits[task] : [])].sort((a, b) => tasks.end[b] - tasks.end[a]).slice(0, 2).map((before) => tasks.end[before] > tasks.start[task] ? `Meets ${told(before)}.` : `Waits for ${told(before)}, ends at ${time(tasks.end[before])}.`);
-    return [`${lanes.rows[tasks.row[task]]}: ${tasks.words[task]} (${name})`, `${time(took)} from ${time(tasks.start[task])}`, ...(sent ? [sent] : []), ...last, ...(tasks.critical[task] ? ["On the critical path."] : []), ...alone, ...uses];
-  }
-  const { made } = actionsOf(lanes), { shade, start, end, row, words } = made[i], name = page.choices.shades[shade][0];
-  const last = waitsOf(lanes, i).sort((a, b) => made[b].end - made[a].end).slice(0, 2);
-  const waits = last.map((before) => `${made[before].words} of ${lanes.rows[made[before].row]}`);
+  const { rows } = box.one.run.lanes, { row, shade, start, end, words, axes, waits, critical, said } = thingOf(box);
+  const [name] = page.choices.shades[shade], links = linksOf(axes).map((link) => link.name), told = (other) => `${other.words} of ${rows[other.row]}`;
+  const last = waits.sort((a, b) => b.end - a.end).slice(0, 2).map((before) => before.end > start ? `Meets ${told(before)}.` : `Waits for ${told(before)}, ends at ${time(before.end)}.`);
   return [
-    `${lanes.rows[row]}: ${words === name ? name : `${words} (${name})`}`, `${time(end - start)} from ${time(start)}`,
-    ...(waits.length ? [`Waits for ${waits.join(" and ")}.`] : []), ...uses,
+    `${rows[row]}: ${words === name ? name : `${words} (${name})`}`, `${time(end - start)} from ${time(start)}`,
+    ...said, ...last, ...(critical ? ["On the critical path."] : []), ...(links.length ? [`Uses ${links.join(" and ")}.`] : []),
   ];
 }
 
@@ -445,8 +443,7 @@ function drawHover(pen) {
 
 /** Choose the next or the last of the boxes on the critical path, in the order of time. */
 function walkPath(step) {
-  const onPath = ({ one: { run: { lanes, tasks } }, i, task }) => task === undefined ? lanes.critical && actionsOf(lanes).made[i].spans.some((span) => lanes.critical[span]) : tasks.critical[task];
-  const path = page.boxes.filter(onPath).sort((a, b) => a.left - b.left), now = path.findIndex((box) => page.hover && isSame(box, page.hover));
+  const path = page.boxes.filter((box) => thingOf(box).critical).sort((a, b) => a.left - b.left), now = path.findIndex((box) => page.hover && isSame(box, page.hover));
   if (path.length) choose(path[now < 0 ? 0 : Math.max(0, Math.min(path.length - 1, now + step))]);
   return true;
 }
