@@ -8,18 +8,15 @@ from stepsim.explore.batches.draws import BatchSteps, BatchStudy
 from stepsim.explore.sampled_sweep import SampledSweep
 from stepsim.show.tables.model import (
     ERROR,
-    TEXT,
     TIME,
     Shown,
-    Table,
-    as_number,
     paths,
     settings_words,
     table_of,
 )
-from stepsim.show.tables.studies import first_failure
+from stepsim.show.tables.studies import first_failure, sampled_table
 
-_RATE = as_number(",.0f")
+_PARTS = paths("parts_ps.work, parts_ps.padding, parts_ps.waiting")
 
 
 def batches_shown(study: BatchStudy) -> Iterator[Shown]:
@@ -55,7 +52,7 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
     yield table_of(
         "where the mean step goes",
         sorted(study.packed, key=lambda steps: -steps.tokens_per_s),
-        paths("packer, parts_ps.work, parts_ps.padding, parts_ps.waiting, step = mean_ps"),
+        {**paths("packer"), **_PARTS, **paths("step = mean_ps")},
     )
     yield (
         "waiting: of the steps' time, against the same steps with equal microbatches; fullest: "
@@ -89,22 +86,14 @@ def batch_sweep_shown(found: SampledSweep[BatchSteps]) -> Iterator[Shown]:
         f"{settings_words(settings)}: {best.tokens_per_s:,.0f} tokens/s net of padding, "
         f"{format_time_ps(round(best.mean_ps))} per step, {best.waiting:.1%} of it waiting"
     )
-    axes = {axis.name: TEXT for axis in found.grid.axes}
-    times = dict.fromkeys(("mean step", "p90", "work", "padding", "waiting"), TIME)
-    yield Table(
-        caption=f"{found.steps} steps each, seed {found.seed}",
-        columns={**axes, **times, "tokens/s": _RATE},
-        rows=tuple((*settings.values(), *_swept(one)) for settings, one in found.rows),
-    )
+    columns = {
+        **paths("mean step = mean_ps"),
+        "p90": TIME.of(partial(BatchSteps.percentile_ps, percent=90)),
+        **_PARTS,
+        **paths("tokens/s = tokens_per_s:,.0f"),
+    }
+    yield sampled_table(found, f"{found.steps} steps each, seed {found.seed}", columns)
     yield from first_failure(found)
-
-
-def _swept(steps: BatchSteps | str) -> tuple[float | str, ...]:
-    """The cells of a scenario behind those of its axes."""
-    if isinstance(steps, str):
-        return "failed", "", "", "", "", ""
-    parts = steps.parts_ps.values()
-    return steps.mean_ps, steps.percentile_ps(90), *parts, steps.tokens_per_s
 
 
 def _over_others(study: BatchStudy, best: BatchSteps) -> str:

@@ -1,7 +1,8 @@
 """A search of plans, and a plan against its budget, as tables."""
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
@@ -28,9 +29,17 @@ _DEGREES = ("npus", "tp", "cp", "pp", "dp", "ep", "expert_tp", "chunks", "microb
 _NAMED = ("tp", "pp", "dp", "microbatch_size")
 """Degrees that are named also where they are 1."""
 _RUNS = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
+"""How a job runs: told where plans differ in it."""
+_USUAL = {1, "none", "1f1b"}
 _DRAWN = paths("drawn = drawn.mean_ps, drawn.p90_ps, drawn.waiting")
 """Columns of plans that are judged by drawn steps."""
-_HEADS = {"npus": "gpus", "chunks": "vpp", "microbatch_size": "mbs", "expert_tp": "etp"}
+_HEADS = {
+    "npus": "gpus",
+    "chunks": "vpp",
+    "microbatch_size": "mbs",
+    "expert_tp": "etp",
+    "order": "schedule",
+}
 
 
 def plans_shown(found: PlanDocument, *, full: bool = False) -> Iterator[Shown]:
@@ -137,22 +146,13 @@ def _launch(document: PlanDocument) -> Iterator[str]:
 def _plans_table(found: PlanDocument) -> Table:
     """A row per plan, the best first; degrees that all have as 1 are left out."""
     plans = found.plans
-    sparse = _varies(plans, "ep")
-    shown = [n for n in _DEGREES if n in ("npus", "tp", "pp", "dp") or _varies(plans, n)]
-    shown = [n for n in shown if sparse or n != "expert_tp"]
-    degrees = {_HEADS.get(name, name): AS_IS.of(f"plan.{name}") for name in shown}
-    settings = {head: column for head, (name, column) in _SETTINGS.items() if _varies(plans, name)}
-    runs = {
-        name: TEXT.of(_text_of(name))
-        for name in _RUNS
-        if len({getattr(each.plan, name) for each in plans}) > 1
-    }
+    names = (*_DEGREES, "order", "zero", "recompute", *_RUNS)
+    told = [name for name in names if _is_told(plans, name)]
     uneven = any("layout" in plan.options for plan in plans)
-    shown_of_each: dict[str, Column] = {
-        **degrees,
-        **settings,
-        **runs,
-        **({"layout": TEXT.of(lambda plan: plan.options.get("layout", "equal"))} if uneven else {}),
+    layout = AS_IS.of(lambda plan: plan.options.get("layout", "equal"))
+    columns: dict[str, Column] = {
+        **{_HEADS.get(name, name): AS_IS.of(partial(_value_of, name=name)) for name in told},
+        **({"layout": layout} if uneven else {}),
         **(_DRAWN if plans[0].drawn else {}),
         **paths(
             "step = step_time_ps, tokens/s/gpu = tokens_per_s_per_npu:,.0f, MFU = mfu, "
@@ -161,30 +161,22 @@ def _plans_table(found: PlanDocument) -> Table:
         "exposed": SHARE.of(lambda plan: share_of(plan.exposed_ps, plan.step_time_ps)),
         **paths("compared with the first = why"),
     }
-    return table_of("best plans, one for each set of degrees", plans, shown_of_each)
+    return table_of("best plans, one for each set of degrees", plans, columns)
 
 
-def _varies(plans: tuple[PlanEntry, ...], name: str) -> bool:
-    return any(getattr(each.plan, name) not in (1, "none", "1f1b") for each in plans)
+def _is_told(plans: tuple[PlanEntry, ...], name: str) -> bool:
+    """Whether plans differ in something, or all have another than the usual."""
+    if name == "expert_tp" and not _is_told(plans, "ep"):
+        return False
+    values = {getattr(each.plan, name) for each in plans}
+    is_always = name in ("npus", "tp", "pp", "dp")
+    return is_always or len(values) > 1 or (name not in _RUNS and not values <= _USUAL)
 
 
-def _text_of(name: str) -> Callable[[PlanEntry], str]:
-    """Whether a plan has something, or which of its kinds."""
-    words = {True: "on", False: "off"}
-
-    def text(entry: PlanEntry) -> str:
-        value = getattr(entry.plan, name)
-        return words[value] if isinstance(value, bool) else str(value)
-
-    return text
-
-
-_SETTINGS = {
-    "schedule": ("order", TEXT.of(_text_of("order"))),
-    "zero": ("zero", AS_IS.of("plan.zero")),
-    "recompute": ("recompute", TEXT.of(_text_of("recompute"))),
-}
-"""Settings by the head of their column, which stands where any plan has another than the usual."""
+def _value_of(entry: PlanEntry, name: str) -> str | int:
+    """Whether a plan has something, or how much, or which of its kinds."""
+    value: str | int = getattr(entry.plan, name)
+    return ("off", "on")[value] if isinstance(value, bool) else value
 
 
 def budget_shown(found: "BudgetDocument") -> Iterator[Shown]:

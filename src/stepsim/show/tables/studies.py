@@ -4,6 +4,7 @@ A sweep's are its extremes, every axis by its values, and scenarios.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from stepsim.base.units import format_time_ps
 from stepsim.explore.noise.draws import NoiseResult
@@ -110,14 +111,29 @@ def noise_shown(found: NoiseResult) -> Iterator[Shown]:
 
 def noise_sweep_shown(found: SampledSweep[NoiseResult]) -> Iterator[Shown]:
     """A row per scenario: step time without noise, and percentiles with it."""
-    axes = {axis.name: TEXT for axis in found.grid.axes}
-    names = ("without noise", *(f"p{percent}" for percent in _SWEPT_PERCENTILES))
-    yield Table(
-        caption=f"{found.steps} samples each, seed {found.seed}",
-        columns={**axes, **dict.fromkeys(names, TIME)},
-        rows=tuple((*settings.values(), *_noisy(each)) for settings, each in found.rows),
-    )
+    percentiles = {
+        f"p{percent}": TIME.of(partial(NoiseResult.percentile_ps, percent=percent))
+        for percent in _SWEPT_PERCENTILES
+    }
+    columns = paths("without noise = planned_ps") | percentiles
+    yield sampled_table(found, f"{found.steps} samples each, seed {found.seed}", columns)
     yield from first_failure(found)
+
+
+def sampled_table(
+    found: SampledSweep[Sampled], caption: str, columns: Mapping[str, Column]
+) -> Table:
+    """A row per scenario: its axes, then columns of what was sampled, or that it failed."""
+    failed = ("failed", *[""] * (len(columns) - 1))
+    cells = [column.value for column in columns.values()]
+    return Table(
+        caption=caption,
+        columns={axis.name: TEXT for axis in found.grid.axes} | dict(columns),
+        rows=tuple(
+            (*settings.values(), *(failed if isinstance(one, str) else [c(one) for c in cells]))
+            for settings, one in found.rows
+        ),
+    )
 
 
 def first_failure(found: SampledSweep[Sampled]) -> Iterator[str]:
@@ -126,12 +142,6 @@ def first_failure(found: SampledSweep[Sampled]) -> Iterator[str]:
         if isinstance(each, str):
             yield f"failed, {settings_words(settings)}: {each}"
             return
-
-
-def _noisy(each: NoiseResult | str) -> tuple[float | str, ...]:
-    if isinstance(each, str):
-        return "failed", *([""] * len(_SWEPT_PERCENTILES))
-    return each.planned_ps, *map(each.percentile_ps, _SWEPT_PERCENTILES)
 
 
 _MOST_VALUES = 16
