@@ -12,7 +12,7 @@ from helpers import few
 from pairs import in_turn
 
 from stepsim.cli.measured import simulate_measured
-from stepsim.cli.terminal import TablesAsked
+from stepsim.cli.options import SimulateOptions
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.measured import load_trace
 from stepsim.files.traces.optimus_log import read_optimus_log
@@ -99,7 +99,7 @@ def test_seed_004_has_the_measured_step_first(
     shared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Leaf modules explain 709 ms of 1.613 s: that is no step time."""
-    simulate_measured(next((shared / "seeds").glob("004_*")), tables=TablesAsked(full=True))
+    simulate_measured(next((shared / "seeds").glob("004_*")), SimulateOptions(full=True))
     printed = capsys.readouterr()
     answer, head = printed.out.splitlines()[1], printed.out.splitlines()[4:9]
     assert answer == "709.2 ms explained by leaf modules: 44% of the measured step of 1.613 s"

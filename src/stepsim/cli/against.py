@@ -4,11 +4,11 @@ from functools import partial
 from pathlib import Path
 
 from stepsim.base.errors import PlanError
-from stepsim.cli.options import OneStepOptions
+from stepsim.cli.options import (
+    SimulateOptions,
+)
 from stepsim.cli.profiles import read_with_progress
 from stepsim.cli.terminal import (
-    StudyFiles,
-    TablesAsked,
     command_line,
     warn,
     warn_of,
@@ -18,14 +18,7 @@ _MOST_NOTES = 3
 """Lines of what the recording lacks, where nobody asks for all."""
 
 
-def hold_step_against(
-    file: Path,
-    trace: Path,
-    options: OneStepOptions,
-    files: StudyFiles,
-    report: Path | None,
-    tables: TablesAsked,
-) -> None:
+def hold_step_against(file: Path, trace: Path, options: SimulateOptions) -> None:
     """Simulate a step and print it beside the recorded one; raises the errors of both."""
     from stepsim.files.load import is_model_at_sight
     from stepsim.files.traces.forms import is_measured, is_profile
@@ -36,7 +29,7 @@ def hold_step_against(
     from stepsim.step.against import hold_against
     from stepsim.step.prepared import prepare
 
-    files.check(file, trace, page=report)
+    options.files.check(file, trace)
     if not is_model_at_sight(file) and (is_profile(file) or is_measured(file)):
         raise PlanError(
             f"{file}: --against holds a prediction against a recording: expected a model or a "
@@ -47,13 +40,13 @@ def hold_step_against(
     step = prepare(*job.nouns, notes=job.notes).simulated(weigh=True)
     held = hold_against(step, recorded)
     against = held.against
-    if report:
+    if options.report:
         from stepsim.show.page.write import write_against
 
-        write_against(held, report, command=command_line())
+        write_against(held, options.report, command=command_line())
     shown = [job_line(step.report), *against_answer(against)]
-    shown += against_tables(against) if tables.full else []
-    files.show(against.to_json, shown, tables_of(against), partial(plot_against, held))
-    if tables.full:
+    shown += against_tables(against) if options.full else []
+    options.files.show(against.to_json, shown, tables_of(against), partial(plot_against, held))
+    if options.full:
         warn_of([step.report], quiet=options.quiet, verbose=options.verbose)
-    warn(against.notes[: None if tables.full else _MOST_NOTES], quiet=options.quiet)
+    warn(against.notes[: None if options.full else _MOST_NOTES], quiet=options.quiet)

@@ -6,8 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
-from stepsim.cli.options import NO_MEMORY, USUAL_NAMES, BatchOptions, CommandOptions, LengthOptions
-from stepsim.cli.terminal import StudyFiles, command_line, warn
+from stepsim.cli.options import (
+    NO_MEMORY,
+    USUAL_NAMES,
+    BatchOptions,
+    CommandOptions,
+    LengthOptions,
+    ViewOptions,
+)
+from stepsim.cli.terminal import (
+    StudyFiles,
+    command_line,
+    warn,
+)
 
 if TYPE_CHECKING:
     from stepsim.explore.batches.draws import BatchStudy
@@ -26,12 +37,7 @@ BESIDE_DRAWN_SWEEP = NO_MEMORY | {
 """Options that do something beside --lengths in a sweep."""
 
 
-def show_batches(
-    file: Path,
-    options: BatchOptions,
-    files: StudyFiles,
-    report: Path | None,
-) -> None:
+def show_batches(file: Path, options: ViewOptions) -> None:
     """Print how long steps of documents of different lengths take under some packers.
 
     Raises the
@@ -43,15 +49,15 @@ def show_batches(
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.batches import batches_shown
 
-    files.check(file, page=report)
+    options.files.check(file)
     job, model = _job_of(file, options)
     study = _study(job, model, options)
-    if report:
+    if options.report:
         from stepsim.show.page.write import write_report
 
         shown, figures = batches_shown(study), [plot_batches(study)]
         write_report(
-            report,
+            options.report,
             study.job,
             shown,
             command=command_line(),
@@ -60,7 +66,7 @@ def show_batches(
         )
     document, draw = BatchDocument.of(study), partial(plot_batches, study)
     said = () if options.quiet else study.warnings
-    files.show(document.to_json, batches_shown(study), tables_of(document), draw, said)
+    options.files.show(document.to_json, batches_shown(study), tables_of(document), draw, said)
 
 
 def show_batch_sweep(

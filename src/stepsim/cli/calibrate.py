@@ -12,11 +12,11 @@ from stepsim.base.option import Panel
 from stepsim.cli.measured import (
     CommSourceOption,
     NcclOption,
-    NodeSizeOption,
     RunsArgument,
 )
 from stepsim.cli.options import (
     NO_MEMORY,
+    NodeSizeOption,
     OneStepOptions,
     flag,
     takes,

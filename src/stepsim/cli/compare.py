@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,16 +13,7 @@ from stepsim.base.option import Panel
 from stepsim.cli.batches import BESIDE_LENGTHS, show_batches
 from stepsim.cli.options import (
     ON_COMMAND_LINE,
-    BatchOptions,
-    MessagesOption,
-    PlotOption,
-    RanksOption,
-    ReportOption,
-    StyleOption,
-    TraceOption,
-    WindowOption,
-    check_messages,
-    check_trace,
+    ViewOptions,
     completed_list,
     completed_schedules,
     flag,
@@ -31,11 +23,6 @@ from stepsim.cli.options import (
 )
 from stepsim.cli.terminal import (
     CsvOption,
-    FullOption,
-    JsonOption,
-    ShowOption,
-    StudyFiles,
-    TablesAsked,
     WorkloadArgument,
     advise,
     check_outputs,
@@ -45,17 +32,15 @@ from stepsim.cli.terminal import (
     warn_of,
     write_rows,
 )
-from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from stepsim.step.compare import ComparedSchedules
 
 
-@takes(BatchOptions, ON_COMMAND_LINE - {"schedule", "chunks"})
-def compare_command(
-    context: typer.Context,
-    file: WorkloadArgument,
-    options: BatchOptions,
+@dataclass(frozen=True, kw_only=True)
+class _CompareOptions(ViewOptions):
+    """What `compare` takes beside the options of a step."""
+
     schedules: str | None = flag(
         "Names or CSV files, separated by commas, e.g. 1f1b,interleaved:2.",
         "--schedules",
@@ -63,23 +48,15 @@ def compare_command(
         show_default="1f1b, interleaved by chunks that divide the layers, zb-h1, zb-v, dualpipe-v",
         autocompletion=completed_list(completed_schedules),
         rich_help_panel=Panel.PIPELINE.value,
-    ),
-    full: FullOption = False,
-    show_: ShowOption = None,
-    json: JsonOption = None,
-    csv: CsvOption = None,
-    plot: PlotOption = None,
-    messages: MessagesOption = False,
-    trace: TraceOption = None,
-    ranks: RanksOption = None,
-    window: WindowOption = None,
-    report: ReportOption = None,
-    results: Path | None = flag(
-        "Write what simulate --json writes, a file per schedule: a folder."
-    ),
-    chakra: Path | None = flag("Write Chakra traces, one folder per schedule: a folder."),
-    kineto: Path | None = flag("Write PyTorch's traces, one folder per schedule: a folder."),
-    style: StyleOption = FigureStyle.SCREEN,
+    )
+    results: Path | None = flag("Write what simulate --json writes, a file per schedule: a folder.")
+    chakra: Path | None = flag("Write Chakra traces, one folder per schedule: a folder.")
+    kineto: Path | None = flag("Write PyTorch's traces, one folder per schedule: a folder.")
+
+
+@takes(_CompareOptions, ON_COMMAND_LINE - {"schedule", "chunks"})
+def compare_command(
+    context: typer.Context, file: WorkloadArgument, options: _CompareOptions
 ) -> None:
     """Compare pipeline schedules, or packers of documents.
 
@@ -87,7 +64,7 @@ def compare_command(
     """
     if options.lengths is not None:
         refuse_beside(context, "--lengths", BESIDE_LENGTHS - {"schedule", "chunks"})
-        show_batches(file, options, StudyFiles(json, csv, plot, style), report)
+        show_batches(file, options)
         return
     options.check_lengths()
     from stepsim.files.asked import read_schedules
@@ -105,58 +82,39 @@ def compare_command(
         usual_schedules,
     )
 
-    check_outputs(
-        [file],
-        json=json,
-        figures=[plot],
-        files=[csv, trace],
-        page=report,
-        folders=[results, chakra, kineto],
-    )
-    check_messages(messages, plot)
-    traced = check_trace(trace, ranks, window)
-    asked = TablesAsked(names=show_, full=full)
-    asked.check(COMPARISON_TABLES)
+    options.check([file], folders=[options.results, options.chakra, options.kineto])
+    options.check_tables(COMPARISON_TABLES)
     job = options.inputs(file)
-    names = usual_schedules(*job.nouns) if schedules is None else schedules.split(",")
+    asked = options.schedules
+    names = usual_schedules(*job.nouns) if asked is None else asked.split(",")
     named = read_schedules(names)
     with progress_bar(enabled=not options.quiet) as progress:
         comparison = compare_schedules(
             job.workload, job.topology, named, job.options, notes=job.notes, progress=progress
         )
     reports = [step.report for _, step in comparison.valid]
-    if traced:
+    if traced := options.traced:
         traced.write(comparison.valid, quiet=options.quiet)
-    _write_each(comparison, str(file), results=results, chakra=chakra, kineto=kineto)
-    if plot:
-        from stepsim.show.figures.timelines import drawn_step, plot_timelines
-
-        runs = [drawn_step(step.timeline, step.report) for _, step in comparison.valid]
-        plot_timelines(runs, plot, messages=messages, style=style)
-    if report:
+    _write_each(comparison, str(file), options)
+    options.draw(step for _, step in comparison.valid)
+    if options.report:
         from stepsim.show.page.write import find_each_what_if, write_comparison
 
         with progress_bar("writing the page", enabled=not options.quiet):
             found = find_each_what_if(comparison, job)
-            write_comparison(comparison, report, command=command_line(), what_if=found)
+            write_comparison(comparison, options.report, command=command_line(), what_if=found)
     document = ComparisonDocument.of(comparison)
-    write_rows(csv, tables_of(document))
+    json, quiet = options.json, options.quiet
+    write_rows(options.csv, tables_of(document))
     answer = comparison_answer(document)
-    tables = chain(comparison_shown(document), asked.chosen(lambda: comparison_tables(document)))
-    show(json, document.to_json, tables, answer=answer)
-    quiet, most = options.quiet, None if json else asked.most_said
-    warn_of(reports, quiet=quiet, verbose=options.verbose or full, most=most)
-    advise(answer.advice, quiet=quiet or bool(json or full or show_))
+    tables = options.chosen(lambda: comparison_tables(document))
+    show(json, document.to_json, chain(comparison_shown(document), tables), answer=answer)
+    verbose = options.verbose or options.full
+    warn_of(reports, quiet=quiet, verbose=verbose, most=options.most_said)
+    advise(answer.advice, quiet=quiet or bool(json or options.full or options.show))
 
 
-def _write_each(
-    comparison: "ComparedSchedules",
-    source: str,
-    *,
-    results: Path | None,
-    chakra: Path | None,
-    kineto: Path | None,
-) -> None:
+def _write_each(comparison: "ComparedSchedules", source: str, options: _CompareOptions) -> None:
     """Write what `simulate` writes of one schedule, for each that runs, under its name.
 
     `results` gets a JSON file per schedule, `chakra` and `kineto` a folder of traces per schedule.
@@ -166,10 +124,11 @@ def _write_each(
 
     names = _file_names([name for name, _ in comparison.valid])
     steps = [step for _, step in comparison.valid]
-    if results:
+    if options.results:
         documents = (step.document().to_json() for step in steps)
         files = zip((f"{name}.json" for name in names), documents, strict=True)
-        write_folder(results, files)
+        write_folder(options.results, files)
+    chakra, kineto = options.chakra, options.kineto
     if chakra or kineto:
         for name, step in zip(names, steps, strict=True):
             write_traces(step, source, chakra and chakra / name, kineto and kineto / name)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from stepsim.base.errors import OutputError, PlanError
-from stepsim.cli.measured import NodeSizeOption, inspect_measured
+from stepsim.cli.measured import inspect_measured
 from stepsim.cli.options import (
     OF_MODEL,
     OF_NO_RUN,
@@ -15,6 +15,7 @@ from stepsim.cli.options import (
     OF_SIZE,
     CommandOptions,
     LineOption,
+    NodeSizeOption,
     StyleOption,
     flag,
     refuse_beside,

@@ -9,19 +9,18 @@ import typer
 
 from stepsim.base.errors import PlanError
 from stepsim.cli.options import (
-    RunViews,
+    NodeSizeOption,
+    SimulateOptions,
     StyleOption,
-    completed_durations,
+    TimesOption,
     completed_schedules,
     flag,
 )
 from stepsim.cli.terminal import (
-    ANSWER_ALONE,
     CsvOption,
     JsonOption,
     QuietOption,
     StudyFiles,
-    TablesAsked,
     advise,
     check_outputs,
     command_line,
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from stepsim.measured.summary import RunSummary
     from stepsim.step.prepared import SimulatedStep
 
-_NO_VIEWS = RunViews()
-
 RunsArgument = Annotated[
     list[Path],
     typer.Argument(metavar="RUN...", help="Folders of traces, traces of one rank, or leaf logs."),
@@ -51,18 +48,6 @@ NcclOption = Annotated[
 CommSourceOption = Annotated[
     str,
     typer.Option(help="Use benchmarks whose machine or source holds this text."),
-]
-NodeSizeOption = Annotated[
-    int | None,
-    typer.Option(min=1, help="Ranks per node.", show_default="as measured, or the topology's"),
-]
-TimesOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Stage times of a replay: median, mean or microbatch.",
-        show_default="microbatch if every rank was traced, else mean",
-        autocompletion=completed_durations,
-    ),
 ]
 
 
@@ -244,17 +229,7 @@ def inspect_measured(
     show(json, run_document(run).to_json, tables, csv)
 
 
-def simulate_measured(
-    path: Path,
-    views: RunViews = _NO_VIEWS,
-    tables: TablesAsked = ANSWER_ALONE,
-    *,
-    calibration: Path | None = None,
-    times: str | None = None,
-    node_size: int | None = None,
-    json: str | None = None,
-    quiet: bool = False,
-) -> None:
+def simulate_measured(path: Path, options: SimulateOptions) -> None:
     """Replay a measured run; called by `stepsim simulate`. A figure shows the run above its replay.
 
     Logs that hold no stage times are simulated from their leaf modules, and the unexplained share
@@ -274,52 +249,44 @@ def simulate_measured(
     )
     from stepsim.show.tables.step import STEP_TABLES, step_tables
 
-    durations = parse_durations(times)
-    run = load_run(path, node_size=node_size)
-    tables.check(LEAF_TABLES if isinstance(run, LeafRun) else (*STEP_TABLES, "replay"))
+    durations = parse_durations(options.times)
+    run = load_run(path, node_size=options.node_size)
+    options.check_tables(LEAF_TABLES if isinstance(run, LeafRun) else (*STEP_TABLES, "replay"))
+    calibration = options.file_of("calibration")
     known = read_calibration(calibration) if calibration else None
     result = replay_measured(run, known, durations)
-    _write_views(views, run, result, str(path), quiet=quiet)
+    _write_views(options, run, result, str(path))
     if isinstance(run, LeafRun):
         overhead = known.leaf_overhead if known else None
         answer = leaf_answer(run, result.report, overhead)
-        shown = tables.chosen(lambda: leaf_tables(run, result.report, overhead))
+        shown = options.chosen(lambda: leaf_tables(run, result.report, overhead))
     else:
         answer = answer_of(result.report, run.step_ps)
         actors = len(result.ranks.counts)
         replay = {"replay": replay_table(run, result.report)}
-        shown = tables.chosen(lambda: step_tables(result.report, actors) | replay)
+        shown = options.chosen(lambda: step_tables(result.report, actors) | replay)
+    json, quiet = options.json, options.quiet
     show(json, lambda: result.document().to_json(), shown, answer=answer)
-    warn_of([result.report], quiet=quiet, verbose=tables.full, most=tables.most_said)
+    warn_of([result.report], quiet=quiet, verbose=options.full, most=options.most_said)
     advise("next: --full (all tables), stepsim what-if (changes)", quiet=quiet or bool(json))
 
 
 def _write_views(
-    views: RunViews,
-    run: "RunSummary | LeafRun",
-    result: "SimulatedStep",
-    source: str,
-    *,
-    quiet: bool,
+    options: SimulateOptions, run: "RunSummary | LeafRun", result: "SimulatedStep", source: str
 ) -> None:
     """Write the files of a run and its replay; a log has no measured operations to show."""
     from stepsim.measured.leaf_log import LeafRun
 
     kept = None if isinstance(run, LeafRun) else run
-    views.write_step(result, source, quiet=quiet)
-    if views.plot:
-        from stepsim.show.figures.timelines import drawn_profile, drawn_step, plot_timelines
-
-        measured = [drawn_profile(kept.run.profile)] if kept else []
-        runs = [*measured, drawn_step(result.timeline, result.report)]
-        plot_timelines(runs, views.plot, style=views.style)
-    if views.report:
+    options.write_step(result, source)
+    options.draw([result], kept.run.profile if kept else None)
+    if options.report:
         from stepsim.show.page.write import write_step
         from stepsim.show.tables.measured import replay_table
 
         write_step(
             result,
-            views.report,
+            options.report,
             command=command_line(),
             what_if="A replay has no sensitivities.",
             measured=kept.run.profile if kept else None,

@@ -5,7 +5,7 @@ timelines (figures, traces, pages) stand last.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +17,16 @@ from stepsim.base.errors import OutputError, PlanError
 from stepsim.base.option import Option, Panel
 from stepsim.base.structs import Noun
 from stepsim.base.units import Quantity, format_size_bytes
-from stepsim.cli.terminal import command_line, log_shown, warn
+from stepsim.cli.terminal import (
+    CsvOption,
+    FullOption,
+    JsonOption,
+    StudyFiles,
+    check_outputs,
+    command_line,
+    log_shown,
+    warn,
+)
 from stepsim.options import OPTIONS
 from stepsim.show.figures.style import FigureStyle
 
@@ -30,6 +39,7 @@ if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
     from stepsim.measured.profile.events import Profile
     from stepsim.run.spans import Spans
+    from stepsim.show.tables.model import Shown
     from stepsim.show.trace.processes import TracedProfile, TracedRun
     from stepsim.show.trace.window import Window
     from stepsim.step.prepared import SimulatedStep
@@ -292,8 +302,9 @@ _LAST = frozenset(name for name, option in OPTIONS.items() if option.panel is Pa
 
 
 def _own_first(kind: type[Any]) -> "list[Field[Any]]":
-    """Options of a command as a dataclass has them: its own stand before those of its bases."""
-    own = () if kind in _SHARED else kind.__annotations__
+    """Options of a command as a dataclass has them: those that all commands share stand last."""
+    several = [vars(each) for each in kind.__mro__ if each not in _SHARED]
+    own = {name for each in several for name in each.get("__annotations__", ())}
     found = [each for each in fields(kind) if each.name != "asked"]
     return sorted(found, key=lambda each: each.name not in own)
 
@@ -329,11 +340,6 @@ def _parameter(option: Option) -> inspect.Parameter:
 
 _LARGE_BYTES = 200_000_000
 
-PlotOption = Annotated[Path | None, typer.Option(help="Draw timelines: .png, .svg or .pdf.")]
-PlotMemoryOption = Annotated[
-    Path | None,
-    typer.Option(help="Draw memory of ranks over time: .png, .svg or .pdf."),
-]
 PlanFileOption = Annotated[
     Path | None,
     typer.Option(
@@ -341,20 +347,18 @@ PlanFileOption = Annotated[
         rich_help_panel=Panel.MODEL.value,
     ),
 ]
-MessagesOption = Annotated[
-    bool, typer.Option("--messages", help="Draw an arrow for every message, with --plot.")
-]
 ReportOption = Annotated[Path | None, typer.Option(help="Write the full report as one HTML page.")]
-TraceOption = Annotated[
-    Path | None, typer.Option(help="Write a trace for Perfetto: .json or .json.gz.")
+NodeSizeOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Ranks per node.", show_default="as measured, or the topology's"),
 ]
-RanksOption = Annotated[
+TimesOption = Annotated[
     str | None,
-    typer.Option(help="Ranks in the trace, e.g. 0,8-15.", show_default="one of each class"),
-]
-WindowOption = Annotated[
-    str | None,
-    typer.Option(help="Part of the step in the trace, e.g. 2s..3s.", show_default="all of it"),
+    typer.Option(
+        help="Stage times of a replay: median, mean or microbatch.",
+        show_default="microbatch if every rank was traced, else mean",
+        autocompletion=completed_durations,
+    ),
 ]
 StyleOption = Annotated[
     FigureStyle,
@@ -362,12 +366,6 @@ StyleOption = Annotated[
         help="Size of figures: screen, or a paper's column (3.3 in) or page (7 in).",
     ),
 ]
-
-
-def check_messages(messages: bool, plot: Path | None) -> None:
-    """Raise OutputError when arrows are asked for and no figure."""
-    if messages and not plot:
-        raise OutputError("--messages draws arrows into a figure: name one with --plot")
 
 
 class TraceOutput(Noun):
@@ -402,25 +400,6 @@ class TraceOutput(Noun):
             text = f"{self.path} will have about {format_size_bytes(size_bytes)}"
             warn([f"{text}: --window and --ranks show less, .json.gz packs"], quiet=quiet)
         write_trace(runs, self.path, command_line())
-
-
-def check_trace(trace: Path | None, ranks: str | None, window: str | None) -> TraceOutput | None:
-    """What was asked for; raises OutputError for no trace's name, PlanError for what it shows."""
-    if trace is None:
-        for name, text in (("--ranks", ranks), ("--window", window)):
-            if text is not None:
-                raise PlanError(f"{name} chooses what a trace shows: name one with --trace")
-        return None
-    from stepsim.network.one_collective import parse_ranks
-    from stepsim.show.trace.perfetto import check_trace_path
-    from stepsim.show.trace.window import WHOLE, parse_window
-
-    check_trace_path(trace)
-    return TraceOutput(
-        path=trace,
-        ranks=None if ranks is None else parse_ranks(ranks),
-        window=WHOLE if window is None else parse_window(window),
-    )
 
 
 def write_traces(
@@ -528,21 +507,143 @@ class BatchOptions(LengthOptions, OneStepOptions):
     """What commands take that draw steps of one job."""
 
 
-class RunViews(Noun):
-    """Files to write of a step, a profile or a measured run; None for those not asked for."""
+@dataclass(frozen=True, kw_only=True)
+class ViewOptions(BatchOptions):
+    """What commands take that show steps: tables below the answer, and files beside it."""
 
-    plot: Path | None = None
-    csv: Path | None = None
-    trace: TraceOutput | None = None
-    report: Path | None = None
-    chakra: Path | None = None
-    kineto: Path | None = None
-    style: FigureStyle = FigureStyle.SCREEN
+    full: FullOption = False
+    show: list[str] | None = flag(
+        "Print a table, e.g. stages, memory, communication, links. Repeatable.", metavar="TABLE"
+    )
+    json: JsonOption = None
+    csv: CsvOption = None
+    plot: Path | None = flag("Draw timelines: .png, .svg or .pdf.")
+    messages: bool = flag(
+        "Draw an arrow for every message, with --plot.", "--messages", default=False
+    )
+    style: StyleOption = FigureStyle.SCREEN
+    trace: Path | None = flag("Write a trace for Perfetto: .json or .json.gz.")
+    ranks: str | None = flag("Ranks in the trace, e.g. 0,8-15.", show_default="one of each class")
+    window: str | None = flag(
+        "Part of the step in the trace, e.g. 2s..3s.", show_default="all of it"
+    )
+    report: ReportOption = None
 
-    def write_step(self, step: "SimulatedStep", source: str, *, quiet: bool) -> None:
+    @property
+    def files(self) -> StudyFiles:
+        """Where the result of a study goes."""
+        return StudyFiles(self.json, self.csv, self.plot, self.style, self.report)
+
+    @property
+    def most_said(self) -> int | None:
+        """How many lines say what was assumed; None for all of them."""
+        return None if self.full or self.json else _MOST_SAID
+
+    @property
+    def traced(self) -> TraceOutput | None:
+        """The trace asked for; raises OutputError for its name, PlanError for what it shows."""
+        if self.trace is None:
+            for name, text in (("--ranks", self.ranks), ("--window", self.window)):
+                if text is not None:
+                    raise PlanError(f"{name} chooses what a trace shows: name one with --trace")
+            return None
+        from stepsim.network.one_collective import parse_ranks
+        from stepsim.show.trace.perfetto import check_trace_path
+        from stepsim.show.trace.window import WHOLE, parse_window
+
+        check_trace_path(self.trace)
+        return TraceOutput(
+            path=self.trace,
+            ranks=None if self.ranks is None else parse_ranks(self.ranks),
+            window=WHOLE if self.window is None else parse_window(self.window),
+        )
+
+    def check(
+        self,
+        inputs: Sequence[Path],
+        *,
+        figures: Sequence[Path | None] = (),
+        files: Sequence[Path | None] = (),
+        folders: Sequence[Path | None] = (),
+    ) -> None:
+        """Refuse what cannot be written before the work; raises OutputError, PlanError."""
+        check_outputs(
+            inputs,
+            json=self.json,
+            figures=[self.plot, *figures],
+            files=[self.csv, self.trace, *files],
+            page=self.report,
+            folders=folders,
+        )
+        if self.messages and not self.plot:
+            raise OutputError("--messages draws arrows into a figure: name one with --plot")
+        _ = self.traced
+
+    def check_tables(self, known: Iterable[str]) -> None:
+        """Raise PlanError for a name that no table has."""
+        for name in self.show or ():
+            if name not in known:
+                raise PlanError(f"show is {name!r}: expected one of {', '.join(known)}")
+
+    def chosen(self, tables: "Callable[[], Mapping[str, Shown]]") -> "Iterator[Shown]":
+        """The tables asked for, below an empty line; those that are not known are said to be."""
+        if not (self.full or self.show):
+            return
+        from stepsim.show.tables.model import Table
+
+        known = tables()
+        asked = dict.fromkeys(known if self.full else self.show or ())
+        shown = [known.get(name, f"{name}: not known of this step") for name in asked]
+        # a table has an empty line before it
+        yield from ([] if isinstance(shown[0], Table) else [""])
+        yield from shown
+
+    def draw(self, steps: "Iterable[SimulatedStep]", measured: "Profile | None" = None) -> None:
+        """Draw timelines above each other, a recorded one first; raises OutputError."""
+        if self.plot:
+            from stepsim.show.figures.timelines import drawn_profile, drawn_step, plot_timelines
+
+            runs = [drawn_profile(measured)] if measured else []
+            runs += [drawn_step(step.timeline, step.report) for step in steps]
+            plot_timelines(runs, self.plot, messages=self.messages, style=self.style)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateOptions(ViewOptions):
+    """What `simulate` takes, also of a profile or a measured run."""
+
+    plan_file: PlanFileOption = None
+    against: Path | None = flag("Print the step beside a recorded one: a profile.", metavar="TRACE")
+    sensitivity: bool = flag(
+        "Print instead what 1 % of each number saves; CSV and JSON too.",
+        "--sensitivity",
+        default=False,
+    )
+    plot_memory: Path | None = flag("Draw memory of ranks over time: .png, .svg or .pdf.")
+    write_workload: Path | None = flag("Write a model's workload as a SimAI text.")
+    chakra: Path | None = flag("Write Chakra traces of all ranks: a folder.")
+    kineto: Path | None = flag("Write traces as PyTorch's profiler does: a folder.")
+    times: TimesOption = None
+    node_size: NodeSizeOption = None
+    force: bool = flag("Run a step that may not fit into this machine.", "--force", default=False)
+
+    def inputs(self, file: "Path | Model", node_size: int | None = None) -> "StepInputs":
+        """Read everything that the options name; raises the errors of the readers."""
+        if self.plan_file is None:
+            return super().inputs(file, node_size)
+        from stepsim.files.load import is_model, read_model
+        from stepsim.files.models.launch import with_launch
+
+        if not isinstance(file, Path) or not is_model(file):
+            raise PlanError(f"{file}: --plan-file gives a model its plan: expected a model")
+        return super().inputs(
+            with_launch(read_model(file, self.environment), self.plan_file), node_size
+        )
+
+    def write_step(self, step: "SimulatedStep", source: str) -> None:
         """Write what ran in a step, as a table and as traces; raises OutputError."""
-        if self.trace:
-            self.trace.write([("", step)], quiet=quiet)
+        if traced := self.traced:
+            traced.write([("", step)], quiet=self.quiet)
         if self.chakra or self.kineto:
             write_traces(step, source, self.chakra, self.kineto)
         self._write_spans(step.timeline.spans())
@@ -553,17 +654,14 @@ class RunViews(Noun):
 
             write_spans(tables, self.csv)
 
-    def write_profile(self, found: "Stragglers", *, quiet: bool) -> None:
-        """Write those of what a profile recorded; raises OutputError where one cannot be."""
+    def write_profile(self, found: "Stragglers") -> None:
+        """Write what a profile recorded; raises OutputError where a file cannot be."""
         profile = found.profile
-        if self.trace:
-            self.trace.write_profile(profile, quiet=quiet)
+        if traced := self.traced:
+            traced.write_profile(profile, quiet=self.quiet)
         if self.chakra or self.kineto:
             write_profile_traces(profile, self.chakra, self.kineto)
-        if self.plot:
-            from stepsim.show.figures.timelines import drawn_profile, plot_timelines
-
-            plot_timelines([drawn_profile(profile)], self.plot, style=self.style)
+        self.draw([], profile)
         self._write_spans([profile.spans()])
         if self.report:
             from stepsim.show.page.write import recorded_run, write_report
@@ -577,3 +675,7 @@ class RunViews(Noun):
                 runs=[recorded_run(profile)],
                 warnings=profile.warnings,
             )
+
+
+_MOST_SAID = 7
+"""Lines of what was assumed, where nobody asks for all: with the answer they are twelve at most."""

@@ -8,7 +8,7 @@ import typer
 
 from stepsim.base.errors import PlanError
 from stepsim.cli.options import (
-    RunViews,
+    SimulateOptions,
     flag,
 )
 from stepsim.cli.terminal import (
@@ -16,7 +16,6 @@ from stepsim.cli.terminal import (
     FullOption,
     JsonOption,
     QuietOption,
-    TablesAsked,
     advise,
     check_outputs,
     command_line,
@@ -81,21 +80,15 @@ def inspect_profile(
     _show_profile(found, profile_shown(found), json=json, csv=csv)
 
 
-def simulate_profile(
-    path: Path,
-    views: RunViews,
-    tables: TablesAsked,
-    *,
-    json: str | None = None,
-    quiet: bool = False,
-) -> None:
+def simulate_profile(path: Path, options: SimulateOptions) -> None:
     """Replay every step of a profile, and show what was recorded."""
     from stepsim.show.tables.profiles import PROFILE_TABLES, profile_answer, profile_tables
 
-    tables.check(PROFILE_TABLES)
+    options.check_tables(PROFILE_TABLES)
+    quiet, json = options.quiet, options.json
     found = _stragglers(read_with_progress(path, quiet=quiet), quiet=quiet)
-    views.write_profile(found, quiet=quiet)
-    answer, shown = profile_answer(found), tables.chosen(lambda: profile_tables(found))
+    options.write_profile(found)
+    answer, shown = profile_answer(found), options.chosen(lambda: profile_tables(found))
     _show_profile(found, shown, json=json, answer=answer)
     advise(answer.advice, quiet=quiet or bool(json))
 

@@ -2,7 +2,6 @@
 
 import gc
 import sys
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,27 +13,14 @@ from stepsim.base.structs import replace
 from stepsim.base.units import format_size_bytes
 from stepsim.cli.against import hold_step_against
 from stepsim.cli.batches import BESIDE_LENGTHS, show_batches
-from stepsim.cli.measured import NodeSizeOption, TimesOption, simulate_measured
+from stepsim.cli.measured import simulate_measured
 from stepsim.cli.options import (
     NO_MEMORY,
     OF_NO_RUN,
     OF_PROFILES,
     ON_COMMAND_LINE,
-    BatchOptions,
-    MessagesOption,
     OneStepOptions,
-    PlanFileOption,
-    PlotMemoryOption,
-    PlotOption,
-    RanksOption,
-    ReportOption,
-    RunViews,
-    StyleOption,
-    TraceOption,
-    WindowOption,
-    check_messages,
-    check_trace,
-    flag,
+    SimulateOptions,
     refuse_beside,
     refuse_given,
     refuse_options,
@@ -42,21 +28,13 @@ from stepsim.cli.options import (
 )
 from stepsim.cli.profiles import simulate_profile
 from stepsim.cli.terminal import (
-    CsvOption,
-    FullOption,
-    JsonOption,
-    ShowOption,
-    StudyFiles,
-    TablesAsked,
     WorkloadArgument,
     advise,
-    check_outputs,
     command_line,
     show,
     warn,
     warn_of,
 )
-from stepsim.show.figures.style import FigureStyle
 
 _OF_SENSITIVITY = NO_MEMORY | {
     *("file", "sensitivity", "json", "csv", "plot", "style"),
@@ -75,61 +53,14 @@ if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
     from stepsim.step.prepared import PreparedStep, SimulatedStep
     from stepsim.step.size import StepSize
-    from stepsim.workload.model.model import Model
 
 _MANY_TASKS = 100_000
 """Seconds from which a run is told of before it begins."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _SimulateOptions(BatchOptions):
-    """What `simulate` takes beside the options of a step."""
-
-    plan_file: PlanFileOption = None
-    against: Path | None = flag("Print the step beside a recorded one: a profile.", metavar="TRACE")
-    sensitivity: bool = flag(
-        "Print instead what 1 % of each number saves; CSV and JSON too.",
-        "--sensitivity",
-        default=False,
-    )
-
-    def inputs(self, file: "Path | Model", node_size: int | None = None) -> "StepInputs":
-        """Read everything that the options name; raises the errors of the readers."""
-        if self.plan_file is None:
-            return super().inputs(file, node_size)
-        from stepsim.files.load import is_model, read_model
-        from stepsim.files.models.launch import with_launch
-
-        if not isinstance(file, Path) or not is_model(file):
-            raise PlanError(f"{file}: --plan-file gives a model its plan: expected a model")
-        return super().inputs(
-            with_launch(read_model(file, self.environment), self.plan_file), node_size
-        )
-
-
-@takes(_SimulateOptions, ON_COMMAND_LINE)
+@takes(SimulateOptions, ON_COMMAND_LINE)
 def simulate_command(
-    context: typer.Context,
-    file: WorkloadArgument,
-    options: _SimulateOptions,
-    full: FullOption = False,
-    show_: ShowOption = None,
-    json: JsonOption = None,
-    plot: PlotOption = None,
-    plot_memory: PlotMemoryOption = None,
-    messages: MessagesOption = False,
-    style: StyleOption = FigureStyle.SCREEN,
-    csv: CsvOption = None,
-    trace: TraceOption = None,
-    ranks: RanksOption = None,
-    window: WindowOption = None,
-    report: ReportOption = None,
-    write_workload: Path | None = flag("Write a model's workload as a SimAI text."),
-    chakra: Path | None = flag("Write Chakra traces of all ranks: a folder."),
-    kineto: Path | None = flag("Write traces as PyTorch's profiler does: a folder."),
-    times: TimesOption = None,
-    node_size: NodeSizeOption = None,
-    force: bool = flag("Run a step that may not fit into this machine.", "--force", default=False),
+    context: typer.Context, file: WorkloadArgument, options: SimulateOptions
 ) -> None:
     """Simulate one training step of a model or a workload.
 
@@ -138,73 +69,45 @@ def simulate_command(
     """
     if options.lengths is not None:
         refuse_beside(context, "--lengths", BESIDE_LENGTHS | {"plan_file"})
-        show_batches(file, options, StudyFiles(json, csv, plot, style), report)
+        show_batches(file, options)
         return
     options.check_lengths()
     if options.against:
         refuse_beside(context, "--against", _BESIDE_TRACES)
-        hold_step_against(
-            file,
-            options.against,
-            options,
-            StudyFiles(json, csv, plot, style),
-            report,
-            TablesAsked(full=full),
-        )
+        hold_step_against(file, options.against, options)
         return
     if options.sensitivity:
         refuse_beside(context, "--sensitivity", _OF_SENSITIVITY)
-        _show_sensitivity(file, options, StudyFiles(json, csv, plot, style))
+        _show_sensitivity(file, options)
         return
     gc.disable()  # the process ends with what it makes
-    asked = TablesAsked(names=show_, full=full)
-    check_outputs(
+    options.check(
         [file, *([options.plan_file] if options.plan_file else [])],
-        json=json,
-        figures=[plot, plot_memory],
-        files=[csv, trace, write_workload],
-        page=report,
-        folders=[chakra, kineto],
-    )
-    check_messages(messages, plot)
-    views = RunViews(
-        plot=plot,
-        csv=csv,
-        trace=check_trace(trace, ranks, window),
-        report=report,
-        chakra=chakra,
-        kineto=kineto,
-        style=style,
+        figures=[options.plot_memory],
+        files=[options.write_workload],
+        folders=[options.chakra, options.kineto],
     )
     of_steps = {
-        "--messages": messages,
-        "--plot-memory": plot_memory,
-        "--write-workload": write_workload,
+        "--messages": options.messages,
+        "--plot-memory": options.plot_memory,
+        "--write-workload": options.write_workload,
     }
+    times, node_size = options.times, options.node_size
     calibration = options.file_of("calibration")
     is_profile, is_measured = _recorded(file)
     if is_profile or is_measured:
         refuse_options(file, options, *filter(of_steps.get, of_steps), but="--calibration")
     if is_profile:
         refuse_given(file, OF_PROFILES, calibration=calibration, times=times, node_size=node_size)
-        simulate_profile(file, views, asked, json=json, quiet=options.quiet)
+        simulate_profile(file, options)
         return
     if is_measured:
-        simulate_measured(
-            file,
-            views,
-            asked,
-            calibration=calibration,
-            times=times,
-            node_size=node_size,
-            json=json,
-            quiet=options.quiet,
-        )
+        simulate_measured(file, options)
         return
     refuse_given(file, OF_NO_RUN, times=times)
     from stepsim.show.tables.step import STEP_TABLES
 
-    asked.check(STEP_TABLES)
+    options.check_tables(STEP_TABLES)
     job = options.inputs(file, node_size)
 
     from stepsim.show.terminal import progress_bar
@@ -214,51 +117,45 @@ def simulate_command(
         ready = prepare(
             *job.nouns,
             notes=job.notes,
-            on_size=partial(_look_at_size, force=force, quiet=options.quiet),
+            on_size=partial(_look_at_size, force=options.force, quiet=options.quiet),
         )
         result = ready.simulated(weigh=True, progress=progress)
-    if write_workload:
-        _write_workload(job, write_workload, options)
-    views.write_step(result, str(file), quiet=options.quiet)
-    _draw(result, plot, plot_memory, messages=messages, style=style)
-    if report:
+    if options.write_workload:
+        _write_workload(job, options.write_workload, options)
+    options.write_step(result, str(file))
+    options.draw([result])
+    if options.plot_memory:
+        from stepsim.show.figures.memory import plot_memory
+
+        plot_memory(result, options.plot_memory, style=options.style)
+    if options.report:
         from stepsim.show.page.write import find_what_if, write_step
 
         with progress_bar("writing the page", enabled=not options.quiet):
             found = find_what_if(job)
-            write_step(result, report, command=command_line(), what_if=found)
-    _show_step(ready, result, json, options, asked)
+            write_step(result, options.report, command=command_line(), what_if=found)
+    _show_step(ready, result, options)
 
 
-def _show_step(
-    ready: "PreparedStep",
-    result: "SimulatedStep",
-    json: str | None,
-    options: OneStepOptions,
-    asked: TablesAsked,
-) -> None:
+def _show_step(ready: "PreparedStep", result: "SimulatedStep", options: SimulateOptions) -> None:
     """Print the answer, the tables that were asked for, what was assumed, and what to look at."""
     from stepsim.show.tables.answer import answer_of
     from stepsim.show.tables.step import step_tables
 
     report, answer = result.report, answer_of(result.report)
-    tables = asked.chosen(lambda: step_tables(report, len(result.ranks.counts)))
+    json, quiet, full = options.json, options.quiet, options.full
+    tables = options.chosen(lambda: step_tables(report, len(result.ranks.counts)))
     show(json, lambda: result.document().to_json(), tables, answer=answer)
-    if not (options.quiet or json):
+    if not (quiet or json):
         from stepsim.step.doubts import said_of_step
 
         sys.stdout.flush()
         warn(said_of_step(ready, result.timeline))
-    warn_of(
-        [report],
-        quiet=options.quiet,
-        verbose=options.verbose or asked.full,
-        most=None if json else asked.most_said,
-    )
-    advise(answer.advice, quiet=options.quiet or bool(asked.full or asked.names or json))
+    warn_of([report], quiet=quiet, verbose=options.verbose or full, most=options.most_said)
+    advise(answer.advice, quiet=quiet or bool(full or options.show or json))
 
 
-def _show_sensitivity(file: Path, options: OneStepOptions, files: StudyFiles) -> None:
+def _show_sensitivity(file: Path, options: SimulateOptions) -> None:
     """Print the step time saved by 1 % of each bandwidth, latency and compute time of a step.
 
     Raises the errors of the readers, and OutputError for a file that cannot be written.
@@ -269,13 +166,13 @@ def _show_sensitivity(file: Path, options: OneStepOptions, files: StudyFiles) ->
     from stepsim.show.tables.studies import sensitivity_shown
     from stepsim.show.terminal import progress_bar
 
-    files.check(file)
+    options.files.check(file)
     job = options.inputs(file)
     with progress_bar("changing one number at a time", enabled=not options.quiet):
         found = find_sensitivity(*job.nouns, notes=job.notes)
     draw = partial(plot_sensitivity, found)
     said = () if options.quiet else found.warnings
-    files.show(found.to_json, sensitivity_shown(found), tables_of(found), draw, said)
+    options.files.show(found.to_json, sensitivity_shown(found), tables_of(found), draw, said)
 
 
 def _recorded(file: Path) -> tuple[bool, bool]:
@@ -286,26 +183,6 @@ def _recorded(file: Path) -> tuple[bool, bool]:
     if is_model_at_sight(file):
         return False, False
     return is_profile(file), is_measured(file)
-
-
-def _draw(
-    result: "SimulatedStep",
-    plot: Path | None,
-    plot_memory: Path | None,
-    *,
-    messages: bool,
-    style: FigureStyle,
-) -> None:
-    """Draw the timelines of a step and the memory of its ranks, where files are named for them."""
-    if plot:
-        from stepsim.show.figures.timelines import drawn_step, plot_timelines
-
-        run = drawn_step(result.timeline, result.report)
-        plot_timelines([run], plot, messages=messages, style=style)
-    if plot_memory:
-        from stepsim.show.figures.memory import plot_memory as draw_memory
-
-        draw_memory(result, plot_memory, style=style)
 
 
 def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:

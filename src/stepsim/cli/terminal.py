@@ -3,7 +3,7 @@
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import environ
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from stepsim.base.errors import OutputError, PlanError, one_line
+from stepsim.base.errors import OutputError, one_line
 
 if TYPE_CHECKING:
     from stepsim.explain.report import Report
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 _STDOUT = "-"
 _HEAVY = 0.01
 """What changes the step time by more is said first."""
-_MOST_SAID = 7
-"""Lines of what was assumed, where nobody asks for all: with the answer they are twelve at most."""
 
 
 class Stopped(BaseException):
@@ -50,14 +48,6 @@ CsvOption = Annotated[
 ]
 FullOption = Annotated[
     bool, typer.Option("--full", help="Print every table, and all that was assumed.")
-]
-ShowOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--show",
-        metavar="TABLE",
-        help="Print a table, e.g. stages, memory, communication, links. Repeatable.",
-    ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print no warnings.")]
 
@@ -217,41 +207,6 @@ def show(
     print_shown(console, shown, answer.time if answer else None)
 
 
-class TablesAsked(NamedTuple):
-    """Which tables stand below an answer: those of some names, or all where it is `full`."""
-
-    names: Sequence[str] | None = None
-    full: bool = False
-
-    @property
-    def most_said(self) -> int | None:
-        """How many lines say what was assumed; None for all of them."""
-        return None if self.full else _MOST_SAID
-
-    def check(self, known: Iterable[str]) -> None:
-        """Raise PlanError for a name that no table has."""
-        for name in self.names or ():
-            if name not in known:
-                raise PlanError(f"show is {name!r}: expected one of {', '.join(known)}")
-
-    def chosen(self, tables: "Callable[[], Mapping[str, Shown]]") -> "Iterator[Shown]":
-        """The tables, below an empty line; those that are not known are said to be."""
-        if not (self.full or self.names):
-            return
-        from stepsim.show.tables.model import Table
-
-        known = tables()
-        asked = dict.fromkeys(known if self.full else self.names or ())
-        shown = [known.get(name, f"{name}: not known of this step") for name in asked]
-        # a table has an empty line before it
-        yield from ([] if isinstance(shown[0], Table) else [""])
-        yield from shown
-
-
-ANSWER_ALONE = TablesAsked()
-"""No table but the answer."""
-
-
 class StudyFiles(NamedTuple):
     """Where the result of a study of many steps goes beside the terminal."""
 
@@ -259,10 +214,13 @@ class StudyFiles(NamedTuple):
     csv: Path | None = None
     plot: Path | None = None
     style: "FigureStyle | str" = "screen"
+    report: Path | None = None
 
-    def check(self, *inputs: Path, page: Path | None = None) -> None:
+    def check(self, *inputs: Path) -> None:
         """Refuse what cannot be written before the work; raises OutputError."""
-        check_outputs(inputs, json=self.json, figures=[self.plot], files=[self.csv], page=page)
+        check_outputs(
+            inputs, json=self.json, figures=[self.plot], files=[self.csv], page=self.report
+        )
 
     def show(
         self,

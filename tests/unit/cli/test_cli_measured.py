@@ -11,8 +11,7 @@ from stepsim import cli
 from stepsim.base.errors import CalibrationError, OutputError, PlanError, TraceError
 from stepsim.base.structs import replace
 from stepsim.cli import measured
-from stepsim.cli.options import RunViews
-from stepsim.cli.terminal import TablesAsked
+from stepsim.cli.options import SimulateOptions
 from stepsim.files.calibrations import read_calibration
 from stepsim.files.measured import load_run
 from stepsim.files.step_table import read_step_table
@@ -146,18 +145,17 @@ def test_optimus_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_an_optimus_log_is_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = write_log(tmp_path / "optimus.txt", 900, 200)
     spans, figure = tmp_path / "spans.csv", tmp_path / "step.svg"
-    views = RunViews(plot=figure, csv=spans)
-    measured.simulate_measured(log, views, TablesAsked(full=True))
+    measured.simulate_measured(log, SimulateOptions(plot=figure, csv=spans, full=True))
     printed = capsys.readouterr().out
     assert "measured step        200 ms" in printed
     assert "87% of it (174 ms)" in printed, "12 + 24 for each of 4, and 10 + 20 of the first stage"
     assert "step time" not in printed
     assert spans.read_text().startswith("rank,")
     assert "<svg" in figure.read_text()
-    measured.simulate_measured(log, json="-")
+    measured.simulate_measured(log, SimulateOptions(json="-"))
     assert json.loads(capsys.readouterr().out)["pipeline_time_ps"] == 174 * 10**9
     with pytest.raises(PlanError, match="leave out --times"):
-        measured.simulate_measured(log, times="mean")
+        measured.simulate_measured(log, SimulateOptions(times="mean"))
     with pytest.raises(TraceError, match="a log of leaf modules holds no stage times"):
         call("what-if", log)
 
