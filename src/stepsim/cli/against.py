@@ -29,7 +29,7 @@ def hold_step_against(file: Path, trace: Path, options: SimulateOptions) -> None
     from stepsim.step.against import hold_against
     from stepsim.step.prepared import prepare
 
-    options.files.check(file, trace)
+    options.check_files(file, trace)
     if not is_model_at_sight(file) and (is_profile(file) or is_measured(file)):
         raise PlanError(
             f"{file}: --against holds a prediction against a recording: expected a model or a "
@@ -46,7 +46,7 @@ def hold_step_against(file: Path, trace: Path, options: SimulateOptions) -> None
         write_against(held, options.report, command=command_line())
     shown = [job_line(step.report), *against_answer(against)]
     shown += against_tables(against) if options.full else []
-    options.files.show(against.to_json, shown, tables_of(against), partial(plot_against, held))
+    options.show_study(against.to_json, shown, tables_of(against), partial(plot_against, held))
     if options.full:
         warn_of([step.report], quiet=options.quiet, verbose=options.verbose)
     warn(against.notes[: None if options.full else _MOST_NOTES], quiet=options.quiet)

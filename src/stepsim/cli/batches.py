@@ -12,10 +12,10 @@ from stepsim.cli.options import (
     BatchOptions,
     CommandOptions,
     LengthOptions,
+    StudyFiles,
     ViewOptions,
 )
 from stepsim.cli.terminal import (
-    StudyFiles,
     command_line,
     warn,
 )
@@ -49,7 +49,7 @@ def show_batches(file: Path, options: ViewOptions) -> None:
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.batches import batches_shown
 
-    options.files.check(file)
+    options.check_files(file)
     job, model = _job_of(file, options)
     study = _study(job, model, options)
     if options.report:
@@ -66,7 +66,7 @@ def show_batches(file: Path, options: ViewOptions) -> None:
         )
     document, draw = BatchDocument.of(study), partial(plot_batches, study)
     said = () if options.quiet else study.warnings
-    options.files.show(document.to_json, batches_shown(study), tables_of(document), draw, said)
+    options.show_study(document.to_json, batches_shown(study), tables_of(document), draw, said)
 
 
 def show_batch_sweep(
@@ -92,7 +92,7 @@ def show_batch_sweep(
         axes.append(parse_drawn_axis(f"{PACKER}={options.packers or USUAL_NAMES}"))
     elif options.packers:
         raise PlanError("packer is an axis and --packers an option: give one of them")
-    files.check(file)
+    files.check_files(file)
     job, model = _job_of(file, asked)
     warn([*model.said, *job.notes], quiet=asked.quiet)
     with sweep_bar(enabled=not asked.quiet) as bar:
@@ -105,7 +105,7 @@ def show_batch_sweep(
             progress=bar,
         )
     document = BatchSweepDocument.of(found)
-    files.show(document.to_json, batch_sweep_shown(found), tables_of(document))
+    files.show_study(document.to_json, batch_sweep_shown(found), tables_of(document))
 
 
 def _job_of(file: Path, options: CommandOptions) -> "tuple[StepInputs, Model]":

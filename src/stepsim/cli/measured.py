@@ -11,6 +11,7 @@ from stepsim.base.errors import PlanError
 from stepsim.cli.options import (
     NodeSizeOption,
     SimulateOptions,
+    StudyFiles,
     StyleOption,
     TimesOption,
     completed_schedules,
@@ -20,7 +21,6 @@ from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
     QuietOption,
-    StudyFiles,
     advise,
     check_outputs,
     command_line,
@@ -89,7 +89,7 @@ def validate_command(
     check_outputs(runs, json=json, figures=[plot], files=[csv])
     limit, durations = _limit(max_error), parse_durations(times)
     if is_published_steps(runs[0]):
-        files = StudyFiles(json, csv, plot, style)
+        files = StudyFiles(json=json, csv=csv, plot=plot, style=style)
         _validate_published(runs, limit, leave_out or (), calibration, files, quiet=quiet)
         return
     if leave_out:

@@ -9,6 +9,7 @@ from stepsim.base.errors import OutputError
 from stepsim.cli.options import (
     RunOptions,
     SetOption,
+    StudyFiles,
     StyleOption,
     flag,
     takes,
@@ -16,7 +17,6 @@ from stepsim.cli.options import (
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
-    StudyFiles,
     WorkloadArgument,
     show,
     warn,
@@ -52,8 +52,8 @@ def noise_command(
     from stepsim.show.tables.studies import noise_shown
     from stepsim.show.terminal import progress_bar
 
-    files = StudyFiles(json, csv, plot, style)
-    files.check(file)
+    files = StudyFiles(json=json, csv=csv, plot=plot, style=style)
+    files.check_files(file)
     model = NoiseModel(
         task=task,
         communication=communication,
@@ -75,7 +75,7 @@ def noise_command(
             seed=seed,
             notes=job.notes,
         )
-    files.show(
+    files.show_study(
         lambda: NoiseDocument.of(found).to_json(),
         noise_shown(found),
         {"samples": lambda: {"step_time_ps": found.step_time_ps.tolist()}},

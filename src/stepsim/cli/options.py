@@ -21,11 +21,12 @@ from stepsim.cli.terminal import (
     CsvOption,
     FullOption,
     JsonOption,
-    StudyFiles,
     check_outputs,
     command_line,
     log_shown,
+    show,
     warn,
+    write_rows,
 )
 from stepsim.options import OPTIONS
 from stepsim.show.figures.style import FigureStyle
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
     from stepsim.measured.profile.events import Profile
     from stepsim.run.spans import Spans
+    from stepsim.show.frames import Tables
     from stepsim.show.tables.model import Shown
     from stepsim.show.trace.processes import TracedProfile, TracedRun
     from stepsim.show.trace.window import Window
@@ -508,31 +510,57 @@ class BatchOptions(LengthOptions, OneStepOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewOptions(BatchOptions):
+class StudyFiles:
+    """Where the result of a command goes beside the terminal."""
+
+    json: JsonOption = None
+    csv: CsvOption = None
+    plot: Path | None = None
+    style: StyleOption = FigureStyle.SCREEN
+    report: ReportOption = None
+
+    def check_files(self, *inputs: Path) -> None:
+        """Refuse what cannot be written before the work; raises OutputError."""
+        check_outputs(
+            inputs, json=self.json, figures=[self.plot], files=[self.csv], page=self.report
+        )
+
+    def show_study(
+        self,
+        document: Callable[[], bytes],
+        shown: "Iterable[Shown]",
+        tables: "Tables",
+        draw: Callable[..., object] | None = None,
+        warnings: Iterable[str] = (),
+    ) -> None:
+        """Print warnings and the result, draw it and write it where asked for.
+
+        `draw` takes the path of a figure and its style.
+        """
+        warn(warnings)
+        if self.plot and draw:
+            draw(self.plot, style=self.style)
+        write_rows(self.csv, tables)
+        show(self.json, document, shown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewOptions(BatchOptions, StudyFiles):
     """What commands take that show steps: tables below the answer, and files beside it."""
 
     full: FullOption = False
     show: list[str] | None = flag(
         "Print a table, e.g. stages, memory, communication, links. Repeatable.", metavar="TABLE"
     )
-    json: JsonOption = None
-    csv: CsvOption = None
     plot: Path | None = flag("Draw timelines: .png, .svg or .pdf.")
     messages: bool = flag(
         "Draw an arrow for every message, with --plot.", "--messages", default=False
     )
-    style: StyleOption = FigureStyle.SCREEN
     trace: Path | None = flag("Write a trace for Perfetto: .json or .json.gz.")
     ranks: str | None = flag("Ranks in the trace, e.g. 0,8-15.", show_default="one of each class")
     window: str | None = flag(
         "Part of the step in the trace, e.g. 2s..3s.", show_default="all of it"
     )
-    report: ReportOption = None
-
-    @property
-    def files(self) -> StudyFiles:
-        """Where the result of a study goes."""
-        return StudyFiles(self.json, self.csv, self.plot, self.style, self.report)
 
     @property
     def most_said(self) -> int | None:

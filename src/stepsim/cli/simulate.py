@@ -166,13 +166,13 @@ def _show_sensitivity(file: Path, options: SimulateOptions) -> None:
     from stepsim.show.tables.studies import sensitivity_shown
     from stepsim.show.terminal import progress_bar
 
-    options.files.check(file)
+    options.check_files(file)
     job = options.inputs(file)
     with progress_bar("changing one number at a time", enabled=not options.quiet):
         found = find_sensitivity(*job.nouns, notes=job.notes)
     draw = partial(plot_sensitivity, found)
     said = () if options.quiet else found.warnings
-    options.files.show(found.to_json, sensitivity_shown(found), tables_of(found), draw, said)
+    options.show_study(found.to_json, sensitivity_shown(found), tables_of(found), draw, said)
 
 
 def _recorded(file: Path) -> tuple[bool, bool]:

@@ -14,10 +14,9 @@ from stepsim.cli.batches import BESIDE_DRAWN_SWEEP, show_batch_sweep
 from stepsim.cli.options import (
     NO_MEMORY,
     LengthOptions,
-    ReportOption,
     RunOptions,
     SetOption,
-    StyleOption,
+    StudyFiles,
     completed_figure_kinds,
     flag,
     given_options,
@@ -25,17 +24,13 @@ from stepsim.cli.options import (
     takes,
 )
 from stepsim.cli.terminal import (
-    CsvOption,
-    JsonOption,
     Stopped,
-    StudyFiles,
     check_outputs,
     command_line,
     show,
     warn,
 )
 from stepsim.options import OPTIONS
-from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from stepsim.explore.sweep import Study
@@ -46,7 +41,7 @@ _OF_COMMAND = tuple(each.name for each in fields(RunOptions) if each.name != "as
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ShowOptions:
+class _ShowOptions(StudyFiles):
     """Files that show what a sweep has found."""
 
     export: list[Path] | None = flag("Write a row per scenario: .csv or .parquet. Repeatable.")
@@ -57,10 +52,6 @@ class _ShowOptions:
         autocompletion=completed_figure_kinds,
     )
     plot_axes: str | None = flag("Axes of the figure, e.g. fabric.bandwidth,schedule.")
-    report: ReportOption = None
-    style: StyleOption = FigureStyle.SCREEN
-    json: JsonOption = None
-    csv: CsvOption = None
 
     @property
     def plot_names(self) -> list[str]:
@@ -144,8 +135,7 @@ def sweep_command(
         return
     if _draws(options):
         refuse_beside(context, "--lengths", BESIDE_DRAWN_SWEEP)
-        files = StudyFiles(json=options.json, csv=options.csv)
-        show_batch_sweep(file, options, options, options.axes or (), files)
+        show_batch_sweep(file, options, options, options.axes or (), options)
         return
     options.check_lengths()
     file, options, given = _from_file(file, options, given_options(context))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import environ
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,6 @@ from stepsim.base.errors import OutputError, one_line
 
 if TYPE_CHECKING:
     from stepsim.explain.report import Report
-    from stepsim.show.figures.style import FigureStyle
     from stepsim.show.frames import Tables
     from stepsim.show.tables.answer import Answer
     from stepsim.show.tables.model import Shown
@@ -205,40 +204,6 @@ def show(
     if answer:
         print_answer(console, answer)
     print_shown(console, shown, answer.time if answer else None)
-
-
-class StudyFiles(NamedTuple):
-    """Where the result of a study of many steps goes beside the terminal."""
-
-    json: str | None = None
-    csv: Path | None = None
-    plot: Path | None = None
-    style: "FigureStyle | str" = "screen"
-    report: Path | None = None
-
-    def check(self, *inputs: Path) -> None:
-        """Refuse what cannot be written before the work; raises OutputError."""
-        check_outputs(
-            inputs, json=self.json, figures=[self.plot], files=[self.csv], page=self.report
-        )
-
-    def show(
-        self,
-        document: Callable[[], bytes],
-        shown: "Iterable[Shown]",
-        tables: "Tables",
-        draw: Callable[..., object] | None = None,
-        warnings: Iterable[str] = (),
-    ) -> None:
-        """Print warnings and the result, draw it and write it where asked for.
-
-        `draw` takes the path of a figure and its style.
-        """
-        warn(warnings)
-        if self.plot and draw:
-            draw(self.plot, style=self.style)
-        write_rows(self.csv, tables)
-        show(self.json, document, shown)
 
 
 def advise(advice: str, *, quiet: bool = False) -> None:

@@ -6,76 +6,27 @@ matplotlib is imported only for more series than there are chosen colours.
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.structs import Names, shipped
 from stepsim.parallel.schedules import BUILDERS, ActionKind
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.axes import ParallelAxis, Part
 
-PALETTE = (
-    "#4477aa",
-    "#ee9944",
-    "#bb3344",
-    "#44aa99",
-    "#882255",
-    "#88ccee",
-    "#004488",
-    "#ee3377",
-    "#805500",
-    "#000000",
-)
+Tint = tuple[str, str]
+"""A colour on light paper, which figures are, and on dark paper."""
+_COLOURS = shipped(__file__, "colours.toml", dict[str, Any])
+
+PALETTE: Names = tuple(_COLOURS["series"])
 """Colours of series, which readers with any colour blindness can tell apart."""
-
-_MORE = (
-    *("#9933ff", "#cc88ff", "#ddcc00", "#00ee88", "#223311", "#330088", "#ee22bb"),
-    *("#999955", "#441155", "#ee1133", "#0000ff", "#ffbbcc", "#9922bb", "#ff88cc"),
-    *("#aaddaa", "#667766", "#88ee66", "#6666dd", "#552233", "#ee6611"),
-)
-"""Each is far from all before it with any colour blindness, by at least 12 in CIE Lab."""
-
+_MORE: Names = tuple(_COLOURS["more"])
 _MARKERS = "osD^vPX*<>"
-
-ACTION_COLOURS: Mapping[ActionKind, str] = MappingProxyType(
-    {
-        ActionKind.FORWARD: "#426b9d",
-        ActionKind.BACKWARD: "#db750e",
-        ActionKind.INPUT_GRAD: "#b72b41",
-        ActionKind.WEIGHT_GRAD: "#36a17e",
-    }
-)
-ACTION_NAMES: Mapping[ActionKind, str] = MappingProxyType(
-    {
-        ActionKind.FORWARD: "forward",
-        ActionKind.BACKWARD: "backward",
-        ActionKind.INPUT_GRAD: "input gradient",
-        ActionKind.WEIGHT_GRAD: "weight gradient",
-    }
-)
-PER_STEP, TRANSFER, PATH = "#611d60", "#444444", "#000000"
+PATH = "#000000"
 IDLE, IDLE_GROUND = "#868686", "#f3f4f5"
 """Idle is hatched: its lines, which stand out on white, and what is between them."""
-
-_OF_AXES = ("#816b00", "#9245ed", "#dc25ab", "#5fa446", "#6d2200", "#2d572d", *_MORE)
-"""Colours of the parallel axes, in their order."""
-
-PART_COLOURS: Mapping[Part, str] = MappingProxyType(
-    {
-        Part.COMPUTE: "#7887eb",
-        **dict(zip((axis.exposed for axis in ParallelAxis), _OF_AXES, strict=False)),
-        Part.SKEW: "#973072",
-        Part.HEAD: "#8f8f8f",
-        Part.INNER: "#737373",
-        Part.TAIL: "#575757",
-        Part.HOST: "#481c83",
-        Part.EXPOSED_HOST: "#1f0432",
-        Part.SLOWED: "#ff5544",
-    }
-)
-IDLE_PARTS = (Part.HEAD, Part.INNER, Part.TAIL)
-"""Parts that are hatched, each its own way."""
-
 BACKGROUND, FAINT = "#e9e9e9", "#8a8a8a"
 
 
@@ -97,23 +48,43 @@ AXIS_SHADES: Mapping[ParallelAxis, int] = MappingProxyType(
     {axis: len(Shade) + i for i, axis in enumerate(ParallelAxis)}
 )
 """Shades of communication: collectives of an axis, and the messages of a pipeline."""
-
 ACTION_SHADES: Mapping[ActionKind, Shade] = MappingProxyType(
-    {kind: Shade[kind.name] for kind in ACTION_COLOURS}
+    {kind: Shade[kind.name] for kind in ActionKind}
 )
-SHADES: Mapping[int, tuple[str, str]] = MappingProxyType(
+SHADE_LOOKS: Mapping[int, tuple[str, Tint]] = MappingProxyType(
     {
-        **{s: (ACTION_NAMES[kind], ACTION_COLOURS[kind]) for kind, s in ACTION_SHADES.items()},
-        Shade.PER_STEP: ("optimizer and gradient sync", PER_STEP),
-        Shade.HOST: ("host", PART_COLOURS[Part.HOST]),
-        Shade.SLOWED: ("compute slowed by communication", PART_COLOURS[Part.SLOWED]),
-        Shade.COMPUTE: ("compute", PART_COLOURS[Part.COMPUTE]),
-        Shade.TRANSFER: ("communication", TRANSFER),
-        **{s: (f"{a} collective", PART_COLOURS[a.exposed]) for a, s in AXIS_SHADES.items()},
-        AXIS_SHADES[ParallelAxis.PP]: ("pp message", PART_COLOURS[ParallelAxis.PP.exposed]),
+        number: (name, (light, dark))
+        for number, (name, light, dark) in enumerate(
+            (*_COLOURS["shades"].values(), *_COLOURS["axes"].values())
+        )
     }
 )
 """Name and colour of every shade, in the order of their numbers."""
+SHADES: Mapping[int, tuple[str, str]] = MappingProxyType(
+    {number: (name, light) for number, (name, (light, _)) in SHADE_LOOKS.items()}
+)
+"""The same in figures."""
+_PART_SHADES: Mapping[Part, int] = {
+    Part.COMPUTE: Shade.COMPUTE,
+    Part.HOST: Shade.HOST,
+    Part.SLOWED: Shade.SLOWED,
+    **{axis.exposed: number for axis, number in AXIS_SHADES.items()},
+}
+PART_TINTS: Mapping[Part, Tint] = MappingProxyType(
+    {
+        part: SHADE_LOOKS[_PART_SHADES[part]][1]
+        if part in _PART_SHADES
+        else tuple(_COLOURS["parts"][part.key])
+        for part in Part
+    }
+)
+PART_COLOURS: Mapping[Part, str] = MappingProxyType(
+    {part: light for part, (light, _) in PART_TINTS.items()}
+)
+MEMORY_LOOKS: Mapping[str, Tint] = MappingProxyType(
+    {name: (light, dark) for name, (light, dark) in _COLOURS["memory"].items()}
+)
+"""The colours of what memory is for, by its name."""
 
 _PHASE_SHADES = {TaskPhase[kind.name]: shade for kind, shade in ACTION_SHADES.items()}
 _PHASE_SHADES[TaskPhase.UPDATE] = Shade.PER_STEP

@@ -30,12 +30,11 @@ from stepsim.show.figures.sweep.lines import bubble_closed_form, line_figure
 from stepsim.show.figures.sweep.views import choose_view
 from stepsim.show.figures.timelines import drawn_step, timelines_figure
 from stepsim.show.palette import (
-    ACTION_COLOURS,
+    ACTION_SHADES,
     IDLE,
     PALETTE,
     PART_COLOURS,
     PATH,
-    PER_STEP,
     SHADES,
     Shade,
     contrast,
@@ -66,7 +65,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SweepTable]:
     ("colours", "least"),
     [
         (PALETTE, 15),
-        ([*ACTION_COLOURS.values(), PER_STEP], 20),
+        ([SHADES[each][1] for each in (*ACTION_SHADES.values(), Shade.PER_STEP)], 20),
         (list(PART_COLOURS.values()), 10),
     ],
     ids=["series", "actions", "parts"],
@@ -93,7 +92,7 @@ def test_a_colour_means_one_thing_within_a_figure(blindness: str) -> None:
 
 
 def test_numbers_on_boxes_can_be_read() -> None:
-    for colour in (*ACTION_COLOURS.values(), *PALETTE, *PART_COLOURS.values()):
+    for colour in (*(colour for _, colour in SHADES.values()), *PALETTE, *PART_COLOURS.values()):
         ink = 0.0 if ink_on(colour) == "black" else 100.0
         assert abs(lab(colour, "none")[0] - ink) > 40, colour
 
@@ -224,7 +223,7 @@ def test_boxes_of_a_timeline_are_its_actions() -> None:
     with styled(FigureStyle.PAGE):
         run = drawn_step(result.timeline, result.report)
         (axes,) = timelines_figure([run], FigureStyle.PAGE).axes
-    blue = ACTION_COLOURS[stepsim.parallel.schedules.ActionKind.FORWARD]
+    blue = SHADES[Shade.FORWARD][1]
     from matplotlib.colors import to_hex
 
     drawn = [colour for each in axes.collections for colour in np.atleast_2d(each.get_facecolor())]

@@ -1,18 +1,5 @@
 // The answer in numbers: on top the step, what it is worth and its memory; below where the step goes.
 
-const TERMS = {
-  "step time": "Time of one training step: all work between two updates of the weights",
-  "tokens/s per GPU": "Tokens that one GPU trains on in a second",
-  throughput: "Microbatches of all pipelines in a second",
-  MFU: "Model FLOP/s over the peak of the GPU; recomputation does not count",
-  "pipeline bubble": "Share of the pipeline's time in which a GPU runs no forward or backward",
-  memory: "What the fullest GPU holds, of what it has",
-};
-const PARTS = {
-  compute: "The compute stream works", skew: "A member of a collective waits for the slowest member",
-  host: "Time that the GPU gives the host", "exposed host": "Compute waits for the host's launches",
-};
-const IDLE_NAMES = { head: "before the first action", inner: "between actions", tail: "after the last action" };
 const TOP_FACTS = ["step time", "tokens/s per GPU", "throughput", "MFU", "pipeline bubble"];
 
 function show(found) {
@@ -60,7 +47,7 @@ function jobWordsOf(found, name) {
 function factShown(fact, found) {
   const pair = element("div"), name = element("dt", fact.name), value = element("dd"), [, size, unit] = /^(\S+) (\S{4,})$/.exec(fact.text) || ["", fact.text];
   const number = element("span", size, "value");
-  name.title = TERMS[fact.name] || "";
+  name.title = page.choices.terms.facts[fact.name] || "";
   if (fact.name === "step time" || fact === found.facts[0]) {
     number.id = "step-time";
     number.dataset.ps = found.step_ps;
@@ -105,7 +92,7 @@ function difference({ name, value, better, share }, then) {
 
 function memoryFact({ memory }) {
   const pair = element("div"), name = element("dt", "memory of the fullest GPU"), value = element("dd");
-  name.title = TERMS.memory;
+  name.title = page.choices.terms.facts.memory;
   pair.append(name, value);
   pair.id = "memory-fact";
   if (!memory) {
@@ -160,11 +147,11 @@ function partsOf({ breakdown }) {
     if (!ps) continue;
     const [label, tint, kind] = page.choices.parts[name];
     if (kind === "idle") idle.push([name, ps]);
-    else parts.push([name, label, tint, ps, PARTS[label] || `Compute waits for a transfer of ${label.replace("exposed ", "")}`]);
+    else parts.push([name, label, tint, ps, page.choices.terms.parts[label] || `Compute waits for a transfer of ${label.replace("exposed ", "")}`]);
   }
   if (!idle.length) return parts;
   const total = idle.reduce((sum, [, ps]) => sum + ps, 0);
-  const split = idle.map(([name, ps]) => `${time(ps)} ${IDLE_NAMES[name]}`).join(", ");
+  const split = idle.map(([name, ps]) => `${time(ps)} ${page.choices.terms.idle[name]}`).join(", ");
   return [...parts, ["idle", "idle", null, total, `A GPU waits, and nothing that it waits for is in flight (${split})`]];
 }
 

@@ -123,11 +123,6 @@ function syncControls() {
 
 const SPAN = 8, NOTCHES = 80, MOST_NOISE = 40;
 const SCALES = { "GB/s": 1e9, Gbps: 1.25e8, ps: 1, ns: 1e3, us: 1e6, ms: 1e9 };
-const FIELD_WORDS = {
-  bandwidth: "Bytes that a link carries in a second, one way", latency: "Time of one hop",
-  endpoint_latency: "Software and network card, paid once per message", efficiency: "Share of the rated bandwidth that payload gets",
-};
-
 function typed(quantity, value) {
   if (quantity === "bandwidth") return `${short(value / 1e9)} GB/s`;
   if (quantity === "time") return `${Math.round(value)} ps`;
@@ -196,7 +191,7 @@ async function buildSliders() {
   for (const one of numbers) {
     const [link, field] = one.name.split(/\.(?=[^.]+$)/), isCoarse = ["bandwidth", "latency"].includes(field);
     const words = field === "bandwidth" ? link : `${link} ${field.replace("endpoint_latency", "ends").replace("efficiency", "eff.")}`;
-    const help = `${one.name}: ${FIELD_WORDS[field] || "a number of the network"}`;
+    const help = `${one.name}: ${page.choices.terms.links[field] || "a number of the network"}`;
     (isCoarse ? coarse : fine).push(speedSlider(one, words, help));
   }
   find("sliders").replaceChildren(...coarse, computeSlider());

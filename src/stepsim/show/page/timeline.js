@@ -9,14 +9,6 @@ const MANY_NARROW = 50;
 const PLAN_NAMES = ["npus", "tp", "pp", "cp", "ep", "expert_tp", "microbatch_size", "microbatches", "global_batch"];
 const AXIS_SHADE = 9; // shades from here on are communication of the parallel axes, in their order
 
-const SHADE_TERMS = {
-  forward: "The forward of one microbatch on a stage", backward: "The backward of one microbatch on a stage",
-  "input gradient": "The half of a backward that the stage before waits for", "weight gradient": "The half of a backward that only the update waits for",
-  "optimizer and gradient sync": "What follows the pipeline: gradients are reduced, weights are updated",
-  host: "The CPU prepares work", collective: "A transfer in which all GPUs of a group take part", message: "A message between neighbour stages",
-  idle: "A GPU runs no action",
-};
-
 /** The states that are drawn: what is shown, and what is pinned below it. */
 function drawnRuns() {
   const { shown, pin } = page;
@@ -285,7 +277,8 @@ function showLegend(runs) {
 }
 
 function termed(made, name) {
-  made.title = SHADE_TERMS[name] || SHADE_TERMS[name.split(" ")[1]] || "";
+  const { shades } = page.choices.terms;
+  made.title = shades[name] || shades[name.split(" ")[1]] || "";
   return made;
 }
 

@@ -13,7 +13,7 @@ from stepsim.show.figures.drawing import above, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.scales import name_ticks, plots_by, scale_of
 from stepsim.show.figures.sweep.views import View, title
-from stepsim.show.palette import IDLE_GROUND, IDLE_PARTS, PART_COLOURS
+from stepsim.show.palette import IDLE_GROUND, PART_COLOURS
 from stepsim.workload.axes import Part, PartKind, parts_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figu
     return figure
 
 
-_HATCHES = dict(zip(IDLE_PARTS, ("////", "xxxx", "\\\\\\\\"), strict=True))
+_HATCHES = dict(zip(parts_of(PartKind.IDLE), ("////", "xxxx", "\\\\\\\\"), strict=True))
 
 
 def _look(part: Part) -> dict[str, Any]:
