@@ -3,19 +3,11 @@
 The list needs no module of a command, so that the first page of the help is there at once.
 """
 
+import tomllib
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
-
-
-class CommandGroup(StrEnum):
-    """What a command is for; each group is a paragraph of the first page."""
-
-    PREDICT = "Predict"
-    EXPLAIN = "Explain"
-    MEASURED = "Measured"
-    SHOW = "Show"
 
 
 class Listed(NamedTuple):
@@ -27,55 +19,13 @@ class Listed(NamedTuple):
 
     module: str
     help: str
-    group: CommandGroup | None = None
+    group: str = ""
     has_parts: bool = False
 
 
-_PREDICT, _EXPLAIN, _MEASURED, _SHOW = CommandGroup
-
+_LIST = Path(__file__).with_name("commands.toml").read_text("utf-8")
 COMMANDS: Mapping[str, Listed] = MappingProxyType(
-    {
-        "simulate": Listed(
-            "simulate", "Simulate one training step of a model or a workload.", _PREDICT
-        ),
-        "plan": Listed("plan", "Search the plans of a model on some GPUs for the best.", _PREDICT),
-        "compare": Listed(
-            "compare",
-            "Compare pipeline schedules, or packers of documents.",
-            _PREDICT,
-        ),
-        "sweep": Listed("sweep", "Simulate every combination of some values of options.", _PREDICT),
-        "inspect": Listed(
-            "inspect", "Print what stepsim understands of a file or a name.", _EXPLAIN
-        ),
-        "diff": Listed("compare", "Explain the difference of two step times.", _EXPLAIN),
-        "explain": Listed(
-            "explain", "Explain a training log: measured and predicted, usual suspects.", _EXPLAIN
-        ),
-        "collective": Listed(
-            "collective", "Price one collective: time, algbw, busbw and links.", _EXPLAIN
-        ),
-        "noise": Listed(
-            "noise", "Print how step times spread when task times vary at random.", _EXPLAIN
-        ),
-        "improve": Listed(
-            "profiles", "Rank changes of a profiled run by the step time they save.", _MEASURED
-        ),
-        "what-if": Listed(
-            "measured", "Simulate a measured run or a profile with other settings.", _MEASURED
-        ),
-        "validate": Listed("measured", "Compare measured runs with their simulation.", _MEASURED),
-        "calibrate": Listed(
-            "calibrate",
-            "Fit the numbers of a machine to measurements.",
-            _MEASURED,
-            has_parts=True,
-        ),
-        "serve": Listed("serve", "Open an explorer in the browser.", _SHOW),
-        "report": Listed("documents", "Write a stored result as one HTML page.", _SHOW),
-        "list": Listed("listing", "List models, devices, topologies and the like by name.", _SHOW),
-        "schema": Listed("documents", "Print the JSON Schema of a file format."),
-    }
+    {name: Listed(**told) for name, told in tomllib.loads(_LIST).items()}
 )
 """Commands by name, in the order of the first page."""
 
@@ -98,9 +48,9 @@ def first_page() -> str:
 
 def _group_lines() -> Iterator[str]:
     width = max(map(len, COMMANDS))
-    for group in CommandGroup:
-        yield group.value
+    for group in dict.fromkeys(each.group for each in COMMANDS.values() if each.group):
+        yield group
         for name, listed in COMMANDS.items():
-            if listed.group is group:
+            if listed.group == group:
                 yield f"  {name:{width}}  {listed.help}"
         yield ""

@@ -54,7 +54,7 @@ def make_app(names: tuple[str, ...] = (*COMMANDS,), *, listed: bool = False) -> 
     )
     app.callback(invoke_without_command=True)(_root)
     for name in names:
-        hidden = COMMANDS[name].group is None
+        hidden = not COMMANDS[name].group
         if listed:
             app.command(name, help=COMMANDS[name].help, hidden=hidden)(_nothing)
         elif COMMANDS[name].has_parts:

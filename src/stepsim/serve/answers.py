@@ -1,12 +1,11 @@
 """One question of a page and its answer, both plain data."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from stepsim.base.errors import PlanError, StepsimError, one_line
 from stepsim.base.option import Option
-from stepsim.base.structs import Names, Noun
+from stepsim.base.structs import Noun, shipped
 from stepsim.base.units import Quantity
 from stepsim.files.accelerators import device_names, read_device
 from stepsim.serve.explorer import Explorer
@@ -18,35 +17,8 @@ from stepsim.show.page.looks import looks
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
-_START: Mapping[str, str] = MappingProxyType(
-    {
-        "workload": "llama-3-70b",
-        "topology": "hgx-h100",
-        "npus": "128",
-        "sequence": "8192",
-        "global_batch": "128",
-        "tp": "4",
-        "pp": "8",
-        "microbatch_size": "1",
-        "schedule": "1f1b",
-    }
-)
-"""A job that fits its GPUs, with a pipeline to look at and a better schedule to find."""
-
-_CONTROLS: Mapping[str, Names] = MappingProxyType(
-    {
-        "first": ("schedule", "pp", "microbatches", "npus", "p2p", "contention"),
-        "model": (
-            *("tp", "cp", "ep", "sequence", "recompute", "precision", "device"),
-            *("layout", "zero", "framework"),
-        ),
-        "second": (
-            *("global_batch", "microbatch_size", "rank_order", "dp_overlap"),
-            *("stage_rows", "compute_scale", "host_overhead"),
-        ),
-    }
-)
-"""Options by the part of the page; those of a model are shown for models only."""
+_FIRST = shipped(__file__, "first.toml", dict[str, dict[str, Any]])
+"""What a page begins with: its job, and the options of its parts."""
 
 
 class Answers(Noun):
@@ -99,7 +71,9 @@ class Answers(Noun):
             "topologies": library.topology_choices(),
             "machines": _machines(),
             "controls": [
-                _control(KNOBS[name], part) for part, names in _CONTROLS.items() for name in names
+                _control(KNOBS[name], part)
+                for part, names in _FIRST["controls"].items()
+                for name in names
             ],
             "exports": EXPORTS,
             **looks(),
@@ -108,7 +82,7 @@ class Answers(Noun):
     def _start(self) -> dict[str, str]:
         """The state that a page opens with: the first file given, else a job that fits."""
         given = next(iter(self.explorer.library.works), None)
-        return dict(_START) if given is None else {"workload": given}
+        return dict(_FIRST["start"]) if given is None else {"workload": given}
 
     def lines(self, state: ExplorerState) -> Plain:
         """The command and the Python lines that give the state's step."""

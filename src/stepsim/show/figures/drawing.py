@@ -74,12 +74,14 @@ def svg_text(figure: "Figure") -> str:
 
 def styled(style: FigureStyle) -> Any:
     """A context in which matplotlib has the parameters of a style, and its defaults otherwise."""
-    from matplotlib import rc_context, rcParamsDefault
+    from matplotlib import rc_context, rc_params_from_file, rcParamsDefault
 
-    chosen: dict[Any, Any] = dict(rcParamsDefault) | style.parameters()
+    common = rc_params_from_file(_COMMON, use_default_template=False)
+    chosen: dict[Any, Any] = {**rcParamsDefault, **common, **style.parameters()}
     return rc_context({k: v for k, v in chosen.items() if k.partition(".")[0] not in _NOT_DRAWN})
 
 
+_COMMON = Path(__file__).with_name("figures.mplstyle")
 _NOT_DRAWN = frozenset(("backend", "backend_fallback", "interactive", "toolbar", "timezone"))
 
 

@@ -9,7 +9,6 @@ from stepsim.base.units import NameWithFields
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-GRID = "#e2e2e2"
 CHARACTER_EM = 0.56  # mean width of a character of DejaVu Sans
 
 
@@ -42,34 +41,19 @@ class FigureStyle(NameWithFields):
         return Figure(figsize=size, layout="constrained")
 
     def parameters(self) -> dict[str, Any]:
-        """Matplotlib's parameters of this style."""
+        """Matplotlib's parameters of this style; `figures.mplstyle` has those of all styles."""
         line = self.line_pt
         return {
             "font.size": self.font_pt,
             "axes.titlesize": self.font_pt,
-            "axes.titlelocation": "left",
             "axes.linewidth": 0.5 * line,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.axisbelow": True,
             "figure.titlesize": self.font_pt,
-            "grid.color": GRID,
             "grid.linewidth": 0.5 * line,
             "hatch.linewidth": 0.5 * line,
-            "legend.fontsize": "small",
-            "legend.title_fontsize": "small",
-            "legend.frameon": False,
-            "legend.handlelength": 1.6,
             "lines.linewidth": line,
             "lines.markersize": 3 * line,
             "patch.linewidth": 0.4 * line,
-            "pdf.fonttype": 42,
             "savefig.dpi": self.dpi,
-            "svg.fonttype": "none",
-            "svg.hashsalt": "stepsim",
-            "text.parse_math": False,
-            "xtick.labelsize": "small",
-            "ytick.labelsize": "small",
             "xtick.major.width": 0.5 * line,
             "ytick.major.width": 0.5 * line,
             "xtick.major.size": 2 * line,

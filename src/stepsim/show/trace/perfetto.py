@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from stepsim import __version__
 from stepsim.base.errors import OutputError
+from stepsim.base.structs import shipped
 from stepsim.explain.counters import Curves
 from stepsim.files.writing import whole_file
 from stepsim.show.trace.document import Category, Label, Process, Slice
@@ -27,17 +28,8 @@ from stepsim.show.trace.processes import TracedProfile, TracedRun, trace_process
 _SUFFIXES = (".json", ".json.gz")
 
 COLOURS = {
-    Category.FORWARD: "rail_response",
-    Category.BACKWARD: "rail_idle",
-    Category.INPUT_GRAD: "detailed_memory_dump",
-    Category.WEIGHT_GRAD: "background_memory_dump",
-    Category.FUSED: "yellow",
-    Category.PER_STEP: "thread_state_unknown",
-    Category.HOST: "generic_work",
-    Category.COLLECTIVE: "olive",
-    Category.SEND: "thread_state_runnable",
-    Category.RECV: "light_memory_dump",
-    Category.STEP: "grey",
+    Category(name): colour
+    for name, colour in shipped(__file__, "perfetto.toml", dict[str, str]).items()
 }
 """Names of colours that Catapult's trace viewer reserves, by what they are used for here."""
 
