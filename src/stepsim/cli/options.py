@@ -304,11 +304,12 @@ _LAST = frozenset(name for name, option in OPTIONS.items() if option.panel is Pa
 
 
 def _own_first(kind: type[Any]) -> "list[Field[Any]]":
-    """Options of a command as a dataclass has them: those that all commands share stand last."""
+    """Options of a command as a dataclass has them: its own stand before those of its bases."""
     several = [vars(each) for each in kind.__mro__ if each not in _SHARED]
-    own = {name for each in several for name in each.get("__annotations__", ())}
+    names = [*dict.fromkeys(name for each in several for name in each.get("__annotations__", ()))]
+    own = {name: place for place, name in enumerate(names)}
     found = [each for each in fields(kind) if each.name != "asked"]
-    return sorted(found, key=lambda each: each.name not in own)
+    return sorted(found, key=lambda each: own.get(each.name, len(own)))
 
 
 _SHARED = (CommandOptions, RunOptions, OneStepOptions)
