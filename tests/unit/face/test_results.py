@@ -49,7 +49,7 @@ def test_every_result_is_data_a_frame_and_html(
     assert json.loads((tmp_path / "all.json").read_bytes()) == found.to_dict()
     html = found._repr_html_()
     assert html.startswith("<div") or kind != "simulate"
-    assert html.count("<pre>") == html.count("</pre>") == 1
+    assert html.endswith("</pre>")
 
 
 def test_tables_hold_what_the_report_says(results: dict[str, Any]) -> None:

@@ -30,7 +30,6 @@ from stepsim.show.figures.sweep.lines import bubble_closed_form, line_figure
 from stepsim.show.figures.sweep.views import choose_view
 from stepsim.show.figures.timelines import drawn_step, timelines_figure
 from stepsim.show.palette import (
-    ACTION_SHADES,
     IDLE,
     PALETTE,
     PART_COLOURS,
@@ -46,6 +45,7 @@ from stepsim.workload.axes import ParallelAxis, Part, PartKind, parts_of
 ROOT = Path(__file__).resolve().parents[3]
 JOB: dict[str, Any] = {"npus": 32, "pp": 4}
 IDLE_PARTS = parts_of(PartKind.IDLE)
+TINTS = [colour for _, colour in SHADES.values()]
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -65,7 +65,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SweepTable]:
     ("colours", "least"),
     [
         (PALETTE, 15),
-        ([SHADES[each][1] for each in (*ACTION_SHADES.values(), Shade.PER_STEP)], 20),
+        (TINTS[: 1 + Shade.PER_STEP], 20),
         (list(PART_COLOURS.values()), 10),
     ],
     ids=["series", "actions", "parts"],
@@ -92,7 +92,7 @@ def test_a_colour_means_one_thing_within_a_figure(blindness: str) -> None:
 
 
 def test_numbers_on_boxes_can_be_read() -> None:
-    for colour in (*(colour for _, colour in SHADES.values()), *PALETTE, *PART_COLOURS.values()):
+    for colour in (*TINTS, *PALETTE, *PART_COLOURS.values()):
         ink = 0.0 if ink_on(colour) == "black" else 100.0
         assert abs(lab(colour, "none")[0] - ink) > 40, colour
 
@@ -223,7 +223,7 @@ def test_boxes_of_a_timeline_are_its_actions() -> None:
     with styled(FigureStyle.PAGE):
         run = drawn_step(result.timeline, result.report)
         (axes,) = timelines_figure([run], FigureStyle.PAGE).axes
-    blue = SHADES[Shade.FORWARD][1]
+    blue = TINTS[Shade.FORWARD]
     from matplotlib.colors import to_hex
 
     drawn = [colour for each in axes.collections for colour in np.atleast_2d(each.get_facecolor())]
