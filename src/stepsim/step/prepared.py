@@ -7,7 +7,7 @@ starts and ends. What ran is reported (`explain.make_report`). Last, doubts abou
 weighed: by how much the step would change without what is doubted (`doubts`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -137,6 +137,13 @@ class PreparedStep(Noun, dict=True):
         work, ranks = self.workload, simulated_ranks(timeline)
         traffic = find_traffic(self.graph, self.prices)
         doubts = () if weigh else tuple(doubt.text for doubt in self.doubts)
+        notes = self.notes
+        if timeline.engine is Engine.LEVELS and self.options.engine is None:
+            notes = (
+                *notes,
+                f"more than {MOST_EVENTS:,} tasks: their times are found level by level; they are "
+                "those of the events (--engine simpy)",
+            )
         report = make_report(
             timeline,
             self.prices,
@@ -145,7 +152,7 @@ class PreparedStep(Noun, dict=True):
             workload=work.source,
             warnings=(*doubts, *self.assumed),
             reading=work.reading,
-            notes=(*self.notes, *_engine_notes(timeline, self.options)),
+            notes=notes,
             effort=work.effort,
             memory=self.memory,
             findings=tuple(self._findings(timeline)),
@@ -294,12 +301,3 @@ def _unknown_device(job: Job, topology: Topology) -> Names:
         f"compute times are those of {job.given.source}, of an unknown device: they are not "
         f"changed for {topology.device}, the device of {topology.name}",
     )
-
-
-def _engine_notes(timeline: Timeline, options: StepOptions) -> Iterator[str]:
-    """That columns took the place of events, where nobody asked for them."""
-    if timeline.engine is Engine.LEVELS and options.engine is None:
-        yield (
-            f"more than {MOST_EVENTS:,} tasks: their times are found level by level; they are "
-            "those of the events (--engine simpy)"
-        )

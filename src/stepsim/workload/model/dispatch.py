@@ -12,6 +12,7 @@ from math import comb
 from types import MappingProxyType
 
 import numpy as np
+from msgspec.structs import astuple
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun, replace
@@ -19,9 +20,6 @@ from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.model import AtLeastOne, ModelPart
 from stepsim.workload.plan import PlanTable
-
-_KINDS = tuple(ExpertDispatch)
-_MAPPED = [_KINDS.index(each) for each in (ExpertDispatch.HYBRIDEP, ExpertDispatch.HYBRIDEP_FP8)]
 
 
 class Routing(ModelPart):
@@ -48,23 +46,6 @@ class DispatchKernel(Noun):
     byte_ps: float = 0.0
     notices: int = 0
 
-    def seconds(self, tokens: Floats, copied: Floats) -> Floats:
-        """Seconds of the kernel for so many tokens and bytes of copies."""
-        return (self.start_ps + self.token_ps * tokens + self.byte_ps * copied) / PS_PER_S
-
-
-class DispatchKernels(Noun):
-    """Kernels of a dispatcher: `to` experts and `back`, and in the backward the same reversed.
-
-    Gradients of outputs take the way `to` experts with the layout of the forward, those of inputs
-    the way `back`: `gradients_to` and `gradients_back`.
-    """
-
-    to: DispatchKernel
-    back: DispatchKernel
-    gradients_to: DispatchKernel
-    gradients_back: DispatchKernel
-
 
 # Set on the rows of H100 and H200 of the deepep_normal kernels (24 SMs, one node) that
 # ai-dynamo/aiconfigurator 095f58a51 measured, by benchmarks/dispatch_times.py
@@ -77,25 +58,25 @@ _HYBRID_BACK = DispatchKernel(start_ps=31e6, byte_ps=1.26)
 
 
 _NOTHING = DispatchKernel()
-_ALL_TO_ALL = DispatchKernels(
-    to=DispatchKernel(notices=2),  # counts of all ranks, and the weights of tokens
-    back=_NOTHING,
-    gradients_to=_NOTHING,
-    gradients_back=DispatchKernel(notices=1),  # gradients of the weights
-)
-_DEEPEP = DispatchKernels(
-    to=replace(_DEEPEP_TO, notices=2),  # its layout and its counts go ahead
-    back=_DEEPEP_BACK,
-    gradients_to=_DEEPEP_TO,
-    gradients_back=_DEEPEP_BACK,
-)
-_HYBRID = DispatchKernels(
-    to=replace(_HYBRID_TO, notices=2),
-    back=_HYBRID_BACK,
-    gradients_to=_HYBRID_TO,
-    gradients_back=_HYBRID_BACK,
-)
-KERNELS: Mapping[ExpertDispatch, DispatchKernels] = MappingProxyType(
+_DEEPEP = {
+    "to": replace(_DEEPEP_TO, notices=2),  # its layout and its counts go ahead
+    "back": _DEEPEP_BACK,
+    "gradients_to": _DEEPEP_TO,
+    "gradients_back": _DEEPEP_BACK,
+}
+_HYBRID = {
+    "to": replace(_HYBRID_TO, notices=2),
+    "back": _HYBRID_BACK,
+    "gradients_to": _HYBRID_TO,
+    "gradients_back": _HYBRID_BACK,
+}
+_ALL_TO_ALL = {
+    "to": DispatchKernel(notices=2),  # counts of all ranks, and the weights of tokens
+    "back": _NOTHING,
+    "gradients_to": _NOTHING,
+    "gradients_back": DispatchKernel(notices=1),  # gradients of the weights
+}
+KERNELS: Mapping[ExpertDispatch, Mapping[str, DispatchKernel]] = MappingProxyType(
     {
         ExpertDispatch.ALL_TO_ALL: _ALL_TO_ALL,
         ExpertDispatch.DEEPEP: _DEEPEP,
@@ -104,11 +85,15 @@ KERNELS: Mapping[ExpertDispatch, DispatchKernels] = MappingProxyType(
         ExpertDispatch.HYBRIDEP_FP8: _HYBRID,
     }
 )
-"""Kernels of every dispatcher; the network alone says what an all-to-all takes."""
+"""Kernels of every dispatcher `to` experts and `back`, and in the backward the same reversed.
+
+Gradients of outputs take the way `to` experts with the layout of the forward, those of inputs the
+way `back`: `gradients_to` and `gradients_back`. The network alone says what an all-to-all takes.
+"""
 
 
 class ExpertWay(Noun):
-    """A way of tokens to the experts of a layer or back, one of the fields of `DispatchKernels`."""
+    """A way of tokens to the experts of a layer or back, by its name in `KERNELS`."""
 
     routing: Routing
     name: str = "to"
@@ -130,11 +115,9 @@ class ExpertWay(Noun):
         Where several nodes take part, each hands tokens on to its ranks meanwhile, at `inner`
         bytes/s for each rank.
         """
-        kind = columns.dispatcher.astype(np.int64)
         copied = size_bytes * self._copies(columns, columns.ep)
-        tables = [getattr(KERNELS[each], self.name) for each in _KINDS]
-        each = [table.seconds(columns.shard_tokens, copied) for table in tables]
-        own = np.choose(kind, each)
+        start, token, byte, _ = self._kernels(columns)
+        own = (start + token * columns.shard_tokens + byte * copied) / PS_PER_S
         ranks = columns.ep * columns.expert_tp
         handed = np.where(ranks > domain, copied * (domain - 1) / domain / inner, 0.0)
         found = np.maximum(own, np.where(columns.sends_once > 0, handed, 0.0))
@@ -142,9 +125,12 @@ class ExpertWay(Noun):
 
     def notices(self, columns: PlanTable) -> Floats:
         """Small collectives or kernels ahead of the exchange; none where ep is 1."""
-        kind = columns.dispatcher.astype(np.int64)
-        counts = [getattr(KERNELS[each], self.name).notices for each in _KINDS]
-        return np.where(columns.ep > 1, np.array(counts, np.float64)[kind], 0.0)
+        return np.where(columns.ep > 1, self._kernels(columns)[3], 0.0)
+
+    def _kernels(self, columns: PlanTable) -> Floats:
+        """The numbers of `DispatchKernel` in their order; shape (4, plans)."""
+        numbers = np.array([astuple(KERNELS[each][self.name]) for each in ExpertDispatch])
+        return numbers[columns.dispatcher.astype(np.int64)].T
 
     def _copies(self, columns: PlanTable, places: Floats) -> Floats:
         """Copies of a token that so many places receive, over its experts."""
@@ -193,8 +179,9 @@ def map_bytes(routing: Routing, columns: PlanTable) -> Floats:
     hybrid-ep of deepseek-ai/DeepEP: `all_gather_into_tensor` of a routing map of bools). Others
     send counts, and the backward has the forward's map.
     """
-    gathers = np.isin(columns.dispatcher, _MAPPED)
-    return np.where(gathers, columns.shard_tokens * routing.experts * columns.ep, 0.0)
+    hybrid = (ExpertDispatch.HYBRIDEP, ExpertDispatch.HYBRIDEP_FP8)
+    gathers = columns.of(lambda plan: plan.dispatched in hybrid)
+    return np.where(gathers > 0, columns.shard_tokens * routing.experts * columns.ep, 0.0)
 
 
 def permuted_bytes(

@@ -113,11 +113,8 @@ class Recipe(TomlTable):
         return same and self.sharded == (zero >= _SHARDED)
 
 
-def plain_name(name: str) -> str:
-    """A model's name as all sources spell it: `llama3-70b` and `Llama-3-70B` are the same."""
-    return name.lower().replace("-", "").replace(".", "")
-
-
+_SPELLED = str.maketrans("", "", "-.")
+"""What sources leave out of a model's name: `llama3-70b` and `Llama-3-70B` are the same."""
 _NEWEST, _NEVER = "~", "~~"
 """Releases after all that are named."""
 _SHARDED = 3
@@ -267,10 +264,11 @@ class Framework(TomlTable):
 
     def recipes_of(self, model: str, device: str, precision: Precision) -> list[Recipe]:
         """The public recipes of a model, as sources spell it, on a device in a number format."""
+        plain = model.lower().translate(_SPELLED)
         return [
             each
             for each in self.recipes
-            if plain_name(each.model) == plain_name(model)
+            if each.model.lower().translate(_SPELLED) == plain
             and each.device in (None, device)
             and each.precision in (None, precision)
         ]

@@ -5,6 +5,7 @@ what the other ranks take for one microbatch of one of their v chunks (Narayanan
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class StepShares(Noun):
     rest: float
 
 
-class _Turns(Noun):
+class _Turns(NamedTuple):
     """A pass of a layer: what runs `inside`, between its two exchanges, and what `around` them.
 
     `ways` are the exchanges alone, `visible` what is seen of both where nothing else runs, and
@@ -63,7 +64,7 @@ class _Turns(Noun):
 
     around: Floats
     inside: Floats
-    ways: tuple[Floats, ...]
+    ways: list[Floats]
     visible: Floats
     delayed: Floats
 
@@ -126,12 +127,12 @@ class StepModel(Noun):
         backward = sum(np.maximum(part.backward, part.host * 2 / 3) for part in layers) * depth
         forward = sum(np.maximum(part.forward, part.host / 3) for part in layers) * depth
         graphed = np.where(columns.cuda_graph > 0, self.framework.graph_share, 1.0)
-        exposed = self._data_parallel(columns, backward, forward)
+        exposed, optimizer = self._once(columns, backward, forward)
         return _StepSeconds(
             pipeline=pipeline,
             bubble=bubble,
             data_parallel=exposed,
-            optimizer=self._optimizer(columns),
+            optimizer=optimizer,
             host=graphed * self.framework.host_step_ps / PS_PER_S,
         )
 
@@ -262,19 +263,13 @@ class StepModel(Noun):
             inside = len(ways) % 2
             parts[inside] = parts[inside] + computed + self._exchanged(others, beside, columns)
             if own:
-                ways.append(
-                    np.sum([each.alone_s(columns, self.interconnect) for each in own], axis=0)
-                )
+                alone = [each.alone_s(columns, self.interconnect) for each in own]
+                ways.append(np.sum(alone, axis=0))
                 plain = self._exchanged(own, beside, columns)
                 visible = visible + np.maximum(plain - late, 0.0)
                 delayed = delayed + late
-        return _Turns(
-            around=parts[0],
-            inside=parts[1],
-            ways=tuple(ways),
-            visible=visible,
-            delayed=delayed,
-        )
+        around, between = parts
+        return _Turns(around, between, ways, visible, delayed)
 
     def _exchanged(
         self, exchanges: Sequence[Exchange], computed: Floats, columns: PlanTable
@@ -345,32 +340,29 @@ class StepModel(Noun):
         dense = (layers - routed) / columns.pp + ends
         return dense / columns.tp, routed / (columns.pp * columns.ep * columns.expert_tp)
 
-    def _data_parallel(self, columns: PlanTable, backward: Floats, forward: Floats) -> Floats:
+    def _once(self, columns: PlanTable, backward: Floats, forward: Floats) -> tuple[Floats, Floats]:
+        """What a step shows of reducing gradients and gathering parameters, and the optimizer.
+
+        That moves 30 bytes per owned parameter where sharded, else 26, and 8 per parameter.
+        """
         size, seconds = float(self.framework.gradient_bytes), self.interconnect.seconds
-        reduce = gather = np.zeros(len(columns))
+        sharded, gathers = columns.zero >= 1, columns.zero >= 1.5
+        reduce = gather = own = every = np.zeros(len(columns))
         replicas = columns.replicas, columns.expert_replicas
         for parameters, ranks in zip(self._rank_parameters(columns), replicas, strict=True):
             apart = ranks, columns.stage_ranks / ranks
             whole, half = size * parameters, 2.0 * parameters
             reduce = reduce + seconds(CollectiveKind.REDUCE_SCATTER, whole, *apart)
-            gathered = np.where(columns.zero >= 1, half, whole)
+            gathered = np.where(sharded, half, whole)
             gather = gather + seconds(CollectiveKind.ALL_GATHER, gathered, *apart)
-        overlapped = columns.dp_overlap > 0
+            own = own + parameters / np.where(sharded, ranks, 1.0)
+            every = every + parameters
         depth = float(self.architecture.depth)
         shown = sum(
-            np.where(overlapped, np.maximum(sent - beside, sent / depth), sent)
+            np.where(columns.dp_overlap > 0, np.maximum(sent - beside, sent / depth), sent)
             for sent, beside in ((reduce, backward), (gather, forward))
         )
-        exposed = np.where(columns.zero >= 1.5, (reduce + gather) / depth, shown)
-        return exposed * (1 - columns.adapters)
-
-    def _optimizer(self, columns: PlanTable) -> Floats:
-        """30 bytes per owned parameter where sharded, else 26, and 8 per parameter."""
-        dense, routed = self._rank_parameters(columns)
-        sharded = columns.zero >= 1
-        own = dense / np.where(sharded, columns.replicas, 1.0)
-        own = own + routed / np.where(sharded, columns.expert_replicas, 1.0)
-        per_own = np.where(sharded, 30.0, 26.0)
-        every = np.where(columns.zero >= 1.5, 0.0, 8.0)
-        moved = (per_own * own + every * (dense + routed)) * (1 - columns.adapters)
-        return self.device.update_seconds(moved)
+        exposed = np.where(gathers, (reduce + gather) / depth, shown)
+        moved = np.where(sharded, 30.0, 26.0) * own + np.where(gathers, 0.0, 8.0) * every
+        trained = 1 - columns.adapters
+        return exposed * trained, self.device.update_seconds(moved * trained)
