@@ -19,7 +19,7 @@ from stepsim.network.topology import Dimension, DimensionKind, NestedTopology, T
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
-from stepsim.step.job import Job, check_counts, held_degrees
+from stepsim.step.job import Job, check_counts
 from stepsim.workload.axes import RankOrder
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.build import build_workload
@@ -67,9 +67,12 @@ def made_work(
 
     `known` is as `job_of` takes it.
     """
-    chosen, said = held_degrees(model, topology, options)
+    from stepsim.step.default_plan import PlanAsked, choose_plan
+
+    check_counts(options)
+    setup = setup_of(topology, options, model.architecture)
+    chosen, said = choose_plan(PlanAsked(setup=setup, topology=topology, options=options))
     decided = replace(options, **chosen)
-    setup = setup_of(topology, decided, model.architecture)
     run = with_schedule(decided, setup)
     if run.schedule == PAIRED != decided.schedule and not decided.expert_overlap:
         said = [*said, f"schedule {PAIRED}: so jobs of {setup.framework.name} run"]
@@ -206,7 +209,13 @@ def planned(setup: StepModel, topology: Topology, options: StepOptions) -> tuple
     plan = replace(plan, expert_overlap=_is_paired(options))
     if "dp_overlap" in defaults and plan.replicas == 1:
         plan = replace(plan, dp_overlap=False)
-    notes += _said_of_layout(setup.architecture.depth, options, plan)
+    name, stages = plan.layout.text(), plan.pp * plan.chunks
+    if name in _COUNTED_ENDS and options.layout != name:  # ends that nobody asked to count
+        megatron = "" if name == "even" else ", Megatron-LM's --account-for-...-in-pipeline-split"
+        notes.append(
+            f"{setup.architecture.depth} layers over {stages} virtual stages: "
+            f"{_COUNTED_ENDS[name]} (--layout {name}{megatron})"
+        )
     own = {name: each for name, each in defaults.items() if getattr(plan, name) == each}
     notes += [*_said_of_defaults(setup.framework, plan, own), *told]
     if options.calibration:
@@ -326,17 +335,6 @@ def asked_layout(setup: StepModel, options: StepOptions, stages: int) -> LayerLa
     found = named_layout(options.layout or "equal", ahead).counting_ends(depth, stages)
     uneven = found.equal and depth % stages and stages < depth
     return named_layout("even") if options.layout is None and uneven else found
-
-
-def _said_of_layout(depth: int, options: StepOptions, plan: Plan) -> Iterator[str]:
-    """That ends count as layers, where nobody asked for it."""
-    name, stages = plan.layout.text(), plan.pp * plan.chunks
-    if name in _COUNTED_ENDS and options.layout != name:
-        megatron = "" if name == "even" else ", Megatron-LM's --account-for-...-in-pipeline-split"
-        yield (
-            f"{depth} layers over {stages} virtual stages: {_COUNTED_ENDS[name]} "
-            f"(--layout {name}{megatron})"
-        )
 
 
 _COUNTED_ENDS: Mapping[str | None, str] = MappingProxyType(

@@ -21,7 +21,7 @@ from stepsim.base.units import NameWithFields
 from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.dispatch import Routing
 from stepsim.workload.model.model import AtLeastNone, AtLeastOne, ModelPart
-from stepsim.workload.model.parts import Held, MixerExchanges, MixerOperators
+from stepsim.workload.model.parts import Held, Mixing
 from stepsim.workload.plan import PlanTable
 
 
@@ -204,6 +204,9 @@ class Mixer(ModelPart):
     """
 
     assumption: ClassVar[str]
+    split: ClassVar[Mapping[str, str]] = {"heads": "heads"}
+    """Fields that tp must divide, for a rank has whole ones, by the name that errors give them."""
+
     heads: AtLeastOne
 
     @property
@@ -217,7 +220,7 @@ class Mixer(ModelPart):
 
     def shared_out(self) -> Mapping[str, int]:
         """Counts that tp must divide, by the name that an error gives them."""
-        return {"heads": self.heads}
+        return {name: getattr(self, field) for name, field in self.split.items()}
 
     @property
     def turned_heads(self) -> int:
@@ -227,12 +230,8 @@ class Mixer(ModelPart):
         """
         return 0
 
-    def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
-        """What runs before tokens are mixed, what mixes them, and what runs after."""
-        raise NotImplementedError
-
-    def exchanges(self, columns: PlanTable) -> MixerExchanges:
-        """What ranks that share a sequence or heads send before tokens are mixed, and after."""
+    def mixing(self, hidden: int, columns: PlanTable) -> Mixing:
+        """What runs before tokens are mixed, what mixes them, what runs after, and what is sent."""
         raise NotImplementedError
 
     def held(self, columns: PlanTable, element: Floats) -> Held:

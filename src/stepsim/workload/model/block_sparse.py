@@ -23,7 +23,7 @@ from stepsim.workload.model.operators import (
     mixer_kernel,
     products,
 )
-from stepsim.workload.model.parts import Held, MixerExchanges, MixerOperators, Operator
+from stepsim.workload.model.parts import Held, Mixing, Operator
 from stepsim.workload.plan import PlanTable
 
 
@@ -48,14 +48,21 @@ class BlockSparseAttention(Mixer):
         own = self.indexer
         return self.attention.parameters(hidden) + hidden * (own.width + own.dim) + 2 * own.dim
 
-    def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
-        """Projections of attention and indexer, choice, attention to what was chosen, way back."""
+    def mixing(self, hidden: int, columns: PlanTable) -> Mixing:
+        """Projections of attention and indexer, choice, attention to what was chosen, way back.
+
+        Keys, values and the indexer's keys are gathered along cp, gradients of the first two go
+        back: assumed to be as Megatron-Core's sparse attention does it.
+        """
         own = tuple(grouped_operators(self.attention, hidden, columns))
         core = next(i for i, item in enumerate(own) if item.core)
-        return MixerOperators(
+        pair = keys_and_values(self.attention, columns)
+        back = gathered_keys(pair, None, columns).back_after
+        return Mixing(
             before=(*own[:core], *self._projections(float(hidden), columns)),
             mix=tuple(replace(item, core=True) for item in self._mix(columns)),
             after=own[core + 1 :],
+            sent=replace(gathered_keys(pair + self.indexer.dim, None, columns), back_after=back),
         )
 
     def _projections(self, hidden: float, columns: PlanTable) -> Iterator[Operator]:
@@ -84,15 +91,6 @@ class BlockSparseAttention(Mixer):
         shared = np.full_like(heads, self.heads / part.kv_heads)
         flops = pairs * (part.head_dim + part.values)
         yield fused_attention(flops, part.head_dim, heads, keys, columns, shared)
-
-    def exchanges(self, columns: PlanTable) -> MixerExchanges:
-        """Keys, values and the indexer's keys gathered along cp, gradients of the first two back.
-
-        Assumed to be as Megatron-Core's sparse attention does it.
-        """
-        pair = keys_and_values(self.attention, columns)
-        both = gathered_keys(pair + self.indexer.dim, None, columns)
-        return replace(both, back_after=gathered_keys(pair, None, columns).back_after)
 
     def held(self, columns: PlanTable, element: Floats) -> Held:
         """Queries, keys, values, the result as it is read, and numbers of the chosen blocks."""

@@ -179,8 +179,8 @@ def _mixer_blocks(
     mixer: Mixer, last: Operator, architecture: Architecture, columns: PlanTable
 ) -> Iterator[Block]:
     """A mixer between what runs on a rank's tokens before it and after it."""
-    run, sent = mixer.operators(architecture.hidden, columns), mixer.exchanges(columns)
-    summed = _summed(architecture, columns)
+    run, summed = mixer.mixing(architecture.hidden, columns), _summed(architecture, columns)
+    sent = run.sent
     yield Block(name="mixer in", operators=run.before, forward=sent.before, backward=summed)
     yield Block(name="mixer", operators=run.mix, forward=sent.after, backward=sent.back_after)
     after = (*run.after, last)

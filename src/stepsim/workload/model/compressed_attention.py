@@ -25,7 +25,7 @@ from stepsim.workload.model.operators import (
     products,
     recomputed_with,
 )
-from stepsim.workload.model.parts import Held, MixerExchanges, MixerOperators, Operator
+from stepsim.workload.model.parts import Held, Mixing, Operator
 from stepsim.workload.plan import PlanTable
 
 
@@ -44,6 +44,7 @@ class CompressedAttention(Mixer):
     ratio: int = 0
     indexer: Indexer | None = None
 
+    split: ClassVar[Mapping[str, str]] = {"heads": "heads", "output groups": "output_groups"}
     assumption: ClassVar[str] = (
         "no time of compressed attention in training is known: it is assumed to take the time "
         "of serving's kernels, which compute 64 heads where a rank has fewer, its backward 2.5 "
@@ -78,10 +79,6 @@ class CompressedAttention(Mixer):
         keys = self.series * own.dim * (2 * hidden + self.ratio) + own.dim
         return attention + result + pooled + keys + rank * own.width + hidden * own.heads
 
-    def shared_out(self) -> Mapping[str, int]:
-        """Heads and groups of results; keys and the indexer are whole on every rank."""
-        return {"heads": self.heads, "output groups": self.output_groups}
-
     def read(self, columns: PlanTable) -> Floats:
         """Keys that a token reads on average: of the window, and pooled ones."""
         near = keys_before(columns.attended, float(self.window))
@@ -89,14 +86,21 @@ class CompressedAttention(Mixer):
             return near + self.indexer.read(columns)
         return near + (columns.attended / self.ratio / 2 if self.ratio else 0.0)
 
-    def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
-        """Projections, pooling, indexer, attention, and the result through its low ranks."""
+    def mixing(self, hidden: int, columns: PlanTable) -> Mixing:
+        """Projections, pooling, indexer, attention, and the result through its low ranks.
+
+        Keys and pooled keys are gathered along cp, the indexer's target is summed over tp: assumed
+        to be as Megatron-Core's sparse attention does it, with `cp_comm_type` allgather.
+        """
         t, s, h = columns.tokens, columns.shard_tokens, float(hidden)
         queries, rank = self.queries / columns.tp, float(self.query_rank)
         ranks = s * (rank + self.head_dim)
         normed, moved = t * queries, 4.0 * t * (queries + self.head_dim)
         groups, in_group = self.output_groups / columns.tp, self.queries // self.output_groups
-        return MixerOperators(
+        own, width = self.indexer, float(self.head_dim)
+        if self.ratio:
+            width += (self.head_dim + (own.dim if own else 0)) / self.ratio
+        return Mixing(
             before=(
                 *products(columns, ("queries down", s, h, rank)),
                 *recomputed_with(
@@ -115,6 +119,7 @@ class CompressedAttention(Mixer):
                 by_head("result down", columns, groups, in_group, self.output_rank),
                 *products(columns, ("result up", t, self.gathered / columns.tp, h)),
             ),
+            sent=gathered_keys(width, own.summed(columns) if own else None, columns),
         )
 
     def _pooling(self, hidden: float, columns: PlanTable) -> Iterator[Operator]:
@@ -145,17 +150,6 @@ class CompressedAttention(Mixer):
         if self.indexer is not None:
             target = self.indexer.target(share * self.indexer.read(columns), columns)
             yield replace(target, core=True)
-
-    def exchanges(self, columns: PlanTable) -> MixerExchanges:
-        """Keys and pooled keys gathered along cp, and the indexer's target summed over tp.
-
-        Assumed to be as Megatron-Core's sparse attention does it, with `cp_comm_type` allgather.
-        """
-        width = self.head_dim + (self.head_dim / self.ratio if self.ratio else 0.0)
-        if self.indexer is None:
-            return gathered_keys(width, None, columns)
-        width += self.indexer.dim / self.ratio
-        return gathered_keys(width, self.indexer.summed(columns), columns)
 
     def held(self, columns: PlanTable, element: Floats) -> Held:
         """Queries before and after their norm, keys, the result and what is rotated back.

@@ -79,6 +79,10 @@ class GatedDeltaNet(StateMixer):
     value_dim: int
     convolution: int = 4
 
+    split: ClassVar[Mapping[str, str]] = {
+        "linear value heads": "heads",
+        "linear key heads": "key_heads",
+    }
     assumption: ClassVar[str] = (
         "no time of the gated delta rule in training is known: its forward is that of the same "
         "kernels in serving, its backward is assumed to reach their rate in its operations, "
@@ -113,10 +117,6 @@ class GatedDeltaNet(StateMixer):
         channels = 2 * self.keys + self.inner
         both = hidden * (self.first + self.inner)
         return both + channels * self.convolution + 2 * self.heads + self.value_dim
-
-    def shared_out(self) -> Mapping[str, int]:
-        """Heads of values and of keys: a rank has whole ones."""
-        return {"linear value heads": self.heads, "linear key heads": self.key_heads}
 
     @property
     def turned_heads(self) -> int:

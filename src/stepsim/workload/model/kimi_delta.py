@@ -32,6 +32,7 @@ class KimiDeltaAttention(StateMixer):
     gate_rank: int | None = None
 
     called: ClassVar[str] = "Kimi delta attention"
+    split: ClassVar[Mapping[str, str]] = {"linear heads": "heads"}
     assumption: ClassVar[str] = (
         "no time of Kimi delta attention in training is known: it is assumed to reach the rate "
         "of products in bf16, or of memory"
@@ -53,10 +54,6 @@ class KimiDeltaAttention(StateMixer):
         products_of_it = hidden * (self.first + self.inner) + up
         convolution = 3 * self.inner * self.convolution
         return products_of_it + convolution + self.inner + self.heads + self.head_dim
-
-    def shared_out(self) -> Mapping[str, int]:
-        """Heads: a rank has whole ones."""
-        return {"linear heads": self.heads}
 
     def _before(self, hidden: float, columns: PlanTable) -> tuple[Operator, ...]:
         """The product of queries, keys and values, and those of both gates."""

@@ -34,6 +34,7 @@ class LightningAttention(StateMixer):
     bias: bool = False
 
     called: ClassVar[str] = "lightning attention"
+    split: ClassVar[Mapping[str, str]] = {"linear heads": "heads"}
     assumption: ClassVar[str] = (
         "no time of lightning attention in training is known: it is assumed to reach the rate "
         "of products in bf16, or of memory"
@@ -53,10 +54,6 @@ class LightningAttention(StateMixer):
         """Products for queries, keys, values, gate and the way back, and the norm of the result."""
         norms = self.inner + 2 * self.head_dim * self.normed_heads
         return 5 * hidden * self.inner + norms + 3 * self.inner * self.bias
-
-    def shared_out(self) -> Mapping[str, int]:
-        """Heads: a rank has whole ones."""
-        return {"linear heads": self.heads}
 
     def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
         """Activation of what the product made, the scan, and the gated norm of the result."""

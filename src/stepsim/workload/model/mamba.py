@@ -46,6 +46,7 @@ class Mamba2(StateMixer):
     bias: bool = False
     normed: bool = True
 
+    split: ClassVar[Mapping[str, str]] = {"mamba heads": "heads", "mamba groups": "groups"}
     assumption: ClassVar[str] = (
         "no time of a scan of Mamba-2 is known: its products are assumed to reach the rate of "
         "chunked delta rules, its state to pass once forward and twice backward"
@@ -86,10 +87,6 @@ class Mamba2(StateMixer):
         products_of_it = hidden * (self.first + self.inner)
         norm = self.inner * self.normed
         return products_of_it + convolution + 3 * self.heads + norm + biases
-
-    def shared_out(self) -> Mapping[str, int]:
-        """Heads and groups: a rank has whole ones (`mamba_mixer.py` of Megatron-Core)."""
-        return {"mamba heads": self.heads, "mamba groups": self.groups}
 
     def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
         """Short convolution, scan and gated norm of a rank.

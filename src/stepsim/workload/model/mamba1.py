@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import memory, products
-from stepsim.workload.model.parts import Exchange, Held, MixerExchanges, Operator
+from stepsim.workload.model.parts import Exchange, Held, Mixing, Operator
 from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.plan import PlanTable
 
@@ -33,6 +34,7 @@ class Mamba1(StateMixer):
     normed: bool = False
 
     called: ClassVar[str] = "Mamba"
+    split: ClassVar[Mapping[str, str]] = {"mamba channels": "heads"}
     assumption: ClassVar[str] = (
         "no time of a scan of Mamba in training is known: it is assumed to be one kernel at "
         "the rate of memory"
@@ -61,10 +63,6 @@ class Mamba1(StateMixer):
         step = inner * self.joint + inner * (self.rank + 1)
         return ends + convolution + step + inner * (self.state + 1) + self.joint * self.normed
 
-    def shared_out(self) -> Mapping[str, int]:
-        """Channels: a rank has whole ones."""
-        return {"mamba channels": self.heads}
-
     def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
         """Short convolution, time steps, scan and gate.
 
@@ -90,17 +88,13 @@ class Mamba1(StateMixer):
             ),
         )
 
-    def exchanges(self, columns: PlanTable) -> MixerExchanges:
-        """Tokens turned against channels, and time step, B and C summed over tp."""
-        turned = super().exchanges(columns)
-        size = 2.0 * columns.tokens * self.joint * (columns.tp > 1)
+    def mixing(self, hidden: int, columns: PlanTable) -> Mixing:
+        """As of others, and time step, B and C summed over tp."""
+        mixing = super().mixing(hidden, columns)
+        sent, size = mixing.sent, 2.0 * columns.tokens * self.joint * (columns.tp > 1)
         summed = Exchange(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, size_bytes=size)
-        return MixerExchanges(
-            before=turned.before,
-            after=(summed, *turned.after),
-            back_before=turned.back_before,
-            back_after=(summed, *turned.back_after),
-        )
+        after, back = (summed, *sent.after), (summed, *sent.back_after)
+        return replace(mixing, sent=replace(sent, after=after, back_after=back))
 
     def held(self, columns: PlanTable, element: Floats) -> Held:
         """Input and gate, the convolution's result, time steps, the scan's result, the last input.

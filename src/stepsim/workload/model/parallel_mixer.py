@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import GroupedAttention, Mixer, keys_and_values
 from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.mamba import Mamba2
 from stepsim.workload.model.operators import grouped_operators, memory
-from stepsim.workload.model.parts import Held, MixerExchanges, MixerOperators
+from stepsim.workload.model.parts import Held, Mixing
 from stepsim.workload.plan import PlanTable
 
 
@@ -39,28 +40,27 @@ class ParallelMixer(Mixer):
         """Those of the state: keys and values of attention are gathered along cp."""
         return self.mamba.turned_heads
 
-    def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
-        """Projections of both, core attention and scan, and both ways back, which are added."""
+    def mixing(self, hidden: int, columns: PlanTable) -> Mixing:
+        """Projections of both, core attention and scan, and both ways back, which are added.
+
+        Keys and values are gathered along cp, their gradients scattered, beside what the state
+        sends.
+        """
         attention = tuple(grouped_operators(self.attention, hidden, columns))
         core = next(i for i, item in enumerate(attention) if item.core)
-        inner = self.mamba.operators(hidden, columns)
+        inner = self.mamba.mixing(hidden, columns)
         size = columns.shard_tokens * hidden
         added = memory("sum of attention and state", 6.0 * size, 2.0 * size)
-        return MixerOperators(
+        pair = gathered_keys(keys_and_values(self.attention, columns), None, columns)
+        return Mixing(
             before=(*attention[:core], *inner.before),
             mix=(attention[core], *inner.mix),
             after=(*attention[core + 1 :], *inner.after, added),
-        )
-
-    def exchanges(self, columns: PlanTable) -> MixerExchanges:
-        """Those of the state, and keys and values gathered along cp, gradients scattered."""
-        inner = self.mamba.exchanges(columns)
-        pair = gathered_keys(keys_and_values(self.attention, columns), None, columns)
-        return MixerExchanges(
-            before=(*pair.before, *inner.before),
-            after=inner.after,
-            back_before=inner.back_before,
-            back_after=(*pair.back_after, *inner.back_after),
+            sent=replace(
+                inner.sent,
+                before=(*pair.before, *inner.sent.before),
+                back_after=(*pair.back_after, *inner.sent.back_after),
+            ),
         )
 
     def held(self, columns: PlanTable, element: Floats) -> Held:

@@ -220,14 +220,6 @@ def operator_of(
     )
 
 
-class MixerOperators(Noun):
-    """Operators of a mixer: what runs `before` tokens are mixed, the `mix`, what runs `after`."""
-
-    before: tuple[Operator, ...]
-    mix: tuple[Operator, ...]
-    after: tuple[Operator, ...]
-
-
 class Exchange(Noun):
     """One collective of a block; `size_bytes` as in CommOp, an array over plans, 0 where none.
 
@@ -318,3 +310,12 @@ class MixerExchanges(Noun):
     after: tuple[Exchange, ...] = ()
     back_before: tuple[Exchange, ...] = ()
     back_after: tuple[Exchange, ...] = ()
+
+
+class Mixing(Noun):
+    """A mixer's operators `before` tokens are mixed, the `mix` and `after` it; and what is `sent`."""
+
+    before: tuple[Operator, ...]
+    mix: tuple[Operator, ...]
+    after: tuple[Operator, ...]
+    sent: MixerExchanges

@@ -23,6 +23,7 @@ class ShortConvolution(StateMixer):
     bias: bool = False
 
     called: ClassVar[str] = "short convolution"
+    split: ClassVar[Mapping[str, str]] = {"convolution channels": "heads"}
     assumption: ClassVar[str] = (
         "no time of a gated short convolution in training is known: it is assumed to be one "
         "kernel at the rate of memory"
@@ -43,10 +44,6 @@ class ShortConvolution(StateMixer):
         channels = self.heads
         biases = self.bias * (4 * channels + hidden)
         return 3 * hidden * channels + channels * self.length + channels * hidden + biases
-
-    def shared_out(self) -> Mapping[str, int]:
-        """Channels: a rank has whole ones."""
-        return {"convolution channels": self.heads}
 
     def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
         """The gates with the convolution between them as one kernel.

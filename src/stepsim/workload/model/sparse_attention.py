@@ -15,7 +15,7 @@ from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.operators import NORM, by_head, fused_attention, memory, products
-from stepsim.workload.model.parts import Held, MixerExchanges, MixerOperators, Operator
+from stepsim.workload.model.parts import Held, Mixing, Operator
 from stepsim.workload.plan import PlanTable
 
 
@@ -47,8 +47,12 @@ class SparseLatentAttention(Mixer):
         indexer = rank * own.width + hidden * (own.dim + own.heads)
         return self.latent.parameters(hidden) + (indexer + 2 * own.dim) * self.chooses
 
-    def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
-        """Projections, indexer, attention to the chosen keys, and the way back."""
+    def mixing(self, hidden: int, columns: PlanTable) -> Mixing:
+        """Projections, indexer, attention to the chosen keys, and the way back.
+
+        Whatever the plan says, keys of attention and of the indexer are gathered along cp, and the
+        target is summed over tp.
+        """
         latent, t, s, h = self.latent, columns.tokens, columns.shard_tokens, float(hidden)
         heads, rank = self.heads / columns.tp, latent.query_rank
         queries = heads * latent.head_dim
@@ -58,7 +62,8 @@ class SparseLatentAttention(Mixer):
         ranks = s * ((rank or 0) + latent.kv_rank)
         moved = 4.0 * t * (heads * self.key_width + self.key_width)
         index = self.indexer.projections(float(rank or h), h, float(self.indexer.dim), columns)
-        return MixerOperators(
+        gathered = self.key_width + self.indexer.dim * self.chooses
+        return Mixing(
             before=(
                 *products(columns, *shapes, ("keys down", s, h, float(self.key_width))),
                 memory("norms of ranks", 4.0 * ranks, 16.0 * ranks, NORM),
@@ -71,6 +76,7 @@ class SparseLatentAttention(Mixer):
                 by_head("values from latent", columns, heads, latent.kv_rank, latent.value_dim),
                 *products(columns, ("attention out", t, heads * latent.value_dim, h)),
             ),
+            sent=gathered_keys(gathered, self.indexer.summed(columns) * self.chooses, columns),
         )
 
     def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
@@ -87,14 +93,6 @@ class SparseLatentAttention(Mixer):
         target = self.indexer.target(pairs * self.key_width, columns)
         result = (*self.indexer.choice(columns), attention, target)
         return tuple(replace(item, core=True) for item in result)
-
-    def exchanges(self, columns: PlanTable) -> MixerExchanges:
-        """Keys of attention and of the indexer gathered along cp, and the target summed over tp.
-
-        So it is whatever the plan says.
-        """
-        width = self.key_width + self.indexer.dim * self.chooses
-        return gathered_keys(width, self.indexer.summed(columns) * self.chooses, columns)
 
     def held(self, columns: PlanTable, element: Floats) -> Held:
         """Queries as projected and as attention takes them, keys, the result on both widths.

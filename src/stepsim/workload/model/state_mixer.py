@@ -9,7 +9,7 @@ from stepsim.base.arrays import Floats
 from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.context import layouts_of_heads, turned_against_heads
 from stepsim.workload.model.operators import products
-from stepsim.workload.model.parts import Held, MixerExchanges, MixerOperators, Operator
+from stepsim.workload.model.parts import Held, Mixing, Operator
 from stepsim.workload.plan import PlanTable
 
 
@@ -31,13 +31,18 @@ class StateMixer(Mixer):
         """Width of the result."""
         raise NotImplementedError
 
-    def operators(self, hidden: int, columns: PlanTable) -> MixerOperators:
-        """Both products, and between them the layouts of heads and what mixes tokens."""
+    def mixing(self, hidden: int, columns: PlanTable) -> Mixing:
+        """Both products, and between them the layouts of heads and what mixes tokens.
+
+        Ranks turn tokens against heads before the mixing, and back after it.
+        """
         out = "mixer out", columns.tokens, self.inner / columns.tp, float(hidden)
-        return MixerOperators(
+        turned = self._turned(columns)
+        return Mixing(
             before=self._before(float(hidden), columns),
-            mix=(layouts_of_heads(*self._turned(columns), columns), *self._mix(columns)),
+            mix=(layouts_of_heads(*turned, columns), *self._mix(columns)),
             after=tuple(products(columns, out)),
+            sent=turned_against_heads(*turned, columns),
         )
 
     def _before(self, hidden: float, columns: PlanTable) -> tuple[Operator, ...]:
@@ -48,10 +53,6 @@ class StateMixer(Mixer):
     def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
         """What runs between the products, of a rank's heads."""
         raise NotImplementedError
-
-    def exchanges(self, columns: PlanTable) -> MixerExchanges:
-        """Tokens turned against heads before the mixing, and back after it."""
-        return turned_against_heads(*self._turned(columns), columns)
 
     def _turned(self, columns: PlanTable) -> tuple[Floats, Floats]:
         """Elements of a token that change ranks: what the first product makes, and the result."""
