@@ -6,7 +6,7 @@ step asks otherwise: constants that were set again with its cost make published 
 sources worse (docs/decisions/0084). So an answer says what it leaves out.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from math import inf
 from typing import Any
 
@@ -26,7 +26,6 @@ from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.model import Model
 from stepsim.workload.overlap import CommSms
-from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Doubt, Work, Workload
 
 _Rates = dict[tuple[str, str], float]
@@ -36,62 +35,38 @@ _Rates = dict[tuple[str, str], float]
 def weighed(report: Report, ready: PreparedStep, flat: Flat) -> Report:
     """The report of a step with what doubts about its workload are worth, and what crossing costs.
 
-    `flat` is the table that it was laid out in.
+    The weightiest doubt comes first. `flat` is the table that the step was laid out in.
     """
-
-    def again(workload: Workload) -> int:
-        other = prepare(workload, ready.machine, ready.options, known=ready.prices.known)
-        return other.step_time_ps(flat)
-
-    def step_time(other: StepOptions) -> int | None:
-        prepared = prepare(ready.source, ready.machine, other)
-        return None if prepared.unfit and not ready.unfit else prepared.step_time_ps()
-
     if ready.doubts:
-        found = weigh_doubts(ready.doubts, ready.workload, ready.options, report, again)
+        found = sorted((_weigh(each, ready, report, flat) for each in ready.doubts), key=by_weight)
         said = tuple(each.text for each in found if each.is_negligible)
         kept = (*report.findings, *(each for each in found if not each.is_negligible))
         report = replace(report, findings=kept, notes=(*report.notes, *said))
-    crossing = ready.crossing
-    if crossing is None or not report.step_time_ps:
+    if ready.crossing is None or not report.step_time_ps:
         return report
-    smaller: Iterator[tuple[str, StepOptions]] = iter(())
-    if ready.job.setup:
-        plan = ready.graph.plan
-        smaller = smaller_degrees(crossing, ready.machine, plan, ready.options)
-    return with_crossing(report, crossing, ready.job.asked, step_time, smaller)
+    return _with_crossing(report, ready, ready.crossing)
 
 
-def weigh_doubts(
-    doubts: Iterable[Doubt],
-    workload: Workload,
-    options: StepOptions,
-    report: Report,
-    again: Callable[[Workload], int],
-) -> tuple[Finding, ...]:
-    """What doubts about a workload that ran are worth, the weightiest first.
+def _weigh(doubt: Doubt, ready: PreparedStep, report: Report, flat: Flat) -> Finding:
+    """What a doubt about the workload is worth.
 
-    `again` is the step time of a workload in ps. It is asked for those that may be weighty; of
-    others the bound is told: no chain of tasks meets a stage's rows more often than there are
-    microbatches and stages.
+    The step of the other workload is asked for where that may be weighty; else the bound is told:
+    no chain of tasks meets a stage's rows more often than there are microbatches and stages.
     """
-
-    def weigh(doubt: Doubt) -> Finding:
-        step = report.step_time_ps
-        if doubt.mended is None or not step:
-            return Finding(text=doubt.text)
-        mended, _ = scaled_workload(doubt.mended, options)
-        bound = _bound_ps(workload, mended, report) / step
-        if bound < WEIGHTY:
-            return _finding(doubt, f"the step changes by at most {bound:.1%}", bound)
-        try:
-            worth = again(doubt.mended) / step - 1
-        except StepsimError as error:
-            return Finding(text=f"{doubt.text} ({error})")
-        way = "longer" if worth > 0 else "shorter"
-        return _finding(doubt, f"the step takes {abs(worth):.1%} {way}", worth)
-
-    return tuple(sorted(map(weigh, doubts), key=by_weight))
+    step = report.step_time_ps
+    if doubt.mended is None or not step:
+        return Finding(text=doubt.text)
+    mended, _ = scaled_workload(doubt.mended, ready.options)
+    bound = _bound_ps(ready.workload, mended, report) / step
+    if bound < WEIGHTY:
+        return _finding(doubt, f"the step changes by at most {bound:.1%}", bound)
+    try:
+        other = prepare(doubt.mended, ready.machine, ready.options, known=ready.prices.known)
+        worth = other.step_time_ps(flat) / step - 1
+    except StepsimError as error:
+        return Finding(text=f"{doubt.text} ({error})")
+    way = "longer" if worth > 0 else "shorter"
+    return _finding(doubt, f"the step takes {abs(worth):.1%} {way}", worth)
 
 
 def _finding(doubt: Doubt, said: str, worth: float) -> Finding:
@@ -143,31 +118,21 @@ def _change_ps(before: Work, after: Work, rates: _Rates) -> float:
     return abs(after.compute_ps - before.compute_ps) + moved
 
 
-StepTime = Callable[[StepOptions], int | None]
-"""The step time under other options, in ps; None where the job does not fit. Raises."""
-
-
-def with_crossing(
-    report: Report,
-    crossing: Crossing,
-    options: StepOptions,
-    step_time: StepTime,
-    smaller: Iterator[tuple[str, StepOptions]],
-) -> Report:
+def _with_crossing(report: Report, ready: PreparedStep, crossing: Crossing) -> Report:
     """The report with what a crossing costs.
 
-    Another placement has a step, or the first of `smaller` degrees that runs: flags and options. A
-    crossing that nothing runs without, or only slower, is a warning beside others.
+    Another placement has a step, or the first of smaller degrees that runs. A crossing that nothing
+    runs without, or only slower, is a warning beside others.
     """
     if crossing.is_avoidable:
-        order = crossing.other_order
-        other = replace(options, placement=crossing.other_placement, rank_order=order)
-        step = step_time(other)
+        placement, order = crossing.other_placement, crossing.other_order
+        other = replace(ready.job.asked, placement=placement, rank_order=order)
+        step = _step_ps(ready, other)
         assert step is not None
         return _with_worth(report, crossing.text, step)
-    for flag, other in smaller:
+    for flag, other in _smaller_degrees(ready, crossing) if ready.job.setup else ():
         try:
-            step = step_time(other)
+            step = _step_ps(ready, other)
         except StepsimError:
             continue
         if step is None:
@@ -178,6 +143,12 @@ def with_crossing(
         said = f"{text}: {_compared(step, report.step_time_ps)}"
         return replace(report, warnings=(said, *report.warnings))
     return replace(report, warnings=(crossing.text, *report.warnings))
+
+
+def _step_ps(ready: PreparedStep, options: StepOptions) -> int | None:
+    """The step time under other options; None where the job does not fit, but did. Raises."""
+    other = prepare(ready.source, ready.machine, options)
+    return None if other.unfit and not ready.unfit else other.step_time_ps()
 
 
 def _with_worth(report: Report, text: str, step_ps: int) -> Report:
@@ -193,20 +164,15 @@ def _compared(step_ps: int, than_ps: int) -> str:
     return f"a step of {format_time_ps(step_ps)}, {abs(worth):.1%} {way}"
 
 
-def smaller_degrees(
-    crossing: Crossing,
-    topology: Topology,
-    plan: Plan,
-    options: StepOptions,
-) -> Iterator[tuple[str, StepOptions]]:
+def _smaller_degrees(ready: PreparedStep, crossing: Crossing) -> Iterator[tuple[str, StepOptions]]:
     """Options of a model with smaller degrees of the first kind of groups that cross, with flags.
 
     The largest come first. The job keeps its size and its batch.
     """
-    group = crossing.groups[0]
-    name = SIZES_OF_GROUPS[group]
-    same = replace(options, npus=plan.npus, microbatches=None, global_batch=plan.global_batch)
-    for degree in whole_degrees(topology, plan, crossing.placement, group):
+    plan, group = ready.graph.plan, crossing.groups[0]
+    name, batch = SIZES_OF_GROUPS[group], plan.global_batch
+    same = replace(ready.options, npus=plan.npus, microbatches=None, global_batch=batch)
+    for degree in whole_degrees(ready.machine, plan, crossing.placement, group):
         words = OPTIONS[name].words(str(degree), short=True)
         changed: dict[str, Any] = {name: degree}
         yield " ".join(words), replace(same, **changed)

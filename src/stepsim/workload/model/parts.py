@@ -313,7 +313,7 @@ class MixerExchanges(Noun):
 
 
 class Mixing(Noun):
-    """A mixer's operators `before` tokens are mixed, the `mix` and `after` it; and what is `sent`."""
+    """A mixer's operators before tokens are mixed, the mix, those after it, and what is sent."""
 
     before: tuple[Operator, ...]
     mix: tuple[Operator, ...]
