@@ -197,8 +197,7 @@ def _loaded(workload: Workload, options: StepOptions) -> Workload:
     ep, load = workload.degrees["ep"], options.expert_load
     if isinstance(load, ExpertLaw | ExpertCounts):
         count = options.microbatches or workload.pipeline_microbatches or _MOST_LOADS
-        seed = load.seed if isinstance(load, ExpertLaw) else 0
-        return load_experts_unevenly(workload, load, seed=seed, microbatches=count)
+        return load_experts_unevenly(workload, load, microbatches=count)
     if isinstance(load, ExpertSkew):
         return load_experts(workload, skewed_loads(load.over_mean, ep))
     return workload if load is None else load_experts(workload, rank_loads(load, ep))
@@ -220,7 +219,8 @@ def plan_of_workload(
     size, origin = _job_size(workload, topology, options, degrees, expert_tp, warnings)
     if size > MAX_NPUS:
         raise PlanError(f"{size} NPUs ({origin}): expected at most {MAX_NPUS}")
-    if _has_dimension_groups(workload):
+    # the policy may speak of topology dimensions instead of tp and dp
+    if any(op.group in (Group.INNER, Group.OUTER) for op in workload.comms()):
         degrees["tp"] = min(topology.node_size, size)
     split = {axis: n for axis, n in degrees.items() if ParallelAxis(axis).splits}
     replica = prod(split.values())
@@ -283,11 +283,6 @@ def _check_layout_of_experts(workload: Workload, options: StepOptions) -> int | 
             "compute times and sizes hold for that alone"
         )
     return asked
-
-
-def _has_dimension_groups(workload: Workload) -> bool:
-    """Whether the policy speaks of topology dimensions instead of tp and dp."""
-    return any(op.group in (Group.INNER, Group.OUTER) for op in workload.comms())
 
 
 def _job_size(

@@ -387,7 +387,8 @@ def with_recipe(asked: StepOptions, plan: Plan, setup: StepModel) -> tuple[Plan,
     layout = _recipe_layout(found, setup.architecture, plan) if found else None
     if asked.layout is None and layout is not None:
         fields["layout"] = layout
-    told = [*_said_of_fields(fields, found), *_said_of_states(states)]
+    held = states.states.changed if states and states.states else {}
+    told = [*_said({name: getattr(found, name) for name in fields}), *_said(held)]
     if not told:
         return replace(plan, **fields), []
     source = next((each.source for each in (fields and found, states) if each), "")
@@ -424,36 +425,33 @@ def _recipe_layout(recipe: Recipe, architecture: Architecture, plan: Plan) -> La
     return layout
 
 
-def _said_of_fields(fields: Mapping[str, Any], recipe: Recipe | None) -> Iterator[str]:
-    for name in ("zero", "dispatch", "layout"):
-        if name in fields:
-            yield f"{name} {getattr(recipe, name)}"
-    if modules := fields.get("recompute_modules"):
-        yield f"recompute {' and '.join(modules)}"
-    if layers := fields.get("offload_layers"):
-        yield f"activations of {layers} layers wait in the host's memory (no time)"
+def _said(values: Mapping[str, Any]) -> Iterator[str]:
+    """Words about values that a recipe sets, of a plan or of its framework."""
+    for name, words in _SET.items():
+        if name in values:
+            value, between = values[name], " and " if name == "recompute_modules" else ", "
+            yield words.format(between.join(value) if isinstance(value, tuple) else value)
 
 
-def _said_of_states(recipe: Recipe | None) -> Iterator[str]:
-    for name, value in (recipe.states.changed if recipe and recipe.states else {}).items():
-        parts = ", ".join(value) if isinstance(value, tuple) else value
-        yield _STATES[name].format(parts)
-
-
-_STATES = MappingProxyType(
+_SET: Mapping[str, str] = MappingProxyType(
     {
+        "zero": "zero {}",
+        "dispatch": "dispatch {}",
+        "layout": "layout {}",
+        "recompute_modules": "recompute {}",
+        "offload_layers": "activations of {} layers wait in the host's memory (no time)",
         "gradient_bytes": "gradients of {} bytes",
         "optimizer_bytes": "optimizer of {:g} bytes a parameter",
         "gate_bytes": "inputs of experts' activations of {:g} bytes",
         "result_bytes": "results of attention of {:g} bytes",
         "casts_weights": "weights in 8 bits alone",
+        "drops_cast_norms": "nothing kept of what norms make",
         "graph_scopes": "CUDA graphs of {}",
         "pads_experts": "experts with as many tokens as fit",
         "free_sms": "products that leave {} SMs free",
-        "drops_cast_norms": "nothing kept of what norms make",
     }
 )
-"""Words about the fields of a framework that a recipe says."""
+"""Words about the fields that a recipe sets, in the order in which they are said."""
 
 
 def interconnect_of(topology: Topology) -> Interconnect:

@@ -222,12 +222,12 @@ def load_experts(workload: Workload, loads: tuple[float, ...]) -> Workload:
 
 
 def load_experts_unevenly(
-    workload: Workload, load: ExpertLaw | ExpertCounts, *, seed: int, microbatches: int
+    workload: Workload, load: ExpertLaw | ExpertCounts, *, microbatches: int
 ) -> Workload:
     """The workload with another load of experts in each layer and each of so many microbatches.
 
     Expert rows and the exchanges around them take what the fullest rank has. Loads of a law are
-    drawn from `seed`, layer and microbatch, for `_MOST_LOADS` microbatches at most, which then
+    drawn from its seed, layer and microbatch, for `_MOST_LOADS` microbatches at most, which then
     repeat. Raises PlanError where the workload does not say how many experts there are, where
     counts are of another number of them, or where no row exchanges tokens between experts.
     """
@@ -241,7 +241,7 @@ def load_experts_unevenly(
         block = blocks[microbatch % len(blocks)]
         layers = list(block.layers)
         for number in filter(lambda number: _has_experts(layers[number]), range(len(layers))):
-            fullest.append(_fullest(workload, load, seed, number, microbatch))
+            fullest.append(_fullest(workload, load, number, microbatch))
             layers[number] = tuple(_rows(layers[number], fullest[-1]))
         loaded.append(replace(block, layers=tuple(layers)))
     mean, most = sum(fullest) / len(fullest), max(fullest)
@@ -257,7 +257,7 @@ _MOST_LOADS = 64
 
 
 def _fullest(
-    workload: Workload, load: ExpertLaw | ExpertCounts, seed: int, layer: int, microbatch: int
+    workload: Workload, load: ExpertLaw | ExpertCounts, layer: int, microbatch: int
 ) -> float:
     """Tokens of the fullest expert rank over the mean; 1 where nobody counted any."""
     ep = workload.degrees["ep"]
@@ -274,7 +274,7 @@ def _fullest(
             f"expert_load is {load}: {workload.source} does not say how many experts it has: "
             "expected a file with the tokens of each of them"
         )
-    random = np.random.default_rng([seed, layer, microbatch])
+    random = np.random.default_rng([load.seed, layer, microbatch])
     return max(rank_loads(load.shares(random, workload.experts, workload.top_k).tolist(), ep))
 
 
