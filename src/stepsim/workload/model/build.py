@@ -20,6 +20,7 @@ of. Attention, scans and what moves bytes have more blocks than anybody counts.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
+from itertools import pairwise
 from math import ceil, log2
 from typing import Any
 
@@ -309,25 +310,25 @@ class _Builder(Noun, dict=True):
     def _effort(self, plan: Plan, recomputed: Sequence[bool]) -> Effort:
         """What a step of all ranks is worth; `recomputed` says which layers run forward again."""
         architecture, device, known = self.model.architecture, self.device, self.flops
-        counted = Counter(zip(architecture.layers, recomputed, strict=True))
-        counted += Counter((layer, False) for layer in architecture.prediction_layers)
+        ahead = architecture.prediction_layers
+        counted: Counter[tuple[object, bool]] = Counter(
+            zip(architecture.layers, recomputed, strict=True)
+        )
+        counted += Counter((layer, False) for layer in ahead)
+        counted |= {("tower", False): 1, ("head", False): 1 + len(ahead)}
         if not known:
-            columns = PlanTable(plans=[plan])
+            columns, seeing = PlanTable(plans=[plan]), architecture.seeing
             for layer in architecture.layer_kinds():
                 known[layer] = _flops(layer_blocks(layer, architecture, columns), plan)
-            known["head"] = _flops(self.timed.head.blocks, plan)
-            seeing = architecture.seeing
             known["tower"] = _flops(tower_blocks(seeing, columns) if seeing else (), plan)
+            once, both, _ = _flops(self.timed.head.blocks, plan)
+            known["head"] = once, both, 0.0
         forward = hardware = spared = 0.0
-        for (layer, twice), count in counted.items():
-            once, both, fewer = known[layer]
+        for (part, twice), count in counted.items():
+            once, both, fewer = known[part]
             forward += once * count
-            hardware += (both + (once if twice else 0.0)) * count
+            hardware += (both + once * twice) * count
             spared += fewer * count
-        heads = 1 + len(architecture.prediction_layers)
-        once, both, _ = known["head"]
-        first, first_both, first_spared = known["tower"]
-        forward, hardware, spared = forward + first, hardware + first_both, spared + first_spared
         copies = plan.stage_ranks * plan.microbatches
         return Effort(
             parameters=architecture.parameters()
@@ -337,8 +338,8 @@ class _Builder(Noun, dict=True):
             sequence=plan.sequence,
             global_batch=plan.global_batch,
             microbatch_size=plan.microbatch_size,
-            model_flops=(3 * (forward + once * heads) - spared) * copies,
-            hardware_flops=(hardware + both * heads) * copies,
+            model_flops=(3 * forward - spared) * copies,
+            hardware_flops=hardware * copies,
             peak_flops=device.rate_of(plan.precision).peak,
             device=device.name,
             framework=self.framework.name,
@@ -597,12 +598,10 @@ def _one(values: Floats | float) -> float:
 def with_gaps(rows: Sequence[Row], *, exposed: float) -> tuple[Row, ...]:
     """Rows whose tp collectives keep the `exposed` share, the rest in rows between them."""
     found: list[Row] = []
-    for i in range(len(rows) + 1):
-        before = rows[i - 1] if i else None
-        after = rows[i] if i < len(rows) else None
-        forward = [*_hidden(before, "forward", exposed, gathers=True)]
+    for before, after in pairwise([None, *rows, None]):
+        forward = _hidden(before, "forward", exposed, gathers=True)
         forward += _hidden(after, "forward", exposed, gathers=False)
-        back = [*_hidden(after, "input_grad", exposed, gathers=True)]
+        back = _hidden(after, "input_grad", exposed, gathers=True)
         back += _hidden(before, "input_grad", exposed, gathers=False)
         gap_here = bool(forward or back)
         if gap_here:
@@ -614,21 +613,19 @@ def with_gaps(rows: Sequence[Row], *, exposed: float) -> tuple[Row, ...]:
                 input_grad=Work(comms=tuple(back)),
                 weight_grad=Work(),
                 forward_lag=1,
-                backward_lag=1 if i else 2,  # past the last gap of the layer before
+                backward_lag=1 if before else 2,  # past the last gap of the layer before
             )
             found.append(gap)
         if after is not None:
-            shown = _visible(after, exposed)
-            later = gap_here and bool(shown.backward_lag)
+            later = gap_here and bool(after.backward_lag)
+            shown = after.with_works(partial(_visible, exposed))
             found.append(replace(shown, backward_lag=shown.backward_lag + later))
     return tuple(found)
 
 
 def _hidden(row: Row | None, phase: str, exposed: float, *, gathers: bool) -> list[CommOp]:
     """The hidden parts of a row's gathers, or of its reductions."""
-    if row is None:
-        return []
-    work: Work = getattr(row, phase)
+    work = getattr(row, phase, Work())
     return [
         replace(op, size_bytes=op.size_bytes - round(op.size_bytes * exposed))
         for op in work.comms
@@ -636,15 +633,12 @@ def _hidden(row: Row | None, phase: str, exposed: float, *, gathers: bool) -> li
     ]
 
 
-def _visible(row: Row, exposed: float) -> Row:
-    def shorter(work: Work) -> Work:
-        comms = (
-            replace(op, size_bytes=round(op.size_bytes * exposed)) if op.group is Group.TP else op
-            for op in work.comms
-        )
-        return replace(work, comms=tuple(comms))
-
-    return row.with_works(lambda _, work: shorter(work))
+def _visible(exposed: float, _: Phase, work: Work) -> Work:
+    comms = (
+        replace(op, size_bytes=round(op.size_bytes * exposed)) if op.group is Group.TP else op
+        for op in work.comms
+    )
+    return replace(work, comms=tuple(comms))
 
 
 _WEIGHT_GRAD = 2

@@ -154,8 +154,8 @@ def turned_against_heads(into: Floats, back: Floats, columns: PlanTable) -> Mixe
     Each has all tokens of some heads in between, so that no state passes between ranks.
     """
     size = 2.0 * columns.tokens * (columns.cp > 1)
-    there = _along_cp(CollectiveKind.ALL_TO_ALL, size * into, 0.0)
-    home = _along_cp(CollectiveKind.ALL_TO_ALL, size * back, 0.0)
+    there = _along_cp(CollectiveKind.ALL_TO_ALL, size * into)
+    home = _along_cp(CollectiveKind.ALL_TO_ALL, size * back)
     return MixerExchanges(before=(there,), after=(home,), back_before=(home,), back_after=(there,))
 
 
@@ -174,9 +174,9 @@ def gathered_keys(
     )
     size = 2.0 * columns.tokens * columns.cp * (columns.cp > 1) * width
     return MixerExchanges(
-        before=(_along_cp(CollectiveKind.ALL_GATHER, size, 0.0),),
+        before=(_along_cp(CollectiveKind.ALL_GATHER, size),),
         after=over_tp,
-        back_after=(_along_cp(CollectiveKind.REDUCE_SCATTER, size, 0.0),),
+        back_after=(_along_cp(CollectiveKind.REDUCE_SCATTER, size),),
     )
 
 
@@ -202,8 +202,8 @@ def shared_blocks(
     sent = _Sent.of(attention, columns, context)
     core = [i for i, each in enumerate(operators) if each.core]
     before, after = operators[: core[0]], operators[core[-1] + 1 :]
-    turn = _along_cp(CollectiveKind.ALL_TO_ALL, sent.turned, 0.0)
-    turn_back = _along_cp(CollectiveKind.ALL_TO_ALL, sent.turned_back, 0.0)
+    turn = _along_cp(CollectiveKind.ALL_TO_ALL, sent.turned)
+    turn_back = _along_cp(CollectiveKind.ALL_TO_ALL, sent.turned_back)
     # keys and values that are sent before the first kernel ends
     gathered = (
         *sent.gathered(sent.first, sent.hides_hops),
@@ -351,5 +351,5 @@ class _Sent(Noun):
             yield _along_cp(CollectiveKind.SEND_RECV, message, beside)
 
 
-def _along_cp(kind: CollectiveKind, size: Floats, beside: Floats | float) -> Exchange:
+def _along_cp(kind: CollectiveKind, size: Floats, beside: Floats | float = 0.0) -> Exchange:
     return Exchange(kind=kind, group=Group.CP, size_bytes=size, beside=beside)
