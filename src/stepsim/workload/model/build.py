@@ -19,7 +19,7 @@ of. Attention, scans and what moves bytes have more blocks than anybody counts.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 from math import ceil, log2
 from typing import Any
@@ -96,7 +96,13 @@ def build_workload(
     PlanError where plan, model and device do not go together.
     """
     builder = _Builder(
-        model=model, plan=plan, device=device, framework=framework, interconnect=interconnect
+        model=model,
+        plan=plan,
+        architecture=model.architecture,
+        device=device,
+        framework=framework,
+        interconnect=interconnect,
+        columns=PlanTable(plans=[plan]),
     )
     if known is not None:
         others = {"layout", "recompute_layers"}  # on which rows do not depend
@@ -219,14 +225,11 @@ class _Made(Noun, eq=False):
     networked: bool
 
 
-class _Builder(Noun, dict=True):
-    """Makes rows of blocks, once for all that are alike."""
+class _Builder(TimedModel):
+    """Makes rows of the blocks of a model under a plan, once for all that are alike."""
 
     model: Model
     plan: Plan
-    device: Device
-    framework: Framework
-    interconnect: Interconnect
     notes: list[str] = []
     networked: list[Layer | Exchange] = []
     made: dict[object, _Made] = {}
@@ -242,20 +245,9 @@ class _Builder(Noun, dict=True):
             )
         return self.made[key]
 
-    @cached_property
-    def timed(self) -> TimedModel:
-        """Times of the model's parts under the plan."""
-        return TimedModel(
-            architecture=self.model.architecture,
-            device=self.device,
-            framework=self.framework,
-            interconnect=self.interconnect,
-            columns=PlanTable(plans=[self.plan]),
-        )
-
     def workload(self, plan: Plan) -> Workload:
         """The workload of a plan that differs in how layers are shared out alone."""
-        architecture, most = self.model.architecture, plan.recompute_layers
+        architecture, most = self.architecture, plan.recompute_layers
         stages = stage_slices(architecture, plan)
         # whether each layer runs forward again before its backward
         again = [
@@ -309,7 +301,7 @@ class _Builder(Noun, dict=True):
 
     def _effort(self, plan: Plan, recomputed: Sequence[bool]) -> Effort:
         """What a step of all ranks is worth; `recomputed` says which layers run forward again."""
-        architecture, device, known = self.model.architecture, self.device, self.flops
+        architecture, device, known = self.architecture, self.device, self.flops
         ahead = architecture.prediction_layers
         counted: Counter[tuple[object, bool]] = Counter(
             zip(architecture.layers, recomputed, strict=True)
@@ -321,7 +313,7 @@ class _Builder(Noun, dict=True):
             for layer in architecture.layer_kinds():
                 known[layer] = _flops(layer_blocks(layer, architecture, columns), plan)
             known["tower"] = _flops(tower_blocks(seeing, columns) if seeing else (), plan)
-            once, both, _ = _flops(self.timed.head.blocks, plan)
+            once, both, _ = _flops(self.head.blocks, plan)
             known["head"] = once, both, 0.0
         forward = hardware = spared = 0.0
         for (part, twice), count in counted.items():
@@ -351,11 +343,11 @@ class _Builder(Noun, dict=True):
 
     def _band(self, plan: Plan) -> ErrorBand | None:
         """Errors of published runs of such models on the device; None where none was compared."""
-        sparse, mixes = self.model.architecture.is_sparse, self.model.architecture.mixes
+        sparse, mixes = self.architecture.is_sparse, self.architecture.mixes
         return error_band(self.framework, self.device, plan, sparse=sparse, mixes=mixes)
 
     def _embedding(self) -> _Rows:
-        architecture, part = self.model.architecture, self.timed.embedding
+        architecture, part = self.architecture, self.embedding
         rows = tuple(self._rows(part))
         if architecture.seeing is not None:
             rows = self._launched(rows, architecture.seeing, round(_one(part.host_ps)))
@@ -364,7 +356,7 @@ class _Builder(Noun, dict=True):
     def _launched(self, rows: _Rows, tower: Tower, host: int) -> _Rows:
         """The rows of a tower with the host's launches, and what is said of it."""
         self.notes.append(
-            f"{self.model.architecture.name}: a sample has {tower.tokens} tokens of one image; no "
+            f"{self.architecture.name}: a sample has {tower.tokens} tokens of one image; no "
             "published run with images was compared: the error of the step is unknown"
         )
         if not tower.frozen:
@@ -373,8 +365,8 @@ class _Builder(Noun, dict=True):
         return (replace(rows[0], forward=first), *rows[1:])
 
     def _head(self) -> _Rows:
-        architecture = self.model.architecture
-        rows = self._block_rows(self.timed.head)
+        architecture = self.architecture
+        rows = self._block_rows(self.head)
         held = architecture.head_parameters
         if architecture.tied and self.plan.pp > 1:
             held += architecture.vocabulary * architecture.hidden
@@ -393,7 +385,7 @@ class _Builder(Noun, dict=True):
                     "no published run with such layers was compared: the error of the step is "
                     "unknown"
                 )
-        part = self.timed.layer(layer)
+        part = self.layer(layer)
         if any(map(_one, part.waits_ps)):
             self.networked.append(layer)
         rows = self._held_up(layer, self._block_rows(part), _one(part.host_ps), again=again)
@@ -411,18 +403,18 @@ class _Builder(Noun, dict=True):
 
     def _prediction(self, layer: Layer) -> _Rows:
         """A layer that predicts a further token: a product of two hidden, the layer, the head."""
-        h = self.model.architecture.hidden
-        columns = self.timed.columns
+        h = self.architecture.hidden
+        columns = self.columns
         joint = linear("joint projection", columns, columns.tokens, 2 * h, h)
-        first = self.timed.part([Block(name="prediction", operators=(joint,))])
+        first = self.part([Block(name="prediction", operators=(joint,))])
         rows = (*self._rows(first), *self._layer(layer, again=False))
         dense, routed = self._parameters(layer)
         owned = self._owned(tuple(replace(r, shards=None) for r in rows), dense + 2 * h * h, routed)
-        return (*owned, *self._block_rows(self.timed.head))
+        return (*owned, *self._block_rows(self.head))
 
     def _parameters(self, layer: Layer) -> tuple[int, int]:
         """Dense parameters of a rank, and those of routed experts."""
-        held = layer_parameters(layer, self.model.architecture, self.timed.columns)
+        held = layer_parameters(layer, self.architecture, self.columns)
         dense, routed = (int(_one(each)) for each in held)
         return dense, routed
 
@@ -450,7 +442,7 @@ class _Builder(Noun, dict=True):
         In each phase its kernels wait for the host for `waited` ps.
         """
         priced = [*zip(block.operators, prices, strict=True)]
-        price = self.timed.together(prices)
+        price = self.together(prices)
         forward, back = _one(price.forward), _one(price.input_grad)
         partly = self.plan.recompute is not Recompute.FULL
         again = partly and block.module in self.plan.recompute_modules
@@ -506,7 +498,7 @@ class _Builder(Noun, dict=True):
         """Exchanges as collectives; those of no bytes do not exist."""
         network = self.interconnect
         for each in exchanges:
-            size, least, notices = map(_one, each.asks(self.timed.columns, network))
+            size, least, notices = map(_one, each.asks(self.columns, network))
             if notices or least:
                 self.networked.append(each)
             if round(size):
