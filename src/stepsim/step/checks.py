@@ -26,6 +26,7 @@ from stepsim.workload.model.choices import Recompute, StateFormat
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import Evidence, source_of
 from stepsim.workload.model.memory import TIGHT_SHARE, rank_parts
+from stepsim.workload.model.parts import NO_NETWORK
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan, PlanTable
 from stepsim.workload.rows import Workload
@@ -158,7 +159,7 @@ def second_look(job: Job, step_time_ps: int) -> Iterator[Finding]:
 
 def closed_form_s(job: Job, setup: StepModel) -> float | None:
     """Seconds of the step by the closed form of its plan; None where there is none."""
-    if not setup.interconnect.is_known or job.options.schedule not in _CLOSED_FORMS:
+    if setup.interconnect == NO_NETWORK or job.options.schedule not in _CLOSED_FORMS:
         return None
     return float(setup.seconds(PlanTable(plans=[job.plan]))[0])
 

@@ -253,6 +253,12 @@ def prepare(
     said(__name__, "schedule %s: %d stages", schedule.label, plan.pp)
     said(__name__, "task graph: %d communications", len(graph.comms))
     idle = options.idle(schedule, graph.p2p)
+    foreign: Names = ()
+    if topology.device and not job.setup:
+        foreign = (
+            f"compute times are those of {job.given.source}, of an unknown device: they are not "
+            f"changed for {topology.device}, the device of {topology.name}",
+        )
     every = (*work.warnings, *notes, *job.notes, *idle, *full, *stages.warnings)
     return PreparedStep(
         source=workload,
@@ -263,7 +269,7 @@ def prepare(
         prices=prices,
         slow=options.slow.factors(plan.npus) if options.slow else None,
         assumed=every,
-        notes=(*work.notes, *_unknown_device(job, topology), *idle_npus(network)),
+        notes=(*work.notes, *foreign, *idle_npus(network)),
         memory=memory,
         unfit=unfit,
         overlap=_overlap_cost(job, topology, sms) if (sms := options.overlap_cost) else None,
@@ -290,14 +296,4 @@ def _overlap_cost(job: Job, topology: Topology, overlap: "CommSms") -> "OverlapC
         gpu=gpu,
         sms=overlap.count,
         exchange=exchange or CommEngine.POINT_TO_POINT,
-    )
-
-
-def _unknown_device(job: Job, topology: Topology) -> Names:
-    """That a file's compute times do not become those of the topology's device."""
-    if job.setup or not topology.device:
-        return ()
-    return (
-        f"compute times are those of {job.given.source}, of an unknown device: they are not "
-        f"changed for {topology.device}, the device of {topology.name}",
     )

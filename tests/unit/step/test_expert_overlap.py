@@ -15,6 +15,7 @@ from stepsim.step.job import job_of
 from stepsim.step.plans import step_options_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.model import Model
+from stepsim.workload.model.parts import NO_NETWORK
 
 FRAMEWORK = replace(
     read_framework("megatron-core"), host_layer_ps=0, host_expert_layer_ps=0, host_step_ps=0
@@ -41,7 +42,7 @@ def both(model: str, **options: Any) -> tuple[float, float]:
     step = prepare(job.workload, job.topology, job.options).simulated()
     built = job_of(job.workload, job.topology, job.options)
     assert built.setup is not None
-    assert built.setup.interconnect.is_known
+    assert built.setup.interconnect != NO_NETWORK
     return step.step_time_s, float(built.setup.seconds([built.plan])[0])
 
 

@@ -44,11 +44,6 @@ class Interconnect(Noun):
     meshed: bool = False
     cables: float = 1.0
 
-    @property
-    def is_known(self) -> bool:
-        """Whether anything is known of the network."""
-        return self != NO_NETWORK
-
     def _inside(self, ranks: Floats, lost: float = _FEW_RANKS) -> Floats:
         """Bandwidth between so many ranks of a domain: few ranks have fewer channels."""
         used = np.maximum(ranks - 1, 1) / (self.domain - 1) if self.meshed else 1.0
