@@ -10,14 +10,15 @@ Frameworks differ in how they compute and exchange it.
 """
 
 from collections.abc import Iterator
-from typing import Annotated
+from functools import partial
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from msgspec import Meta
 
 from stepsim.base.arrays import Bools, Floats
 from stepsim.base.fields import Time
-from stepsim.base.structs import Amount, Noun, TomlTable, replace
+from stepsim.base.structs import Amount, TomlTable, replace
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import (
     CoreAttention,
@@ -199,23 +200,18 @@ def shared_blocks(
     `summed` are the exchanges of tp that follow what comes after core attention, and the input
     gradients of what comes before it. The block without operators begins the backward of a ring.
     """
-    sent = _Sent.of(attention, columns, context)
+    sent = _sent(attention, columns, context)
     core = [i for i, each in enumerate(operators) if each.core]
     before, after = operators[: core[0]], operators[core[-1] + 1 :]
     turn = _along_cp(CollectiveKind.ALL_TO_ALL, sent.turned)
     turn_back = _along_cp(CollectiveKind.ALL_TO_ALL, sent.turned_back)
-    # keys and values that are sent before the first kernel ends
-    gathered = (
-        *sent.gathered(sent.first, sent.hides_hops),
-        *sent.gathered(sent.second, sent.hides),
-    )
     turned = _TURNED_BYTES / 2 * (sent.turned + sent.turned_back)
     if turned.any():
         before = (*before, memory("layouts of heads", turned, turned))
     yield Block(
         name="qkv",
         operators=before,
-        forward=(*gathered, turn),
+        forward=(*sent.gathered, turn),
         backward=summed,
     )
     kernels = (_kernel(each, attention, columns, context) for each in operators if each.core)
@@ -223,15 +219,14 @@ def shared_blocks(
     whole.append((merge_operator(attention, columns, context), merge_shares(columns, context)))
     hops = hop_count(attention, columns, context) > 1
     # core attention with its merges as the first hop, those between, and the last
-    rest = tuple(sent.gathered(sent.rest, sent.hides))
     for name, part, forward, backward in (
-        ("first hop", 0, (*rest, turn_back), (*sent.scattered(sent.last_sums, 0.0), turn)),
-        ("hops between", 1, (), sent.scattered(sent.hop_sums, sent.hides_hops)),
-        ("last hop", 2, (), (*rest, *sent.scattered(sent.all_sums, sent.hides_hops))),
+        ("first hop", 0, (*sent.rest, turn_back), (*sent.last_sums, turn)),
+        ("hops between", 1, (), sent.hop_sums),
+        ("last hop", 2, (), (*sent.rest, *sent.all_sums)),
     ):
         parts = tuple(_part_of(each, shares, hops, part) for each, shares in whole)
-        yield Block(name=name, operators=parts, forward=forward, backward=tuple(backward))
-    yield Block(name="ring", operators=(), backward=(*gathered, turn_back))
+        yield Block(name=name, operators=parts, forward=forward, backward=backward)
+    yield Block(name="ring", operators=(), backward=(*sent.gathered, turn_back))
     yield Block(name="attention", operators=after, forward=summed)
 
 
@@ -271,84 +266,77 @@ def _kernel(
     )
 
 
-class _Sent(Noun):
-    """Bytes that ranks of a sequence exchange in a layer, arrays over plans.
+_Exchanges = tuple[Exchange, ...]
 
-    `whole` are the keys and values of all ranks as an all-gather counts them; `first` is the part
-    of them that is sent before the first kernel or beside it, `second` beside it where the first
-    part came before, `rest` beside the hops between. `hop_sums` is the part of their gradients that
-    is sent after a hop, `all_sums` after those between, `last_sums` after all kernels.
-    `turned` are queries, keys and values that change from tokens to heads, `turned_back` outputs
-    that change back. `passed` is 1 where messages go from one rank to the next, `summed_on` where
-    gradients do.
+
+class _Sent(NamedTuple):
+    """What ranks of a sequence exchange in a layer.
+
+    `gathered` are the keys and values that are sent before the first kernel or beside it, `rest`
+    those beside the hops between. Of their gradients `hop_sums` are sent after a hop, `all_sums`
+    after those between, `last_sums` after all kernels. `turned` are bytes of queries, keys and
+    values that change from tokens to heads, `turned_back` those of outputs that change back.
     """
 
-    ranks: Floats
-    whole: Floats
-    first: Floats
-    second: Floats
-    rest: Floats
-    hop_sums: Floats
-    all_sums: Floats
-    last_sums: Floats
+    gathered: _Exchanges
+    rest: _Exchanges
+    hop_sums: _Exchanges
+    all_sums: _Exchanges
+    last_sums: _Exchanges
     turned: Floats
     turned_back: Floats
-    passed: Floats
-    summed_on: Floats
-    hides_hops: Floats
-    hides: Floats
 
-    @classmethod
-    def of(cls, attention: CoreAttention, columns: PlanTable, context: ContextParallel) -> "_Sent":
-        """What a layer sends under each of the plans."""
-        n, t, hops = columns.cp, columns.tokens, runs_by_hop(columns, context)
-        turn = columns.context_all_to_all
-        ring, sends = (
-            columns.context_ring * hops,
-            np.maximum(n - 1, 1.0),
-        )
-        count = hop_count(attention, columns, context)
-        by_head = (count > 1) & (hops == 0)
-        one = np.where(by_head, 1 / count, 1.0)
-        heads, own = attention.heads / columns.tp, keys_and_values(attention, columns)
-        out, queries = heads * attention.values, heads * attention.head_dim
-        pair = out + queries if context.repeats_heads else own
-        shared = 1.0 * (n > 1)
-        hop_sums = np.where(by_head, one, context.gradient_bytes / 2 * hops / sends)
-        return cls(
-            ranks=n,
-            whole=2.0 * t * n * pair * shared * (1 - turn),
-            first=np.where(ring > 0, 1 / sends, one),
-            second=np.where(by_head, one, 0.0),
-            rest=np.where(by_head, np.maximum(1 - 2 * one, 0.0), ring * (sends - 1) / sends),
-            hop_sums=hop_sums,
-            all_sums=np.where(by_head, 1 - 2 * one, hop_sums * (sends - 1)),
-            last_sums=np.where(hops > 0, context.returns_gradients * hop_sums, one),
-            turned=2.0 * t * (queries + own) * shared * turn,
-            turned_back=2.0 * t * out * shared * turn,
-            passed=np.where((ring > 0) & (n > 2), 1.0, 0.0),
-            summed_on=np.where((hops > 0) & (n > 2), 1.0, 0.0),
-            hides_hops=hops * context.hides,
-            hides=np.where(by_head, context.hides, ring * context.hides),
-        )
 
-    def gathered(self, part: Floats, beside: Floats) -> Iterator[Exchange]:
-        """A part of the keys and values: messages round a ring, or an all-gather."""
-        return self._sent(CollectiveKind.ALL_GATHER, part, self.passed, beside)
+def _sent(attention: CoreAttention, columns: PlanTable, context: ContextParallel) -> _Sent:
+    """What a layer sends under each of the plans.
 
-    def scattered(self, part: Floats, beside: Floats | float) -> Iterator[Exchange]:
-        """A part of the gradients of keys and values on their way to their rank."""
-        return self._sent(CollectiveKind.REDUCE_SCATTER, part, self.summed_on, beside)
+    Messages are passed round a ring where there is one, and gradients where kernels run by hop.
+    """
+    n, t, hops = columns.cp, columns.tokens, runs_by_hop(columns, context)
+    turn, ring = columns.context_all_to_all, columns.context_ring * hops
+    sends, count = np.maximum(n - 1, 1.0), hop_count(attention, columns, context)
+    by_head = (count > 1) & (hops == 0)
+    one = np.where(by_head, 1 / count, 1.0)
+    heads, own = attention.heads / columns.tp, keys_and_values(attention, columns)
+    out, queries = heads * attention.values, heads * attention.head_dim
+    pair = out + queries if context.repeats_heads else own
+    shared = 1.0 * (n > 1)
+    # keys and values of all ranks, as an all-gather counts them
+    whole = 2.0 * t * n * pair * shared * (1 - turn)
+    passed, summed_on = (np.where((each > 0) & (n > 2), 1.0, 0.0) for each in (ring, hops))
+    gather = partial(_in_part, CollectiveKind.ALL_GATHER, whole, passed, n)
+    scatter = partial(_in_part, CollectiveKind.REDUCE_SCATTER, whole, summed_on, n)
+    hides, hides_hops = np.where(by_head, 1.0, ring) * context.hides, hops * context.hides
+    rest = np.where(by_head, np.maximum(1 - 2 * one, 0.0), ring * (sends - 1) / sends)
+    sums = np.where(by_head, one, context.gradient_bytes / 2 * hops / sends)
+    all_sums = np.where(by_head, 1 - 2 * one, sums * (sends - 1))
+    first = gather(np.where(ring > 0, 1 / sends, one), hides_hops)
+    return _Sent(
+        gathered=(*first, *gather(np.where(by_head, one, 0.0), hides)),
+        rest=gather(rest, hides),
+        hop_sums=scatter(sums, hides_hops),
+        all_sums=scatter(all_sums, hides_hops),
+        last_sums=scatter(np.where(hops > 0, context.returns_gradients * sums, one), 0.0),
+        turned=2.0 * t * (queries + own) * shared * turn,
+        turned_back=2.0 * t * out * shared * turn,
+    )
 
-    def _sent(
-        self, kind: CollectiveKind, part: Floats, passed: Floats, beside: Floats | float
-    ) -> Iterator[Exchange]:
-        """A part of what all ranks have: by a collective, or `passed` on in messages."""
-        size = self.whole * part
-        yield _along_cp(kind, size * (1 - passed), beside)
-        message = size * (self.ranks - 1) / self.ranks * passed
-        if message.any():
-            yield _along_cp(CollectiveKind.SEND_RECV, message, beside)
+
+def _in_part(
+    kind: CollectiveKind,
+    whole: Floats,
+    passed: Floats,
+    ranks: Floats,
+    part: Floats,
+    beside: Floats | float,
+) -> _Exchanges:
+    """A part of what all ranks have: by a collective, or `passed` on in messages."""
+    size = whole * part
+    sent = _along_cp(kind, size * (1 - passed), beside)
+    message = size * (ranks - 1) / ranks * passed
+    if not message.any():
+        return (sent,)
+    return sent, _along_cp(CollectiveKind.SEND_RECV, message, beside)
 
 
 def _along_cp(kind: CollectiveKind, size: Floats, beside: Floats | float = 0.0) -> Exchange:
