@@ -14,10 +14,13 @@ from statistics import fmean, median
 
 from msgspec import Struct
 
+from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.runs.published import model_of
-from stepsim.workload.model.step_time import StepShares
+from stepsim.workload.model.held import counts_by_chunk, plan_places
+from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.plan import Plan, PlanTable
 
 KINDS = {
     "mb-card-perf": "tuned",
@@ -45,6 +48,36 @@ Rows that a source leaves incomplete are answered, and not counted.
 """
 
 
+class StepShares(Struct, frozen=True, kw_only=True):
+    """What a step is spent on, in seconds of the mean rank.
+
+    `compute` are kernels, `exchanged` is what exchanges inside layers show, `host` what launches
+    take longer than both; `rest` is all else: bubble, slower ranks, gradients, optimizer.
+    """
+
+    compute: float
+    exchanged: float
+    host: float
+    rest: float
+
+
+def shares_of(model: StepModel, plan: Plan) -> StepShares:
+    """What the step of a plan is spent on."""
+    columns = PlanTable(plans=[plan])
+    parts = model.microbatch(columns)
+    counts = counts_by_chunk(model.architecture, plan.layout, plan_places(plan))
+    often = counts.sum(axis=(1, 2)) * plan.microbatches / plan.pp
+
+    def spent(seconds: Iterable[Floats]) -> float:
+        return sum(float(n * each[0]) for n, each in zip(often, seconds, strict=True))
+
+    whole = spent(part.total for part in parts)
+    sent = spent(part.exchanged for part in parts)
+    busy = spent(part.forward + part.backward for part in parts)
+    step = float(model.seconds(columns)[0])
+    return StepShares(compute=busy - sent, exchanged=sent, host=whole - busy, rest=step - whole)
+
+
 class CardRun(Struct, frozen=True, kw_only=True):
     """A run of a card, its predicted seconds, and what these are spent on."""
 
@@ -70,7 +103,7 @@ def answered(path: Path) -> tuple[list[CardRun], list[str]]:
     for step in steps:
         try:
             model = model_of(step)
-            shares = model.shares(step.plan)
+            shares = shares_of(model, step.plan)
             seconds = float(model.seconds([step.plan])[0])
         except StepsimError as error:
             lines.append(f"{step.name}: {error}")

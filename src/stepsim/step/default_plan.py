@@ -78,10 +78,12 @@ def choose_plan(asked: "PlanAsked") -> tuple[dict[str, Any], list[str]]:
     said: degrees, microbatch size and chunks. Nor are there where no plan divides, or where the
     network has no closed form.
     """
-    if asked.is_whole:
+    options = asked.options
+    chunks = options.chunks or (options.pp or 1) == 1 or options.schedule != USUAL_SCHEDULE
+    if asked.says_degrees and chunks and asked.held_samples:
         return {}, []
-    unit = lcm(*((getattr(asked.options, name) or 1) for name in DEGREES))
-    priced = asked.priced(default_size(asked.topology, asked.options, unit))
+    unit = lcm(*((getattr(options, name) or 1) for name in DEGREES))
+    priced = asked.priced(default_size(asked.topology, options, unit))
     best = asked.fastest(_in_order(priced))
     if best is not None:
         return asked.taken(best, "the fastest that fits by a quick estimate")
@@ -129,13 +131,6 @@ class PlanAsked(Noun):
     def says_degrees(self) -> bool:
         """Whether the options say a degree."""
         return any(getattr(self.options, name) is not None for name in DEGREES)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the options say degrees, microbatch size and chunks: all but recomputation."""
-        options = self.options
-        chunks = options.chunks or (options.pp or 1) == 1 or options.schedule != USUAL_SCHEDULE
-        return bool(self.says_degrees and chunks and self.held_samples)
 
     @property
     def held_samples(self) -> int | None:

@@ -199,8 +199,11 @@ def slowed_step_ps(
 
     device = options.device
     is_free = not options.overlap_cost and options.contention is not Sharing.FAIR
-    has_law = isinstance(source, Model) and isinstance(device, Device) and device.law_holds
-    if not (is_free and has_law) or options.activation_size_bytes is not None:
+    if not (is_free and isinstance(source, Model) and isinstance(device, Device)):
+        return None
+    # a compute unit of CDNA runs blocks of several kernels: there the law is worse than no slowdown
+    has_law = device.processors is not None and not device.generation.startswith("cdna")
+    if not has_law or options.activation_size_bytes is not None:
         return None
     asked = replace(options, overlap_cost=CommSms(), engine=None)
     return prepare(source, topology, asked, known=known, quick=True).step_time_ps(like)

@@ -200,7 +200,7 @@ class PartMakers(Noun):
         for part in dict.fromkeys(listed):
             attention = self.mixing[part]() if part in self.mixing else None
             mlp = self.mlps[part]() if part in self.mlps else None
-            made[part] = Layer(attention=attention, mlp=mlp, norms=1, single=True)
+            made[part] = Layer(attention=attention, mlp=mlp, norms=1)
         return tuple(made[part] for part in listed)
 
     def predictions(self, parts: Iterable[str]) -> tuple[Layer, ...]:
@@ -211,7 +211,7 @@ class PartMakers(Noun):
         result: list[Layer] = []
         for layer in self.layers(parts):
             if layer.attention is None and result and result[-1].mlp is None:
-                result[-1] = replace(result[-1], mlp=layer.mlp, norms=2, single=False)
+                result[-1] = replace(result[-1], mlp=layer.mlp, norms=2)
             else:
                 result.append(layer)
         return tuple(result)

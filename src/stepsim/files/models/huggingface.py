@@ -334,7 +334,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         family = self.family
         attention = self.attention(kind, layer=number, borrows=borrows)
         if family.always_mixes and family.mixer in ("mamba", "mamba2"):
-            return Layer(attention=attention, mlp=None, norms=1, single=True)
+            return Layer(attention=attention, mlp=None, norms=1)
         wide = borrows and self.flag("use_double_wide_mlp")
         self.pass_over("use_double_wide_mlp")
         width = self.count("hidden_size_per_layer_input", default=0)

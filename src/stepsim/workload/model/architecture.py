@@ -335,8 +335,7 @@ Mlp = DenseMlp | ExpertMlp | LinearBlock
 class Layer(ModelPart):
     """One transformer layer; None where it has no attention or no MLP.
 
-    `norms` are those of the hidden width, e.g. 2, or 4 where outputs are normed as well. A `single`
-    one is a part of a pattern of a hybrid model: two of them do as much as a usual layer. It has
+    `norms` are those of the hidden width, e.g. 2, or 4 where outputs are normed as well. It has
     `streams` residual streams; several are hyper-connections. An input of its own, `input_width`
     wide, is added through a gate at the end (per-layer embeddings of Gemma).
     """
@@ -344,7 +343,6 @@ class Layer(ModelPart):
     attention: Attention | None
     mlp: Mlp | None
     norms: AtLeastNone = 2
-    single: bool = False
     streams: AtLeastOne = 1
     input_width: AtLeastNone = 0
 

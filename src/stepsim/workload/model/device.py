@@ -228,15 +228,6 @@ class Device(TomlTable):
         return moved / self.bytes_per_s * self.slower.get(OPTIMIZER_STEP, 1.0)
 
     @property
-    def law_holds(self) -> bool:
-        """Whether the law of overlap holds: its multiprocessors are counted, and not shared.
-
-        A compute unit of CDNA runs blocks of several kernels at a time: there the law is worse than
-        no slowdown.
-        """
-        return self.processors is not None and not self.generation.startswith("cdna")
-
-    @property
     def limits(self) -> GpuLimits:
         """What communication takes a share of; raises PlanError where its SMs are not known."""
         if self.processors is None:

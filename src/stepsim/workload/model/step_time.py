@@ -4,7 +4,7 @@ A pipeline of p ranks and m microbatches takes m times its slowest rank, plus, t
 what the other ranks take for one microbatch of one of their v chunks (Narayanan et al. 2021).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,19 +40,6 @@ class _PartSeconds(Noun):
     def total(self) -> Floats:
         """Both passes, at least what the host takes to launch them."""
         return np.maximum(self.forward + self.backward + self.waited, self.host)
-
-
-class StepShares(Noun):
-    """What a step is spent on, in seconds of the mean rank.
-
-    `compute` are kernels, `exchanged` is what exchanges inside layers show, `host` what launches
-    take longer than both; `rest` is all else: bubble, slower ranks, gradients, optimizer.
-    """
-
-    compute: float
-    exchanged: float
-    host: float
-    rest: float
 
 
 class _Turns(NamedTuple):
@@ -106,7 +93,7 @@ class StepModel(Noun):
 
     def parts(self, columns: PlanTable) -> _StepSeconds:
         """Parts of the step of each plan, of one precision."""
-        parts = self._microbatch(columns)
+        parts = self.microbatch(columns)
         slowest, total = self._ranks(columns, parts)
         layers = parts[:-2]
         count, chunks = columns.microbatches, columns.chunks
@@ -136,22 +123,6 @@ class StepModel(Noun):
             host=graphed * self.framework.host_step_ps / PS_PER_S,
         )
 
-    def shares(self, plan: Plan) -> StepShares:
-        """What the step of a plan is spent on."""
-        columns = PlanTable(plans=[plan])
-        parts = self._microbatch(columns)
-        counts = counts_by_chunk(self.architecture, plan.layout, plan_places(plan))
-        often = counts.sum(axis=(1, 2)) * plan.microbatches / plan.pp
-
-        def spent(seconds: Iterable[Floats]) -> float:
-            return sum(float(n * each[0]) for n, each in zip(often, seconds, strict=True))
-
-        whole = spent(part.total for part in parts)
-        sent = spent(part.exchanged for part in parts)
-        busy = spent(part.forward + part.backward for part in parts)
-        step = float(self.seconds(columns)[0])
-        return StepShares(compute=busy - sent, exchanged=sent, host=whole - busy, rest=step - whole)
-
     # parts of a microbatch
 
     def part_seconds(self, columns: PlanTable) -> Floats:
@@ -159,10 +130,10 @@ class StepModel(Noun):
 
         Shape (plans, kinds + 2); in seconds.
         """
-        return np.stack([part.total for part in self._microbatch(columns)], axis=1)
+        return np.stack([part.total for part in self.microbatch(columns)], axis=1)
 
-    def _microbatch(self, columns: PlanTable) -> list[_PartSeconds]:
-        """A layer of each kind, the embedding and the head."""
+    def microbatch(self, columns: PlanTable) -> list[_PartSeconds]:
+        """Compute and exchanges of a layer of each kind, of the embedding and the head."""
         timed = TimedModel(
             architecture=self.architecture,
             device=self.device,

@@ -75,7 +75,7 @@ def test_a_pattern_says_parts_stages_and_predictions(tmp_path: Path) -> None:
     assert [type(layer.mlp) for layer in result.layers] == [
         type(None), DenseMlp, type(None), type(None), DenseMlp, type(None), ExpertMlp, ExpertMlp
     ]  # fmt: skip
-    assert all(layer.single and layer.norms == 1 for layer in result.layers)
+    assert all(layer.norms == 1 for layer in result.layers)
     (predicted,) = result.prediction_layers
     assert isinstance(predicted.mlp, ExpertMlp)
     assert predicted.mlp.latent == 128

@@ -22,7 +22,7 @@ from stepsim.workload.model.parts import Exchange
 from stepsim.workload.plan import Plan
 
 MAMBA = Mamba2(heads=8, head_dim=16, groups=2, state=32, chunk=16)
-LAYER = Layer(attention=MAMBA, mlp=None, norms=1, single=True)
+LAYER = Layer(attention=MAMBA, mlp=None, norms=1)
 MODEL = model_of(LAYER)
 INNER, JOINT = 8 * 16, 2 * 2 * 32  # width of x, of B and C
 FIRST = 2 * INNER + JOINT + 8
@@ -98,7 +98,7 @@ def test_a_layer_keeps_no_states() -> None:
 
 def test_latent_experts_send_and_compute_tokens_of_their_width() -> None:
     mlp = ExpertMlp(experts=8, top_k=2, width=48, latent=16)
-    layer = Layer(attention=None, mlp=mlp, norms=1, single=True)
+    layer = Layer(attention=None, mlp=mlp, norms=1)
     assert mlp.parameters(64) == 8 * 64 + 8 * 3 * 16 * 48 + 2 * 64 * 16
     products = {
         "experts in": 2 * T * 2 * 16 * 2 * 48,

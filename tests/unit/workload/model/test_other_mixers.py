@@ -51,7 +51,7 @@ MIXERS: dict[str, Attention] = {
 
 
 def model(mixer: Attention) -> Architecture:
-    return model_of(Layer(attention=mixer, mlp=None, norms=1, single=True))
+    return model_of(Layer(attention=mixer, mlp=None, norms=1))
 
 
 def operators(mixer: Attention, plan: Plan = PLAN) -> dict[str, Operator]:
