@@ -486,25 +486,17 @@ def gradient_buckets(ops: Sequence[CommOp], rows: Sequence[Row], bucket_bytes: i
 
     Rows count by parameters, or by compute if parameters are unknown, or equally.
     """
-    weight_of = next((each for each in (_parameters, _compute) if any(map(each, rows))), _one)
+    told: list[Callable[[Row], int]] = [
+        lambda row: row.parameters + row.expert_parameters,
+        lambda row: row.weight_grad.compute_ps,
+    ]
+    weight_of = next((each for each in told if any(map(each, rows))), lambda _: 1)
     return Buckets(
         ops=tuple(ops),
         bucket_bytes=bucket_bytes,
         weight=sum(map(weight_of, rows)),
         weight_of=weight_of,
     )
-
-
-def _one(_: Row) -> int:
-    return 1
-
-
-def _parameters(row: Row) -> int:
-    return row.parameters + row.expert_parameters
-
-
-def _compute(row: Row) -> int:
-    return row.weight_grad.compute_ps
 
 
 def spread_launches(rows: Sequence[Row]) -> tuple[Row, ...]:

@@ -619,15 +619,13 @@ def _codes(order: Order, work: StageWork, single: Ints) -> Ints:
 
     Those at the places `single` are like no other.
     """
-    chunks = len(work.chunks)
     counts = np.array([len(blocks) for blocks in work.chunks])
-    alike = np.zeros((chunks, int(counts.max())), np.int64)
+    alike = np.zeros((len(counts), int(counts.max())), np.int64)
     for chunk, blocks in enumerate(work.chunks):
         known: dict[int, int] = {}
         alike[chunk, : len(blocks)] = [known.setdefault(id(b), i) for i, b in enumerate(blocks)]
     block = alike[order.chunk, order.microbatch % counts[order.chunk]]
-    code: Ints = (order.kind.astype(np.int64) * chunks + order.chunk) * alike.shape[1] + block
-    code[order.kind < 0] = -1
+    code: Ints = np.concatenate((order.kind, order.chunk, block), axis=1)
     code[single, 0] = -2 - np.arange(len(single))
     return code
 

@@ -11,7 +11,7 @@ from math import isinf
 from typing import Self
 
 import numpy as np
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
@@ -192,57 +192,52 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.Seed
     return np.concatenate(found)[:samples]
 
 
-class _Draws:
+class _Draws(Struct, kw_only=True):
     """Random durations of all ranks of an actor, and of all groups, at once.
 
-    `planned` are what the lengths of the batch take without noise, in ps.
+    `planned` are what the lengths of the batch take without noise, in ps; `slowness` are factors on
+    the compute of every actor's ranks.
     """
 
-    def __init__(
-        self,
-        batch: Batch,
-        model: NoiseModel,
-        random: np.random.Generator,
-        samples: int,
-        planned: Sequence[int],
-    ) -> None:
-        self._batch = batch
-        self._model = model
-        self._random = random
-        self._samples = samples
-        self._planned = planned
-        self._counts = batch.actors.counts.tolist()
-        self._ranks = [*map(self._slowness, self._counts)]
+    batch: Batch
+    model: NoiseModel
+    random: np.random.Generator
+    samples: int
+    planned: Sequence[int]
+    slowness: list[Floats] = []
+
+    def __post_init__(self) -> None:
+        self.slowness = [*map(self._slowness, self.batch.actors.counts.tolist())]
 
     def sent(self, node: ColumnNode) -> Ints:
         """A transfer in every group: (groups or 1, samples)."""
-        return self._noisy(node, self._factors(self._model.communication, node.width))
+        return self._noisy(node, self._factors(self.model.communication, node.width))
 
     def computed(self, node: ColumnNode) -> Ints:
         """A task on every rank of an actor: (ranks or 1, samples or 1)."""
-        factors = self._factors(self._model.task, self._counts[node.actor])
-        return self._noisy(node, factors * self._ranks[node.actor])
+        factors = self._factors(self.model.task, int(self.batch.actors.counts[node.actor]))
+        return self._noisy(node, factors * self.slowness[node.actor])
 
     def _noisy(self, node: ColumnNode, factors: Floats) -> Ints:
         """What a node is planned to take, times factors, rounded."""
         assert node.node is not None
-        planned = self._planned[self._batch.program.length[node.node]]
+        planned = self.planned[self.batch.program.length[node.node]]
         return np.rint(factors * planned).astype(np.int64)
 
     def _slowness(self, ranks: int) -> Floats:
         """Factor on the compute of ranks, of shape (ranks, samples); of one for all alike."""
-        if self._model.ranks_are_alike:
+        if self.model.ranks_are_alike:
             return np.ones((1, 1))
-        shape = ranks, self._samples
-        straggles = self._random.random(shape) < self._model.straggler_probability
-        factors = np.where(straggles, self._model.straggler_factor, 1.0)
-        return factors * self._factors(self._model.rank, ranks)
+        shape = ranks, self.samples
+        straggles = self.random.random(shape) < self.model.straggler_probability
+        factors = np.where(straggles, self.model.straggler_factor, 1.0)
+        return factors * self._factors(self.model.rank, ranks)
 
     def _factors(self, variation: float, columns: int) -> Floats:
         """Lognormal factors of mean 1 with a coefficient of variation."""
         if not variation:
             return np.ones((1, 1))
-        return lognormal(self._random.standard_normal((columns, self._samples)), variation)
+        return lognormal(self.random.standard_normal((columns, self.samples)), variation)
 
 
 class NoiseDocument(Document):
