@@ -308,6 +308,14 @@ def backward_table(forwards: Small) -> Small:
     return np.stack((chunk.max(initial=0) - chunk, microbatch))
 
 
+def warm_up(ranks: int, most: int, step: int = 1, more: int = 0) -> tuple[int, ...]:
+    """Forwards of every rank before it alternates: `more` on the last, so many more on each before.
+
+    None runs more than `most`.
+    """
+    return tuple(min(step * (ranks - 1 - rank) + more, most) for rank in range(ranks))
+
+
 class Turns(NamedTuple):
     """Actions of a rank: the number of their `kind`, or of each one's, in `ACTION_KINDS`.
 

@@ -16,6 +16,7 @@ from stepsim.parallel.schedules.base import (
     check_shape,
     forward_table,
     numbered,
+    warm_up,
 )
 from stepsim.parallel.schedules.interleaved import megatron_group_size
 
@@ -44,17 +45,16 @@ def combined_1f1b(
             PAIRED, ranks=ranks, microbatches=microbatches, chunks=held, group_size=group_size
         )
     forwards = forward_table(held, microbatches, group)
-    most = held * microbatches
-    warm_up = [min(2 * (ranks - 1 - rank) + (held - 1) * group + 1, most) for rank in range(ranks)]
+    leads = warm_up(ranks, held * microbatches, 2, (held - 1) * group + 1)
     placement = Placement(ranks=ranks, chunks=held)
     return Schedule(
         name=PAIRED,
         placement=placement,
         microbatches=microbatches,
         orders=tuple(
-            numbered(_slots(lead, forwards), rank, placement) for rank, lead in enumerate(warm_up)
+            numbered(_slots(lead, forwards), rank, placement) for rank, lead in enumerate(leads)
         ),
-        warm_up=tuple(warm_up),
+        warm_up=leads,
     )
 
 

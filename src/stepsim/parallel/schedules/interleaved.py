@@ -14,6 +14,7 @@ from stepsim.parallel.schedules.base import (
     backward_table,
     check_shape,
     forward_table,
+    warm_up,
 )
 
 _NAME = "interleaved"
@@ -39,16 +40,15 @@ def interleaved(
     check_shape(_NAME, ranks=ranks, microbatches=microbatches, chunks=chunks)
     group = _group_size(ranks, microbatches, chunks, group_size, grouping)
     forwards = forward_table(chunks, microbatches, group)
-    most = chunks * microbatches
-    warm_up = [min(2 * (ranks - 1 - rank) + (chunks - 1) * group, most) for rank in range(ranks)]
+    leads = warm_up(ranks, chunks * microbatches, 2, (chunks - 1) * group)
     return Schedule(
         name=_NAME,
         runtime=Runtime(grouping),
         placement=Placement(ranks=ranks, chunks=chunks),
         microbatches=microbatches,
         fills_once=True,
-        orders=alternating(warm_up, forwards, backward_table(forwards)),
-        warm_up=tuple(warm_up),
+        orders=alternating(leads, forwards, backward_table(forwards)),
+        warm_up=leads,
     )
 
 

@@ -15,6 +15,7 @@ from stepsim.parallel.schedules.base import (
     by_turns,
     check_shape,
     forward_table,
+    warm_up,
 )
 from stepsim.parallel.schedules.interleaved import torch_group_size
 
@@ -29,8 +30,7 @@ def interleaved_zb(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedul
     group = torch_group_size("interleaved-zb", ranks, microbatches)
     forwards = forward_table(chunks, microbatches, group)
     backwards = backward_table(forwards)
-    most = chunks * microbatches
-    warm_up = [min(ranks - 1 - rank + (chunks - 1) * group, most) for rank in range(ranks)]
+    leads = warm_up(ranks, chunks * microbatches, 1, (chunks - 1) * group)
     return Schedule(
         name="interleaved-zb",
         placement=Placement(ranks=ranks, chunks=chunks),
@@ -43,7 +43,7 @@ def interleaved_zb(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedul
                 Turns(INPUT_GRAD, backwards),
                 Turns(WEIGHT_GRAD, backwards, rank),
             )
-            for rank, lead in enumerate(warm_up)
+            for rank, lead in enumerate(leads)
         ),
-        warm_up=tuple(warm_up),
+        warm_up=leads,
     )

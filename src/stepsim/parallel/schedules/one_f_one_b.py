@@ -12,6 +12,7 @@ from stepsim.parallel.schedules.base import (
     alternating,
     check_shape,
     forward_table,
+    warm_up,
 )
 
 
@@ -24,8 +25,7 @@ def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     check_shape("1f1b", ranks=ranks, microbatches=microbatches, chunks=chunks)
     if chunks != 1:
         raise ScheduleError(f"schedule 1f1b: chunks is {chunks}: it holds one chunk per rank")
-    leads = tuple(warm_up(rank, ranks, microbatches) for rank in range(ranks))
-    return one_chunk("1f1b", microbatches, leads)
+    return one_chunk("1f1b", microbatches, warm_up(ranks, microbatches))
 
 
 def one_chunk(name: str, microbatches: int, leads: tuple[int, ...]) -> Schedule:
@@ -40,8 +40,3 @@ def one_chunk(name: str, microbatches: int, leads: tuple[int, ...]) -> Schedule:
         orders=alternating(leads, table, table),
         warm_up=leads,
     )
-
-
-def warm_up(rank: int, ranks: int, microbatches: int) -> int:
-    """Forwards a rank runs before its first backward's partner."""
-    return min(ranks - 1 - rank, microbatches)

@@ -19,8 +19,8 @@ from stepsim.parallel.schedules.base import (
     by_turns,
     check_shape,
     forward_table,
+    warm_up,
 )
-from stepsim.parallel.schedules.one_f_one_b import warm_up
 
 
 def zb_h1(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
@@ -32,17 +32,17 @@ def zb_h1(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     """
     shape = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks}
     check_shape("zb-h1", **shape, held=1, more=" (interleaved-zb holds more)")
+    leads = warm_up(ranks, microbatches)
     return Schedule(
         name="zb-h1",
         placement=Placement(ranks=ranks),
         microbatches=microbatches,
-        orders=tuple(_order(rank, ranks, microbatches) for rank in range(ranks)),
-        warm_up=tuple(warm_up(rank, ranks, microbatches) for rank in range(ranks)),
+        orders=tuple(_order(rank, ranks, lead, microbatches) for rank, lead in enumerate(leads)),
+        warm_up=leads,
     )
 
 
-def _order(rank: int, ranks: int, microbatches: int) -> Order:
-    lead = warm_up(rank, ranks, microbatches)
+def _order(rank: int, ranks: int, lead: int, microbatches: int) -> Order:
     last_steady = microbatches - lead - 1
     table = forward_table(1, microbatches, microbatches)
     split = (rank > 0) & ((table[1] < rank) | (table[1] >= last_steady))
