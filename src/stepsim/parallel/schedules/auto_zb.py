@@ -171,9 +171,10 @@ class _Draft:
             ends, hop = self._ends[rank][kind - 1], 0
         return ends[microbatch] + hop if microbatch < len(ends) else _UNKNOWN
 
-    def run(self, rank: int, kind: int) -> None:
-        """Append the rank's next action of that kind."""
-        self.append(rank, kind, 0 if kind == _W else self.arrival(rank, kind))
+    def run(self, rank: int, kind: int, count: int = 1) -> None:
+        """Append the rank's next actions of that kind."""
+        for _ in range(count):
+            self.append(rank, kind, 0 if kind == _W else self.arrival(rank, kind))
 
     def append(self, rank: int, kind: int, arrival: int) -> None:
         """As `run`, where the input is known to arrive then; that of W is there after I."""
@@ -237,26 +238,21 @@ def _by_rounds(job: _Job, rules: _Rules) -> _Draft:
     for rank in range(job.ranks):
         draft.run(rank, _F)
     for rank, lead in enumerate(_leads(draft, rules)):
-        _run_all(draft, rank, _F, lead)
+        draft.run(rank, _F, lead)
     for rank in reversed(range(job.ranks)):
         draft.run(rank, _I)
     for _ in range(1, job.microbatches):
         for rank in _advancing(draft, rules):
-            _run_all(draft, rank, _W, draft.missing_room(rank))
+            draft.run(rank, _W, draft.missing_room(rank))
             draft.append(rank, _F, _fill_gap(draft, rank, _F, rules))
         for rank in reversed(range(job.ranks)):
             arrival = _fill_gap(draft, rank, _I, rules)
             if rank == 0 and draft.done[0][_F] == job.microbatches:
-                _run_all(draft, 0, _W, draft.pending(0))  # nobody waits for rank 0's gradients
+                draft.run(0, _W, draft.pending(0))  # nobody waits for rank 0's gradients
             draft.append(rank, _I, arrival)
     for rank in range(job.ranks):
-        _run_all(draft, rank, _W, draft.pending(rank))
+        draft.run(rank, _W, draft.pending(rank))
     return draft
-
-
-def _run_all(draft: _Draft, rank: int, kind: int, count: int) -> None:
-    for _ in range(count):
-        draft.run(rank, kind)
 
 
 def _leads(draft: _Draft, rules: _Rules) -> list[int]:
@@ -369,7 +365,7 @@ def _one_f_one_b(job: _Job) -> _Draft:
     draft = _Draft(job)
     most = int(min(job.capacity - 1, job.microbatches))
     for rank in range(job.ranks):
-        _run_all(draft, rank, _F, min(job.ranks - 1 - rank, most))
+        draft.run(rank, _F, min(job.ranks - 1 - rank, most))
     for _ in range(job.microbatches):
         for rank in range(job.ranks):
             if draft.done[rank][_F] < job.microbatches:
