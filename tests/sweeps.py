@@ -11,11 +11,11 @@ import numpy as np
 from jobs import asked
 
 import stepsim
+from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.explore.sweep import Grid, Outcomes, ScenarioGroup, Study, open_for_reading, parse_axis
 from stepsim.explore.sweep.axes import AxisColumn
 from stepsim.explore.sweep.document import write_table
-from stepsim.explore.sweep.evaluate import LinkKind
 from stepsim.explore.sweep.table import SweepTable
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,11 +80,10 @@ class Quick(ScenarioGroup):
 class Wrong(Quick):
     """Groups with a fault that the second of them shows as soon as it is asked."""
 
-    @property
-    def links(self) -> tuple[LinkKind, ...]:
+    def total_bandwidth(self, columns: Mapping[str, AxisColumn]) -> Floats:
         if self.microbatches == 4:
             raise ZeroDivisionError("of our own making")
-        return super().links
+        return super().total_bandwidth(columns)
 
 
 class WrongLater(Quick):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec.structs import asdict
@@ -13,15 +13,16 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, Value
+from stepsim.core.actions import HostTimes
 from stepsim.explain.make_report import StepTotals
 from stepsim.explore.batch import Batch, BatchResult, make_batch
+from stepsim.explore.batch.scenarios import BatchBase
 from stepsim.explore.sweep.axes import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.network.placement import place
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
-from stepsim.network.topology.dimension import LINK_FIELDS
-from stepsim.network.topology.nested import followed, with_values
+from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.step.job import Job, held_degrees, job_of
@@ -30,22 +31,14 @@ from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.model.evidence import Throughput, throughput
 from stepsim.workload.plan import PlanTable
+from stepsim.workload.scaling import ComputeScale
 
-_BANDWIDTH = next(field for field in LINK_FIELDS if field.name == "bandwidth")
 _CHUNK = 50_000
 _PREPARED_S, _SHARED_PER_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 32, 50_000, 500_000
 _FEWEST = 4
 _DEGREES = ("tp", "cp", "pp", "microbatch_size")
 _MOST_PRICED = 1024
 """Combinations of those along axes whose plans are priced at once."""
-
-
-class LinkKind(NamedTuple):
-    """The links of a class: how many, bytes/s of each, and axes that change it, the first first."""
-
-    links: int
-    bandwidth: float
-    axes: tuple[str, str]
 
 
 class ScenarioGroup(Noun, dict=True):
@@ -111,15 +104,16 @@ class ScenarioGroup(Noun, dict=True):
         """The job of the group without values of its columns; raises PlanError."""
         return job_of(self.study.workload, self.network, self.options(), self.known)
 
-    @cached_property
-    def links(self) -> tuple[LinkKind, ...]:
-        """The links of each class in a job of the group's size; raises PlanError."""
+    def total_bandwidth(self, columns: Mapping[str, AxisColumn]) -> Floats:
+        """Bytes/s of all links of each scenario, as `evaluate` takes them; one where all agree.
+
+        Raises PlanError where a job of the group has no size.
+        """
         topology = place(self.network, self.job.plan, self.job.options.placement)
-        columns = topology.link_classes, topology.link_counts(), followed(topology, _BANDWIDTH)
-        return tuple(
-            LinkKind(count, link.bandwidth, (f"{link.name}.bandwidth", f"{leader}.bandwidth"))
-            for link, count, leader in zip(*columns, strict=True)
-        )
+        setting = BatchBase(topology=topology, scale=ComputeScale(), host=HostTimes())
+        rates = {name: each for name, each in columns.items() if name.endswith(".bandwidth")}
+        classes = zip(topology.link_counts(), setting.scenarios(rates).bandwidth.T, strict=True)
+        return sum((count * rate for count, rate in classes if count), start=np.zeros(1))
 
     @property
     def _together(self) -> bool:
@@ -168,7 +162,7 @@ class ScenarioGroup(Noun, dict=True):
 
     @cached_property
     def _batch(self) -> Batch:
-        """What its chunks share, as `links`: kept, a million bandwidths take 3.3 s, else 4.7."""
+        """What its chunks share: kept, a million bandwidths take 3.3 s, else 4.7."""
         return make_batch(self.study.workload, self.network, self.options(), shared=True)
 
     def _batched(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":

@@ -11,7 +11,7 @@ from stepsim.base.errors import StepsimError, SweepError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import Value
 from stepsim.explore.executors import unpack
-from stepsim.explore.sweep.axes import AxisColumn, ScenarioSpan
+from stepsim.explore.sweep.axes import ScenarioSpan
 from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup, outcomes_of
 from stepsim.explore.sweep.study import Study
 from stepsim.network.prices import Known
@@ -69,7 +69,7 @@ def evaluate_span(packed: bytes, span: ScenarioSpan) -> tuple[ScenarioSpan, Outc
     count = span.stop - span.start if columns else 1
     bandwidth: Floats = np.full(count, np.inf)
     try:
-        bandwidth = _bandwidth(group, columns, count)
+        bandwidth[:] = group.total_bandwidth(columns)
         outcomes = group.evaluate(columns)
     except StepsimError as error:
         outcomes = outcomes_of([str(error)] * count, breakdown=study.breakdown)
@@ -86,13 +86,3 @@ def forget_jobs() -> None:
     """Keep nothing of a sweep that ran in this process: its job and groups."""
     unpack.cache_clear()
     _group.cache_clear()
-
-
-def _bandwidth(group: ScenarioGroup, columns: Mapping[str, AxisColumn], count: int) -> Floats:
-    """Bytes/s of all links of each scenario."""
-    total = np.zeros(count)
-    for each in group.links:
-        axis = next((axis for axis in each.axes if axis in columns), None)
-        if each.links:
-            total += each.links * (each.bandwidth if axis is None else columns[axis])
-    return total
