@@ -339,8 +339,6 @@ def run_graph(
     slow: Floats | None = None,
     fold_ranks: bool = True,
     engine: Engine | None = None,
-    progress: "OnProgress | None" = None,
-    cost: "OverlapCost | None" = None,
 ) -> Timeline:
     """Run a task graph, laid out as `flat_step` does."""
-    return flat_step(graph, prices, slow, fold_ranks, engine, cost).timeline(progress)
+    return flat_step(graph, prices, slow, fold_ranks, engine).timeline()

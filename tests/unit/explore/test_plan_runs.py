@@ -43,8 +43,8 @@ def searched() -> tuple[PlanJob, Plan]:
     return PlanJob(model=model, topology=topology, base=space.base), next(space.plans())
 
 
-def runs(job: PlanJob, executor: Executor, workers: int = 1) -> PlanRuns:
-    pool = Pool(workers=workers, executor=executor, losses=(BrokenExecutor,))
+def runs(job: PlanJob, executor: Executor) -> PlanRuns:
+    pool = Pool(workers=1, executor=executor, losses=(BrokenExecutor,))
     return PlanRuns(packed=pack(job), pool=pool, store=None)
 
 
@@ -67,7 +67,7 @@ def test_a_plan_is_run_once_and_its_warnings_are_a_workers(
 ) -> None:
     job, plan = searched
     executor = Losing(0)
-    opened = runs(job, executor, workers=2)
+    opened = runs(job, executor)
     assert opened.result(plan) == simulator(pack(job)).run(plan)
     opened.result(plan)
     opened.warnings(plan)

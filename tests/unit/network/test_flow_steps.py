@@ -107,7 +107,7 @@ def test_what_groups_put_on_links_is_what_each_of_them_does(
     groups = np.array(data.draw(st.permutations(range(6)))).reshape(2, 3)
     edges = data.draw(st.lists(st.permutations(range(3)), min_size=1, max_size=4))
     step = flows(np.array(edges).T[:2], np.array(data.draw(weights(len(edges)))))
-    links = 1 + max(number for number, *_ in topology.links())
+    links = topology.link_numbers
     together = np.zeros(links)
     load = step_load(topology, groups, step)
     together[load.links] = load.loads

@@ -58,8 +58,7 @@ def swept(job: StepInputs, axis: str, together: int) -> list[int]:
     packed = pack(SweepJob(study=study, make=partial(ScenarioGroup, may_batch=False)))
     starts = range(0, grid.size, together)
     spans = [ScenarioSpan(start=start, stop=start + together) for start in starts]
-    found = (evaluate_span(packed, span)[1] for span in spans)
-    return [time for each in found for time in each.step_time_ps]
+    return [time for span in spans for time in evaluate_span(packed, span)[1].step_time_ps]
 
 
 def step(model: str, **options: Any) -> Report:
