@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from eyes import BLIND, lab
 
-from stepsim.show.page.looks import IDLE, MEMORY_LOOKS, PAPERS, PART_LOOKS, SHADE_LOOKS
+from stepsim.show.page.looks import IDLE, PAPERS, PART_LOOKS
 from stepsim.show.page.page import page_of
-from stepsim.show.palette import SHADES, Shade, contrast
+from stepsim.show.palette import MEMORY_LOOKS, SHADE_LOOKS, SHADES, Shade, contrast
 from stepsim.workload.axes import Part
 
 MARK, WORDS = 3.0, 4.5
