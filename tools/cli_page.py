@@ -13,7 +13,7 @@ from typer import Context
 from typer.models import ArgumentInfo, OptionInfo
 
 from stepsim.cli import make_app
-from stepsim.cli.commands import COMMANDS, GROUPS
+from stepsim.cli.commands import COMMAND_GROUPS, COMMANDS
 from stepsim.cli.options import NO_MEMORY, OF_SIZE, CommandOptions
 
 _OF_COMMANDS = frozenset(CommandOptions.__dataclass_fields__) - {"asked"}
@@ -120,7 +120,7 @@ def _index() -> Iterator[str]:
     yield "*Made by `python tools/reference.py` from the program; `stepsim COMMAND --help` says the"
     yield "same.*"
     yield ""
-    for group in GROUPS:
+    for group in COMMAND_GROUPS:
         yield f"## {group or 'And'}"
         yield ""
         yield from table(

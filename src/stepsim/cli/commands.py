@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, Listed] = MappingProxyType(
     {name: Listed(**told) for name, told in tomllib.loads(_LIST).items()}
 )
 """Commands by name, in the order of the first page."""
-GROUPS = tuple(dict.fromkeys(each.group for each in COMMANDS.values()))
+COMMAND_GROUPS = tuple(dict.fromkeys(each.group for each in COMMANDS.values()))
 """What commands are for; each group is a paragraph of the first page, but the last without name."""
 
 _FIRST_PAGE = """\
@@ -50,7 +50,7 @@ def first_page() -> str:
 
 def _group_lines() -> Iterator[str]:
     width = max(map(len, COMMANDS))
-    for group in GROUPS[:-1]:
+    for group in COMMAND_GROUPS[:-1]:
         yield group
         for name, listed in COMMANDS.items():
             if listed.group == group:

@@ -319,7 +319,7 @@ def warm_up(ranks: int, most: int, step: int = 1, more: int = 0) -> tuple[int, .
 class Turns(NamedTuple):
     """Actions of a rank: the number of their `kind`, or of each one's, in `ACTION_KINDS`.
 
-    `table` has the chunk and the microbatch of each, and the first waits for so many turns.
+    `table` has the chunk and the microbatch of each; the first waits for `delay` turns.
     """
 
     kind: ArrayLike
