@@ -319,22 +319,22 @@ def warm_up(ranks: int, most: int, step: int = 1, more: int = 0) -> tuple[int, .
 class Turns(NamedTuple):
     """Actions of a rank: the number of their `kind`, or of each one's, in `ACTION_KINDS`.
 
-    `table` has the chunk and the microbatch of each; the first waits for `delay` turns.
+    `table` has the chunk and the microbatch of each; the first waits for `late` turns.
     """
 
     kind: ArrayLike
     table: Small
-    delay: int = 0
+    late: int = 0
 
 
 def by_turns(rank: int, ranks: int, *columns: Turns) -> Order:
     """One of each column by turns, while it has any; chunk c of rank r is stage cP + r.
 
-    For example forwards 0, 1, 2 with a delay of -1 and backwards are F0, F1, B0, F2, B1, B2.
+    For example forwards 0, 1, 2 that are -1 turns late and backwards are F0, F1, B0, F2, B1, B2.
     """
     counts = [each.table.shape[1] for each in columns]
     turns = [
-        (np.arange(count) + each.delay) * len(columns) + place
+        (np.arange(count) + each.late) * len(columns) + place
         for place, (count, each) in enumerate(zip(counts, columns, strict=True))
     ]
     order = np.argsort(np.concatenate(turns), kind="stable")
