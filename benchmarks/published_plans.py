@@ -56,8 +56,11 @@ class PublishedPlan:
         """The published plan and the best of a search, both simulated."""
         topology = self.job.topology
         best = search_plans(self.model, self.space, topology, runs=runs, memory_limit=1.0).plans[0]
+        published = self.priced.plans[self.place]
+        if published == best.plan:
+            return best, best
         job = PlanJob(model=self.model, topology=topology, base=self.space.base)
-        run = simulator(pack(job)).run(self.priced.plans[self.place])
+        run = simulator(pack(job)).run(published)
         return searched(self.space, self.priced, self.place, run), best
 
 

@@ -3,14 +3,12 @@
 The list needs no module of a command, so that the first page of the help is there at once.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
+
+from stepsim.base.structs import Names, Noun, shipped
 
 
-class Listed(NamedTuple):
+class Listed(Noun):
     """A command: its module in `stepsim.cli`, its help in a line, and its group.
 
     A command without a group works, and the first page only says that it exists. `has_parts` is
@@ -23,13 +21,15 @@ class Listed(NamedTuple):
     has_parts: bool = False
 
 
-_LIST = Path(__file__).with_name("commands.toml").read_text("utf-8")
-COMMANDS: Mapping[str, Listed] = MappingProxyType(
-    {name: Listed(**told) for name, told in tomllib.loads(_LIST).items()}
-)
-"""Commands by name, in the order of the first page."""
-COMMAND_GROUPS = tuple(dict.fromkeys(each.group for each in COMMANDS.values()))
-"""What commands are for; each group is a paragraph of the first page, but the last without name."""
+def listed_commands() -> Mapping[str, Listed]:
+    """Commands by name, in the order of the first page."""
+    return shipped(__file__, "commands.toml", dict[str, Listed])
+
+
+def command_groups() -> Names:
+    """What commands are for; each group is a paragraph of the first page, but the last, no name."""
+    return tuple(dict.fromkeys(each.group for each in listed_commands().values()))
+
 
 _FIRST_PAGE = """\
 Usage: stepsim COMMAND [OPTIONS]
@@ -49,10 +49,10 @@ def first_page() -> str:
 
 
 def _group_lines() -> Iterator[str]:
-    width = max(map(len, COMMANDS))
-    for group in COMMAND_GROUPS[:-1]:
+    width = max(map(len, listed_commands()))
+    for group in command_groups()[:-1]:
         yield group
-        for name, listed in COMMANDS.items():
+        for name, listed in listed_commands().items():
             if listed.group == group:
                 yield f"  {name:{width}}  {listed.help}"
         yield ""

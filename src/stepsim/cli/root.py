@@ -27,7 +27,7 @@ from stepsim import __version__
 from stepsim.base.errors import StepsimError, UnitError, one_line
 from stepsim.base.process import seldom
 from stepsim.base.units import Quantity
-from stepsim.cli.commands import COMMANDS, first_page
+from stepsim.cli.commands import first_page, listed_commands
 from stepsim.cli.terminal import Stopped
 
 _COMPLETING = "_STEPSIM_COMPLETE"
@@ -40,8 +40,8 @@ _READER_LEFT = 141  # what a shell says of a command that SIGPIPE ended
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
 
 
-def make_app(names: tuple[str, ...] = (*COMMANDS,), *, listed: bool = False) -> typer.Typer:
-    """The command line with the commands named; only their modules are imported.
+def make_app(*names: str, listed: bool = False) -> typer.Typer:
+    """The command line with the commands named, else all; only their modules are imported.
 
     Where they are just `listed` no module is: they have their help in a line, and no options.
     """
@@ -53,11 +53,12 @@ def make_app(names: tuple[str, ...] = (*COMMANDS,), *, listed: bool = False) -> 
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_root)
-    for name in names:
-        hidden = not COMMANDS[name].group
+    for name in names or listed_commands():
+        known = listed_commands()[name]
+        hidden = not known.group
         if listed:
-            app.command(name, help=COMMANDS[name].help, hidden=hidden)(_nothing)
-        elif COMMANDS[name].has_parts:
+            app.command(name, help=known.help, hidden=hidden)(_nothing)
+        elif known.has_parts:
             group = _module(name).app
             for part in group.registered_commands:
                 part.cls = LightCommand
@@ -65,7 +66,7 @@ def make_app(names: tuple[str, ...] = (*COMMANDS,), *, listed: bool = False) -> 
             _declare(group)
         else:
             command = getattr(_module(name), name.replace("-", "_") + "_command")
-            said = _unwrapped(command.__doc__ or COMMANDS[name].help)  # none under python -OO
+            said = _unwrapped(command.__doc__ or known.help)  # none under python -OO
             app.command(name, cls=LightCommand, help=said, hidden=hidden)(command)
     _declare(app)
     return app
@@ -85,7 +86,7 @@ def _root(
 
 
 def _module(name: str) -> Any:
-    return import_module(f"stepsim.cli.{COMMANDS[name].module}")
+    return import_module(f"stepsim.cli.{listed_commands()[name].module}")
 
 
 def _unwrapped(text: str) -> str:
@@ -100,8 +101,8 @@ def _nothing() -> None:
 
 def _asked(words: list[str]) -> typer.Typer:
     """The command line with the command that the words begin with; else with a list of them all."""
-    if words[:1] and words[0] in COMMANDS:
-        return make_app((words[0],))
+    if words[:1] and words[0] in listed_commands():
+        return make_app(words[0])
     return make_app(listed=True)
 
 

@@ -57,7 +57,7 @@ def test_the_command_has_every_option_and_number() -> None:
 def test_the_command_says_switches_as_the_command_line_takes_them(name: str, text: str) -> None:
     state = ExplorerState.of({"workload": "-rf.txt", "topology": "-t.toml", name: text})
     words = shlex.split(state.command("-rf.txt", "-t.toml"))
-    command: Any = typer.main.get_command(make_app(("simulate",)))
+    command: Any = typer.main.get_command(make_app("simulate"))
     if hasattr(command, "commands"):
         command = command.commands["simulate"]
     asked = command.make_context("simulate", words[2:]).params
