@@ -13,7 +13,7 @@ from typer import Context
 from typer.models import ArgumentInfo, OptionInfo
 
 from stepsim.cli import make_app
-from stepsim.cli.commands import command_groups, listed_commands
+from stepsim.cli.commands import COMMANDS, CommandGroup
 from stepsim.cli.options import NO_MEMORY, OF_SIZE, CommandOptions
 
 _OF_COMMANDS = frozenset(CommandOptions.__dataclass_fields__) - {"asked"}
@@ -109,7 +109,7 @@ def cli_pages() -> dict[str, str]:
     pages = {
         "index": _index(),
         "options": _shared_options(),
-        **{name: _page(name) for name in listed_commands()},
+        **{name: _page(name) for name in COMMANDS},
     }
     return {name: "\n".join(lines).rstrip("\n") + "\n" for name, lines in pages.items()}
 
@@ -120,15 +120,15 @@ def _index() -> Iterator[str]:
     yield "*Made by `python tools/reference.py` from the program; `stepsim COMMAND --help` says the"
     yield "same.*"
     yield ""
-    for group in command_groups():
+    for group in (*CommandGroup, None):
         yield f"## {group or 'And'}"
         yield ""
         yield from table(
             ("command", "what it does"),
             (
                 (f"[`{name}`]({name}.md)", listed.help)
-                for name, listed in listed_commands().items()
-                if listed.group == group
+                for name, listed in COMMANDS.items()
+                if listed.group is group
             ),
         )
     yield "Before a command: `--version` prints the version, `--help` lists the commands."
@@ -158,7 +158,7 @@ def _page(name: str) -> Iterator[str]:
     yield f"# stepsim {name}"
     yield ""
     if name not in parts:
-        yield listed_commands()[name].help
+        yield COMMANDS[name].help
         yield ""
     for part, command in parts.items():
         if part != name:

@@ -4,11 +4,21 @@ The list needs no module of a command, so that the first page of the help is the
 """
 
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
 
-from stepsim.base.structs import Names, Noun, shipped
+
+class CommandGroup(StrEnum):
+    """What a command is for; each group is a paragraph of the first page."""
+
+    PREDICT = "Predict"
+    EXPLAIN = "Explain"
+    MEASURED = "Measured"
+    SHOW = "Show"
 
 
-class Listed(Noun):
+class Listed(NamedTuple):
     """A command: its module in `stepsim.cli`, its help in a line, and its group.
 
     A command without a group works, and the first page only says that it exists. `has_parts` is
@@ -17,19 +27,57 @@ class Listed(Noun):
 
     module: str
     help: str
-    group: str = ""
+    group: CommandGroup | None = None
     has_parts: bool = False
 
 
-def listed_commands() -> Mapping[str, Listed]:
-    """Commands by name, in the order of the first page."""
-    return shipped(__file__, "commands.toml", dict[str, Listed])
+_PREDICT, _EXPLAIN, _MEASURED, _SHOW = CommandGroup
 
-
-def command_groups() -> Names:
-    """What commands are for; each group is a paragraph of the first page, but the last, no name."""
-    return tuple(dict.fromkeys(each.group for each in listed_commands().values()))
-
+COMMANDS: Mapping[str, Listed] = MappingProxyType(
+    {
+        "simulate": Listed(
+            "simulate", "Simulate one training step of a model or a workload.", _PREDICT
+        ),
+        "plan": Listed("plan", "Search the plans of a model on some GPUs for the best.", _PREDICT),
+        "compare": Listed(
+            "compare",
+            "Compare pipeline schedules, or packers of documents.",
+            _PREDICT,
+        ),
+        "sweep": Listed("sweep", "Simulate every combination of some values of options.", _PREDICT),
+        "inspect": Listed(
+            "inspect", "Print what stepsim understands of a file or a name.", _EXPLAIN
+        ),
+        "diff": Listed("compare", "Explain the difference of two step times.", _EXPLAIN),
+        "explain": Listed(
+            "explain", "Explain a training log: measured and predicted, usual suspects.", _EXPLAIN
+        ),
+        "collective": Listed(
+            "collective", "Price one collective: time, algbw, busbw and links.", _EXPLAIN
+        ),
+        "noise": Listed(
+            "noise", "Print how step times spread when task times vary at random.", _EXPLAIN
+        ),
+        "improve": Listed(
+            "profiles", "Rank changes of a profiled run by the step time they save.", _MEASURED
+        ),
+        "what-if": Listed(
+            "measured", "Simulate a measured run or a profile with other settings.", _MEASURED
+        ),
+        "validate": Listed("measured", "Compare measured runs with their simulation.", _MEASURED),
+        "calibrate": Listed(
+            "calibrate",
+            "Fit the numbers of a machine to measurements.",
+            _MEASURED,
+            has_parts=True,
+        ),
+        "serve": Listed("serve", "Open an explorer in the browser.", _SHOW),
+        "report": Listed("documents", "Write a stored result as one HTML page.", _SHOW),
+        "list": Listed("listing", "List models, devices, topologies and the like by name.", _SHOW),
+        "schema": Listed("documents", "Print the JSON Schema of a file format."),
+    }
+)
+"""Commands by name, in the order of the first page."""
 
 _FIRST_PAGE = """\
 Usage: stepsim COMMAND [OPTIONS]
@@ -49,10 +97,10 @@ def first_page() -> str:
 
 
 def _group_lines() -> Iterator[str]:
-    width = max(map(len, listed_commands()))
-    for group in command_groups()[:-1]:
-        yield group
-        for name, listed in listed_commands().items():
-            if listed.group == group:
+    width = max(map(len, COMMANDS))
+    for group in CommandGroup:
+        yield group.value
+        for name, listed in COMMANDS.items():
+            if listed.group is group:
                 yield f"  {name:{width}}  {listed.help}"
         yield ""

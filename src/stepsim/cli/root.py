@@ -27,7 +27,7 @@ from stepsim import __version__
 from stepsim.base.errors import StepsimError, UnitError, one_line
 from stepsim.base.process import seldom
 from stepsim.base.units import Quantity
-from stepsim.cli.commands import first_page, listed_commands
+from stepsim.cli.commands import COMMANDS, first_page
 from stepsim.cli.terminal import Stopped
 
 _COMPLETING = "_STEPSIM_COMPLETE"
@@ -53,8 +53,8 @@ def make_app(*names: str, listed: bool = False) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_root)
-    for name in names or listed_commands():
-        known = listed_commands()[name]
+    for name in names or COMMANDS:
+        known = COMMANDS[name]
         hidden = not known.group
         if listed:
             app.command(name, help=known.help, hidden=hidden)(_nothing)
@@ -86,7 +86,7 @@ def _root(
 
 
 def _module(name: str) -> Any:
-    return import_module(f"stepsim.cli.{listed_commands()[name].module}")
+    return import_module(f"stepsim.cli.{COMMANDS[name].module}")
 
 
 def _unwrapped(text: str) -> str:
@@ -101,7 +101,7 @@ def _nothing() -> None:
 
 def _asked(words: list[str]) -> typer.Typer:
     """The command line with the command that the words begin with; else with a list of them all."""
-    if words[:1] and words[0] in listed_commands():
+    if words[:1] and words[0] in COMMANDS:
         return make_app(words[0])
     return make_app(listed=True)
 

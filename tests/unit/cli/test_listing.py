@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from helpers import Run
 
-from stepsim.cli.commands import command_groups, first_page, listed_commands
+from stepsim.cli.commands import COMMANDS, CommandGroup, first_page
 from stepsim.files.catalog import catalog_names, make_catalog
 from stepsim.files.load import public_names, read_model
 from stepsim.network.collectives import Algorithm
@@ -17,9 +17,9 @@ def test_the_first_page_has_sixteen_commands_in_four_groups() -> None:
     page = first_page()
     assert len(page.splitlines()) < 40
     assert max(map(len, page.splitlines())) <= 80
-    places = [page.index(f"\n{group}\n") for group in command_groups()[:-1]]
+    places = [page.index(f"\n{group}\n") for group in CommandGroup]
     assert places == sorted(places)
-    grouped = [name for name, listed in listed_commands().items() if listed.group]
+    grouped = [name for name, listed in COMMANDS.items() if listed.group]
     assert len(grouped) == 16
     assert [line.split()[0] for line in page.splitlines() if line.startswith("  ")] == grouped
 
@@ -30,9 +30,7 @@ def test_help_needs_no_command_and_no_printer_of_help(run: Run) -> None:
 
 
 def test_what_is_not_on_the_first_page_works(run: Run) -> None:
-    for name in listed_commands().keys() - {
-        n for n, listed in listed_commands().items() if listed.group
-    }:
+    for name in COMMANDS.keys() - {n for n, listed in COMMANDS.items() if listed.group}:
         assert f"`{name}`" in first_page()
         assert run(name, "--help")[0] == 0
 

@@ -13,7 +13,7 @@ from helpers import Run
 from typer.core import TyperGroup
 
 from stepsim.cli import make_app
-from stepsim.cli.commands import listed_commands
+from stepsim.cli.commands import COMMANDS
 
 COMMAND = "from stepsim.cli import main; main()"
 
@@ -63,4 +63,4 @@ def test_the_list_of_commands_says_what_the_commands_say() -> None:
     assert isinstance(app, TyperGroup)
     said = {name: str(each.help) for name, each in app.commands.items()}
     first = {n: " ".join(cleandoc(t).partition("\n\n")[0].split()) for n, t in said.items()}
-    assert {name: each.help for name, each in listed_commands().items()} == first
+    assert {name: each.help for name, each in COMMANDS.items()} == first

@@ -17,7 +17,7 @@ from helpers import Run
 from typer.models import OptionInfo
 
 from stepsim import cli
-from stepsim.cli.commands import listed_commands
+from stepsim.cli.commands import COMMANDS
 
 STEPSIM = Path(sys.executable).parent / "stepsim"
 
@@ -148,7 +148,7 @@ def test_options_of_one_name_are_alike() -> None:
     assert not different
 
 
-@pytest.mark.parametrize("command", ["", *listed_commands(), "calibrate runs"])
+@pytest.mark.parametrize("command", ["", *COMMANDS, "calibrate runs"])
 def test_help_has_a_short_flag(run: Run, command: str) -> None:
     short, long = (run(*command.split(), flag) for flag in ("-h", "--help"))
     assert short == long
