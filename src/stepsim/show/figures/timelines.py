@@ -1,7 +1,7 @@
 """Timelines of simulated and of recorded steps: a row for every stage, rank or stream."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ from stepsim.core.timeline import Timeline
 from stepsim.explain.critical_path import critical_path
 from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
-from stepsim.parallel.schedules import OrderEntry
+from stepsim.parallel.schedules.base import ACTION_KINDS, Order
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind
 from stepsim.show.figures.drawing import drawn, head, idle_look, legend
 from stepsim.show.figures.style import FigureStyle
@@ -235,34 +235,37 @@ def _draw_row(plot: _Plot, run: DrawnRun, row: int, shown: set[int]) -> int:
 def _draw_actions(plot: _Plot, spans: Spans, row: int, shown: set[int]) -> int:
     """The actions of a rank's schedule, where it is known; of a fused pair one below the other.
 
-    They have borders where most keep their colour when each loses a dot to it.
+    Chunks differ in their shade. Actions have borders where most keep their colour when each loses
+    a dot to it.
     """
-    entries, (start, end) = spans.entries or (), spans.actions()
-    chunks = 1 + max((a.chunk for e in entries for a in e.parts()), default=0)
-    halves = [list(_halves(entry, chunks)) for entry in entries]
-    is_wide = len(entries) and np.median(end - start) > _LEAST_BORDERED_DOTS * plot.dot_ps
+    order, (start, end) = Order.of(spans.entries or ()), spans.actions()
+    chunks = 1 + int(order.chunk.max(initial=0))
+    tints = [
+        [shade(SHADES[ACTION_SHADES[kind]][1], 0.75 * chunk / chunks) for chunk in range(chunks)]
+        for kind in ACTION_KINDS
+    ]
+    upper, *lower = (
+        [tints[kind][chunk] for kind, chunk in zip(*columns, strict=True)]
+        for columns in zip(order.kind.T.tolist(), order.chunk.T.tolist(), strict=True)
+    )
+    is_wide = len(order) and np.median(end - start) > _LEAST_BORDERED_DOTS * plot.dot_ps
     border = "white" if is_wide else "none"
-    kept = plot.draw(row, start, end, [first for first, *_ in halves], border=border)
-    pairs = [number for number in kept.tolist() if len(halves[number]) > 1]
-    fused = row, start[pairs], end[pairs]
-    plot.draw(*fused, [halves[number][1] for number in pairs], (0.0, 0.4))
-    plot.draw(*fused, ["none"] * len(pairs), border="black")
-    shown.update(ACTION_SHADES[a.kind] for entry in entries for a in entry.parts())
+    kept = plot.draw(row, start, end, upper, border=border)
+    for part, colours in enumerate(lower, 1):
+        pairs = kept[order.kind[kept, part] >= 0]
+        fused = row, start[pairs], end[pairs]
+        plot.draw(*fused, [colours[number] for number in pairs.tolist()], (0.0, 0.4))
+        plot.draw(*fused, ["none"] * len(pairs), border="black")
+    kinds = np.unique(order.kind).tolist()
+    shown.update(ACTION_SHADES[ACTION_KINDS[kind]] for kind in kinds if kind >= 0)
     font = min(_NUMBER_EM * plot.style.font_pt, plot.row_in * 72 * 0.5)
     for number in kept.tolist() if font >= _LEAST_NUMBER_PT else ():
-        text = "/".join(str(action.microbatch) for action in entries[number].parts())
+        text = "/".join(str(action.microbatch) for action in order[number].parts())
         room = float(end[number] - start[number]) / plot.width_ps * plot.wide_pt
         if (len(text) + 0.2) * font * 0.64 < room:
-            middle = float(start[number] + end[number]) / 2 / plot.scale
-            ink = ink_on(halves[number][0])
+            middle, ink = float(start[number] + end[number]) / 2 / plot.scale, ink_on(upper[number])
             plot.axes.text(middle, row, text, ha="center", va="center", fontsize=font, color=ink)
-    return len(entries) - len(kept)
-
-
-def _halves(entry: OrderEntry, chunks: int) -> Iterator[str]:
-    """Colours of an action, shaded by chunk; of a fused pair of both."""
-    for action in entry.parts():
-        yield shade(SHADES[ACTION_SHADES[action.kind]][1], 0.75 * action.chunk / chunks)
+    return len(order) - len(kept)
 
 
 def _draw_arrows(plot: _Plot, run: DrawnRun) -> None:
