@@ -26,7 +26,7 @@ _MORE: Names = tuple(_COLOURS["more"])
 _MARKERS = "osD^vPX*<>"
 PATH = "#000000"
 IDLE, IDLE_GROUND = "#868686", "#f3f4f5"
-"""Idle is hatched: its lines, which stand out on white, and what is between them."""
+"""Idle is paper: the line around it, and what is inside."""
 BACKGROUND, FAINT = "#e9e9e9", "#8a8a8a"
 
 

@@ -5,10 +5,11 @@ same whatever a user's matplotlibrc says.
 """
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from textwrap import fill
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import OutputError, member
@@ -106,14 +107,10 @@ def legend(
     )
 
 
-def idle_look(style: FigureStyle) -> dict[str, Any]:
-    """How idle time is filled: hatched grey that stands out on white."""
-    return {
-        "facecolor": IDLE_GROUND,
-        "edgecolor": IDLE,
-        "hatch": "///" if style.narrow else "////",
-        "linewidth": 0,
-    }
+IDLE_LOOK: Mapping[str, Any] = MappingProxyType(
+    {"facecolor": IDLE_GROUND, "edgecolor": IDLE, "linewidth": 0.4}
+)
+"""How idle time is filled: paper, in a thin line as on pages."""
 
 
 def above(figure: "Figure", style: FigureStyle, *lines: str) -> None:

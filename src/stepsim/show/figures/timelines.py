@@ -16,7 +16,7 @@ from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
 from stepsim.parallel.schedules.base import ACTION_KINDS, Order
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind
-from stepsim.show.figures.drawing import drawn, head, idle_look, legend
+from stepsim.show.figures.drawing import IDLE_LOOK, drawn, head, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_SHADES, PATH, SHADES, ink_on, shade, span_shades
 from stepsim.step.against import StepAgainst
@@ -217,7 +217,7 @@ def _draw_row(plot: _Plot, run: DrawnRun, row: int, shown: set[int]) -> int:
     spans = run.rows[row][1]
     shades, everything = span_shades(spans, run.axes), np.full(len(spans), fill_value=True)
     hidden, parts = 0, [(everything, (-0.4, 0.4))]
-    plot.axes.axhspan(row - 0.4, row + 0.4, zorder=0, **idle_look(plot.style))
+    plot.axes.axhspan(row - 0.4, row + 0.4, zorder=0, **IDLE_LOOK)
     if run.axis:
         hidden = _draw_actions(plot, spans, row, shown)
         sent = spans.of_kind(*COMMUNICATIONS)
@@ -302,4 +302,4 @@ def _legend(figure: "Figure", style: FigureStyle, shown: set[int], *, path: bool
 
     named = [SHADES[each] for each in sorted(shown)] + [("critical path", PATH)] * path
     handles = [Patch(color=colour, label=name) for name, colour in named]
-    legend(figure, style, [*handles, Patch(label="idle", **idle_look(style))])
+    legend(figure, style, [*handles, Patch(label="idle", **IDLE_LOOK)])
