@@ -119,7 +119,7 @@ def among(numbers: Ints, wanted: Iterable[int]) -> Bools:
     return found
 
 
-def bins(numbers: Ints) -> int:
+def bins(numbers: NDArray[np.integer]) -> int:
     """One more than the largest of some numbers from 0; 0 without any."""
     return int(numbers.max(initial=-1)) + 1
 
@@ -266,7 +266,7 @@ def numbers_of(codes: Ints) -> tuple[Ints, Ints]:
 
 
 def _firsts(number: Ints) -> Ints:
-    first = np.empty(int(number.max(initial=-1)) + 1, np.int64)
+    first = np.empty(bins(number), np.int64)
     first[number[::-1]] = np.arange(len(number))[::-1]
     return first
 

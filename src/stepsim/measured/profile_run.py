@@ -7,7 +7,6 @@ as far as nothing of these hides it, and follows the pipeline, as in traces of M
 import re
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Self
 
 import numpy as np
 
@@ -51,22 +50,22 @@ def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSumm
     `node_size` is the ranks per node where the profile does not tell it, 8 without it. Raises
     TraceError that names what was not recorded.
     """
-    read = _Read.of(profile)
-    size = node_size or _node_size(read.step) or DEFAULT_NODE_SIZE
-    run = read.run(size)
+    step, notes = _typical_step(profile)
+    found = pipeline_actions(step)
+    notes += [f"{profile.source}: stage times: {found.how}"] if found.how else []
+    step, numbers = _numbered(step, found)
+    size = node_size or _node_size(step) or DEFAULT_NODE_SIZE
+    ranks = tuple(
+        replace(place, rank=number, stage=stage, node=number // size)
+        for place, number, stage in zip(step.ranks, numbers, found.stages, strict=True)
+    )
+    step = replace(step, ranks=ranks, warnings=(*step.warnings, *notes))
+    every = _ran(step, found)
+    run = _run(step, found, every)
     clocks = Clocks(node_size=size, residual_ps=0)
-    times = tuple(_rank_times(read.step, read.found, run, ran) for ran in read.ran)
+    times = tuple(_rank_times(step, found, run, ran) for ran in every)
     summary = summary_of(run, clocks, _messages(run), times)
     return replace(summary, schedule=summary.schedule or recorded_schedule(run))
-
-
-def actions_of_profile(profile: Profile) -> Profile:
-    """The forwards, backwards and messages of one step of a profile, and what follows them.
-
-    As `run_of_profile` has them; raises TraceError also where a rank was not traced.
-    """
-    read = _Read.of(profile)
-    return read.run(_node_size(read.step) or DEFAULT_NODE_SIZE).whole_profile()
 
 
 class _Ran(Noun, eq=False):
@@ -78,47 +77,21 @@ class _Ran(Noun, eq=False):
     every: Ints
 
 
-class _Read(Noun, eq=False):
-    """A step of a profile and its actions, what each rank ran, the ranks' numbers, and notes."""
-
-    step: Profile
-    found: Actions
-    ran: list[_Ran]
-    numbers: list[int]
-    notes: list[str]
-
-    @classmethod
-    def of(cls, profile: Profile) -> Self:
-        """The step of median length."""
-        step, notes = _typical_step(profile)
-        found = pipeline_actions(step)
-        notes += [f"{profile.source}: stage times: {found.how}"] if found.how else []
-        step, numbers = _numbered(step, found)
-        ran = _ran(step, found)
-        return cls(step=step, found=found, ran=ran, numbers=numbers, notes=notes)
-
-    def run(self, node_size: int) -> RunProfile:
-        """The stage times as a run of nodes of so many ranks."""
-        step, found = self.step, self.found
-        meets = step.events.of_kind(TaskKind.COLLECTIVE)
-        started = np.where(meets, step.events.complete_ps, step.events.start_ps)
-        others = _other_names(step, found, self.ran)
-        after, labels = _following(step, found, self.ran, started, others)
-        events = _joined(_timed(step, found, self.ran), after)
-        ranks = tuple(
-            replace(place, rank=number, stage=stage, node=number // node_size)
-            for place, number, stage in zip(step.ranks, self.numbers, found.stages, strict=True)
-        )
-        times = (step.events.kind, step.events.start_ps, step.events.end_ps)
-        warnings, none = (*step.warnings, *self.notes), ints([])
-        told = {"names": MEANINGS, "events": events, "follows": None, "marks": ()}
-        return RunProfile(
-            degrees=_degrees(step, found, events),
-            profile=replace(step, ranks=ranks, warnings=warnings, **told),
-            inner=InnerOps(parent=none, kind=none.astype(np.int8), duration_ps=none, rows=none),
-            labels=dict(zip(np.flatnonzero(after_pipeline(events)).tolist(), labels, strict=True)),
-            traces=tuple(times_hash(*(column[ran.every] for column in times)) for ran in self.ran),
-        )
+def _run(step: Profile, found: Actions, every: Sequence[_Ran]) -> RunProfile:
+    """The stage times of a step as a run."""
+    meets = step.events.of_kind(TaskKind.COLLECTIVE)
+    started = np.where(meets, step.events.complete_ps, step.events.start_ps)
+    others = _other_names(step, found, every)
+    after, labels = _following(step, found, every, started, others)
+    events = _joined(_timed(step, found, every), after)
+    times, none = (step.events.kind, step.events.start_ps, step.events.end_ps), ints([])
+    return RunProfile(
+        degrees=_degrees(step, found, events),
+        profile=replace(step, names=MEANINGS, events=events, follows=None, marks=()),
+        inner=InnerOps(parent=none, kind=none.astype(np.int8), duration_ps=none, rows=none),
+        labels=dict(zip(np.flatnonzero(after_pipeline(events)).tolist(), labels, strict=True)),
+        traces=tuple(times_hash(*(column[ran.every] for column in times)) for ran in every),
+    )
 
 
 def _typical_step(profile: Profile) -> tuple[Profile, list[str]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints, distinct, numbers_of, row_numbers
+from stepsim.base.arrays import Ints, bins, distinct, numbers_of, row_numbers
 from stepsim.base.structs import Noun, Same, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.collectives import (
@@ -116,7 +116,7 @@ def _bundles(stage: Ints, npus: Ranks, topology: Topology) -> Ints:
         (lowest // size for size in topology.blocks if (lowest // size == highest // size).all()),
         np.zeros_like(lowest),
     )
-    return numbers_of(stage * (int(block.max(initial=0)) + 1) + block)[1]
+    return numbers_of(stage * bins(block) + block)[1]
 
 
 def _kinds_of_bundles(bundle: Ints, npus: Ranks, topology: Topology) -> Ints:

@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.base.errors import PlanError, TraceError
+from stepsim.base.errors import PlanError
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Document, Names, Share, Timed, replace
 from stepsim.explain.changes.computes import compute_changes
@@ -29,8 +29,8 @@ from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
 from stepsim.measured.profile.works import MicrobatchWorks
-from stepsim.measured.profile_run import actions_of_profile
-from stepsim.runs.orders import order_changes
+from stepsim.measured.summary import RunSummary
+from stepsim.runs.orders import notes_of, order_changes, told_stages
 
 _LEAST_GAIN = 5e-5
 """A smaller gain is none: it would be shown as 0.0 %."""
@@ -64,7 +64,8 @@ def improve_profile(profile: Profile) -> Improvements:
         others.append(equal_times(waits, works))
     changes = [*changes_of(waits, works)]
     found, (base, ideal, prompt, *equal) = _gains(waits, changes, others)
-    of_step = [*_acted_gains(profile, changes), *order_changes(profile)]
+    run = told_stages(profile)
+    of_step = [*_acted_gains(profile, run, changes), *order_changes(profile, run)]
     replayed_ps, known = int(base.mean()), {each.name for each in of_step}
     found += [
         replace(each, step_ps=round(replayed_ps * (1 - each.gain)))
@@ -116,34 +117,33 @@ def _gains(
     return found, [*steps[:count]]
 
 
-def _acted(profile: Profile, changes: Iterable[Judged]) -> tuple[Profile, list[Judged]]:
+def _acted(run: RunSummary | str, changes: Iterable[Judged]) -> tuple[Waits, list[Judged]] | None:
     """Changes of its pipeline that a profile does not tell, as stage times of a step show them.
 
-    They are those of the step of median length, as `what-if` takes it, which comes first; none
-    where the profile has no pipeline.
+    `run` are those of the step of median length, as `what-if` takes it, whose waits come first;
+    None where they show no such change.
     """
     untold = {change.name for change in changes if isinstance(change, UntoldChange)}
-    try:
-        acted = actions_of_profile(profile)
-    except TraceError:
-        return profile, []
-    if not untold & _OF_PIPELINE or not acted.column_of_ranks("stage").any():
-        return profile, []
+    if isinstance(run, str) or not untold & _OF_PIPELINE or run.run.missing:
+        return None
+    acted = run.run.profile
+    if not acted.column_of_ranks("stage").any():
+        return None
     waits = pipeline_waits(acted, posted=True)
     found = chain(compute_changes(waits), length_changes(waits, told_works(acted)))
-    return acted, [change for change in found if change.name in untold & _OF_PIPELINE]
+    return waits, [change for change in found if change.name in untold & _OF_PIPELINE]
 
 
 def _acted_gains(
-    profile: Profile, changes: Iterable[Judged]
+    profile: Profile, run: RunSummary | str, changes: Iterable[Judged]
 ) -> Iterator[Improvement | UntoldChange]:
     """What those changes gain of that step, and what cannot be told of it either."""
-    acted, found = _acted(profile, changes)
-    if not found:
+    acted = _acted(run, changes)
+    if acted is None or isinstance(run, str):
         return
-    notes = acted.warnings[len(profile.warnings) :]
-    how = ", ".join(note.removeprefix(f"{profile.source}: ") for note in notes)
-    for each in _gains(pipeline_waits(acted, posted=True), found)[0]:
+    waits, found = acted
+    how = ", ".join(notes_of(run, profile))
+    for each in _gains(waits, found)[0]:
         assumed = f"forwards and backwards are as told: {how}; {each.assumed}"
         yield replace(each, assumed=assumed)
     yield from (each for each in found if isinstance(each, UntoldChange))
@@ -152,7 +152,8 @@ def _acted_gains(
 def change_profile(profile: Profile, name: str) -> Profile:
     """The profile once a change is made; raises PlanError for a name that none has."""
     changes = [*changes_of(pipeline_waits(profile, posted=True), told_works(profile))]
-    changes = [*_acted(profile, changes)[1], *changes]
+    _, acted = _acted(told_stages(profile), changes) or (None, [])
+    changes = [*acted, *changes]
     change = next((each for each in changes if each.name == name), None)
     if change is None:
         told = sorted(each.name for each in changes if isinstance(each, ProfileChange))

@@ -23,27 +23,49 @@ _MOST_OFF = 0.05
 _TWICE = 2
 
 
-def order_changes(profile: Profile) -> Iterator[Improvement | UntoldChange]:
-    """What other orders of a profile's pipeline gain of its step, or what does not tell them."""
+def told_stages(profile: Profile) -> RunSummary | str:
+    """The stage times of a profile's step of median length; a text says what does not tell them."""
     try:
-        run = run_of_profile(profile)
-        ready = with_runtime(run)
-        base = change_run(ready.summary, ready.runtime, RunChange()).base.report
-        followed = _followed(run, base)
+        return run_of_profile(profile)
+    except StepsimError as error:
+        return str(error)
+
+
+def notes_of(run: RunSummary, profile: Profile) -> list[str]:
+    """By what the stages of a profile's run were told, and which step was taken."""
+    notes = run.run.warnings[len(profile.warnings) :]
+    return [note.removeprefix(f"{profile.source}: ") for note in notes]
+
+
+def order_changes(profile: Profile, run: RunSummary | str) -> Iterator[Improvement | UntoldChange]:
+    """What other orders of a profile's pipeline gain of its step, or what does not tell them.
+
+    `run` are its `told_stages`.
+    """
+    try:
+        ready, base, followed = _as_it_ran(run)
     except StepsimError as error:
         why = str(error).splitlines()[0].removeprefix(f"{profile.source}: ")
         yield UntoldChange(name="other-schedules", why=why)
         return
-    notes = [note.removeprefix(f"{profile.source}: ") for note in run.run.warnings]
-    notes = [*notes[len(profile.warnings) :], "activations fit"]
-    if len(run.stages) < run.run.degrees.pp:
+    known = ready.summary.run
+    notes = [*notes_of(ready.summary, profile), "activations fit"]
+    if len(known.stages) < known.degrees.pp:
         notes += ready.notes
     for name, chunks, twice in _candidates(followed):
         yield _judged(ready, base, (name, chunks), twice=twice, notes=notes)
 
 
-def _followed(run: RunSummary, base: Report) -> Schedule:
-    """The order of a run; raises TraceError where it is not known, or takes otherwise simulated."""
+def _as_it_ran(run: RunSummary | str) -> tuple[MeasuredRuntime, Report, Schedule]:
+    """What a run is replayed with, simulated as it ran, and its order.
+
+    Raises TraceError where stages or order are not known, or it takes otherwise simulated, and the
+    errors of `with_runtime` and `change_run`.
+    """
+    if isinstance(run, str):
+        raise TraceError(run)
+    ready = with_runtime(run)
+    base = change_run(ready.summary, ready.runtime, RunChange()).base.report
     off = abs(base.step_time_ps / run.step_ps - 1)
     if run.run.degrees.pp == 1:
         raise TraceError("the run has one stage, or does not name its stages")
@@ -51,7 +73,7 @@ def _followed(run: RunSummary, base: Report) -> Schedule:
         raise TraceError("its order is that of no schedule known here")
     if off > _MOST_OFF:
         raise TraceError(f"simulated as it ran it is {off:.1%} off: ranks of a stage differ")
-    return run.schedule
+    return ready, base, run.schedule
 
 
 def _candidates(followed: Schedule) -> list[tuple[str, int, bool]]:

@@ -17,8 +17,10 @@ from stepsim.show.page.looks import looks
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
-_FIRST = shipped(__file__, "first.toml", dict[str, dict[str, Any]])
-"""What a page begins with: its job, and the options of its parts."""
+
+def _first(table: str) -> dict[str, Any]:
+    """What a page begins with: its `start`, a job, or its `controls`, the options of its parts."""
+    return shipped(__file__, "first.toml", dict[str, dict[str, Any]])[table]
 
 
 class Answers(Noun):
@@ -72,7 +74,7 @@ class Answers(Noun):
             "machines": _machines(),
             "controls": [
                 _control(KNOBS[name], part)
-                for part, names in _FIRST["controls"].items()
+                for part, names in _first("controls").items()
                 for name in names
             ],
             "exports": EXPORTS,
@@ -82,7 +84,7 @@ class Answers(Noun):
     def _start(self) -> dict[str, str]:
         """The state that a page opens with: the first file given, else a job that fits."""
         given = next(iter(self.explorer.library.works), None)
-        return dict(_FIRST["start"]) if given is None else {"workload": given}
+        return dict(_first("start")) if given is None else {"workload": given}
 
     def lines(self, state: ExplorerState) -> Plain:
         """The command and the Python lines that give the state's step."""

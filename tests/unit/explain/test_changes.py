@@ -25,7 +25,7 @@ from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import UNKNOWN, TaskKind
 from stepsim.runs.improve import change_profile, changes_of, improve_profile
-from stepsim.runs.orders import order_changes
+from stepsim.runs.orders import order_changes, told_stages
 
 pytest.importorskip("pyarrow")
 
@@ -77,7 +77,9 @@ def test_another_order_is_the_job_made_so(
     """What is predicted from one order is what the same job takes under the other, within 1.5 %."""
     monkeypatch.setattr(profiles, "HOP", 0.01)
     profile, other = made(tmp_path, **ran), made(tmp_path, **wanted)
-    found = next(each for each in order_changes(profile) if each.name == change)
+    found = next(
+        each for each in order_changes(profile, told_stages(profile)) if each.name == change
+    )
     assert isinstance(found, Improvement)
     step_ps = profile.step_times_ps()[0] * (1 - found.gain)
     assert step_ps == pytest.approx(other.step_times_ps()[0], rel=0.015)
@@ -87,7 +89,8 @@ def test_replicas_that_differ_tell_no_other_order(tmp_path: Path) -> None:
     """A stage that is slow on one replica, and another on the other: no mean stage is so slow."""
     slow = [made_rows(stages=2, replicas=2, microbatches=4, slow=stage) for stage in range(2)]
     rows = [row for replica in range(2) for row in slow[replica] if row["dp_rank"] == replica]
-    (told,) = order_changes(load_profile(write_rows(rows, tmp_path / "a.parquet")))
+    profile = load_profile(write_rows(rows, tmp_path / "a.parquet"))
+    (told,) = order_changes(profile, told_stages(profile))
     assert told.name == "other-schedules"
     assert isinstance(told, UntoldChange)
     assert "ranks of a stage differ" in told.why
@@ -303,7 +306,7 @@ def test_what_cannot_be_told_says_why(tmp_path: Path) -> None:
         if isinstance(each, UntoldChange)
     }
     assert untold["even-stages"] == "the run has one stage"
-    (other,) = order_changes(profile)
+    (other,) = order_changes(profile, told_stages(profile))
     assert isinstance(other, UntoldChange)
     assert other.why.startswith("the run has one stage")
     assert untold["even-replicas"] == "one rank was traced"

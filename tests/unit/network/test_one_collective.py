@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from stepsim.base.errors import PlanError, StepsimError
-from stepsim.cli.collective import collective_command
+from stepsim.cli import make_app
 from stepsim.face.steps import collective_time
 from stepsim.files.load import topology_of
 from stepsim.network.collectives import Algorithm, parse_algorithm
@@ -143,12 +142,8 @@ def test_figure_has_a_line_per_algorithm_and_auto_behind() -> None:
     assert len(chosen) > 1
 
 
-APP = typer.Typer()
-APP.command("collective")(collective_command)
-
-
 def run(*arguments: str) -> tuple[str, BaseException | None]:
-    result = CliRunner().invoke(APP, list(arguments))
+    result = CliRunner().invoke(make_app("collective"), ["collective", *arguments])
     return result.stdout, result.exception
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, ints, spans, totals
+from stepsim.base.arrays import Floats, Ints, bins, ints, spans, totals
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Names, Noun
 
@@ -192,7 +192,7 @@ def canonical_groups(members: Ints, swaps: tuple[Swap, ...]) -> Ints:
 def _levels(cabling: Cabling, size: int) -> Iterator[Swap]:
     while size < cabling.npus:
         kind = _kinds(cabling, size)
-        kinds = int(kind.max()) + 1
+        kinds = bins(kind)
         yield Swap(
             size=size, kind=kind, like=tuple(np.flatnonzero(kind == k) for k in range(kinds))
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, ints
+from stepsim.base.arrays import Ints, bins, ints
 from stepsim.base.process import paused
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import format_time_ps, time_unit
@@ -239,7 +239,7 @@ def _draw_actions(plot: _Plot, spans: Spans, row: int, shown: set[int]) -> int:
     a dot to it.
     """
     order, (start, end) = Order.of(spans.entries or ()), spans.actions()
-    chunks = 1 + int(order.chunk.max(initial=0))
+    chunks = bins(order.chunk)
     tints = [
         [shade(SHADES[ACTION_SHADES[kind]][1], 0.75 * chunk / chunks) for chunk in range(chunks)]
         for kind in ACTION_KINDS
