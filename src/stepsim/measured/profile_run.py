@@ -15,7 +15,7 @@ from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks
 from stepsim.measured.profile.actions import Actions, pipeline_actions
 from stepsim.measured.profile.busy import Busy
-from stepsim.measured.profile.events import Events, Following, Profile, counted
+from stepsim.measured.profile.events import Events, Following, Profile, counted, latest
 from stepsim.measured.recognise import recorded_schedule
 from stepsim.measured.run import (
     MESSAGE_KINDS,
@@ -82,8 +82,9 @@ def _run(step: Profile, found: Actions, every: Sequence[_Ran]) -> RunProfile:
     meets = step.events.of_kind(TaskKind.COLLECTIVE)
     started = np.where(meets, step.events.complete_ps, step.events.start_ps)
     others = _other_names(step, found, every)
-    after, labels = _following(step, found, every, started, others)
-    events = _joined(_timed(step, found, every), after)
+    timed = _timed(step, found, every)
+    after, labels = _following(step, found, every, started, others, timed)
+    events = _joined(timed, after)
     times, none = (step.events.kind, step.events.start_ps, step.events.end_ps), ints([])
     return RunProfile(
         degrees=_degrees(step, found, events),
@@ -161,18 +162,20 @@ def _following(
     ran: Sequence[_Ran],
     own: Ints,
     others: Sequence[Mapping[int, _After]],
+    timed: Events,
 ) -> tuple[Events, list[str]]:
     """What follows the pipeline on each rank, one after the other, and what each is called.
 
     `own` is when the operations of the profile began but for waiting, `others` are those of each
-    rank that are no part of actions. The group is that of the first operation of a name.
+    rank that are no part of actions, `timed` the operations before. The group is that of the first
+    operation of a name.
     """
     rows, labels = list[tuple[int, ...]](), list[str]()
+    begins = latest(timed.rank, timed.end_ps, len(ran)).tolist()
     for each in ran:
         named = reversed([*others[each.place].items()])
         group = {name: int(step.events.group[i]) for i, name in named}
-        ends = step.events.end_ps[each.sent].max(initial=0)
-        begin = int(max(found.end_ps[each.acts].max(), ends))
+        begin = begins[each.place]
         for name, lasts in _after_ps(step, found, each, own, others).items():
             kind, text = name
             rows.append((each.place, kind, group.get(name, UNKNOWN), begin, begin + lasts))

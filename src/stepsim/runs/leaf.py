@@ -95,7 +95,7 @@ def _solve(runs: Sequence[LeafRun]) -> tuple[Floats, Floats]:
     for _ in range(_ROUNDS):
         errors, slopes = _errors(runs, found)
         step = np.linalg.lstsq(slopes, -errors, rcond=None)[0]
-        found = np.maximum(found + step * _PROBE, _NONE)
+        found = np.clip(found + step * _PROBE, _NONE, None)
         if np.all(np.abs(step) < _SETTLED):
             break
     if np.linalg.matrix_rank(slopes, tol=_FLAT) < len(found):

@@ -201,19 +201,19 @@ def _merged(waits: Waits, found: _Reductions) -> Ints:
 def _halved(waits: Waits, found: _Reductions) -> Ints:
     """A bucket whose first half begins once its half of the gradients is there.
 
-    That is half-way between the arrivals of the bucket before and its own, if the link is free.
+    That is half-way between the arrivals of the bucket before and its own, if the bucket before was
+    over then: it hides as much of the half as it begins sooner.
     """
-    own, ends = waits.own_ps.copy(), waits.profile.events.end_ps.copy()
-    ready, place = waits.ready_ps + waits.delay_ps, _places(found, len(own))
-    for number in range(1, bins(place)):
-        chosen = place[found.later] == number
-        first, last = found.earlier[chosen], found.later[chosen]
-        scale = own[last] / np.maximum(found.time_ps(found.sizes[last]), 1)
-        half = np.rint(found.time_ps(found.sizes[last] // _TWICE) * scale).astype(np.int64)
-        begins = np.maximum((ready[first] + ready[last]) // _TWICE, ends[first])
-        starts = np.maximum(ready[last], ends[first])
-        own[last] = np.maximum(ready[last], begins + half) + half - starts
-        ends[last] = starts + own[last]
+    first, last = found.earlier, found.later
+    recorded = own = waits.own_ps
+    scale = recorded[last] / np.maximum(found.time_ps(found.sizes[last]), 1)
+    half = np.rint(found.time_ps(found.sizes[last] // _TWICE) * scale).astype(np.int64)
+    for _ in range(_TWICE):  # as it ran, then as it runs with halves
+        ran = waits.ran(own, waits.delay_ps).events
+        begin, before = ran.start_ps, ran.end_ps[first]
+        sooner = begin[last] - np.maximum((begin[first] + begin[last]) // _TWICE, before)
+        own = recorded.copy()
+        own[last] = _TWICE * half - np.clip(sooner, 0, half)
     return own
 
 

@@ -79,12 +79,12 @@ def microbatch_works(profile: Profile) -> MicrobatchWorks:
     deviations = _without_slow_ranks(times / mean_ps[:, None, None, None], stage)
     share, left = _factor(deviations.reshape(len(times), -1), stage, mean_ps)
     guess, error = _guesses(deviations, share, left)
-    variance = max(float((guess**2).mean()) - error, 0.0)
-    sure = variance / (variance + error) if variance else 0.0
+    square = float((guess**2).mean())
+    sure = max(1.0 - error / square, 0.0) if square else 0.0
     return MicrobatchWorks(
         source=profile.source,
         works=np.maximum(1.0 + sure * guess, _LEAST_WORK),
-        spread=float(np.sqrt(variance)),
+        spread=float(np.sqrt(sure * square)),
         noise=float(np.sqrt(np.median(left))),
         share=share,
         held=held,

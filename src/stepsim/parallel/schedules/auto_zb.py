@@ -15,7 +15,6 @@ part of it. Equal spans are told apart by makespan.
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from heapq import heappop, heappush
 from itertools import product
 
 from stepsim.base.errors import ScheduleError
@@ -234,10 +233,8 @@ def _by_rounds(job: _Job, rules: _Rules) -> _Draft:
 
     Weight gradients go where a rank would wait, or where memory must be freed.
     """
-    draft = _Draft(job)
-    for rank in range(job.ranks):
-        draft.run(rank, _F)
-    for rank, lead in enumerate(_leads(draft, rules)):
+    draft = _first_forwards(job)
+    for rank, lead in enumerate(_leads(job, rules)):
         draft.run(rank, _F, lead)
     for rank in reversed(range(job.ranks)):
         draft.run(rank, _I)
@@ -255,22 +252,31 @@ def _by_rounds(job: _Job, rules: _Rules) -> _Draft:
     return draft
 
 
-def _leads(draft: _Draft, rules: _Rules) -> list[int]:
+def _first_forwards(job: _Job) -> _Draft:
+    """The first microbatch's forward on all ranks."""
+    draft = _Draft(job)
+    for rank in range(job.ranks):
+        draft.run(rank, _F)
+    return draft
+
+
+def _leads(job: _Job, rules: _Rules) -> list[int]:
     """Forwards between a rank's first forward and its first input gradient.
 
     As many as memory allows and as start (`delay_first_grad`) or end before the gradient comes;
-    fewer than on the rank before, so that each rank stays ahead of the next.
+    fewer than on the rank before, so that each rank stays ahead of the next. They are counted as if
+    their inputs were there.
     """
-    job = draft.job
+    draft = _first_forwards(job)
     most = int(min(job.capacity, job.microbatches)) - 1
     leads = [0] * job.ranks
-    gradient = 0
     for rank in reversed(range(job.ranks)):
-        forward, input_grad, _ = job.durations[rank]
-        wait = max(0, gradient - draft.clock[rank])
-        rounding = max(0, forward - 1) if rules.delay_first_grad else 0
-        leads[rank] = min(most, (wait + rounding) // max(1, forward))
-        gradient = max(gradient, draft.clock[rank] + leads[rank] * forward) + input_grad + job.hop
+        forward, gradient = job.durations[rank][_F], draft.arrival(rank, _I)
+        rounding = forward - 1 if rules.delay_first_grad and forward else 0
+        leads[rank] = min(most, (gradient - draft.clock[rank] + rounding) // max(1, forward))
+        for _ in range(leads[rank]):
+            draft.append(rank, _F, 0)
+        draft.append(rank, _I, gradient)
     for rank in range(1, job.ranks):
         before = leads[rank - 1]
         ran_all = before == job.microbatches - 1
@@ -326,38 +332,30 @@ def _self_timed(job: _Job, priority: Sequence[int], patient: bool) -> _Draft:
     `patient` ranks leave W out when the input of something better arrives before it would end.
     """
     draft = _Draft(job)
-    wakings = [(0, 0)]
-    while wakings:
-        now, rank = heappop(wakings)
-        if draft.clock[rank] > now:
-            continue
-        kind = _choice(draft, rank, now, priority, patient)
-        if kind is None:
-            continue
+    everywhere = {*range(job.ranks)}
+    turns = [_turn(draft, rank, priority, patient) for rank in everywhere]
+    while (turn := min(turns))[0] < _UNKNOWN:
+        _, rank, kind = turn
         draft.run(rank, kind)
-        end = draft.clock[rank]
-        heappush(wakings, (end, rank))
-        neighbour = {_F: rank + 1, _I: rank - 1}.get(kind, -1)
-        if 0 <= neighbour < job.ranks:
-            heappush(wakings, (end + job.hop, neighbour))
+        for near in {rank, rank + (1, -1, 0)[kind]} & everywhere:
+            turns[near] = _turn(draft, near, priority, patient)
     return draft
 
 
-def _choice(
-    draft: _Draft, rank: int, now: int, priority: Sequence[int], patient: bool
-) -> int | None:
-    """Kind the rank runs now; None to wait for the next waking."""
-    full = draft.full(rank)
+def _turn(draft: _Draft, rank: int, priority: Sequence[int], patient: bool) -> tuple[int, int, int]:
+    """When the rank runs its next action as far as inputs are known, the rank, and the kind."""
+    full, clock = draft.full(rank), draft.clock[rank]
     arrivals = [draft.arrival(rank, kind) for kind in (_F, _I, _W)]
-    for kind in priority:
-        if arrivals[kind] > now or (kind == _F and full):
-            continue
-        if kind == _W and patient and not full:
-            end = now + draft.job.durations[rank][_W]
-            if any(now < arrivals[other] < end for other in (_F, _I)):
+    for now in sorted({max(clock, arrival) for arrival in arrivals}):
+        for kind in priority:
+            if arrivals[kind] > now or (kind == _F and full):
                 continue
-        return kind
-    return None
+            if kind == _W and patient and not full:
+                end = now + draft.job.durations[rank][_W]
+                if any(now < arrivals[other] < end for other in (_F, _I)):
+                    continue
+            return now, rank, kind
+    return _UNKNOWN, rank, _W
 
 
 def _one_f_one_b(job: _Job) -> _Draft:
