@@ -343,7 +343,7 @@ def scan_parts(
             for family in families
         ]
         moved = 2.0 * columns.tokens * (2 * mixer.keys + 2 * mixer.inner)
-        best = roof(device, rule.forward.flops, moved)
+        best = roof(device, rule.flops[0], moved)
         yield numbers(alike, "us") / US, np.minimum.reduce(times), best
 
 
@@ -439,7 +439,7 @@ def latent_parts(rows: Sequence[Row], device: Device) -> list[tuple[Floats, Floa
             value_dim=128,
         )
         core = core_of(attention, columns)
-        best = roof(device, core[0].forward.flops, 2.0 * columns.tokens * int(heads) * 640)
+        best = roof(device, core[0].flops[0], 2.0 * columns.tokens * int(heads) * 640)
         parts.append((numbers(alike, "us") / US, price(device, columns, core), best))
     return parts
 
@@ -482,7 +482,7 @@ def window_parts(
         core = core_of(attention, columns)
         keys = 4.0 * columns.tokens * int(dim) * int(kv)
         moved = 4.0 * columns.tokens * int(dim) * int(heads) + keys
-        best = roof(device, core[0].forward.flops, moved)
+        best = roof(device, core[0].flops[0], moved)
         cache = launch + passes * keys / (0.9 * device.memory_bandwidth)
         predicted = cache + price(device, columns, core)
         parts.append((numbers(alike, "best_us") / US, predicted, best))
@@ -579,7 +579,7 @@ def sparse(folder: Path) -> Iterator[Line]:
             layer = Layer(attention=make(int(heads), hidden=hidden), mlp=None, norms=1)
             block = _forward_of(layer, hidden, columns)
             flops, moved = (
-                np.sum([getattr(item.forward, name) for item in block], axis=0)
+                np.sum([getattr(item, name)[0] for item in block], axis=0)
                 for name in ("flops", "bytes_moved")
             )
             best = roof(device, flops, moved / 2)
@@ -742,10 +742,9 @@ def trained(
     pricer = Pricer(device=device, framework=framework, columns=columns)
     priced = pricer.together(map(pricer.price_one, [item]))
     flops = 2.0 * count * m * n * k
-    amounts = (item.forward, item.input_grad, item.weight_grad)[phase]
     measured = flops / (numbers(rows, "tflops") * 1e12)
     seconds = (priced.forward, priced.input_grad, priced.weight_grad)[phase]
-    moved = amounts.bytes_moved - 2.0 * (4 - sums) * count * n * k
+    moved = item.bytes_moved[phase] - 2.0 * (4 - sums) * count * n * k
     return measured, seconds, roof(device, flops, moved)
 
 
@@ -757,7 +756,7 @@ def attended(row: Row, device: Device, phase: int) -> tuple[Floats, Floats, Floa
     core = core_of(attention, columns)
     pricer = Pricer(device=device, framework=BARE, columns=columns)
     priced = pricer.together(map(pricer.price_one, core))
-    flops = (core[0].forward, core[0].input_grad)[phase].flops
+    flops = core[0].flops[phase]
     measured = flops / (float(row["tflops"]) * 1e12)
     return measured, (priced.forward, priced.input_grad)[phase], roof(device, flops, 0)
 

@@ -23,7 +23,7 @@ from stepsim.workload.model.operators import (
     mixer_kernel,
     products,
 )
-from stepsim.workload.model.parts import Held, Mixing, Operator
+from stepsim.workload.model.parts import FORWARD_ALONE, Held, Mixing, Operator
 from stepsim.workload.plan import PlanTable
 
 
@@ -67,10 +67,10 @@ class BlockSparseAttention(Mixer):
 
     def _projections(self, hidden: float, columns: PlanTable) -> Iterator[Operator]:
         """Products for the indexer's queries and keys, forward alone."""
-        t, one = columns.tokens, np.ones_like(columns.tokens)
         width = float(self.indexer.width + self.indexer.dim)
-        for item in products(columns, ("index queries and keys", t, hidden, width)):
-            yield item.times(one, 0.0 * one)
+        made = "index queries and keys", columns.tokens, hidden, width
+        for item in products(columns, made):
+            yield item.times(FORWARD_ALONE)
 
     def _mix(self, columns: PlanTable) -> Iterator[Operator]:
         """Scores of all keys and the choice of blocks, then attention.

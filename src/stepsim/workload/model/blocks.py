@@ -49,7 +49,7 @@ from stepsim.workload.model.operators import (
     residual,
     router_operators,
 )
-from stepsim.workload.model.parts import Block, Exchange, Operator, OperatorKind
+from stepsim.workload.model.parts import FORWARD_ALONE, Block, Exchange, Operator, OperatorKind
 from stepsim.workload.plan import PlanTable
 
 _USUAL = ContextParallel()
@@ -388,8 +388,7 @@ def _times(block: Block, count: int) -> Block:
 
 
 def _repeated(operator: Operator, count: float) -> Operator:
-    many = np.full_like(operator.forward.flops, count)
-    longer = operator.times(many, many)
+    longer = operator.times(count)
     if operator.sides is None:
         return longer
     tokens, inner, outer = operator.sides
@@ -402,6 +401,5 @@ def _longer(exchange: Exchange, count: int) -> Exchange:
 
 def _forward_alone(block: Block) -> Block:
     """A block without its backward."""
-    one = np.ones_like(block.operators[0].forward.flops)
-    alone = (replace(each.times(one, 0.0 * one), sides=None) for each in block.operators)
+    alone = (replace(each.times(FORWARD_ALONE), sides=None) for each in block.operators)
     return Block(name=block.name, operators=tuple(alone), forward=block.forward)

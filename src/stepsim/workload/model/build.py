@@ -565,12 +565,11 @@ def _flops(blocks: Iterable[Block], plan: Plan) -> _Operations:
     forward = backward = spared = 0.0
     for operator in (each for block in blocks for each in block.operators):
         if operator.kind is not OperatorKind.MEMORY:
-            once = float(operator.forward.flops.item())
+            once, inputs, weights = operator.flops[:, 0].tolist()
+            weights *= not plan.adapters
             if plan.recompute is Recompute.SELECTIVE and operator.core:
                 backward += once
             forward += once
-            inputs = float(operator.input_grad.flops.item())
-            weights = 0.0 if plan.adapters else float(operator.weight_grad.flops.item())
             backward += inputs
             backward += weights
             spared += max(2 * once - inputs - weights, 0.0)
@@ -677,7 +676,7 @@ def kernel_of(
     if operator.kind is OperatorKind.MEMORY:
         demand = KernelDemand(kind=KernelKind.STREAM)
     elif operator.groups is not None:
-        demand = KernelDemand(blocks=int(operator.groups[phase].tiles()[0]), per_sm=(2,))
+        demand = KernelDemand(blocks=int(operator.groups.tiles()[phase, 0]), per_sm=(2,))
     elif operator.sides is not None:
         tokens, inner, outer = (float(side[0]) for side in operator.sides)
         rows, columns = ((tokens, outer), (tokens, inner), (inner, outer))[phase]
@@ -693,16 +692,17 @@ def kernel_of(
         weight=seconds,
         sides=_multiplied(operator, phase),
         demand=demand,
-        launches=float(operator.phases[phase].launches[0]),
+        launches=float(operator.launches[phase, 0]),
     )
 
 
 def _multiplied(operator: Operator, phase: int) -> tuple[tuple[int, ...], ...]:
     """Shapes of the operands of a product in a phase."""
     if operator.groups is not None:
-        shape = operator.groups[phase]
-        sides = (shape.count, shape.rows, shape.columns, shape.depth)
-        count, rows, columns, depth = (round(_one(side)) for side in sides)
+        shape = operator.groups
+        sides = (shape.rows, shape.columns, shape.depth)
+        rows, columns, depth = (round(float(side[phase, 0])) for side in sides)
+        count = round(_one(shape.count))
         if phase == _WEIGHT_GRAD:
             return (rows, count * depth), (count * depth, columns)
         return (count * rows, depth), (count, depth, columns)

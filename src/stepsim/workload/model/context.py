@@ -235,7 +235,8 @@ def _part_of(operator: Operator, shares: _Shares, hops: Bools, part: int) -> Ope
 
     So the block that is the forward's last hop is the backward's first.
     """
-    return operator.times(shares[part], np.where(hops, shares[2 - part], shares[part]))
+    back = np.where(hops, shares[2 - part], shares[part])
+    return operator.times(np.stack([shares[part], back, back]))
 
 
 def _kernel(
@@ -256,7 +257,7 @@ def _kernel(
     window = attention.window if isinstance(attention, GroupedAttention) else None
     share = mask_share(columns, context, window)
     return replace(
-        operator.times(share, share),
+        operator.times(share),
         length=np.where(hops, columns.sequence / columns.cp, columns.sequence),
         rows=np.where(
             hops,

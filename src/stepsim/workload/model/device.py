@@ -286,12 +286,13 @@ class Device(TomlTable):
         memory = moved / (reached.memory_share * self.memory_bandwidth)
         return np.hypot(shape.seconds(tiles, rate, self.tile_processors), memory)
 
-    def scan_seconds(
-        self, shape: ScanShape, flops: Floats, sequence: Floats, *, backward: bool
-    ) -> Floats:
-        """Time of a scan over sequences of so many tokens; its launches grow with its passes."""
+    def scan_seconds(self, shape: ScanShape, flops: Floats, sequence: Floats) -> Floats:
+        """Time of a scan over sequences of so many tokens, phase by phase as its `flops` are.
+
+        Its launches grow with its passes.
+        """
         rate = self.scans.get(shape.family, USUAL_SCAN)
-        passes = 2 if backward else 1
+        passes = np.array([[1], [2], [2]])
         peak = self.rate_of(self.usual_precision).peak * self.sustained
         products = flops / (rate.share * peak) if rate.share else 0.0
         rounds = np.ceil(shape.heads / self.tile_processors) if rate.whole else 1.0

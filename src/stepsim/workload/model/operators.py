@@ -109,9 +109,7 @@ def convolution(channels: Floats, backward: float, each: float) -> Operator:
     moved, operations = 4.0 * channels, each * channels
     item = memory("short convolution", moved, backward * channels, "aten::conv1d")
     return replace(
-        item,
-        forward=replace(item.forward, flops=operations),
-        input_grad=replace(item.input_grad, flops=operations * backward / 4.0),
+        item, flops=np.stack([operations, operations * backward / 4.0, 0.0 * operations])
     )
 
 
@@ -443,13 +441,9 @@ def grouped(
     gradient is read and written in fp32. An expert has t k / E rows; each result of a weight's
     gradient is a sum over them.
     """
-    k, n = np.asarray(inner, float), np.asarray(outer, float)
-    flops, weights = 2.0 * tokens * k * n, local * k * n
     element, rows = columns.element_bytes, tokens / local
-
-    def shape(rows: Floats, sides: Floats, depth: Floats) -> GroupedShape:
-        return GroupedShape(count=local, rows=rows, columns=sides, depth=depth)
-
+    k, n = (side * np.ones_like(rows) for side in (inner, outer))
+    flops, weights = 2.0 * tokens * k * n, local * k * n
     return operator_of(
         name,
         OperatorKind.GROUPED,
@@ -460,5 +454,10 @@ def grouped(
             element * tokens * (k + n) + 8.0 * weights,
         ),
         launches=(1, 1, 1),
-        groups=(shape(rows, n, k), shape(rows, k, n), shape(k, n, rows)),
+        groups=GroupedShape(
+            count=local,
+            rows=np.stack([rows, rows, k]),
+            columns=np.stack([n, k, n]),
+            depth=np.stack([k, n, rows]),
+        ),
     )

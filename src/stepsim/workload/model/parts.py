@@ -118,25 +118,15 @@ _PYTORCH = {
 """What PyTorch calls operators of a kind."""
 
 
-class Amounts(Noun):
-    """Floating-point operations and bytes of an operator in one phase, arrays over plans."""
-
-    flops: Floats
-    bytes_moved: Floats
-    launches: Floats
-
-    def times(self, share: Floats) -> "Amounts":
-        """A share of the amounts, by plan."""
-        return Amounts(
-            flops=share * self.flops,
-            bytes_moved=share * self.bytes_moved,
-            launches=share * self.launches,
-        )
+FORWARD_ALONE = np.array([[1.0], [0.0], [0.0]])
+"""The share of an operator that has no backward, by phase."""
 
 
 class Operator(Noun):
-    """One operator, phase by phase; `weight_grad` is empty for those without weights.
+    """One operator, phase by phase: the forward, input gradients, weight gradients.
 
+    Floating-point operations, bytes and launches are arrays of shape (3, plans); without weights
+    the last phase is empty.
     `sides` are tokens, inner and outer width of a product. `rows` are batch x heads of attention,
     `head_dim` its width, `length` the tokens of its kernels' sequences (None: those of a sample),
     `keys` what a token reads where that is not all before it, `sharing` the heads of a rank that
@@ -150,9 +140,9 @@ class Operator(Noun):
 
     name: str
     kind: OperatorKind
-    forward: Amounts
-    input_grad: Amounts
-    weight_grad: Amounts
+    flops: Floats
+    bytes_moved: Floats
+    launches: Floats
     core: bool = False
     head_dim: int = 0
     rows: Floats | None = None
@@ -160,7 +150,7 @@ class Operator(Noun):
     keys: Floats | None = None
     sharing: Floats | None = None
     sides: tuple[Floats, Floats, Floats] | None = None
-    groups: tuple[GroupedShape, GroupedShape, GroupedShape] | None = None
+    groups: GroupedShape | None = None
     scanned: ScanShape | None = None
     apart: bool = False
     inside: bool = False
@@ -168,18 +158,13 @@ class Operator(Noun):
     module: RecomputeModule | None = None
     pytorch: str = ""
 
-    @property
-    def phases(self) -> tuple[Amounts, Amounts, Amounts]:
-        """Amounts of the forward, of input gradients and of weight gradients."""
-        return self.forward, self.input_grad, self.weight_grad
-
-    def times(self, forward: Floats, backward: Floats) -> "Operator":
-        """A share of the operator in the forward, and another in the backward, by plan."""
+    def times(self, share: Floats | float) -> "Operator":
+        """A share of the operator: one, or one by plan, or by phase and plan."""
         return replace(
             self,
-            forward=self.forward.times(forward),
-            input_grad=self.input_grad.times(backward),
-            weight_grad=self.weight_grad.times(backward),
+            flops=share * self.flops,
+            bytes_moved=share * self.bytes_moved,
+            launches=share * self.launches,
         )
 
 
@@ -198,18 +183,16 @@ def operator_of(
     where no other name is given.
     """
     one = np.ones_like(flops[0])
-    amounts = [
-        Amounts(flops=operations, bytes_moved=size, launches=count * one)
-        for operations, size, count in zip(flops, moved, launches, strict=True)
-    ]
-    nothing = Amounts(flops=0.0 * one, bytes_moved=0.0 * one, launches=0.0 * one)
-    forward, input_grad, weight_grad = (*amounts, nothing)[:3]
+    amounts = (
+        np.stack([each * one for each in (*phases, 0.0)[:3]]) for phases in (flops, moved, launches)
+    )
+    operations, size, count = amounts
     return Operator(
         name=name,
         kind=kind,
-        forward=forward,
-        input_grad=input_grad,
-        weight_grad=weight_grad,
+        flops=operations,
+        bytes_moved=size,
+        launches=count,
         pytorch=pytorch or _PYTORCH[kind],
         **said,
     )

@@ -24,7 +24,7 @@ from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.context import launch_ps
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.parts import Amounts, Block, Interconnect, Operator, OperatorKind
+from stepsim.workload.model.parts import Block, Interconnect, Operator, OperatorKind
 from stepsim.workload.plan import Plan, PlanTable
 
 DENSE_CALLS = 26
@@ -46,6 +46,7 @@ _ADAPTED = (OperatorKind.MATRIX, OperatorKind.GROUPED)
 
 
 WEIGHT_GRADIENT_FACTOR = 1.05  # fp32 accumulation costs 5 %: SimuMax's NT products on B200
+_WEIGHT_GRAD = 2  # the number of a phase
 _ALIGNED = 8  # elements: tensor cores take rows of 16 bytes
 
 
@@ -87,10 +88,7 @@ class Pricer(Noun):
         """Time of an operator."""
         slower = self.device.slower.get(operator.pytorch, 1.0)
         chosen = self.columns.drops(operator.module) if operator.module else 0.0
-        first, input_grad, weight_grad = (
-            slower * self._seconds(operator, amounts, phase)
-            for phase, amounts in enumerate(operator.phases)
-        )
+        first, input_grad, weight_grad = slower * self._seconds(operator)
         return PhaseSeconds(
             forward=first,
             input_grad=input_grad,
@@ -116,65 +114,65 @@ class Pricer(Noun):
         sms = self.device.processors
         return 1.0 - self.framework.free_sms / sms if sms else 1.0
 
-    def _seconds(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
+    def _seconds(self, operator: Operator) -> Floats:
+        """Time of each phase; shape (3, plans)."""
         match operator.kind:
             case OperatorKind.MEMORY:
-                return self._memory(operator, amounts)
+                return self._memory(operator)
             case OperatorKind.ATTENTION:
-                return self._attention(operator, amounts, backward=phase > 0)
+                return self._attention(operator)
             case OperatorKind.SCORES if operator.head_dim % _ALIGNED:
-                return amounts.flops / self.device.vector_rate
+                return operator.flops / self.device.vector_rate
             case OperatorKind.MIXED | OperatorKind.SCAN:
-                return self._mixer(operator, amounts, backward=phase > 0)
+                return self._mixer(operator)
             case OperatorKind.GROUPED:
-                return self._groups(operator, amounts, phase)
+                return self._groups(operator)
             case _:
-                return self._products(operator, amounts, phase)
+                return self._products(operator)
 
-    def _memory(self, operator: Operator, amounts: Amounts) -> Floats:
+    def _memory(self, operator: Operator) -> Floats:
         """Bytes, or operations of vectors where they take longer; nothing if fused away.
 
         What is part of products of experts in some frameworks needs no sizes that the host knows
         there: steps in one graph run it so.
         """
         if operator.apart and self.framework.fuses_experts:
-            return np.zeros(len(self.columns))
-        floor = self.device.kernel_floor_ps / PS_PER_S * amounts.launches
-        moved = np.maximum(self.bytes_seconds(amounts.bytes_moved), floor)
+            return np.zeros_like(operator.flops)
+        floor = self.device.kernel_floor_ps / PS_PER_S * operator.launches
+        moved = np.maximum(self.bytes_seconds(operator.bytes_moved), floor)
         vector = self.device.vector_rate
-        taken = np.maximum(moved, amounts.flops / vector) if vector else moved
+        taken = np.maximum(moved, operator.flops / vector) if vector else moved
         if operator.inside and self.framework.fuses_grouped:
             return np.where(self.in_one_graph, 0.0, taken)
         return taken
 
-    def _products(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
+    def _products(self, operator: Operator) -> Floats:
         """Products of no groups; heads and scores run in bf16 whatever the precision."""
         device, precision = self.device, self.columns.plans[0].precision
         if operator.kind in (OperatorKind.HEAD, OperatorKind.SCORES) and precision.casts:
             precision = device.usual_precision
-        slower = WEIGHT_GRADIENT_FACTOR if phase == 2 else 1.0
         sustained = device.sustained * self._filled
-        product = device.rate_of(precision).seconds(amounts.flops, amounts.launches, sustained)
-        taken = np.maximum(slower * product, amounts.bytes_moved / device.bytes_per_s)
-        if phase != 2 or self.framework.fuses_gradient_sums or operator.sides is None:
-            return taken
-        # no product adds up by itself: gradients are read in 2 bytes, sums read and written
-        _, inner, outer = operator.sides
-        each = 2.0 + 2.0 * self.framework.gradient_bytes
-        return taken + self.bytes_seconds(each * inner * outer)
+        product = device.rate_of(precision).seconds(operator.flops, operator.launches, sustained)
+        product[_WEIGHT_GRAD] *= WEIGHT_GRADIENT_FACTOR
+        taken = np.maximum(product, operator.bytes_moved / device.bytes_per_s)
+        if not self.framework.fuses_gradient_sums and operator.sides is not None:
+            # no product adds up by itself: gradients are read in 2 bytes, sums read and written
+            _, inner, outer = operator.sides
+            each = 2.0 + 2.0 * self.framework.gradient_bytes
+            taken[_WEIGHT_GRAD] += self.bytes_seconds(each * inner * outer)
+        return taken
 
-    def _groups(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
+    def _groups(self, operator: Operator) -> Floats:
         """Products of experts, tile by tile: one kernel, or launched one by one.
 
         One by one they reach the rate of any product, and each costs a start. Weight gradients are
         read and written in the framework's bytes; amounts hold them in 4.
         """
         assert operator.groups is not None
-        device, shape = self.device, operator.groups[phase]
-        moved, precision = amounts.bytes_moved, self.columns.plans[0].precision
-        if phase == 2:
-            weights = shape.count * shape.rows * shape.columns
-            moved = moved - 2.0 * (4 - self.framework.gradient_bytes) * weights
+        device, shape, moved = self.device, operator.groups, operator.bytes_moved.copy()
+        precision = self.columns.plans[0].precision
+        weights = (shape.count * shape.rows * shape.columns)[_WEIGHT_GRAD]
+        moved[_WEIGHT_GRAD] -= 2.0 * (4 - self.framework.gradient_bytes) * weights
         if self.framework.groups_experts:
             whole = device.grouped_seconds(str(precision), shape, shape.tiles(), moved)
             return whole / self._filled
@@ -183,29 +181,31 @@ class Pricer(Noun):
         starts = device.group_start_ps / PS_PER_S * shape.count
         return np.hypot(products, moved / device.bytes_per_s) + starts
 
-    def _mixer(self, operator: Operator, amounts: Amounts, *, backward: bool) -> Floats:
+    def _mixer(self, operator: Operator) -> Floats:
         """Kernels of a mixer: a scan of chunks if they pass a state on, else products or bytes."""
         if operator.scanned is None:
             rate = self.device.rate_of(self.device.usual_precision)
             sustained = self.device.sustained * self._filled
-            products = rate.seconds(amounts.flops, amounts.launches, sustained)
-            return np.maximum(products, self.bytes_seconds(amounts.bytes_moved))
-        return self.device.scan_seconds(
-            operator.scanned, amounts.flops, self.columns.sequence, backward=backward
-        )
+            products = rate.seconds(operator.flops, operator.launches, sustained)
+            return np.maximum(products, self.bytes_seconds(operator.bytes_moved))
+        return self.device.scan_seconds(operator.scanned, operator.flops, self.columns.sequence)
 
-    def _attention(self, operator: Operator, amounts: Amounts, *, backward: bool) -> Floats:
+    def _attention(self, operator: Operator) -> Floats:
         families = self.device.attention
         family = self.framework.attention_on(self.device.name)
         rate = families.get(family) or next(iter(families.values()))
         assert operator.rows is not None
         length = self.columns.attended if operator.length is None else operator.length
-        reached = rate.flops_per_s(
-            length, operator.rows, operator.head_dim, backward=backward, keys=operator.keys
+        forward, back = (
+            rate.flops_per_s(
+                length, operator.rows, operator.head_dim, backward=backward, keys=operator.keys
+            )
+            for backward in (False, True)
         )
-        if operator.sharing is None:
-            return amounts.flops / reached
-        return rate.computed(operator.sharing, operator.head_dim) * amounts.flops / reached
+        flops = operator.flops
+        if operator.sharing is not None:
+            flops = rate.computed(operator.sharing, operator.head_dim) * flops
+        return flops / np.stack([forward, back, back])
 
 
 class TimedPart(Noun, eq=False):
@@ -261,9 +261,9 @@ class TimedModel(Pricer):
         columns, calls = self.columns, np.zeros(len(self.columns))
         whole = columns.drops(block.module) if block.module else calls
         for each in block.operators:
-            counts = [phase.launches for phase in each.phases]
+            counts = each.launches
             if each.kind is not OperatorKind.SCAN:
-                counts = [np.where(count > 0, 1.0, 0.0) for count in counts]
+                counts = np.where(counts > 0, 1.0, 0.0)
             beside = _ADAPTER_CALLS - 1 if each.kind in _ADAPTED else 0
             own = columns.drops(each.module) if each.module else whole
             again = counts[0] * np.maximum(whole, own)

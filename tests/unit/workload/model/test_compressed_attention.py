@@ -65,8 +65,8 @@ def test_operations_of_attention_pooling_and_indexer() -> None:
     check_operators(result, products)
     split = operators_of(model(CHOSEN), replace(PLAN, tp=2))
     for name in ("core attention", "result down", "result up", "queries up"):
-        assert split[name].forward.flops[0] == result[name].forward.flops[0] / 2
-    assert split["index scores"].forward.flops[0] == result["index scores"].forward.flops[0]
+        assert split[name].flops[0, 0] == result[name].flops[0, 0] / 2
+    assert split["index scores"].flops[0, 0] == result["index scores"].flops[0, 0]
     assert "pooled keys" not in operators_of(model(NEAR))
 
 
@@ -98,7 +98,7 @@ def test_streams_are_read_and_written_around_each_part() -> None:
     assert layer == 2 * weights
     assert four.head_parameters - one.head_parameters == 4 * (4 * 64 + 1) + 1
     result = operators_of(four)
-    assert result["streams to one"].forward.bytes_moved[0] == 2 * T * 64 * (4 + 1)
+    assert result["streams to one"].bytes_moved[0, 0] == 2 * T * 64 * (4 + 1)
     moved = (2 * T * 64 * (2 * 4 + 1), 2 * T * 64 * (3 * 4 + 2))
     streams = {"attention streams": moved, "mlp streams": moved}
     check_operators(result, {"stream weights": 2 * T * 4 * 64 * 24}, streams)

@@ -69,8 +69,8 @@ def core_flops(plan: Plan, context: ContextParallel) -> tuple[float, float]:
         if operator.kind is OperatorKind.ATTENTION
     ]
     return (
-        sum(float(each.forward.flops[0]) for each in found),
-        sum(float(each.input_grad.flops[0]) for each in found),
+        sum(float(each.flops[0, 0]) for each in found),
+        sum(float(each.flops[1, 0]) for each in found),
     )
 
 
@@ -119,19 +119,17 @@ def test_every_hop_but_the_first_merges_an_output() -> None:
     context = replace(TORCH, merge_bytes=10, sum_bytes=6)
     merges = merge_operator(GQA, columns(1, 4), context)
     gathered = PlanTable(plans=[of_cp(4, ContextParallelKind.ALL_GATHER)])
-    assert merges.forward.bytes_moved[0] == 0
-    assert merge_operator(GQA, gathered, context).forward.bytes_moved[0] == (
-        3 * 10 * 16384 * 32 * 128
-    )
-    assert merges.input_grad.bytes_moved[1] == 3 * 6 * 16384 * (32 + 2 * 32) * 128
+    assert merges.bytes_moved[0, 0] == 0
+    assert merge_operator(GQA, gathered, context).bytes_moved[0, 0] == (3 * 10 * 16384 * 32 * 128)
+    assert merges.bytes_moved[1, 1] == 3 * 6 * 16384 * (32 + 2 * 32) * 128
     own = merge_operator(GQA, columns(4), ContextParallel(sum_bytes=6))
-    assert own.input_grad.bytes_moved[0] == 3 * 6 * 16384 * (32 + 2 * 8) * 128
+    assert own.bytes_moved[1, 0] == 3 * 6 * 16384 * (32 + 2 * 8) * 128
 
 
 @pytest.mark.parametrize("kind", [ContextParallelKind.ALL_TO_ALL, ContextParallelKind.ALL_GATHER])
 def test_whole_kernels_merge_nothing(kind: ContextParallelKind) -> None:
     merges = merge_operator(GQA, PlanTable(plans=[of_cp(4, kind)]), ContextParallel())
-    assert merges.forward.bytes_moved[0] == merges.input_grad.bytes_moved[0] == 0
+    assert merges.bytes_moved[0, 0] == merges.bytes_moved[1, 0] == 0
     assert launch_ps(LAYER, PlanTable(plans=[of_cp(4, kind)]), ContextParallel(hop_ps=5))[0] == 0
 
 

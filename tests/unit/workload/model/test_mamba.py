@@ -49,27 +49,27 @@ def test_operations_of_a_scan_are_those_of_its_chunks() -> None:
     result = operators_of(MODEL)
     pairs, mixed, states = 2 * 16 * 32 * 2, 2 * 16 * INNER, 2 * 32 * INNER
     scan = result["selective scan"]
-    assert scan.input_grad.flops[0] == T * (2 * (pairs + mixed + 2 * states) + pairs + states)
+    assert scan.flops[1, 0] == T * (2 * (pairs + mixed + 2 * states) + pairs + states)
     products = {
         "selective scan": T * (pairs + mixed + 2 * states),
         "mixer in": 2 * T * 64 * FIRST,
     }
     check_operators(result, products)
-    assert result["mixer out"].weight_grad.flops[0] == 2 * T * INNER * 64
+    assert result["mixer out"].flops[2, 0] == 2 * T * INNER * 64
     chunk_states, scores = INNER * 32 / 16, 16 * 2
     moved = 6 * INNER + 8 * 32 * 2 + 12 * chunk_states + 8 * scores
-    assert scan.forward.bytes_moved[0] == T * moved
-    assert result["short convolution"].forward.bytes_moved[0] == 4 * T * (INNER + JOINT)
+    assert scan.bytes_moved[0, 0] == T * moved
+    assert result["short convolution"].bytes_moved[0, 0] == 4 * T * (INNER + JOINT)
 
 
 def test_tp_and_cp_take_their_share_of_heads() -> None:
     whole, split = operators_of(MODEL), operators_of(MODEL, replace(PLAN, tp=2))
     shared = operators_of(MODEL, replace(PLAN, cp=2))
     for name in ("mixer in", "selective scan", "short convolution", "gated norm", "mixer out"):
-        assert split[name].forward.flops[0] == whole[name].forward.flops[0] / 2
-        assert shared[name].forward.flops[0] == whole[name].forward.flops[0] / 2
-        moved = whole[name].input_grad.bytes_moved[0]
-        assert split[name].input_grad.bytes_moved[0] <= moved
+        assert split[name].flops[0, 0] == whole[name].flops[0, 0] / 2
+        assert shared[name].flops[0, 0] == whole[name].flops[0, 0] / 2
+        moved = whole[name].bytes_moved[1, 0]
+        assert split[name].bytes_moved[1, 0] <= moved
     with pytest.raises(PlanError, match="mamba groups is 2: expected a multiple of tp, 4"):
         check_plan(MODEL, replace(PLAN, tp=4))
     with pytest.raises(PlanError, match="heads of mixers / tp is 4: expected a multiple of cp, 8"):

@@ -1,5 +1,6 @@
 """Times of operators and collectives from rates and bandwidths, by hand."""
 
+from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -20,7 +21,7 @@ from stepsim.workload.model.device import (
 )
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.operators import linear, memory
-from stepsim.workload.model.parts import Amounts, Interconnect, Operator, OperatorKind
+from stepsim.workload.model.parts import Interconnect, Operator, OperatorKind, operator_of
 from stepsim.workload.model.pricing import Pricer
 from stepsim.workload.plan import Plan, PlanTable
 
@@ -50,20 +51,11 @@ def one(value: float) -> Floats:
     return np.array([value])
 
 
-def amounts(flops: float, moved: float = 0.0) -> Amounts:
-    return Amounts(flops=one(flops), bytes_moved=one(moved), launches=one(1.0))
-
-
-def operator(kind: OperatorKind, first: Amounts, head_dim: int = 128) -> Operator:
-    return Operator(
-        name="one",
-        kind=kind,
-        forward=first,
-        input_grad=first,
-        weight_grad=amounts(0.0),
-        head_dim=head_dim,
-        rows=one(8.0),
-    )
+def operator(
+    kind: OperatorKind, flops: float, moved: Sequence[float] = (0.0, 0.0), head_dim: int = 128
+) -> Operator:
+    both, sizes, launches = [one(flops)] * 2, [*map(one, moved)], [1.0, 1.0]
+    return operator_of("one", kind, both, sizes, launches, head_dim=head_dim, rows=one(8.0))
 
 
 def test_a_product_takes_its_operations_at_the_sustained_rate_and_a_start() -> None:
@@ -93,17 +85,15 @@ def test_kernels_beside_those_of_experts_take_time_where_they_are_not_part_of_th
 
 
 def test_attention_reaches_half_its_rate_at_its_half_sequence() -> None:
-    found = pricer().together(
-        map(pricer().price_one, [operator(OperatorKind.ATTENTION, amounts(1e12))])
-    )
+    found = pricer().together(map(pricer().price_one, [operator(OperatorKind.ATTENTION, 1e12)]))
     assert found.forward[0] == pytest.approx(1e12 / 5e13 * 2)
     assert found.input_grad[0] == pytest.approx(1e12 / 5e13 / 0.5 * 1.5)
 
 
-GROUPS = GroupedShape(count=one(4), rows=one(130), columns=one(256), depth=one(100))
-EXPERTS = replace(
-    operator(OperatorKind.GROUPED, amounts(1e12, 8e9)), groups=(GROUPS, GROUPS, GROUPS)
+GROUPS = GroupedShape(
+    count=one(4), rows=np.full((3, 1), 130), columns=one(256), depth=np.full((3, 1), 100)
 )
+EXPERTS = replace(operator(OperatorKind.GROUPED, 1e12, (8e9, 8e9)), groups=GROUPS)
 ROUNDS = 4 * 3 * 2 / 132 + 0.5  # tiles of 64 x 128 on 132 processors, half a round more
 PRODUCTS = ROUNDS * 132 * 64 * 128 * 2 * 100 / 5e13
 
@@ -114,7 +104,7 @@ def test_products_of_experts_take_whole_tiles_and_a_start_each() -> None:
 
 
 def test_weight_gradients_of_experts_are_summed_in_the_bytes_of_the_framework() -> None:
-    item = replace(EXPERTS, weight_grad=amounts(1e12, 8 * 4 * 130 * 256))
+    item = replace(EXPERTS, bytes_moved=np.full((3, 1), 8 * 4.0 * 130 * 256))
     half = replace(pricer(), framework=replace(FRAMEWORK, gradient_bytes=2))
     for own, size in ((pricer(), 8), (half, 4)):
         expected = np.hypot(PRODUCTS, size * 4 * 130 * 256 / 8e11) + 4 * 4e-6
@@ -136,7 +126,7 @@ def test_a_scan_waits_for_its_state_from_chunk_to_chunk() -> None:
     bare = replace(pricer(), device=device)
     for family, rounds in (("side", 1), ("whole", 2)):
         shape = ScanShape(family=family, heads=one(133), chunk=64)
-        item = replace(operator(OperatorKind.SCAN, amounts(1e10)), scanned=shape)
+        item = replace(operator(OperatorKind.SCAN, 1e10), scanned=shape)
         found = bare.together(map(bare.price_one, [item]))
         products = 1e10 / 0.5 / (0.1 * 2e14)
         assert found.forward[0] == pytest.approx(10e-6 + 16 * rounds * 2e-6 + products)
@@ -161,11 +151,9 @@ def test_a_window_pays_for_tiles_at_its_ends_and_few_heads_for_many() -> None:
 
 
 def test_heads_whose_width_is_no_multiple_of_eight_use_no_tensor_cores() -> None:
-    aligned = pricer().together(
-        map(pricer().price_one, [operator(OperatorKind.SCORES, amounts(1e12))])
-    )
+    aligned = pricer().together(map(pricer().price_one, [operator(OperatorKind.SCORES, 1e12)]))
     odd = pricer().together(
-        map(pricer().price_one, [operator(OperatorKind.SCORES, amounts(1e12), head_dim=108)])
+        map(pricer().price_one, [operator(OperatorKind.SCORES, 1e12, head_dim=108)])
     )
     assert aligned.forward[0] == pytest.approx(1e12 / 5e13 + 2e-6)
     assert odd.forward[0] == pytest.approx(1e12 / 1e13)

@@ -60,26 +60,26 @@ def test_operations_of_indexer_and_attention() -> None:
         "attention out": 2 * T * 8 * 20 * 64,
     }
     check_operators(result, products)
-    assert result["core attention"].input_grad.flops[0] == 2.5 * forward
+    assert result["core attention"].flops[1, 0] == 2.5 * forward
     scores = result["index scores"]
-    assert scores.input_grad.flops[0] == 3 * 2 * T * READ * width
-    assert scores.forward.bytes_moved[0] == 4 * T * 32
+    assert scores.flops[1, 0] == 3 * 2 * T * READ * width
+    assert scores.bytes_moved[0, 0] == 4 * T * 32
     for name, inner, outer in (
         ("index queries", 48, width),
         ("index keys", 64, 12),
         ("index weights", 64, 4),
     ):
-        assert result[name].forward.flops[0] == 2 * T * inner * outer
-        assert result[name].weight_grad.flops[0] == 2 * T * inner * outer
-        assert result[name].input_grad.flops[0] == 0
+        assert result[name].flops[0, 0] == 2 * T * inner * outer
+        assert result[name].flops[2, 0] == 2 * T * inner * outer
+        assert result[name].flops[1, 0] == 0
 
 
 def test_tp_splits_heads_of_attention_and_not_the_indexer() -> None:
     whole, split = operators_of(MODEL), operators_of(MODEL, replace(PLAN, tp=2))
     for name in ("core attention", "queries up", "queries to latent", "index target"):
-        assert split[name].forward.flops[0] == whole[name].forward.flops[0] / 2
+        assert split[name].flops[0, 0] == whole[name].flops[0, 0] / 2
     for name in ("index queries", "index keys", "index scores"):
-        assert split[name].forward.flops[0] == whole[name].forward.flops[0]
+        assert split[name].flops[0, 0] == whole[name].flops[0, 0]
     with pytest.raises(PlanError, match="heads is 8: expected a multiple of tp, 16"):
         check_plan(MODEL, replace(PLAN, tp=16))
     with pytest.raises(PlanError, match="attention is unfused"):
