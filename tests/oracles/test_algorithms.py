@@ -181,9 +181,9 @@ def port_shares(topology: NestedTopology, steps: list[FlowStep]) -> dict[str, fl
     """Largest load of a link of each class, of all steps together, in sizes."""
     loads: dict[int, float] = {}
     for each in (step.listed for step in steps):
-        count = len(each.sources)
+        count = len(each.edges[0])
         weights = np.broadcast_to(each.fraction, (count,)).astype(np.float64)
-        load = topology.load(each.sources, each.destinations, weights)
+        load = topology.load(each.edges[0], each.edges[1], weights)
         for number, share in zip(load.links.tolist(), load.loads.tolist(), strict=True):
             loads[number] = loads.get(number, 0.0) + share * each.repeat
     most: dict[str, float] = {}
@@ -314,12 +314,12 @@ def deliveries(steps: list[FlowStep], held: list[set[Unit]], parts: int) -> list
     arrived = [dict.fromkeys(units, 0) for units in held]
     clock = 0
     for each in (step.listed for step in steps):
-        fractions = np.broadcast_to(each.fraction, each.sources.shape)
+        fractions = np.broadcast_to(each.fraction, each.edges[0].shape)
         for _ in range(each.repeat):
             clock += 1
             sent = [dict(units) for units in arrived]
             for a, b, fraction in zip(
-                each.sources.tolist(), each.destinations.tolist(), fractions.tolist(), strict=True
+                each.edges[0].tolist(), each.edges[1].tolist(), fractions.tolist(), strict=True
             ):
                 room = Fraction(fraction).limit_denominator(10**6) * parts
                 assert room.denominator == 1, "units are too coarse"
@@ -365,9 +365,9 @@ def moved(steps: list[FlowStep]) -> list[list[tuple[int, int, float]]]:
             (
                 (min(a, b), max(a, b), round(f, 9))
                 for a, b, f in zip(
-                    each.sources.tolist(),
-                    each.destinations.tolist(),
-                    np.broadcast_to(each.fraction, each.sources.shape).tolist(),
+                    each.edges[0].tolist(),
+                    each.edges[1].tolist(),
+                    np.broadcast_to(each.fraction, each.edges[0].shape).tolist(),
                     strict=True,
                 )
             ),

@@ -134,8 +134,8 @@ def test_broadcast_reaches_everyone_once_from_those_who_have_it(ranks: int) -> N
     informed = {0}
     layout = network((DimensionKind.SWITCH, ranks, link())).layout(np.arange(ranks))
     for step in flow_steps(CollectiveKind.BROADCAST, layout, Algorithm.TREE):
-        assert set(step.sources.tolist()) <= informed
-        reached = step.destinations.tolist()
+        assert set(step.edges[0].tolist()) <= informed
+        reached = step.edges[1].tolist()
         assert not informed & set(reached)
         informed |= set(reached)
     assert informed == set(range(ranks))

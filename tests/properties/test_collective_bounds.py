@@ -173,16 +173,16 @@ def test_everybody_who_must_hear_of_somebody_does(
     heard = np.eye(ranks, dtype=bool)
     into, out = np.zeros(ranks), np.zeros(ranks)
     for step in (each.listed for each in flow_steps(kind, layout, choice)):
-        shares = np.broadcast_to(step.fraction, step.sources.shape)
-        np.add.at(into, step.destinations, shares * step.repeat)
-        np.add.at(out, step.sources, shares * step.repeat)
+        shares = np.broadcast_to(step.fraction, step.edges[0].shape)
+        np.add.at(into, step.edges[1], shares * step.repeat)
+        np.add.at(out, step.edges[0], shares * step.repeat)
         pipelined = step.repeat == 1 and any(
             Algorithm(level) in (Algorithm.RING, Algorithm.DOUBLE_BINARY_TREE, Algorithm.NVLS)
             for level in (choice.algorithm, *choice.levels)
         )
         for _ in range(ranks if pipelined else min(step.repeat, ranks)):
             told = heard.copy()
-            np.logical_or.at(told, step.destinations, heard[step.sources])
+            np.logical_or.at(told, step.edges[1], heard[step.edges[0]])
             heard = told
     others = (ranks - 1) / ranks
     match kind:

@@ -4,10 +4,10 @@ import numpy as np
 from unit.network.test_wirings import dim, network
 
 from stepsim.base.structs import replace
-from stepsim.network.collectives import Beside, Siblings
-from stepsim.network.collectives.flows import flows, trace
+from stepsim.network.collectives import Beside, FlowStep, Siblings
+from stepsim.network.collectives.flows import trace
 
-EXCHANGE = flows(np.array([[0, 1], [1, 0]]), 1.0)
+EXCHANGE = FlowStep(np.array([[0, 1], [1, 0]]), 1.0)
 """Both members send all to each other."""
 
 

@@ -9,6 +9,8 @@ from enum import StrEnum
 from itertools import product
 from types import MappingProxyType
 
+import numpy as np
+
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.network.collectives.direct import DIRECT
@@ -62,6 +64,12 @@ FLAT: Mapping[Algorithm, FlatAlgorithm] = MappingProxyType(
 LEVELLED: Mapping[Algorithm, LevelledAlgorithm] = MappingProxyType(
     {Algorithm.HIERARCHICAL: HIERARCHICAL, Algorithm.PER_DIMENSION: PER_DIMENSION}
 )
+_KINDS: Mapping[Algorithm, tuple[Kind, ...]] = MappingProxyType(
+    {Algorithm.AUTO: ()}
+    | {name: algorithm.kinds for name, algorithm in FLAT.items()}
+    | {name: algorithm.kinds for name, algorithm in LEVELLED.items()}
+)
+"""What each algorithm carries out, on some group at least."""
 LEVEL_ALGORITHMS = tuple(name for name, algorithm in FLAT.items() if algorithm.level)
 """What a level of a levelled algorithm can use."""
 _EVERYWHERE = MappingProxyType({Kind.ALL_TO_ALL: (Algorithm.DIRECT,)})
@@ -174,33 +182,30 @@ def flow_steps(
     if layout.ranks < 2:
         return []
     if choice.algorithm in FLAT:
-        flat_steps = FLAT[choice.algorithm].steps(kind, layout)
-        return [_chunked(step, choice, choice.chunks) for step in flat_steps]
-    levels = levels_of(layout)
-    if levels is None or len(choice.levels) != len(levels.sizes):
-        raise PlanError(f"{choice} leaves its levels open")
-    flat = tuple(FLAT[level] for level in choice.levels)
-    steps = LEVELLED[choice.algorithm].steps(kind, levels, flat)
-    returns = kind in LEVELLED[choice.algorithm].returns
-    return [_chunked(step, choice, _passes(step.level, choice, returns=returns)) for step in steps]
+        steps, returns = FLAT[choice.algorithm].steps(kind, layout), False
+    else:
+        levels = levels_of(layout)
+        if levels is None or len(choice.levels) != len(levels.sizes):
+            raise PlanError(f"{choice} leaves its levels open")
+        levelled = LEVELLED[choice.algorithm]
+        steps = levelled.steps(kind, levels, tuple(FLAT[level] for level in choice.levels))
+        returns = kind in levelled.returns
+    if choice.chunks > 1:
+        steps = [_chunked(step, choice, returns=returns) for step in steps]
+    return steps
 
 
-def _passes(level: int, choice: AlgorithmChoice, *, returns: bool) -> int:
-    """Chunks at a level that take time of their own, where level `view` never waits.
+def _chunked(step: FlowStep, choice: AlgorithmChoice, *, returns: bool) -> FlowStep:
+    """A step of each of several chunks, some of which take no time of their own.
 
-    It works on all chunks; the first and the last of them pass the levels before and behind it once
-    more. What returns through the inner levels leaves the outer ones to be hidden: while they work
-    on the last chunk, the level still has those before it on their way back.
+    Level `view` never waits and works on all chunks; the first and the last of them pass the levels
+    before and behind it once more. What returns through the inner levels leaves the outer ones to
+    be hidden: while they work on the last chunk, the level still has those before it on their way
+    back.
     """
-    if level == choice.view:
-        return choice.chunks
-    return 0 if returns and level > choice.view and choice.chunks > 1 else 1
-
-
-def _chunked(step: FlowStep, choice: AlgorithmChoice, passes: int) -> FlowStep:
-    """A step of each of some chunks, of which `passes` take time of their own."""
-    if choice.chunks == 1:
-        return step
+    passes = choice.chunks
+    if step.level != choice.view:
+        passes = 0 if returns and step.level > choice.view else 1
     return replace(
         step,
         fraction=step.fraction / choice.chunks,
@@ -225,33 +230,32 @@ def candidates(
     """The choices to price, each with its levels set.
 
     `auto` prices what is `offered` (empty: everything), can carry the kind out on this group and is
-    worth its price: see `_worth_pricing`. Where that is nothing, the basic algorithm remains. An
+    worth its price: see `_worth_pricing`. Where that is nothing, the basic algorithm remains. Of a
+    pipeline of chunks each level is priced as the one that never waits. An
     all-to-all may go directly everywhere: every network routes messages, tori too, where it takes
     size / (4 x bandwidth of both directions) along a ring (How to Scale Your Model, chapter 3, of
     TPUs). Raises PlanError when the wanted algorithm cannot.
     """
-    wanted = _along_its_dimensions(layout, _as_choice(wanted))
+    wanted = _as_choice(wanted)
     if wanted.algorithm is not Algorithm.AUTO:
+        wanted = _along_its_dimensions(layout, wanted)
         reason = refusal(kind, layout, wanted)
         if reason:
             raise PlanError(f"{kind} cannot use {wanted}: {reason}")
-        found = list(_with_levels(kind, layout, wanted, offered))
-        return tuple(view for choice in found for view in _views(choice))
+        return tuple(
+            replace(choice, view=view)
+            for choice in _with_levels(kind, layout, wanted, offered)
+            for view in range(len(choice.levels) if choice.chunks > 1 and choice.levels else 1)
+        )
     found = [
         choice
         for algorithm in Algorithm
         if algorithm in (*offered, *_EVERYWHERE.get(kind, ())) or not offered
-        if not refusal(kind, layout, _as_choice(algorithm))
+        if not refusal(kind, layout, algorithm)
         if _worth_pricing(kind, layout, algorithm)
         for choice in _with_levels(kind, layout, _as_choice(algorithm), offered)
     ]
     return tuple(found) or (_as_choice(basic_algorithm(kind)),)
-
-
-def _views(choice: AlgorithmChoice) -> Iterator[AlgorithmChoice]:
-    """A pipeline of chunks with each of its levels as the one that never waits."""
-    for view in range(len(choice.levels) if choice.chunks > 1 and choice.levels else 1):
-        yield replace(choice, view=view)
 
 
 def _along_its_dimensions(layout: Layout, wanted: AlgorithmChoice) -> AlgorithmChoice:
@@ -270,25 +274,20 @@ def _along_its_dimensions(layout: Layout, wanted: AlgorithmChoice) -> AlgorithmC
 
 def able_algorithms(kind: Kind, layout: Layout) -> tuple[Algorithm, ...]:
     """All algorithms that can carry out the kind over this group."""
-    return tuple(a for a in Algorithm if not refusal(kind, layout, _as_choice(a)))
+    return tuple(a for a in Algorithm if not refusal(kind, layout, a))
 
 
 def _carries_out(kind: Kind, choice: AlgorithmChoice) -> bool:
     """Whether a choice can carry out a kind at all, on some group; `auto` can."""
-    return choice.algorithm is Algorithm.AUTO or kind in _kinds(choice.algorithm)
+    return choice.algorithm is Algorithm.AUTO or kind in _KINDS[choice.algorithm]
 
 
-def _kinds(algorithm: Algorithm) -> tuple[Kind, ...]:
-    if algorithm in LEVELLED:
-        return LEVELLED[algorithm].kinds
-    return FLAT[algorithm].kinds if algorithm in FLAT else ()
-
-
-def refusal(kind: Kind, layout: Layout, choice: AlgorithmChoice) -> str:
+def refusal(kind: Kind, layout: Layout, choice: AlgorithmChoice | Algorithm) -> str:
     """Why a choice cannot carry out a collective over this group; empty if it can."""
+    choice = _as_choice(choice)
     algorithm = choice.algorithm
-    if kind not in _kinds(algorithm):
-        return f"expected {', '.join(name for name in Algorithm if kind in _kinds(name))}"
+    if kind not in _KINDS[algorithm]:
+        return f"expected {', '.join(name for name in Algorithm if kind in _KINDS[name])}"
     if layout.ranks < 2:
         return ""
     if algorithm in LEVELLED:
@@ -306,7 +305,7 @@ def _levels_refusal(kind: Kind, layout: Layout, choice: AlgorithmChoice) -> str:
         return f"its ranks differ along {len(levels.sizes)} dimensions: name an algorithm for each"
     for level, name in enumerate(choice.levels):
         part = LEVELLED[choice.algorithm].part(kind, level, len(levels.sizes))
-        reason = refusal(part, levels.layout(level), _as_choice(name))
+        reason = refusal(part, levels.layout(level), name)
         if reason:
             return f"level {level} ({part}) cannot use {name}: {reason}"
     return ""
@@ -316,20 +315,15 @@ def _worth_pricing(kind: Kind, layout: Layout, algorithm: Algorithm, groups: int
     """Whether `auto` prices an algorithm in `groups` groups: see `FlatAlgorithm`."""
     if algorithm in LEVELLED:
         return LEVELLED[algorithm].worth_pricing
-    crossed = groups * layout.ranks * _reach(layout)
-    return kind in FLAT[algorithm].basic or FLAT[algorithm].worth_pricing(
-        kind, crossed, layout.ranks
-    )
-
-
-def _reach(layout: Layout) -> int:
-    """Dimensions, and on rings and lines links, between the members farthest apart, roughly."""
-    spans = (layout.coordinates.max(axis=0) - layout.coordinates.min(axis=0)).tolist()
-    return sum(
+    spans = np.ptp(layout.coordinates, axis=0).tolist()
+    # dimensions, and on rings and lines links, between the members farthest apart, roughly
+    reach = sum(
         -(-span // 2) if wiring in _LINEAR else 1
         for span, wiring in zip(spans, layout.kinds, strict=True)
         if span
     )
+    flat, ranks = FLAT[algorithm], layout.ranks
+    return kind in flat.basic or flat.worth_pricing(kind, groups * ranks * reach, ranks)
 
 
 def _with_levels(
@@ -357,7 +351,7 @@ def _level_options(kind: Kind, levels: Levels, level: int, offered: Names) -> li
     Two ranks do the same in every algorithm; where each has a link to each, nothing beats `direct`.
     """
     layout = levels.layout(level)
-    able = [a for a in LEVEL_ALGORITHMS if not refusal(kind, layout, _as_choice(a))]
+    able = [a for a in LEVEL_ALGORITHMS if not refusal(kind, layout, a)]
     groups = len(levels.groups(level))
     able = [a for a in able if _worth_pricing(kind, layout, a, groups)] or able[:1]
     listed = [a for a in able if a in offered] or able

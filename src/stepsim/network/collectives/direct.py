@@ -9,7 +9,6 @@ from stepsim.network.collectives.flows import (
     REDUCING,
     FlatAlgorithm,
     FlowStep,
-    flows,
     inwards,
     swapped,
 )
@@ -34,14 +33,14 @@ def _exchange(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
 
     In an all-to-all S is what each rank sends, its own share included.
     """
-    none, repeat = np.zeros(0, np.int64), 2 if kind is CollectiveKind.ALL_REDUCE else 1
-    return [flows((none, none), 1 / layout.ranks, repeat, everyone=layout.ranks)]
+    repeat = 2 if kind is CollectiveKind.ALL_REDUCE else 1
+    return [FlowStep((), 1 / layout.ranks, repeat, everyone=layout.ranks)]
 
 
 def _scatter(layout: Layout) -> list[FlowStep]:
     """The first member sends everyone its block of S/n at once, as NCCL's grouped sends do."""
     others = np.arange(1, layout.ranks, dtype=np.int64)
-    return [flows((np.zeros_like(others), others), 1 / layout.ranks)]
+    return [FlowStep((np.zeros_like(others), others), 1 / layout.ranks)]
 
 
 def _send_recv(layout: Layout) -> list[FlowStep]:
@@ -52,9 +51,9 @@ def _send_recv(layout: Layout) -> list[FlowStep]:
     """
     if layout.ranks > 2:
         order = layout.orders[0]
-        return [flows((order, np.roll(order, -1)), 1.0)]
+        return [FlowStep((order, np.roll(order, -1)), 1.0)]
     first = np.zeros(min(1, layout.ranks - 1), np.int64)
-    return [flows((first, first + 1), 1.0)]
+    return [FlowStep((first, first + 1), 1.0)]
 
 
 def _worth_pricing(kind: CollectiveKind, crossed: int, ranks: int) -> bool:

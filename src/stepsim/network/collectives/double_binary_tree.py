@@ -14,7 +14,6 @@ from stepsim.base.arrays import Ints
 from stepsim.network.collectives.flows import (
     FlatAlgorithm,
     FlowStep,
-    flows,
     inwards,
     soon_traced,
     swapped,
@@ -40,8 +39,8 @@ def _broadcast(layout: Layout) -> list[FlowStep]:
             trees.append((np.where(parents < 0, chain[0], chain[1:][parents]), chain[1:]))
     edges = np.concatenate(trees, axis=1)
     depth = 1 + max(tree_depth(parents) for parents in double_tree(layout.ranks - 1))
-    fill = [flows(edges, 0.0, depth - 1)] if depth > 1 else []
-    return [*fill, flows(edges, 1 / len(trees))]
+    fill = [FlowStep(edges, 0.0, depth - 1)] if depth > 1 else []
+    return [*fill, FlowStep(edges, 1 / len(trees))]
 
 
 def _all_reduce(layout: Layout) -> list[FlowStep]:
@@ -58,12 +57,12 @@ def _all_reduce(layout: Layout) -> list[FlowStep]:
         chains.append(chain)
         length = max(length, longest)
     tree, chain = np.concatenate(trees, axis=1), np.concatenate(chains, axis=1)
-    fill = [flows(both_ways(tree), 0.0, 2 * depth - 1)]
+    fill = [FlowStep(both_ways(tree), 0.0, 2 * depth - 1)]
     if length:
-        fill.append(flows(both_ways(chain), 0.0, 2 * length))
+        fill.append(FlowStep(both_ways(chain), 0.0, 2 * length))
     shares = np.repeat((1 / len(trees), 2 / len(trees)), (tree.shape[1], chain.shape[1]))
     edges = both_ways(np.concatenate((tree, chain), axis=1))
-    return [*fill, flows(edges, np.tile(shares, 2))]
+    return [*fill, FlowStep(edges, np.tile(shares, 2))]
 
 
 def double_tree(nodes: int) -> tuple[Ints, Ints]:

@@ -11,7 +11,6 @@ of one.
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 from msgspec import field
@@ -28,30 +27,25 @@ _MANY = 64
 """Members of a group from which on an exchange is worth more than listing its pairs."""
 
 
-class FlowStep(Noun):
+class FlowStep(Noun, kw_only=False):
     """`repeat` equal steps, one after the other, of simultaneous flows between members of a group.
 
-    Flow i takes `fraction` (or `fraction[i]`) of the collective's size from member `sources[i]` to
-    member `destinations[i]`, counted from 0 in the group. A fraction of 0 costs latency alone: the
+    Flow i takes `fraction` (or `fraction[i]`) of the collective's size from member `edges[0][i]` to
+    member `edges[1][i]`, counted from 0 in the group. A fraction of 0 costs latency alone: the
     stages through which a pipelined algorithm fills, which stand before the step that carries.
-    With `everyone` each of so many members sends to every other one, and no flows are listed.
+    With `everyone` each of so many members sends to every other one, and no edges are listed.
     With `chained` each flow hands on what the one before it brought, as along a ring, so that the
     repeats pass all of them in turn. `hidden` repeats pass while those of other levels do, in a
     pipeline of chunks; `level` is the one that the step is of, the innermost 0.
     """
 
-    sources: Ints
-    destinations: Ints
+    edges: Sequence[Ints] | Ints
     fraction: float | Floats
     repeat: int = 1
     chained: bool = False
     hidden: int = 0
     level: int = 0
     everyone: int = 0
-
-    def __post_init__(self) -> None:
-        if self.sources.shape != self.destinations.shape or self.repeat < 1:
-            raise ValueError(f"{self.repeat} steps of unpaired flows")
 
     @property
     def timed(self) -> int:
@@ -60,18 +54,18 @@ class FlowStep(Noun):
 
     @property
     def listed(self) -> "FlowStep":
-        """The step with all its flows listed."""
+        """The step with all its edges listed."""
         if not self.everyone:
             return self
         ranks = np.arange(self.everyone, dtype=np.int64)
         sources = np.repeat(ranks, self.everyone - 1)
         destinations = (sources + np.tile(ranks[1:], self.everyone)) % self.everyone
-        return replace(self, sources=sources, destinations=destinations, everyone=0)
+        return replace(self, edges=(sources, destinations), everyone=0)
 
     def key(self) -> bytes:
         """What equal steps share, whatever their number."""
-        parts = (self.sources, self.destinations, np.asarray(self.fraction))
-        return mark_of([np.array([self.chained, self.everyone]), *parts])
+        said = np.array([self.chained, self.everyone])
+        return mark_of([said, *self.edges, np.asarray(self.fraction)])
 
 
 class StepShape(Noun):
@@ -118,19 +112,9 @@ class Carrier(Noun, eq=False):
         return once
 
 
-def flows(
-    edges: Sequence[Ints] | Ints, fraction: float | Floats, repeat: int = 1, **more: Any
-) -> FlowStep:
-    """A step whose flows go from the first row of `edges` to the second; `more` is said of it."""
-    sources, destinations = edges
-    return FlowStep(
-        sources=sources, destinations=destinations, fraction=fraction, repeat=repeat, **more
-    )
-
-
 def swapped(steps: list[FlowStep]) -> list[FlowStep]:
     """The same steps with their flows turned round."""
-    return [replace(step, sources=step.destinations, destinations=step.sources) for step in steps]
+    return [replace(step, edges=step.edges[::-1]) for step in steps]
 
 
 def backwards(steps: list[FlowStep]) -> list[FlowStep]:
@@ -195,9 +179,10 @@ def _exchanged(topology: Topology, groups: Ints, step: FlowStep, owners: Ints) -
 def _listed(topology: Topology, groups: Ints, step: FlowStep, owners: Ints) -> Iterator[Load]:
     """What listed flows put on links, a million at a time: an all-to-all of thousands fits."""
     uneven = isinstance(step.fraction, np.ndarray)
-    weights = np.broadcast_to(step.fraction if uneven else 1.0, step.sources.shape)
-    for part in slices(len(step.sources), max(1, _FLOWS_AT_ONCE // len(groups))):
-        sources, destinations = groups[:, step.sources[part]], groups[:, step.destinations[part]]
+    starts, ends = step.edges
+    weights = np.broadcast_to(step.fraction if uneven else 1.0, starts.shape)
+    for part in slices(len(starts), max(1, _FLOWS_AT_ONCE // len(groups))):
+        sources, destinations = groups[:, starts[part]], groups[:, ends[part]]
         yield topology.load(
             sources.reshape(-1),
             destinations.reshape(-1),
@@ -335,8 +320,8 @@ class Levels(Noun):
         """Steps of one subgroup of a level, done by all of them at once on `scale` of the size."""
         groups = self.groups(level)
         return [
-            flows(
-                [groups[:, ends].reshape(-1) for ends in (step.sources, step.destinations)],
+            FlowStep(
+                [groups[:, ends].reshape(-1) for ends in step.edges],
                 np.tile(step.fraction, len(groups)) * scale
                 if isinstance(step.fraction, np.ndarray)
                 else step.fraction * scale,

@@ -17,7 +17,6 @@ from stepsim.network.collectives.flows import (
     FlatAlgorithm,
     FlowStep,
     backwards,
-    flows,
     soon_traced,
 )
 from stepsim.network.topology import Layout
@@ -49,7 +48,7 @@ def _core(ranks: int) -> tuple[Ints, Ints]:
 
 def _hand_over(outside: Ints, fraction: float) -> list[FlowStep]:
     """Those outside the power of two send to their neighbours inside."""
-    return [flows((outside, outside - 1), fraction)] if len(outside) else []
+    return [FlowStep((outside, outside - 1), fraction)] if len(outside) else []
 
 
 def _exchanges(members: Ints, shares: Floats) -> list[FlowStep]:
@@ -60,7 +59,7 @@ def _exchanges(members: Ints, shares: Floats) -> list[FlowStep]:
         partners, groups = numbers ^ (1 << bit), 2 << bit
         sent = np.bincount(numbers % groups, shares)[partners % groups]
         fraction = sent if np.ptp(sent) else float(sent[0])
-        steps.append(flows((members, members[partners]), fraction))
+        steps.append(FlowStep((members, members[partners]), fraction))
     return steps
 
 

@@ -19,7 +19,7 @@ from stepsim.network.collectives.double_binary_tree import (
     tree_depth,
     tree_edges,
 )
-from stepsim.network.collectives.flows import REDUCING, FlatAlgorithm, FlowStep, flows, levels_of
+from stepsim.network.collectives.flows import REDUCING, FlatAlgorithm, FlowStep, levels_of
 from stepsim.network.topology import Layout
 from stepsim.workload.axes import CollectiveKind
 
@@ -30,8 +30,11 @@ def _nvls(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
         return _tree(layout)
     ports = _ports(np.arange(layout.ranks, dtype=np.int64)[None])
     if kind is not CollectiveKind.ALL_REDUCE:
-        return [flows(ports, 1 / layout.reduce_efficiency)]
-    return [flows(ports, 0.0), flows(ports, (1 + 1 / layout.ranks) / layout.reduce_efficiency)]
+        return [FlowStep(ports, 1 / layout.reduce_efficiency)]
+    return [
+        FlowStep(ports, 0.0),
+        FlowStep(ports, (1 + 1 / layout.ranks) / layout.reduce_efficiency),
+    ]
 
 
 def _tree(layout: Layout) -> list[FlowStep]:
@@ -47,9 +50,9 @@ def _tree(layout: Layout) -> list[FlowStep]:
     port = (1 + 1 / nodes.shape[1]) / layout.reduce_efficiency
     shares = np.repeat((port, 1 / len(rails)), (inside.shape[1], across.shape[1]))
     return [
-        flows(inside, 0.0, 2),
-        flows(across, 0.0, 2 * depth - 1),
-        flows(np.concatenate((inside, across), axis=1), shares),
+        FlowStep(inside, 0.0, 2),
+        FlowStep(across, 0.0, 2 * depth - 1),
+        FlowStep(np.concatenate((inside, across), axis=1), shares),
     ]
 
 

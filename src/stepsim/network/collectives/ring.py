@@ -15,12 +15,14 @@ from stepsim.network.collectives.flows import (
     REDUCING,
     FlatAlgorithm,
     FlowStep,
-    flows,
     inwards,
     swapped,
 )
 from stepsim.network.topology import Layout
 from stepsim.workload.axes import CollectiveKind
+
+_ROUNDS = {CollectiveKind.ALL_REDUCE: 2}
+"""How often blocks go round, if not once."""
 
 
 def _ring(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
@@ -30,8 +32,8 @@ def _ring(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
         return swapped(steps) if inwards(kind) else steps
     if kind is CollectiveKind.ALL_TO_ALL:
         return _all_to_all(layout)
-    share, repeat = 1 / layout.ranks / len(layout.orders), _rounds(kind) * (layout.ranks - 1)
-    return [flows(_edges(layout), share, repeat, chained=True)]
+    share, rounds = 1 / layout.ranks / len(layout.orders), _ROUNDS.get(kind, 1)
+    return [FlowStep(_edges(layout), share, rounds * (layout.ranks - 1), chained=True)]
 
 
 def _bidirectional(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
@@ -44,7 +46,7 @@ def _bidirectional(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
     block = 1 / layout.ranks / len(layout.orders)
     whole, half = (layout.ranks - 1) // 2, layout.ranks % 2 == 0
     return [
-        flows(edges, fraction, _rounds(kind) * steps)
+        FlowStep(edges, fraction, _ROUNDS.get(kind, 1) * steps)
         for fraction, steps in ((block, whole), (block / 2, int(half)))
         if steps
     ]
@@ -58,13 +60,9 @@ def _all_to_all(layout: Layout) -> list[FlowStep]:
     """
     edges = _edges(layout)
     return [
-        flows(edges, left / layout.ranks / len(layout.orders))
+        FlowStep(edges, left / layout.ranks / len(layout.orders))
         for left in range(layout.ranks - 1, 0, -1)
     ]
-
-
-def _rounds(kind: CollectiveKind) -> int:
-    return 2 if kind is CollectiveKind.ALL_REDUCE else 1
 
 
 def _edges(layout: Layout) -> tuple[Ints, Ints]:
@@ -90,11 +88,11 @@ def _chains(layout: Layout) -> list[FlowStep]:
     stages = max(np.bincount(each, minlength=reach.max() + 1).tolist()[::-1] for each in reach)
     stages[0] -= 1  # the step that carries everything pays for one hop of the farthest kind
     fill = [
-        flows(hops[:, reach == axis], 0.0, count)
+        FlowStep(hops[:, reach == axis], 0.0, count)
         for axis, count in enumerate(reversed(stages))
         if count
     ]
-    return [*fill, flows(hops.reshape(2, -1), 1 / len(chains))]
+    return [*fill, FlowStep(hops.reshape(2, -1), 1 / len(chains))]
 
 
 def _outermost_axis(layout: Layout, hops: Ints) -> Ints:

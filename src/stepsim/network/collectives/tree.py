@@ -12,7 +12,6 @@ from stepsim.network.collectives.flows import (
     FlatAlgorithm,
     FlowStep,
     backwards,
-    flows,
     inwards,
 )
 from stepsim.network.topology import Layout
@@ -32,7 +31,7 @@ def _broadcast(layout: Layout) -> list[FlowStep]:
     informed = 1
     while informed < layout.ranks:
         senders = np.arange(min(informed, layout.ranks - informed), dtype=np.int64)
-        steps.append(flows((senders, senders + informed), 1.0))
+        steps.append(FlowStep((senders, senders + informed), 1.0))
         informed += len(senders)
     return steps
 
@@ -44,7 +43,7 @@ def _scatter(layout: Layout) -> list[FlowStep]:
     while distance:
         senders = np.arange(0, layout.ranks - distance, 2 * distance, dtype=np.int64)
         served = np.minimum(layout.ranks - senders - distance, distance)
-        steps.append(flows((senders, senders + distance), served / layout.ranks))
+        steps.append(FlowStep((senders, senders + distance), served / layout.ranks))
         distance //= 2
     return steps
 
