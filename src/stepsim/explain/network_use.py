@@ -39,7 +39,7 @@ def find_traffic(graph: TaskGraph, prices: Prices) -> Traffic:
         if use.peer_stage >= 0 and not use.sends:
             continue
         patterns, count = prices.patterns(use), graph.programs[use.stage].counts[use]
-        for groups in patterns.rows(use.ends[0], graph.plan.stage_ranks):
+        for groups in patterns.rows(use.stage, graph.plan.stage_ranks):
             look = int(patterns.pattern[groups[0]])
             key = graph.comms[use.comm], patterns.key(look), count
             alike[key].append((use, look, patterns.npus[groups]))
@@ -76,7 +76,7 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[PlacedComm, ...]:
                 continue
             op, patterns = graph.comms[use.comm], prices.patterns(use)
             here[op] += count
-            for rows in patterns.rows(use.ends[0], graph.plan.stage_ranks):
+            for rows in patterns.rows(use.stage, graph.plan.stage_ranks):
                 pattern = int(patterns.pattern[rows[0]])
                 cost = prices.cost(use, pattern)
                 nodes = len(distinct(patterns.distinct[pattern] // prices.topology.node_size))

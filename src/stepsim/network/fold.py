@@ -9,7 +9,7 @@ Where they are, links are split along with the ranks, by the loads of the sites 
 sites by the links they load (see `stepsim.network.shared_links`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from stepsim.network.prices import Prices, Use
 from stepsim.network.shared_links import TransferSites, refine_sites, sites_of_ranks, uncoloured
 from stepsim.workload.axes import Group
 from stepsim.workload.plan import Ranks
-
-_StagePairs = tuple[tuple[int, int], ...]
-"""(stage, other stage) of all messages."""
 
 
 class Actors(Noun, dict=True):
@@ -50,7 +47,7 @@ class Actors(Noun, dict=True):
 
 def every_rank(prices: Prices) -> Actors:
     """Actors without folding: one for each rank."""
-    return _Folding(prices=prices, pairs=()).actors(np.arange(prices.plan.npus))
+    return _actors(prices, np.arange(prices.plan.npus))
 
 
 def fold(
@@ -63,86 +60,73 @@ def fold(
 
     `slow` are factors on the ranks' compute times; with `sites` links are shared.
     """
-    pairs = tuple(sorted({(use.stage, use.peer_stage) for use in uses if use.peer_stage >= 0}))
-    return _Folding(prices=prices, pairs=pairs).run(slow, sites)
+    pairs = sorted({(use.stage, use.peer_stage) for use in uses if use.peer_stage >= 0})
+    ranks = np.arange(prices.plan.npus)
+    # what sets ranks apart by themselves: stage, and how their groups lie on the topology
+    stages = ranks // prices.plan.stage_ranks
+    traits = [stages, *(prices.groups(kind).looks(ranks) for kind in _kinds(prices))]
+    for stage, peer in pairs:
+        ends = prices.groups((stage, peer))
+        if ends.pattern.any():
+            traits.append(np.where(stages == stage, ends.looks(ranks), -1))
+    if slow is not None:
+        traits.append(np.unique(slow, return_inverse=True)[1].astype(np.int64))
+    hops = sorted({peer - stage for stage, peer in pairs})
+    return _actors(prices, _refined(prices, hops, _merge(traits), sites))
 
 
-class _Folding(Noun):
-    """Refines classes of ranks."""
+def _refined(
+    prices: Prices, hops: Sequence[int], ranks: Ranks, sites: TransferSites | None
+) -> Ranks:
+    """Classes of ranks, split until none meets others than its like.
 
-    prices: Prices
-    pairs: _StagePairs
+    Sites and the links that they share are split along with the ranks. Messages go `hops` stages
+    on.
+    """
+    colours = None if sites is None else uncoloured(ranks, sites)
+    while True:
+        finer = _merge((ranks, *_neighbours(prices, hops, ranks)))
+        if sites and colours:
+            split = refine_sites(sites, finer, colours)
+            met = sites_of_ranks(sites, split.site, len(finer))
+            split = replace(split, rank=_merge((finer, met)))
+            if split.count == colours.count:
+                return split.rank
+            colours, finer = split, split.rank
+        elif finer.max() == ranks.max():
+            return finer
+        ranks = finer
 
-    def run(self, slow: Floats | None, sites: TransferSites | None) -> Actors:
-        own = [*self.own_traits()]
-        if slow is not None:
-            own.append(np.unique(slow, return_inverse=True)[1].astype(np.int64))
-        ranks = _merge(own)
-        return self.actors(self.refined(ranks) if sites is None else self.shared(ranks, sites))
 
-    def refined(self, ranks: Ranks) -> Ranks:
-        """Classes of ranks, split until none meets others than its like."""
-        while True:
-            finer = _merge((ranks, *self.neighbours(ranks)))
-            if finer.max() == ranks.max():
-                return finer
-            ranks = finer
+def _neighbours(prices: Prices, hops: Sequence[int], colours: Ranks) -> Iterator[Ranks]:
+    """Classes that each rank meets: in its groups, and at the other end of its messages."""
+    for kind in _kinds(prices):
+        groups = prices.groups(kind)
+        met = np.sort(colours[groups.members], axis=1)
+        yield row_numbers(met)[1][groups.group_of]
+    for hop in hops:
+        yield np.roll(colours, -hop * prices.plan.stage_ranks)
 
-    def shared(self, ranks: Ranks, sites: TransferSites) -> Ranks:
-        """As `refined`; sites and the links that they share are split along with the ranks."""
-        colours = uncoloured(ranks, sites)
-        while True:
-            ranks = _merge((colours.rank, *self.neighbours(colours.rank)))
-            finer = refine_sites(sites, ranks, colours)
-            met = sites_of_ranks(sites, finer.site, len(ranks))
-            finer = replace(finer, rank=_merge((ranks, met)))
-            if finer.count == colours.count:
-                return finer.rank
-            colours = finer
 
-    def own_traits(self) -> Iterable[Ranks]:
-        """What sets ranks apart by themselves: stage, and how their groups lie on the topology."""
-        ranks = np.arange(self.prices.plan.npus)
-        stages = ranks // self.prices.plan.stage_ranks
-        yield stages
-        for kind in _kinds(self.prices):
-            yield self.prices.groups(kind).looks(ranks)
-        for stage, peer in self.pairs:
-            pairs = self.prices.pairs(stage, peer)
-            trait = np.where(stages == stage, pairs.looks(ranks), -1)
-            if pairs.pattern.any():
-                yield trait
-
-    def neighbours(self, colours: Ranks) -> Iterable[Ranks]:
-        """Classes that each rank meets: in its groups, and at the other end of its messages."""
-        for kind in _kinds(self.prices):
-            groups = self.prices.groups(kind)
-            met = np.sort(colours[groups.members], axis=1)
-            yield row_numbers(met)[1][groups.group_of]
-        width = len(colours) // self.prices.plan.pp
-        for offset in sorted({peer - stage for stage, peer in self.pairs}):
-            yield np.roll(colours, -offset * width)
-
-    def actors(self, colours: Ranks) -> Actors:
-        """An actor for each class."""
-        _, first, counts = np.unique(colours, return_index=True, return_counts=True)
-        ranks = first
-        groups: dict[Group, Ranks] = {}
-        sizes: dict[Group, Ranks] = {}
-        for kind in _kinds(self.prices):
-            every = self.prices.groups(kind)
-            met = np.sort(colours[every.members], axis=1)
-            one, number = row_numbers(met)
-            groups[kind] = number[every.group_of[first]]
-            sizes[kind] = 1 + (np.diff(met[one], axis=1) != 0).sum(axis=1)
-        return Actors(
-            ranks=ranks.astype(np.int64),
-            counts=counts.astype(np.int64),
-            stages=(ranks // self.prices.plan.stage_ranks).astype(np.int64),
-            groups=groups,
-            sizes=sizes,
-            actor_of=colours,
-        )
+def _actors(prices: Prices, colours: Ranks) -> Actors:
+    """An actor for each class."""
+    _, ranks, counts = np.unique(colours, return_index=True, return_counts=True)
+    groups: dict[Group, Ranks] = {}
+    sizes: dict[Group, Ranks] = {}
+    for kind in _kinds(prices):
+        every = prices.groups(kind)
+        met = np.sort(colours[every.members], axis=1)
+        one, number = row_numbers(met)
+        groups[kind] = number[every.group_of[ranks]]
+        sizes[kind] = 1 + (np.diff(met[one], axis=1) != 0).sum(axis=1)
+    return Actors(
+        ranks=ranks.astype(np.int64),
+        counts=counts.astype(np.int64),
+        stages=(ranks // prices.plan.stage_ranks).astype(np.int64),
+        groups=groups,
+        sizes=sizes,
+        actor_of=colours,
+    )
 
 
 def _kinds(prices: Prices) -> list[Group]:

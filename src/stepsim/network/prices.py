@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints, bins, distinct, numbers_of, row_numbers
+from stepsim.base.arrays import Ints, bins, distinct, ints, numbers_of, row_numbers
 from stepsim.base.structs import Noun, Same, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.collectives import (
@@ -178,12 +178,9 @@ class Use(NamedTuple):
     peer_stage: int = -1
     sends: bool = False
 
-    @property
-    def ends(self) -> tuple[int, int]:
-        """Stages of sender and receiver of a message; of a collective, its stage twice."""
-        if self.peer_stage < 0:
-            return self.stage, self.stage
-        return (self.stage, self.peer_stage) if self.sends else (self.peer_stage, self.stage)
+
+GroupKind = Group | tuple[int, int]
+"""A kind of process groups; of pairs that send messages, the stages of sender and receiver."""
 
 
 class PhasePrice(Noun, eq=False):
@@ -228,7 +225,7 @@ class Prices(Struct, kw_only=True):
     table: "CommTable | None" = None
     sharing: Sharing = Sharing.NONE
     known: Known = {}
-    _patterns: dict[tuple[object, ...], GroupPatterns] = {}
+    _patterns: dict[GroupKind, GroupPatterns] = {}
     flows: object = None
     _network: object = None
 
@@ -236,8 +233,10 @@ class Prices(Struct, kw_only=True):
         if len(self.known) > _MOST:
             self.known.clear()
         asked = tuple(self.algorithms.items()), Same(self.table), self.sharing is Sharing.FAIR
-        self.flows = self._name("flows", flows_of(self.topology))
-        self._network = self._name("network", *asked, flows_of(self.topology, numbers=True))
+        # a short name of each key, and of no other while somebody holds it
+        flows, network = (flows_of(self.topology, numbers=every) for every in (False, True))
+        self.flows = self.known.setdefault(("flows", flows), object())
+        self._network = self.known.setdefault(("network", *asked, network), object())
         ranks = self.flows, self.plan.lie, self.sharing is Sharing.NONE
         lie = "lie", *ranks
         if lie not in self.known and self.plan.npus > _MANY:
@@ -245,38 +244,30 @@ class Prices(Struct, kw_only=True):
                 del self.known[key]
         self._patterns = self.known.setdefault(lie, {})
 
-    def _name(self, *key: object) -> object:
-        """A short name of a key, and of no other while somebody holds it."""
-        return self.known.setdefault(key, object())
+    def kind(self, use: Use) -> GroupKind:
+        """The kind of the groups or pairs that carry out a communication."""
+        if use.peer_stage < 0:
+            return self.comms[use.comm].group
+        return (use.stage, use.peer_stage) if use.sends else (use.peer_stage, use.stage)
 
-    def groups(self, group: Group) -> GroupPatterns:
-        """Patterns of the process groups of a kind."""
-        key = (group,)
-        if key not in self._patterns:
-            members = self.plan.groups(group)
-            npus = np.sort(self.plan.npus_of(members), axis=1)
-            self._patterns[key] = self._found(members, npus, self.plan.npus)
-        return self._patterns[key]
-
-    def pairs(self, stage: int, peer_stage: int) -> GroupPatterns:
-        """Patterns of the (sender, receiver) pairs of two stages."""
-        key = stage, peer_stage
-        if key not in self._patterns:
-            width = self.plan.stage_ranks
-            senders = np.arange(width, dtype=np.int64) + stage * width
-            members = np.stack((senders, senders + (peer_stage - stage) * width), axis=1)
-            self._patterns[key] = self._found(members, self.plan.npus_of(members), width)
-        return self._patterns[key]
-
-    def _found(self, members: Ranks, npus: Ranks, ranks: int) -> GroupPatterns:
-        width = 0 if self.sharing is Sharing.NONE else self.plan.stage_ranks
-        return find_patterns(members, npus, ranks, self.topology, width)
+    def groups(self, kind: GroupKind) -> GroupPatterns:
+        """Patterns of the groups or pairs of a kind."""
+        if kind not in self._patterns:
+            width, ranks = self.plan.stage_ranks, self.plan.npus
+            if isinstance(kind, tuple):
+                ranks = width
+                members = np.arange(width)[:, None] + ints(kind) * width
+                npus = self.plan.npus_of(members)
+            else:
+                members = self.plan.groups(kind)
+                npus = np.sort(self.plan.npus_of(members), axis=1)
+            apart = 0 if self.sharing is Sharing.NONE else width
+            self._patterns[kind] = find_patterns(members, npus, ranks, self.topology, apart)
+        return self._patterns[kind]
 
     def patterns(self, use: Use) -> GroupPatterns:
         """Patterns of the groups or pairs that carry out a communication."""
-        if use.peer_stage < 0:
-            return self.groups(self.comms[use.comm].group)
-        return self.pairs(*use.ends)
+        return self.groups(self.kind(use))
 
     def duration_ps(self, use: Use, rank: int) -> int:
         """Picoseconds of a communication in the group of a rank."""
@@ -293,20 +284,14 @@ class Prices(Struct, kw_only=True):
             if self.sharing is Sharing.FAIR and cost.time_ps != cost.alone_ps:
                 lone = shape.alone(cost.algorithm, cost.protocol)
                 cost = collective_cost(self.topology, lone, op.size_bytes)
-            measured = self._measured_ps(op, patterns.distinct[look])
-            if measured is not None:
-                cost = cost.measured_as(measured)
+            if self.table and op.size_bytes:
+                nodes = patterns.distinct[look] // self.topology.node_size
+                held = np.unique(nodes, return_counts=True)[1]
+                if not np.ptp(held):
+                    known = self.table.time_ps(op.kind, len(nodes), len(held), op.size_bytes)
+                    cost = cost if known is None else cost.measured_as(known)
             found = self.known[key] = cost.with_process(op.least_ps, op.process_ps)
         return found
-
-    def _measured_ps(self, op: CommOp, members: Ranks) -> int | None:
-        """What the table says, None where it says nothing."""
-        if self.table is None or not op.size_bytes:
-            return None
-        _, counts = np.unique(members // self.topology.node_size, return_counts=True)
-        if len(set(counts.tolist())) > 1:
-            return None
-        return self.table.time_ps(op.kind, len(members), len(counts), op.size_bytes)
 
     def phases(self, use: Use, look: int) -> tuple[PhasePrice, ...]:
         """What a communication does in groups of one look; times add up to its duration."""

@@ -15,12 +15,8 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints, _Hashes, distinct, mixed, sums_at
 from stepsim.base.structs import Noun, replace
 from stepsim.network.collectives.flows import step_load
-from stepsim.network.prices import GroupPatterns, PhasePrice, Prices, Use
-from stepsim.workload.axes import Group
+from stepsim.network.prices import GroupKind, GroupPatterns, PhasePrice, Prices, Use
 from stepsim.workload.plan import Ranks
-
-_SiteKind = tuple[Group, int, int]
-"""Group kind, and for messages the stages of sender and receiver, else -1."""
 
 _DIGITS = 12
 
@@ -72,34 +68,27 @@ class TransferSites(Noun):
     members: _Members
     loads: _Loads
     link_class: Ints
-    first: dict[_SiteKind, int]
+    first: dict[GroupKind, int]
     places: tuple[TransferPlace, ...]
 
     def site(self, prices: Prices, use: Use, group: int) -> int:
         """The site of a communication in a group of its kind."""
-        return self.first[_site_kind(prices, use)] + group
-
-
-def _site_kind(prices: Prices, use: Use) -> _SiteKind:
-    """The kind of the sites where a communication happens."""
-    if use.peer_stage < 0:
-        return prices.comms[use.comm].group, -1, -1
-    return Group.PP, *use.ends
+        return self.first[prices.kind(use)] + group
 
 
 def find_transfer_sites(prices: Prices, uses: Iterable[Use]) -> TransferSites:
     """Trace the communications of every stage, in these `uses`, at every site."""
     nothing = tuple(np.zeros(0, np.int64) for _ in range(4))
-    first: dict[_SiteKind, int] = {}
+    first: dict[GroupKind, int] = {}
     places: list[TransferPlace] = []
     members, loads, count = [nothing[:3]], [(*nothing, np.zeros(0))], 0
     for use in (each for each in uses if each.peer_stage < 0 or each.sends):
-        kind, patterns = _site_kind(prices, use), prices.patterns(use)
+        kind, patterns = prices.kind(use), prices.patterns(use)
         if kind not in first:
             first[kind] = count
             members.append(_members_from(count, kind, patterns.members))
             count += len(patterns.members)
-        for groups in patterns.rows(use.ends[0], prices.plan.stage_ranks):
+        for groups in patterns.rows(use.stage, prices.plan.stage_ranks):
             sites = first[kind] + groups
             places.append(TransferPlace(use=use, patterns=patterns, groups=groups, sites=sites))
             loads += _traced(prices, places[-1])
@@ -123,10 +112,10 @@ def find_transfer_sites(prices: Prices, uses: Iterable[Use]) -> TransferSites:
     )
 
 
-def _members_from(first: int, kind: _SiteKind, members: Ranks) -> tuple[Ints, Ints, Ints]:
+def _members_from(first: int, kind: GroupKind, members: Ranks) -> tuple[Ints, Ints, Ints]:
     """Columns of `_Members` of groups whose sites are numbered from `first` on."""
     groups, ranks = members.shape
-    role = np.arange(ranks) if kind[0] is Group.PP else np.zeros(ranks, np.int64)
+    role = np.arange(ranks) if isinstance(kind, tuple) else np.zeros(ranks, np.int64)
     sites = np.repeat(np.arange(groups) + first, ranks)
     return sites, members.reshape(-1), np.tile(role, groups)
 

@@ -53,13 +53,13 @@ def test_npus_are_taken_in_the_order_of_the_plan() -> None:
 
 def test_a_message_costs_its_bytes_and_its_hop() -> None:
     found = prices(MESSAGE, plan=PIPELINE)
-    pairs = found.pairs(0, 1)
+    pairs = found.groups((0, 1))
     assert pairs.members.tolist() == [[0, 2], [1, 3]]
     sends = Use(comm=0, stage=0, peer_stage=1, sends=True)
     assert found.duration_ps(sends, 0) == 2 * MS + 1_000
     assert found.patterns(sends) is pairs
-    assert found.pairs(1, 0).members.tolist() == [[2, 0], [3, 1]]
-    assert found.patterns(sends._replace(sends=False)) is found.pairs(1, 0)
+    assert found.groups((1, 0)).members.tolist() == [[2, 0], [3, 1]]
+    assert found.patterns(sends._replace(sends=False)) is found.groups((1, 0))
 
 
 def test_findings_that_another_thread_clears_are_still_told() -> None:

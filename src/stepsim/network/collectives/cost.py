@@ -43,7 +43,7 @@ from stepsim.network.collectives.flows import (
     trace,
 )
 from stepsim.network.topology import Layout, Topology
-from stepsim.network.topology.dimension import Library, Load, Protocol, sum_loads
+from stepsim.network.topology.dimension import Library, Load, sum_loads
 from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.rows import CommOp
 
@@ -85,7 +85,17 @@ def carriers(
         reach_all = _reach(library, names, int(_in_nodes(topology, np.concatenate(everyone)).max()))
     grown = np.ones(len(names))
     grown[1:] += _GROWTH * max(np.log2(nodes / 2), 0.0)
-    return tuple(_carrier(each, names, (reach, reach_all), copied, grown) for each in named)
+    return tuple(
+        Carrier(
+            name=each.name,
+            launch_ps=each.launch_ps,
+            copy_ps_per_byte=copied / each.copy_bandwidth * PS_PER_S,
+            rates=np.array([each.rates.get(name, 1.0) for name in names]) * reach / reach_all,
+            shared_rates=reach_all,
+            steps_ps=np.rint(grown * [float(each.steps_ps.get(name, 0)) for name in names]),
+        )
+        for each in named
+    )
 
 
 def _in_nodes(topology: Topology, npus: Ints) -> Ints:
@@ -99,29 +109,6 @@ def _reach(library: Library, names: list[str], together: int) -> Floats:
     for link, links in library.reach:
         reach[names.index(link)] = min(1.0, links / together)
     return reach
-
-
-def _carrier(
-    protocol: Protocol,
-    names: list[str],
-    reach: tuple[Floats, Floats],
-    copied: float,
-    grown: Floats,
-) -> Carrier:
-    """The protocol; `reach` is that of the group, and of the group with its siblings.
-
-    Steps over each class of links take `grown` times as long.
-    """
-    rates, steps = protocol.rates, protocol.steps_ps
-    own = np.array([rates.get(name, 1.0) for name in names])
-    return Carrier(
-        name=protocol.name,
-        launch_ps=protocol.launch_ps,
-        copy_ps_per_byte=copied / protocol.copy_bandwidth * PS_PER_S,
-        rates=own * reach[0] / reach[1],
-        shared_rates=reach[1],
-        steps_ps=np.rint(grown * [float(steps.get(name, 0)) for name in names]),
-    )
 
 
 class TracedAlgorithm(Noun):
@@ -319,15 +306,6 @@ def collective_shape(
     beside_npus = beside.siblings.groups if beside else ()
     numbers: dict[bytes, int] = {}
     shapes: list[StepShape] = []
-
-    def number(step: FlowStep, together: Sequence[FlowStep]) -> int:
-        key = b"".join(each.key() for each in (step, *together))
-        if key not in numbers:
-            numbers[key] = len(shapes)
-            alone = trace(topology, members, step)
-            shapes.append(beside.shared(alone, together) if beside else alone)
-        return numbers[key]
-
     found: list[TracedAlgorithm] = []
     bare: list[TracedAlgorithm] = []
     layouts = beside.siblings.layouts if beside and beside.siblings.count > 1 else ()
@@ -338,15 +316,19 @@ def collective_shape(
             flow_steps(kind, other, choice if choice in choices else choices[0])
             for other, choices in zip(layouts, able, strict=True)
         ]
-        order = tuple(
-            number(step, [several[min(i, len(several) - 1)] for several in every])
-            for i, step in enumerate(steps)
-        )
+        order = []
+        for i, step in enumerate(steps):
+            together = [several[min(i, len(several) - 1)] for several in every]
+            key = b"".join(each.key() for each in (step, *together))
+            if key not in numbers:
+                numbers[key] = len(shapes)
+                alone = trace(topology, members, step)
+                shapes.append(beside.shared(alone, together) if beside else alone)
+            order.append(numbers[key])
         repeats = tuple(step.timed for step in steps)
-        alone = TracedAlgorithm(algorithm=choice, order=order, repeats=repeats)
-        bare.append(alone)
+        bare.append(TracedAlgorithm(algorithm=choice, order=tuple(order), repeats=repeats))
         found += [
-            replace(alone, carrier=carrier)
+            replace(bare[-1], carrier=carrier)
             for carrier in carriers(topology, members, kind, choice.algorithm, beside_npus)
         ]
     return CollectiveShape(
