@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from math import lcm
 from types import MappingProxyType
-from typing import Any, TypeGuard
+from typing import Any
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import npu_word
-from stepsim.network.topology import Dimension, DimensionKind, NestedTopology, Topology
+from stepsim.network.topology import DimensionKind, NestedTopology, Topology
 from stepsim.parallel.modes import JobPlacement
 from stepsim.workload.axes import Group, RankOrder
 from stepsim.workload.plan import Plan
@@ -23,66 +23,56 @@ SIZES_OF_GROUPS: Mapping[Group, str] = MappingProxyType(
     {Group.TP: "tp", Group.CP: "cp", Group.EP: "ep", Group.ETP: "expert_tp"}
 )
 KEPT_WHOLE = tuple(SIZES_OF_GROUPS)
+_FREE = (DimensionKind.SWITCH, DimensionKind.RAIL)
 
 
 def place(topology: Topology, plan: Plan, placement: JobPlacement) -> Topology:
-    """The network as a job lies in it; raises TopologyError if it is too small."""
-    if not _has_blocks(topology) or plan.npus <= topology.dimensions[0].whole:
+    """The network as a job lies in it; raises TopologyError if it is too small.
+
+    Jobs may leave NPUs idle where the network outside does not know who is beside whom. A block of
+    an aligned job has as many NPUs as is usual, or fewer, so that its groups are whole. They are a
+    multiple of the NPUs that have a NIC together. Groups that no block can hold, or not together
+    with smaller ones, are left out.
+    """
+    if not isinstance(topology, NestedTopology):
         return topology.fit(plan.npus)
     inside, *outside = topology.dimensions
+    free = all(each.kind in _FREE or each.rails for each in outside)
+    if inside.kind is not DimensionKind.SWITCH or not (outside and free):
+        return topology.fit(plan.npus)
+    if plan.npus <= inside.whole:
+        return topology.fit(plan.npus)
     if placement is JobPlacement.PACKED:
         return topology.fit_blocks(plan.npus, inside.whole)
-    shared = lcm(*(dimension.ports.npus_per_nic for dimension in outside))
-    return topology.fit_blocks(plan.npus, _aligned(plan, inside, shared))
-
-
-def _has_blocks(topology: Topology) -> TypeGuard[NestedTopology]:
-    """Whether jobs may leave NPUs idle: the network outside must not know who is beside whom."""
-    if not isinstance(topology, NestedTopology):
-        return False
-    inside, *outside = topology.dimensions
-    free = (DimensionKind.SWITCH, DimensionKind.RAIL)
-    plain = all(each.kind in free or each.rails for each in outside)
-    return inside.kind is DimensionKind.SWITCH and bool(outside) and plain
-
-
-def _aligned(plan: Plan, inside: Dimension, shared: int) -> int:
-    """NPUs of a block so that its groups are whole: as many as is usual, or fewer.
-
-    They are a multiple of `shared`, the NPUs that have a NIC together. Groups that no block can
-    hold, or not together with smaller ones, are left out.
-    """
-    unit = shared
+    unit = lcm(*(dimension.ports.npus_per_nic for dimension in outside))
     for block in sorted(plan.npu_block(group) for group in KEPT_WHOLE):
         joint = lcm(unit, block)
         if joint <= inside.whole:
             unit = joint
     usual = inside.used or inside.whole
-    return (usual // unit or inside.whole // unit) * unit or inside.whole
+    count = (usual // unit or inside.whole // unit) * unit or inside.whole
+    return topology.fit_blocks(plan.npus, count)
 
 
 def crossing(plan: Plan, network: Topology) -> tuple[Group, ...]:
-    """Groups kept whole where they can be, of which some lie in more than one fast block."""
-    if not _has_fast_blocks(network) or plan.npus <= network.node_size:
-        return ()
-    same = plan.span(Group.ETP) == plan.span(Group.TP)
-    groups = (group for group in KEPT_WHOLE if not (same and group is Group.ETP))
-    return tuple(group for group in groups if _crosses(plan, group, network.node_size))
+    """Groups kept whole where they can be, of which some lie in more than one fast block.
 
-
-def _has_fast_blocks(network: Topology) -> bool:
-    """Whether innermost blocks have faster links than those between them."""
+    Blocks are fast where their links are faster than those between them.
+    """
+    size = network.node_size
     if not isinstance(network, NestedTopology) or len(network.dimensions) == 1:
-        return False
+        return ()
     inside, outside, *_ = network.dimensions
-    return inside.link.bandwidth > outside.link.bandwidth
-
-
-def _crosses(plan: Plan, group: Group, size: int) -> bool:
-    if plan.group_size(group) == 1 or size % plan.npu_block(group) == 0:
-        return False
-    blocks = plan.npus_of(plan.groups(group)) // size
-    return bool((blocks.min(axis=1) < blocks.max(axis=1)).any())
+    if plan.npus <= size or inside.link.bandwidth <= outside.link.bandwidth:
+        return ()
+    found = []
+    for group in KEPT_WHOLE:
+        if plan.group_size(group) > 1 and size % plan.npu_block(group):
+            blocks = plan.npus_of(plan.groups(group)) // size
+            if (blocks.min(axis=1) < blocks.max(axis=1)).any():
+                found.append(group)
+    same = plan.span(Group.ETP) == plan.span(Group.TP)
+    return tuple(group for group in found if not (same and group is Group.ETP))
 
 
 class Crossing(Noun):

@@ -217,11 +217,6 @@ class Protocol(TomlTable):
         known = not self.algorithms or algorithm in self.algorithms
         return fits and known and self.least_nodes <= nodes <= (self.most_nodes or nodes)
 
-    @property
-    def links(self) -> set[str]:
-        """Classes of links that it names."""
-        return {*self.steps_ps, *self.rates}
-
 
 class Accuracy(Entry):
     """How well collectives of `kind` were met where they were measured.
@@ -260,8 +255,10 @@ class Library(Noun):
 
     def check(self, name: str, links: Sequence[str]) -> None:
         """Raise TopologyError where it names links that the topology `name` does not have."""
-        named = {link for protocol in self.protocols for link in protocol.links}
-        for link in sorted(named | {link for link, _ in self.reach}):
+        named = {link for link, _ in self.reach}
+        for protocol in self.protocols:
+            named |= protocol.steps_ps.keys() | protocol.rates.keys()
+        for link in sorted(named):
             if link not in links:
                 expected = ", ".join(links)
                 raise TopologyError(f"{name}: protocols name links {link!r}: expected {expected}")
@@ -346,12 +343,6 @@ class Dimension(Noun, dict=True):
         """NPUs (or blocks of the dimensions inside) that there are, idle ones among them."""
         return self.built or self.size
 
-    def taken(self, count: int) -> "Dimension":
-        """With so many of its NPUs in the job, and the others idle."""
-        if count == self.size:
-            return self
-        return replace(self, size=count, built=0 if count == self.whole else self.whole)
-
     @property
     def joins_inside(self) -> bool:
         """Whether all NPUs inside are cabled to it; else every inner coordinate has its own."""
@@ -390,29 +381,27 @@ class Dimension(Noun, dict=True):
 
         Raises TopologyError naming the dimension when the size does not suit its shape.
         """
+        size = self.size * inside if self.joins_inside else self.size
+        wiring: Wiring
         try:
-            return self._wirings(self.size * inside if self.joins_inside else self.size)
+            match self.kind:
+                case DimensionKind.FULLY_CONNECTED:
+                    wiring = FullyConnected(size=size)
+                case DimensionKind.CABLES:
+                    wiring = Cables(size=size, cables=self.cables or tuple(pairwise(range(size))))
+                case DimensionKind.SWITCH | DimensionKind.RAIL:
+                    wiring = FatTree(size=size, ports=self.ports, kind=self.kind)
+                case DimensionKind.FAT_TREE:
+                    tree = self.tree or TreeShape(down=(size,), up=(1,))
+                    wiring = FatTree(size=size, shape=tree, ports=self.ports)
+                case DimensionKind.DRAGONFLY:
+                    shape = self.dragonfly or DragonflyShape(routers=size, npus=1, global_links=1)
+                    wiring = Dragonfly(size=size, shape=shape, ports=self.ports)
+                case _:
+                    is_open = self.kind in (DimensionKind.LINE, DimensionKind.MESH)
+                    return tuple(Ring(size=side, is_open=is_open) for side in self.shape or (size,))
         except TopologyError as error:
             raise TopologyError(f"{self.link.name}: {error}") from None
-
-    def _wirings(self, size: int) -> tuple[Wiring, ...]:
-        wiring: Wiring
-        match self.kind:
-            case DimensionKind.RING | DimensionKind.TORUS | DimensionKind.LINE | DimensionKind.MESH:
-                is_open = self.kind in (DimensionKind.LINE, DimensionKind.MESH)
-                return tuple(Ring(size=side, is_open=is_open) for side in self.shape or (size,))
-            case DimensionKind.FULLY_CONNECTED:
-                wiring = FullyConnected(size=size)
-            case DimensionKind.CABLES:
-                wiring = Cables(size=size, cables=self.cables or tuple(pairwise(range(size))))
-            case DimensionKind.SWITCH | DimensionKind.RAIL:
-                wiring = FatTree(size=size, ports=self.ports, kind=self.kind)
-            case DimensionKind.FAT_TREE:
-                tree = self.tree or TreeShape(down=(size,), up=(1,))
-                wiring = FatTree(size=size, shape=tree, ports=self.ports)
-            case DimensionKind.DRAGONFLY:
-                shape = self.dragonfly or DragonflyShape(routers=size, npus=1, global_links=1)
-                wiring = Dragonfly(size=size, shape=shape, ports=self.ports)
         return (wiring,)
 
     def grown(self, blocks: int, inside: int) -> "Dimension":

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from stepsim.base.arrays import Floats, Ints, Summand, distinct, ints
+from stepsim.base.arrays import Floats, Ints, Summand, distinct
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Names, Noun, Same, replace
 from stepsim.network.topology.dimension import (
@@ -38,8 +38,8 @@ from stepsim.network.topology.placed import (
     Layout,
     PlacedWiring,
     Turn,
-    find_turns,
-    turned_to_origin,
+    own_digits,
+    within_a_digit,
 )
 from stepsim.network.topology.rings import rings
 from stepsim.network.topology.wiring import DimensionKind
@@ -131,9 +131,12 @@ class NestedTopology(Noun, dict=True):
         return fitted
 
     def _of_blocks(self, count: int) -> "NestedTopology":
+        """The topology with so many NPUs of each innermost block in the job, the others idle."""
         inside, *outside = self.dimensions
-        taken = inside.taken(count)
-        return self if taken is inside else replace(self, dimensions=(taken, *outside))
+        if count == inside.size:
+            return self
+        taken = replace(inside, size=count, built=0 if count == inside.whole else inside.whole)
+        return replace(self, dimensions=(taken, *outside))
 
     @cached_property
     def link_classes(self) -> tuple[LinkClass, ...]:
@@ -168,18 +171,10 @@ class NestedTopology(Noun, dict=True):
             first_class = classes.stop
         return tuple(axes)
 
-    @cached_property
-    def _offsets(self) -> Ints:
-        """The first link of every axis."""
-        return ints([axis.offset for axis in self.axes])
-
-    def _axis_of(self, links: Ints) -> Ints:
-        return self._offsets.searchsorted(links, side="right").astype(np.int64) - 1
-
     def link_class(self, link: Ints) -> Ints:
         """Index into `link_classes` of each link number."""
         classes = np.zeros(len(link), np.int64)
-        owner = self._axis_of(link)
+        owner = np.searchsorted([axis.offset for axis in self.axes], link, side="right") - 1
         for k, axis in enumerate(self.axes):
             mine = np.flatnonzero(owner == k)
             classes[mine] = axis.class_of(link[mine])
@@ -195,7 +190,7 @@ class NestedTopology(Noun, dict=True):
 
     def link_ends(self, link: int) -> tuple[str, str]:
         """Names of the nodes a link leaves and enters, e.g. `npu3` and `nvlink0`."""
-        return self.axes[int(self._axis_of(np.array([link]))[0])].ends(link)
+        return next(axis for axis in self.axes[::-1] if axis.offset <= link).ends(link)
 
     def links(self) -> Iterator[tuple[int, str, str, LinkClass]]:
         """Every link: its number, the node it leaves, the node it enters, its class."""
@@ -219,7 +214,17 @@ class NestedTopology(Noun, dict=True):
 
     @cached_property
     def _turns(self) -> tuple[Turn, ...]:
-        return find_turns(self.axes)
+        """Digits that can each be shifted, for all NPUs at once, without changing the network."""
+        joining = [axis for axis in self.axes if axis.joins_inside]
+        return tuple(
+            turn
+            for own in self.axes
+            for turn in own_digits(own)
+            if all(
+                turn[0] >= axis.outer_stride * axis.outer_size or within_a_digit(axis, turn)
+                for axis in joining
+            )
+        )
 
     def canonical(self, members: Ints) -> Ints:
         """Groups (rows of NPU numbers) moved to a common origin: equal rows cost the same.
@@ -227,7 +232,13 @@ class NestedTopology(Noun, dict=True):
         Most dimensions look the same from every coordinate, so digits are taken relative to the
         group's first member; those of lines, meshes and cables are kept.
         """
-        return turned_to_origin(members, self._turns)
+        moved = members.astype(np.int64)
+        for stride, end in self._turns:
+            digit = members // stride - members // end * (end // stride)  # quicker than remainders
+            first = digit[:, :1]
+            moved -= first * stride
+            np.add(moved, end, out=moved, where=digit < first)
+        return moved
 
     def layout(self, members: Ints) -> Layout:
         """How a group lies: its coordinates along every axis, and rings that follow the network."""
@@ -258,7 +269,11 @@ class NestedTopology(Noun, dict=True):
         parts: list[Summand] = []
 
         here, there = sources.astype(np.int64), destinations.astype(np.int64)
-        last_join = self._last_join(here, there)
+        # the outermost axis that joins all inside and in which a flow's ends differ, or -1
+        last_join = np.full(len(here), -1, np.int64)
+        for k, axis in enumerate(self.axes):
+            if axis.joins_inside:
+                last_join[axis.coordinates(here) != axis.coordinates(there)] = k
         for k, axis in enumerate(self.axes):
             if axis.joins_inside:
                 moves = last_join == k
@@ -284,14 +299,6 @@ class NestedTopology(Noun, dict=True):
     def link_numbers(self) -> int:
         """How many numbers links have."""
         return self.axes[-1].offset + self.axes[-1].links
-
-    def _last_join(self, sources: Ints, destinations: Ints) -> Ints:
-        """Per flow the outermost axis that joins all inside and in which its ends differ, or -1."""
-        outermost = np.full(len(sources), -1, np.int64)
-        for k, axis in enumerate(self.axes):
-            if axis.joins_inside:
-                outermost[axis.coordinates(sources) != axis.coordinates(destinations)] = k
-        return outermost
 
     def bisection(self) -> tuple[float, str]:
         """Bytes/s, one way, between halves of the NPUs, and how it was found: axis by axis."""

@@ -1,10 +1,9 @@
 """A wiring in its place in a nested topology: from NPU numbers to positions and link numbers.
 
 `Layout` is how a group of NPUs lies on a network: all that a collective algorithm may know of it.
-`find_turns` says which groups look the same: the digits of NPU numbers that may be turned.
+Its digits say which groups look the same: those of NPU numbers that may be turned.
 """
 
-from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from operator import mul
 
@@ -120,38 +119,13 @@ class Layout(Noun):
         return len(self.coordinates)
 
 
-def find_turns(axes: Sequence[PlacedWiring]) -> tuple[Turn, ...]:
-    """Digits that can each be shifted, for all NPUs at once, without changing the network."""
-    joining = [axis for axis in axes if axis.joins_inside]
-    return tuple(
-        turn
-        for own in axes
-        for turn in _own_digits(own)
-        if all(
-            turn[0] >= axis.outer_stride * axis.outer_size or _within_a_digit(axis, turn)
-            for axis in joining
-        )
-    )
-
-
-def turned_to_origin(members: Ints, digits: Sequence[Turn]) -> Ints:
-    """Groups (rows) with those digits counted from their first member's."""
-    moved = members.astype(np.int64)
-    for stride, end in digits:
-        digit = members // stride - members // end * (end // stride)  # quicker than remainders
-        first = digit[:, :1]
-        moved -= first * stride
-        np.add(moved, end, out=moved, where=digit < first)
-    return moved
-
-
 def digit_bounds(axis: PlacedWiring) -> list[int]:
     """Strides at which digits of the wiring begin, in NPU numbers, and the last one's end."""
     sizes = [digit.size for digit in axis.wiring.digits]
     return list(accumulate(sizes, mul, initial=axis.stride))
 
 
-def _own_digits(axis: PlacedWiring) -> list[Turn]:
+def own_digits(axis: PlacedWiring) -> list[Turn]:
     """The digits of an axis outside what it joins: an inner dimension has its own."""
     bounds = digit_bounds(axis)
     if not axis.joins_inside:
@@ -163,7 +137,7 @@ def _own_digits(axis: PlacedWiring) -> list[Turn]:
     return list(pairwise(outside)) if aligned else []
 
 
-def _within_a_digit(axis: PlacedWiring, turn: Turn) -> bool:
+def within_a_digit(axis: PlacedWiring, turn: Turn) -> bool:
     """Whether a turn is of a digit of the wiring, or of a part that may be shifted by itself."""
     low, high = turn
     bounds = digit_bounds(axis)

@@ -29,18 +29,19 @@ def rings(
     block; any other goes node by node, and through each node in that way. With `duplex` each
     ring over cables has one the other way round beside it, as NCCL's have.
     """
-    found = _neighbours(members, axes) or node_rings(
-        members, node_size, _inside(members, node_size, axes)
-    )
-    if duplex and _over_cables(members, axes):
+    found = _neighbours(members, axes)
+    if not found:
+        # orders of the members of a node, where every node has the same ones
+        first = members[members // node_size == members[0] // node_size]
+        alike = len(members) % len(first) == 0 and np.array_equal(
+            members % node_size, np.tile(first % node_size, len(members) // len(first))
+        )
+        found = node_rings(members, node_size, _neighbours(first, axes) if alike else ())
+    if duplex and all(
+        isinstance(axis.wiring, Cables) for axis in axes if np.ptp(axis.coordinates(members))
+    ):
         return found + tuple(order[::-1] for order in found)
     return found
-
-
-def _over_cables(members: Ints, axes: Sequence[PlacedWiring]) -> bool:
-    """Whether the group lies within wirings of single cables."""
-    spread = [axis for axis in axes if len(distinct(axis.coordinates(members))) > 1]
-    return all(isinstance(axis.wiring, Cables) for axis in spread)
 
 
 def node_rings(members: Ints, node_size: int, inside: tuple[Ints, ...] = ()) -> tuple[Ints, ...]:
@@ -65,15 +66,6 @@ def node_rings(members: Ints, node_size: int, inside: tuple[Ints, ...] = ()) -> 
     return tuple(
         np.concatenate([np.roll(node, -c) for node in several]) for c in range(int(counts.min()))
     )
-
-
-def _inside(members: Ints, node_size: int, axes: Sequence[PlacedWiring]) -> tuple[Ints, ...]:
-    """Orders of the members of a node, where every node has the same ones."""
-    first = members[members // node_size == members[0] // node_size]
-    alike = len(members) % len(first) == 0 and np.array_equal(
-        members % node_size, np.tile(first % node_size, len(members) // len(first))
-    )
-    return _neighbours(first, axes) if alike else ()
 
 
 def _neighbours(members: Ints, axes: Sequence[PlacedWiring]) -> tuple[Ints, ...]:
