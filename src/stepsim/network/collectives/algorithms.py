@@ -188,7 +188,13 @@ def flow_steps(
         if levels is None or len(choice.levels) != len(levels.sizes):
             raise PlanError(f"{choice} leaves its levels open")
         levelled = LEVELLED[choice.algorithm]
-        steps = levelled.steps(kind, levels, tuple(FLAT[level] for level in choice.levels))
+        steps = [
+            step
+            for part, level, share in levelled.phases(kind, levels)
+            for step in levels.everywhere(
+                FLAT[choice.levels[level]].steps(part, levels.layout(level)), level, share
+            )
+        ]
         returns = kind in levelled.returns
     if choice.chunks > 1:
         steps = [_chunked(step, choice, returns=returns) for step in steps]
@@ -304,7 +310,7 @@ def _levels_refusal(kind: Kind, layout: Layout, choice: AlgorithmChoice) -> str:
     if choice.levels and len(choice.levels) != len(levels.sizes):
         return f"its ranks differ along {len(levels.sizes)} dimensions: name an algorithm for each"
     for level, name in enumerate(choice.levels):
-        part = LEVELLED[choice.algorithm].part(kind, level, len(levels.sizes))
+        part = LEVELLED[choice.algorithm].part(kind, levels, level)
         reason = refusal(part, levels.layout(level), name)
         if reason:
             return f"level {level} ({part}) cannot use {name}: {reason}"
@@ -336,9 +342,7 @@ def _with_levels(
         yield choice
         return
     options = [
-        _level_options(
-            LEVELLED[choice.algorithm].part(kind, level, len(levels.sizes)), levels, level, offered
-        )
+        _level_options(LEVELLED[choice.algorithm].part(kind, levels, level), levels, level, offered)
         for level in range(len(levels.sizes))
     ]
     for chosen in product(*options):

@@ -361,18 +361,25 @@ def levels_of(layout: Layout) -> Levels | None:
     )
 
 
-class LevelledAlgorithm(Noun):
-    """An algorithm made of a flat one at each level of a group, innermost first.
+LevelPhase = tuple[CollectiveKind, int, float]
+"""What the subgroups of a level carry out: the kind, the level, and the share of the size."""
 
-    `part(kind, level, count)` is what one of `count` levels carries out. `worth_pricing` is false
-    where another one is never slower. Kinds that it `returns` come back through the inner levels.
+
+class LevelledAlgorithm(Noun):
+    """An algorithm made of a flat one at each level of a group: its `phases`, in order.
+
+    `worth_pricing` is false where another one is never slower. Kinds that it `returns` come back
+    through the inner levels.
     """
 
     kinds: tuple[CollectiveKind, ...]
-    steps: Callable[[CollectiveKind, Levels, tuple[FlatAlgorithm, ...]], list[FlowStep]]
-    part: Callable[[CollectiveKind, int, int], CollectiveKind]
+    phases: Callable[[CollectiveKind, Levels], Iterator[LevelPhase]]
     worth_pricing: bool = True
     returns: tuple[CollectiveKind, ...] = ()
+
+    def part(self, kind: CollectiveKind, levels: Levels, level: int) -> CollectiveKind:
+        """What a level carries out first."""
+        return next(part for part, at, _ in self.phases(kind, levels) if at == level)
 
 
 def soon_traced(kind: CollectiveKind, crossed: int, ranks: int) -> bool:

@@ -11,51 +11,14 @@ moves at least as much as hierarchically, so it is never faster.
 
 from collections.abc import Iterator
 
-from stepsim.network.collectives.flows import (
-    REDUCING,
-    FlatAlgorithm,
-    FlowStep,
-    LevelledAlgorithm,
-    Levels,
-)
+from stepsim.network.collectives.flows import REDUCING, LevelledAlgorithm, LevelPhase, Levels
 from stepsim.workload.axes import CollectiveKind
 
 _SCATTER, _GATHER = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
 
 
-def _hierarchical(
-    kind: CollectiveKind, levels: Levels, algorithms: tuple[FlatAlgorithm, ...]
-) -> list[FlowStep]:
-    """Steps with one algorithm per level, innermost first."""
-    return [
-        step
-        for phase, level, scale in _phases(kind, levels)
-        for step in levels.everywhere(
-            algorithms[level].steps(phase, levels.layout(level)), level, scale
-        )
-    ]
-
-
-def _per_dimension(
-    kind: CollectiveKind, levels: Levels, algorithms: tuple[FlatAlgorithm, ...]
-) -> list[FlowStep]:
-    """Steps of an all-reduce at each level, innermost first; others as hierarchically."""
-    if kind is not CollectiveKind.ALL_REDUCE:
-        return _hierarchical(kind, levels, algorithms)
-    return [
-        step
-        for level, algorithm in enumerate(algorithms)
-        for step in levels.everywhere(algorithm.steps(kind, levels.layout(level)), level, 1.0)
-    ]
-
-
-def _part(kind: CollectiveKind, level: int, count: int) -> CollectiveKind:
-    """What one of `count` levels carries out: an all-reduce scatters inside the outermost."""
-    return _SCATTER if kind is CollectiveKind.ALL_REDUCE and level < count - 1 else kind
-
-
-def _phases(kind: CollectiveKind, levels: Levels) -> Iterator[tuple[CollectiveKind, int, float]]:
-    """(kind, level, share of the size) of each phase in order."""
+def _hierarchical(kind: CollectiveKind, levels: Levels) -> Iterator[LevelPhase]:
+    """An all-reduce scatters inside the outermost level, reduces there and gathers inside it."""
     inwards = range(len(levels.sizes))
     if kind is CollectiveKind.ALL_TO_ALL:
         yield from ((kind, level, 1.0) for level in inwards)
@@ -69,14 +32,16 @@ def _phases(kind: CollectiveKind, levels: Levels) -> Iterator[tuple[CollectiveKi
         yield from ((_GATHER, level, levels.share(level)) for level in reversed(inwards[:last]))
 
 
+def _per_dimension(kind: CollectiveKind, levels: Levels) -> Iterator[LevelPhase]:
+    """An all-reduce of the whole size at each level; others as hierarchically."""
+    if kind is CollectiveKind.ALL_REDUCE:
+        return ((kind, level, 1.0) for level in range(len(levels.sizes)))
+    return _hierarchical(kind, levels)
+
+
 _KINDS = (*REDUCING, CollectiveKind.ALL_TO_ALL)
 
 HIERARCHICAL = LevelledAlgorithm(
-    kinds=_KINDS, steps=_hierarchical, part=_part, returns=(CollectiveKind.ALL_REDUCE,)
+    kinds=_KINDS, phases=_hierarchical, returns=(CollectiveKind.ALL_REDUCE,)
 )
-PER_DIMENSION = LevelledAlgorithm(
-    kinds=_KINDS,
-    steps=_per_dimension,
-    part=lambda kind, level, count: kind,
-    worth_pricing=False,
-)
+PER_DIMENSION = LevelledAlgorithm(kinds=_KINDS, phases=_per_dimension, worth_pricing=False)

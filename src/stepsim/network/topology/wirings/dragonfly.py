@@ -3,6 +3,7 @@
 Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", ISCA 2008.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import ClassVar
 
@@ -36,6 +37,13 @@ class DragonflyShape(Noun):
     def most(self) -> int:
         """NPUs of the largest dragonfly of this shape: one link between every two groups."""
         return self.group * (self.routers * self.global_links + 1)
+
+
+_Way = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Floats]
+"""Parts of flows: copy, routers from and to, with those left and entered between, port, weight.
+
+The port is that of the global link, -1 where there is none.
+"""
 
 
 class Dragonfly(Noun, dict=True):
@@ -140,51 +148,34 @@ class Dragonfly(Noun, dict=True):
         counts, routers = self.link_counts, self.shape.routers
         links, local = sum(counts), sum(counts[:-2])
         parts = self.ports.load(flows, self.size, links)
-        for ways in self._ways(flows):
-            first = ways.copy * links
-            crossed = np.flatnonzero(ways.port >= 0)
-            group, port, weight = ways.group[crossed], ways.port[crossed], ways.weight[crossed]
-            number = group * (self._groups - 1) * self._parallel + port
-            parts.append((first[crossed] + local + counts[-2] + number, weight))
-            for start, end in ways.local:
-                moved = np.flatnonzero(start != end)
-                here, a, b = start[moved] // routers, start[moved] % routers, end[moved] % routers
-                number = here * routers * (routers - 1) + pair_number(a, b, routers)
-                parts.append((first[moved] + local + number, ways.weight[moved]))
+        for copy, start, leave, enter, end, port, weight in self._ways(flows):
+            first = copy * links
+            crossed = np.flatnonzero(port >= 0)
+            number = start[crossed] // routers * (self._groups - 1) * self._parallel + port[crossed]
+            parts.append((first[crossed] + local + counts[-2] + number, weight[crossed]))
+            for here, there in ((start, leave), (enter, end)):
+                moved = np.flatnonzero(here != there)
+                group, a = np.divmod(here[moved], routers)
+                number = group * routers * (routers - 1)
+                number += pair_number(a, there[moved] % routers, routers)
+                parts.append((first[moved] + local + number, weight[moved]))
         return parts
 
-    def _ways(self, flows: Flows) -> "list[_Ways]":
+    def _ways(self, flows: Flows) -> Iterator[_Way]:
         """The ways of flows: those within a group, then one batch per parallel global link."""
         routers = self.shape.routers
         start, end = flows.start // self.shape.npus, flows.end // self.shape.npus
-        inside = np.flatnonzero(start // routers == end // routers)
-        ways = [
-            _Ways(
-                copy=flows.copy[inside],
-                group=start[inside] // routers,
-                port=np.full(len(inside), -1, np.int64),
-                weight=flows.weight[inside],
-                local=((start[inside], end[inside]),),
-            )
-        ]
-        apart = np.flatnonzero(start // routers != end // routers)
-        if not apart.size:
-            return ways
-        flows, start, end = flows.where(apart), start[apart], end[apart]
-        length, options = self._options(start, end)
-        chosen = length == length.min(axis=0)
-        share = flows.weight / chosen.sum(axis=0)
-        for mask, (port, leave, enter) in zip(chosen, options, strict=True):
-            ways.append(
-                _Ways(
-                    copy=flows.copy[mask],
-                    group=start[mask] // routers,
-                    port=port[mask],
-                    weight=share[mask],
-                    local=((start[mask], leave[mask]), (enter[mask], end[mask])),
-                )
-            )
-        return ways
+        apart = start // routers != end // routers
+        inside, none = end[~apart], np.full(int((~apart).sum()), -1, np.int64)
+        yield flows.copy[~apart], start[~apart], inside, inside, inside, none, flows.weight[~apart]
+        if apart.any():
+            flows, start, end = flows.where(apart), start[apart], end[apart]
+            length, options = self._options(start, end)
+            chosen = length == length.min(axis=0)
+            share = flows.weight / chosen.sum(axis=0)
+            for mask, (port, leave, enter) in zip(chosen, options, strict=True):
+                columns = (flows.copy, start, leave, enter, end, port)
+                yield *(column[mask] for column in columns), share[mask]
 
     def _options(self, start: Ints, end: Ints) -> tuple[Ints, list[tuple[Ints, Ints, Ints]]]:
         """Per parallel link between the groups: local links, and (port, router left, entered)."""
@@ -223,13 +214,3 @@ class Dragonfly(Noun, dict=True):
     def share_a_switch(self, positions: Ints) -> bool:
         """Whether all are on one router."""
         return bool((positions // self.shape.npus == positions[0] // self.shape.npus).all())
-
-
-class _Ways(Noun):
-    """Parts of flows: the group left, the global port (-1: none), and pairs of routers."""
-
-    copy: Ints
-    group: Ints
-    port: Ints
-    weight: Floats
-    local: tuple[tuple[Ints, Ints], ...]
