@@ -7,7 +7,7 @@ A rule is judged where all that it speaks of is a number: a variable that nobody
 
 import re
 from collections.abc import Iterator, Mapping
-from math import prod
+from math import isnan, nan
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, shipped
@@ -37,14 +37,10 @@ PAIRED_WEIGHTS, BESIDE_WEIGHTS = (
 """What runs exchanges of input gradients beside weight gradients: in pairs, and without them."""
 
 
-class _UnknownError(Exception):
-    """An argument that a rule speaks of has no number."""
-
-
 class _Line(Noun):
-    """Arguments by name; counts that are not given have Megatron-LM's default, or are unknown.
+    """Arguments by name, and `layout`, the virtual stages of a layout that can be read.
 
-    `layout` are the virtual stages of a layout that can be read.
+    A number that nobody knows is nan: no comparison with it holds, so that it breaks no rule.
     """
 
     values: Mapping[str, str]
@@ -56,238 +52,131 @@ class _Line(Noun):
         pairs = (name.partition("=") for name in names)
         return any(name in said and value in ("", said[name]) for name, _, value in pairs)
 
-    def text(self, name: str) -> str:
-        """The value, empty where there is none."""
-        return self.values.get(name, "")
-
-    def number(self, name: str, default: int | None = None) -> int:
-        """A count; raises _UnknownError."""
+    def number(self, name: str, default: float = nan) -> float:
+        """A count; one that is not given has Megatron-LM's default, or nobody knows it."""
         text = self.values.get(name)
-        if text is None and default is not None:
+        if text is None:
             return default
-        if text is None or not re.fullmatch("[0-9]{1,18}", text):
-            raise _UnknownError
-        return int(text)
+        return int(text) if re.fullmatch("[0-9]{1,18}", text) else nan
 
-    @property
-    def tp(self) -> int:
-        """Ranks of tensor parallelism."""
-        return max(self.number(_TP, 1), 1)
+    def degrees(self) -> Iterator[float]:
+        """Ranks of tensor parallelism, context parallelism, the pipeline, and the experts."""
+        return (max(self.number(name, 1), 1) for name in (_TP, _CP, _PP, _EP))
 
-    @property
-    def pp(self) -> int:
-        """Stages of the pipeline."""
-        return max(self.number(_PP, 1), 1)
 
-    @property
-    def cp(self) -> int:
-        """Ranks that share a sequence."""
-        return max(self.number(_CP, 1), 1)
+def _broken_of_stages(line: _Line) -> dict[str, bool]:
+    """What is wrong with virtual stages and microbatches, by the names that rules have for it."""
+    tp, cp, pp, ep = line.degrees()
+    split = line.number("num-layers") + sum(line.has(name) for name in _COUNTED_ENDS)
+    per_stage = max(line.number(_PER_STAGE, 1), 1)
+    chunks = max(line.number(_STAGES, 1), 1)
+    if line.has(_LAYOUT):
+        chunks = max((len(line.layout) or nan) // pp, 1)
+    elif line.has(_PER_STAGE):
+        chunks = max(split // pp // per_stage, 1)
+    parts = per_stage if line.has(_PER_STAGE) else chunks
+    replicas = max(line.number("world-size") // (tp * cp * pp), 1)
+    batch = line.number("global-batch-size")
+    samples = replicas * max(line.number("micro-batch-size"), 1)
+    holders = [i for i, stage in enumerate(line.layout) if stage.prediction_layers]
+    return {
+        "layout beside ranks": len(line.layout) % pp > 0,
+        "layout of another model": bool(line.layout) and _is_of_another(line),
+        "predictions apart": len(holders) > 1 or any(i < len(line.layout) - pp for i in holders),
+        "uneven split": not line.has(_LAYOUT, *_OWN_ENDS) and split % (pp * parts) > 0,
+        "uneven rest": _leaves_uneven(line, pp, chunks),
+        "chunks of one stage": chunks > 1 and pp == 1,
+        "uneven chunks": chunks > 1 and batch // samples % pp > 0,
+        "pairs without chunks": ep == 1 or (ep > 1 and pp > 1 and chunks == 1),
+        "uneven batch": batch % samples > 0,
+    }
 
-    @property
-    def ep(self) -> int:
-        """Ranks that share the experts."""
-        return max(self.number(_EP, 1), 1)
 
-    @property
-    def slices(self) -> tuple[StageSlice, ...]:
-        """Virtual stages of the layout; raises _UnknownError where none can be read."""
-        if not self.layout:
-            raise _UnknownError
-        return self.layout
+def _is_of_another(line: _Line) -> bool:
+    """Whether a layout is not one of this model: ends on the ends, all layers between."""
+    stages = line.layout
+    if [stage.embedding for stage in stages] != [True] + [False] * (len(stages) - 1):
+        return True
+    if [stage.head for stage in stages] != [False] * (len(stages) - 1) + [True]:
+        return True
+    layers = sum(stage.layers for stage in stages)
+    ahead = sum(stage.prediction_layers for stage in stages)
+    more = layers - line.number("num-layers", layers)
+    usual = 0 if line.has("num-layers") else ahead
+    return abs(more) > 0 or (more == 0 and abs(ahead - line.number("mtp-num-layers", usual)) > 0)
 
-    @property
-    def split_layers(self) -> int:
-        """Layers that are split evenly, ends that count as layers among them."""
-        return self.number("num-layers") + sum(self.has(name) for name in _COUNTED_ENDS)
 
-    @property
-    def chunks(self) -> int:
-        """Virtual stages of a rank."""
-        if self.has(_LAYOUT):
-            return max(len(self.slices) // self.pp, 1)
-        if self.has(_PER_STAGE):
-            return max(self.split_layers // self.pp // max(self.number(_PER_STAGE), 1), 1)
-        return max(self.number(_STAGES, 1), 1)
+def _leaves_uneven(line: _Line, pp: float, chunks: float) -> bool:
+    """Whether ends of their own size leave no multiple of the other virtual stages."""
+    ends = [line.number(name) for name in _OWN_ENDS if line.has(name)]
+    rest, stages = line.number("num-layers") - sum(ends), pp - len(ends)
+    if not ends or isnan(rest + pp + chunks):
+        return False
+    over = rest % (stages * chunks) if stages else rest
+    return over != 0 or rest < 0 or any(count < 1 or count % chunks > 0 for count in ends)
 
-    @property
-    def replicas(self) -> int:
-        """Copies that data parallelism runs; raises _UnknownError where the GPUs are not said."""
-        return max(self.number("world-size") // (self.tp * self.pp * self.cp), 1)
 
-    @property
-    def microbatches(self) -> int:
-        """Microbatches of a pipeline in a step."""
-        samples = self.replicas * max(self.number("micro-batch-size"), 1)
-        return self.number("global-batch-size") // samples
+def _broken_of_ranks(line: _Line) -> dict[str, bool]:
+    """What ranks do not divide, by the names that rules have for it."""
+    tp, cp, pp, ep = line.degrees()
+    heads, sequence = line.number("num-attention-heads"), line.number("seq-length")
+    gpus, of_experts = line.number("world-size"), line.number("expert-tensor-parallel-size", tp)
+    sparse, said = line.has("num-experts"), line.values
+    shared_out = line.number("num-experts") % ep > 0 if sparse else line.has("num-layers")
+    return {
+        "uneven sequence": cp > 1 and sequence % (2 * cp) > 0,
+        "few positions": line.number("max-position-embeddings") < sequence,
+        "no tensor ranks": tp == 1,
+        "experts without sequence parallelism": (ep > 1 or (ep == 1 and sparse))
+        and tp > 1
+        and not line.has("sequence-parallel"),
+        # a model that is described has experts
+        "uneven experts": ep > 1 and (line.has("fp16") or shared_out),
+        "flex alone": ep * tp == 1,
+        "uneven heads": heads % tp > 0,
+        "uneven query groups": line.number("num-query-groups") % tp > 0,
+        "uneven heads by context": said.get("cp-comm-type", "").split()[:1] == ["a2a"]
+        and heads // tp % cp > 0,
+        "uneven GPUs": gpus % (tp * cp * pp) > 0,
+        "uneven GPUs of experts": tp > 0 and gpus % max(of_experts * ep * pp, 1) > 0,
+    }
 
-    def keeps(self, rule: "_Rule") -> bool:
-        """Whether it keeps a rule; one that cannot be judged counts as kept."""
-        try:
-            if rule.first and not self.has(*rule.first):
-                return True
-            if rule.keeps:
-                return bool(getattr(self, rule.keeps)())
-            if rule.multiple:
-                shares: int = prod(getattr(self, each) for each in rule.of)
-                return self.number(rule.multiple) % shares == 0
-            return not self.has(*rule.excludes) if rule.excludes else self.has(*rule.needs)
-        except _UnknownError:
-            return True
 
-    # what rules ask beside, by the names that they have there
-
-    def multiple_of_stages(self) -> bool:
-        """Whether ranks have equally many virtual stages of the layout."""
-        return len(self.slices) % self.pp == 0
-
-    def whole_layout(self) -> bool:
-        """Whether the layout is one of this model: ends on the ends, all layers between."""
-        stages = self.slices
-        ends = [stage.embedding for stage in stages], [stage.head for stage in stages]
-        layers = sum(stage.layers for stage in stages)
-        ahead = sum(stage.prediction_layers for stage in stages)
-        return (
-            ends[0] == [True] + [False] * (len(stages) - 1)
-            and ends[1] == [False] * (len(stages) - 1) + [True]
-            and layers == self.number("num-layers", layers)
-            and ahead == self.number("mtp-num-layers", 0 if self.has("num-layers") else ahead)
-        )
-
-    def predictions_last(self) -> bool:
-        """Whether prediction layers lie together, in the last virtual stage of a rank."""
-        holders = [i for i, stage in enumerate(self.slices) if stage.prediction_layers]
-        return len(holders) <= 1 and all(i >= len(self.slices) - self.pp for i in holders)
-
-    def even_split(self) -> bool:
-        """Whether layers are a multiple of the stages, and of their virtual stages."""
-        if self.has(_LAYOUT, *_OWN_ENDS):
-            return True
-        if self.has(_PER_STAGE):
-            return self.split_layers % (self.pp * max(self.number(_PER_STAGE), 1)) == 0
-        return self.split_layers % (self.pp * self.chunks) == 0
-
-    def own_ends(self) -> bool:
-        """Whether ends of their own size leave a multiple of the other virtual stages."""
-        ends = [self.number(name) for name in _OWN_ENDS if self.has(name)]
-        if not ends:
-            return True
-        rest, stages = self.number("num-layers") - sum(ends), self.pp - len(ends)
-        whole = all(count > 0 and count % self.chunks == 0 for count in ends)
-        return whole and rest >= 0 and (rest % (stages * self.chunks) == 0 if stages else rest == 0)
-
-    def pipeline_of_chunks(self) -> bool:
-        """Whether several virtual stages of a rank are in a pipeline."""
-        return self.chunks == 1 or self.pp > 1
-
-    def even_chunks(self) -> bool:
-        """Whether microbatches of virtual stages are a multiple of the ranks."""
-        return self.chunks == 1 or self.microbatches % self.pp == 0
-
-    def fsdp_format(self) -> bool:
-        """Whether checkpoints have the format of Megatron FSDP, and of nothing else."""
-        return self.has("use-megatron-fsdp") == (self.text("ckpt-format") == "fsdp_dtensor")
-
-    def known_strategy(self) -> bool:
-        """Whether Megatron FSDP has the strategy."""
-        strategy = self.values.get("data-parallel-sharding-strategy", "no_shard")
-        sharded = self.has("use-megatron-fsdp", "use-custom-fsdp")
-        return strategy == "no_shard" or (strategy in FSDP_STAGES and sharded)
-
-    def torch_fsdp(self) -> bool:
-        """Whether torch's FSDP has all that it needs, and nothing that it does not know."""
-        excluded = self.has("use-distributed-optimizer", "fp16") or self.pp > 1 or self.ep > 1
-        format_is = self.text("ckpt-format") or "torch_dist"
-        needed = self.has("no-gradient-accumulation-fusion") and (
-            self.has("untie-embeddings-and-output-weights") or not self.has("num-layers")
-        )
-        return needed and not excluded and format_is in ("torch_dist", "torch_dcp")
-
-    def even_sequence(self) -> bool:
-        """Whether ranks of context parallelism have two equal pieces of a sequence each."""
-        return self.cp == 1 or self.number("seq-length") % (2 * self.cp) == 0
-
-    def positions(self) -> bool:
-        """Whether there are positions for all tokens of a sequence."""
-        return self.number("max-position-embeddings") >= self.number("seq-length")
-
-    def full_recompute(self) -> bool:
-        """Whether full recomputation says of which layers."""
-        return self.text("recompute-method") in ("uniform", "block") and self.has(
-            "recompute-num-layers"
-        )
-
-    def sequence_parallel(self) -> bool:
-        """Whether sequence parallelism has several ranks."""
-        return self.tp > 1
-
-    def sequence_parallel_experts(self) -> bool:
-        """Whether experts beside tensor parallelism have sequence parallelism."""
-        return (
-            not (self.ep > 1 or self.has("num-experts"))
-            or self.tp == 1
-            or self.has("sequence-parallel")
-        )
-
-    def divided_experts(self) -> bool:
-        """Whether ranks share experts evenly, without fp16; a model that is described has some."""
-        if self.ep == 1 or self.has("fp16"):
-            return self.ep == 1
-        if self.has("num-experts"):
-            return self.number("num-experts") % self.ep == 0
-        return not self.has("num-layers")
-
-    def pairs_of_chunks(self) -> bool:
-        """Whether paired exchanges have ranks that share experts, and virtual stages."""
-        return self.ep > 1 and (self.pp == 1 or self.chunks > 1)
-
-    def flex_of_several(self) -> bool:
-        """Whether the flexible dispatcher has several ranks."""
-        return self.ep * self.tp > 1
-
-    def graphs_not_recomputed(self) -> bool:
-        """Whether CUDA graphs hold no full recomputation."""
-        named = self.text("cuda-graph-impl") not in ("", "none")
-        graphs = named or self.has("enable-cuda-graph", "external-cuda-graph")
-        return not graphs or self.text("recompute-granularity") != "full"
-
-    def heads_by_context(self) -> bool:
-        """Whether ranks that share a sequence by heads share them evenly."""
-        return (
-            self.text("cp-comm-type").split()[:1] != ["a2a"]
-            or self.number("num-attention-heads") // self.tp % self.cp == 0
-        )
-
-    def whole_expert_gpus(self) -> bool:
-        """Whether GPUs are a multiple of what a replica's experts take."""
-        return (
-            self.number("world-size")
-            % max(self.number("expert-tensor-parallel-size", self.tp) * self.ep * self.pp, 1)
-            == 0
-        )
-
-    def whole_batch(self) -> bool:
-        """Whether replicas have equally many microbatches."""
-        return (
-            self.number("global-batch-size")
-            % (max(self.number("micro-batch-size"), 1) * self.replicas)
-            == 0
-        )
+def _broken_of_words(line: _Line) -> dict[str, bool]:
+    """What does not go together of switches and words, by the names that rules have for it."""
+    _, _, pp, ep = line.degrees()
+    has, said = line.has, line.values
+    strategy = said.get("data-parallel-sharding-strategy", "no_shard")
+    form = said.get("ckpt-format", "")
+    sharded = has("use-megatron-fsdp", "use-custom-fsdp")
+    tied = has("num-layers") and not has("untie-embeddings-and-output-weights")
+    lacks = tied or not has("no-gradient-accumulation-fusion")
+    lacks |= (form or "torch_dist") not in ("torch_dist", "torch_dcp")
+    graphs = has("enable-cuda-graph", "external-cuda-graph")
+    graphs |= said.get("cuda-graph-impl", "") not in ("", "none")
+    methods = "recompute-method=uniform", "recompute-method=block"
+    return {
+        "format of FSDP": has("use-megatron-fsdp") != (form == "fsdp_dtensor"),
+        "unknown strategy": strategy != "no_shard" and not (strategy in FSDP_STAGES and sharded),
+        "torch FSDP": has("use-distributed-optimizer", "fp16")
+        or pp > 1
+        or (pp == 1 and (ep > 1 or (ep == 1 and lacks))),
+        "full recomputation": not has(*methods) or not has("recompute-num-layers"),
+        "graphs recomputed": graphs and has("recompute-granularity=full"),
+    }
 
 
 class _Rule(Noun, forbid_unknown_fields=True):
     """A rule, as `megatron_rules.toml` has it: what `first` excludes or needs, or another one.
 
-    A count is a `multiple` of the product of degrees.
+    Of another one, `broken` is what breaks it.
     """
 
     first: Names = ()
     excludes: Names = ()
     needs: Names = ()
-    multiple: str = ""
-    of: Names = ()
     says: str = ""
-    keeps: str = ""
+    broken: str = ""
     forgiven: bool = False
 
     @property
@@ -309,8 +198,13 @@ def broken_rules(arguments: Mapping[str, str], *, strict: bool = True) -> Iterat
     A rule that is forgiven is left out unless it is `strict`.
     """
     line = _Line(values=arguments, layout=layout_slices(arguments.get(_LAYOUT, "")))
-    judged = (rule for rule in megatron_rules() if strict or not rule.forgiven)
-    return (rule.sentence for rule in judged if not line.keeps(rule))
+    broken = {**_broken_of_stages(line), **_broken_of_ranks(line), **_broken_of_words(line)}
+    for rule in megatron_rules():
+        if (rule.forgiven and not strict) or (rule.first and not line.has(*rule.first)):
+            continue
+        lacks = bool(rule.needs) and not line.has(*rule.needs)
+        if lacks or line.has(*rule.excludes) or broken.get(rule.broken):
+            yield rule.sentence
 
 
 def layout_slices(text: str) -> tuple[StageSlice, ...]:
