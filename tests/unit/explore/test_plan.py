@@ -27,7 +27,7 @@ from stepsim.explore.plan.runs import HERE, PlanRun, PlanRuns, Workers
 from stepsim.explore.plan.search import fitting_plans
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model
-from stepsim.files.models.megatron_plan import counted_ends, megatron_plan
+from stepsim.files.models.megatron_plan import argument_texts, counted_ends, megatron_plan
 from stepsim.show.figures.plans import plan_front, plot_plans
 from stepsim.step.model_plan import DEFAULT_SEQUENCE, default_batch, planned, setup_of
 from stepsim.step.plans import KNOWN_APART, step_options_of
@@ -265,7 +265,7 @@ MODEL_ARGUMENTS = """--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336
 def test_megatron_arguments_are_read_back(fix: tuple[str, ...], tmp_path: Path) -> None:
     _, made, topology = space(*fix, sequence=8192, dp_overlap=True)
     plan = fitting_plans(made, topology, memory_limit=10).plans[-1]
-    arguments = megatron_plan(plan, stage_slices(made.architecture, plan))
+    arguments = argument_texts(megatron_plan(plan, stage_slices(made.architecture, plan)))
     path = tmp_path / "run.sh"
     path.write_text(MODEL_ARGUMENTS.replace("\n", " ") + " ".join(arguments))
     read = read_model(path)

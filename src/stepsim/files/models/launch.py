@@ -22,12 +22,12 @@ from stepsim.base.structs import Names, Noun, TomlTable, replace, shipped, toml_
 from stepsim.base.units import NameWithFields
 from stepsim.files.models.megatron import asked_of
 from stepsim.files.models.megatron_plan import (
+    argument_texts,
     broken_by,
     megatron_lacks,
     megatron_plan,
     sizes_of,
 )
-from stepsim.files.models.megatron_rules import line_arguments
 from stepsim.files.models.recipes import RECIPES, ForeignRecipe, job_notes, recipe_of_file
 from stepsim.files.models.scripts import script_arguments
 from stepsim.files.models.torchtitan import torchtitan_asked, torchtitan_lacks, torchtitan_plan
@@ -67,17 +67,18 @@ class Launch(Noun):
 
 def launch_of(plan: Plan, architecture: Architecture, framework: str) -> Launch:
     """A model's plan as a framework, by its name, is launched with it."""
-    form = launch_form(framework)
-    refused = tuple(_refused(plan, architecture, framework))
-    if refused or form is LaunchForm.NONE:
-        return Launch(form=form, refused=refused)
+    form, compiled = launch_form(framework), "compile" in framework
+    if form is LaunchForm.NONE:
+        return Launch(form=form)
     if form is LaunchForm.TORCHTITAN:
-        lines = torchtitan_plan(plan, architecture, _is_compiled(framework))
-    else:
-        lines = megatron_plan(plan, stage_slices(architecture, plan))
-    if form is LaunchForm.MEGATRON_BRIDGE:
-        lines = tuple(_overrides(lines, plan.chunks))
-    return Launch(form=form, lines=lines)
+        refused = tuple(torchtitan_lacks(plan, architecture, compiled))
+        lines = () if refused else torchtitan_plan(plan, architecture, compiled)
+        return Launch(form=form, lines=lines, refused=refused)
+    refused = *megatron_lacks(plan), *broken_by(plan, architecture)
+    arguments = megatron_plan(plan, stage_slices(architecture, plan))
+    bridge = form is LaunchForm.MEGATRON_BRIDGE
+    lines = tuple(_overrides(arguments, plan)) if bridge else argument_texts(arguments)
+    return Launch(form=form, lines=() if refused else lines, refused=refused)
 
 
 def refused_by(plan: Plan, architecture: Architecture, framework: str) -> Names:
@@ -88,20 +89,6 @@ def refused_by(plan: Plan, architecture: Architecture, framework: str) -> Names:
     if launch_form(framework) in (LaunchForm.MEGATRON_LM, LaunchForm.MEGATRON_BRIDGE):
         return broken_by(plan, architecture)
     return ()
-
-
-def _refused(plan: Plan, architecture: Architecture, framework: str) -> Iterator[str]:
-    """What a framework has not, and which of its rules the plan breaks."""
-    match launch_form(framework):
-        case LaunchForm.TORCHTITAN:
-            yield from torchtitan_lacks(plan, architecture, _is_compiled(framework))
-        case LaunchForm.MEGATRON_LM | LaunchForm.MEGATRON_BRIDGE:
-            yield from megatron_lacks(plan)
-            yield from broken_by(plan, architecture)
-
-
-def _is_compiled(framework: str) -> bool:
-    return "compile" in framework
 
 
 def with_launch(model: Model, path: Path) -> Model:
@@ -176,22 +163,20 @@ def _bridge(table: str) -> Mapping[str, str]:
     return shipped(__file__, "bridge.toml", dict[str, dict[str, str]])[table]
 
 
-_OF_PRECISION = re.compile("--(bf16|fp16|fp8-|fp4-).*")
 _ALSO = {"seq-length": "dataset.sequence_length"}
 _OVERRIDE = re.compile(r"\+{0,2}([a-z_]+(?:\.[a-z_0-9]+)?)=(.*)", re.DOTALL)
 _NOTHING = ("null", "none", "false", "~", "")
 
 
-def _overrides(arguments: Sequence[str], chunks: int) -> Iterator[str]:
-    line = " ".join(text for text in arguments if not _OF_PRECISION.fullmatch(text))
-    values = {**_bridge("off"), **line_arguments(line)}
-    if chunks > 1:  # beside a layout too: a recipe may have set another number
-        values["num-virtual-stages-per-pipeline-rank"] = str(chunks)
+def _overrides(arguments: Mapping[str, str], plan: Plan) -> Iterator[str]:
+    values = {**_bridge("off"), **arguments}
+    if plan.chunks > 1:  # beside a layout too: a recipe may have set another number
+        values["num-virtual-stages-per-pipeline-rank"] = str(plan.chunks)
     for name, key in _bridge("keys").items():
         if name in values:
             value = values[name] or "true"
             if name == "recompute-modules":
-                value = f"[{','.join(value.split())}]"
+                value = f"[{value.split()[0]}]"
             yield f"'{key}=\"{value}\"'" if "(" in value or "|" in value else f"{key}={value}"
         if name in values and name in _ALSO:
             yield f"{_ALSO[name]}={values[name]}"
@@ -199,8 +184,7 @@ def _overrides(arguments: Sequence[str], chunks: int) -> Iterator[str]:
         yield "model.moe_flex_dispatcher_backend=deepep"
     if "cpu-offloading-num-layers" in values:
         yield "model.cpu_offloading=true"
-    precision = " ".join(text for text in arguments if _OF_PRECISION.fullmatch(text))
-    yield f"mixed_precision={_bridge('precision')[precision]}"
+    yield f"mixed_precision={_bridge('precision')[plan.precision]}"
 
 
 def bridge_arguments(text: str) -> Mapping[str, str]:

@@ -36,21 +36,37 @@ from stepsim.workload.plan import Plan
 _STRATEGIES = {stage: name for name, stage in FSDP_STAGES.items()}
 
 
-def _said(table: str) -> Mapping[str, Names]:
-    """Arguments by what they say, as `megatron_plan.toml` has them."""
-    return shipped(__file__, "megatron_plan.toml", dict[str, dict[str, Names]])[table]
+def _said(table: str) -> Mapping[str, Mapping[str, str]]:
+    """Arguments, by name, by what they say, as `megatron_plan.toml` has them."""
+    return shipped(__file__, "megatron_plan.toml", dict[str, dict[str, dict[str, str]]])[table]
 
 
-def megatron_plan(plan: Plan, slices: tuple[StageSlice, ...]) -> Names:
-    """Arguments of a plan whose virtual stages run `slices`, one text each with its value."""
-    return tuple(_arguments(plan, slices))
+def argument_texts(arguments: Mapping[str, str]) -> Names:
+    """Arguments as people type them, one text each with its value."""
+    quoted = {name: f"'{value}'" if "|" in value else value for name, value in arguments.items()}
+    return tuple(f"--{name} {value}".rstrip() for name, value in quoted.items())
+
+
+def megatron_plan(plan: Plan, slices: tuple[StageSlice, ...]) -> dict[str, str]:
+    """Arguments, by name, of a plan whose virtual stages run `slices`."""
+    said = {**_of_ranks(plan, slices), **_of_work(plan)}
+    given = {name: value for name, value in said.items() if value is not False}
+    return {name: "" if value is True else str(value) for name, value in given.items()}
 
 
 def broken_by(plan: Plan, architecture: Architecture) -> Names:
     """Rules of Megatron-LM that a model's plan breaks, one sentence each."""
-    slices = stage_slices(architecture, plan)
-    line = " ".join((*megatron_plan(plan, slices), *_of_model(plan, architecture)))
-    return tuple(broken_rules(line_arguments(line)))
+    said = megatron_plan(plan, stage_slices(architecture, plan)) | sizes_of(architecture)
+    said["world-size"] = str(plan.npus)
+    if architecture.prediction_layers:
+        said["mtp-num-layers"] = str(len(architecture.prediction_layers))
+    kinds = (kind.attention for kind in architecture.layer_kinds())
+    grouped = next((each for each in kinds if isinstance(each, GroupedAttention)), None)
+    if grouped is not None:
+        said["num-attention-heads"] = str(grouped.heads)
+    if grouped is not None and grouped.kv_heads != grouped.heads:
+        said |= {"group-query-attention": "", "num-query-groups": str(grouped.kv_heads)}
+    return tuple(broken_rules(said))
 
 
 def megatron_lacks(plan: Plan) -> Iterator[str]:
@@ -79,70 +95,64 @@ def sizes_of(architecture: Architecture) -> dict[str, str]:
     return {"num-layers": str(architecture.depth), **experts}
 
 
-def _of_model(plan: Plan, architecture: Architecture) -> Iterator[str]:
-    """Arguments of the model and the job that rules speak of."""
-    yield f"--world-size {plan.npus}"
-    yield from (f"--{name} {value}" for name, value in sizes_of(architecture).items())
-    if architecture.prediction_layers:
-        yield f"--mtp-num-layers {len(architecture.prediction_layers)}"
-    kinds = architecture.layer_kinds()
-    grouped = [kind.attention for kind in kinds if isinstance(kind.attention, GroupedAttention)]
-    if grouped:
-        yield f"--num-attention-heads {grouped[0].heads}"
-    if grouped and grouped[0].kv_heads != grouped[0].heads:
-        yield f"--group-query-attention --num-query-groups {grouped[0].kv_heads}"
+def _of_ranks(plan: Plan, slices: tuple[StageSlice, ...]) -> dict[str, object]:
+    """What a plan says of degrees, of experts, of virtual stages and of the batch, else False.
 
-
-def _arguments(plan: Plan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
-    yield f"--tensor-model-parallel-size {plan.tp}"
-    yield f"--pipeline-model-parallel-size {plan.pp}"
-    if plan.cp > 1:
-        yield f"--context-parallel-size {plan.cp}"
-        yield from _said("context").get(plan.context, ())
-    yield from _experts(plan)
-    yield from _stages(plan, slices)
-    yield f"--micro-batch-size {plan.microbatch_size}"
-    yield f"--global-batch-size {plan.global_batch}"
-    yield f"--seq-length {plan.sequence}"
-    if plan.sequence_parallel and plan.tp > 1:
-        yield "--sequence-parallel"
-    if plan.tp_comm_overlap and plan.tp > 1:
-        yield "--tp-comm-overlap"
-    yield from _sharding(plan)
-    yield from _compute(plan)
-
-
-def _experts(plan: Plan) -> Iterator[str]:
-    if plan.ep > 1:
-        yield f"--expert-model-parallel-size {plan.ep}"
-    if plan.ep > 1 or plan.expert_degree != plan.tp:
-        yield f"--expert-tensor-parallel-size {plan.expert_degree}"
-    if plan.ep > 1:
-        yield from _said("dispatch").get(plan.dispatch, ())
-    if plan.runs_pairs:
-        yield f"--{PAIRED_EXCHANGES}"
-    if plan.ep > 1 and plan.shared_overlap:
-        yield "--moe-shared-expert-overlap"
-    if plan.ep > 1 and plan.delay_wgrad:
-        yield f"--{PAIRED_WEIGHTS if plan.runs_pairs else BESIDE_WEIGHTS}"
-
-
-def _stages(plan: Plan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
-    """Virtual stages, and who runs the ends where that is not an equal share of the layers.
-
-    The bars of a layout say how many virtual stages there are: Megatron-LM refuses to hear it
-    twice.
+    Who runs the ends is said where that is not an equal share of the layers. The bars of a layout
+    say how many virtual stages there are: Megatron-LM refuses to hear it twice.
     """
-    ends = counted_ends(slices)
-    if ends is None:
-        yield f"--pipeline-model-parallel-layout '{layout_text(slices)}'"
-        return
-    if ends[0]:
-        yield "--account-for-embedding-in-pipeline-split"
-    if ends[1]:
-        yield "--account-for-loss-in-pipeline-split"
-    if plan.chunks > 1:
-        yield f"--num-virtual-stages-per-pipeline-rank {plan.chunks}"
+    ends, shared_out = counted_ends(slices), plan.ep > 1
+    first, last = ends or (False, False)
+    looped = ends is not None and plan.chunks > 1
+    delays = shared_out and plan.delay_wgrad
+    own_degree = shared_out or plan.expert_degree != plan.tp
+    return {
+        "tensor-model-parallel-size": plan.tp,
+        "pipeline-model-parallel-size": plan.pp,
+        "context-parallel-size": plan.cp > 1 and plan.cp,
+        **(_said("context").get(plan.context, {}) if plan.cp > 1 else {}),
+        "expert-model-parallel-size": shared_out and plan.ep,
+        "expert-tensor-parallel-size": own_degree and plan.expert_degree,
+        **(_said("dispatch").get(plan.dispatch, {}) if shared_out else {}),
+        PAIRED_EXCHANGES: plan.runs_pairs,
+        "moe-shared-expert-overlap": shared_out and plan.shared_overlap,
+        PAIRED_WEIGHTS: delays and plan.runs_pairs,
+        BESIDE_WEIGHTS: delays and not plan.runs_pairs,
+        "pipeline-model-parallel-layout": ends is None and layout_text(slices),
+        "account-for-embedding-in-pipeline-split": first,
+        "account-for-loss-in-pipeline-split": last,
+        "num-virtual-stages-per-pipeline-rank": looped and plan.chunks,
+        "micro-batch-size": plan.microbatch_size,
+        "global-batch-size": plan.global_batch,
+        "seq-length": plan.sequence,
+        "sequence-parallel": plan.sequence_parallel and plan.tp > 1,
+        "tp-comm-overlap": plan.tp_comm_overlap and plan.tp > 1,
+    }
+
+
+def _of_work(plan: Plan) -> dict[str, object]:
+    """What a plan says of ZeRO, from stage 2 on by Megatron FSDP, of recomputation and kernels."""
+    fsdp, full = plan.zero > 1, plan.recompute is Recompute.FULL
+    layers = plan.recompute_layers
+    modules = plan.recompute is Recompute.NONE and len(plan.recompute_modules) > 0
+    selective = modules or plan.recompute is Recompute.SELECTIVE
+    return {
+        "use-distributed-optimizer": plan.zero > 0,
+        "use-megatron-fsdp": fsdp,
+        "data-parallel-sharding-strategy": fsdp and _STRATEGIES[plan.zero],
+        "no-gradient-accumulation-fusion": fsdp,
+        "ckpt-format": fsdp and "fsdp_dtensor",
+        "overlap-grad-reduce": plan.dp_overlap,
+        "overlap-param-gather": plan.dp_overlap and plan.zero > 0,
+        "recompute-granularity": "full" if full else selective and "selective",
+        "recompute-method": full and ("uniform" if layers is None else "block"),
+        "recompute-num-layers": full and (1 if layers is None else layers),
+        "recompute-modules": modules and " ".join(plan.recompute_modules),
+        "cpu-offloading-num-layers": plan.offload_layers > 0 and plan.offload_layers,
+        "attention-backend": plan.attention is AttentionKernel.UNFUSED and "unfused",
+        "cuda-graph-impl": plan.cuda_graph and "local",
+        **_said("precision")[plan.precision],
+    }
 
 
 def counted_ends(slices: Sequence[StageSlice]) -> tuple[bool, bool] | None:
@@ -154,42 +164,6 @@ def counted_ends(slices: Sequence[StageSlice]) -> tuple[bool, bool] | None:
         if len(set(shares)) == 1:
             return first, last
     return None
-
-
-def _sharding(plan: Plan) -> Iterator[str]:
-    """ZeRO's stage, from stage 2 on by Megatron FSDP, and what of it runs beside compute."""
-    if plan.zero:
-        yield "--use-distributed-optimizer"
-    if plan.zero > 1:
-        yield "--use-megatron-fsdp"
-        yield f"--data-parallel-sharding-strategy {_STRATEGIES[plan.zero]}"
-        yield "--no-gradient-accumulation-fusion"
-        yield "--ckpt-format fsdp_dtensor"
-    if plan.dp_overlap:
-        yield "--overlap-grad-reduce"
-    if plan.dp_overlap and plan.zero:
-        yield "--overlap-param-gather"
-
-
-def _compute(plan: Plan) -> Iterator[str]:
-    match plan.recompute:
-        case Recompute.FULL:
-            layers = plan.recompute_layers
-            yield "--recompute-granularity full"
-            yield f"--recompute-method {'uniform' if layers is None else 'block'}"
-            yield f"--recompute-num-layers {1 if layers is None else layers}"
-        case Recompute.SELECTIVE:
-            yield "--recompute-granularity selective"
-        case Recompute.NONE if plan.recompute_modules:
-            yield "--recompute-granularity selective"
-            yield f"--recompute-modules {' '.join(plan.recompute_modules)}"
-    if plan.offload_layers:
-        yield f"--cpu-offloading-num-layers {plan.offload_layers}"
-    if plan.attention is AttentionKernel.UNFUSED:
-        yield "--attention-backend unfused"
-    if plan.cuda_graph:
-        yield "--cuda-graph-impl local"
-    yield from _said("precision")[plan.precision]
 
 
 def model_arguments(architecture: Architecture) -> Names:
@@ -205,7 +179,7 @@ def model_arguments(architecture: Architecture) -> Names:
         if isinstance(mlp, DenseMlp | ExpertMlp):
             dense = (f"--ffn-hidden-size {mlp.width}",)
             lines += _of_experts(mlp) if isinstance(mlp, ExpertMlp) else dense
-            lines += _said("activation").get(mlp.activation, ())
+            lines += argument_texts(_said("activation").get(mlp.activation, {}))
     pattern = [int(layer.is_sparse) for layer in architecture.layers]
     if len(mlps) > 1:
         lines.append(f"--moe-layer-freq [{','.join(map(str, pattern))}]")
