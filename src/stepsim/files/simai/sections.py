@@ -30,6 +30,7 @@ from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from msgspec import field
 
@@ -40,8 +41,8 @@ from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, de
 from stepsim.workload.rows import Microbatch, Role, Row, StepItem, Work, Workload
 from stepsim.workload.scaling import is_placeholder
 
-_SIMAI = frozenset({"ep", "pp", "vpp", "ga", "npus", "pp_comm_bytes", "mode"})
 _LISTS = ("checkpoints", "checkpoint_initiates")
+_OF_ASTRA = {"tp", "last_bottom_layer", *_LISTS}
 _MAX_DEGREE = 1 << 24
 
 
@@ -88,20 +89,15 @@ def parse_header(place: str, line: str) -> Header:
     """
     words = line.split()
     policy = _policy(place, words[0])
-    values, lists, unknown = _collect(place, policy, words[1:])
-    said = {key: values[key] or 1 for key in ("tp", "ep", "pp") if key in values}
+    values, unknown = _collect(place, policy, words[1:])
+    said = {key: value for key, value in values.items() if value and key != "mode"}
+    degrees = {key: said.pop(key) for key in ("tp", "ep", "pp") if key in said}
     return Header(
         policy=policy,
-        degrees=degrees_of(**said),
-        vpp=values.get("vpp") or 1,
-        ga=values.get("ga") or None,
-        npus=values.get("npus") or None,
-        pp_comm_bytes=values.get("pp_comm_bytes") or None,
-        last_bottom_layer=values.get("last_bottom_layer"),
-        checkpoints=tuple(lists["checkpoints"]),
-        checkpoint_initiates=tuple(lists["checkpoint_initiates"]),
-        is_simai=not _SIMAI.isdisjoint(values),
+        degrees=degrees_of(**degrees),
+        is_simai=bool(values.keys() - _OF_ASTRA),
         warnings=(f"header: unknown keys ignored: {' '.join(unknown)}",) if unknown else (),
+        **said,
     )
 
 
@@ -113,12 +109,9 @@ def _policy(place: str, word: str) -> Policy:
         raise WorkloadError(bad_value(place, "policy", word, expected)) from None
 
 
-def _collect(
-    place: str, policy: Policy, words: list[str]
-) -> tuple[dict[str, int], dict[str, list[int]], list[str]]:
-    """Values per key, id lists, and the words that mean nothing to stepsim."""
-    values: dict[str, int] = {}
-    lists: dict[str, list[int]] = {name: [] for name in _LISTS}
+def _collect(place: str, policy: Policy, words: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Numbers and lists of ids by their keys, and the words that mean nothing to stepsim."""
+    values: dict[str, Any] = {}
     unknown: list[str] = []
     if (
         words
@@ -132,14 +125,15 @@ def _collect(
         key = word.rstrip(":").lower()
         if key in _LISTS:
             count = _integer(place, key, next(queue, None))
-            lists[key] = [_integer(place, f"{key} id", next(queue, None)) for _ in range(count)]
-        elif key in known and known[key] in values:
-            raise WorkloadError(f"{place}: {key} is given twice: expected once")
-        elif key in known:
-            values[known[key]] = _integer(place, key, next(queue, None))
-        else:
+            ids = (_integer(place, f"{key} id", next(queue, None)) for _ in range(count))
+            values[key] = tuple(ids)
+        elif key not in known:
             unknown.append(word)
-    return values, lists, unknown
+        elif known[key] in values:
+            raise WorkloadError(f"{place}: {key} is given twice: expected once")
+        else:
+            values[known[key]] = _integer(place, key, next(queue, None))
+    return values, unknown
 
 
 def _integer(place: str, key: str, text: str | None) -> int:
@@ -218,7 +212,7 @@ def split_sections(path: Path, rows: Sequence[Row], header: Header) -> Workload:
         npus=header.npus,
         microbatches=microbatches,
         loss=tuple(row for row in trailing if _is(row.name, "loss")),
-        per_step=tuple(with_shares(_step_items(per_step), microbatches)),
+        per_step=tuple(_step_items(per_step, microbatches[0])),
         reading=_reading(parts, len(microbatches), header),
     )
 
@@ -311,71 +305,56 @@ def _layers(rows: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
     return tuple(tuple(rows[a:b]) for a, b in pairwise(bounds))
 
 
-def _step_items(rows: Iterable[Row]) -> Iterator[StepItem]:
-    """What the rows of a step do, with its roles; rows of the older optimizer come last."""
+def _step_items(rows: Iterable[Row], block: Microbatch) -> Iterator[StepItem]:
+    """What the rows of a step do, with its roles; rows of the older optimizer come last.
+
+    Files of older AICB write a whole optimizer as the three phases of one row, whose collectives
+    are data-parallel ones, whatever their column says. What reduces or gathers dense parameters has
+    the shares of embedding and head in them; expert gradients are in items of their own.
+    """
+    share, none = _head_share(block), Fraction(0)
     for row in sorted(rows, key=lambda row: row.name == _OLD_OPTIMIZER):
         for phase, work in row.works():
+            comms, role = (
+                work.comms,
+                next((each for each in Role if _is(row.name, each)), Role.OTHER),
+            )
+            if row.name == _OLD_OPTIMIZER:
+                comms = tuple(replace(op, group=Group.DP, axis=ParallelAxis.DP) for op in comms)
+                role = _OLD_ROLES[phase]
+            dense = all(op.group is Group.DP for op in comms)
+            head = share if dense and role in (Role.GRADIENTS, Role.PARAMETERS) else none
             yield StepItem(
                 name=row.name,
                 phase=phase,
-                work=_on_dp(work) if row.name == _OLD_OPTIMIZER else work,
-                role=_role(row.name, phase),
+                work=replace(work, comms=comms),
+                role=role,
                 per_layer=_is(row.name, "per_layer"),
+                head_share=head,
+                embedding_share=head if block.embedding else none,
             )
-
-
-def _role(name: str, phase: Phase) -> Role:
-    """Files of older AICB write a whole optimizer as the three phases of one row."""
-    if name == _OLD_OPTIMIZER:
-        return _OLD_ROLES[phase]
-    return next((role for role in Role if _is(name, role)), Role.OTHER)
-
-
-def _on_dp(work: Work) -> Work:
-    """The older optimizer's collectives are data-parallel ones, whatever their column says."""
-    return replace(
-        work, comms=tuple(replace(c, group=Group.DP, axis=ParallelAxis.DP) for c in work.comms)
-    )
 
 
 _EXPERTS = ("moe", "expert")
 
 
-def with_shares(
-    items: Iterable[StepItem], microbatches: Sequence[Microbatch]
-) -> Iterator[StepItem]:
-    """The items with the shares of embedding and head in what they reduce and gather.
+def _head_share(block: Microbatch) -> Fraction:
+    """The head's share of the parameters of a block without its experts.
 
     A row's share of the parameters is its share of the weight-gradient compute, for both grow with
-    it; an embedding has as many as a head row. Expert gradients are in items of their own.
+    it; an embedding has as many as a head row.
     """
-    head, embeddings = _head_share(microbatches[0])
-    for item in items:
-        dense = all(op.group is Group.DP for op in item.work.comms)
-        if head and dense and item.role in (Role.GRADIENTS, Role.PARAMETERS):
-            yield replace(item, head_share=head, embedding_share=head * embeddings)
-        else:
-            yield item
+    rows = [row for layer in block.layers for row in layer]
+    layers = _weights_ps(row for row in rows if not any(word in row.name for word in _EXPERTS))
+    heads = _weights_ps(row for row in block.head if not row.lookup)
+    ends = 2 * heads if block.embedding else heads
+    return Fraction(heads, layers + ends) if layers else Fraction(0)
 
 
-def _head_share(block: Microbatch) -> tuple[Fraction, int]:
-    """The head's share of a block's dense weight gradients, and embeddings for each head row."""
-    heads = [ps for row in block.head if not row.lookup and (ps := _weight_ps(row))]
-    layers = sum(
-        _weight_ps(row)
-        for layer in block.layers
-        for row in layer
-        if not any(word in row.name for word in _EXPERTS)
-    )
-    embeddings = 1 if block.embedding else 0
-    total = layers + sum(heads) * (1 + embeddings)
-    return (Fraction(sum(heads), total) if layers else Fraction(0)), embeddings
-
-
-def _weight_ps(row: Row) -> int:
-    """Weight-gradient compute of a row, 0 where it was not measured."""
-    ps = row.weight_grad.compute_ps
-    return 0 if is_placeholder(ps) else ps
+def _weights_ps(rows: Iterable[Row]) -> int:
+    """Weight-gradient compute of rows, without what was not measured."""
+    times = (row.weight_grad.compute_ps for row in rows)
+    return sum(ps for ps in times if not is_placeholder(ps))
 
 
 _WEIGHT_FIRST = (Policy.DATA, Policy.HYBRID_DLRM, Policy.HYBRID_DLRM_ENHANCED)
@@ -386,12 +365,9 @@ _FIRST_ROW_KEEPS_GRADIENT = (
 
 def as_astra(rows: Sequence[Row], process_ps: Sequence[int], header: Header) -> list[Row]:
     """Rows of ASTRA-sim 1.0 as those of a workload; `process_ps` are their process times."""
-    timed = [_timed(row, ps) for row, ps in zip(rows, process_ps, strict=True)]
-    last = next((i for i, row in enumerate(timed) if row.weight_grad.comms), None)
-    found = [
-        row if i == last else replace(row, weight_grad=_processed(row.weight_grad, 0))
-        for i, row in enumerate(timed)
-    ]
+    last = next((i for i, row in enumerate(rows) if row.weight_grad.comms), None)
+    timed = zip(rows, process_ps, strict=True)
+    found = [_timed(row, ps, counts=i == last) for i, (row, ps) in enumerate(timed)]
     if header.policy in _WEIGHT_FIRST:
         return _weight_first(found, header)
     if header.policy in _FIRST_ROW_KEEPS_GRADIENT and found:
@@ -401,17 +377,21 @@ def as_astra(rows: Sequence[Row], process_ps: Sequence[int], header: Header) -> 
     return found
 
 
-def _timed(row: Row, process_ps: int) -> Row:
-    return row.with_works(lambda _, work: _processed(work, process_ps))
+def _timed(row: Row, process_ps: int, *, counts: bool) -> Row:
+    """The row with a process time after its collectives, and shares where they are meant.
 
+    That of the weight gradients passes where it `counts`.
+    """
 
-def _processed(work: Work, process_ps: int) -> Work:
-    """The work with a process time after its collectives, and shares where they are meant."""
-    comms = (
-        replace(op, of_share=op.kind is CollectiveKind.ALL_GATHER, process_ps=process_ps)
-        for op in work.comms
-    )
-    return replace(work, comms=tuple(comms))
+    def timed(phase: Phase, work: Work) -> Work:
+        after = process_ps if counts or phase is not Phase.WEIGHT_GRAD else 0
+        comms = (
+            replace(op, of_share=op.kind is CollectiveKind.ALL_GATHER, process_ps=after)
+            for op in work.comms
+        )
+        return replace(work, comms=tuple(comms))
+
+    return row.with_works(timed)
 
 
 def _weight_first(rows: Sequence[Row], header: Header) -> list[Row]:
@@ -423,17 +403,14 @@ def _weight_first(rows: Sequence[Row], header: Header) -> list[Row]:
     ]
     if header.policy is Policy.DATA:
         return found
-    found = [replace(row, forward=_exchanges(row.forward)) for row in found]
+    for i, row in enumerate(found):
+        kept = (op for op in row.forward.comms if op.kind is CollectiveKind.ALL_TO_ALL)
+        found[i] = replace(row, forward=replace(row.forward, comms=tuple(kept)))
     bottom = header.last_bottom_layer or 0
     if bottom < len(found):
         gradient = replace(found[bottom].input_grad, comms=rows[0].input_grad.comms)
         found[bottom] = replace(found[bottom], input_grad=gradient, backward_lag=bottom)
     return found
-
-
-def _exchanges(work: Work) -> Work:
-    kept = tuple(op for op in work.comms if op.kind is CollectiveKind.ALL_TO_ALL)
-    return replace(work, comms=kept)
 
 
 _SHOWN = 4

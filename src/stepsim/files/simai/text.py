@@ -14,7 +14,7 @@ backward collective of a column row has 0 bytes; `embedding_norm` is in every mi
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -86,13 +86,20 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
     if strict and (warnings or workload.reading):
         first = [*warnings, workload.reading][0]
         raise WorkloadError(f"{path}: {first} (refused by --strict)")
-    told, where = _told_pp_comm(workload)
-    size, assumed = _pp_comm(header, told, where)
+    told, assumed = _told_pp_comm(workload)
+    degrees, said = header.degrees, header.pp_comm_bytes
     workload = replace(
         workload,
-        pp_comm_bytes=size,
-        pp_comm_assumed=assumed,
-        described=tuple(_described(header, is_astra=is_astra)),
+        pp_comm_bytes=said or told,
+        pp_comm_assumed="" if said else assumed,
+        described=(
+            ("policy", f"{header.policy}{', as ASTRA-sim 1.0 runs it' if is_astra else ''}"),
+            (
+                "header",
+                f"tp {degrees['tp']}, ep {degrees['ep']}, pp {degrees['pp']}, vpp {header.vpp}, "
+                f"ga {header.ga or 'missing'}, all_gpus {header.npus or 'missing'}",
+            ),
+        ),
         warnings=(*warnings, *(() if is_astra else unknown_names(rows))),
         notes=(_VPP_NOTE.format(header.vpp),) if header.vpp > 1 else (),
     )
@@ -104,7 +111,15 @@ def read_simai_document(path: Path) -> tuple[Header, list[FileRow], list[str]]:
 
     Raises WorkloadError naming file, line, field and value.
     """
-    lines = _read_lines(path)
+    expected = "a SimAI / AICB / ASTRA-sim workload"
+    text = read_text(path, WorkloadError, "workload", expected)
+    if "\0" in text:
+        raise WorkloadError(f"{path}: not a text file: expected {expected}")
+    lines = [(i, line) for i, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    if not lines:
+        raise WorkloadError(
+            f"{path}: the file is empty: expected a policy line, a row count and rows"
+        )
     header = parse_header(f"{path}:{lines[0][0]}", lines[0][1])
     if len(lines) < 2:
         raise WorkloadError(f"{path}: ends after the header: expected a row count and rows")
@@ -117,19 +132,6 @@ def read_simai_document(path: Path) -> tuple[Header, list[FileRow], list[str]]:
             0, f"line 2 declares {declared} rows, the file has {len(rows)}: all are used"
         )
     return header, _with_checkpoints(path, rows, header), warnings
-
-
-def _read_lines(path: Path) -> list[_Line]:
-    expected = "a SimAI / AICB / ASTRA-sim workload"
-    text = read_text(path, WorkloadError, "workload", expected)
-    if "\0" in text:
-        raise WorkloadError(f"{path}: not a text file: expected {expected}")
-    lines = [(i, line) for i, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    if not lines:
-        raise WorkloadError(
-            f"{path}: the file is empty: expected a policy line, a row count and rows"
-        )
-    return lines
 
 
 def _read_rows(path: Path, lines: list[_Line], policy: Policy) -> tuple[list[FileRow], list[str]]:
@@ -183,7 +185,7 @@ def _row(place: str, number: int, fields: Sequence[str], policy: Policy) -> File
     works: list[Work] = []
     ignored: list[str] = []
     unsized: tuple[CommOp, ...] = ()
-    for phase, column in ((Phase.FORWARD, 2), (Phase.INPUT_GRAD, 5), (Phase.WEIGHT_GRAD, 8)):
+    for phase, column in zip(Phase, (2, 5, 8), strict=True):
         shown = phase.replace("_", "-")
         compute_ps = _compute_ps(place, f"{shown} compute (ns) of {name!r}", fields[column])
         size = _integer(place, f"{shown} bytes of {name!r}", fields[column + 2], MAX_INT64)
@@ -266,49 +268,20 @@ def _with_checkpoints(path: Path, rows: list[FileRow], header: Header) -> list[F
     ]
 
 
-def _described(header: Header, *, is_astra: bool) -> Iterator[tuple[str, str]]:
-    """What the header says, for people."""
-    degrees = header.degrees
-    yield "policy", f"{header.policy}, as ASTRA-sim 1.0 runs it" if is_astra else str(header.policy)
-    yield (
-        "header",
-        f"tp {degrees['tp']}, ep {degrees['ep']}, pp {degrees['pp']}, vpp {header.vpp}, "
-        f"ga {header.ga or 'missing'}, all_gpus {header.npus or 'missing'}",
-    )
-
-
 def _told_pp_comm(workload: Workload) -> tuple[int, str]:
-    """The activation behind an output row's collective, on a rank, and which row that is."""
+    """The activation behind an output row's collective, on a rank, and what says so."""
+    parts = {CollectiveKind.ALL_REDUCE: 1, CollectiveKind.REDUCE_SCATTER: workload.degrees["tp"]}
     rows = [row for layer in workload.microbatches[0].layers for row in layer]
-    preferred = [row for row in rows if row.name.startswith(_OUTPUT_ROW)]
-    for row in (*preferred, *rows):
-        size = _activation_bytes(row.forward.comms, workload.degrees["tp"])
-        if size:
-            place = f" (line {row.line})" if isinstance(row, FileRow) else ""
-            return size, f"{row.name!r}{place}"
-    return 0, ""
-
-
-def _pp_comm(header: Header, told: int, where: str) -> tuple[int, str]:
-    """Bytes a rank sends to the next stage per microbatch, and what was assumed about them."""
-    if header.pp_comm_bytes is not None:
-        return header.pp_comm_bytes, ""
-    if not told:
-        return 0, "the file gives no pp_comm and no row implies it: stages exchange 0 bytes"
-    return told, (
-        f"the file gives no pp_comm: stepsim assumes {told} bytes per microbatch between stages, "
-        f"from row {where}"
-    )
-
-
-def _activation_bytes(comms: Iterable[CommOp], tp: int) -> int:
-    """Activation of a rank behind an output row's collective, 0 if it has none."""
-    for comm in comms:
-        if comm.group is Group.TP and comm.kind is CollectiveKind.REDUCE_SCATTER:
-            return comm.size_bytes // tp
-        if comm.group is Group.TP and comm.kind is CollectiveKind.ALL_REDUCE:
-            return comm.size_bytes
-    return 0
+    for row in sorted(rows, key=lambda row: not row.name.startswith(_OUTPUT_ROW)):
+        for op in row.forward.comms:
+            size = op.size_bytes // parts[op.kind] if op.kind in parts else 0
+            if op.group is Group.TP and size:
+                place = f" (line {row.line})" if isinstance(row, FileRow) else ""
+                return size, (
+                    f"the file gives no pp_comm: stepsim assumes {size} bytes per microbatch "
+                    f"between stages, from row {row.name!r}{place}"
+                )
+    return 0, "the file gives no pp_comm and no row implies it: stages exchange 0 bytes"
 
 
 _TOLERANCE = Fraction(1, 100)
@@ -356,14 +329,13 @@ def _left_out(workload: Workload, ga: int) -> Iterator[Doubt]:
 def _gathers(workload: Workload) -> Iterator[Doubt]:
     """Parameters gathered against gradients reduced, in each group: half as many bytes."""
     for group in (Group.DP, Group.DP_EP):
-        reduced = _bytes(workload, Role.GRADIENTS, CollectiveKind.REDUCE_SCATTER, group)
-        gathered = _bytes(workload, Role.PARAMETERS, CollectiveKind.ALL_GATHER, group)
+        reduced, adds = _moved(workload, Role.GRADIENTS, CollectiveKind.REDUCE_SCATTER, group)
+        gathered, joins = _moved(workload, Role.PARAMETERS, CollectiveKind.ALL_GATHER, group)
         if not (reduced and gathered) or abs(Fraction(2 * gathered, reduced) - 1) <= _TOLERANCE:
             continue
-        names = _names(workload, Role.PARAMETERS, group), _names(workload, Role.GRADIENTS, group)
         yield Doubt(
-            text=f"{names[0]} gathers {format_size_bytes(gathered)}, "
-            f"{_ratio(2 * gathered, reduced)} of half of what {names[1]} reduces "
+            text=f"{joins} gathers {format_size_bytes(gathered)}, "
+            f"{_ratio(2 * gathered, reduced)} of half of what {adds} reduces "
             f"({format_size_bytes(reduced)}, in 4 bytes each)",
             instead="as many parameters gathered in 2 bytes each",
             mended=_with_items(workload, Role.PARAMETERS, group, Fraction(reduced, 2 * gathered)),
@@ -372,12 +344,11 @@ def _gathers(workload: Workload) -> Iterator[Doubt]:
 
 def _all_parameters(workload: Workload) -> Iterator[Doubt]:
     """Norm gradients as large as those of all parameters."""
-    summed = _bytes(workload, Role.NORM_GRADIENTS, CollectiveKind.ALL_REDUCE, Group.TP)
-    reduced = _bytes(workload, Role.GRADIENTS, CollectiveKind.REDUCE_SCATTER, Group.DP)
+    summed, adds = _moved(workload, Role.NORM_GRADIENTS, CollectiveKind.ALL_REDUCE, Group.TP)
+    reduced, _ = _moved(workload, Role.GRADIENTS, CollectiveKind.REDUCE_SCATTER, Group.DP)
     if reduced and 10 * summed > reduced:
         yield Doubt(
-            text=f"{_names(workload, Role.NORM_GRADIENTS, Group.TP)} sums "
-            f"{format_size_bytes(summed)}, as if all parameters were norms",
+            text=f"{adds} sums {format_size_bytes(summed)}, as if all parameters were norms",
             instead="norms alone, whose gradients tensor-parallel ranks have in common,",
             mended=_with_items(workload, Role.NORM_GRADIENTS, Group.TP, Fraction(0)),
         )
@@ -505,23 +476,17 @@ def _without_compute(workload: Workload) -> Iterator[Doubt]:
         yield Doubt(text="no row of a layer has a backward: a forward alone is simulated")
 
 
-def _bytes(workload: Workload, role: Role, kind: CollectiveKind, group: Group) -> int:
-    return sum(
-        op.size_bytes
+def _moved(workload: Workload, role: Role, kind: CollectiveKind, group: Group) -> tuple[int, str]:
+    """Bytes of a role's collectives of a kind in a group, and what communicates in it."""
+    found = [
+        (item.name, op)
         for item in workload.per_step
         if item.role is role
         for op in item.work.comms
-        if op.kind is kind and op.group is group
-    )
-
-
-def _names(workload: Workload, role: Role, group: Group) -> str:
-    found = (
-        item.name
-        for item in workload.per_step
-        if item.role is role and any(op.group is group for op in item.work.comms)
-    )
-    return ", ".join(dict.fromkeys(found))
+        if op.group is group
+    ]
+    size = sum(op.size_bytes for _, op in found if op.kind is kind)
+    return size, ", ".join(dict.fromkeys(name for name, _ in found))
 
 
 def _ratio(size: int, other: int) -> str:
