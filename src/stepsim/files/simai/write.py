@@ -14,7 +14,7 @@ from stepsim.base.units import PS_PER_NS
 from stepsim.files.writing import write_whole
 from stepsim.parallel.stages import held_parameters, owned_items
 from stepsim.workload.axes import Group, Phase
-from stepsim.workload.rows import CommOp, Role, Row, StepItem, Work, Workload
+from stepsim.workload.rows import Role, Row, StepItem, Work, Workload
 
 
 def _word(table: str, name: str) -> str:
@@ -125,21 +125,16 @@ def _item(item: StepItem) -> str:
 
 
 def _fields(name: str, works: Iterable[Work]) -> str:
-    words = [word for work in works for word in (_ns(work.compute_ps), *_collective(work.comms))]
-    return "\t".join([name, "-1", *words, "100"])
-
-
-def _collective(comms: Sequence[CommOp]) -> tuple[str, str]:
-    if not comms:
-        return "NONE", "0"
-    (op,) = comms
-    return _word("kinds", op.kind) + _word("groups", op.group), str(op.size_bytes)
-
-
-def _ns(ps: int) -> str:
-    """Picoseconds as nanoseconds, exactly."""
-    whole, rest = divmod(ps, PS_PER_NS)
-    return f"{whole}.{rest:03d}" if rest else str(whole)
+    """A row of the text: of each phase its compute in ns, exactly, and its only collective."""
+    words = [name, "-1"]
+    for work in works:
+        whole, rest = divmod(work.compute_ps, PS_PER_NS)
+        words.append(f"{whole}.{rest:03d}" if rest else str(whole))
+        for op in work.comms:
+            words += [_word("kinds", op.kind) + _word("groups", op.group), str(op.size_bytes)]
+        if not work.comms:
+            words += ["NONE", "0"]
+    return "\t".join([*words, "100"])
 
 
 def _ids(key: str, rows: Sequence[Row], before: int) -> str:
