@@ -55,9 +55,8 @@ def _dimension(i: int, lists: dict[str, list[str]]) -> Dimension:
             bad_value(f"topology[{i}]", "kind", word, f"one of {', '.join(_KINDS)}")
         )
     kind = DimensionKind.SWITCH if word == "Switch" and i == 0 else _KINDS[word]
-    size = _number("npus_count", i, lists["npus_count"][i])
-    bandwidth = _number("bandwidth", i, lists["bandwidth"][i])
-    latency_ps = _number("latency", i, lists["latency"][i]) * PS_PER_NS
+    size, bandwidth, latency_ns = (_number(key, i, lists[key][i]) for key in _KEYS[1:])
+    latency_ps = latency_ns * PS_PER_NS
     if size != int(size) or size < 1:
         raise TopologyError(bad_value(f"npus_count[{i}]", "value", size, "a positive integer"))
     if not bandwidth > 0:

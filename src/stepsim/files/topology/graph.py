@@ -27,7 +27,7 @@ has two levels, nodes and all outside, and does not say which switches reduce: `
 and rings follow cables between NPUs as far as a search finds them.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, TypeGuard, cast
 
@@ -73,20 +73,15 @@ def topology_of_graph(graph: object) -> ListedTopology:
     for node, name in names.items():
         plain.add_node(name, kind="npu" if name.startswith("npu") else "switch", label=str(node))
     classes = _Classes()
-    edges = graph.edges(data=True) if graph.is_directed() else _both_ways(graph)
-    for u, v, data in edges:
+    for u, v, data in graph.edges(data=True):
         place = f"edge {u!r} to {v!r}"
         if u == v:
             raise TopologyError(f"{place}: a link joins {u!r} to itself")
         link, count = classes.read(place, (names[u], names[v]), data)
         plain.add_edge(names[u], names[v], link_class=link, count=count)
+        if not graph.is_directed():
+            plain.add_edge(names[v], names[u], link_class=link, count=count)
     return listed_topology(plain, classes.found(), **_of_graph(graph.graph, npus))
-
-
-def _both_ways(graph: nx.Graph) -> Iterator[tuple[Hashable, Hashable, dict[str, Any]]]:
-    for u, v, data in graph.edges(data=True):
-        yield u, v, data
-        yield v, u, data
 
 
 def _names(graph: nx.Graph) -> dict[Hashable, str]:
@@ -98,12 +93,14 @@ def _names(graph: nx.Graph) -> dict[Hashable, str]:
         if not isinstance(node, str | int | tuple):
             raise TopologyError(f"{place}: expected a text, a number or a tuple as node")
         _refuse_unknown(place, data, ("kind",))
-        kind = data.get("kind")
-        if kind not in ("npu", "switch"):
-            raise TopologyError(bad_value(place, "kind", kind, "npu or switch"))
-        if kind == "npu":
-            npus.append(node)
-        names[node] = _switch_name(place, str(node)) if kind == "switch" else ""
+        match data.get("kind"):
+            case "npu":
+                npus.append(node)
+                names[node] = ""
+            case "switch":
+                names[node] = _switch_name(place, str(node))
+            case kind:
+                raise TopologyError(bad_value(place, "kind", kind, "npu or switch"))
     if not 1 <= len(npus) <= MAX_NPUS:
         allowed = f"1 to {MAX_NPUS} nodes of kind npu"
         raise TopologyError(f"the graph has {len(npus)} NPUs: expected {allowed}")
@@ -198,7 +195,7 @@ def _numbers(
 
 def _number(place: str, each: LinkField, key: str, value: object) -> float:
     """A value in the program's unit; raises TopologyError for what a link cannot have."""
-    number: object = value
+    number: Any = value
     if isinstance(value, str) and key == each.name:
         with errors_at(f"{place}: {key}", TopologyError):
             number = each.quantity.parse(value)
@@ -207,14 +204,11 @@ def _number(place: str, each: LinkField, key: str, value: object) -> float:
     if each.quantity is Quantity.TIME and _is_whole(number) and 0 <= number <= MAX_INT64:
         return int(number)
     most = 1 if each.quantity is Quantity.FACTOR else float("inf")
-    if each.quantity is not Quantity.TIME and _is_real(number) and 0 < number <= most:
+    is_real = isinstance(number, Real) and not isinstance(number, bool)
+    if each.quantity is not Quantity.TIME and is_real and 0 < number <= most:
         return float(number)
     expected = _EXPECTED[each.quantity].format(each.attribute)
     raise TopologyError(bad_value(place, key, value, expected))
-
-
-def _is_real(value: object) -> TypeGuard[float]:
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _is_whole(value: object) -> TypeGuard[int]:

@@ -6,9 +6,11 @@ all switches, NVSwitches first; the other nodes are GPUs. Then a line per cable:
 paths, and the file knows no software latency.
 """
 
+from collections import Counter
 from pathlib import Path
 
 from stepsim.base.errors import TopologyError, bad_value, errors_at, one_line
+from stepsim.base.structs import replace
 from stepsim.base.units import parse_bandwidth, parse_time_ps
 from stepsim.files.reading import read_text
 from stepsim.network.topology import LinkClass
@@ -23,7 +25,8 @@ def read_simai_topology(path: Path) -> ListedTopology:
     """Topology of a SimAI text file: GPUs in the order of their numbers, links in classes.
 
     A class is what the cable joins (`nvlink` to an NVSwitch, `nic` from GPU to switch, `fabric`
-    between switches) and its rates. Raises TopologyError naming the file and line at fault.
+    between switches) and its rates, which are in the name where several join the same things.
+    Raises TopologyError naming the file and line at fault.
     """
     text = read_text(path, TopologyError, "topology", "a topology in SimAI's text form")
     with errors_at(path, TopologyError):
@@ -36,31 +39,35 @@ def _read(path: Path, lines: list[str]) -> ListedTopology:
     from stepsim.network.topology.cabled import listed_topology
 
     gpu, counts = _header(lines[0] if lines else "")
-    nodes, node_size, nvswitches, switches, links = counts
+    nodes, node_size, nvswitches, switches, count = counts
     if nodes > max(1, 2 * (len(lines) - 2)):
         raise TopologyError(f"line 1: {nodes} nodes: the file has too few links to join them")
     listed = lines[1].split() if len(lines) > 1 else []
     names = _names(nodes, nvswitches, nvswitches + switches, listed)
-    classes: dict[_Class, None] = {}
+    classes: dict[_Class, LinkClass] = {}
     cables = [
         _cable(f"line {number}", line.split(), names, classes)
         for number, line in enumerate(lines[2:], start=3)
         if line.strip()
     ]
-    if len(cables) != links:
-        raise TopologyError(f"line 1: links is {links}: the file has {len(cables)}")
-    kinds = _link_classes(list(classes))
+    if len(cables) != count:
+        raise TopologyError(f"line 1: links is {count}: the file has {len(cables)}")
+    kinds = Counter(kind for kind, _, _ in classes)
+    links = {
+        key: replace(link, name=key[0]) if kinds[key[0]] == 1 else link
+        for key, link in classes.items()
+    }
     graph = nx.MultiDiGraph()
     for name in names:
         graph.add_node(name, kind="npu" if name.startswith("npu") else "switch")
     graph.add_edges_from(
-        (*ends, {"link_class": kinds[key].name})
+        (*ends, {"link_class": links[key].name})
         for a, b, key in cables
         for ends in ((a, b), (b, a))
     )
     return listed_topology(
         graph,
-        tuple(kinds.values()),
+        tuple(links.values()),
         name=one_line(path.stem),
         source=one_line(f"SimAI topology file {path.name}, {gpu}"),
         node_size=min(node_size, nodes - nvswitches - switches),
@@ -101,9 +108,12 @@ def _names(nodes: int, nvswitches: int, expected: int, words: list[str]) -> list
 
 
 def _cable(
-    place: str, words: list[str], names: list[str], classes: dict[_Class, None]
+    place: str, words: list[str], names: list[str], classes: dict[_Class, LinkClass]
 ) -> tuple[str, str, _Class]:
-    """The nodes that a cable joins, and its class, which is added to those seen."""
+    """The nodes that a cable joins, and its class, which is added to those seen.
+
+    Its rates are in its name.
+    """
     if len(words) != 5:
         expected = "expected from, to, bandwidth, latency, error rate"
         raise TopologyError(f"{place}: {len(words)} fields: {expected}")
@@ -114,10 +124,11 @@ def _cable(
     key = _joins(names[a], names[b]), words[2], words[3]
     if key not in classes:
         with errors_at(f"{place}: bandwidth", TopologyError):
-            parse_bandwidth(words[2])
+            bandwidth = parse_bandwidth(words[2])
         with errors_at(f"{place}: latency", TopologyError):
-            parse_time_ps(words[3])
-        classes[key] = None
+            latency_ps = parse_time_ps(words[3])
+        name = "-".join(key)
+        classes[key] = LinkClass(name=name, bandwidth=bandwidth, latency_ps=latency_ps)
     return names[a], names[b], key
 
 
@@ -125,23 +136,8 @@ def _joins(a: str, b: str) -> str:
     """What a cable is, by what it joins."""
     if a.startswith("nvswitch") or b.startswith("nvswitch"):
         return "nvlink"
-    if a.startswith("npu") and b.startswith("npu"):
-        return "gpulink"
-    return "nic" if a.startswith("npu") or b.startswith("npu") else "fabric"
-
-
-def _link_classes(keys: list[_Class]) -> dict[_Class, LinkClass]:
-    """A class per key; its rates are in the name where several join the same things."""
-    kinds = [kind for kind, _, _ in keys]
-    found = {}
-    for kind, bandwidth, latency in keys:
-        alone = kinds.count(kind) == 1
-        found[kind, bandwidth, latency] = LinkClass(
-            name=kind if alone else f"{kind}-{bandwidth}-{latency}",
-            bandwidth=parse_bandwidth(bandwidth),
-            latency_ps=parse_time_ps(latency),
-        )
-    return found
+    npus = sum(name.startswith("npu") for name in (a, b))
+    return ("fabric", "nic", "gpulink")[npus]
 
 
 def _node(place: str, field: str, word: str, nodes: int) -> int:

@@ -360,6 +360,8 @@ def _dimension(place: str, link: LinkClass, table: DimensionTable, inside: int) 
                 own = _tree(table, link, ports)
             case DimensionKind.DRAGONFLY:
                 own = _dragonfly(table, link)
+            case DimensionKind.CABLES:
+                own = _cables(table)
             case _:
                 own = {}
         dimension = Dimension(
@@ -380,12 +382,7 @@ def _wrong(field: str, value: object, allowed: str) -> TopologyError:
 
 
 def _with_size(table: DimensionTable, dimension: Dimension, inside: int) -> Dimension:
-    size = table.size
-    if dimension.kind is DimensionKind.CABLES:
-        dimension = _with_cables(table, dimension)
-        size = dimension.size if size is None else size
-    if size is None:
-        size = _full_size(dimension, inside)
+    size = _full_size(dimension, inside) if table.size is None else table.size
     if size == AUTO and dimension.kind is not DimensionKind.CABLES:
         return dimension.grown(1, inside)
     if isinstance(size, str) or size < 1:
@@ -394,9 +391,9 @@ def _with_size(table: DimensionTable, dimension: Dimension, inside: int) -> Dime
 
 
 def _full_size(dimension: Dimension, inside: int) -> int:
-    """The size that a shape implies."""
+    """The size that a shape or cables imply."""
     npus = 0
-    if dimension.shape:
+    if dimension.shape or dimension.cables:
         return dimension.size
     if dimension.tree and dimension.tree.most:
         npus = dimension.tree.most * dimension.tree.pod
@@ -415,14 +412,14 @@ def _grid(table: DimensionTable) -> dict[str, Any]:
     return {"shape": tuple(sides), "size": prod(sides)}
 
 
-def _with_cables(table: DimensionTable, dimension: Dimension) -> Dimension:
+def _cables(table: DimensionTable) -> dict[str, Any]:
     cables = table.cables
     if not cables:
         raise _wrong("cables", cables, "pairs of numbers, e.g. [[0, 1]]")
     size = table.size if isinstance(table.size, int) else 1 + max(map(max, cables))
     if not 1 <= size <= MAX_CABLED:
         raise _wrong("size", size, f"1 to {MAX_CABLED}")
-    return replace(dimension, size=size, cables=tuple(cables))
+    return {"cables": tuple(cables), "size": size}
 
 
 def _tree(table: DimensionTable, link: LinkClass, ports: Ports) -> dict[str, Any]:
