@@ -4,7 +4,6 @@ A result is kept only where a command of users takes half the time by it, in pro
 paired runs: with it, then without it.
 """
 
-import atexit
 import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,10 +34,6 @@ def remembered(function: _Function) -> _Function:
     return cast(_Function, cache(function))
 
 
-_MANY = 100_000
-"""New objects after which it is worth to look for garbage."""
-
-
 @contextmanager
 def paused() -> Iterator[None]:
     """Pause the collector: it would walk through all living objects again and again.
@@ -53,18 +48,3 @@ def paused() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-@contextmanager
-def seldom() -> Iterator[None]:
-    """Let the collector run seldom while a command runs, and not at all as its process ends.
-
-    Modules and classes are kept: it would walk through them a hundred times as they are made.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(_MANY, *before[1:])
-    atexit.register(gc.freeze)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)

@@ -5,7 +5,9 @@ of every option, given or not, take longer than a step. Texts, paths, counts and
 nothing of it; all else is left to it.
 """
 
+import atexit
 import errno
+import gc
 import inspect
 import os
 import re
@@ -16,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import Field
 from importlib import import_module
 from io import BufferedWriter, FileIO, TextIOWrapper
+from math import inf
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Annotated, Any, NoReturn, get_args, get_origin
@@ -25,7 +28,6 @@ import typer.core
 
 from stepsim import __version__
 from stepsim.base.errors import StepsimError, UnitError, one_line
-from stepsim.base.process import seldom
 from stepsim.base.units import Quantity
 from stepsim.cli.commands import COMMANDS, first_page
 from stepsim.cli.terminal import Stopped
@@ -37,6 +39,8 @@ _LINES = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 _HERE = f".{os.sep}"
 _STDOUT = "<stdout>"
 _READER_LEFT = 141  # what a shell says of a command that SIGPIPE ended
+_MANY = 100_000
+"""New objects after which it is worth to look for garbage."""
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
 
 
@@ -58,15 +62,18 @@ def make_app(*names: str, listed: bool = False) -> typer.Typer:
         hidden = not known.group
         if listed:
             app.command(name, help=known.help, hidden=hidden)(_nothing)
-        elif known.has_parts:
-            group = _module(name).app
-            for part in group.registered_commands:
+            continue
+        module: Any = import_module(f"stepsim.cli.{known.module}")
+        if known.has_parts:
+            for part in module.app.registered_commands:
                 part.cls = LightCommand
-            app.add_typer(group, name=name)
-            _declare(group)
+            app.add_typer(module.app, name=name)
+            _declare(module.app)
         else:
-            command = getattr(_module(name), name.replace("-", "_") + "_command")
-            said = _unwrapped(command.__doc__ or known.help)  # none under python -OO
+            command = getattr(module, name.replace("-", "_") + "_command")
+            # a line per paragraph: a terminal breaks lines where it ends
+            paragraphs = inspect.cleandoc(command.__doc__ or known.help).split("\n\n")
+            said = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
             app.command(name, cls=LightCommand, help=said, hidden=hidden)(command)
     _declare(app)
     return app
@@ -85,45 +92,28 @@ def _root(
         raise typer.Exit(2)
 
 
-def _module(name: str) -> Any:
-    return import_module(f"stepsim.cli.{COMMANDS[name].module}")
-
-
-def _unwrapped(text: str) -> str:
-    """A docstring with a line per paragraph: a terminal breaks lines where it ends."""
-    paragraphs = inspect.cleandoc(text).split("\n\n")
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-
-
 def _nothing() -> None:
     """Stand for a command in a list."""
-
-
-def _asked(words: list[str]) -> typer.Typer:
-    """The command line with the command that the words begin with; else with a list of them all."""
-    if words[:1] and words[0] in COMMANDS:
-        return make_app(words[0])
-    return make_app(listed=True)
 
 
 _MEANT = {"--fsdp": "--zero 3", "--batch-size": "--global-batch, and --mbs of a microbatch"}
 """Options of other programs that people type here, and what they are called."""
 
 
-def _name_others(words: list[str]) -> None:
-    """Raise StepsimError for an option of another program, saying what it is called here."""
-    for word in words:
+def _run(typed: list[str]) -> None:
+    """Run what is typed, by the command line with that command; else with a list of them all.
+
+    Raises StepsimError for an option of another program, saying what it is called here.
+    """
+    for word in typed:
         if (meant := _MEANT.get(word.partition("=")[0])) is not None:
             raise StepsimError(f"{word}: no such option: expected {meant}")
-
-
-def _words() -> tuple[list[str], list[str]]:
-    """What is typed, and what says which command is needed: a shell's words, to complete them."""
-    typed = sys.argv[1:]
-    if _COMPLETING in os.environ:
+    words = typed
+    if _COMPLETING in os.environ:  # the words of a shell that is to complete them
         lines = [os.environ[name] for name in _LINES if name in os.environ]
-        return typed, "".join(lines[:1]).split()[1:]
-    return typed, typed
+        words = "".join(lines[:1]).split()[1:]
+    named = [word for word in words[:1] if word in COMMANDS]
+    make_app(*named, listed=not named)(args=typed)
 
 
 def _declare(app: typer.Typer) -> None:
@@ -133,23 +123,19 @@ def _declare(app: typer.Typer) -> None:
     """
     for command in app.registered_commands:
         callback: Any = command.callback or _root
-        known = [_declared(each) for each in inspect.signature(callback).parameters.values()]
+        known = []
+        for parameter in inspect.signature(callback).parameters.values():
+            told, kind, default = parameter.default, parameter.annotation, parameter.default
+            if isinstance(told, Field):
+                default = parameter.empty if told.default is ... else told.default
+                if "typer" in told.metadata:
+                    kind = Annotated[kind, told.metadata["typer"]]
+            named = {"kind": parameter.KEYWORD_ONLY, "default": default, "annotation": kind}
+            known.append(parameter.replace(**named))
+            for declared in getattr(kind, "__metadata__", ()):
+                declared.readable = False
         callback.__signature__ = inspect.Signature(known)
         callback.__annotations__ = {each.name: each.annotation for each in known}
-        for parameter in known:
-            for declared in getattr(parameter.annotation, "__metadata__", ()):
-                declared.readable = False
-
-
-def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
-    """A parameter as typer reads it, its option in its annotation."""
-    told, kind = parameter.default, parameter.annotation
-    if not isinstance(told, Field):
-        return parameter.replace(kind=parameter.KEYWORD_ONLY)
-    if "typer" in told.metadata:
-        kind = Annotated[kind, told.metadata["typer"]]
-    default = parameter.empty if told.default is ... else told.default
-    return parameter.replace(kind=parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 class _Stdout(FileIO):
@@ -169,12 +155,13 @@ def main() -> None:
     # numpy's own threads are of no use here, and each takes memory that there may not be
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _prepare_output()
+    # the collector would walk through modules and classes a hundred times as they are made
+    gc.set_threshold(_MANY, *gc.get_threshold()[1:])
+    atexit.register(gc.freeze)
     try:
-        with _stoppable(), seldom():
+        with _stoppable():
             try:
-                words, needed = _words()
-                _name_others(words)
-                _asked(needed)(args=words)
+                _run(sys.argv[1:])
             finally:
                 sys.stdout.flush()  # what stdout says of it is said here, not when Python ends
     except StepsimError as error:
@@ -263,17 +250,19 @@ def _system_error(error: OSError) -> str:
 class LightCommand(typer.core.TyperCommand):
     """A command whose options read plain values themselves."""
 
-    def get_params(self, ctx: Any) -> Any:
-        """The options, `--help` among them."""
-        return _lightened(super().get_params(ctx))
+    def get_params(self: Any, ctx: Any) -> Any:
+        """The options, `--help` and those of completion among them: of a group, too."""
+        parameters: Any = typer.core.TyperCommand.get_params(self, ctx)
+        for each in parameters:
+            if getattr(each, "_runtime_param", each) is None:  # as typer has it since 0.29
+                each._runtime_param = _PlainValues(each.type_descriptor)
+        return parameters
 
 
 class LightGroup(typer.core.TyperGroup):
     """A group of commands whose own options read plain values themselves."""
 
-    def get_params(self, ctx: Any) -> Any:
-        """The options, those of completion among them."""
-        return _lightened(super().get_params(ctx))
+    get_params = LightCommand.get_params
 
 
 class _Root(LightGroup):
@@ -284,33 +273,30 @@ class _Root(LightGroup):
         formatter.write(first_page())
 
 
-def _lightened(parameters: Any) -> Any:
-    for each in parameters:
-        if getattr(each, "_runtime_param", each) is None:  # as typer has it since 0.29
-            each._runtime_param = _PlainValues(each.type_descriptor)
-    return parameters
-
-
 class _PlainValues:
-    """Reads values that a type's own function reads, as typer's reader of a parameter does."""
+    """Reads values that a type's own function reads, as typer's reader of a parameter does.
+
+    No option asks typer to look at what a path leads to.
+    """
 
     def __init__(self, described: Any) -> None:
         kind, self.several = described.annotation, get_origin(described.annotation) is list
         self.kind = get_args(kind)[0] if self.several else kind
-        declared = described.parameter_info
-        self.limits = declared.min, declared.max
-        self.is_plain = self.kind in (str, int, Path) and not _is_checked(declared)
+        least, most = described.parameter_info.min, described.parameter_info.max
+        self.least = -inf if least is None else least
+        self.most = inf if most is None else most
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """The value of a parameter; raises what typer raises for one that it cannot be."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
+        several = isinstance(value, list | tuple)
         try:
-            read = _all(value, self._read) if self.several else self._read(value)
+            read = [self._read(each) for each in (value if several else [value])]
         except UnitError as error:
             raise typer.BadParameter(str(error), ctx=ctx, param=param) from None
-        if read is not None:
-            return read
+        if several == self.several and all(each is not None for each in read):
+            return read if several else read[0]
         param._runtime_param = None
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
@@ -318,33 +304,15 @@ class _PlainValues:
         """A value that needs no more than its type; None for others."""
         if isinstance(self.kind, type) and isinstance(value, self.kind):
             return value
-        if not self.is_plain or not isinstance(value, str):
+        if self.kind not in (str, int, Path) or not isinstance(value, str):
             return None
         if self.kind is Path and value.startswith(_HERE):
             from stepsim.files.load import typed_path
 
             return typed_path(value)
-        if self.kind is int and re.fullmatch("[0-9.]+[a-zA-Z]", value):
+        if self.kind is not int:
+            return self.kind(value)
+        if re.fullmatch("[0-9.]+[a-zA-Z]", value):
             value = str(Quantity.COUNT.parse(value))
-        return self.kind(value) if self.kind is not int or _is_count(value, *self.limits) else None
-
-
-def _all(values: Any, read: Any) -> Any:
-    if not isinstance(values, list | tuple):
-        return None
-    found = [read(each) for each in values]
-    return None if any(each is None for each in found) else found
-
-
-def _is_checked(declared: Any) -> bool:
-    """Whether typer looks at more than the type and limits: at what a path leads to."""
-    checks = ("exists", "readable", "writable", "resolve_path", "allow_dash", "parser", "path_type")
-    of_path = any(getattr(declared, each, None) for each in checks)
-    return of_path or not (declared.file_okay and declared.dir_okay) or bool(declared.clamp)
-
-
-def _is_count(text: str, least: float | None, most: float | None) -> bool:
-    """Whether a text is a plain number of digits within limits."""
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        return False
-    return (least is None or int(text) >= least) and (most is None or int(text) <= most)
+        plain = value.isascii() and value.isdigit() and len(value) < 19
+        return int(value) if plain and self.least <= int(value) <= self.most else None

@@ -33,12 +33,11 @@ def command(
     colour: Annotated[Colour, typer.Option("--colour")] = Colour.RED,
     sets: Annotated[list[str] | None, typer.Option("--set")] = None,
     paths: Annotated[list[Path] | None, typer.Option("--path", readable=False)] = None,
-    folder: Annotated[Path | None, typer.Option("--folder", file_okay=False)] = None,
     quiet: Annotated[bool, typer.Option("--quiet")] = False,
     show: Annotated[bool, typer.Option("--show/--no-show")] = True,
 ) -> None:
     """Remember what was typed."""
-    SEEN.append((file, name, count, port, rate, colour, sets, paths, folder, quiet, show))
+    SEEN.append((file, name, count, port, rate, colour, sets, paths, quiet, show))
 
 
 WORDS = (
@@ -52,7 +51,6 @@ WORDS = (
     "a.txt --port 10",
     "a.txt --rate x",
     "a.txt --colour green",
-    "a.txt --folder pyproject.toml",
     "a.txt --no-such",
     "--name x",
 )
