@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import EnumType
 from functools import partial
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -28,8 +29,6 @@ from stepsim.workload.model.choices import (
 )
 
 if TYPE_CHECKING:
-    from dataclasses import Field
-
     from stepsim.network.measured_times import CommTable
     from stepsim.parallel.p2p import P2PMode
     from stepsim.parallel.schedules import Schedule
@@ -47,41 +46,11 @@ _AS_RUN = "as the framework's jobs run"
 _job, _model, _pipeline, _network, _compute, _run = (partial(asked, panel) for panel in Panel)
 
 
-def _schedule_names() -> Iterable[str]:
-    from stepsim.parallel.schedules import BUILDERS
-
-    return BUILDERS
-
-
 def _schedule(text: str) -> str:
     from stepsim.parallel.schedules import parse_name
 
     parse_name(text)
     return text
-
-
-def _p2p_modes() -> "type[P2PMode]":
-    from stepsim.parallel.p2p import P2PMode
-
-    return P2PMode
-
-
-def _schedule_class() -> type:
-    from stepsim.parallel.schedules import Schedule
-
-    return Schedule
-
-
-def _table_class() -> type:
-    from stepsim.network.measured_times import CommTable
-
-    return CommTable
-
-
-def _sms_class() -> type:
-    from stepsim.workload.overlap import CommSms
-
-    return CommSms
 
 
 def _comm_sms(text: str) -> "CommSms | None":
@@ -94,12 +63,6 @@ def _load(text: str) -> object:
     from stepsim.workload.expert_load import parse_expert_law
 
     return parse_expert_law(text)
-
-
-def _scale_class() -> type:
-    from stepsim.workload.scaling import ComputeScale
-
-    return ComputeScale
 
 
 def _scale(text: str) -> "ComputeScale | None":
@@ -115,35 +78,11 @@ def _slow(text: str) -> "SlowRanks":
     return parse_slow_ranks(text)
 
 
-def _slow_class() -> type:
-    from stepsim.workload.scaling import SlowRanks
-
-    return SlowRanks
-
-
 def _layout(text: str) -> str:
     from stepsim.workload.model.layout import named_layout
 
     named_layout(text)
     return text
-
-
-def _device_class() -> type:
-    from stepsim.workload.model.device import Device
-
-    return Device
-
-
-def _framework_class() -> type:
-    from stepsim.workload.model.framework import Framework
-
-    return Framework
-
-
-def _calibration_class() -> type:
-    from stepsim.workload.model.calibration import ModelCalibration
-
-    return ModelCalibration
 
 
 def _named(noun: Any) -> str:
@@ -284,7 +223,7 @@ class StepOptions:
     device: "str | Device | None" = _model(
         "Accelerator: a shipped name or TOML file.",
         absent="the topology's",
-        noun=_device_class,
+        noun="stepsim.workload.model.device:Device",
         read=str,
         write=_named,
         is_reported=True,
@@ -292,7 +231,7 @@ class StepOptions:
     framework: "str | Framework | None" = _model(
         "Training framework: a shipped name or TOML file.",
         absent="megatron-core",
-        noun=_framework_class,
+        noun="stepsim.workload.model.framework:Framework",
         read=str,
         write=_named,
         is_reported=True,
@@ -314,8 +253,8 @@ class StepOptions:
     schedule: "str | Schedule" = _pipeline(
         "{names}, with chunks as in interleaved:4; or torch's CSV.",
         default="1f1b",
-        offers=_schedule_names,
-        noun=_schedule_class,
+        offers=partial(resolve_name, "stepsim.parallel.schedules:BUILDERS"),
+        noun="stepsim.parallel.schedules:Schedule",
         read=_schedule,
         write=lambda schedule: schedule if isinstance(schedule, str) else schedule.label,
         is_reported=True,
@@ -326,7 +265,7 @@ class StepOptions:
     p2p: "P2PMode | None" = _pipeline(
         "How messages are sent: {names}.",
         absent="as the schedule's runtime",
-        choices=_p2p_modes,
+        choices=partial(resolve_name, "stepsim.parallel.p2p:P2PMode"),
         is_reported=True,
     )
     warmup_flush: bool = _pipeline(
@@ -368,7 +307,7 @@ class StepOptions:
         "Communication slows the compute beside it: on, or how many multiprocessors each one holds "
         "(0: copy engines); it takes memory bandwidth besides.",
         absent="off",
-        noun=_sms_class,
+        noun="stepsim.workload.overlap:CommSms",
         read=_comm_sms,
         write=str,
     )
@@ -382,7 +321,7 @@ class StepOptions:
     )
     comm_table: "CommTable | None" = _network(
         "Measured times of collectives: CSV or nccl-tests. Repeatable.",
-        noun=_table_class,
+        noun="stepsim.network.measured_times:CommTable",
         write=lambda table: str(table.source),
         many=True,
         is_file=True,
@@ -398,7 +337,7 @@ class StepOptions:
     )
     slow: "SlowRanks | None" = _compute(
         "Stragglers: factors on compute, e.g. 12:1.3,40-47:1.1.",
-        noun=_slow_class,
+        noun="stepsim.workload.scaling:SlowRanks",
         read=_slow,
         write=str,
         is_axis=False,
@@ -407,14 +346,14 @@ class StepOptions:
         "Factor on compute, e.g. 0.5, or forward=0.5,weight_grad=0.6.",
         quantity=Quantity.FACTOR,
         absent="1",
-        noun=_scale_class,
+        noun="stepsim.workload.scaling:ComputeScale",
         read=_scale,
         write=str,
         durations_only=True,
     )
     calibration: "ModelCalibration | None" = _compute(
         "Calibration of the machine: a TOML file that stepsim calibrate wrote.",
-        noun=_calibration_class,
+        noun="stepsim.workload.model.calibration:ModelCalibration",
         write=lambda calibration: calibration.path or "in memory",
         is_file=True,
         is_axis=False,
@@ -455,12 +394,6 @@ class StepOptions:
         """Samples of a microbatch, 1 where nobody says it."""
         return 1 if self.microbatch_size is None else self.microbatch_size
 
-    @property
-    def activation_bytes(self) -> int | None:
-        """What the layers of one stage keep of a microbatch, None where nobody said."""
-        size = self.activation_size_bytes
-        return None if size is None else size * self.samples
-
     def refuse(self, names: Iterable[str], why: str) -> None:
         """Raise PlanError where one of these options was set, which would do nothing."""
         for option in self.changed():
@@ -488,25 +421,24 @@ class StepOptions:
                 yield f"{option.name} {value} has no effect: {why}"
 
 
+_KINDS = {int: Quantity.COUNT, float: Quantity.FACTOR, bool: Quantity.SWITCH}
+
+
 def _by_name() -> Iterator[tuple[str, Option]]:
+    """Options: what values each has its field's type says, but a unit in its name comes first."""
     for each in fields(StepOptions):
-        told = {"default": each.default, **_told_by_type(each), **each.metadata}
+        told: dict[str, Any] = {"quantity": Quantity.NAME}
+        for kind in (each.type, *get_args(each.type)):
+            if isinstance(kind, EnumType):
+                told["choices"] = kind.__members__.values
+            elif kind in _KINDS:
+                told["quantity"] = _KINDS[kind]
+        for quantity in (Quantity.TIME, Quantity.SIZE):
+            if each.name.endswith(quantity.suffix):
+                told["quantity"] = quantity
+        told |= {"default": each.default, **each.metadata}
         name = each.name.removesuffix(told["quantity"].suffix)
         yield name, Option(name=name, **told)
-
-
-def _told_by_type(field: "Field[Any]") -> dict[str, Any]:
-    """What values an option has: by the unit in its field's name, else by the field's type."""
-    for quantity in (Quantity.TIME, Quantity.SIZE):
-        if field.name.endswith(quantity.suffix):
-            return {"quantity": quantity}
-    kinds = {int: Quantity.COUNT, float: Quantity.FACTOR, bool: Quantity.SWITCH}
-    for kind in (field.type, *get_args(field.type)):
-        if kind in kinds:
-            return {"quantity": kinds[kind]}
-        if isinstance(kind, EnumType):
-            return {"quantity": Quantity.NAME, "choices": kind.__members__.values}
-    return {"quantity": Quantity.NAME}
 
 
 OPTIONS: Mapping[str, Option] = MappingProxyType(dict(_by_name()))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import field
 from enum import StrEnum
+from pkgutil import resolve_name
 from typing import Any, cast
 
 from stepsim.base.errors import PlanError, StepsimError, UnitError
@@ -25,12 +26,12 @@ class Option(Noun):
     """What there is to know of an option beside its type.
 
     `flags` replace `--name`; none: it is for Python only. `absent` is what its absence means.
-    `choices` are the names it can have, and its values; `noun` is the class of values that are
-    taken as they are, `read` makes one of a text, `write` the text of one, where `quantity` alone
-    does not. `many`: several texts may be given; `offers` are names that a shell completes.
-    `is_file`: the text names a file. `durations_only`: it changes how long tasks take and never
-    which tasks there are. `is_axis`: a sweep can vary it. `is_reported`: a report shows what it
-    did, so that results need not record it. `idle` says why it does nothing in a job with a
+    `choices` are the names it can have, and its values; `noun` says as `module:name` of which class
+    values are taken as they are, `read` makes one of a text, `write` the text of one, where
+    `quantity` alone does not. `many`: several texts may be given; `offers` are names that a shell
+    completes. `is_file`: the text names a file. `durations_only`: it changes how long tasks take
+    and never which tasks there are. `is_axis`: a sweep can vary it. `is_reported`: a report shows
+    what it did, so that results need not record it. `idle` says why it does nothing in a job with a
     schedule and a mode, empty where it does something.
     """
 
@@ -43,7 +44,7 @@ class Option(Noun):
     absent: str | None = None
     choices: Callable[[], Iterable[str]] | None = None
     offers: Callable[[], Iterable[str]] | None = None
-    noun: Callable[[], type] | None = None
+    noun: str = ""
     read: Callable[[str], object] | None = None
     write: Callable[[Any], str] | None = None
     many: bool = False
@@ -66,7 +67,7 @@ class Option(Noun):
 
     def holds(self, value: object) -> bool:
         """Whether a value is a noun that is taken as it is."""
-        return self.noun is not None and isinstance(value, self.noun())
+        return bool(self.noun) and isinstance(value, resolve_name(self.noun))
 
     def of(self, value: object) -> object:
         """The field's value of what a person types: a text, in Python also a number or a noun.
@@ -105,7 +106,8 @@ class Option(Noun):
                 raise PlanError(f"{self.name} is {value!r}: expected one of {', '.join(known)}")
             return known[known.index(value)]
         if self.noun and not self.read:
-            raise PlanError(f"{self.name} is {value!r}: expected a {self.noun().__name__}")
+            kind = resolve_name(self.noun).__name__
+            raise PlanError(f"{self.name} is {value!r}: expected a {kind}")
         try:
             return self.read(str(value)) if self.read else self.quantity.read(value)
         except StepsimError as error:

@@ -126,8 +126,10 @@ _LARGEST = MAX_INT64 >> 4
 
 def memory_of(job: Job, schedule: Schedule, stages: Stages) -> "StepMemory | None":
     """Memory of a rank of every stage; None where neither a model nor the options say it."""
-    asked = job.options.activation_bytes
-    shares = None if asked is None else asked * _chunk_shares(job.workload, stages, schedule)
+    of_sample, shares = job.options.activation_size_bytes, None
+    if of_sample is not None:
+        of_microbatch = of_sample * job.options.samples
+        shares = of_microbatch * _chunk_shares(job.workload, stages, schedule)
     if job.setup is None:
         return None if shares is None else _of_chunks(whole_bytes(shares, schedule), schedule)
     from stepsim.explain.memory import step_memory
