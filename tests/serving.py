@@ -3,6 +3,8 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from itertools import accumulate
+from operator import add
 from threading import Event, Thread
 from typing import Any
 
@@ -27,23 +29,17 @@ class RememberedAnswers(Answers, frozen=True, kw_only=True):
 
 def unfolded(lanes: Any) -> dict[str, Any]:
     """The spans of an answer with a value for each, as a page unfolds their classes."""
-    columns = dict(lanes["classes"])
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    spans = [dict(rows[number]) for number in lanes["of"]]
-    last: dict[object, dict[str, int]] = {}
-    for span in spans:
-        before = last.setdefault((span.get("row"), span.get("stem")), {"start": 0, "number": 0})
-        before["start"] += span["start"]
-        before["number"] += span.get("number") or 0
-        span["start"], span["end"] = before["start"], before["start"] + span.pop("took")
-        if "stem" in span:
-            is_counted = span.pop("number") is not None
-            span["words"] = span.pop("stem") + (str(before["number"]) if is_counted else "")
-    found = {name: [span[name] for span in spans] for name in (spans[0] if spans else ())}
-    if lanes.get("waits"):
-        back = lanes["waits"]["classes"]["back"]
-        waits = enumerate(lanes["waits"]["of"])
-        found["waits"] = [[i - far for far in back[number]] for i, number in waits]
+    found = {name: [each[k] for k in lanes["of"]] for name, each in lanes["classes"].items()}
+    found["start"] = list(accumulate(found["start"]))
+    found["end"] = list(map(add, found["start"], found.pop("took")))
+    if "stem" in found:
+        numbers = found.pop("number")
+        counted = accumulate(step or 0 for step in numbers)
+        named = zip(found.pop("stem"), numbers, counted, strict=True)
+        found["words"] = [stem + str(n) * (step is not None) for stem, step, n in named]
+    if waits := lanes.get("waits"):
+        backs = (waits["classes"]["back"][k] for k in waits["of"])
+        found["waits"] = [[i - far for far in back] for i, back in enumerate(backs)]
     return found
 
 

@@ -39,21 +39,18 @@ function unfolded(found) {
   return made;
 }
 
-/** A value for every span; as they come, spans are of classes, each beside the last one alike. */
+/** Columns with a value for every span; as they come, spans are of classes. */
+const columnsOf = ({ of, classes }) => Object.fromEntries(Object.entries(classes).map(([name, values]) => [name, of.map((k) => values[k])]));
+
+/** Spans with their times and words; as they come, each says how much later it begins than the one before it. */
 function spansOf({ of, classes, waits, ...lanes }) {
-  const last = new Map(), spans = { start: [], end: [] };
-  for (const name of ["row", "lane", "shade", "critical", "axes", "comm", "alone"]) if (classes[name]) spans[name] = of.map((k) => classes[name][k]);
-  if (classes.stem) spans.words = [];
-  if (waits) spans.waits = waits.of.map((k, i) => waits.classes.back[k].map((far) => i - far));
-  for (const k of of) {
-    const alike = classes.stem ? `${classes.row[k]} ${classes.stem[k]}` : "", [before, count] = last.get(alike) || [0, 0];
-    const start = before + classes.start[k], step = classes.stem ? classes.number[k] : null;
-    last.set(alike, [start, count + (step || 0)]);
-    spans.start.push(start);
-    spans.end.push(start + classes.took[k]);
-    if (classes.stem) spans.words.push(step === null ? classes.stem[k] : `${classes.stem[k]}${count + step}`);
-  }
-  return { ...lanes, ...spans };
+  const spans = { ...lanes, ...columnsOf({ of, classes }) };
+  let now = 0, count = 0;
+  spans.start = spans.start.map((later) => now += later);
+  spans.end = spans.start.map((start, i) => start + spans.took[i]);
+  if (waits) spans.waits = columnsOf(waits).back.map((back, i) => back.map((far) => i - far));
+  if (spans.stem) spans.words = spans.stem.map((stem, i) => spans.number[i] === null ? stem : `${stem}${count += spans.number[i]}`);
+  return spans;
 }
 
 function element(kind, text = "", look = "") {

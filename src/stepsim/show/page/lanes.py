@@ -5,17 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, ints, row_numbers
+from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds
 from stepsim.base.structs import Noun
-from stepsim.core.flat import far_actor, tasks_apart
+from stepsim.core.flat import Tasks, far_actor, tasks_apart
 from stepsim.core.timeline import Timeline
-from stepsim.core.write import Program, SegmentKind, TaskGraph
+from stepsim.core.write import SegmentKind, TaskGraph
 from stepsim.explain.critical_path import critical_path, path_runs
 from stepsim.explain.report import Report
 from stepsim.network.fold import Actors
-from stepsim.parallel.schedules.base import ACTION_KINDS, Order
+from stepsim.parallel.schedules import Action
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 from stepsim.show.figures.timelines import DrawnRun
+from stepsim.show.frames import Columns, columns_of_rows
 from stepsim.show.palette import span_shades
 from stepsim.show.tables.model import comm_words, message_way, name_ranks
 from stepsim.workload.axes import ParallelAxis
@@ -29,10 +30,11 @@ def lanes_of_timeline(timeline: Timeline) -> dict[str, object]:
     """The spans of a run as a message to a page: span i is of class `of[i]`.
 
     Columns of `classes` say the row of a span, its lane there (one for actions, one for gradient
-    reductions, one for messages), its shade, its start and the number that its name ends with, both
-    beside the last span of the same row and `stem` of a name, how long it `took`, whether it is on
-    the critical path, and, bit by bit, the parallel axes that it uses. `waits` are, for every span,
-    how far before it those stand that it waits for. `left_out` says which rows are not shown.
+    reductions, one for messages), its shade, how long after the span before it starts and how long
+    it `took`, whether it is on the critical path, and, bit by bit, the parallel axes that it uses.
+    It is called by its `stem`, and where it is `counted` by a number behind it, which is so much
+    above that of the last counted span. `waits` are classes of how far before a span those stand
+    that it waits for. `left_out` says which rows are not shown.
     """
     return _lanes_of(timeline)
 
@@ -70,63 +72,49 @@ def _lanes_of(
         kept = np.concatenate(running)
         if kept.sum() > _MOST_TASKS:
             return {"too_many": True}
-    names = _Names.of(each for spans in tables for each in _names(spans, graph, whole=whole))
-    axes = [op.axis for op in graph.comms]
-    row = rows.row[kept]
-    alike = row * len(names.stems) + names.stem
     spans = _joined(tables)
     streams, stream = np.unique(spans.stream, return_inverse=True)
     columns = {
-        "row": row,
+        "row": rows.row[kept],
         "lane": _lanes(spans) if whole else stream,
-        "shade": span_shades(spans, axes),
-        **_timed(spans, alike),
-        "stem": names.stem,
-        "number": _since(names.number, alike),
+        "shade": span_shades(spans, [op.axis for op in graph.comms]),
+        **_times(spans),
         "critical": rows.on_path(timeline)[kept],
-        **(
-            {"axes": rows.axis_bits(graph)[kept]}
-            if whole
-            else {"comm": spans.group, "alone": spans.alone_ps}
-        ),
     }
-    of, classes = _classes(columns)
+    if whole:
+        columns["axes"] = rows.axis_bits(graph)[kept]
+    else:
+        columns |= {"comm": spans.group, "alone": spans.alone_ps}
+    names = _counted(each for spans in tables for each in _names(spans, graph, whole=whole))
     return {
         "rows": list(_row_names(graph, actors, chosen)),
         "lanes": [tables[0].stream_words(each) for each in streams.tolist()],
         "left_out": left_out,
-        "waits": None if partly else rows.waits(graph, actors),
-        "of": of,
-        "classes": classes | names.texts(classes["stem"], classes["number"]),
+        "waits": None if partly else _classes({}, {"back": rows.waits(graph, actors)}),
+        **_classes(columns, names),
     }
 
 
 def lanes_of_recorded(run: DrawnRun) -> dict[str, object]:
     """A recorded run as `lanes_of_timeline` has simulated ones; its spans stand apart."""
     spans = _joined([spans for _, spans in run.rows])
-    row = np.repeat(np.arange(len(run.rows)), [len(spans) for _, spans in run.rows])
-    named = ((spans.names[i], None) for _, spans in run.rows for i in spans.name.tolist())
-    names = _Names.of(named)
     columns = {
-        "row": row,
+        "row": np.repeat(np.arange(len(run.rows)), [len(spans) for _, spans in run.rows]),
         "lane": np.where(spans.of_kind(TaskKind.COMPUTE), _ACTIONS, _GRADIENTS),
         "shade": span_shades(spans),
-        **_timed(spans, row * len(names.stems) + names.stem),
-        "stem": names.stem,
+        **_times(spans),
     }
-    of, classes = _classes(columns)
-    texts = names.texts(classes["stem"], classes["stem"])
+    names = _counted((spans.names[i], None) for _, spans in run.rows for i in spans.name.tolist())
     axis = f"{run.axis} " * bool(run.axis)
     rows = [f"{axis}{label}" for label, _ in run.rows]
-    return {"rows": rows, "left_out": "", "apart": True, "of": of, "classes": classes | texts}
+    return {"rows": rows, "left_out": "", "apart": True, **_classes(columns, names)}
 
 
 def times_of_timeline(timeline: Timeline) -> dict[str, object]:
     """Start and end of the spans alone, for a page that knows all else of them."""
     chosen, _ = shown_actors(timeline.graph, timeline.actors)
     spans = _joined(list(timeline.spans(timeline.actors.ranks[chosen].tolist(), whole=True)))
-    columns = _timed(spans, np.zeros(len(spans), np.int64))
-    return dict(zip(("of", "classes"), _classes(columns), strict=True))
+    return _classes(_times(spans), {})
 
 
 def shown_actors(graph: TaskGraph, actors: Actors) -> tuple[list[int], str]:
@@ -142,15 +130,25 @@ def shown_actors(graph: TaskGraph, actors: Actors) -> tuple[list[int], str]:
     return shown, f"first rank {stages}"
 
 
-def _classes(columns: Mapping[str, Ints]) -> tuple[list[int], dict[str, list[Any]]]:
-    """Columns as the class of each row, and the columns of the classes.
+def _classes(columns: Mapping[str, Ints], lists: Columns) -> dict[str, Any]:
+    """Columns of spans as the class of each, and the columns of the classes.
 
     Microbatches repeat what they do, so there are few classes. For example rows `0 1`, `1 1`, `0 1`
     are of the classes 0, 1, 0, which are `0 1` and `1 1`.
     """
-    rows = np.stack([*columns.values()], axis=1)
-    first, number = row_numbers(rows)
-    return number.tolist(), dict(zip(columns, rows[first].T.tolist(), strict=True))
+    every = {name: column.tolist() for name, column in columns.items()} | dict(lists)
+    known: dict[tuple[Any, ...], int] = {}
+    of = [known.setdefault(row, len(known)) for row in zip(*every.values(), strict=True)]
+    return {"of": of, "classes": columns_of_rows(every, known)}
+
+
+def _counted(names: Iterable[tuple[str, int | None]]) -> Columns:
+    """Stems of names, and how much the number behind each is above the last one, None without."""
+    found, last = list[tuple[str, int | None]](), 0
+    for stem, number in names:
+        found.append((stem, None if number is None else number - last))
+        last = last if number is None else number
+    return columns_of_rows(("stem", "number"), found)
 
 
 _JOINED = ("stream", "kind", "phase", "entry", "group", "start_ps", "end_ps", "alone_ps")
@@ -162,94 +160,39 @@ def _joined(tables: Sequence[Spans]) -> Spans:
     return Spans.of({name: np.concatenate(parts) for name, parts in columns.items()}, ())
 
 
-def _timed(spans: Spans, alike: Ints) -> dict[str, Ints]:
-    """How much later each span starts than the last one alike, and how long it takes, in ps."""
-    return {"start": _since(spans.start_ps, alike), "took": spans.end_ps - spans.start_ps}
-
-
-def _since(values: Ints, alike: Ints) -> Ints:
-    """By how much each value is above the last one of equal `alike`, or above 0.
-
-    For example 5, 1, 7, 4 of `alike` 0, 1, 0, 1 are 5, 1, 2, 3.
-    """
-    order = np.argsort(alike, kind="stable")
-    before, after = order[:-1], order[1:]
-    same = alike[before] == alike[after]
-    last = np.zeros_like(values)
-    last[after[same]] = values[before[same]]
-    return values - last
-
-
-class _Names(Noun):
-    """What spans are called: span i is `stems[stem[i]]`, then `number[i]` if the stem is `counted`.
-
-    For example `0F1`, `send to stage 2` and `after the pipeline` have the stems `0F`, `send to
-    stage ` and `after the pipeline`, of which the last is not counted.
-    """
-
-    stems: list[str]
-    counted: set[int]
-    stem: Ints
-    number: Ints
-
-    @classmethod
-    def of(cls, named: Iterable[tuple[str, int | None]]) -> "_Names":
-        """The names of spans: a stem, and the number behind it where it is counted."""
-        names, known = list(named), dict[str, int]()
-        stem = [known.setdefault(stem, len(known)) for stem, _ in names]
-        return cls(
-            stems=list(known),
-            counted={known[stem] for stem, number in names if number is not None},
-            stem=np.array(stem),
-            number=np.array([number or 0 for _, number in names]),
-        )
-
-    def texts(self, stems: Sequence[int], numbers: Sequence[int]) -> dict[str, list[Any]]:
-        """Columns of stems as texts, and of numbers without those of stems that are not counted."""
-        pairs = zip(stems, numbers, strict=True)
-        return {
-            "stem": [self.stems[stem] for stem in stems],
-            "number": [number if stem in self.counted else None for stem, number in pairs],
-        }
+def _times(spans: Spans) -> dict[str, Ints]:
+    """How long after the one before it each span starts, and how long it takes, in ps."""
+    return {"start": np.diff(spans.start_ps, prepend=0), "took": spans.end_ps - spans.start_ps}
 
 
 def _names(spans: Spans, graph: TaskGraph, *, whole: bool) -> Iterator[tuple[str, int | None]]:
     """What every span of a rank is called: a stem, and a number behind it."""
-    actions = list(_action_names(Order.of(spans.entries or ())))
+    actions = [
+        (f"{each.stage}{each.kind}", each.microbatch)
+        if isinstance(each, Action)
+        else (each.token, None)
+        for each in spans.entries or ()
+    ]
     ways = {kind.value: message_way(kind) for kind in (TaskKind.SEND, TaskKind.RECV)}
     collective = TaskKind.COLLECTIVE.value
     columns = (spans.kind, spans.name, spans.entry, spans.peer // graph.plan.stage_ranks)
     for kind, name, entry, peer in zip(*(column.tolist() for column in columns), strict=True):
         if kind in ways:
-            yield ways[kind], peer
+            yield f"{ways[kind]}{peer}", None
         elif kind == collective or not whole:
             yield spans.names[name], None
         else:
             yield actions[entry] if entry != UNKNOWN else ("after the pipeline", None)
 
 
-def _action_names(order: Order) -> Iterator[tuple[str, int | None]]:
-    """The token of every entry without its microbatch, and that; a pair has no such number."""
-    paired: Bools = order.kind[:, 1:].max(axis=1, initial=UNKNOWN) >= 0
-    columns = (order.kind[:, 0], order.stage[:, 0], order.microbatch[:, 0], paired)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    for entry, (kind, stage, microbatch, is_pair) in enumerate(rows):
-        if is_pair:
-            yield order[entry].token, None
-        else:
-            yield f"{stage}{ACTION_KINDS[kind]}", microbatch
-
-
 class _Rows(Noun):
-    """The actors that are shown, with their programs: spans of row i begin with `first[i]`.
+    """The actors that are shown, with their tasks: spans of row i begin with `first[i]`.
 
-    Segment s of row i begins with span `places[i][s]` of the row, and `after[i]` are its waits.
+    A span is a task, or where `whole` a segment.
     """
 
     actors: list[int]
-    programs: list[Program]
-    places: list[Small]
-    after: list[Lists]
+    tasks: list[Tasks]
     first: Ints
     whole: bool
 
@@ -258,15 +201,13 @@ class _Rows(Noun):
         """The rows of some actors, of their `whole` segments or of tasks."""
         stages = actors.stages[chosen].tolist()
         apart = {stage: tasks_apart(graph.programs[stage], graph, whole=whole) for stage in stages}
-        laid = [apart[stage] for stage in stages]
-        return cls(
-            actors=chosen,
-            programs=[tasks.program for tasks in laid],
-            places=[tasks.first for tasks in laid],
-            after=[tasks.after for tasks in laid],
-            first=np.cumsum([0, *map(len, laid)]),
-            whole=whole,
-        )
+        tasks = [apart[stage] for stage in stages]
+        return cls(actors=chosen, tasks=tasks, first=np.cumsum([0, *map(len, tasks)]), whole=whole)
+
+    def places(self, row: int, segments: Ints | Small) -> Ints:
+        """The first spans of some segments of a row."""
+        found: Ints = self.first[row] + self.tasks[row].first[segments]
+        return found
 
     @property
     def row(self) -> Ints:
@@ -282,62 +223,50 @@ class _Rows(Noun):
             row = rows.get(run.rank)
             if row is not None:
                 inner = 0 if self.whole else np.maximum(run.tasks, 0)
-                marks[self.first[row] + self.places[row][run.segments][:, None] + inner] = 1
+                marks[self.places(row, run.segments)[:, None] + inner] = 1
         return marks
 
     def axis_bits(self, graph: TaskGraph) -> Ints:
         """The parallel axes that every segment uses: bit i is axis i."""
-        return np.concatenate([_axis_bits(graph, program) for program in self.programs])
+        axes, found = list(ParallelAxis), []
+        for program in (tasks.program for tasks in self.tasks):
+            looks = [
+                program.lists[look.task_list].comms if look.task_list >= 0 else [program.message]
+                for look in program.looks
+            ]
+            used = [{axes.index(graph.comms[comm].axis) for comm in comms} for comms in looks]
+            bits = np.array([sum(1 << axis for axis in each) for each in used])
+            found.append(bits[program.look])
+        return np.concatenate(found)
 
-    def waits(self, graph: TaskGraph, actors: Actors) -> dict[str, object]:
-        """How far before every span those stand that it waits for, in classes.
+    def waits(self, graph: TaskGraph, actors: Actors) -> list[tuple[int, ...]]:
+        """How far before every span those stand that it waits for.
 
         Spans wait for earlier ones of their row, a receipt for the send as well.
         """
-        rows = list(zip(self.after, self.first.tolist(), strict=False))
+        rows = [(tasks.after, begin) for tasks, begin in zip(self.tasks, self.first, strict=False)]
         sends = [self._sends(row, graph, actors) for row in range(len(self.actors))]
-        after = [waits.owners.astype(np.int64) + begin for waits, begin in rows]
-        before = [waits.values.astype(np.int64) + begin for waits, begin in rows]
+        after = [waits.owners + begin for waits, begin in rows]
+        before = [waits.values + begin for waits, begin in rows]
         spans = np.concatenate([*after, *(receipts for receipts, _ in sends)])
         far = spans - np.concatenate([*before, *(sent for _, sent in sends)])
         order = np.argsort(spans, kind="stable")
         counts = np.bincount(spans, minlength=int(self.first[-1]))
-        known: dict[tuple[int, ...], int] = {}
-        lists = Lists(bounds(counts), far[order].astype(np.int32)).tolist()
-        of = [known.setdefault(back, len(known)) for back in lists]
-        return {"of": of, "classes": {"back": list(known)}}
+        return Lists(bounds(counts), far[order].astype(np.int32)).tolist()
 
     def _sends(self, row: int, graph: TaskGraph, actors: Actors) -> tuple[Ints, Ints]:
         """The receipts of a row whose sends are shown, and these."""
-        program, actor = self.programs[row], self.actors[row]
+        program, actor = self.tasks[row].program, self.actors[row]
         row_of = {actor: row for row, actor in enumerate(self.actors)}
-        senders = {
-            stage: row_of.get(far_actor(actor, stage, actors, graph.plan), UNKNOWN)
-            for stage in program.senders
-        }
         receipts = np.flatnonzero(program.kind == SegmentKind.RECV)
-        peers = zip(
-            program.peer_stage[receipts].tolist(), program.peer[receipts].tolist(), strict=True
-        )
-        sent = ints(
-            [
-                self.first[s] + self.places[s][far] if (s := senders[stage]) >= 0 else UNKNOWN
-                for stage, far in peers
-            ]
-        )
-        shown = sent >= 0
-        return (self.first[row] + self.places[row][receipts])[shown], sent[shown]
-
-
-def _axis_bits(graph: TaskGraph, program: Program) -> Ints:
-    """The parallel axes that every segment of a stage uses: bit i is axis i."""
-    axes, bits = list(ParallelAxis), []
-    for look in program.looks:
-        comms = program.lists[look.task_list].comms if look.task_list >= 0 else [program.message]
-        used = {axes.index(graph.comms[comm].axis) for comm in comms}
-        bits.append(sum(1 << axis for axis in used))
-    of_segments: Ints = np.array(bits)[program.look]
-    return of_segments
+        sent = np.full(len(receipts), UNKNOWN)
+        for stage in program.senders:
+            sender = row_of.get(far_actor(actor, stage, actors, graph.plan))
+            if sender is not None:
+                own = program.peer_stage[receipts] == stage
+                sent[own] = self.places(sender, program.peer[receipts[own]])
+        shown = sent != UNKNOWN
+        return self.places(row, receipts[shown]), sent[shown]
 
 
 def _row_names(graph: TaskGraph, actors: Actors, chosen: Sequence[int]) -> Iterator[str]:
