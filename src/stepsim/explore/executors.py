@@ -20,10 +20,11 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import contextmanager
+from copyreg import dispatch_table
 from enum import StrEnum
 from functools import lru_cache
 from io import BytesIO
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing import active_children, get_context, parent_process
 from threading import Thread, active_count
 from types import MappingProxyType
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-_AHEAD = 3  # tasks of a worker: one at work, one for when it ends, one to choose from
+_AHEAD = 3
+"""Tasks of a worker, which keep it busy: one at work, one for when it ends, one to choose from."""
 _POLL_S = 2.0
 _LOSSES = 3
 _CONNECT_S = 5
@@ -66,11 +68,6 @@ class Pool(Noun):
     losses: tuple[type[BaseException], ...] = ()
     check: Callable[[], None] = lambda: None
 
-    @property
-    def ahead(self) -> int:
-        """Tasks that are given out at a time: they keep the workers busy while results are kept."""
-        return 1 if self.workers == 1 else _AHEAD * self.workers
-
     def results(
         self,
         task: Callable[[_Item], _Result],
@@ -82,35 +79,31 @@ class Pool(Noun):
         What a lost worker had is given to another. Raises SweepError, with the `name` of an item,
         when workers are lost again and again without a result.
         """
-        left, pending, losses = iter(items), dict[Future[_Result], _Item](), 0
-
-        def give(some: Iterable[_Item]) -> None:
-            pending.update((self.executor.submit(task, item), item) for item in some)
-
+        pending, left, losses = dict[Future[_Result], _Item](), iter(items), 0
+        ahead = 1 if self.workers == 1 else _AHEAD * self.workers
         try:
-            give(islice(left, self.ahead))
-            while pending:
+            while True:
+                for item in islice(left, ahead - len(pending)):
+                    pending[self.executor.submit(task, item)] = item
+                if not pending:
+                    return
                 done, _ = wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED)
                 self.check()
-                ended = [
-                    (future, pending.pop(future)) for future in list(pending) if future in done
-                ]
-                lost = [(future, item) for future, item in ended if self._is_lost(future)]
-                for future, _ in ended:
-                    if not self._is_lost(future):
+                lost = []
+                for future in [each for each in pending if each in done]:
+                    item = pending.pop(future)
+                    if future.cancelled() or isinstance(future.exception(), self.losses):
+                        lost.append((future, item))
+                    else:
                         losses = 0
                         yield future.result()
+                left = chain([item for _, item in lost], left)
                 losses += bool(lost)
                 if losses == _LOSSES:
                     raise SweepError(_dying(*lost[0], name))
-                give([item for _, item in lost])
-                give(islice(left, len(ended) - len(lost)))
         finally:
             for future in pending:
                 future.cancel()
-
-    def _is_lost(self, future: Future[Any]) -> bool:
-        return future.cancelled() or isinstance(future.exception(), self.losses)
 
 
 def _dying(future: Future[Any], item: _Item, name: Callable[[_Item], str]) -> str:
@@ -268,22 +261,15 @@ def _version() -> str:
 def pack(document: object) -> bytes:
     """A document as a few kilobytes, small enough to go with every task."""
     data = BytesIO()
-    _Pickler(data, protocol=5).dump(document)
+    pickler = pickle.Pickler(data, protocol=5)
+    pickler.dispatch_table = {**dispatch_table, MappingProxyType: _as_dictionary}
+    pickler.dump(document)
     return zlib.compress(data.getvalue(), level=1)
 
 
-class _Pickler(pickle.Pickler):
-    """Pickles the read-only mappings of nouns too."""
-
-    def reducer_override(self, obj: object) -> Any:
-        """A mapping that cannot be written as the dictionary that it shows."""
-        if isinstance(obj, MappingProxyType):
-            return _read_only, (dict(obj),)
-        return NotImplemented
-
-
-def _read_only(values: dict[Any, Any]) -> Mapping[Any, Any]:
-    return MappingProxyType(values)
+def _as_dictionary(shown: Mapping[Any, Any]) -> tuple[type, tuple[dict[Any, Any]]]:
+    """How a mapping that nobody can write is packed: as what it shows."""
+    return dict, (dict(shown),)
 
 
 @lru_cache(maxsize=1)
