@@ -30,7 +30,7 @@ from stepsim.files.load import read_model
 from stepsim.files.models.megatron_plan import argument_texts, counted_ends, megatron_plan
 from stepsim.show.figures.plans import plan_front, plot_plans
 from stepsim.step.model_plan import DEFAULT_SEQUENCE, default_batch, planned, setup_of
-from stepsim.step.plans import KNOWN_APART, step_options_of
+from stepsim.step.plans import KNOWN_APART, plan_kind, step_options_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.model.choices import ExpertDispatch, Recompute
@@ -173,8 +173,8 @@ def test_the_first_of_each_kind_says_what_its_step_goes_into(
         kinds: set[tuple[int, ...]] = set()
         for one in found.plans:
             parts = one.run.breakdown_ps
-            assert one.kind in kinds or sum(parts.values()) == one.step_ps
-            kinds.add(one.kind)
+            assert plan_kind(one.plan) in kinds or sum(parts.values()) == one.step_ps
+            kinds.add(plan_kind(one.plan))
 
 
 NOTHING_DOES: tuple[tuple[str, dict[str, Any], tuple[str, ...], str], ...] = (

@@ -57,18 +57,14 @@ def test_another_worker_is_asked_where_one_is_lost(searched: tuple[PlanJob, Plan
 
 def test_a_search_ends_where_workers_keep_dying(searched: tuple[PlanJob, Plan]) -> None:
     job, plan = searched
-    for ask in (PlanRuns.result, PlanRuns.warnings):
-        with pytest.raises(SweepError, match=r"were lost 3 times .*; tp 2"):
-            ask(runs(job, Losing(3)), plan)
+    with pytest.raises(SweepError, match=r"were lost 3 times .*; tp 2"):
+        runs(job, Losing(3)).result(plan)
 
 
-def test_a_plan_is_run_once_and_its_warnings_are_a_workers(
-    searched: tuple[PlanJob, Plan],
-) -> None:
+def test_a_plan_is_run_once(searched: tuple[PlanJob, Plan]) -> None:
     job, plan = searched
     executor = Losing(0)
     opened = runs(job, executor)
     assert opened.result(plan) == simulator(pack(job)).run(plan)
     opened.result(plan)
-    opened.warnings(plan)
-    assert executor.asked == ["_run_packed", "_warnings_packed"]
+    assert executor.asked == ["_run_packed"]

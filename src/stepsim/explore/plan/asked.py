@@ -5,7 +5,8 @@ or its step has longer parts; of the best ones it is said what overlap would cos
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import PlanError, StepsimError, member
 from stepsim.base.structs import Names, Noun, replace
@@ -14,7 +15,6 @@ from stepsim.explore.plan.document import PlanDocument, why_slower, wider_values
 from stepsim.explore.plan.runs import HERE, Workers
 from stepsim.explore.plan.search import Objective, OnPlan, PlanSearch, SearchedPlan, search_plans
 from stepsim.files.asked import StepInputs
-from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.step.doubts import FREE, WORTH_SAYING, slowed_step_ps
@@ -85,25 +85,65 @@ class _PlanAnswer(Noun):
     def document(self, top: int) -> PlanDocument:
         """The best plans, one of a kind, at most `top` of them."""
         best = self.search.best_kinds(min(top, _WITH_OVERLAP))
-        said = said_of_plans(self.model, self.topology, self.space.base, best)
         return PlanDocument.of(
             self.search,
             self.space,
             topology=self.topology.name,
             top=top,
-            notes=(*said, *self.notes),
+            notes=(*self._costs_of_overlap(best), *self.notes),
             drawn=self.question.drawn,
         )
 
-    def explain(self, plan: str) -> str:
-        """Why a plan such as `tp=8,pp=4` is not the best: simulated, whether it fits or not.
+    def _costs_of_overlap(self, plans: Sequence[SearchedPlan]) -> Iterator[str]:
+        """What overlap would cost the first of some plans, and whether another is then faster."""
+        best, least, own, known = plans[0], inf, 0, dict[Any, Any]()
+        for each in plans:
+            if each.step_ps >= least:
+                continue
+            options = step_options_of(each.plan, self.space.base)
+            slowed_ps = slowed_step_ps(self.model, self.topology, options, known) or 0
+            if not own:
+                own = slowed_ps
+                if own <= each.step_ps * (1 + WORTH_SAYING):
+                    return
+            if 0 < slowed_ps < least:
+                least, best = slowed_ps, each
+        words = f"{FREE} the first plan takes {format_time_ps(own)}"
+        if least < own:
+            words += f", and {plan_words(best.plan)} is faster: {format_time_ps(round(least))}"
+        yield words
 
+    def explain(self, plan: str) -> str:
+        """A sentence about a plan such as `tp=8,pp=4`, simulated, against the best of the search.
+
+        It may not fit: take more than the share of the device's memory that was asked for, all of
+        it unless that was said, and then a plan that fills it nearly is said not to fit well.
         Raises PlanError where plans were judged by drawn batches.
         """
         if self.question.drawn:
             raise PlanError("explain compares steps of full sequences: leave out lengths")
         fixed, limit = parse_fixed(plan.split(",")), self.question.memory_share
-        return explain_plan(self.model, self.space, self.topology, self.search, fixed, limit=limit)
+        values = "; ".join(f"{name} {', '.join(map(str, each))}" for name, each in fixed.items())
+        best, space = self.search.plans[0], self.space
+        try:
+            one = replace(space, fixed={**space.fixed, **fixed}, most={})
+            found = search_plans(self.model, one, self.topology, runs=1, memory_limit=inf)
+        except PlanError as error:
+            return f"{values}: {error}"
+        except StepsimError as error:
+            return f"{values}: it cannot be simulated: {error}"
+        other = found.plans[0]
+        words = f"{plan_words(other.plan)}: {format_time_ps(other.step_ps)}"
+        if other.memory_share > (1 if limit is None else limit):
+            capacity = other.memory_bytes / other.memory_share / 2**30
+            taken = f"{other.memory_bytes / 2**30:.1f} of {capacity:.0f} GiB"
+            return f"{words}, but it does not fit: it takes {taken}"
+        if limit is None and other.memory_share >= TIGHT_SHARE > best.memory_share:
+            words += f", which fits badly ({other.memory_share:.0%}; --memory-share 1 allows it)"
+        if other.step_ps <= best.step_ps:
+            return f"{words}, no slower than the best"
+        more = other.step_ps / best.step_ps - 1
+        return f"{words}, {more:.1%} slower than the best: {why_slower(other, best)}"
 
 
 def answer(
@@ -228,61 +268,3 @@ def make_space(
         fixed=fixed,
         most=most,
     )
-
-
-def explain_plan(
-    model: Model,
-    space: PlanSpace,
-    topology: Topology,
-    found: PlanSearch,
-    fixed: Mapping[str, tuple[object, ...]],
-    *,
-    limit: float | None = None,
-) -> str:
-    """A sentence about the best plan with these values, against the best of the search.
-
-    `limit` is the share of the device's memory that plans may take: all of it unless it is said,
-    and then a plan that fills it nearly is said not to fit well.
-    """
-    values = "; ".join(f"{name} {', '.join(map(str, each))}" for name, each in fixed.items())
-    best = found.plans[0]
-    try:
-        one = replace(space, fixed={**space.fixed, **fixed}, most={})
-        other = search_plans(model, one, topology, runs=1, memory_limit=float("inf")).plans[0]
-    except PlanError as error:
-        return f"{values}: {error}"
-    except StepsimError as error:
-        return f"{values}: it cannot be simulated: {error}"
-    words = f"{plan_words(other.plan)}: {format_time_ps(other.step_ps)}"
-    if other.memory_share > (1 if limit is None else limit):
-        capacity = other.memory_bytes / other.memory_share / 2**30
-        taken = f"{other.memory_bytes / 2**30:.1f} of {capacity:.0f} GiB"
-        return f"{words}, but it does not fit: it takes {taken}"
-    if limit is None and other.memory_share >= TIGHT_SHARE > best.memory_share:
-        words += f", which fits badly ({other.memory_share:.0%}; --memory-share 1 allows it)"
-    if other.step_ps <= best.step_ps:
-        return f"{words}, no slower than the best"
-    more = other.step_ps / best.step_ps - 1
-    return f"{words}, {more:.1%} slower than the best: {why_slower(other, best)}"
-
-
-def said_of_plans(
-    model: Model, topology: Topology, base: StepOptions, plans: Iterable[SearchedPlan]
-) -> Iterator[str]:
-    """What overlap would cost the first of some plans, and whether another is then faster."""
-    first, *others = plans
-    known: Known = {}
-
-    def slowed_ps(each: SearchedPlan) -> int | None:
-        return slowed_step_ps(model, topology, step_options_of(each.plan, base), known)
-
-    own = slowed_ps(first)
-    if not own or own <= first.step_ps * (1 + WORTH_SAYING):
-        return
-    least, best = own, first
-    for each in others:
-        found = slowed_ps(each) if each.step_ps < least else None
-        if found and found < least:
-            least, best = found, each
-    faster = f", and {plan_words(best.plan)} is faster: {format_time_ps(least)}"
-    yield f"{FREE} the first plan takes {format_time_ps(own)}{faster if least < own else ''}"

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Picoseconds, Seconds, Share
-from stepsim.base.units import format_time_ps
+from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explore.plan.runs import DrawnSteps
 from stepsim.explore.plan.search import PlanSearch, SearchedPlan
 from stepsim.files.models.launch import LaunchForm, launch_form, launch_of
@@ -161,7 +161,7 @@ def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> Pl
         layout=layout_text(stage_slices(space.architecture, plan)),
         step_time_ps=found.step_ps,
         priced_s=found.priced_s,
-        tokens_per_s_per_npu=found.tokens_per_npu,
+        tokens_per_s_per_npu=plan.step_tokens / (found.judged_ps / PS_PER_S) / plan.npus,
         memory_bytes=found.memory_bytes,
         memory_share=found.memory_share,
         mfu=rates.mfu if rates else 0.0,
@@ -228,22 +228,7 @@ def wider_values(names: Iterable[str], framework: str) -> dict[str, tuple[object
 
 def held_values(space: PlanSpace) -> dict[str, str]:
     """Options that all plans of a space share, with their values as people type them."""
-    return {
-        name: OPTIONS[name].text(value)
-        for name in _HELD
-        for value in [_held(space, name)]
-        if value is not None
-    }
-
-
-def _held(space: PlanSpace, name: str) -> object:
-    """The one value of an option; None where it has values, or where it does nothing."""
-    if name == "dispatch" and not space.architecture.is_sparse:
-        return None
-    if name == "cp_comm":
-        return plan_fields(space.base)["context"]
-    if name in ("precision", "sequence_parallel", "attention"):
-        asked = getattr(space.base, name)
-        return getattr(Plan(), name) if asked is None else asked
-    values = space.values(name)
-    return values[0] if len(values) == 1 else None
+    idle = () if space.architecture.is_sparse else ("dispatch",)
+    known = {"cp_comm": (plan_fields(space.base)["context"],)}
+    values = {name: known.get(name) or space.values(name) for name in _HELD if name not in idle}
+    return {n: OPTIONS[n].text(each[0]) for n, each in values.items() if len(each) == 1}

@@ -183,11 +183,6 @@ class PlanRuns(Struct, kw_only=True):
             self._keep(plan, run)
         return run
 
-    def warnings(self, plan: Plan) -> Names:
-        """What a whole report of a plan warns of."""
-        task = partial(_warnings_packed, self.packed)
-        return next(self.pool.results(task, [plan], plan_words))
-
     def _is_known(self, plan: Plan) -> bool:
         """Whether there is a result, which the file may have; raises SweepError."""
         if plan in self.known or self.store is None:
@@ -248,41 +243,27 @@ class _Simulator(Struct, kw_only=True):
 
         A `whole` one has the breakdown of its step whether it may be the first of its kind or not.
         """
+        job = self.job
         try:
             with paused():
                 ready = self._ready(plan)
-                timeline = ready.flat().timeline()
-                drawn = self._drawn(plan)
+                timeline, drawn = ready.flat().timeline(), None
+                if job.drawn:
+                    options = step_options_of(plan, job.base)
+                    steps = job.drawn.of(job.model, job.topology, options)
+                    drawn = DrawnSteps.of(steps, plan.step_tokens)
+                kind = *plan_kind(plan), handicap(plan)
                 judged_ps = drawn.full_ps if drawn else timeline.step_time_ps
-                breakdown = whole or self._may_be_first(plan, judged_ps)
-                found = ready.totals(timeline, breakdown=breakdown)
+                least_ps = min(judged_ps, self.least_of.get(kind, inf))
+                may_be_first = judged_ps == least_ps or not job.fastest_alone
+                found = ready.totals(timeline, breakdown=whole or may_be_first)
+                self.least_of[kind] = least_ps
         except StepsimError as error:
             return PlanRun(error=str(error))
         if found.step_time_ps < self.least_ps:
             self.least_ps, self.fastest = found.step_time_ps, (plan, ready, timeline)
-        return PlanRun(
-            drawn=drawn,
-            workload=found.workload,
-            step_time_ps=found.step_time_ps,
-            bubble_fraction=found.bubble_fraction,
-            throughput=found.throughput,
-            breakdown_ps=found.breakdown_ps or {},
-        )
-
-    def _may_be_first(self, plan: Plan, judged_ps: int) -> bool:
-        """Whether a plan may be the first of its kind."""
-        like = *plan_kind(plan), handicap(plan)
-        least_ps = self.least_of.get(like, inf)
-        self.least_of[like] = min(least_ps, judged_ps)
-        return judged_ps <= least_ps or not self.job.fastest_alone
-
-    def _drawn(self, plan: Plan) -> DrawnSteps | None:
-        """Its steps of documents, where plans are judged by them."""
-        job = self.job
-        if job.drawn is None:
-            return None
-        steps = job.drawn.of(job.model, job.topology, step_options_of(plan, job.base))
-        return DrawnSteps.of(steps, plan.step_tokens)
+        parts = found.breakdown_ps or {}
+        return PlanRun.taken_from(found, drawn=drawn, breakdown_ps=parts, error="")
 
     def warnings(self, plan: Plan) -> Names:
         """What a whole report of a plan warns of; it is simulated unless it was the fastest."""
@@ -300,11 +281,6 @@ class _Simulator(Struct, kw_only=True):
 def _run_packed(packed: bytes, plan: Plan) -> tuple[Plan, PlanRun]:
     """What a worker does: a plan of a packed job, and its result."""
     return plan, simulator(packed).run(plan)
-
-
-def _warnings_packed(packed: bytes, plan: Plan) -> Names:
-    """What a worker does: what a whole report of one plan of a packed job warns of."""
-    return simulator(packed).warnings(plan)
 
 
 @lru_cache(maxsize=1)

@@ -22,6 +22,7 @@ from stepsim.explore.plan.runs import (
     PlanRuns,
     Workers,
     open_runs,
+    simulator,
 )
 from stepsim.files.models.launch import refused_by
 from stepsim.network.topology import Topology
@@ -58,6 +59,10 @@ class Objective(StrEnum):
     TOKENS_PER_DOLLAR = "tokens-per-dollar"
     MEMORY = "memory"
 
+    def cost(self, plan: Plan) -> float:
+        """What a second of a plan's step costs."""
+        return float(plan.npus) if self is Objective.TOKENS_PER_DOLLAR else 1.0
+
 
 _PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "reserved")
 _LEAST_GAIN = 0.0005  # what is printed as 0.1 %
@@ -85,16 +90,6 @@ class SearchedPlan(Noun):
         """The time that plans are compared by: of drawn steps, if any, for as many real tokens."""
         return self.run.drawn.full_ps if self.run.drawn else self.step_ps
 
-    @property
-    def tokens_per_npu(self) -> float:
-        """Tokens per second and NPU; of drawn steps net of padding."""
-        return self.plan.step_tokens / (self.judged_ps / PS_PER_S) / self.plan.npus
-
-    @property
-    def kind(self) -> tuple[int, ...]:
-        """What plans have in common of which the best alone is shown."""
-        return plan_kind(self.plan)
-
 
 class PlanSearch(Noun):
     """What a search found: simulated plans, the best first, and how many there were of others.
@@ -121,7 +116,7 @@ class PlanSearch(Noun):
         """The best plan of each kind, at most so many: the best of all, then by what is wanted."""
         found: dict[tuple[int, ...], SearchedPlan] = {}
         for plan in self.plans:
-            found.setdefault(plan.kind, plan)
+            found.setdefault(plan_kind(plan.plan), plan)
         first, *others = found.values()
         return [first, *sorted(others, key=self._wanted)][:most]
 
@@ -135,12 +130,13 @@ class PlanSearch(Noun):
         """What the best plan has least of."""
         if self.objective is Objective.MEMORY:
             return float(one.memory_bytes)
-        return one.judged_ps * _cost(one.plan, self.objective)
+        return one.judged_ps * self.objective.cost(one.plan)
 
     @property
     def equal_lengths_first(self) -> SearchedPlan:
         """The plan that full sequences of one document would set first, of those simulated."""
-        return min(self.plans, key=lambda one: one.step_ps * _weight(one.plan, self.objective))
+        cost = self.objective.cost
+        return min(self.plans, key=lambda one: one.step_ps * cost(one.plan) * handicap(one.plan))
 
 
 class FittingPlans(PricedPlans, eq=False):
@@ -172,10 +168,10 @@ def search_plans(
     order of the space. Raises PlanError where no plan divides, or none fits.
     """
     priced = fitting_plans(space, topology, memory_limit=memory_limit)
-    weight = np.array([_weight(plan, objective) for plan in priced.plans])
+    weight = np.array([objective.cost(plan) * handicap(plan) for plan in priced.plans])
     memory_first = objective is Objective.MEMORY
     wanted = priced.memory if memory_first else priced.seconds * weight
-    order = np.lexsort((np.arange(len(priced.plans)), priced.seconds, wanted)).tolist()
+    order = np.lexsort((priced.seconds, wanted)).tolist()
     boundless = memory_first or drawn is not None
     bound = np.zeros(len(priced.plans)) if boundless else priced.bound * weight
     job = PlanJob(
@@ -199,7 +195,7 @@ def search_plans(
         else:
             found.sort(key=lambda each: (each[1].judged_ps * weight[each[0]], each[0]))
         shown = _with_breakdowns([run for _, run in found], opened)
-        warnings = opened.warnings(found[0][1].plan)
+        warnings = simulator(opened.packed).warnings(shown[0].plan)
     done = {*race.passed, *(place for place, _ in found)}
     rest = [place for place in order if place not in done]
     out = sum(bool(bound[place] > race.best) for place in rest)
@@ -219,12 +215,12 @@ def search_plans(
 
 def _with_breakdowns(plans: Sequence[SearchedPlan], opened: PlanRuns) -> list[SearchedPlan]:
     """Plans in their order; the first of each kind says what its step goes into."""
-    first: dict[tuple[int, ...], SearchedPlan] = {}
+    kinds, found = set[tuple[int, ...]](), []
     for one in plans:
-        first.setdefault(one.kind, one)
-    return [
-        replace(one, run=opened.whole(one.plan)) if one is first[one.kind] else one for one in plans
-    ]
+        kind = plan_kind(one.plan)
+        found.append(one if kind in kinds else replace(one, run=opened.whole(one.plan)))
+        kinds.add(kind)
+    return found
 
 
 class _Race(Struct, kw_only=True):
@@ -289,19 +285,18 @@ class _Race(Struct, kw_only=True):
             yield f"{count} plans were passed over, which {self.space.framework} refuses: {rule}"
 
 
-def _cost(plan: Plan, objective: Objective) -> float:
-    """What a second of a plan's step costs."""
-    return float(plan.npus) if objective is Objective.TOKENS_PER_DOLLAR else 1.0
-
-
-def _weight(plan: Plan, objective: Objective) -> float:
-    """What a second of a plan's step counts."""
-    return _cost(plan, objective) * handicap(plan)
-
-
 def _what_binds(priced: FittingPlans, best: SearchedPlan) -> str:
-    """The best plan's largest loss, and memory where a plan that does not fit is priced lower."""
-    loss = _largest_loss(best)
+    """The best plan's largest loss, and memory where a plan that does not fit is priced lower.
+
+    Losses are parts of a mean rank's step that are no compute.
+    """
+    parts = best.run.mean_breakdown_ps()
+    waits = parts_of(PartKind.EXPOSED, PartKind.LAUNCH)
+    losses = {part.label: parts[part] for part in (*waits, Part.HOST)}
+    losses["waiting for the slowest rank"] = parts[Part.SKEW]
+    losses["bubble"] = sum(parts[part] for part in parts_of(PartKind.IDLE))
+    name, most = max(losses.items(), key=lambda item: item[1])
+    loss = f"{name}: {most / best.step_ps:.1%} of the step" if most else "compute alone"
     faster = priced.unfit.some(priced.unfit.seconds < (1 - _LEAST_GAIN) * best.priced_s)
     if not faster.plans:
         return loss
@@ -311,17 +306,6 @@ def _what_binds(priced: FittingPlans, best: SearchedPlan) -> str:
         f"{loss}; memory: {plan_words(faster.plans[nearest])} would be about {gain:.1%} faster "
         f"and needs {faster.memory[nearest] / 2**30:.1f} GiB"
     )
-
-
-def _largest_loss(best: SearchedPlan) -> str:
-    """The largest part of a mean rank's step that is not compute."""
-    parts = best.run.mean_breakdown_ps()
-    waits = parts_of(PartKind.EXPOSED, PartKind.LAUNCH)
-    losses = {part.label: parts[part] for part in (*waits, Part.HOST)}
-    losses["waiting for the slowest rank"] = parts[Part.SKEW]
-    losses["bubble"] = sum(parts[part] for part in parts_of(PartKind.IDLE))
-    name, most = max(losses.items(), key=lambda item: item[1])
-    return f"{name}: {most / best.step_ps:.1%} of the step" if most else "compute alone"
 
 
 def fitting_plans(
