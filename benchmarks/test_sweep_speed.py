@@ -10,8 +10,13 @@ from sizes import sized
 import stepsim
 from stepsim.explore.sweep import Grid, Outcomes, ScenarioSpan, Study, open_for_reading, parse_axis
 from stepsim.explore.sweep.document import write_table
-from stepsim.explore.sweep.store import missing_spans, open_for_writing, progress_of, write_span
-from stepsim.explore.sweep.table import SweepTable
+from stepsim.explore.sweep.table import (
+    SweepTable,
+    missing_spans,
+    open_for_writing,
+    progress_of,
+    write_span,
+)
 
 GPT = Path(__file__).resolve().parents[1] / "workloads" / "gpt_1024.txt"
 BANDWIDTHS = sized(1000, 20)

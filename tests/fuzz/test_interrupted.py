@@ -43,7 +43,7 @@ main()
 """
 """A command that is interrupted in a call of a function, the first argument says which."""
 STEP = INTERRUPTED.format(module="stepsim.step.prepared", name="write_graph")
-SCENARIO = INTERRUPTED.format(module="stepsim.explore.sweep.evaluate", name="prepare")
+SCENARIO = INTERRUPTED.format(module="stepsim.explore.sweep.study", name="prepare")
 COMPUTING = {
     "simulate": ("simulate", WORKLOAD),
     "compare": ("compare", WORKLOAD, "--schedules", "1f1b,gpipe"),

@@ -10,7 +10,7 @@ import stepsim
 from stepsim.core.actions import TaskList
 from stepsim.core.write import Program, TaskGraph
 from stepsim.explore.plan.runs import PlanJob
-from stepsim.explore.sweep.work import SweepJob
+from stepsim.explore.sweep.run import SweepJob
 from stepsim.network.prices import Prices
 from stepsim.parallel.schedules import Schedule
 from stepsim.workload.plan import Plan

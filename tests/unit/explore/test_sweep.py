@@ -15,9 +15,8 @@ import stepsim
 from stepsim.base.errors import OutputError, SweepError
 from stepsim.base.structs import replace
 from stepsim.explore.sweep import Study, SweepProgress, open_for_reading, run_sweep
-from stepsim.explore.sweep.evaluate import ScenarioGroup
-from stepsim.explore.sweep.store import progress_of
-from stepsim.explore.sweep.table import SweepTable
+from stepsim.explore.sweep.study import ScenarioGroup
+from stepsim.explore.sweep.table import SweepTable, progress_of
 from stepsim.files.load import read_model
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology.nested import with_link

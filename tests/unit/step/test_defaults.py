@@ -16,8 +16,8 @@ from stepsim.explain.report import Report
 from stepsim.explore.executors import pack
 from stepsim.explore.sweep import Grid, Study, parse_axis
 from stepsim.explore.sweep.axes import ScenarioSpan
-from stepsim.explore.sweep.evaluate import ScenarioGroup
-from stepsim.explore.sweep.work import SweepJob, evaluate_span
+from stepsim.explore.sweep.run import SweepJob, evaluate_span
+from stepsim.explore.sweep.study import ScenarioGroup
 from stepsim.face.steps import sensitivity
 from stepsim.files.accelerators import framework_names, read_framework
 from stepsim.files.asked import StepInputs, read_inputs

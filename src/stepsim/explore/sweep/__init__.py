@@ -7,11 +7,9 @@ run_sweep(study, "sweep.sqlite")
 
 from stepsim.explore.executors import ExecutorKind
 from stepsim.explore.sweep.axes import Axis, Grid, ScenarioSpan, axis_of, make_axis, parse_axis
-from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup
 from stepsim.explore.sweep.run import run_sweep, swept
-from stepsim.explore.sweep.store import SweepProgress, open_for_reading
-from stepsim.explore.sweep.study import Study
-from stepsim.explore.sweep.table import SweepTable
+from stepsim.explore.sweep.study import Outcomes, ScenarioGroup, Study
+from stepsim.explore.sweep.table import SweepProgress, SweepTable, open_for_reading
 
 __all__ = [
     "Axis",

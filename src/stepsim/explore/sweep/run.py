@@ -1,12 +1,18 @@
-"""Runs the scenarios of a study that a database does not hold yet."""
+"""Runs the scenarios of a study that a database lacks, and what a worker does for it."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from stepsim.base.structs import replace
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import StepsimError, SweepError
+from stepsim.base.structs import Noun, replace
+from stepsim.base.units import Value
 from stepsim.explore.executors import (
     ExecutorKind,
     Pool,
@@ -15,28 +21,40 @@ from stepsim.explore.executors import (
     dask_pool,
     local_pool,
     pack,
+    unpack,
 )
 from stepsim.explore.store import Store
 from stepsim.explore.sweep.axes import ScenarioSpan
-from stepsim.explore.sweep.evaluate import ScenarioGroup
-from stepsim.explore.sweep.store import (
+from stepsim.explore.sweep.study import Outcomes, ScenarioGroup, Study, outcomes_of
+from stepsim.explore.sweep.table import (
     SweepProgress,
+    SweepTable,
     missing_spans,
     open_for_writing,
     progress_of,
     write_span,
 )
-from stepsim.explore.sweep.study import Study
-from stepsim.explore.sweep.table import SweepTable
-from stepsim.explore.sweep.work import (
-    SweepJob,
-    check_options,
-    evaluate_span,
-    forget_jobs,
-)
+from stepsim.network.prices import Known
+from stepsim.network.topology.nested import with_uplinks
+from stepsim.step.prepared import prepare
 
 _ProgressCall = Callable[[SweepProgress], None]
 _SECONDS_PER_JOB, _MANY_SECONDS = 4, 4000
+_GROUPS_KEPT = 4
+_GROUPS_TRIED = 32
+
+
+class SweepJob(Noun):
+    """A study, and what makes groups of its scenarios; `known` are prices of all that ran."""
+
+    study: Study
+    make: Callable[..., ScenarioGroup] = ScenarioGroup
+    known: Known = {}
+
+    def group(self, number: int) -> ScenarioGroup:
+        """A group of scenarios that share a task graph."""
+        settings = self.study.grid.settings(number)
+        return self.make(study=self.study, settings=settings, known=self.known)
 
 
 @contextmanager
@@ -65,8 +83,9 @@ def swept(
     check_executor(executor, jobs, scheduler)
     job = SweepJob(study=study, make=make)
     with ExitStack() as opened:
-        opened.callback(forget_jobs)
-        check_options(study)
+        opened.callback(unpack.cache_clear)
+        opened.callback(_group.cache_clear)
+        _check_options(study)
         # a scheduler that cannot be reached must not leave a database behind
         pool = opened.enter_context(dask_pool(scheduler)) if scheduler else None
         store = opened.enter_context(
@@ -85,6 +104,28 @@ def run_sweep(study: Study, database: str | Path, **how: Any) -> SweepProgress:
     """Compute what a database lacks of a study and close it; takes and raises what `swept` does."""
     with swept(study, database, **how) as table:
         return table.progress
+
+
+def _check_options(study: Study) -> None:
+    """Refuse options that keep every scenario from running, before any of them is tried.
+
+    They do where the first scenarios of groups, and the job without axes, fail for the same reason.
+    Raises SweepError.
+    """
+    groups = study.grid.size // study.grid.group_size
+    tried = map(study.grid.settings, range(0, groups, -(-groups // _GROUPS_TRIED)))
+    why = _refusal(study, next(tried))
+    if why and all(_refusal(study, settings) == why for settings in chain(tried, [{}])):
+        raise SweepError(f"no scenario can run: {why}")
+
+
+def _refusal(study: Study, settings: Mapping[str, Value]) -> str:
+    """Why a job cannot be prepared; empty if it can."""
+    try:
+        prepare(study.workload, study.network(settings), study.step_options(settings))
+    except StepsimError as error:
+        return str(error)
+    return ""
 
 
 def _run(
@@ -122,3 +163,28 @@ def _first_missing(job: SweepJob, span: ScenarioSpan) -> str:
     first = job.study.grid.values(span.start)
     shown = ", ".join(f"{name}={text}" for name, text in first.items())
     return f"the first missing scenario is {shown}. What is stored is kept: --resume continues"
+
+
+def evaluate_span(packed: bytes, span: ScenarioSpan) -> tuple[ScenarioSpan, Outcomes]:
+    """A span, and results of its scenarios, which all belong to one group.
+
+    A user's mistake is the reason of its scenarios; an error of our own is raised.
+    """
+    job: SweepJob = unpack(packed)
+    study = job.study
+    group = _group(packed, span.start // study.grid.group_size)
+    columns = with_uplinks(group.network, study.grid.columns(span))
+    count = span.stop - span.start if columns else 1
+    bandwidth: Floats = np.full(count, np.inf)
+    try:
+        bandwidth[:] = group.total_bandwidth(columns)
+        outcomes = group.evaluate(columns)
+    except StepsimError as error:
+        outcomes = outcomes_of([str(error)] * count, breakdown=study.breakdown)
+    return span, replace(outcomes, total_bandwidth=bandwidth)
+
+
+@lru_cache(maxsize=_GROUPS_KEPT)
+def _group(packed: bytes, number: int) -> ScenarioGroup:
+    job: SweepJob = unpack(packed)
+    return job.group(number)

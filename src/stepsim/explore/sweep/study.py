@@ -1,29 +1,58 @@
-"""What all scenarios of a sweep have in common, and how a worker receives it."""
+"""What is swept, and how: a study, groups of its scenarios, and their results.
 
-from collections.abc import Iterator, Mapping
+Scenarios of a group are evaluated in columns, or one step after another.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
+import numpy as np
+from msgspec.structs import asdict
+
 from stepsim import __version__
+from stepsim.base.arrays import Floats
 from stepsim.base.digest import content_hash
-from stepsim.base.errors import SweepError, TopologyError
+from stepsim.base.errors import StepsimError, SweepError, TopologyError
 from stepsim.base.option import Option
 from stepsim.base.structs import Noun, replace
-from stepsim.base.units import Value
-from stepsim.explore.sweep.axes import Axis, Grid
+from stepsim.base.units import PS_PER_S, Value
+from stepsim.core.actions import HostTimes
+from stepsim.explain.make_report import StepTotals
+from stepsim.explore.batch import Batch, BatchResult, make_batch
+from stepsim.explore.batch.scenarios import BatchBase
+from stepsim.explore.sweep.axes import Axis, AxisColumn, Grid
 from stepsim.files.accelerators import read_device
 from stepsim.files.asked import with_axis_values
 from stepsim.files.load import topology_of
 from stepsim.files.reading import read_bytes
+from stepsim.network.placement import place
+from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import OVERSUBSCRIPTION, split_link
 from stepsim.network.topology.nested import with_link, with_uplinks, with_values
 from stepsim.options import StepOptions
+from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
-from stepsim.step.job import WorkSource, for_schedule
+from stepsim.step.job import Job, WorkSource, for_schedule, held_degrees, job_of
+from stepsim.step.plans import PlanSpace, PricedPlans, Wanted, price_plans
+from stepsim.step.prepared import prepare
+from stepsim.workload.axes import Part
+from stepsim.workload.model.evidence import Throughput, throughput
+from stepsim.workload.plan import PlanTable
 from stepsim.workload.rows import Workload
+from stepsim.workload.scaling import ComputeScale
 
 _DEFAULTS = StepOptions()
+_CHUNK = 50_000
+_PREPARED_S, _SHARED_PER_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 32, 50_000, 500_000
+_FEWEST = 4
+_DEGREES = ("tp", "cp", "pp", "microbatch_size")
+_MOST_PRICED = 1024
+"""Combinations of those along axes whose plans are priced at once."""
 
 
 class Study(Noun):
@@ -101,12 +130,13 @@ def _check_axis(topology: Topology, axis: Axis) -> None:
 
 def identity(study: Study) -> dict[str, str]:
     """What must be the same for results to belong to one sweep, by what the user calls it."""
+    own = study.workload.degrees["pp"] if isinstance(study.workload, Workload) else 1
     shown = {
         "stepsim": __version__,
         "workload": f"{study.workload.source} {content_hash(study.workload)}",
         "topology": f"{study.topology.name} {content_hash(study.topology)}",
         "breakdown": "on" if study.breakdown else "off",
-        "stages": str(_stages(study)),
+        "stages": str(study.options.pp or own),
     }
     for option in study.options.changed():
         shown[f"option {option.name}"] = _shown(option, getattr(study.options, option.field))
@@ -116,23 +146,228 @@ def identity(study: Study) -> dict[str, str]:
     for axis in study.grid.axes:
         ends = f"{axis.texts[0]} to {axis.texts[-1]}"
         shown[f"axis {axis.name}"] = f"{len(axis)} values, {ends} {content_hash(axis.texts)}"
-    for name in _schedule_files(study):
+    schedules = (axis.texts for axis in study.grid.axes if axis.name == "schedule")
+    for name in (text for texts in schedules for text in texts if text.endswith(".csv")):
         shown[f"file {name}"] = content_hash(read_bytes(Path(name)))
     return shown
-
-
-def _stages(study: Study) -> int:
-    """Pipeline stages of a job where they are no axis."""
-    own = study.workload.degrees["pp"] if isinstance(study.workload, Workload) else 1
-    return study.options.pp or own
-
-
-def _schedule_files(study: Study) -> Iterator[str]:
-    names = [text for axis in study.grid.axes if axis.name == "schedule" for text in axis.texts]
-    yield from (name for name in names if name.endswith(".csv"))
 
 
 def _shown(option: Option, value: object) -> str:
     """An option as messages show it, with the hash of its content where that may be more."""
     text = option.text(value)
     return text if isinstance(value, str | int | float) else f"{text} {content_hash(value)}"
+
+
+class ScenarioGroup(Noun, dict=True):
+    """Scenarios that share a task graph: a study, and the values of the axes that change graphs.
+
+    Several are evaluated together where `may_batch` and their steps add up; `known` are prices of
+    those that were simulated one by one.
+    """
+
+    study: Study
+    settings: Mapping[str, Value]
+    may_batch: bool = True
+    known: Known = {}
+
+    @cached_property
+    def network(self) -> Topology:
+        """Its network; scenarios change numbers of its links."""
+        return self.study.network(self.settings)
+
+    def options(self, values: Mapping[str, Any] = MappingProxyType({})) -> StepOptions:
+        """Those of a scenario that has these values."""
+        options = self.study.step_options({**self.settings, **values})
+        return replace(options, **self._unsaid)
+
+    @cached_property
+    def _unsaid(self) -> dict[str, Any]:
+        """What nobody says of a model's plan, on the network as it is; raises PlanError.
+
+        Along an axis of sizes, what the smallest has to recompute all others do, too.
+        """
+        study, options = self.study, self.study.step_options(self.settings)
+        sizes = [axis.values for axis in study.grid.axes if axis.name == "npus"]
+        if not sizes or options.recompute is not None:
+            return held_degrees(study.workload, self.network, options, price=self._price)[0]
+        smallest = replace(options, npus=min(sizes[0]))
+        found, _ = held_degrees(study.workload, self.network, smallest)
+        held = {name: found[name] for name in ("recompute", "recompute_layers") if name in found}
+        return held | held_degrees(study.workload, self.network, replace(options, **held))[0]
+
+    def _price(self, space: PlanSpace, wanted: Wanted, most: int) -> PricedPlans:
+        """The plans of a space, priced with those of all degrees along axes, and kept for others.
+
+        Of 64 plans of llama-3-8b a sweep takes 1.63 s of processor time so, 2.08 without.
+        """
+        axes = {each.name: each.values for each in self.study.grid.axes if each.name in _DEGREES}
+        several = prod(map(len, axes.values()))
+        able = "tp" in space.fixed and space.global_batch and all(map(all, axes.values()))
+        if not (able and 1 < several <= _MOST_PRICED):
+            return price_plans(space, wanted, most)
+        given = (*self.settings.items(), *space.fixed.items())
+        key = "plans", *(each for name, each in given if name not in axes)
+        if key not in self.known:
+            space = replace(space, fixed={**space.fixed, **axes})
+            every = price_plans(space, wanted, most * several)
+            self.known[key] = every, PlanTable(plans=every.plans)
+        every, table = self.known[key]
+        own = np.all([getattr(table, name) == self.settings[name] for name in axes], axis=0)
+        found: PricedPlans = every.some(own)
+        return found
+
+    @cached_property
+    def job(self) -> Job:
+        """The job of the group without values of its columns; raises PlanError."""
+        return job_of(self.study.workload, self.network, self.options(), self.known)
+
+    def total_bandwidth(self, columns: Mapping[str, AxisColumn]) -> Floats:
+        """Bytes/s of all links of each scenario, as `evaluate` takes them; one where all agree.
+
+        Raises PlanError where a job of the group has no size.
+        """
+        topology = place(self.network, self.job.plan, self.job.options.placement)
+        setting = BatchBase(topology=topology, scale=ComputeScale(), host=HostTimes())
+        rates = {name: each for name, each in columns.items() if name.endswith(".bandwidth")}
+        classes = zip(topology.link_counts(), setting.scenarios(rates).bandwidth.T, strict=True)
+        return sum((count * rate for count, rate in classes if count), start=np.zeros(1))
+
+    @property
+    def _together(self) -> bool:
+        """Whether one graph serves enough scenarios, whose steps are sums of durations."""
+        enough = self.may_batch and self.study.grid.group_size >= _FEWEST
+        return enough and self.study.adds_up(self.settings)
+
+    @property
+    def chunk(self) -> int:
+        """Scenarios of a second of work at most, which are stored at a time: one is simulated."""
+        return min(_CHUNK, self._per_s)
+
+    def seconds(self, scenarios: int) -> float:
+        """About how long so many of its scenarios take, as a graph of a thousand nodes does."""
+        return _PREPARED_S * self._together + scenarios / self._per_s
+
+    @property
+    def _per_s(self) -> int:
+        if not self._together:
+            return 1
+        if self.settings.get("contention", self.study.options.contention) == Sharing.FAIR:
+            return _SHARED_PER_S
+        return _PARTS_PER_S if self.study.breakdown else _TOTALS_PER_S
+
+    def evaluate(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":
+        """Results of scenarios given by columns of equal length, by the names of their axes.
+
+        Bandwidths are float64 bytes/s, times int64 ps, factors float64. Without such axes the
+        columns are empty and there is one scenario. One that cannot be batched does not stop the
+        others, and one that fails leaves its reason. Raises StepsimError where none can run.
+        """
+        count = max((len(column) for column in columns.values()), default=1)
+        if not self._together or (count > 1 and not self._batch.takes(columns)):
+            return self._one_by_one(columns)
+        try:
+            return self._batched(columns)
+        except StepsimError:
+            if count == 1:
+                return self._one_by_one(columns)
+        halves = (slice(0, count // 2), slice(count // 2, count))
+        parts = (
+            self.evaluate({name: column[half] for name, column in columns.items()})
+            for half in halves
+        )
+        return _joined(*parts)
+
+    @cached_property
+    def _batch(self) -> Batch:
+        """What its chunks share: kept, a million bandwidths take 3.3 s, else 4.7."""
+        return make_batch(self.study.workload, self.network, self.options(), shared=True)
+
+    def _batched(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":
+        batch = self._batch
+        found = batch.evaluate(columns, parts=self.study.breakdown)
+        effort, npus = batch.job.workload.effort, batch.job.graph.plan.npus
+        took_s, worth = found.step_time_ps / PS_PER_S, dict[str, Any]()
+        if effort and batch.contention:
+            every = [_worth(throughput(effort, npus, step_s)) for step_s in took_s.tolist()]
+            worth = {name: np.array([each[name] for each in every]) for name in every[0]}
+        elif effort and (rates := throughput(effort, npus, step_s=1.0)):
+            runs = np.where(found.step_time_ps > 0, 1.0, np.nan)
+            seconds = runs * took_s
+            worth = {
+                name: number / seconds if name in _BY_TIME else number * runs
+                for name, number in _worth(rates).items()
+            }
+        return Outcomes(**asdict(found), **worth)
+
+    def _one_by_one(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":
+        names = list(columns)
+        rows = zip(*(columns[name].tolist() for name in names), strict=True) if names else [()]
+        found = [self._totals(dict(zip(names, row, strict=True))) for row in rows]
+        return outcomes_of(found, breakdown=self.study.breakdown)
+
+    def _totals(self, values: dict[str, Any]) -> StepTotals | str:
+        study, job = self.study, None if values else self.job
+        try:
+            network, options = with_values(self.network, values), self.options(values)
+            ready = prepare(study.workload, network, options, known=self.known, quick=True, job=job)
+            timeline = ready.flat().timeline(apart=study.breakdown)
+            return ready.totals(timeline, breakdown=study.breakdown)
+        except StepsimError as error:
+            return str(error)
+
+
+class Outcomes(BatchResult, eq=False):
+    """Results of some scenarios, one element each.
+
+    `total_bandwidth` is that of all links, in bytes/s: inf if one is free, or if the job has no
+    size. What steps of a model are worth is as `Throughput` says it, NaN where nobody knows; `fits`
+    is 1 where the fullest rank has room for what it holds. `errors` says why scenarios failed, by
+    their place; their other numbers mean nothing.
+    """
+
+    total_bandwidth: Floats | None = None
+    tokens_per_s: Floats | None = None
+    mfu: Floats | None = None
+    memory_bytes: Floats | None = None
+    fits: Floats | None = None
+    errors: Mapping[int, str] = {}
+
+
+_BY_TIME = ("tokens_per_s", "mfu")
+_WORTH = (*_BY_TIME, "memory_bytes", "fits")
+
+
+def _worth(rates: Throughput | None) -> dict[str, float]:
+    """Columns of a step of which these rates are known."""
+    known = () if rates is None else _BY_TIME if rates.memory_bytes is None else _WORTH
+    return {name: getattr(rates, name) if name in known else np.nan for name in _WORTH}
+
+
+def outcomes_of(found: Sequence[StepTotals | str], *, breakdown: bool) -> Outcomes:
+    """Outcomes of scenarios that were simulated one by one, or why each failed."""
+    totals = [_NO_TOTALS if isinstance(each, str) else each for each in found]
+    names = ("step_time_ps", "pipeline_time_ps", "bubble_fraction")
+    columns = {name: [getattr(each, name) for each in totals] for name in names}
+    worth = [_worth(each.throughput) for each in totals]
+    columns |= {name: [each[name] for each in worth] for name in _WORTH}
+    if breakdown:
+        nothing = dict.fromkeys(Part, 0)
+        columns["parts_ps"] = [[*(each.breakdown_ps or nothing).values()] for each in totals]
+    errors = {i: each for i, each in enumerate(found) if isinstance(each, str)}
+    return Outcomes(**{name: np.array(column) for name, column in columns.items()}, errors=errors)
+
+
+_NO_TOTALS = StepTotals(
+    workload="",
+    step_time_ps=0,
+    pipeline_time_ps=0,
+    bubble_fraction=0.0,
+    breakdown_ps=None,
+    throughput=None,
+)
+
+
+def _joined(first: Outcomes, second: Outcomes) -> Outcomes:
+    count = len(first.step_time_ps)
+    moved = {i + count: why for i, why in second.errors.items()}
+    return replace(Outcomes.joined([first, second]), errors={**first.errors, **moved})
