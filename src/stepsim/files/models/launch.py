@@ -176,7 +176,7 @@ def _overrides(arguments: Mapping[str, str], plan: Plan) -> Iterator[str]:
         if name in values:
             value = values[name] or "true"
             if name == "recompute-modules":
-                value = f"[{value.split()[0]}]"
+                value = f"[{','.join(value.split())}]"
             yield f"'{key}=\"{value}\"'" if "(" in value or "|" in value else f"{key}={value}"
         if name in values and name in _ALSO:
             yield f"{_ALSO[name]}={values[name]}"

@@ -21,7 +21,7 @@ from stepsim.files.models.launch import (
 )
 from stepsim.files.models.megatron_plan import broken_by, megatron_plan
 from stepsim.step.model_plan import planned, setup_of
-from stepsim.workload.model.choices import ExpertDispatch, Precision
+from stepsim.workload.model.choices import ExpertDispatch, Precision, RecomputeModule
 from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
@@ -41,6 +41,13 @@ def test_what_a_framework_lacks_for_experts_is_said() -> None:
     refused = launch_of(plan, architecture, "torch-fsdp-compiled").refused
     assert "no dispatch hybridep: expected all_to_all, deepep" in refused
     assert "no delay_wgrad" in refused
+
+
+def test_overrides_name_all_modules_that_are_recomputed() -> None:
+    modules = (RecomputeModule.CORE_ATTENTION, RecomputeModule.MLP)
+    plan = Plan.of_batch(dp=8, global_batch=8, recompute_modules=modules)
+    lines = launch_of(plan, read_model("llama-2-7b").architecture, "megatron-bridge").lines
+    assert "model.recompute_modules=[core_attn,mlp]" in lines
 
 
 @pytest.mark.parametrize(
