@@ -82,7 +82,7 @@ def test_only_workers_unpack(modules: list[Named]) -> None:
         for name, _ in calls(tree)
         if name.rpartition(".")[2] == "unpack" and "struct" not in name
     }
-    assert users == {"explore/sweep/work.py", "explore/plan/runs.py"}
+    assert users == {"explore/sweep/run.py", "explore/plan/runs.py"}
 
 
 def test_files_are_written_in_one_place(modules: list[Named]) -> None:
