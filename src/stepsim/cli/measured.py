@@ -240,6 +240,7 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.runs.measured import replay_measured
     from stepsim.runs.replay import parse_durations
+    from stepsim.show.page.lanes import stored
     from stepsim.show.tables.answer import answer_of
     from stepsim.show.tables.measured import (
         LEAF_TABLES,
@@ -266,7 +267,7 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
         replay = {"replay": replay_table(run, result.report)}
         shown = options.chosen(lambda: step_tables(result.report, actors) | replay)
     json, quiet = options.json, options.quiet
-    show(json, lambda: result.document().to_json(), shown, answer=answer)
+    show(json, lambda: stored(result).to_json(), shown, answer=answer)
     warn_of([result.report], quiet=quiet, verbose=options.full, most=options.most_said)
     advise("next: --full (all tables), stepsim what-if (changes)", quiet=quiet or bool(json))
 

@@ -276,6 +276,34 @@ class RankReport(Entry):
     breakdown_ps: _PartTimes
 
 
+class Classed(Entry):
+    """Rows by classes: row i is of class `of[i]`, whose values stand at that place of its columns.
+
+    For example rows `0 1`, `1 1`, `0 1` are of the classes 0, 1, 0.
+    """
+
+    of: tuple[Count, ...]
+    classes: dict[str, tuple[int | str | tuple[int, ...] | None, ...]]
+
+    def __post_init__(self) -> None:
+        classes = max(self.of, default=-1) + 1
+        if {len(column) for column in self.classes.values()} != {classes}:
+            raise ValueError(f"Expected {classes} values in every column of `classes`")
+
+
+class Lanes(Classed):
+    """When ranks ran what, as a page draws it: a class of spans has its row, lane and times in ps.
+
+    `waits` are how far before each span those stand that it waits for, `left_out` says which rows
+    are not there.
+    """
+
+    rows: Names
+    lanes: Names
+    left_out: str
+    waits: Classed | None = None
+
+
 class ResultDocument(Report):
     """`stepsim simulate --json`: one step, and a row per rank. `breakdown_ps` is the mean.
 
@@ -284,6 +312,7 @@ class ResultDocument(Report):
     """
 
     ranks: tuple[RankReport, ...] = ()
+    timeline: Lanes | None = None
 
     @classmethod
     def of(cls, report: Report, ranks: SimulatedRanks) -> Self:
@@ -291,10 +320,17 @@ class ResultDocument(Report):
         return cls(**asdict(report), ranks=tuple(_rank_reports(ranks)))
 
     def to_json(self) -> bytes:
-        """The document as UTF-8 JSON, ending with a newline; the ranks stand before the stages."""
-        keys = [name for name in self.__struct_fields__ if name != "ranks"]
+        """The document as UTF-8 JSON, ending with a newline; the ranks stand before the stages.
+
+        The timeline, which has as many numbers as spans, is one line at the end.
+        """
+        keys = [name for name in self.__struct_fields__ if name not in ("ranks", "timeline")]
         keys.insert(keys.index("stages"), "ranks")
-        return json_text({key: getattr(self, key) for key in keys})
+        text = json_text({key: getattr(self, key) for key in keys})
+        if self.timeline is None:
+            return text
+        line = b',\n "timeline": ' + msgspec.json.encode(self.timeline)
+        return text.removesuffix(b"\n}\n") + line + b"\n}\n"
 
 
 def exposed_ps(parts: Mapping[str, int]) -> int:

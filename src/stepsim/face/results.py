@@ -18,6 +18,7 @@ from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.timelines import plot_against
 from stepsim.show.frames import Columns, Tables, columns_of_rows, tables_of
 from stepsim.show.page.facts import headlines
+from stepsim.show.page.lanes import stored
 from stepsim.show.tables.against import against_shown
 from stepsim.show.tables.comparison import comparison_shown
 from stepsim.show.tables.model import Shown
@@ -68,7 +69,7 @@ class Result(Viewed, SimulatedStep):
         return self.report.said
 
     def _document(self) -> Document:
-        return self.document()
+        return stored(self)
 
     def _shown(self) -> Iterable[Shown]:
         return step_tables(self.report, len(self.ranks.counts)).values()
@@ -80,7 +81,7 @@ class Result(Viewed, SimulatedStep):
         return self.warnings
 
     def _tables(self) -> Tables:
-        return {"spans": self._spans, **tables_of(self._document())}
+        return {"spans": self._spans, **tables_of(self.document())}
 
     def _spans(self) -> Columns:
         header, *rows = span_lines(self.timeline.spans())

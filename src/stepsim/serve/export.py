@@ -34,7 +34,9 @@ def exported(kind: str, run: SimulatedStep, job: StepInputs, command: str) -> tu
 
 def _write(kind: str, run: SimulatedStep, job: StepInputs, path: Path, command: str) -> None:
     if kind == "json":
-        path.write_bytes(run.document().to_json())
+        from stepsim.show.page.lanes import stored
+
+        path.write_bytes(stored(run).to_json())
     elif kind == "csv":
         from stepsim.files.spans_csv import write_spans
 

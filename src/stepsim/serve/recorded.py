@@ -16,13 +16,13 @@ from stepsim.show.tables.model import Shown
 
 _AS_IT_RAN = "A measured run, replayed as it ran: stepsim what-if changes runs."
 _PROFILE = "A profile, replayed as it ran: stepsim improve says what would help."
-_RESULT = "A stored result, as it is. It holds no timeline: simulate its workload to see one."
+_RESULT = "A stored result, as it is: simulate its workload to change it."
 
 
 def recorded(ran: Ran) -> Plain:
     """All that there is to show of what has run; raises TraceError where it cannot be replayed."""
     if isinstance(ran, ResultDocument):
-        return {**document_shown(ran), "lanes": None, "as_it_is": _RESULT}
+        return {**document_shown(ran), "lanes": ran.timeline, "as_it_is": _RESULT}
     return _of_profile(ran) if isinstance(ran, Profile) else _of_run(ran)
 
 

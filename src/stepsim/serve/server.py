@@ -21,6 +21,7 @@ from math import inf
 from threading import Lock, get_ident
 from typing import Any, TypeVar, cast
 
+import msgspec
 from msgspec import Struct, field
 from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
@@ -339,7 +340,7 @@ class _AnswerHandler(_Handler):
         except Exception as error:  # the page lives on, whatever went wrong
             found = {"error": one_line(f"{type(error).__name__}: {error}"), "crash": True}
         self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps(found, separators=(",", ":")))
+        self.finish(msgspec.json.encode(found))
 
 
 class _UploadHandler(_Handler):

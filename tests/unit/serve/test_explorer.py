@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from helpers import few
 from serving import unfolded
@@ -210,10 +211,9 @@ def test_a_result_is_shown_as_it_is(explorer: Explorer, tmp_path: Path) -> None:
     fresh: Any = explorer.shown(
         ExplorerState.of({"workload": "llama-3.2-1b", "topology": "hgx-h100", "npus": "16"})
     )
-    same = ("step_ps", "facts", "breakdown", "memory", "tables")
+    same = ("step_ps", "facts", "breakdown", "memory", "tables", "lanes")
+    found, fresh = (json.loads(msgspec.json.encode(each)) for each in (found, fresh))
     assert {each: found[each] for each in same} == {each: fresh[each] for each in same}
-    assert found["lanes"] is None
-    assert "no timeline" in found["as_it_is"]
 
 
 def test_a_profile_is_replayed(shared: Path) -> None:

@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, replace
 from stepsim.core.flat import Tasks, far_actor, tasks_apart
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import SegmentKind, TaskGraph
 from stepsim.explain.critical_path import critical_path, path_runs
-from stepsim.explain.report import Report
+from stepsim.explain.report import Lanes, Report, ResultDocument
 from stepsim.network.fold import Actors
 from stepsim.parallel.schedules import Action
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
@@ -19,6 +20,7 @@ from stepsim.show.figures.timelines import DrawnRun
 from stepsim.show.frames import Columns, columns_of_rows
 from stepsim.show.palette import span_shades
 from stepsim.show.tables.model import comm_words, message_way, name_ranks
+from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.axes import ParallelAxis
 
 _MOST_SPANS = 40_000
@@ -37,6 +39,13 @@ def lanes_of_timeline(timeline: Timeline) -> dict[str, object]:
     that it waits for. `left_out` says which rows are not shown.
     """
     return _lanes_of(timeline)
+
+
+def stored(step: SimulatedStep) -> ResultDocument:
+    """The document of a step with the spans that a page draws, where they are not too many."""
+    lanes = lanes_of_timeline(step.timeline)
+    timeline = msgspec.convert(lanes, Lanes) if "classes" in lanes else None
+    return replace(step.document(), timeline=timeline)
 
 
 def tasks_of_timeline(

@@ -275,14 +275,11 @@ def write_file(source: Path, path: str | Path, *, command: str) -> None:
         write_sensitivity(Sensitivity.from_plain(raw, place), path, command=command)
     elif "breakdown_ps" in raw:
         found = ResultDocument.from_plain(raw, place)
-        runs = [document_shown(found) | {"lanes": None}]
-        title, said = f"{found.workload} on {found.topology}", [*_concluded(found), _NO_SPANS]
-        write_report(path, title, said, command=command, runs=runs)
+        runs = [document_shown(found) | {"lanes": found.timeline}]
+        title = f"{found.workload} on {found.topology}"
+        write_report(path, title, _concluded(found), command=command, runs=runs)
     else:
         raise StepsimError(f"{source}: no page shows this: expected {_KNOWN}")
-
-
-_NO_SPANS = "The file holds no tasks: --report of stepsim simulate draws the timeline."
 
 
 def _starts_as_database(source: Path) -> bool:
