@@ -237,7 +237,9 @@ class Prices(Struct, kw_only=True):
         flows, network = (flows_of(self.topology, numbers=every) for every in (False, True))
         self.flows = self.known.setdefault(("flows", flows), object())
         self._network = self.known.setdefault(("network", *asked, network), object())
-        ranks = self.flows, self.plan.lie, self.sharing is Sharing.NONE
+        plan = self.plan  # what decides where groups of ranks lie
+        lying = *plan.degrees().values(), plan.expert_degree, plan.rank_order
+        ranks = self.flows, lying, self.sharing is Sharing.NONE
         lie = "lie", *ranks
         if lie not in self.known and self.plan.npus > _MANY:
             for key in [key for key in self.known if key[0] == "lie"]:

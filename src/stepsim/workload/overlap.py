@@ -215,22 +215,6 @@ def waves(blocks: int, per_sm: int, sms: int, law: OverlapLaw = LAW) -> float:
     return inside + law.shared * (outside - inside)
 
 
-def sm_slowdown(kernel: KernelDemand, held: int, gpu: GpuLimits, law: OverlapLaw = LAW) -> float:
-    """How much longer a kernel's blocks take while communications hold so many SMs."""
-    used = gpu.sms - kernel.free_sms
-    left = min(gpu.sms - min(held, int(gpu.sms * _MOST_HELD)), used)
-    if held <= 0:
-        return 1.0
-    if not kernel.blocks:
-        longer = used / left
-    else:
-        longer = sum(
-            waves(kernel.blocks, each, left, law) / waves(kernel.blocks, each, used, law)
-            for each in kernel.per_sm
-        ) / len(kernel.per_sm)
-    return max(1.0, longer * (1.0 if kernel.kind is KernelKind.PRODUCT else law.stream_sms))
-
-
 def memory_stretch(draw: float, taken: float, gpu: GpuLimits) -> float:
     """How much longer bytes take that want the share `draw` of the memory bandwidth.
 
@@ -247,12 +231,24 @@ def slowdown(
     Both losses multiply: who has fewer SMs asks memory for less at a time, and gets less of it. A
     kernel with fewer blocks than SMs draws its share of the bandwidth only.
     """
-    held = sum(each.sms for each in beside)
+    blocks, used = kernel.blocks, gpu.sms - kernel.free_sms
+    bound, by_sms = 1.0, law.stream_sms
+    if kernel.kind is KernelKind.PRODUCT:
+        bound, by_sms = law.product_memory, 1.0
+    held, longer = sum(each.sms for each in beside), 1.0
+    if held > 0:
+        left = min(gpu.sms - min(held, int(gpu.sms * _MOST_HELD)), used)
+        longer = used / left
+        if blocks:
+            times = [
+                waves(blocks, n, left, law) / waves(blocks, n, used, law) for n in kernel.per_sm
+            ]
+            longer = sum(times) / len(times)
+        longer = max(1.0, longer * by_sms)
+    filled = min(1.0, blocks / gpu.sms) if blocks else 1.0
     taken = sum(each.bytes_per_s for each in beside)
-    filled = min(1.0, kernel.blocks / gpu.sms) if kernel.blocks else 1.0
     stretch = memory_stretch(kernel.draw * filled, taken, gpu)
-    bound = law.product_memory if kernel.kind is KernelKind.PRODUCT else 1.0
-    return sm_slowdown(kernel, held, gpu, law) * (1.0 + bound * (stretch - 1.0))
+    return longer * (1.0 + bound * (stretch - 1.0))
 
 
 def delay_s(beside: Sequence[CommDemand], gpu: GpuLimits, law: OverlapLaw = LAW) -> float:

@@ -260,11 +260,6 @@ class Plan(Noun):
     # ranks
 
     @property
-    def lie(self) -> tuple[object, ...]:
-        """What decides where groups of ranks lie."""
-        return *self.degrees().values(), self.expert_degree, self.rank_order
-
-    @property
     def ep_layout(self) -> EpLayout:
         """Whether expert groups lie inside cp and dp, or are folded over tp too."""
         return EpLayout.FOLDED if self.expert_degree % self.tp else EpLayout.DP

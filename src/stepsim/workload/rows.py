@@ -55,10 +55,6 @@ class Kernel(Noun):
     demand: KernelDemand | None = None
     launches: float = 0.0
 
-    def in_part(self, share: float) -> "Kernel":
-        """A part of it, which is launched in part."""
-        return replace(self, weight=share * self.weight, launches=share * self.launches)
-
 
 class Kernels(Noun, kw_only=False, eq=False, dict=True):
     """Kernels in the order in which they run.

@@ -14,7 +14,7 @@ from stepsim.show.tables.answer import answer_of
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.model.held import plan_places
-from stepsim.workload.model.memory import kept_by_1f1b, rank_memory, rank_parts
+from stepsim.workload.model.memory import kept_by, rank_memory, rank_parts
 from stepsim.workload.plan import PipelineOrder, Plan
 
 
@@ -34,7 +34,7 @@ def test_chunks_are_kept_as_the_closed_form_says(pp: int, chunks: int, microbatc
     name = "1f1b" if chunks == 1 else f"interleaved:{chunks}"
     schedule = build(name, ranks=pp, microbatches=microbatches)
     np.testing.assert_array_equal(
-        kept_by_1f1b(pp, chunks, np.array([microbatches])), [kept(schedule)]
+        kept_by(PipelineOrder.ALTERNATING, pp, chunks, np.array([microbatches])), [kept(schedule)]
     )
 
 

@@ -26,20 +26,19 @@ from stepsim.workload.plan import PlanTable
 
 
 class Activation(NameWithFields):
-    """Between the products of an MLP; `gated` ones multiply two inputs and need a third weight."""
+    """Between the products of an MLP, of so many `inputs`.
+
+    `gated` ones multiply two inputs and need a third weight.
+    """
 
     gated: bool
+    inputs: int
 
-    @property
-    def inputs(self) -> int:
-        """How many inputs it takes."""
-        return 2 if self.gated else 1
-
-    SWIGLU = "swiglu", True
-    GEGLU = "geglu", True
-    GELU = "gelu", False
-    RELU = "relu", False
-    SQUARED_RELU = "sqrelu", False
+    SWIGLU = "swiglu", True, 2
+    GEGLU = "geglu", True, 2
+    GELU = "gelu", False, 1
+    RELU = "relu", False, 1
+    SQUARED_RELU = "sqrelu", False, 1
 
 
 class NormKind(NameWithFields):

@@ -348,7 +348,7 @@ class _Builder(TimedModel):
 
     def _embedding(self) -> _Rows:
         architecture, part = self.architecture, self.embedding
-        rows = tuple(self._rows(part))
+        rows = self._rows(part, pipelined=False)
         if architecture.seeing is not None:
             rows = self._launched(rows, architecture.seeing, round(_one(part.host_ps)))
         return self._owned(rows, architecture.first_parameters // self.plan.tp, 0)
@@ -366,7 +366,7 @@ class _Builder(TimedModel):
 
     def _head(self) -> _Rows:
         architecture = self.architecture
-        rows = self._block_rows(self.head)
+        rows = self._rows(self.head)
         held = architecture.head_parameters
         if architecture.tied and self.plan.pp > 1:
             held += architecture.vocabulary * architecture.hidden
@@ -388,7 +388,7 @@ class _Builder(TimedModel):
         part = self.layer(layer)
         if any(map(_one, part.waits_ps)):
             self.networked.append(layer)
-        rows = self._held_up(layer, self._block_rows(part), _one(part.host_ps), again=again)
+        rows = self._held_up(layer, self._rows(part), _one(part.host_ps), again=again)
         if again:
             nothing = Work()
             last = Row(
@@ -407,10 +407,10 @@ class _Builder(TimedModel):
         columns = self.columns
         joint = linear("joint projection", columns, columns.tokens, 2 * h, h)
         first = self.part([Block(name="prediction", operators=(joint,))])
-        rows = (*self._rows(first), *self._layer(layer, again=False))
+        rows = (*self._rows(first, pipelined=False), *self._layer(layer, again=False))
         dense, routed = self._parameters(layer)
         owned = self._owned(tuple(replace(r, shards=None) for r in rows), dense + 2 * h * h, routed)
-        return (*owned, *self._block_rows(self.head))
+        return (*owned, *self._rows(self.head))
 
     def _parameters(self, layer: Layer) -> tuple[int, int]:
         """Dense parameters of a rank, and those of routed experts."""
@@ -424,17 +424,17 @@ class _Builder(TimedModel):
         first = replace(rows[0], parameters=dense, expert_parameters=routed, shards=shards)
         return (first, *(replace(row, parameters=0, expert_parameters=0) for row in rows[1:]))
 
-    def _block_rows(self, part: TimedPart) -> _Rows:
-        rows = self._rows(part)
-        rows = [r for r in rows if any(w.compute_ps or w.comms or w.wait_ps for _, w in r.works())]
-        if self.plan.tp_comm_overlap and self.plan.tp > 1:
+    def _rows(self, part: TimedPart, *, pipelined: bool = True) -> _Rows:
+        """A row for each block that does anything; collectives of tp may be `pipelined`.
+
+        Of what kernels wait for the host a phase has a third.
+        """
+        waits = (round(_one(each) / _PASSES) for each in part.waits_ps)
+        every = map(self._row, part.blocks, part.prices, waits)
+        rows = [r for r in every if any(w.compute_ps or w.comms or w.wait_ps for _, w in r.works())]
+        if pipelined and self.plan.tp_comm_overlap and self.plan.tp > 1:
             return with_gaps(rows, exposed=self.framework.exposed_tp)
         return tuple(rows)
-
-    def _rows(self, part: TimedPart) -> list[Row]:
-        """A row for each block; of what kernels wait for the host a phase has a third."""
-        waits = (round(_one(each) / _PASSES) for each in part.waits_ps)
-        return list(map(self._row, part.blocks, part.prices, waits))
 
     def _row(self, block: Block, prices: Sequence[PhaseSeconds], waited: int) -> Row:
         """A block as a row; what runs beside the next block is waited for at its end.
@@ -489,8 +489,14 @@ class _Builder(TimedModel):
         elif again:
             first = forward
         if self.plan.recompute is Recompute.OPERATORS:
-            share = self.framework.operator_recompute
-            first = [*first, *(each.in_part(share) for each in forward)]
+            share = self.framework.operator_recompute  # launched in part
+            first = [
+                *first,
+                *(
+                    replace(each, weight=share * each.weight, launches=share * each.launches)
+                    for each in forward
+                ),
+            ]
         runs = forward, [*first, *back[::-1]], weights[::-1]
         return [Kernels(tuple(each for each in run if each.weight > 0)) for run in runs]
 

@@ -6,7 +6,7 @@ a framework and a precision. Steps that predictions were held against say how fa
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, Self
 
 import numpy as np
 from msgspec import Meta, field
@@ -85,7 +85,6 @@ class HeldStep(TomlTable):
         return self.predicted_s / self.measured_s - 1
 
 
-_Measured = TypeVar("_Measured", MachineFactor, MeasuredKernels, HeldStep)
 LEAST_JOBS = 3
 """Fewer jobs do not tell how far off the prediction of another one is."""
 _TENTH = 1.2816
@@ -159,13 +158,15 @@ class ModelCalibration(TomlTable):
     def of(self, device: Device, framework: Framework, precision: Precision) -> Self:
         """What was measured on a machine, beside the rates of all devices."""
         machine = (device.name, framework.name, precision)
-
-        def here(measured: Iterable[_Measured]) -> tuple[_Measured, ...]:
-            keys = ((each, (each.device, each.framework, each.precision)) for each in measured)
-            return tuple(each for each, key in keys if key == machine)
-
-        factors, kernels, held = here(self.factors), here(self.kernels), here(self.held)
-        return replace(self, factors=factors, kernels=kernels, held=held)
+        here = {
+            name: tuple(
+                each
+                for each in getattr(self, name)
+                if (each.device, each.framework, each.precision) == machine
+            )
+            for name in ("factors", "kernels", "held")
+        }
+        return replace(self, **here)
 
     def apply(
         self, device: Device, framework: Framework, precision: Precision

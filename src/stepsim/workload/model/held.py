@@ -5,11 +5,11 @@ layers by their cost. A rank holds parameters by plan, and what a microbatch lea
 what its forward made until its backward has run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, ints
+from stepsim.base.arrays import Floats, ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import (
@@ -52,13 +52,7 @@ def layout_of_costs(architecture: Architecture, stages: int) -> LayerLayout:
     return layout_by_cost(costs, head, stages, len(ahead))
 
 
-def heads_divide(architecture: Architecture, tp: int) -> bool:
-    """Whether every layer's attention heads can be split over so many ranks."""
-    counts = (_shared_out(layer).values() for layer in architecture.layer_kinds())
-    return all(count % tp == 0 for each in counts for count in each)
-
-
-def _shared_out(layer: Layer) -> Mapping[str, int]:
+def shared_out(layer: Layer) -> Mapping[str, int]:
     """Counts of a layer's attention that tp must divide, by the name that an error gives them."""
     if isinstance(layer.attention, Mixer):
         return layer.attention.shared_out()
@@ -75,7 +69,7 @@ def check_plan(architecture: Architecture, plan: Plan) -> None:
         attention, mlp = layer.attention, layer.mlp
         if isinstance(attention, Mixer) and plan.attention is AttentionKernel.UNFUSED:
             raise PlanError("attention is unfused: this model's mixers are fused: expected flash")
-        shared = _shared_out(layer)
+        shared = shared_out(layer)
         needs = [(what, count, "tp", plan.tp) for what, count in shared.items()]
         if isinstance(attention, Mixer):
             turned = attention.turned_heads // plan.tp
@@ -296,8 +290,11 @@ def counts_by_chunk(architecture: Architecture, layout: LayerLayout, places: Pla
     stages = 1 + max(max(held) for held in places)
     slices = layout.resolve(architecture.depth, len(architecture.prediction_layers), stages)
     kinds = architecture.layer_kinds()
-    layers = _numbers(architecture.layers, kinds)
-    ahead = _numbers(architecture.prediction_layers, kinds)
+    # most layers are one object, and comparing them is slow
+    objects = {id(one): one for one in (*architecture.layers, *architecture.prediction_layers)}
+    numbers = {key: kinds.index(one) for key, one in objects.items()}
+    layers = ints([numbers[id(one)] for one in architecture.layers])
+    ahead = [numbers[id(one)] for one in architecture.prediction_layers]
     by_stage = np.zeros((len(kinds) + 2, stages))
     stage_of = np.repeat(np.arange(stages), [one.layers for one in slices])
     np.add.at(by_stage, (layers, stage_of), 1)
@@ -307,12 +304,6 @@ def counts_by_chunk(architecture: Architecture, layout: LayerLayout, places: Pla
     by_stage[-2] = [one.embedding for one in slices]
     by_stage[-1] = [one.head + one.prediction_layers for one in slices]
     return by_stage[:, np.array(places)]
-
-
-def _numbers(layers: Sequence[Layer], kinds: Sequence[Layer]) -> Ints:
-    """The number of each layer's kind; most layers are one object, and comparing them is slow."""
-    numbers = {key: kinds.index(one) for key, one in {id(one): one for one in layers}.items()}
-    return ints([numbers[id(layer)] for layer in layers])
 
 
 def layer_parameters(

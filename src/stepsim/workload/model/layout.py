@@ -138,7 +138,11 @@ def balanced_layout(
     stages = pp * chunks
     found = []
     for fewer in product(range(ceil(embedding) + 2), range(ceil(last) + 2)):
-        counts = _shares(layers, stages, *fewer)
+        # even shares of layers and ends, longer ones late but not last
+        share, longer = divmod(layers + sum(fewer), stages)
+        counts = [share + (stages - 1 - longer <= stage < stages - 1) for stage in range(stages)]
+        counts[0] -= fewer[0]
+        counts[-1] -= fewer[1]
         if min(counts[1:-1], default=1) < 1 or min(counts) < 0:
             continue
         ranks = [float(sum(counts[rank::pp])) for rank in range(pp)]
@@ -168,29 +172,20 @@ def layout_by_cost(
     return counted_layout(counts, prediction_layers)
 
 
-def _shares(layers: int, stages: int, first: int, last: int) -> list[int]:
-    """Even shares, the ends with so many layers fewer, longer ones late but not last."""
-    share, longer = divmod(layers + first + last, stages)
-    counts = [share + (stages - 1 - longer <= stage < stages - 1) for stage in range(stages)]
-    counts[0] -= first
-    counts[-1] -= last
-    return counts
-
-
 def layout_text(slices: Sequence[StageSlice]) -> str:
     """Megatron-LM's letters of a layout, which `parse_layout` reads; repeats are counted."""
-    runs = [(letters, len(list(same))) for letters, same in groupby(map(_letters, slices[:-1]))]
-    texts = [f"({letters}|)*{count}" if count > 1 else f"{letters}|" for letters, count in runs]
-    return "".join(texts) + _letters(slices[-1])
-
-
-def _letters(stage: StageSlice) -> str:
-    """A virtual stage in Megatron-LM's letters."""
-    own = "".join(
-        f"{letter}*{count}" if count > 2 else letter * count
-        for letter, count in (("t", stage.layers), ("m", stage.prediction_layers))
+    *others, last = (
+        "E" * stage.embedding
+        + "".join(
+            f"{letter}*{count}" if count > 2 else letter * count
+            for letter, count in (("t", stage.layers), ("m", stage.prediction_layers))
+        )
+        + "L" * stage.head
+        for stage in slices
     )
-    return "E" * stage.embedding + own + "L" * stage.head
+    runs = [(letters, len(list(same))) for letters, same in groupby(others)]
+    texts = [f"({letters}|)*{count}" if count > 1 else f"{letters}|" for letters, count in runs]
+    return "".join(texts) + last
 
 
 _NAMED = {
@@ -236,7 +231,9 @@ def parse_layout(text: str) -> LayerLayout:
     `E` is the embedding, `t` a layer, `m` a prediction layer, `L` the loss; `|` ends a virtual
     stage, `x*n` and `(...)*n` repeat, commas mean nothing.
     """
-    flat = _repeated(text.replace(",", "").replace(" ", ""), text)
+    flat = text.replace(",", "").replace(" ", "")
+    for pattern in (r"\(([^()]*)\)\*(\d+)", r"([EtmL|])\*(\d+)"):
+        flat = re.sub(pattern, _times, flat)
     if not flat or set(flat) - set("EtmL|"):
         raise PlanError(bad_value("layout", "pipeline_model_parallel_layout", text, _LAYOUT))
     return LayerLayout(
@@ -252,17 +249,7 @@ def parse_layout(text: str) -> LayerLayout:
     )
 
 
-def _repeated(text: str, whole: str) -> str:
-    """The text with `x*n` and `(...)*n` written out."""
-    for pattern in (r"\(([^()]*)\)\*(\d+)", r"([EtmL|])\*(\d+)"):
-        text = re.sub(pattern, lambda found: _times(found, whole), text)
-    return text
-
-
-def _times(found: re.Match[str], whole: str) -> str:
-    part, count = found.group(1), int(found.group(2))
-    if not 1 <= count <= 4096:
-        raise PlanError(bad_value("layout", "pipeline_model_parallel_layout", whole, _LAYOUT))
-    if "*" in part:
-        part = _repeated(part, whole)
-    return part * count
+def _times(found: re.Match[str]) -> str:
+    """A part so often as is said; `?`, which is no letter, where that is never or too often."""
+    count = int(found[2])
+    return found[1] * count if 1 <= count <= 4096 else "?"

@@ -1,7 +1,7 @@
 """Memory of a rank: weights, gradients, optimizer, activations, logits, buffers; bytes.
 
 What each operator keeps for its backward follows Korthikanti et al. 2022; how many microbatches a
-rank keeps is the schedule's (`kept_by_1f1b`).
+rank keeps is the schedule's (`kept_by`).
 """
 
 from collections.abc import Sequence
@@ -61,38 +61,26 @@ class RankMemory(Noun):
         return self.total / device.memory_bytes
 
 
-def _kept_by(order: PipelineOrder, pp: int, chunks: int, microbatches: Ints) -> Ints:
+def kept_by(order: PipelineOrder, pp: int, chunks: int, microbatches: Ints) -> Ints:
     """Microbatches that each rank keeps of each chunk under a schedule when it holds most.
 
     Shape (plans, pp, chunks), for `microbatches` per plan. ZB-H1 keeps as many on every rank as
     1F1B on the first; ZB-V as many, in chunks of half a stage: 2 pp - 1 - rank on the way down and
     rank + 1 on the way up.
+    Under 1F1B, or its interleaved form, a rank runs its warm-up forwards and one more before its
+    first backward: pp - rank of one chunk, 2 (pp - rank - 1) + (v - 1) pp + 1 of v chunks, in
+    groups of pp. Of 4 ranks and 2 chunks the second rank runs 9 forwards before, in groups of 4, 4
+    and 1: it keeps 5 microbatches of its first chunk and 4 of its second.
     """
     rank = np.arange(pp)
-    match order:
-        case PipelineOrder.ZB_H1:
-            most = np.full((pp, 1), pp)
-        case PipelineOrder.ZB_V:
-            most = np.stack([2 * pp - 1 - rank, rank + 1], axis=1)
-        case _:
-            return kept_by_1f1b(pp, chunks, microbatches)
-    kept: Ints = np.minimum(most, microbatches[:, None, None])
-    return kept
-
-
-def kept_by_1f1b(pp: int, chunks: int, microbatches: Ints) -> Ints:
-    """Microbatches that each rank keeps of each chunk under 1F1B, or its interleaved form.
-
-    Shape (plans, pp, chunks), for `microbatches` per plan. A rank runs its warm-up forwards and one
-    more before its first backward: pp - rank of one chunk, 2 (pp - rank - 1) + (v - 1) pp + 1 of v
-    chunks, in groups of pp. Of 4 ranks and 2 chunks the second rank runs 9 forwards before, in
-    groups of 4, 4 and 1: it keeps 5 microbatches of its first chunk and 4 of its second.
-    """
-    after = pp - 1 - np.arange(pp)
-    warm = after + 1 if chunks == 1 else 2 * after + (chunks - 1) * pp + 1
-    rounds, rest = np.divmod(np.minimum(warm, microbatches[:, None] * chunks), pp * chunks)
-    last = np.clip(rest[:, :, None] - pp * np.arange(chunks), 0, pp)
-    kept: Ints = pp * rounds[:, :, None] + last
+    if order is PipelineOrder.ALTERNATING:
+        warm = pp - rank if chunks == 1 else 2 * (pp - 1 - rank) + (chunks - 1) * pp + 1
+        rounds, rest = np.divmod(np.minimum(warm, microbatches[:, None] * chunks), pp * chunks)
+        last = np.clip(rest[:, :, None] - pp * np.arange(chunks), 0, pp)
+        kept: Ints = pp * rounds[:, :, None] + last
+    else:
+        way = [2 * pp - 1 - rank, rank + 1] if order is PipelineOrder.ZB_V else [np.full(pp, pp)]
+        kept = np.minimum(np.stack(way, axis=1), microbatches[:, None, None])
     return kept
 
 
@@ -115,7 +103,7 @@ def rank_memory(
         some = columns.take(chosen)
         held = rank_parts(architecture, framework, some, plan_places(plan))
         count = some.microbatches.astype(np.int64)
-        alive = _kept_by(plan.order, plan.pp, plan.chunks, count).astype(np.float64)
+        alive = kept_by(plan.order, plan.pp, plan.chunks, count).astype(np.float64)
         live = np.einsum("gpc,gpc->gp", held.activations, alive) + held.working
         logits = held.logits.max(axis=2)
         states = (held.weights, held.gradients, held.optimizer)

@@ -44,11 +44,6 @@ class Interconnect(Noun):
     meshed: bool = False
     cables: float = 1.0
 
-    def _inside(self, ranks: Floats, lost: float = _FEW_RANKS) -> Floats:
-        """Bandwidth between so many ranks of a domain: few ranks have fewer channels."""
-        used = np.maximum(ranks - 1, 1) / (self.domain - 1) if self.meshed else 1.0
-        return self.inner * used * (1 - lost / np.maximum(ranks, 2))
-
     def seconds(
         self, kind: CollectiveKind, size_bytes: Floats, ranks: Floats, stride: Floats
     ) -> Floats:
@@ -64,8 +59,12 @@ class Interconnect(Noun):
         far = ranks > local
         passes, nodes = _STEPS.get(kind, 1.0), np.ceil(ranks / local)
         hops = (local - 1) * self.inner_ps + np.log2(nodes) * self.outer_ps
+        # few ranks of a domain have fewer channels
+        used = np.maximum(local - 1, 1) / (self.domain - 1) if self.meshed else 1.0
+        lost = _FEW_REDUCING if kind is CollectiveKind.ALL_REDUCE else _FEW_RANKS
+        inside = self.inner * used * (1 - lost / np.maximum(local, 2))
         if kind is CollectiveKind.ALL_TO_ALL:
-            inner = size_bytes * (local - 1) / ranks / self._inside(local)
+            inner = size_bytes * (local - 1) / ranks / inside
             outer = size_bytes * (ranks - local) / ranks / self.outer
             busy = np.maximum(inner, outer)
         elif kind is CollectiveKind.SEND_RECV:
@@ -73,8 +72,6 @@ class Interconnect(Noun):
             bandwidth = np.where(far, min(one, self.outer), one)
             busy, hops = size_bytes / bandwidth, np.where(far, self.outer_ps, self.inner_ps)
         else:
-            reduces = kind is CollectiveKind.ALL_REDUCE
-            inside = self._inside(local, _FEW_REDUCING if reduces else _FEW_RANKS)
             bandwidth = np.where(far, np.minimum(inside, local * self.outer), inside)
             busy = passes * (size_bytes * (ranks - 1) / ranks + _RAMP_BYTES / 2) / bandwidth
         latency = (self.launch_ps + passes * hops) / PS_PER_S
@@ -210,11 +207,6 @@ class Exchange(Noun):
     size_bytes: Floats
     way: ExpertWay | None = None
     beside: Floats | float = 0.0
-
-    @property
-    def is_dispatch(self) -> bool:
-        """Whether it carries tokens to their experts in the forward."""
-        return self.way is not None and self.way.name == "to"
 
     def asks(self, columns: PlanTable, network: Interconnect) -> tuple[Floats, Floats, Floats]:
         """Bytes that ranks send, seconds that it takes at least, and what goes ahead of it.

@@ -86,9 +86,22 @@ class Pricer(Noun):
 
     def price_one(self, operator: Operator) -> PhaseSeconds:
         """Time of an operator."""
+        match operator.kind:
+            case OperatorKind.MEMORY:
+                seconds = self._memory(operator)
+            case OperatorKind.ATTENTION:
+                seconds = self._attention(operator)
+            case OperatorKind.SCORES if operator.head_dim % _ALIGNED:
+                seconds = operator.flops / self.device.vector_rate
+            case OperatorKind.MIXED | OperatorKind.SCAN:
+                seconds = self._mixer(operator)
+            case OperatorKind.GROUPED:
+                seconds = self._groups(operator)
+            case _:
+                seconds = self._products(operator)
         slower = self.device.slower.get(operator.pytorch, 1.0)
+        first, input_grad, weight_grad = slower * seconds
         chosen = self.columns.drops(operator.module) if operator.module else 0.0
-        first, input_grad, weight_grad = slower * self._seconds(operator)
         return PhaseSeconds(
             forward=first,
             input_grad=input_grad,
@@ -114,21 +127,7 @@ class Pricer(Noun):
         sms = self.device.processors
         return 1.0 - self.framework.free_sms / sms if sms else 1.0
 
-    def _seconds(self, operator: Operator) -> Floats:
-        """Time of each phase; shape (3, plans)."""
-        match operator.kind:
-            case OperatorKind.MEMORY:
-                return self._memory(operator)
-            case OperatorKind.ATTENTION:
-                return self._attention(operator)
-            case OperatorKind.SCORES if operator.head_dim % _ALIGNED:
-                return operator.flops / self.device.vector_rate
-            case OperatorKind.MIXED | OperatorKind.SCAN:
-                return self._mixer(operator)
-            case OperatorKind.GROUPED:
-                return self._groups(operator)
-            case _:
-                return self._products(operator)
+    # the times of an operator's phases, of shape (3, plans)
 
     def _memory(self, operator: Operator) -> Floats:
         """Bytes, or operations of vectors where they take longer; nothing if fused away.
@@ -291,9 +290,13 @@ class TimedModel(Pricer):
         ]
         whole = np.sum(called, axis=0)
         sent = [each for block in blocks for each in block.forward if each.group is Group.EP]
-        ps = [each.alone_s(columns, self.interconnect) * PS_PER_S for each in sent]
-        ahead = sum((s for s, each in zip(ps, sent, strict=True) if each.way is None), nothing)
-        first = sum((s for s, each in zip(ps, sent, strict=True) if each.is_dispatch), nothing)
+        ahead = first = nothing
+        for each in sent:
+            took_ps = each.alone_s(columns, self.interconnect) * PS_PER_S
+            if each.way is None:
+                ahead = ahead + took_ps
+            elif each.way.name == "to":
+                first = first + took_ps
         paired = columns.paired_share
         waited = np.maximum(whole - first, 0.0) * (1 - paired) + np.minimum(ahead, whole) * paired
         share = np.divide(waited, whole, out=nothing.copy(), where=whole > 0)

@@ -157,7 +157,8 @@ class StepModel(Noun):
             sent = self._exchanged(block.forward, after.forward, columns)
             forward = forward + price.forward + sent
             back = self._exchanged(block.backward, before.backward + before.again, columns)
-            back = np.maximum(back - self._beside_weights(block, price), 0.0)
+            if framework.overlaps_input_gradient:
+                back = np.maximum(back - price.weight_grad * block.beside_weights, 0.0)
             again = price.again
             if block.module is not None:
                 again = np.maximum(again, columns.drops(block.module) * (price.forward + sent))
@@ -183,10 +184,6 @@ class StepModel(Noun):
         if layer is None:
             return found
         return self._sharded(layer, replace(found, host=found.host * (1 + rerun / 3)), columns)
-
-    def _beside_weights(self, block: Block, price: PhaseSeconds) -> Floats:
-        """Weight gradients of a block that run beside the exchanges of its input gradients."""
-        return price.weight_grad * block.beside_weights * self.framework.overlaps_input_gradient
 
     def _hidden_in_pairs(
         self, blocks: Sequence[Block], prices: Sequence[PhaseSeconds], columns: PlanTable
@@ -229,7 +226,8 @@ class StepModel(Noun):
             beside = after.backward if is_backward else after.forward
             others = [each for each in sent if each.group is not Group.EP]
             own = [each for each in sent if each.group is Group.EP]
-            late = self._beside_weights(block, price) if own and is_backward else zero
+            hides = is_backward and self.framework.overlaps_input_gradient
+            late = price.weight_grad * block.beside_weights if own and hides else zero
             computed = price.backward - late if is_backward else price.forward
             inside = len(ways) % 2
             parts[inside] = parts[inside] + computed + self._exchanged(others, beside, columns)

@@ -81,8 +81,7 @@ def test_rows_are_slowed_by_the_mean_of_their_kernels_and_by_delays() -> None:
     assert row_slowdown(Demands(), 5e-6, [message], GPU) == 1.0
 
 
-def test_what_runs_again_in_part_is_launched_in_part() -> None:
-    assert kernel(2e-6, STREAM, 4).in_part(0.5) == kernel(1e-6, STREAM, 2)
+def test_no_kernels_ask_for_nothing() -> None:
     assert Kernels().demands is None
 
 

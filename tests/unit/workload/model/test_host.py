@@ -111,7 +111,12 @@ def waits(plan: Plan, outer: float) -> tuple[float, float, float]:
     part = model.layer(layer)
     late = [block for block in part.blocks if block.after_counts]
     waited = sum(float(each[0]) for each in part.waits_ps)
-    ways = [each for block in part.blocks for each in block.forward if each.is_dispatch]
+    ways = [
+        each
+        for block in part.blocks
+        for each in block.forward
+        if each.way and each.way.name == "to"
+    ]
     times = [float(each.alone_s(model.columns, model.interconnect)[0]) for each in ways]
     called = float(model.called_ps(layer, late)[0])
     return waited / 1e6, called / 1e6, sum(times) * 1e6
