@@ -33,7 +33,6 @@ from stepsim.parallel.schedules.base import numbered
 from stepsim.parallel.schedules.check import check_schedule
 from stepsim.parallel.stages import Stages, split_stages
 from stepsim.workload.axes import EpLayout, Group, ParallelAxis, RankOrder
-from stepsim.workload.expert_load import ExpertCounts, ExpertLaw, ExpertSkew
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, Workload
@@ -41,11 +40,8 @@ from stepsim.workload.scaling import (
     enlarge_microbatches,
     fill_placeholders,
     load_experts,
-    load_experts_unevenly,
     placeholder_rows,
-    rank_loads,
     scale_compute,
-    skewed_loads,
 )
 
 if TYPE_CHECKING:
@@ -76,8 +72,6 @@ _MOST: Mapping[str, int] = MappingProxyType(
     }
 )
 """Largest values of counts."""
-_MOST_LOADS = 64
-"""Microbatches that expert loads are drawn for where nobody says how many there are."""
 
 
 class Job(Noun):
@@ -194,13 +188,10 @@ def _loaded(workload: Workload, options: StepOptions) -> Workload:
     """The workload with compute and expert load as asked."""
     if options.compute_scale:
         workload = scale_compute(workload, options.compute_scale)
-    ep, load = workload.degrees["ep"], options.expert_load
-    if isinstance(load, ExpertLaw | ExpertCounts):
-        count = options.microbatches or workload.pipeline_microbatches or _MOST_LOADS
-        return load_experts_unevenly(workload, load, microbatches=count)
-    if isinstance(load, ExpertSkew):
-        return load_experts(workload, skewed_loads(load.over_mean, ep))
-    return workload if load is None else load_experts(workload, rank_loads(load, ep))
+    if options.expert_load is None:
+        return workload
+    count = options.microbatches or workload.pipeline_microbatches
+    return load_experts(workload, options.expert_load, count)
 
 
 def plan_of_workload(

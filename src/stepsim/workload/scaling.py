@@ -19,8 +19,8 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase
-from stepsim.workload.expert_load import ExpertCounts, ExpertLaw
-from stepsim.workload.rows import CommOp, Doubt, Microbatch, Row, Work, Workload, scaled_ps
+from stepsim.workload.expert_load import ExpertCounts, ExpertLaw, ExpertLoad, ExpertSkew
+from stepsim.workload.rows import CommOp, Doubt, Row, Work, Workload, scaled_ps
 
 _MAX_SCALE = 1e6
 _PHASES = tuple(Phase)
@@ -176,11 +176,11 @@ def parse_slow_ranks(text: str) -> SlowRanks:
     return SlowRanks(ranges=tuple(ranges))
 
 
-def rank_loads(tokens: Sequence[float], ep: int) -> tuple[float, ...]:
-    """Load of each expert-parallel rank over the mean, from the tokens of each expert (or rank).
+def fullest_load(tokens: Sequence[float], ep: int) -> float:
+    """Load of the fullest expert-parallel rank over the mean, from the tokens of each expert.
 
-    Experts are shared out in order, equally many to each rank. Raises PlanError when they cannot
-    be, when a number is negative or when there are no tokens at all.
+    Experts (or ranks) are shared out in order, equally many to each rank. Raises PlanError when
+    they cannot be, when a number is negative or when there are no tokens at all.
     """
     if not tokens or len(tokens) % ep:
         raise PlanError(f"expert load has {len(tokens)} numbers: expected a multiple of ep, {ep}")
@@ -188,67 +188,45 @@ def rank_loads(tokens: Sequence[float], ep: int) -> tuple[float, ...]:
         raise PlanError("expert load: expected tokens per expert, none negative, not all zero")
     each = len(tokens) // ep
     sums = [sum(tokens[rank * each : (rank + 1) * each]) for rank in range(ep)]
-    return tuple(load / sum(sums) * ep for load in sums)
+    return max(sums) / sum(sums) * ep
 
 
-def skewed_loads(skew: float, ep: int) -> tuple[float, ...]:
-    """One rank with `skew` times the mean load, the others alike; raises PlanError."""
-    if not 1 <= skew <= ep:
-        raise PlanError(f"expert skew is {skew}: expected 1 (even) to ep, {ep} (all on one rank)")
-    return skew, *((ep - skew) / (ep - 1) for _ in range(ep - 1))
+def load_experts(workload: Workload, load: ExpertLoad, microbatches: int | None) -> Workload:
+    """The workload with the load of experts in each layer and each of so many microbatches.
 
-
-def load_experts(workload: Workload, loads: tuple[float, ...]) -> Workload:
-    """The workload with the expert rows and exchanges of the busiest of ranks with such `loads`.
-
-    Compute and bytes grow with the largest load: all ranks wait for that one, and what it receives
-    is what its link carries. Raises PlanError if no row exchanges tokens between experts.
+    With `microbatches` None nobody says how many there are. Expert rows and the exchanges around
+    them take what the fullest rank has: all ranks wait for that one, and what it receives is what
+    its link carries. Loads of a law are drawn from its seed, layer and microbatch, for
+    `_MOST_LOADS` microbatches at most, which then repeat. Raises PlanError where the workload does
+    not say how many experts there are, where counts are of another number of them, or where no row
+    exchanges tokens between experts.
     """
-    _need_exchanges(workload)
-    busiest = f"the busiest of {len(loads)} expert ranks has {max(loads):.2f} times the mean load"
-
-    def loaded(block: Microbatch) -> Microbatch:
-        layers = (tuple(_rows(layer, max(loads))) for layer in block.layers)
-        return replace(block, layers=tuple(layers))
-
-    return replace(
-        workload,
-        microbatches=tuple(map(loaded, workload.microbatches)),
-        warnings=(
-            *workload.warnings,
-            f"{busiest}: expert rows of all ranks take as long as those of the busiest",
-        ),
-    )
-
-
-def load_experts_unevenly(
-    workload: Workload, load: ExpertLaw | ExpertCounts, *, microbatches: int
-) -> Workload:
-    """The workload with another load of experts in each layer and each of so many microbatches.
-
-    Expert rows and the exchanges around them take what the fullest rank has. Loads of a law are
-    drawn from its seed, layer and microbatch, for `_MOST_LOADS` microbatches at most, which then
-    repeat. Raises PlanError where the workload does not say how many experts there are, where
-    counts are of another number of them, or where no row exchanges tokens between experts.
-    """
-    _need_exchanges(workload)
-    blocks = workload.microbatches
-    count = load.microbatches if isinstance(load, ExpertCounts) else microbatches
-    count = lcm(min(count, _MOST_LOADS), len(blocks))
-    fullest: list[float] = []
-    loaded = []
-    for microbatch in range(count):
+    blocks, ep = workload.microbatches, workload.degrees["ep"]
+    always, count = _always(load, ep), 1
+    if not any(_has_experts(block.rows()) for block in blocks):
+        raise PlanError(f"{workload.source}: no all-to-all over ep groups: no experts to load")
+    if always is None:
+        drawn = microbatches or _MOST_LOADS
+        count = load.microbatches if isinstance(load, ExpertCounts) else drawn
+    fullest, loaded = list[float](), []
+    for microbatch in range(lcm(min(count, _MOST_LOADS), len(blocks))):
         block = blocks[microbatch % len(blocks)]
         layers = list(block.layers)
         for number in filter(lambda number: _has_experts(layers[number]), range(len(layers))):
-            fullest.append(_fullest(workload, load, number, microbatch))
+            fullest.append(always or _fullest(workload, load, number, microbatch))
             layers[number] = tuple(_rows(layers[number], fullest[-1]))
         loaded.append(replace(block, layers=tuple(layers)))
-    mean, most = sum(fullest) / len(fullest), max(fullest)
-    text = (
-        f"expert load {load}: the fullest of {workload.degrees['ep']} expert ranks has {mean:.2f} "
-        f"times the mean load, {most:.2f} in the worst of {len(fullest)} layers of microbatches"
-    )
+    if always is not None:
+        text = (
+            f"the busiest of {ep} expert ranks has {always:.2f} times the mean load: expert rows "
+            "of all ranks take as long as those of the busiest"
+        )
+    else:
+        text = (
+            f"expert load {load}: the fullest of {ep} expert ranks has "
+            f"{sum(fullest) / len(fullest):.2f} times the mean load, {max(fullest):.2f} in the "
+            f"worst of {len(fullest)} layers of microbatches"
+        )
     return replace(workload, microbatches=tuple(loaded), warnings=(*workload.warnings, text))
 
 
@@ -256,9 +234,17 @@ _MOST_LOADS = 64
 """Microbatches whose loads differ: more would be tasks without end."""
 
 
-def _fullest(
-    workload: Workload, load: ExpertLaw | ExpertCounts, layer: int, microbatch: int
-) -> float:
+def _always(load: ExpertLoad, ep: int) -> float | None:
+    """Load of the fullest rank over the mean where it is the same everywhere; raises PlanError."""
+    if isinstance(load, ExpertSkew):
+        if not 1 <= load.over_mean <= ep:
+            expected = f"1 (even) to ep, {ep} (all on one rank)"
+            raise PlanError(f"expert skew is {load.over_mean}: expected {expected}")
+        return load.over_mean
+    return None if isinstance(load, ExpertLaw | ExpertCounts) else fullest_load(load, ep)
+
+
+def _fullest(workload: Workload, load: ExpertLoad, layer: int, microbatch: int) -> float:
     """Tokens of the fullest expert rank over the mean; 1 where nobody counted any."""
     ep = workload.degrees["ep"]
     if isinstance(load, ExpertCounts):
@@ -268,24 +254,20 @@ def _fullest(
                 f"{load}: {len(counted)} experts: {workload.source} has {workload.experts} in a "
                 "layer"
             )
-        return max(rank_loads(counted, ep)) if counted else 1.0
+        return fullest_load(counted, ep) if counted else 1.0
     if workload.experts is None:
         raise PlanError(
             f"expert_load is {load}: {workload.source} does not say how many experts it has: "
             "expected a file with the tokens of each of them"
         )
+    assert isinstance(load, ExpertLaw)
     random = np.random.default_rng([load.seed, layer, microbatch])
-    return max(rank_loads(load.shares(random, workload.experts, workload.top_k).tolist(), ep))
+    return fullest_load(load.shares(random, workload.experts, workload.top_k).tolist(), ep)
 
 
 def _has_experts(rows: Iterable[Row]) -> bool:
     """Whether rows exchange tokens between experts."""
     return any(_exchanges(op) for row in rows for op in row.forward.comms)
-
-
-def _need_exchanges(workload: Workload) -> None:
-    if not any(_has_experts(block.rows()) for block in workload.microbatches):
-        raise PlanError(f"{workload.source}: no all-to-all over ep groups: no experts to load")
 
 
 def _rows(rows: Sequence[Row], factor: float) -> Iterator[Row]:

@@ -16,7 +16,7 @@ from stepsim.workload.axes import Group
 from stepsim.workload.expert_load import ExpertLaw, is_expert_law, parse_expert_law
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Row, Workload
-from stepsim.workload.scaling import load_experts_unevenly, rank_loads
+from stepsim.workload.scaling import fullest_load, load_experts
 
 MODEL = 'based_on = "qwen1.5-moe-a2.7b"\nnum_hidden_layers = 3\n'
 JOB: dict[str, Any] = {
@@ -99,22 +99,22 @@ def factors(loaded: Workload, plain: Workload) -> list[list[float]]:
 
 def test_each_layer_of_each_microbatch_has_a_load_of_its_own(sparse: Path) -> None:
     plain, drawn = rows_of(sparse), law("dirichlet:1:5")
-    loaded = load_experts_unevenly(plain, drawn, microbatches=4)
+    loaded = load_experts(plain, drawn, microbatches=4)
     found = factors(loaded, plain)
     assert (len(found), len(found[0])) == (4, 3)
     assert len({round(each, 6) for layers in found for each in layers}) == 12
     random = np.random.default_rng([5, 2, 1])
     shares = drawn.shares(random, 60, 4).tolist()
-    assert found[1][2] == pytest.approx(max(rank_loads(shares, 4)), rel=1e-6)
-    again = load_experts_unevenly(plain, drawn, microbatches=4)
+    assert found[1][2] == pytest.approx(fullest_load(shares, 4), rel=1e-6)
+    again = load_experts(plain, drawn, microbatches=4)
     assert again == loaded
-    assert load_experts_unevenly(plain, law("dirichlet:1:6"), microbatches=4) != loaded
+    assert load_experts(plain, law("dirichlet:1:6"), microbatches=4) != loaded
 
 
 def test_the_fullest_rank_decides_exchanges_and_experts_alone(sparse: Path) -> None:
     """Shared experts run beside the exchanges: they have their tokens whatever the router does."""
     plain = rows_of(sparse, shared_overlap=True, dispatch="deepep")
-    loaded = load_experts_unevenly(plain, law("power:0.5"), microbatches=1)
+    loaded = load_experts(plain, law("power:0.5"), microbatches=1)
     assert factors(loaded, plain)[0][0] > 1
     layer, before = (work.microbatches[0].layers[0] for work in (loaded, plain))
     for row, old in zip(layer, before, strict=True):
@@ -153,7 +153,7 @@ def test_a_routers_counts_are_taken_layer_by_layer(sparse: Path, tmp_path: Path)
     assert is_expert_counts(path)
     counts = read_expert_counts(path)
     plain = rows_of(sparse)
-    found = factors(load_experts_unevenly(plain, counts, microbatches=4), plain)
+    found = factors(load_experts(plain, counts, microbatches=4), plain)
     assert found == [pytest.approx([2.0, 1.0, 1.0]), pytest.approx([1.0, 4.0, 1.0])]
     step = simulate(sparse, "hgx-h100", expert_load=path, **JOB)
     assert "times the mean load, 4.00 in the worst" in " ".join(step.report.warnings)
@@ -189,5 +189,5 @@ def test_what_cannot_be_loaded_is_refused(sparse: Path, moe: Path, tmp_path: Pat
 def test_files_that_say_no_experts_take_counts(moe: Path, tmp_path: Path) -> None:
     path = tmp_path / "router.csv"
     path.write_text(f"{HEADER}0,0,0,3\n0,0,1,1\n0,0,2,2\n0,0,3,2\n")
-    loaded = load_experts_unevenly(workload_of(moe), read_expert_counts(path), microbatches=1)
+    loaded = load_experts(workload_of(moe), read_expert_counts(path), microbatches=1)
     assert "the fullest of 4 expert ranks has" in loaded.warnings[-1]

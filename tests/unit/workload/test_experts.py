@@ -11,31 +11,29 @@ from stepsim.files.expert_counts import read_expert_load
 from stepsim.files.load import workload_of
 from stepsim.files.reading import topology_names
 from stepsim.workload.axes import CollectiveKind, Group
-from stepsim.workload.scaling import load_experts, rank_loads, skewed_loads
+from stepsim.workload.expert_load import ExpertSkew
+from stepsim.workload.scaling import fullest_load, load_experts
 
 
 def test_experts_are_shared_out_in_order() -> None:
-    assert rank_loads([1, 2, 3, 2], ep=2) == (0.75, 1.25)
-    assert rank_loads([5, 5, 5, 5], ep=4) == (1, 1, 1, 1)
+    assert fullest_load([1, 2, 3, 2], ep=2) == 1.25
+    assert fullest_load([5, 5, 5, 5], ep=4) == 1
 
 
 @pytest.mark.parametrize("tokens", [[], [1, 2, 3], [0, 0], [-1, 2]])
 def test_loads_that_make_no_sense_are_refused(tokens: list[float]) -> None:
     with pytest.raises(PlanError, match="expert load"):
-        rank_loads(tokens, ep=2)
+        fullest_load(tokens, ep=2)
 
 
-def test_a_skew_leaves_the_mean_as_it_is() -> None:
-    loads = skewed_loads(2.5, ep=4)
-    assert loads == (2.5, 0.5, 0.5, 0.5)
-    assert skewed_loads(1, ep=1) == (1,)
+def test_more_skew_than_one_rank_can_have_is_refused(moe: Path) -> None:
     with pytest.raises(PlanError, match="expert skew is 5"):
-        skewed_loads(5, ep=4)
+        load_experts(workload_of(moe), ExpertSkew(5), microbatches=1)
 
 
 def test_only_rows_between_the_exchanges_grow(moe: Path) -> None:
     workload = workload_of(moe)
-    loaded = load_experts(workload, (1.5, 0.5, 1.0, 1.0))
+    loaded = load_experts(workload, (1.5, 0.5, 1.0, 1.0), microbatches=1)
     before = {row.name: row for row in workload.rows()}
     inside = {"mlp_moelayer_4", "mlp_moelayer_5", "mlp_moelayer_6"}
     for row in loaded.microbatches[0].layers[0]:
