@@ -100,19 +100,15 @@ class GroupedAttention(ModelPart):
         return self.head_dim if self.value_dim is None else self.value_dim
 
     @property
-    def own_keys(self) -> int:
-        """Width of the keys that it projects itself."""
-        return 0 if self.borrows else self.kv_heads * self.head_dim
-
-    @property
-    def own_values(self) -> int:
-        """Width of the values that it projects beside its keys."""
-        return 0 if self.borrows or self.shares_values else self.kv_heads * self.values
+    def own(self) -> tuple[int, int]:
+        """Width of the keys that it projects itself, and of the values beside them."""
+        heads = 0 if self.borrows else self.kv_heads
+        return heads * self.head_dim, 0 if self.shares_values else heads * self.values
 
     def parameters(self, hidden: int) -> int:
         """Weights, biases, norms, gates and sinks."""
         queries = self.heads * self.head_dim * (2 if self.gated else 1)
-        keys, values = self.own_keys, self.own_values
+        keys, values = self.own
         inner = queries + keys + values
         normed = 0 if self.borrows else 1
         norms = {

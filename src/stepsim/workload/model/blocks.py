@@ -158,8 +158,10 @@ def collapse_streams(layer: Layer, hidden: int, columns: PlanTable) -> tuple[Ope
     width = float(hidden)
     return (
         linear("stream weights", columns, s, n * width, float((2 + n) * n), OperatorKind.HEAD),
-        replace(
-            memory("streams to one", 2.0 * s * (n + 1) * width, 2.0 * s * (3 * n + 1) * width),
+        memory(
+            "streams to one",
+            2.0 * s * (n + 1) * width,
+            2.0 * s * (3 * n + 1) * width,
             module=RecomputeModule.HYPER_CONNECTIONS,
         ),
     )

@@ -70,12 +70,6 @@ from stepsim.workload.rows import (
     Workload,
 )
 
-_AXES = {
-    Group.TP: ParallelAxis.TP,
-    Group.ETP: ParallelAxis.TP,
-    Group.CP: ParallelAxis.CP,
-    Group.EP: ParallelAxis.EP,
-}
 _Rows = tuple[Row, ...]
 
 
@@ -511,7 +505,7 @@ class _Builder(TimedModel):
                 yield CommOp(
                     kind=each.kind,
                     group=each.group,
-                    axis=_AXES[each.group],
+                    axis=ParallelAxis("tp" if each.group is Group.ETP else each.group),
                     size_bytes=round(size),
                     process_ps=round(notices * network.launch_ps),
                     least_ps=round(least * PS_PER_S),
@@ -525,12 +519,17 @@ class _Builder(TimedModel):
         if self.plan.zero >= 2 and slow_b > 1 and self.framework.fsdp_slowdown:
             self.networked.append(layer)
 
-        def longer(phase: Phase, work: Work) -> Work:
-            factor = slow_f if phase is Phase.FORWARD else slow_b
-            compute_ps, wait_ps = round(work.compute_ps * factor), round(work.wait_ps * factor)
-            return replace(work, compute_ps=compute_ps, wait_ps=wait_ps)
-
-        slowed = tuple(row.with_works(longer) for row in rows)
+        slowed = []
+        for row in rows:
+            longer = {
+                phase: replace(
+                    work,
+                    compute_ps=round(work.compute_ps * slow),
+                    wait_ps=round(work.wait_ps * slow),
+                )
+                for (phase, work), slow in zip(row.works(), (slow_f, slow_b, slow_b), strict=True)
+            }
+            slowed.append(replace(row, **longer))
         alone = slow_f * computed[0] * (2 if again else 1)
         alone += slow_b * (computed[1] + computed[2])
         if launched * (4 / 3 if again else 1) > alone:

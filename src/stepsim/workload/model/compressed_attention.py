@@ -23,7 +23,6 @@ from stepsim.workload.model.operators import (
     keys_before,
     memory,
     products,
-    recomputed_with,
 )
 from stepsim.workload.model.parts import Held, Mixing, Operator
 from stepsim.workload.plan import PlanTable
@@ -103,9 +102,8 @@ class CompressedAttention(Mixer):
         return Mixing(
             before=(
                 *products(columns, ("queries down", s, h, rank)),
-                *recomputed_with(
-                    RecomputeModule.UP_PROJECTION,
-                    products(columns, ("queries up", t, rank, queries)),
+                *products(
+                    columns, ("queries up", t, rank, queries), module=RecomputeModule.UP_PROJECTION
                 ),
                 *products(columns, ("keys", s, h, float(self.head_dim))),
                 memory("norms of ranks", 4.0 * ranks, 16.0 * ranks, NORM),

@@ -21,7 +21,6 @@ from stepsim.workload.model.operators import (
     convolution,
     memory,
     mixer_kernel,
-    recomputed_with,
 )
 from stepsim.workload.model.parts import Held, Operator
 from stepsim.workload.model.state_mixer import StateMixer
@@ -140,9 +139,8 @@ class GatedDeltaNet(StateMixer):
             convolution(channels, backward=6.0, each=TRITON_CHANNEL_OPERATIONS),
             memory("norms of queries and keys", 4.0 * pairs, 6.0 * pairs, NORM),
             delta_rule("gated delta rule", columns, self.heads, self.key_dim, self.value_dim),
-            *recomputed_with(
-                RecomputeModule.DELTA_NORM,
-                [memory("gated norm", 10.0 * result, 16.0 * result, NORM)],
+            memory(
+                "gated norm", 10.0 * result, 16.0 * result, NORM, module=RecomputeModule.DELTA_NORM
             ),
         )
 

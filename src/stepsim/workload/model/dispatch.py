@@ -7,15 +7,13 @@ the dispatcher's kernels, which copy on a few SMs what the network brings, and w
 it: counts and weights.
 """
 
-from collections.abc import Mapping
 from math import comb
-from types import MappingProxyType
 
 import numpy as np
 from msgspec.structs import astuple
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, shipped
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.model import AtLeastOne, ModelPart
@@ -47,53 +45,18 @@ class DispatchKernel(Noun):
     notices: int = 0
 
 
-# Set on the rows of H100 and H200 of the deepep_normal kernels (24 SMs, one node) that
-# ai-dynamo/aiconfigurator 095f58a51 measured, by benchmarks/dispatch_times.py
-_DEEPEP_TO = DispatchKernel(start_ps=33.6e6, token_ps=13_560, byte_ps=2.5)
-_DEEPEP_BACK = DispatchKernel(start_ps=52e6, token_ps=28_640, byte_ps=2.26)
-# Set on the row of 8 ranks and 32 SMs of GB200, docs/README_Hybrid-EP.md, deepseek-ai/DeepEP
-# 41cad944: 714 and 764 GB/s with 4,096 tokens in 8 and 16 bits, 737 GB/s back
-_HYBRID_TO = DispatchKernel(start_ps=31e6, byte_ps=1.21)
-_HYBRID_BACK = DispatchKernel(start_ps=31e6, byte_ps=1.26)
+def kernel_of(dispatch: ExpertDispatch, way: str) -> DispatchKernel:
+    """A dispatcher's kernel on a way: `to` experts, `back`, or one of their gradients.
 
-
-_NOTHING = DispatchKernel()
-_DEEPEP = {
-    "to": replace(_DEEPEP_TO, notices=2),  # its layout and its counts go ahead
-    "back": _DEEPEP_BACK,
-    "gradients_to": _DEEPEP_TO,
-    "gradients_back": _DEEPEP_BACK,
-}
-_HYBRID = {
-    "to": replace(_HYBRID_TO, notices=2),
-    "back": _HYBRID_BACK,
-    "gradients_to": _HYBRID_TO,
-    "gradients_back": _HYBRID_BACK,
-}
-_ALL_TO_ALL = {
-    "to": DispatchKernel(notices=2),  # counts of all ranks, and the weights of tokens
-    "back": _NOTHING,
-    "gradients_to": _NOTHING,
-    "gradients_back": DispatchKernel(notices=1),  # gradients of the weights
-}
-KERNELS: Mapping[ExpertDispatch, Mapping[str, DispatchKernel]] = MappingProxyType(
-    {
-        ExpertDispatch.ALL_TO_ALL: _ALL_TO_ALL,
-        ExpertDispatch.DEEPEP: _DEEPEP,
-        ExpertDispatch.DEEPEP_FP8: _DEEPEP,
-        ExpertDispatch.HYBRIDEP: _HYBRID,
-        ExpertDispatch.HYBRIDEP_FP8: _HYBRID,
-    }
-)
-"""Kernels of every dispatcher `to` experts and `back`, and in the backward the same reversed.
-
-Gradients of outputs take the way `to` experts with the layout of the forward, those of inputs the
-way `back`: `gradients_to` and `gradients_back`. The network alone says what an all-to-all takes.
-"""
+    Gradients of outputs take the way `to` experts with the layout of the forward, those of inputs
+    the way `back`: `gradients_to` and `gradients_back`. Bytes of elements change nothing.
+    """
+    known = shipped(__file__, "dispatch.toml", dict[str, dict[str, DispatchKernel]])
+    return known[dispatch.removesuffix("_fp8")][way]
 
 
 class ExpertWay(Noun):
-    """A way of tokens to the experts of a layer or back, by its name in `KERNELS`."""
+    """A way of tokens to the experts of a layer or back, by its name in `dispatch.toml`."""
 
     routing: Routing
     name: str = "to"
@@ -129,7 +92,7 @@ class ExpertWay(Noun):
 
     def _kernels(self, columns: PlanTable) -> Floats:
         """The numbers of `DispatchKernel` in their order; shape (4, plans)."""
-        numbers = np.array([astuple(KERNELS[each][self.name]) for each in ExpertDispatch])
+        numbers = np.array([astuple(kernel_of(each, self.name)) for each in ExpertDispatch])
         return numbers[columns.dispatcher.astype(np.int64)].T
 
     def _copies(self, columns: PlanTable, places: Floats) -> Floats:

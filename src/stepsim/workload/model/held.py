@@ -162,9 +162,9 @@ def _of_attention(
     made = [] if attention.query_rank is None else [s * attention.query_rank]
     if isinstance(attention, GroupedAttention):
         kept = kept + (2.0 + element) * result * attention.gated
-        keys = t * heads_of_keys(attention, columns)
-        made += [t * queries, *([keys * attention.head_dim] if attention.own_keys else [])]
-        made += [keys * attention.values] if attention.own_values else []
+        keys, widths = t * heads_of_keys(attention, columns), (attention.head_dim, attention.values)
+        made += [t * queries]
+        made += [keys * n for n, own in zip(widths, attention.own, strict=True) if own]
         copied = framework.copies_heads and attention.kv_heads == attention.heads
         pair = pair * (not attention.borrows) * (1 + copied)
     else:

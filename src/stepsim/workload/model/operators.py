@@ -6,7 +6,8 @@ of the rank, V vocabulary. Counts follow Korthikanti et al. 2022 ("Reducing Acti
 Recomputation") for what each tensor is, 2 bytes an element, read and written once by each kernel.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -40,8 +41,9 @@ def linear(
     inner: Floats | float,
     outer: Floats | float,
     kind: OperatorKind = OperatorKind.MATRIX,
+    **said: Any,
 ) -> Operator:
-    """A product of `tokens` rows, `inner` to `outer` wide.
+    """A product of `tokens` rows, `inner` to `outer` wide, with what else is `said` of it.
 
     2tkn each for output, input gradient and weight gradient; operands once, results in 2 bytes,
     the weight gradient read and written in fp32.
@@ -61,6 +63,7 @@ def linear(
         ),
         launches=(1, 1, 1),
         sides=(tokens, k * one, n * one),
+        **said,
     )
 
 
@@ -78,12 +81,12 @@ def memory(
     backward: Floats,
     pytorch: str = "",
     *,
-    core: bool = False,
     kernels: tuple[float, float] = (1.0, 1.0),
+    **said: Any,
 ) -> Operator:
     """A kernel that only moves bytes, forward and backward, of an operator of PyTorch.
 
-    So many `kernels` do it in both passes.
+    So many `kernels` do it in both passes; what else is `said` are fields of the operator.
     """
     zero = np.zeros_like(forward)
     return operator_of(
@@ -95,8 +98,8 @@ def memory(
             np.where(moved > 0, count, 0.0)
             for moved, count in zip((forward, backward), kernels, strict=True)
         ],
-        core=core,
         pytorch=pytorch,
+        **said,
     )
 
 
@@ -157,11 +160,6 @@ def fused_attention(
     )
 
 
-def recomputed_with(module: RecomputeModule, operators: Iterable[Operator]) -> Iterator[Operator]:
-    """The operators as parts of what is recomputed by that name."""
-    return (replace(each, module=module) for each in operators)
-
-
 def by_head(name: str, columns: PlanTable, heads: Floats, inner: int, outer: int) -> Operator:
     """A product of each head of a rank with a weight of its own, in bf16 in every precision."""
     rows, weights = columns.tokens * heads, heads * inner * outer
@@ -181,8 +179,7 @@ def by_head(name: str, columns: PlanTable, heads: Floats, inner: int, outer: int
 def norm(name: str, architecture: Architecture, columns: PlanTable) -> Operator:
     """A norm: 4sh forward, 16sh backward."""
     size = columns.shard_tokens * architecture.hidden
-    made = memory(name, 4.0 * size, 16.0 * size, NORM)
-    return replace(made, module=RecomputeModule.NORMS)
+    return memory(name, 4.0 * size, 16.0 * size, NORM, module=RecomputeModule.NORMS)
 
 
 def residual(name: str, architecture: Architecture, columns: PlanTable) -> Operator:
@@ -191,15 +188,19 @@ def residual(name: str, architecture: Architecture, columns: PlanTable) -> Opera
     return memory(name, (7.0 if architecture.dropout else 6.0) * size, 12.0 * size)
 
 
-def _activation(name: str, kind: Activation, tokens: Floats, width: Floats) -> Operator:
+def _activation(
+    name: str, kind: Activation, tokens: Floats, width: Floats, **said: Any
+) -> Operator:
     """An activation: 6tf forward and 10tf backward where it is gated, else 4tf and 8tf."""
     size = tokens * width
     forward, backward = (6.0, 10.0) if kind.gated else (4.0, 8.0)
-    return memory(name, forward * size, backward * size, ACTIVATION)
+    return memory(name, forward * size, backward * size, ACTIVATION, **said)
 
 
 def products(
-    columns: PlanTable, *shapes: tuple[str, Floats, Floats | float, Floats | float]
+    columns: PlanTable,
+    *shapes: tuple[str, Floats, Floats | float, Floats | float],
+    **said: Any,
 ) -> Iterator[Operator]:
     """Products of (name, tokens, inner, outer), each with its casts.
 
@@ -208,10 +209,10 @@ def products(
     """
     each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
     for name, tokens, inner, outer in shapes:
-        yield linear(name, columns, tokens, inner, outer)
+        yield linear(name, columns, tokens, inner, outer, **said)
         if columns.casts.any():
             moved = each * tokens * inner, each * tokens * outer
-            yield replace(memory(f"casts of {name}", *moved, CAST), called=False)
+            yield memory(f"casts of {name}", *moved, CAST, called=False, **said)
 
 
 def attention_operators(
@@ -244,7 +245,7 @@ def grouped_operators(
     kv = heads_of_keys(attention, columns)
     queries = heads * attention.head_dim * (2 if attention.gated else 1)
     keys = kv * attention.head_dim * (not attention.borrows)
-    values = kv * attention.values * (attention.own_values > 0)
+    values = kv * attention.values * (attention.own[1] > 0)
     gates = heads * attention.head_gates
     if attention.query_rank is None:
         yield from products(columns, ("qkv", t, h, queries + keys + values + gates))
@@ -272,18 +273,17 @@ def _latent_projections(
 ) -> Iterator[Operator]:
     """Down to the two ranks (not split by tp), and up to the heads of the rank."""
     t, s = columns.tokens, columns.shard_tokens
-    queries = heads * attention.head_dim
+    queries, module = heads * attention.head_dim, RecomputeModule.UP_PROJECTION
     down = attention.kv_rank + attention.rope_dim
     if attention.query_rank is None:
         yield from products(columns, ("queries", t, h, queries))
     else:
         yield from products(columns, ("queries down", s, h, attention.query_rank))
-        up = products(columns, ("queries up", t, attention.query_rank, queries))
-        yield from recomputed_with(RecomputeModule.UP_PROJECTION, up)
+        up = "queries up", t, attention.query_rank, queries
+        yield from products(columns, up, module=module)
     widths = heads * (attention.nope_dim + attention.value_dim)
     yield from products(columns, ("keys down", s, h, down))
-    keys = products(columns, ("keys up", t, attention.kv_rank, widths))
-    yield from recomputed_with(RecomputeModule.UP_PROJECTION, keys)
+    yield from products(columns, ("keys up", t, attention.kv_rank, widths), module=module)
     ranks = s * ((attention.query_rank or 0) + attention.kv_rank)
     yield memory("norms of ranks", 4.0 * ranks, 16.0 * ranks, NORM)
     moved = 4.0 * t * (queries + queries)
@@ -396,16 +396,16 @@ def expert_operators(
     width = mlp.width / columns.expert_tp
     inputs = mlp.activation.inputs
     yield grouped("experts in", columns, tokens, local, h, inputs * width)
-    activation = _activation("activation of experts", mlp.activation, tokens, width)
-    yield replace(activation, module=RecomputeModule.ACTIVATION, inside=True)
+    said = {"module": RecomputeModule.ACTIVATION, "inside": True}
+    yield _activation("activation of experts", mlp.activation, tokens, width, **said)
     yield grouped("experts out", columns, tokens, local, width, h)
     yield from _beside_experts(mlp, tokens, width, h)
     if columns.casts.any():
         each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
-        taken = memory("casts of experts", each * tokens * h, each * tokens * h, CAST)
-        yield replace(taken, called=False)
-        made = memory("casts between", each * tokens * width, each * tokens * inputs * width, CAST)
-        yield replace(made, inside=True, called=False)
+        taken = each * tokens * h
+        yield memory("casts of experts", taken, taken, CAST, called=False)
+        made = each * tokens * width, each * tokens * inputs * width
+        yield memory("casts between", *made, CAST, inside=True, called=False)
 
 
 def _beside_experts(
@@ -421,10 +421,10 @@ def _beside_experts(
     """
     if mlp.clamped:
         size = tokens * width
-        yield replace(memory("clamps of experts", 16.0 * size, 20.0 * size), apart=True)
+        yield memory("clamps of experts", 16.0 * size, 20.0 * size, apart=True)
     if mlp.bias:
         size = tokens * hidden
-        yield replace(memory("biases of experts", 12.0 * size, 16.0 * size), apart=True)
+        yield memory("biases of experts", 12.0 * size, 16.0 * size, apart=True)
 
 
 def grouped(

@@ -5,21 +5,18 @@ known of a network in two levels, with the bandwidth and latency of each.
 """
 
 from collections.abc import Sequence
-from enum import Enum, auto
 from typing import Any
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun, replace
-from stepsim.base.units import PS_PER_S
+from stepsim.base.units import PS_PER_S, NameWithFields
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.choices import GraphScope, RecomputeModule
 from stepsim.workload.model.device import GroupedShape, ScanShape
 from stepsim.workload.model.dispatch import ExpertWay
 from stepsim.workload.plan import PlanTable
-
-_STEPS = {CollectiveKind.ALL_REDUCE: 2.0, CollectiveKind.ALL_TO_ALL: 1.0}
 
 _RAMP_BYTES = 12e6  # nccl-tests in one domain: a collective as if it sent so much more
 _FEW_RANKS = 0.75  # nccl-tests in one domain of A100, H100 and B200: 2, 4 and 8 ranks
@@ -57,11 +54,12 @@ class Interconnect(Noun):
         """
         local = np.clip(self.domain // np.maximum(stride, 1), 1, ranks)
         far = ranks > local
-        passes, nodes = _STEPS.get(kind, 1.0), np.ceil(ranks / local)
+        passes, lost, nodes = 1.0, _FEW_RANKS, np.ceil(ranks / local)
+        if kind is CollectiveKind.ALL_REDUCE:
+            passes, lost = 2.0, _FEW_REDUCING
         hops = (local - 1) * self.inner_ps + np.log2(nodes) * self.outer_ps
         # few ranks of a domain have fewer channels
         used = np.maximum(local - 1, 1) / (self.domain - 1) if self.meshed else 1.0
-        lost = _FEW_REDUCING if kind is CollectiveKind.ALL_REDUCE else _FEW_RANKS
         inside = self.inner * used * (1 - lost / np.maximum(local, 2))
         if kind is CollectiveKind.ALL_TO_ALL:
             inner = size_bytes * (local - 1) / ranks / inside
@@ -82,8 +80,8 @@ NO_NETWORK = Interconnect(domain=1 << 40, inner=np.inf, outer=np.inf)
 """One of which nothing is known: a single domain, in which what is sent takes no time."""
 
 
-class OperatorKind(Enum):
-    """How an operator's time is found.
+class OperatorKind(NameWithFields):
+    """How an operator's time is found, and what PyTorch calls those of the kind.
 
     `MATRIX` products at the precision's rate, `HEAD` products in bf16 whatever the precision,
     `GROUPED` products of experts, `ATTENTION` fused core attention, `SCORES` its unfused products,
@@ -92,27 +90,16 @@ class OperatorKind(Enum):
     `MEMORY` kernels that only move bytes.
     """
 
-    MATRIX = auto()
-    HEAD = auto()
-    GROUPED = auto()
-    ATTENTION = auto()
-    SCORES = auto()
-    SCAN = auto()
-    MIXED = auto()
-    MEMORY = auto()
+    pytorch: str
 
-
-_PYTORCH = {
-    OperatorKind.MATRIX: "aten::mm",
-    OperatorKind.HEAD: "aten::mm",
-    OperatorKind.GROUPED: "aten::_grouped_mm",
-    OperatorKind.ATTENTION: "aten::_flash_attention_forward",
-    OperatorKind.SCORES: "aten::baddbmm",
-    OperatorKind.SCAN: "selective_scan",
-    OperatorKind.MIXED: "selective_scan",
-    OperatorKind.MEMORY: "aten::add",
-}
-"""What PyTorch calls operators of a kind."""
+    MATRIX = "matrix", "aten::mm"
+    HEAD = "head", "aten::mm"
+    GROUPED = "grouped", "aten::_grouped_mm"
+    ATTENTION = "attention", "aten::_flash_attention_forward"
+    SCORES = "scores", "aten::baddbmm"
+    SCAN = "scan", "selective_scan"
+    MIXED = "mixed", "selective_scan"
+    MEMORY = "memory", "aten::add"
 
 
 FORWARD_ALONE = np.array([[1.0], [0.0], [0.0]])
@@ -190,7 +177,7 @@ def operator_of(
         flops=operations,
         bytes_moved=size,
         launches=count,
-        pytorch=pytorch or _PYTORCH[kind],
+        pytorch=pytorch or kind.pytorch,
         **said,
     )
 

@@ -244,11 +244,10 @@ class TimedModel(Pricer):
 
         A graph of the whole step leaves nothing, one of a part of a layer the calls of the others.
         """
-        nothing = np.zeros(len(self.columns))
         one = self.framework.host_layer_ps / DENSE_CALLS
         if layer.is_sparse:
             one = self.framework.host_expert_layer_ps / EXPERT_CALLS
-        return np.where(self.in_one_graph, 0.0, sum(map(self._calls, blocks), nothing) * one)
+        return np.where(self.in_one_graph, 0.0, sum(map(self._calls, blocks)) * one)
 
     def _calls(self, block: Block) -> Floats:
         """Calls of a block's operators in all phases, and of its exchanges between experts.

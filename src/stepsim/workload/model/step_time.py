@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import astuple
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun, replace
@@ -57,18 +58,13 @@ class _Turns(NamedTuple):
 
 
 class _StepSeconds(Noun):
-    """A predicted step and its parts, arrays over plans."""
+    """The parts of a predicted step, which add up to it: arrays over plans."""
 
     pipeline: Floats
     bubble: Floats
     data_parallel: Floats
     optimizer: Floats
     host: Floats
-
-    @property
-    def step(self) -> Floats:
-        """Seconds of a whole step, per plan."""
-        return self.pipeline + self.bubble + self.data_parallel + self.optimizer + self.host
 
 
 class StepModel(Noun):
@@ -84,7 +80,7 @@ class StepModel(Noun):
         table = as_table(plans)
         seconds = np.empty(len(table))
         for chosen, _ in table.alike("precision"):
-            seconds[chosen] = self.parts(table.take(chosen)).step
+            seconds[chosen] = sum(astuple(self.parts(table.take(chosen))))
         return seconds
 
     def memory(self, plans: Sequence[Plan] | PlanTable) -> RankMemory:

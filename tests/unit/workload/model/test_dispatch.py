@@ -15,7 +15,7 @@ from stepsim.workload.model.architecture import ExpertMlp, Layer
 from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.choices import ExpertDispatch
-from stepsim.workload.model.dispatch import KERNELS, ExpertWay, map_bytes, permuted_bytes, reached
+from stepsim.workload.model.dispatch import ExpertWay, kernel_of, map_bytes, permuted_bytes, reached
 from stepsim.workload.plan import Plan, PlanTable
 from stepsim.workload.rows import CommOp
 
@@ -142,7 +142,7 @@ def test_kernels_of_a_dispatcher_take_their_time_whatever_the_network() -> None:
     copies = 8 * (1 - missed(8, 1, 2)) * 4096 * 2
     to, back = (
         own.start_ps + 2048 * (own.token_ps + copies * own.byte_ps)
-        for own in (KERNELS[ExpertDispatch.DEEPEP][way] for way in ("to", "back"))
+        for own in (kernel_of(ExpertDispatch.DEEPEP, way) for way in ("to", "back"))
     )
     assert [op.least_ps for op in sent] == pytest.approx([to, back, to, back])
 
@@ -155,7 +155,7 @@ def test_nodes_hand_tokens_on_while_they_arrive() -> None:
         ExpertWay(routing=MLP).least_seconds(size, columns, 8, inner)[0] for inner in (1e9, inf)
     )
     assert slow == pytest.approx(8e6 * 7 / 8 / 1e9)  # an expert for each rank: 8 copies
-    own = KERNELS[ExpertDispatch.DEEPEP]["to"]
+    own = kernel_of(ExpertDispatch.DEEPEP, "to")
     ps = own.start_ps + own.token_ps * 2048 + own.byte_ps * size[0]
     assert fast == pytest.approx(ps / 1e12)
 
@@ -168,7 +168,7 @@ def test_times_of_deepep_are_near_measured_ones(way: str, most: float, shared: P
         for case in read_cases(shared / "reference/kernels/moe_dispatch.csv")
         if case.way == way
     ]
-    own = KERNELS[ExpertDispatch.DEEPEP][way]
+    own = kernel_of(ExpertDispatch.DEEPEP, way)
     found = constants([case for case in cases if case.gpu in SETTING])
     assert [own.start_ps, own.token_ps, own.byte_ps] == pytest.approx(found.tolist(), rel=5e-3)
     for gpu in set(NODES) - {*SETTING}:
