@@ -231,12 +231,5 @@ class CollectiveDocument(Document):
     @classmethod
     def of(cls, probes: Sequence[Probe]) -> Self:
         """The document of probes of one collective, each with an algorithm."""
-        first = probes[0]
-        return cls(
-            topology=first.topology,
-            kind=first.kind,
-            ranks=first.ranks,
-            algorithms=tuple(
-                _AlgorithmEntry(algorithm=probe.algorithm, rows=probe.rows) for probe in probes
-            ),
-        )
+        algorithms = tuple(map(_AlgorithmEntry.taken_from, probes))
+        return cls.taken_from(probes[0], algorithms=algorithms)

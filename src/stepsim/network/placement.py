@@ -60,7 +60,7 @@ def crossing(plan: Plan, network: Topology) -> tuple[Group, ...]:
     Blocks are fast where their links are faster than those between them.
     """
     size = network.node_size
-    if not isinstance(network, NestedTopology) or len(network.dimensions) == 1:
+    if len(network.dimensions) < 2:
         return ()
     inside, outside, *_ = network.dimensions
     if plan.npus <= size or inside.link.bandwidth <= outside.link.bandwidth:
@@ -167,7 +167,7 @@ def whole_degrees(
 
 def idle_npus(network: Topology) -> Names:
     """That a job leaves NPUs of each block idle, as a sentence, or nothing."""
-    if not isinstance(network, NestedTopology) or not network.dimensions[0].built:
+    if not network.dimensions or not network.dimensions[0].built:
         return ()
     inside = network.dimensions[0]
     every = f"{inside.built} {npu_word(network.device, inside.built)}"

@@ -10,9 +10,8 @@ import numpy as np
 
 from stepsim.base.arrays import ints
 from stepsim.base.errors import TopologyError
-from stepsim.base.structs import Names
 from stepsim.network.topology.cabling import Cabling
-from stepsim.network.topology.dimension import PLAIN, Library, LinkClass
+from stepsim.network.topology.dimension import LinkClass
 from stepsim.network.topology.listed import ListedTopology
 
 
@@ -21,16 +20,12 @@ def listed_topology(
     link_classes: Sequence[LinkClass],
     *,
     name: str,
-    source: str,
-    node_size: int,
     npus_forward: bool = False,
-    launch_latency_ps: int = 0,
-    algorithms: Names = (),
-    library: Library = PLAIN,
-    device: str = "",
+    **others: Any,
 ) -> ListedTopology:
     """The topology of a graph: of nodes only their `kind` is read, of edges class and `count`.
 
+    `others` are what else is said of a `ListedTopology`.
     NPUs are called `npu0`, `npu1`, ..., switches anything else. Raises TopologyError naming two
     NPUs without a route; their attribute `label` is named too.
     """
@@ -42,15 +37,10 @@ def listed_topology(
         raise TopologyError(f"{name}: {a} and {b} are not connected{hint}")
     return ListedTopology(
         name=name,
-        source=source,
         cabling=_cabling(graph, npus, {link.name: i for i, link in enumerate(link_classes)}),
         link_classes=tuple(link_classes),
-        node_size=node_size,
         npus_forward=npus_forward,
-        launch_latency_ps=launch_latency_ps,
-        algorithms=algorithms,
-        library=library,
-        device=device,
+        **others,
     )
 
 

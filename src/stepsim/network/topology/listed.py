@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from stepsim.network.topology.cabling import (
     even_cut,
     find_swaps,
 )
-from stepsim.network.topology.dimension import PLAIN, Library, LinkClass, Load
+from stepsim.network.topology.dimension import PLAIN, Dimension, Library, LinkClass, Load
 from stepsim.network.topology.network import check_room
 from stepsim.network.topology.placed import Layout
 from stepsim.network.topology.rings import disjoint_rings, node_rings
@@ -47,6 +47,8 @@ class ListedTopology(Noun, eq=False, dict=True):
     algorithms: Names = ()
     library: Library = PLAIN
     device: str = ""
+
+    dimensions: ClassVar[tuple[Dimension, ...]] = ()
 
     def __post_init__(self) -> None:
         self.library.check(self.name, [link.name for link in self.link_classes])

@@ -13,8 +13,6 @@ from math import inf, prod
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from msgspec import Struct
-from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats, Ints, Summand, distinct
 from stepsim.base.errors import TopologyError
@@ -43,7 +41,7 @@ from stepsim.network.topology.placed import (
 )
 from stepsim.network.topology.rings import rings
 from stepsim.network.topology.wiring import DimensionKind
-from stepsim.network.topology.wirings.fat_tree import TreeShape
+from stepsim.network.topology.wirings import Dragonfly, FatTree, TreeShape
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -251,8 +249,7 @@ class NestedTopology(Noun, dict=True):
             kinds=kinds,
             orders=rings(members, self.node_size, self.axes, duplex=bool(self.library.protocols)),
             reduces=bool(reducing),
-            reduces_inside=self.axes[0].reduces
-            and self.axes[0].wiring.share_a_switch(np.arange(self.node_size, dtype=np.int64)),
+            reduces_inside=self.axes[0].reduces and _meet(self.axes[0], np.arange(self.node_size)),
             reduce_efficiency=(reducing or self.axes)[0].reduce_efficiency,
         )
 
@@ -338,6 +335,7 @@ class NestedTopology(Noun, dict=True):
 
 def _meet(axis: PlacedWiring, members: Ints) -> bool:
     """Whether the members are cabled to one switch of an axis and meet there, none inside."""
+    assert isinstance(axis.wiring, FatTree | Dragonfly)  # see Dimension
     copies, positions = axis.copy_of(members), axis.positions(members)
     apart = len(distinct(axis.coordinates(members))) == len(members)
     return apart and bool((copies == copies[0]).all()) and axis.wiring.share_a_switch(positions)
@@ -360,7 +358,7 @@ def with_values(topology: Topology, values: Mapping[str, float]) -> Topology:
         link, field = split_link(name)
         if field:
             changes.setdefault(link, {})[field.attribute] = value
-    edited: Topology = _edited(topology, changes) if changes else topology
+    edited = _edited(topology, changes) if changes else topology
     if LAUNCH_LATENCY.name in values:
         edited = replace(edited, launch_latency_ps=int(values[LAUNCH_LATENCY.name]))
     return edited
@@ -419,7 +417,7 @@ def with_uplinks(topology: Topology, values: Mapping[str, Any]) -> dict[str, Any
 
 def _tree(topology: Topology, link: str) -> Dimension:
     """The fat tree whose links from NPUs are of a class; raises TopologyError where it is none."""
-    trees = {each.link.name: each for each in _dimensions(topology) if each.tree and each.up}
+    trees = {each.link.name: each for each in topology.dimensions if each.tree and each.up}
     if link not in trees:
         known = f"expected {', '.join(trees)}" if trees else "it has none"
         raise TopologyError(
@@ -448,7 +446,7 @@ def with_link(topology: Topology, name: str, **changes: float) -> Topology:
             f"the links {name} of topology {topology.name} have no numbers to change: they join "
             "NPUs to the NIC that they share, at no cost"
         )
-    return cast(Topology, _edited(topology, {name: changes}))
+    return _edited(topology, {name: changes})
 
 
 def flows_of(topology: Topology, *, numbers: bool = False) -> object:
@@ -466,7 +464,7 @@ def flows_of(topology: Topology, *, numbers: bool = False) -> object:
 
 def is_fixed(topology: Topology, name: str) -> bool:
     """Whether a class of links has no numbers to change: those of NPUs to a NIC they share."""
-    return name in [each.host_links for each in _dimensions(topology)]
+    return name in [each.host_links for each in topology.dimensions]
 
 
 def followed(topology: Topology, field: LinkField | None = None) -> Names:
@@ -477,28 +475,25 @@ def followed(topology: Topology, field: LinkField | None = None) -> Names:
     """
     leaders = {
         name: each.link.name
-        for each in _dimensions(topology)
+        for each in topology.dimensions
         for name, own in each.followers.items()
         if own is None or (field and getattr(own, field.attribute) is None)
     }
     return tuple(leaders.get(link.name, link.name) for link in topology.link_classes)
 
 
-def _dimensions(topology: Topology) -> tuple[Dimension, ...]:
-    return topology.dimensions if isinstance(topology, NestedTopology) else ()
-
-
-def _edited(value: Any, changes: Mapping[str, Mapping[str, float]]) -> Any:
-    """The value with every link class in it changed that has changes; the same object if none."""
-    if isinstance(value, LinkClass | FollowingLinks):
-        edits = changes.get(value.name, {})
-        return replace(value, **cast(Any, edits)) if edits else value
-    if isinstance(value, tuple):
-        items = tuple(_edited(item, changes) for item in value)
-        return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
-    if not isinstance(value, Struct):
-        return value
-    old = asdict(value)
-    new = {name: _edited(item, changes) for name, item in old.items()}
-    different = {name: item for name, item in new.items() if item is not old[name]}
-    return replace(value, **different) if different else value
+def _edited(topology: Topology, changes: Mapping[str, Mapping[str, float]]) -> Topology:
+    """The topology with other numbers of the classes of links that have changes."""
+    if not isinstance(topology, NestedTopology):
+        classes = (replace(each, **changes.get(each.name, {})) for each in topology.link_classes)
+        return replace(topology, link_classes=tuple(classes))
+    dimensions = []
+    for each in topology.dimensions:
+        links = {name: getattr(each, name) for name in ("link", "up", "far")}
+        edited = {
+            name: replace(own, **changes[own.name])
+            for name, own in links.items()
+            if own and own.name in changes
+        }
+        dimensions.append(replace(each, **edited))
+    return replace(topology, dimensions=tuple(dimensions))

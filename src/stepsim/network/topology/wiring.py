@@ -78,16 +78,6 @@ class Digit(Noun):
     any_order: bool = False
 
 
-class Switchless:
-    """What wirings without switches share."""
-
-    __slots__ = ()
-
-    def share_a_switch(self, positions: Ints) -> bool:
-        """False: these wirings have no switches."""
-        return False
-
-
 _MAX_SHARED = 1024
 """Most NICs of an NPU, and most NPUs of a NIC."""
 

@@ -8,13 +8,13 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints, Summand
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Noun
-from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
+from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
 
 MAX_CABLED = 32
 _MOST_CABLES = 1024
 
 
-class Cables(Switchless, Noun, dict=True):
+class Cables(Noun, dict=True):
     """Cable i joins `cables[i]`, by link 2i one way and 2i + 1 the other; pairs may repeat.
 
     A flow spreads evenly over its shortest paths, and evenly over parallel cables.

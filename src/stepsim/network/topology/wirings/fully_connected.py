@@ -6,10 +6,10 @@ import numpy as np
 
 from stepsim.base.arrays import Ints, Summand
 from stepsim.base.structs import Noun
-from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
+from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
 
 
-class FullyConnected(Switchless, Noun):
+class FullyConnected(Noun):
     """Links p * (size - 1) onward lead from position p to the others in their order."""
 
     kind: ClassVar[DimensionKind] = DimensionKind.FULLY_CONNECTED

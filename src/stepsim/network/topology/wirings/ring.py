@@ -9,12 +9,11 @@ from stepsim.network.topology.wiring import (
     DimensionKind,
     Flows,
     Node,
-    Switchless,
     steps_crossed,
 )
 
 
-class Ring(Switchless, Noun):
+class Ring(Noun):
     """Links that lead to the next position, in the order of positions, then those back again.
 
     Flows take the shorter way; opposite positions send half each way. A ring of two is one cable.
