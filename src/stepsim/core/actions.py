@@ -251,49 +251,43 @@ def forward_tasks(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> T
     return builder.build("forward", Phase.FORWARD)
 
 
-class BackwardParts(Noun):
-    """Which part of a backward a task list holds, without its first `skipped` rows."""
-
-    input_grad: bool = True
-    weight_grad: bool = True
-    skipped: int = 0
-
-    def host_ps(self, row: Row) -> int:
-        """Host time of a row's launches in the parts that are held."""
-        return row.input_grad.host_ps * self.input_grad + row.weight_grad.host_ps * self.weight_grad
-
-
 def backward_tasks(
-    rows: Sequence[Row], comms: CommNumbers, parts: BackwardParts, host: HostTimes
+    rows: Sequence[Row],
+    comms: CommNumbers,
+    host: HostTimes,
+    *,
+    kind: ActionKind = ActionKind.BACKWARD,
+    skipped: int = 0,
 ) -> TaskList:
     """Backward of a chunk, or its input-gradient or weight-gradient part: rows in reverse.
 
-    Input-gradient compute; its collective, beside which the weight-gradient compute runs, before it
-    if the row has `weights_first`, after it if it has `weights_last`; the next row waits for both,
-    or, after a row with a `backward_lag`, for the collective only at the end of the row that many
-    places on. Rows between the last checkpoint and a `recompute` row run forward again before that
-    row's backward.
+    The first `skipped` rows are left out, but for what runs again of them. Input-gradient compute;
+    its collective, beside which the weight-gradient compute runs, before it if the row has
+    `weights_first`, after it if it has `weights_last`; the next row waits for both, or, after a row
+    with a `backward_lag`, for the collective only at the end of the row that many places on. Rows
+    between the last checkpoint and a `recompute` row run forward again before that row's backward.
     Weight-gradient collectives are not part of it: they run once per step.
     """
     builder = _TaskListBuilder(comms=comms)
-    phase = Phase.INPUT_GRAD if parts.input_grad else Phase.WEIGHT_GRAD
+    input_grad, weight_grad = kind is not ActionKind.WEIGHT_GRAD, kind is not ActionKind.INPUT_GRAD
+    phase = Phase.INPUT_GRAD if input_grad else Phase.WEIGHT_GRAD
     after = builder.host(HostPart.HOST_OVERHEAD, phase, host.host_overhead_ps, ())
-    part = range(parts.skipped, len(rows))
+    part = range(skipped, len(rows))
     due: dict[int, tuple[int, ...]] = {}
     for i in reversed(part):
         row = rows[i]
-        host_ps = parts.host_ps(row)
+        host_ps = row.input_grad.host_ps * input_grad + row.weight_grad.host_ps * weight_grad
         after = builder.launched(after) if host_ps else after
         begun = gradient = reduced = after
-        if parts.input_grad:
+        if input_grad:
             if row.recompute:
                 after = _forward_rows(builder, rows[_last_checkpoint(rows, i) : i], after)
             gradient = builder.compute(row.name, Phase.INPUT_GRAD, row.input_grad, after)
-            if row.weights_first and parts.weight_grad:
+            if row.weights_first and weight_grad:
                 gradient = builder.compute(row.name, Phase.WEIGHT_GRAD, row.weight_grad, gradient)
             reduced = builder.collectives(row.name, Phase.INPUT_GRAD, row.input_grad, gradient)
         weights: tuple[int, ...] = ()
-        if parts.weight_grad and not (row.weights_first and parts.input_grad):
+        if weight_grad and not (row.weights_first and input_grad):
             waits = row.weights_last and (row.weight_grad.compute_ps or not row.backward_lag)
             beside = reduced if waits else gradient
             weights = builder.compute(row.name, Phase.WEIGHT_GRAD, row.weight_grad, beside)
@@ -354,19 +348,6 @@ def _computed(task_list: TaskList) -> list[float]:
     return [each / (done[-1] or 1) for each in done]
 
 
-def per_step_tasks(items: Sequence[StepItem], comms: CommNumbers) -> TaskList:
-    """Rows run after the pipeline, one after the other, each with its compute and collectives."""
-    builder = _TaskListBuilder(comms=comms)
-    after: tuple[int, ...] = ()
-    for item in items:
-        begun = after
-        after = builder.compute(item.name, item.phase, item.work, after)
-        builder.launch(item.name, item.phase, item.work.host_ps, begun)
-        after = builder.launched(after)
-        after = builder.collectives(item.name, item.phase, item.work, after)
-    return builder.build("per-step", Phase.FORWARD)
-
-
 def _forward_rows(
     builder: _TaskListBuilder, rows: Sequence[Row], after: tuple[int, ...]
 ) -> tuple[int, ...]:
@@ -419,12 +400,7 @@ class TaskLists(Struct, kw_only=True):
             if forward:
                 made = forward_tasks(own, self.comms, host)
             else:
-                parts = BackwardParts(
-                    input_grad=action.kind is not ActionKind.WEIGHT_GRAD,
-                    weight_grad=action.kind is not ActionKind.INPUT_GRAD,
-                    skipped=skipped,
-                )
-                made = backward_tasks(own, self.comms, parts, host)
+                made = backward_tasks(own, self.comms, host, kind=action.kind, skipped=skipped)
             self._of_actions[key] = own, self.add(made)  # rows that are held keep their ids
         return self._of_actions[key][1]
 
@@ -434,8 +410,19 @@ class TaskLists(Struct, kw_only=True):
         return self.add(fused_tasks(*halves, self.comms))
 
     def per_step(self, items: Sequence[StepItem]) -> int:
-        """Number of the task list of what follows the pipeline."""
-        return self.add(per_step_tasks(items, self.comms))
+        """Number of the task list of what follows the pipeline.
+
+        Items run one after the other, each with its compute and collectives.
+        """
+        builder = _TaskListBuilder(comms=self.comms)
+        after: tuple[int, ...] = ()
+        for item in items:
+            begun = after
+            after = builder.compute(item.name, item.phase, item.work, after)
+            builder.launch(item.name, item.phase, item.work.host_ps, begun)
+            after = builder.launched(after)
+            after = builder.collectives(item.name, item.phase, item.work, after)
+        return self.add(builder.build("per-step", Phase.FORWARD))
 
     def beside(self, label: str, ops: Sequence[CommOp], stream: Stream) -> int | None:
         """Number of the task list of collectives beside the actions; None if none is."""

@@ -15,7 +15,6 @@ from msgspec import Struct
 from stepsim.base.arrays import Bools, Floats, Ints, Small, distinct, row_numbers, spans, totals
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
-from stepsim.core.actions import Task
 from stepsim.core.ends import ends
 from stepsim.core.flat import Flat, Tasks, inside, listed
 from stepsim.network.collectives import Algorithm
@@ -161,23 +160,28 @@ class SlowedCompute(Struct, kw_only=True):
 
     def _lost_ps(self, tasks: Tasks, rank: int, start: Ints, end: Ints) -> Floats:
         """What tasks of one actor, which start and end then, lose beside its communications."""
-        kernels = [_kernels(row.task(tasks.program)) for row in tasks.rows]
+        every = [row.task(tasks.program) for row in tasks.rows]
+        # the kernels of compute, products of many blocks where nothing is said
+        kernels = [
+            (task.kernels.demands or _UNKNOWN) if task and task.kind is TaskKind.COMPUTE else None
+            for task in every
+        ]
         demands = [row.use and self.cost.demand(row.use, rank, self.prices) for row in tasks.rows]
         compute, comm = (
             np.flatnonzero(np.array([each is not None for each in column])[tasks.row])
             for column in (kernels, demands)
         )
         beside = runs_beside((start[compute], end[compute]), (start[comm], end[comm]))
-        task, other = compute[beside.compute], comm[beside.comm]
-        pairs = np.column_stack((tasks.row[task], tasks.row[other])).astype(np.int64)
+        own, other = compute[beside.compute], comm[beside.comm]
+        pairs = np.column_stack((tasks.row[own], tasks.row[other])).astype(np.int64)
         first, number = row_numbers(pairs)
         shares = [
-            self._share(kernels[own], int(tasks.row_ps[own]), demands[use])
-            for own, use in pairs[first].tolist()
+            self._share(kernels[row], int(tasks.row_ps[row]), demands[use])
+            for row, use in pairs[first].tolist()
         ]
         both_ps = beside.share * (end - start)[other]
         lost = both_ps * np.array(shares, np.float64)[number]
-        return totals(task, lost, len(tasks))
+        return totals(own, lost, len(tasks))
 
     def _share(self, kernels: Demands | None, alone_ps: int, beside: CommDemand | None) -> float:
         """Share of its speed that compute of `alone_ps` loses beside a communication."""
@@ -188,9 +192,3 @@ class SlowedCompute(Struct, kw_only=True):
             longer = row_slowdown(kernels, alone_ps / PS_PER_S, [beside], self.cost.gpu)
             self._lost[key] = 1.0 - 1.0 / longer
         return self._lost[key]
-
-
-def _kernels(task: Task | None) -> Demands | None:
-    """The kernels of compute; products of many blocks where nothing is said, else None."""
-    computes = task is not None and task.kind is TaskKind.COMPUTE
-    return (task.kernels.demands or _UNKNOWN) if task and computes else None

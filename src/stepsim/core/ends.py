@@ -6,6 +6,7 @@ events and is the reference; here it is said in numbers, for one case or for man
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import overload
 
@@ -35,31 +36,22 @@ def ordered_waits(make_pairs: Callable[[], Ints], nodes: int) -> tuple[Small, No
     The place of every node in that order comes first. Pairs are made twice rather than kept: of the
     largest graphs they are what needs most memory.
     """
-    place, levels = _places(make_pairs(), nodes)
     pairs = make_pairs()
+    missing, one = np.zeros(nodes, np.int32), np.int32(1)
     for part in _parts(pairs):
-        before, after = place[part >> 32], place[part & _LOW_HALF].astype(np.int64)
-        part[:] = after << 32 | before
-    return place, NodeWaits(after=lists_of(pairs, nodes), levels=levels)
-
-
-def _places(pairs: Ints, nodes: int) -> tuple[Small, Small]:
-    """The place of every node in an order of levels, and where levels start."""
-    missing, followers = _followers(pairs, nodes)
+        np.add.at(missing, part & _LOW_HALF, one)
+    followers = lists_of(pairs, nodes)
     del pairs
     order, levels = _levels(missing, followers)
     del missing, followers
     place = np.empty_like(order)
     place[order] = np.arange(nodes, dtype=np.int32)
-    return place, levels
-
-
-def _followers(pairs: Ints, nodes: int) -> tuple[Small, Lists]:
-    """How many others every node waits for, and which wait for it."""
-    missing, one = np.zeros(nodes, np.int32), np.int32(1)
+    del order
+    pairs = make_pairs()
     for part in _parts(pairs):
-        np.add.at(missing, part & _LOW_HALF, one)
-    return missing, lists_of(pairs, nodes)
+        before, after = place[part >> 32], place[part & _LOW_HALF].astype(np.int64)
+        part[:] = after << 32 | before
+    return place, NodeWaits(after=lists_of(pairs, nodes), levels=levels)
 
 
 def _parts(pairs: Ints) -> list[Ints]:
@@ -138,20 +130,21 @@ def ends(
     if not isinstance(duration_ps, np.ndarray):
         return _of_cases(waits, duration_ps)
     end_ps = np.empty_like(duration_ps) if out is None else out
-    if waits.levels is None or (duration_ps.ndim == 1 and _is_narrow(waits, duration_ps)):
+    # one case comes sooner node by node, in Python's numbers, where levels are narrow, or may need
+    # them to fit
+    if waits.levels is None or (
+        duration_ps.ndim == 1
+        and (
+            len(waits) <= _NARROW * len(waits.levels)
+            or float(duration_ps.sum(dtype=np.float64)) > LARGEST_SUM
+        )
+    ):
         end_ps[:] = _of_numbers(waits, duration_ps.tolist())
     else:
         if out is not duration_ps:
             end_ps[:] = duration_ps
         _add_levels(waits, end_ps)
     return end_ps
-
-
-def _is_narrow(waits: NodeWaits, duration_ps: Ints) -> bool:
-    """Whether ends come sooner node by node, in Python's numbers; or may not fit others."""
-    assert waits.levels is not None
-    few = len(waits) <= _NARROW * len(waits.levels)
-    return few or float(duration_ps.sum(dtype=np.float64)) > LARGEST_SUM
 
 
 def _of_numbers(waits: NodeWaits, duration_ps: list[int]) -> list[int]:
@@ -188,21 +181,12 @@ def _of_cases(waits: NodeWaits, duration_ps: Iterable[Ints]) -> list[Ints]:
         awaited = [known[node] for node in before]
         if seen:
             awaited = [see(end) if see else end for see, end in zip(seen, awaited, strict=True)]
-        known.append(_ended(_latest(awaited), duration) if awaited else duration)
+        if awaited:
+            latest = reduce(np.maximum, awaited)
+            lasts = duration.size > 1 or duration.any()  # what takes no time adds nothing
+            known.append(latest + duration if lasts else latest)
+        else:
+            known.append(duration)
         for node in over:
             known[node] = forgotten
     return known if waits.results is None else [known[node] for node in waits.results]
-
-
-def _ended(start_ps: Ints, duration_ps: Ints) -> Ints:
-    """When what starts then ends; what takes no time in any case adds nothing."""
-    lasts = duration_ps.size > 1 or duration_ps.any()
-    return start_ps + duration_ps if lasts else start_ps
-
-
-def _latest(ends_ps: list[Ints]) -> Ints:
-    """The last of some ends, case by case."""
-    latest = ends_ps[0]
-    for end in ends_ps[1:]:
-        latest = np.maximum(latest, end)
-    return latest

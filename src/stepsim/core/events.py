@@ -50,7 +50,13 @@ def run(
         start=array("q", bytes(8 * len(waits))),
         end=array("q", bytes(8 * len(waits))),
     )
-    return run.go()
+    for node in [node for node, missing in enumerate(run.missing) if not missing]:
+        run.begin(node)
+    run.env.run()
+    if run.ended < len(waits):
+        raise SimulationError(f"{len(waits) - run.ended} nodes never started")
+    # numpy's usual integers: `ufunc.at` takes 20 times as long for C's `long long`
+    return np.frombuffer(run.start, np.int64), np.frombuffer(run.end, np.int64)
 
 
 class _Settling(simpy.Event):
@@ -88,15 +94,6 @@ class _Run(Struct, kw_only=True):
     launched: int = 0
     settling: bool = False
     ended: int = 0
-
-    def go(self) -> tuple[Ints, Ints]:
-        for node in [node for node, missing in enumerate(self.missing) if not missing]:
-            self.begin(node)
-        self.env.run()
-        if self.ended < len(self.missing):
-            raise SimulationError(f"{len(self.missing) - self.ended} nodes never started")
-        # numpy's usual integers: `ufunc.at` takes 20 times as long for C's `long long`
-        return np.frombuffer(self.start, np.int64), np.frombuffer(self.end, np.int64)
 
     def begin(self, node: int) -> None:
         """Start a node; its end is an event."""

@@ -6,7 +6,7 @@ Tasks of several actors that meet, in a collective or in a message, are one node
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -345,7 +345,12 @@ def lay_out(
         zip(actors.stages.tolist(), actors.ranks.tolist(), strict=True)
     ):
         program = graph.programs[stage]
-        costs = {use: _cost(use, rank, prices, contention) for use in program.uses}
+        costs = {
+            use: contention.cost(use, prices.patterns(use).row(rank))
+            if contention
+            else prices.duration_ps(use, rank)
+            for use in program.uses
+        }
         shared = {u: each for u, each in costs.items() if not isinstance(each, int)}
         paid = {u: each if isinstance(each, int) else each.duration_ps for u, each in costs.items()}
         alone = {kind for kind, of in actors.groups.items() if actors.sizes[kind][of[actor]] == 1}
@@ -365,12 +370,6 @@ def lay_out(
         programs.append(known[key])
         transfers.append(shared)
     return programs, transfers
-
-
-def _cost(use: Use, rank: int, prices: Prices, contention: "Contention | None") -> "int | Transfer":
-    if contention is None:
-        return prices.duration_ps(use, rank)
-    return contention.cost(use, prices.patterns(use).row(rank))
 
 
 def _layout(
@@ -518,7 +517,10 @@ def _priced(
             if key not in timed:
                 timed[key] = list_times(
                     task_list,
-                    lambda each: prices[each.comm] if each.comm >= 0 else _own_ps(each, factor),
+                    [
+                        prices[each.comm] if each.comm >= 0 else _own_ps(each, factor)
+                        for each in task_list.tasks
+                    ],
                 )
             times[number] = timed[key]
             row_ps.append(times[number].duration_ps)
@@ -527,13 +529,13 @@ def _priced(
     return replace(tasks, row_ps=ints(row_ps), times=times)
 
 
-def list_times(task_list: TaskList, task_ps: Callable[[Task], int]) -> ListTimes:
-    """Earliest times of a task list's tasks; `task_ps` says how long each takes.
+def list_times(task_list: TaskList, took_ps: Sequence[int]) -> ListTimes:
+    """Earliest times of a task list's tasks, which take so long.
 
     Raises SimulationError when the times do not fit 64 bits.
     """
     try:
-        duration_ps = ints([task_ps(task) for task in task_list.tasks])
+        duration_ps = ints(took_ps)
     except OverflowError:
         raise SimulationError(TOO_LONG) from None
     end = ends(task_list.waits, duration_ps)

@@ -245,6 +245,8 @@ def write_graph(stages: Stages, schedule: Schedule, plan: Plan, options: StepOpt
         )
         programs.append(writer.program(steps, place, NONE if message is None else message))
     _meet(programs, schedule, place)
+    groups = ", ".join(sorted(lists.comms.dropped))
+    left_out = f"collectives on {groups} groups transfer nothing: these groups have one rank"
     return TaskGraph(
         plan=plan,
         schedule=schedule,
@@ -253,7 +255,7 @@ def write_graph(stages: Stages, schedule: Schedule, plan: Plan, options: StepOpt
         programs=tuple(programs),
         task_lists=tuple(lists.lists),
         comms=tuple(lists.comms.ops),
-        notes=_dropped_notes(lists.comms),
+        notes=(left_out,) if groups else (),
     )
 
 
@@ -261,14 +263,6 @@ def _switches(options: StepOptions) -> P2POptions:
     return P2POptions(
         warmup_flush=options.warmup_flush, deallocate_outputs=options.deallocate_outputs
     )
-
-
-def _dropped_notes(comms: CommNumbers) -> Names:
-    """Which collectives are left out, for their groups have one rank, as those of a degree 1."""
-    if not comms.dropped:
-        return ()
-    groups = ", ".join(sorted(comms.dropped))
-    return (f"collectives on {groups} groups transfer nothing: these groups have one rank",)
 
 
 def _meet(programs: Sequence[Program], schedule: Schedule, place: Small) -> None:
@@ -540,7 +534,10 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         """Start collectives on their stream, beside the actions."""
         number = self.lists.beside(label, ops, stream) if ops else None
         if number is not None:
-            self._add(SegmentKind.REDUCTION, stream, number, behind=stream, sets=stream, **more)
+            row = _PostedRow(
+                SegmentKind.REDUCTION, stream, number, behind=stream, sets=stream, **more
+            )
+            self.rows.append(row)
 
     def _gather_before(self, parts: Sequence[Action], place: int) -> None:
         """Gather what fused and split actions need once a step, before they begin.
@@ -598,7 +595,7 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         It queues with the reductions of gradients where it has collectives on their stream.
         """
         queue = Stream.DP if Stream.DP in self.lists.lists[task_list].streams else NONE
-        self._add(
+        row = _PostedRow(
             SegmentKind.ACTION,
             Stream.COMPUTE,
             task_list,
@@ -609,9 +606,7 @@ class _StageWriter(Struct, kw_only=True, dict=True):
             entry=True,
             unit=unit,
         )
-
-    def _add(self, kind: SegmentKind, stream: Stream, task_list: int, **more: int) -> None:
-        self.rows.append(_PostedRow(kind, stream, task_list, **more))
+        self.rows.append(row)
 
 
 def _codes(order: Order, work: StageWork, single: Ints) -> Ints:

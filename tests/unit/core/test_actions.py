@@ -9,11 +9,9 @@ from helpers import collective, row
 
 from stepsim.base.structs import replace
 from stepsim.core.actions import (
-    BackwardParts,
     CommNumbers,
     HostPart,
     HostTimes,
-    Task,
     TaskList,
     TaskLists,
     backward_tasks,
@@ -50,11 +48,8 @@ def comms() -> CommNumbers:
 
 def spans(task_list: TaskList, comm_ps: int) -> list[tuple[str, int, int]]:
     """Label, start and end of every task, its collectives taking `comm_ps`."""
-
-    def task_ps(task: Task) -> int:
-        return comm_ps if task.comm >= 0 else task.duration_ps
-
-    times = list_times(task_list, task_ps)
+    took_ps = [comm_ps if task.comm >= 0 else task.duration_ps for task in task_list.tasks]
+    times = list_times(task_list, took_ps)
     labels = (f"{task.label} {task.kind.name.lower()}" for task in task_list.tasks)
     return list(zip(labels, times.start.tolist(), times.end.tolist(), strict=True))
 
@@ -63,8 +58,8 @@ def forward(rows: Sequence[Row], host: HostTimes = NO_HOST) -> TaskList:
     return forward_tasks(rows, comms(), host)
 
 
-def backward(rows: Sequence[Row], parts: BackwardParts | None = None) -> TaskList:
-    return backward_tasks(rows, comms(), parts or BackwardParts(), NO_HOST)
+def backward(rows: Sequence[Row]) -> TaskList:
+    return backward_tasks(rows, comms(), NO_HOST)
 
 
 # Communications
@@ -161,7 +156,7 @@ def test_a_fused_pair_computes_as_long_as_its_halves() -> None:
     rows = [reducing(7, 11, 3, name="a"), reducing(5, 13, 9, name="b")]
     halves = (
         forward_tasks(rows, table, NO_HOST),
-        backward_tasks(rows, table, BackwardParts(), NO_HOST),
+        backward_tasks(rows, table, NO_HOST),
     )
     fused = fused_tasks(*halves, table)
     assert sum(task.duration_ps for task in fused.tasks) == 7 + 5 + 11 + 3 + 13 + 9

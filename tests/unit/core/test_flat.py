@@ -96,4 +96,4 @@ def test_times_that_do_not_fit_64_bits_are_refused() -> None:
     rows = [row(MAX_INT64 // 2 + 1, 0)] * 2
     task_list = forward_tasks(rows, CommNumbers(alone=ALONE.alone), HostTimes())
     with pytest.raises(SimulationError, match="106 days"):
-        list_times(task_list, lambda task: task.duration_ps)
+        list_times(task_list, [task.duration_ps for task in task_list.tasks])
