@@ -7,9 +7,6 @@ import numpy as np
 from stepsim.base.arrays import Ints
 from stepsim.parallel.packers.base import BatchShape, Packing, cut, dealt, packed
 
-_BLOCK = 32
-"""Microbatches that are looked at together when one with room is looked for."""
-
 
 def concatenate(lengths: Ints, shape: BatchShape) -> Packing:
     """Documents end to end, cut where a microbatch is full: equal tokens, unequal attention.
@@ -55,23 +52,12 @@ def _edges(length: Ints, tokens: int) -> list[int]:
 
 
 def _fitted(by_turn: Ints, full_tokens: int) -> Ints:
-    """The first bin with room of each document: shape (turns, worths), a column of bins each.
-
-    Bins are in blocks, so that the first block with room is looked for, then the first bin there.
-    """
-    turns, worths = by_turn.shape
+    """The first bin with room of each document: shape (turns, worths), a column of bins each."""
+    worths = np.arange(by_turn.shape[1])
     most = int(by_turn.sum(axis=0).max()) // full_tokens * 2 + 2  # two bins hold more than one full
-    blocks = -(-most // _BLOCK)
-    room = np.full((worths * blocks, _BLOCK), full_tokens, np.int64)
-    widest = np.full((worths, blocks), full_tokens, np.int64)
-    flat, rows, firsts = widest.reshape(-1), np.arange(worths), np.arange(worths) * blocks
+    room = np.full((len(worths), most), full_tokens, np.int64)
     fitted = np.zeros_like(by_turn)
-    for turn in range(turns):
-        tokens = by_turn[turn][:, None]
-        block = firsts + (widest >= tokens).argmax(axis=1)
-        own = room[block]
-        place = (own >= tokens).argmax(axis=1)
-        own[rows, place] -= by_turn[turn]
-        room[block], flat[block] = own, own.max(axis=1)
-        fitted[turn] = (block - firsts) * _BLOCK + place
+    for turn, tokens in enumerate(by_turn):
+        fitted[turn] = (room >= tokens[:, None]).argmax(axis=1)
+        room[worths, fitted[turn]] -= tokens
     return fitted

@@ -52,9 +52,15 @@ def find_misplaced(schedule: Schedule) -> _Misplaced | None:
     if all(place == len(order) for place, order in zip(places, schedule.orders, strict=True)):
         return None
     for rank, place in enumerate(places):
-        if place < len(schedule.orders[rank]):
-            ahead = _gives_from(schedule, rank, place)
-            for needed in _needs(schedule.orders[rank][place], schedule.placement.stages):
+        left = schedule.orders[rank][place:]
+        if left:
+            ahead = {
+                result: action.token
+                for entry in left
+                for action in entry.parts()
+                for result in _gives(action)
+            }
+            for needed in _needs(left[0], schedule.placement.stages):
                 if needed in ahead:
                     return _Misplaced(rank=rank, place=place, needed=ahead[needed])
     raise ScheduleError(f"schedule {schedule.name}: {stuck_words(schedule, places)}")
@@ -89,16 +95,6 @@ def _walk(schedule: Schedule) -> list[int]:
                 ready += waiting.pop(result, [])
             places[rank] += 1
     return places
-
-
-def _gives_from(schedule: Schedule, rank: int, place: int) -> dict[_Result, str]:
-    """Results of a rank's entries from a place on, and the actions they come from."""
-    return {
-        result: action.token
-        for entry in schedule.orders[rank][place:]
-        for action in entry.parts()
-        for result in _gives(action)
-    }
 
 
 def _needs(entry: OrderEntry, stages: int) -> Iterator[_Result]:

@@ -11,8 +11,6 @@ unequal F, I and W still fit. Weight gradients take what is free.
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from msgspec import Struct, field
-
 from stepsim.parallel.schedules.base import (
     ActionKind,
     Order,
@@ -102,49 +100,6 @@ def _repeated(starts: tuple[int, ...], microbatches: int) -> Iterator[_Step]:
     return ((*_SLOTS[slot], microbatch) for _, slot, microbatch in timed)
 
 
-_Done = dict[tuple[ActionKind, int, int], int]
-"""When an action of a stage and a microbatch ended."""
-
-
-class _Rank(Struct, kw_only=True):
-    """A rank on its way through its order: what is left, and the weight gradients it could run.
-
-    `stages` are those of its two chunks, of `last_stage` + 1.
-    """
-
-    left: list[_Step]
-    stages: tuple[int, ...]
-    last_stage: int
-    order: list[str] = []
-    weights: deque[str] = field(default_factory=deque)
-    live: int = 0
-
-    def run(self, done: _Done, now: int, most_live: int) -> None:
-        """Run the next of the order if that can start, else a weight gradient, else nothing."""
-        if self.left and self._can_start(done, now, most_live):
-            kind, chunk, microbatch = self.left.pop()
-            if kind is ActionKind.FORWARD:
-                self.live += 1
-            else:
-                self.weights.append(f"W{chunk}")
-            done[kind, self.stages[chunk], microbatch] = now + 1
-            self.order.append(f"{kind}{chunk}")
-        elif self.weights:
-            self.live -= 1
-            self.order.append(self.weights.popleft())
-
-    def _can_start(self, done: _Done, now: int, most_live: int) -> bool:
-        kind, chunk, microbatch = self.left[-1]
-        if kind is ActionKind.FORWARD:
-            if self.live == most_live:
-                return False
-            before = self.stages[chunk] - 1
-        else:
-            before = self.stages[chunk] + 1
-        outside = before in (-1, self.last_stage + 1)
-        return outside or done.get((kind, before, microbatch), now + 1) <= now
-
-
 def _with_weight_gradients(
     timed: list[list[_Step]], placement: Placement, most_live: int
 ) -> tuple[Order, ...]:
@@ -152,18 +107,30 @@ def _with_weight_gradients(
 
     Ranks are walked through unit by unit: every action takes one, messages take none.
     """
-    ranks = [
-        _Rank(
-            left=order[::-1],
-            stages=tuple(placement.stage(rank, chunk) for chunk in range(2)),
-            last_stage=placement.stages - 1,
-        )
-        for rank, order in enumerate(timed)
-    ]
-    done: _Done = {}
+    left = [order[::-1] for order in timed]
+    orders = [list[str]() for _ in timed]
+    weights = [deque[str]() for _ in timed]  # those that each rank could run
+    live = [0] * len(timed)
+    ended: dict[_Step, int] = {}  # by stage in place of the chunk
     now = 0
-    while any(rank.left or rank.weights for rank in ranks):
-        for rank in ranks:
-            rank.run(done, now, most_live)
+    while any(left) or any(weights):
+        for rank, own in enumerate(left):
+            if own:
+                kind, chunk, microbatch = own[-1]
+                forward, stage = kind is ActionKind.FORWARD, placement.stage(rank, chunk)
+                before = stage - 1 if forward else stage + 1
+                inside = 0 <= before < placement.stages
+                waits = inside and ended.get((kind, before, microbatch), now + 1) > now
+                waits = waits or (forward and live[rank] == most_live)
+            if own and not waits:
+                own.pop()
+                live[rank] += forward
+                if not forward:
+                    weights[rank].append(f"W{chunk}")
+                ended[kind, stage, microbatch] = now + 1
+                orders[rank].append(f"{kind}{chunk}")
+            elif weights[rank]:
+                live[rank] -= 1
+                orders[rank].append(weights[rank].popleft())
         now += 1
-    return tuple(numbered(each.order, rank, placement) for rank, each in enumerate(ranks))
+    return tuple(numbered(order, rank, placement) for rank, order in enumerate(orders))
