@@ -32,7 +32,6 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     LatentAttention,
     Layer,
-    Mlp,
     NormKind,
     QkNorm,
 )
@@ -53,6 +52,7 @@ _RATIOS = ("hybrid-attention-ratio", "hybrid-mlp-ratio")
 _LETTERS = {**PART_LETTERS, "G": "gated_delta_net", "D": "dsa"}
 """Parts of a pattern by their letter, those included that configurations do not have."""
 _LARGEST = 1 << 40
+_EXPERT_LAYERS, _WINDOW_LAYERS = "moe-layer-freq", "window-attn-skip-freq"
 _SHARED = "gates-share-width"
 """What GPT-NeoX does: two thirds of the width are shared by the gate and what it gates."""
 
@@ -96,7 +96,7 @@ def model_of_arguments(
     said = {name: value for name, value in values.items() if (name, value) not in _NO_EFFECT}
     if not said.keys() & {"seq-length", "decoder-seq-length"} and _ENCODER in said:
         said["seq-length"] = said.pop(_ENCODER)
-    arguments = _Arguments(place=str(path), values=said, unknown=unknown).with_depth()
+    arguments = MegatronArguments(place=str(path), values=said, unknown=unknown).with_depth()
     refused, read = map("|".join, (_words().refused, _words().read))
     for name, value in arguments.values.items():
         known = re.fullmatch(read, name) or (name == "spec" and _SPECS.fullmatch(value))
@@ -110,7 +110,7 @@ def model_of_arguments(
     )
 
 
-class _Arguments(Noun):
+class MegatronArguments(Noun):
     """Arguments by name; of `unknown` ones nobody knows the value."""
 
     place: str
@@ -210,7 +210,7 @@ class _Arguments(Noun):
             _spread(letters, "-", (mamba - mlps) / mlps)
         return "".join(letters)
 
-    def with_depth(self) -> "_Arguments":
+    def with_depth(self) -> "MegatronArguments":
         """With as many layers as a pattern has where no number is given."""
         patterns = self.patterns()
         if not patterns or self.has("num-layers"):
@@ -224,10 +224,9 @@ class _Arguments(Noun):
         parts = [_LETTERS[letter] for letter in main if letter != "|"]
         if len(parts) != self.depth:
             raise self.wrong("hybrid pattern", main, f"{self.depth} letters (--num-layers)")
-        sparse = self.experts()
+        dense, sparse = self.mlps()
         if "moe" in parts and sparse is None:
             raise WorkloadError(f"{self.place}: --num-experts is missing: the pattern has experts")
-        dense = self.dense()
         makers = PartMakers(
             mixing={
                 "mamba": self.mamba,
@@ -257,6 +256,7 @@ class _Arguments(Noun):
         )
 
     def architecture(self, name: str) -> Architecture:
+        """All of the model; raises WorkloadError naming the argument at fault."""
         hidden, depth = self.hidden, self.depth
         norm = NormKind.RMS if self.text("normalization").lower() == "rmsnorm" else NormKind.LAYER
         further = self.count("mtp-num-layers", 0, most=64)
@@ -280,13 +280,13 @@ class _Arguments(Noun):
         )
 
     def usual_layers(self, depth: int) -> tuple[Layer, ...]:
-        """Layers of attention, or of the variant that stands in its place, and an MLP."""
-        dense, sparse = self.dense(), self.experts()
+        """So many layers of attention, or of the variant that stands in its place, and an MLP."""
+        dense, sparse = self.mlps()
         attention: Attention = self.attention()
         net, linear = attention, [False] * depth
         variant = self.text("experimental-attention-variant")
         if variant == "gated_delta_net":
-            net, linear = self.delta_net(), self.but_every("linear-attention-freq")
+            net, linear = self.delta_net(), self.chosen("linear-attention-freq")
         elif variant == "dsa" and isinstance(attention, LatentAttention):
             attention = self.indexed(attention)
         elif variant:
@@ -295,31 +295,23 @@ class _Arguments(Noun):
         whole = attention  # of layers whose window is skipped
         if isinstance(whole, GroupedAttention):
             whole = replace(whole, window=None)
+        sparse_layers, sliding = self.chosen(_EXPERT_LAYERS, "1"), [True] * depth
+        if self.text(_WINDOW_LAYERS).replace(" ", ""):
+            sliding = self.chosen(_WINDOW_LAYERS)
         return tuple(
             Layer(
                 attention=net if other else attention if slides else whole,
                 mlp=sparse if sparse and expert else dense,
             )
-            for other, expert, slides in zip(linear, self.sparse(), self.sliding(), strict=True)
+            for other, expert, slides in zip(linear, sparse_layers, sliding, strict=True)
         )
 
-    def sliding(self) -> list[bool]:
-        """Layers with the window: all, or as `--window-attn-skip-freq` says."""
-        if not self.text("window-attn-skip-freq").replace(" ", ""):
-            return [True] * self.depth
-        return self.but_every("window-attn-skip-freq")
-
-    def but_every(self, name: str) -> list[bool]:
-        """Layers that an argument names: all but every nth, or a list of 0 and 1."""
-        text = self.text(name).replace(" ", "")
-        if re.fullmatch("[1-9][0-9]{0,5}", text):
-            return [(layer + 1) % int(text) != 0 for layer in range(self.depth)]
-        return self.listed(name, text)
-
     def delta_net(self) -> GatedDeltaNet:
+        """A gated delta net."""
         return GatedDeltaNet(**fields_of_part("megatron_delta_net", self.count))
 
     def indexed(self, latent: LatentAttention) -> SparseLatentAttention:
+        """Latent attention to what an indexer chooses."""
         indexer = Indexer(**fields_of_part("megatron_indexer", self.count))
         return SparseLatentAttention(heads=latent.heads, latent=latent, indexer=indexer)
 
@@ -333,17 +325,8 @@ class _Arguments(Noun):
         multiple = self.count("make-vocab-size-divisible-by", 128) * tp
         return -(-size // multiple) * multiple
 
-    @property
-    def biased(self) -> bool:
-        return not self.has("disable-bias-linear")
-
-    @property
-    def activation(self) -> Activation:
-        if self.has("swiglu"):
-            return Activation.SWIGLU
-        return Activation.SQUARED_RELU if self.has("squared-relu") else Activation.GELU
-
     def attention(self) -> GroupedAttention | LatentAttention:
+        """Attention of a layer; its window is a number of tokens, or the first of a pair."""
         heads = self.count("num-attention-heads")
         if self.has("multi-latent-attention"):
             return LatentAttention(
@@ -361,7 +344,7 @@ class _Arguments(Noun):
         else:
             kv_heads = self.count("num-key-value-heads", heads)  # of Megatron-DeepSpeed
         window = self.text("window-size").strip("()").split(",")[0]
-        biased = self.biased
+        biased = not self.has("disable-bias-linear")
         return GroupedAttention(
             heads=heads,
             kv_heads=kv_heads,
@@ -374,40 +357,41 @@ class _Arguments(Noun):
             sinks=self.text("softmax-type", "vanilla") == "learnable",
         )
 
-    def dense(self) -> Mlp:
-        default = 4 * self.hidden
-        if self.has("swiglu") and not self.has(_SHARED):
-            default = int(4 * self.hidden * 2 / 3 / 64) * 64
-        width = self.count("ffn-hidden-size", default)
-        return DenseMlp(
-            width=int(width * 2 / 3) // 2 if self.has(_SHARED) else width,
-            activation=self.activation,
-            bias=self.biased,
+    def mlps(self) -> tuple[DenseMlp, ExpertMlp | None]:
+        """The MLP of dense layers, and that of layers with experts where there are any."""
+        swiglu, shared = self.has("swiglu"), self.has(_SHARED)
+        plain = Activation.SQUARED_RELU if self.has("squared-relu") else Activation.GELU
+        activation = Activation.SWIGLU if swiglu else plain
+        biased, usual = not self.has("disable-bias-linear"), 4 * self.hidden
+        gated = int(usual * 2 / 3 / 64) * 64 if swiglu and not shared else usual
+        width = self.count("ffn-hidden-size", gated)
+        dense = DenseMlp(
+            width=int(width * 2 / 3) // 2 if shared else width, activation=activation, bias=biased
         )
-
-    def experts(self) -> ExpertMlp | None:
         if not self.has("num-experts"):
-            return None
-        width = self.count("ffn-hidden-size", 4 * self.hidden)
-        return ExpertMlp(
+            return dense, None
+        width = self.count("ffn-hidden-size", usual)
+        return dense, ExpertMlp(
             **fields_of_part("megatron_experts", self.count),
             width=self.count("moe-ffn-hidden-size", width),
-            activation=self.activation,
-            bias=self.biased,
+            activation=activation,
+            bias=biased,
             router_bias=self.has("moe-router-bias"),
             shared_gate=self.has("moe-shared-expert-gate"),
             latent=self.count("moe-latent-size") if self.has("moe-latent-size") else None,
         )
 
-    def sparse(self) -> list[bool]:
-        """Whether layers have experts, by `--moe-layer-freq`: every nth, or a list of 0 and 1."""
-        text = self.text("moe-layer-freq", "1").replace(" ", "")
-        if re.fullmatch("[1-9][0-9]{0,5}", text):
-            return [layer % int(text) == 0 for layer in range(self.depth)]
-        return self.listed("moe-layer-freq", text)
+    def chosen(self, name: str, usual: str = "") -> list[bool]:
+        """Layers that an argument chooses: by a number, or by a list of 0 and 1 as Python has it.
 
-    def listed(self, name: str, text: str) -> list[bool]:
-        """A list of 0 and 1 in Python's words, as many as there are layers."""
+        Of a number every nth layer has experts; what else it speaks of is in all but every nth.
+        """
+        text, depth = self.text(name, usual).replace(" ", ""), self.depth
+        if re.fullmatch("[1-9][0-9]{0,5}", text):
+            nth = int(text)
+            if name == _EXPERT_LAYERS:
+                return [layer % nth == 0 for layer in range(depth)]
+            return [(layer + 1) % nth != 0 for layer in range(depth)]
         found: list[bool] = []
         for part in text.split("+"):
             run = re.fullmatch(r"\[?([01](?:,[01])*)\]?(?:\*([0-9]{1,5}))?", part.strip("()"))
@@ -415,10 +399,10 @@ class _Arguments(Noun):
                 found = []
                 break
             found += [digit == "1" for digit in run.group(1).split(",")] * int(run.group(2) or 1)
-            if len(found) > self.depth:
+            if len(found) > depth:
                 break
-        if len(found) != self.depth:
-            expected = f"a number, or {self.depth} of 0 and 1 as in ([0]*3+[1]*58)"
+        if len(found) != depth:
+            expected = f"a number, or {depth} of 0 and 1 as in ([0]*3+[1]*58)"
             raise self.wrong(f"--{name}", text, expected)
         return found
 
@@ -446,10 +430,10 @@ def asked_of(source: str, values: Mapping[str, str]) -> dict[str, Any]:
     They need not describe a model, but `num-layers` must be among them, and `num-experts` of a
     model with experts. Raises WorkloadError.
     """
-    return dict(_asked(_Arguments(place=source, values=values)))
+    return dict(_asked(MegatronArguments(place=source, values=values)))
 
 
-def _asked(arguments: _Arguments) -> _Asked:
+def _asked(arguments: MegatronArguments) -> _Asked:
     yield from ((name, 1) for name in ("tp", "pp"))
     for option, name in _words().counts.items():
         if name in arguments.unknown:
@@ -475,7 +459,7 @@ def _asked(arguments: _Arguments) -> _Asked:
         yield "attention", "unfused"
 
 
-def _zero(arguments: _Arguments) -> int:
+def _zero(arguments: MegatronArguments) -> int:
     """ZeRO's stage: of Megatron FSDP the one that its strategy names, by default none."""
     if arguments.has("use-torch-fsdp2"):
         return 3
@@ -490,7 +474,7 @@ def _zero(arguments: _Arguments) -> int:
     return FSDP_STAGES[strategy]
 
 
-def _exchanges(arguments: _Arguments) -> _Asked:
+def _exchanges(arguments: MegatronArguments) -> _Asked:
     """How keys and values, and tokens of experts, are exchanged."""
     named = "context-parallel-algo" if arguments.has("context-parallel-algo") else "cp-comm-type"
     kind = (arguments.text(named).split() or ["p2p"])[0]
@@ -509,7 +493,7 @@ def _exchanges(arguments: _Arguments) -> _Asked:
         yield "delay_wgrad", arguments.has(PAIRED_WEIGHTS, BESIDE_WEIGHTS)
 
 
-def _precision(arguments: _Arguments) -> _Asked:
+def _precision(arguments: MegatronArguments) -> _Asked:
     if arguments.has("fp4-format"):
         yield "precision", "nvfp4"
     elif arguments.has("fp8-format", "fp8-hybrid", "fp8-e4m3"):
@@ -522,7 +506,7 @@ def _precision(arguments: _Arguments) -> _Asked:
         raise WorkloadError(f"{arguments.place}: no precision is given: expected {expected}")
 
 
-def _recompute(arguments: _Arguments) -> _Asked:
+def _recompute(arguments: MegatronArguments) -> _Asked:
     kind = arguments.text("recompute-granularity")
     if arguments.has("recompute-activations"):
         kind = "selective"
@@ -539,7 +523,7 @@ def _recompute(arguments: _Arguments) -> _Asked:
         yield "recompute_layers", arguments.count("recompute-num-layers", 1)
 
 
-def _placement(arguments: _Arguments) -> _Asked:
+def _placement(arguments: MegatronArguments) -> _Asked:
     """The layout, and the schedule where ranks hold several virtual stages."""
     pp, layers = arguments.known("pipeline-model-parallel-size", 1), arguments.count("num-layers")
     chunks = arguments.count("num-virtual-stages-per-pipeline-rank", 1)
@@ -564,7 +548,7 @@ def _placement(arguments: _Arguments) -> _Asked:
     yield "schedule", looped if chunks > 1 else "1f1b"
 
 
-def _uneven(arguments: _Arguments, layers: int, stages: int) -> str:
+def _uneven(arguments: MegatronArguments, layers: int, stages: int) -> str:
     """Layers of every virtual stage where the first or the last one have their own number."""
     first = arguments.count("decoder-first-pipeline-num-layers", 0)
     last = arguments.count("decoder-last-pipeline-num-layers", 0)
@@ -580,7 +564,7 @@ def _uneven(arguments: _Arguments, layers: int, stages: int) -> str:
     return ",".join(map(str, counts))
 
 
-def _warnings(arguments: _Arguments) -> Iterator[str]:
+def _warnings(arguments: MegatronArguments) -> Iterator[str]:
     for name, usual, priced in _words().priced_as:
         if arguments.text(name, usual) != usual:
             yield f"--{name} {arguments.text(name)} is not modelled: priced as {priced}"

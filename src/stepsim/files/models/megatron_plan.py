@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
-from pathlib import Path
 
 from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import Names, shipped
-from stepsim.files.models.megatron import model_of_arguments
+from stepsim.files.models.megatron import MegatronArguments
 from stepsim.files.models.megatron_rules import (
     BESIDE_WEIGHTS,
     FSDP_STAGES,
@@ -183,9 +182,10 @@ def model_arguments(architecture: Architecture) -> Names:
     pattern = [int(layer.is_sparse) for layer in architecture.layers]
     if len(mlps) > 1:
         lines.append(f"--moe-layer-freq [{','.join(map(str, pattern))}]")
-    said = line_arguments(" ".join([*lines, "--bf16"]))
+    said = line_arguments(" ".join(lines))
     with suppress(WorkloadError):
-        if model_of_arguments(Path("arguments"), said).architecture.layers == architecture.layers:
+        read = MegatronArguments(place="", values=said).usual_layers(architecture.depth)
+        if read == architecture.layers:
             return tuple(dict.fromkeys(lines))
     return ()
 
