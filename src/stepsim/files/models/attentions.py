@@ -57,28 +57,20 @@ class Attentions(Kinds, kw_only=True):
         self.read |= {
             key for key in ("qk_norm", "use_qk_norm") if self.values.get(key) is is_normed
         }
-        wide = kind is Kind.FULL and self.has("global_head_dim")
-        shares = self.flag("attention_k_eq_v")
-        heads, kv_heads, head_dim, value_dim = self._sizes(heads, kind, layer)
-        if wide:
-            head_dim = self.count("global_head_dim")
-            kv_heads = (self.some("num_global_key_value_heads") if shares else None) or kv_heads
-        gated, head_gates = self._gates()
+        gating = self.raw("gating", "use_gated_attn")
+        head_gates = self.flag("use_head_wise_attn_gate", default=family.head_gates)
+        gated = self.flag("attn_output_gate", default=family.output_gate)
         names = ("add_full_attention_sink_bias", "add_swa_attention_sink_bias")
         sinks = [self.flag(name) for name in names]
         return GroupedAttention(
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            value_dim=value_dim,
-            shares_values=wide and shares,
+            **self._sizes(heads, kind, layer),
             window=self._window(kind),
             bias=bias,
             output_bias=output_bias,
             qk_norm=qk_norm,
             sinks=sinks[kind is Kind.SLIDING] or family.sinks,
-            gated=gated,
-            head_gates=head_gates,
+            gated=gated or gating == "per-element",
+            head_gates=head_gates or gating is True or gating == "per-head",
             borrows=borrows,
             query_rank=self.some("share_q_dim"),
         )
@@ -112,28 +104,41 @@ class Attentions(Kinds, kw_only=True):
 
     # sizes
 
-    def _sizes(self, heads: int, kind: Kind, layer: int) -> tuple[int, int, int, int | None]:
-        """Heads, heads of keys and values, and widths of a key and of a value of a layer."""
+    def _sizes(self, heads: int, kind: Kind, layer: int) -> dict[str, Any]:
+        """Heads of a layer, heads of keys and values, and widths of both, by their fields."""
         own = self.items("num_attention_heads_per_layer")
         if own is not None:
             heads = _entry(self, "num_attention_heads_per_layer", own, layer)
-        kv_heads, head_dim = self._kv_heads(heads), self.head_dim(heads)
-        value_dim = self.some("v_head_dim")
+        kv_heads = self.inside("attn_config").some("KV_HEADS")
+        if kv_heads is None:
+            grouped, kv_heads = self.flag("new_decoder_architecture"), self.some("KV_HEADS")
+            kv_heads = 1 if self.flag("multi_query") and not grouped else kv_heads or heads
+        head_dim, value_dim = self.head_dim(heads), self.some("v_head_dim")
         layers = self.inside("per_layer_config").values
         own_layer = Fields(place=self.place, values=layers.get(f"{layer:02d}") or {})
         head_dim = own_layer.count("head_dim", default=head_dim)
         kv_heads = own_layer.count("KV_HEADS", default=kv_heads)
         other = self.inside("attention_other_setting")
-        sliding = kind is Kind.SLIDING
         names = ("swa_num_attention_heads", "num_sliding_attention_heads")
         swa_heads, swa_kv = self.some(*names), self.some("swa_num_key_value_heads")
         swa_dim, swa_value = self.some("swa_head_dim"), self.some("swa_v_head_dim")
-        if sliding:
+        if kind is Kind.SLIDING:
             heads = swa_heads or other.count("num_attention_heads", default=heads)
             kv_heads = swa_kv or other.count("num_attention_groups", default=kv_heads)
             head_dim = swa_dim or other.count("head_dim", default=head_dim)
             value_dim = swa_value or value_dim
-        return heads, kv_heads, head_dim, value_dim
+        wide = kind is Kind.FULL and self.has("global_head_dim")
+        shares = self.flag("attention_k_eq_v")
+        if wide:
+            head_dim = self.count("global_head_dim")
+            kv_heads = (self.some("num_global_key_value_heads") if shares else None) or kv_heads
+        return {
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "value_dim": value_dim,
+            "shares_values": wide and shares,
+        }
 
     def head_dim(self, heads: int) -> int:
         """Width of a head: said, or its share of the hidden width.
@@ -146,15 +151,6 @@ class Attentions(Kinds, kw_only=True):
             raise self.wrong(self.name_of("HEADS"), heads, expected)
         return said or self.hidden // heads
 
-    def _kv_heads(self, heads: int) -> int:
-        inner = self.inside("attn_config")
-        if inner.has("KV_HEADS"):
-            return inner.count("KV_HEADS")
-        multi = self.flag("multi_query")
-        grouped = self.flag("new_decoder_architecture")
-        said = self.some("KV_HEADS")
-        return 1 if multi and not grouped else said or heads
-
     def _window(self, kind: Kind) -> int | None:
         if kind is Kind.SLIDING:
             return self.count("sliding_window")
@@ -165,14 +161,6 @@ class Attentions(Kinds, kw_only=True):
         return None
 
     # switches
-
-    def _gates(self) -> tuple[bool, bool]:
-        """Whether the result is gated by its width, and by heads."""
-        family = self.family
-        gating = self.raw("gating", "use_gated_attn")
-        heads = self.flag("use_head_wise_attn_gate", default=family.head_gates)
-        full = self.flag("attn_output_gate", default=family.output_gate) or gating == "per-element"
-        return full, heads or gating is True or gating == "per-head"
 
     def _attention_bias(self) -> tuple[bool, bool]:
         family = self.family

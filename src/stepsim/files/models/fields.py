@@ -27,11 +27,6 @@ def spelled(*names: str) -> list[str]:
     return [key for name in names for key in known.get(name, [name])]
 
 
-def _any_of(*names: str) -> str:
-    """A pattern of all keys that names of `keys.toml` stand for."""
-    return "|".join(spelled(*names))
-
-
 def fields_of_part(name: str, read: Callable[..., Any]) -> dict[str, Any]:
     """Fields of a part of layers: of each `read` gets what `parts.toml` says of it."""
     parts = shipped(__file__, "parts.toml", dict[str, dict[str, list[str | int | bool]]])
@@ -159,28 +154,25 @@ class Fields(Struct, kw_only=True):
     def refuse_rest(self, *, every: bool = False) -> dict[str, Any]:
         """Keys that nobody read and that may change the work of a step a little, or `every` one.
 
-        Raises WorkloadError for one that surely does.
+        Raises WorkloadError for one that surely does: it changes what a layer is, or says how large
+        or how many. A switch, a share or a word does not.
         """
+        words = ("harmless", "suspect", "shaping", "structural")
+        harmless, suspect, shaping, structural = ("|".join(spelled(word)) for word in words)
         passed = {}
-        harmless = re.compile(_any_of("harmless"))
         for name, value in self.values.items():
-            if name in self.read or not value or harmless.fullmatch(name):
+            if name in self.read or not value or re.fullmatch(harmless, name):
                 continue
-            if every or isinstance(value, dict) or re.search(_any_of("suspect", "shaping"), name):
+            is_table, shapes = isinstance(value, dict), re.search(shaping, name)
+            is_suspect = re.search(suspect, name)
+            if every or is_table or is_suspect or shapes:
                 passed[name] = value
-                if _is_size(name, value):
+                counts = isinstance(value, list) or (type(value) is int and value > 1)
+                sized = counts and re.search(structural, name)
+                if shapes or sized or (is_table and is_suspect):
                     expected = "it absent: what it changes is not modelled"
                     raise self.wrong(name, value, expected)
         return passed
-
-
-def _is_size(name: str, value: Any) -> bool:
-    """Whether a key says how large or how many: a switch, a share or a word does not."""
-    is_table = isinstance(value, dict) and re.search(_any_of("suspect"), name)
-    if is_table or re.search(_any_of("shaping"), name):
-        return True
-    counts = type(value) is int and value > 1
-    return bool((counts or isinstance(value, list)) and re.search(_any_of("structural"), name))
 
 
 PART_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}

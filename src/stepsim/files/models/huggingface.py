@@ -51,7 +51,8 @@ def architecture_of(
     Raises WorkloadError naming the place, the key and what is allowed.
     """
     notes: list[str] = []
-    family = _family(values, place, notes)
+    class_name = _named(values, place)
+    family = _family(class_name, values, place, notes)
     outer, keys = Fields(place=place, values=values), values
     quantised = outer.raw("quantization_config")
     if family.nested and outer.has("text_config"):
@@ -62,7 +63,7 @@ def architecture_of(
     reader = _Reader(
         place=outer.place,
         values=keys,
-        defaults=class_defaults(_named(values, place)),
+        defaults=class_defaults(class_name),
         family=family,
         notes=notes,
     )
@@ -155,9 +156,9 @@ def _bare(name: str) -> str:
     return re.sub(r"for(causallm|conditionalgeneration)$|lmheadmodel$|_", "", name.lower())
 
 
-def _family(values: Mapping[str, Any], place: str, notes: list[str]) -> Family:
-    """The family of a configuration; of a class that nobody knows the one whose keys it has."""
-    name, known = _named(values, place), families()
+def _family(name: str, values: Mapping[str, Any], place: str, notes: list[str]) -> Family:
+    """The family of a class of models; of one that nobody knows that whose keys it has."""
+    known = families()
     if why := known.refused.get(name):
         raise WorkloadError(
             f"{place}: architectures is {name!r}, which has {why}: this is not modelled"
@@ -200,18 +201,21 @@ class _Reader(Attentions, Feeding, kw_only=True):
         if len(parts) not in (0, count):
             raise self.wrong(self.name_of("PATTERN"), len(parts), f"{count} of them")
         layers = self._makers().layers(parts) if parts else tuple(self._layers(count))
+        norm = family.norm  # MPT keeps biases of its norms where `no_bias` is false
+        if norm is NormKind.LAYER_NO_BIAS and not self.flag("no_bias", default=True):
+            norm = NormKind.LAYER
         architecture = Architecture(
             name=name,
             hidden=hidden,
             layers=layers,
             vocabulary=self.count("vocab_size"),
             tied=self.flag("tie_word_embeddings", "tie_embedding", default=family.tied),
-            norm=self._norm(),
+            norm=norm,
             embedding_norm=family.embedding_norm,
             positions=self._positions(),
             head_bias=family.head_bias or self.flag("lm_head_bias"),
             dropout=any(self.raw(name) for name in spelled("DROPOUT")),
-            prediction_layers=self._prediction(count, layers[-1]) * self._predicted(),
+            prediction_layers=self._predictions(count, layers[-1]),
             input_vocabulary=inputs and self.count("vocab_size_per_layer_input", "vocab_size"),
         )
         if self.flag("use_cla"):
@@ -226,17 +230,19 @@ class _Reader(Attentions, Feeding, kw_only=True):
             self.note(f"{name}: passed over, for no part of a step is known by it: {said}")
         return architecture
 
-    def _predicted(self) -> int:
-        """Layers that predict further tokens; MiniMax has modules of some layers each."""
+    def _predictions(self, count: int, last: Layer) -> tuple[Layer, ...]:
+        """Layers that predict further tokens: like the last, or those of a pattern, in turn.
+
+        MiniMax has modules of some layers each.
+        """
         self.flag("mtp_use_dedicated_embeddings")
         said = self.count("PREDICTED", default=0, most=64)
         modules = self.count("num_mtp_modules", default=0, most=64)
         deep = self.count("mtp_transformer_layers", default=1, most=64)
-        return said or modules * deep * self.flag("use_mtp", default=True)
-
-    def _prediction(self, count: int, last: Layer) -> tuple[Layer, ...]:
-        """The layers of one module that predicts a further token: like the last, or a pattern."""
-        layers = self._makers().predictions(self._pattern("PREDICTION_PATTERN"))
+        number = said or modules * deep * self.flag("use_mtp", default=True)
+        if self.has("PREDICTION_PATTERN"):
+            pattern = self._pattern("PREDICTION_PATTERN")
+            return self._makers().predictions(pattern) * number
         ratios = self.items("compress_ratios") or []
         if self.family.compresses and ratios:  # what follows the layers' ratios is of the modules
             last = replace(last, attention=self.compressed(ratios[-1]))
@@ -244,7 +250,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         listed = re.findall(r"\d{1,6}", members) if isinstance(members, str) else None
         if last.is_sparse and listed is not None and str(count) not in listed:
             last = replace(last, mlp=self.dense())
-        return layers or (last,)
+        return (last,) * number
 
     def _compressed_layers(self, count: int) -> Iterator[Layer]:
         """Layers of DeepSeek-V4, in the words of DeepseekV4Config: tokens that a key stands for."""
@@ -285,13 +291,6 @@ class _Reader(Attentions, Feeding, kw_only=True):
             },
             mlps={"mlp": self.dense, "moe": self.experts},
         )
-
-    def _norm(self) -> NormKind:
-        """MPT keeps biases of its norms where `no_bias` is false."""
-        norm = self.family.norm
-        if norm is NormKind.LAYER_NO_BIAS and not self.flag("no_bias", default=True):
-            return NormKind.LAYER
-        return norm
 
     def _positions(self) -> int:
         """Learned positions; those of MPT unless it has ALiBi."""
@@ -339,19 +338,14 @@ class _Reader(Attentions, Feeding, kw_only=True):
         self.pass_over("use_double_wide_mlp")
         width = self.count("hidden_size_per_layer_input", default=0)
         beside = sparse and family.dense_beside and not family.doubled  # of Gemma 4
+        # Falcon's newer layers have one norm for attention and one for the MLP
+        two = not self.flag("parallel_attn", default=True) or self.flag("new_decoder_architecture")
         return Layer(
             attention=attention,
             mlp=self.experts() if sparse else self.dense(twice=wide),
-            norms=self._norms() + (width > 0) + 3 * beside,
+            norms=(2 if two else family.norms) + (width > 0) + 3 * beside,
             input_width=width,
         )
-
-    def _norms(self) -> int:
-        """Norms of a layer; Falcon's newer layers have one for attention and one for the MLP."""
-        two = self.flag("new_decoder_architecture")
-        parallel = self.flag("parallel_attn", default=True)
-        falcon = self.has("new_decoder_architecture", "parallel_attn")
-        return 2 if falcon and (two or not parallel) else self.family.norms
 
     # layers that differ one by one, as a search found them
 

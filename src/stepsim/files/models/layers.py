@@ -5,7 +5,6 @@ by all the keys in which configurations say so.
 """
 
 import re
-from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -33,15 +32,13 @@ class Kinds(Reading, kw_only=True):
 
     def kinds(self, count: int) -> list[Kind]:
         """The kind of each layer; raises WorkloadError where a list does not fit the layers."""
-        rules: Sequence[Callable[[int], list[Kind] | None]] = (
-            self._by_types,
-            self._by_numbers,
-            self._by_members,
-            self._by_period,
-            self._by_pattern,
-            self._by_family,
+        kinds = (
+            self._by_types(count)
+            or self._by_lists(count)
+            or self._by_period(count)
+            or self._by_pattern(count)
+            or self._by_family(count)
         )
-        kinds = next(kinds for rule in rules if (kinds := rule(count)) is not None)
         self.pass_over("kinds")  # the first of them counts, as in transformers
         return kinds
 
@@ -81,8 +78,11 @@ class Kinds(Reading, kw_only=True):
             raise self.wrong(name, said, expected)
         return kind
 
-    def _by_numbers(self, count: int) -> list[Kind] | None:
-        """Lists of 0 and 1: MiniMax (1 is attention), MiMo (1 slides)."""
+    def _by_lists(self, count: int) -> list[Kind] | None:
+        """Lists of 0 and 1: MiniMax (1 is attention), MiMo (1 slides); or numbers of layers.
+
+        These have attention: those of Kimi begin with 1.
+        """
         lists = (
             ("attn_type_list", Kind.MIXER, Kind.FULL),
             ("hybrid_layer_pattern", Kind.FULL, Kind.SLIDING),
@@ -94,13 +94,8 @@ class Kinds(Reading, kw_only=True):
         chosen = self.inside("sparse_attention_config").items("sparse_attention_freq")
         if chosen is not None and len(chosen) >= count:
             return [Kind.MIXER if number else Kind.FULL for number in chosen[:count]]
-        return None
-
-    def _by_members(self, count: int) -> list[Kind] | None:
-        """Numbers of the layers that have attention: those of Kimi begin with 1."""
-        own = self.inside("linear_attn_config")
         for table, name, first in (
-            (own, "full_attn_layers", 1),
+            (self.inside("linear_attn_config"), "full_attn_layers", 1),
             (self, "attn_layer_indices", 0),
             (self, "full_attn_idxs", 0),
             (self, "hybrid_layer_ids", 0),
@@ -108,23 +103,19 @@ class Kinds(Reading, kw_only=True):
             members = table.items(name)
             if members is not None:
                 full = set(map(str, members))
-                numbers = (str(layer + first) for layer in range(count))
-                return [Kind.FULL if number in full else Kind.MIXER for number in numbers]
+                return [_full(str(layer + first) in full) for layer in range(count)]
         return None
 
     def _by_period(self, count: int) -> list[Kind] | None:
-        """Attention in every nth layer: Qwen3-Next, Ring, Jamba."""
-        if self.has("attn_layer_period"):
-            period = self.count("attn_layer_period")
-            offset = self.count("attn_layer_offset", default=0)
-            return [_full(layer % period == offset % period) for layer in range(count)]
-        if self.has("full_attention_interval"):
-            nth = self.count("full_attention_interval")
-            return [_full((layer + 1) % nth == 0) for layer in range(count)]
-        if self.has("layer_group_size"):
-            nth = self.count("layer_group_size")
-            whole = count // nth * nth  # layers beyond the last whole group have attention
-            return [_full((n + 1) % nth == 0 or n >= whole) for n in range(count)]
+        """Attention in every nth layer: Jamba, Qwen3-Next, Ring."""
+        for name in ("attn_layer_period", "full_attention_interval", "layer_group_size"):
+            if self.has(name):
+                nth, offset, whole = self.count(name), -1, count
+                if name == "attn_layer_period":
+                    offset = self.count("attn_layer_offset", default=0)
+                if name == "layer_group_size":  # layers beyond the last whole group have attention
+                    whole = count // nth * nth
+                return [_full((n - offset) % nth == 0 or n >= whole) for n in range(count)]
         return None
 
     def _by_pattern(self, count: int) -> list[Kind] | None:
@@ -187,19 +178,15 @@ class Feeding(Reading, kw_only=True):
         width = width or self.count("WIDTH")
         if self.family.shared_is_dense and not self._experts_number():
             width = self.count("SHARED_WIDTH")
+        multiple = self.count("block_multiple_of", default=1)
+        factor = self.number("block_ffn_dim_multiplier", 1.0)
+        if self.flag("block_auto_adjust_ff_dim"):  # of LFM2: two thirds, rounded up
+            width = -(-int(factor * int(2 * width / 3)) // multiple) * multiple
         return DenseMlp(
-            width=self._adjusted(width) * (2 if twice else 1),
+            width=width * (2 if twice else 1),
             activation=self.activation(),
             bias=self._mlp_bias(),
         )
-
-    def _adjusted(self, width: int) -> int:
-        """Two thirds of the width, times a factor, rounded up, where LFM2's keys say so."""
-        multiple = self.count("block_multiple_of", default=1)
-        factor = self.number("block_ffn_dim_multiplier", 1.0)
-        if not self.flag("block_auto_adjust_ff_dim"):
-            return width
-        return -(-int(factor * int(2 * width / 3)) // multiple) * multiple
 
     def _mlp_bias(self) -> bool:
         family = self.family
