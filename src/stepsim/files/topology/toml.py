@@ -59,7 +59,7 @@ class CollectiveTable(TomlTable):
     """
 
     launch_latency_ps: Time = 0
-    algorithms: list[_AlgorithmName] = []
+    algorithms: tuple[_AlgorithmName, ...] = ()
     reach: Annotated[
         dict[str, int], Meta(description="by links outside a node: NICs that a group reaches")
     ] = {}
@@ -162,7 +162,7 @@ class TopologyFile(TomlTable):
         bool, Meta(description="whether NPUs pass on others' traffic, of links")
     ] = False
     collective: CollectiveTable = CollectiveTable()
-    protocol: list[Protocol] = []
+    protocol: tuple[Protocol, ...] = ()
     accuracy: list[AccuracyTable] = []
 
 
@@ -239,14 +239,9 @@ def _nested(file: TopologyFile) -> NestedTopology:
         if getattr(file, option):
             raise TopologyError(f"{option} belongs to topologies made of [[link]] tables")
     topology = NestedTopology(
-        name=file.name,
-        source=file.source,
-        device=file.device,
         dimensions=dimensions_of(file.dimension),
-        launch_latency_ps=file.collective.launch_latency_ps,
-        algorithms=tuple(file.collective.algorithms),
-        library=library_of(file),
         grows=file.dimension[-1].size == AUTO,
+        **_of_any_form(file),
     )
     return topology.fit(topology.default_npus) if topology.grows else topology
 
@@ -266,15 +261,34 @@ def _listed(file: TopologyFile) -> "ListedTopology":
     return listed_topology(
         graph,
         file.link_class,
-        name=file.name,
-        source=file.source,
-        device=file.device,
         node_size=file.node_size or file.npus,
         npus_forward=file.npus_forward,
-        launch_latency_ps=file.collective.launch_latency_ps,
-        algorithms=tuple(file.collective.algorithms),
-        library=library_of(file),
+        **_of_any_form(file),
     )
+
+
+def _of_any_form(file: TopologyFile) -> dict[str, Any]:
+    """What a file says of its topology, whether it has dimensions or links.
+
+    Raises TopologyError naming the entry of the library at fault.
+    """
+    table = file.collective
+    for link, count in table.reach.items():
+        if count < 1:
+            raise TopologyError(bad_value("collective", f"reach.{link}", count, "at least 1"))
+    for i, each in enumerate(file.protocol):
+        algorithm_names(f"protocol[{i}] ({each.name})", each.algorithms)
+    accuracy = tuple(map(Accuracy.taken_from, file.accuracy))
+    return {
+        "name": file.name,
+        "source": file.source,
+        "device": file.device,
+        "launch_latency_ps": table.launch_latency_ps,
+        "algorithms": table.algorithms,
+        "library": Library(
+            protocols=file.protocol, reach=tuple(table.reach.items()), accuracy=accuracy
+        ),
+    }
 
 
 def _graph(file: TopologyFile, npus: int) -> "nx.MultiDiGraph":
@@ -487,17 +501,3 @@ def _positive(field: str, value: int | None) -> int:
     if value is None or not 1 <= value <= MAX_NPUS:
         raise _wrong(field, value, f"1 to {MAX_NPUS}")
     return value
-
-
-def library_of(file: TopologyFile) -> Library:
-    """The library of a file; raises TopologyError naming the entry at fault."""
-    for link, count in file.collective.reach.items():
-        if count < 1:
-            raise TopologyError(bad_value("collective", f"reach.{link}", count, "at least 1"))
-    for i, each in enumerate(file.protocol):
-        algorithm_names(f"protocol[{i}] ({each.name})", each.algorithms)
-    return Library(
-        protocols=tuple(file.protocol),
-        reach=tuple(file.collective.reach.items()),
-        accuracy=tuple(map(Accuracy.taken_from, file.accuracy)),
-    )
