@@ -41,16 +41,13 @@ _NAMED = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "s
 
 
 class _Run(Struct, kw_only=True):
-    """A run while it is read: host and device of each rank, then its columns."""
+    """A run while it is read: host and device of each rank, then its columns and its collective."""
 
     program: str = ""
     hosts: dict[int, str] = {}
     device: str = ""
     columns: Names = ()
-
-    @property
-    def nodes(self) -> int:
-        return len(set(self.hosts.values()))
+    kind: CollectiveKind = CollectiveKind.ALL_REDUCE
 
 
 def is_nccl_tests(text: str) -> bool:
@@ -80,7 +77,6 @@ def _samples(
     text: str, source: str, kind: CollectiveKind | None, warnings: list[str]
 ) -> Iterator[CurveSample]:
     run = _Run()
-    own: CollectiveKind | None = None
     for number, line in enumerate(text.splitlines(), 1):
         place, bare = f"{source}:{number}", _bare(line)
         if rank := _RANK.fullmatch(bare):
@@ -88,12 +84,11 @@ def _samples(
                 run = _Run(program=run.program)
             _add_rank(run, rank, place)
         elif _HEADER.fullmatch(bare):
-            _check_ranks(run, place)
-            run.columns = _columns(bare, place)
-            own = _kind_of(run.program, source, kind, place)
+            run.columns = _columns(run, bare, place)
+            run.kind = _kind_of(run.program, source, kind, place)
             run.program = ""
-        elif own and run.columns and _ROW.fullmatch(bare):
-            yield _sample(run, bare, own, place, source, warnings)
+        elif run.columns and _ROW.fullmatch(bare):
+            yield _sample(run, bare, place, source, warnings)
         elif program := _program_in(bare):
             run.program = program
 
@@ -124,8 +119,13 @@ def _add_rank(run: _Run, rank: re.Match[str], place: str) -> None:
     run.device = device.strip()
 
 
-def _columns(header: str, place: str) -> Names:
-    """Names of the columns, without the timestamp."""
+def _columns(run: _Run, header: str, place: str) -> Names:
+    """Names of the columns, without the timestamp, of a run that has all of its ranks."""
+    ranks = len(run.hosts)
+    missing = next((rank for rank in range(ranks) if rank not in run.hosts), None)
+    if not ranks or missing is not None:
+        what = "no rank" if not ranks else f"no rank {missing}"
+        raise CalibrationError(f"{place}: {what} before this line: expected '# Rank 0 ... on host'")
     names = tuple(name for name in header.split()[1:] if name != "timestamp")
     if "time" not in names:
         raise CalibrationError(f"{place}: times of the CPU (-C 1): expected those of the GPU")
@@ -133,14 +133,6 @@ def _columns(header: str, place: str) -> Names:
     if names[first : first + 3] != ("time", "algbw", "busbw"):
         raise CalibrationError(bad_value(place, "columns", header, "time, then algbw and busbw"))
     return names
-
-
-def _check_ranks(run: _Run, place: str) -> None:
-    ranks = len(run.hosts)
-    missing = next((rank for rank in range(ranks) if rank not in run.hosts), None)
-    if not ranks or missing is not None:
-        what = "no rank" if not ranks else f"no rank {missing}"
-        raise CalibrationError(f"{place}: {what} before this line: expected '# Rank 0 ... on host'")
 
 
 def _kind_of(program: str, source: str, kind: CollectiveKind | None, place: str) -> CollectiveKind:
@@ -159,9 +151,7 @@ def _kind_of(program: str, source: str, kind: CollectiveKind | None, place: str)
     return collective_kind(named[0], place, "file name")
 
 
-def _sample(
-    run: _Run, row: str, kind: CollectiveKind, place: str, source: str, warnings: list[str]
-) -> CurveSample:
+def _sample(run: _Run, row: str, place: str, source: str, warnings: list[str]) -> CurveSample:
     """The measurement of a line."""
     fields = _TIMESTAMP.sub("", row).split()
     tail = len(run.columns) - run.columns.index("time")
@@ -170,14 +160,15 @@ def _sample(
         raise CalibrationError(bad_value(place, "fields", len(fields), expected))
     if len(fields[0]) > 19 or not 1 <= int(fields[0]) <= MAX_INT64:
         raise CalibrationError(bad_value(place, "size", fields[0], "1 to 2**63 - 1 bytes"))
-    size, ranks = int(fields[0]), len(run.hosts)
+    size, kind, ranks = int(fields[0]), run.kind, len(run.hosts)
     measured = dict(zip(run.columns[-tail:][:4], fields[-tail:][:4], strict=True))
     time = _time(measured["time"], place)
-    _check_bandwidth(measured["busbw"], time, bus_factor(kind, ranks) * size, kind, place)
+    _check_bandwidth(measured["busbw"], bus_factor(kind, ranks) * size / time, kind, place)
     wrong = measured.get("#wrong", "0")
     if wrong not in ("0", "N/A"):
         warnings.append(f"{place}: {wrong} wrong results in this measurement")
-    return (run.device, source, kind, ranks, run.nodes), size, time
+    nodes = len(set(run.hosts.values()))
+    return (run.device, source, kind, ranks, nodes), size, time
 
 
 def _time(text: str, place: str) -> int:
@@ -191,15 +182,13 @@ def _time(text: str, place: str) -> int:
     return time
 
 
-def _check_bandwidth(
-    text: str, time: int, bus_bytes: float, kind: CollectiveKind, place: str
-) -> None:
+def _check_bandwidth(text: str, bytes_per_ps: float, kind: CollectiveKind, place: str) -> None:
     """Raise CalibrationError where busbw is not that of this collective and this size."""
     try:
         bandwidth = float(text)
     except ValueError:
         raise CalibrationError(bad_value(place, "busbw", text, "GB/s")) from None
-    said = bus_bytes / time * PS_PER_S / 1e9
+    said = bytes_per_ps * PS_PER_S / 1e9
     if bandwidth >= 1 and not abs(said / bandwidth - 1) <= _AGREEMENT:
         raise CalibrationError(
             f"{place}: busbw is {text} GB/s, but {kind} of this size in this time has "

@@ -20,6 +20,7 @@ import csv
 import io
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from math import inf
 from pathlib import Path
 from typing import TypeVar
 
@@ -68,12 +69,18 @@ class _Line(Noun):
             raise CalibrationError(bad_value(self.place, self.names[field], text, allowed))
         return int(text)
 
-    def quantity(self, field: str, parse: Callable[[str], _Number]) -> _Number:
-        """A quantity with a unit; a number takes the unit that the column's name ends in."""
+    def quantity(self, field: str, parse: Callable[[str], _Number], allowed: str) -> _Number:
+        """A quantity above 0 with a unit; a number takes the unit that the column's name ends in.
+
+        Raises CalibrationError for what cannot be, saying what is `allowed`.
+        """
         text, name = self.need(field), self.names[field]
         unit = _UNITS.get(name.rpartition("_")[2], "")
         with errors_at(f"{self.place}: {name}", CalibrationError):
-            return parse(f"{text} {unit}" if unit else text)
+            value = parse(f"{text} {unit}" if unit else text)
+        if not 0 < value < inf:
+            raise CalibrationError(bad_value(self.place, name, text, allowed))
+        return value
 
 
 def parse_comm_table(text: str, *, source: str) -> CommTable:
@@ -154,40 +161,30 @@ def _sample(line: _Line, source: str) -> CurveSample:
     kind = collective_kind(line.need("kind"), line.place, line.names["kind"])
     ranks = line.count("ranks", _MAX_RANKS)
     nodes = line.count("nodes", ranks) if "nodes" in line.names else 1
-    size = _size(line)
-    key = (
-        line.texts.get("machine", ""),
-        line.texts.get("source", source),
-        kind,
-        ranks,
-        nodes,
-    )
+    size = line.quantity("size", _bytes, "above 0")
+    machine = line.texts.get("machine", "")
+    key = machine, line.texts.get("source", source), kind, ranks, nodes
     return key, size, _time(line, bus_factor(kind, ranks) * size, kind)
 
 
-def _size(line: _Line) -> int:
-    text = line.need("size")
-    size = line.quantity("size", lambda t: parse_size_bytes(f"{t} B" if t.isdecimal() else t))
-    if size < 1:
-        raise CalibrationError(bad_value(line.place, line.names["size"], text, "above 0"))
-    return size
+def _bytes(text: str) -> int:
+    return parse_size_bytes(f"{text} B" if text.isdecimal() else text)
 
 
 def _time(line: _Line, bus_bytes: float, kind: CollectiveKind) -> int:
     """Picoseconds of a line; `bus_bytes` over the time is the bus bandwidth."""
     one_way = kind is CollectiveKind.SEND_RECV and "oneway" in line.texts
     field = "oneway" if one_way else "time"
-    bandwidth = _bus_bandwidth(line)
+    bandwidth = 0.0
+    if line.texts.get("busbw", "0").strip("0."):  # else it is not given, or rounded to 0
+        bandwidth = line.quantity("busbw", parse_bandwidth, "a bandwidth such as 215 GB/s")
     if field not in line.texts:
         if not bandwidth or not bus_bytes:
             raise CalibrationError(
                 f"{line.place}: no time, and no bus bandwidth that tells it: expected one of them"
             )
         return max(1, round(bus_bytes / bandwidth * PS_PER_S))
-    time = line.quantity(field, parse_time_ps)
-    if time < 1:
-        text, name = line.texts[field], line.names[field]
-        raise CalibrationError(bad_value(line.place, name, text, "a time above 0"))
+    time = line.quantity(field, parse_time_ps, "a time above 0")
     said = bus_bytes / time * PS_PER_S
     if bandwidth >= 1e9 and not one_way and abs(said / bandwidth - 1) > _AGREEMENT:
         raise CalibrationError(
@@ -195,15 +192,3 @@ def _time(line: _Line, bus_bytes: float, kind: CollectiveKind) -> int:
             f"{said / 1e9:.4g} GB/s: expected them to agree to {_AGREEMENT:.0%}"
         )
     return time
-
-
-def _bus_bandwidth(line: _Line) -> float:
-    """Bytes/s; 0 where it is not given, or rounded to 0."""
-    text = line.texts.get("busbw", "0")
-    if not text.strip("0."):
-        return 0.0
-    bandwidth = line.quantity("busbw", parse_bandwidth)
-    if bandwidth == float("inf"):
-        allowed = "a bandwidth such as 215 GB/s"
-        raise CalibrationError(bad_value(line.place, line.names["busbw"], text, allowed))
-    return bandwidth
