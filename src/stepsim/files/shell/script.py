@@ -28,7 +28,6 @@ from stepsim.files.shell.words import (
     line_of,
     marked_word,
     one_word,
-    split,
     text_of,
     unknown_in,
 )
@@ -175,7 +174,9 @@ class _Shell(Struct):
         operator = next(text_of(each) for each in node.children if not each.is_named)
         found = self.run(first)
         wanted = operator == "&&"
-        if found is None and wanted and _usual(first):
+        last = _last(first) if first.type == "list" else first
+        usual = last.type == "command" and not text_of(last).startswith("test ")
+        if found is None and wanted and usual:  # people expect a command of the system to succeed
             return self.run(second)
         if found is None:
             self._either([[second], []], Unknown(text_of(first), line_of(first)))
@@ -205,10 +206,10 @@ class _Shell(Struct):
         word = self.whole(value)
         chosen: list[list[Node]] = []
         for item in (each for each in node.named_children if each.type == "case_item"):
-            patterns = [each for each in _named(item) if each.end_byte <= _place(item, ")")]
+            patterns = item.children_by_field_name("value")
             texts = [self.whole(each) for each in patterns]
             if unknown_in(word) or any(fnmatchcase(word, pattern) for pattern in texts):
-                chosen.append(_after(item, ")"))
+                chosen.append([each for each in _named(item) if each not in patterns])
         why = Unknown(text_of(value), line_of(node)) if unknown_in(word) else None
         self._either([*chosen, []], why)
 
@@ -233,23 +234,19 @@ class _Shell(Struct):
             self.set(name, self.held[name])
 
     def _for_statement(self, node: "Node") -> None:
-        name = _field(node, "variable")
-        body = next(each for each in node.named_children if each.type == "do_group")
-        words = [
-            word for each in _named(node) if each not in (name, body) for word in self.expand(each)
-        ]
+        name = text_of(_field(node, "variable"))
+        values = node.children_by_field_name("value")
+        words = [word for each in values for word in self.expand(each)]
         for word in words[:_MOST_ROUNDS]:
-            self.set(text_of(name), (word,))
-            self._group(body)
+            self.set(name, (word,))
+            self._group(_field(node, "body"))
 
     def _while_statement(self, node: "Node") -> None:
         """A loop whose condition is false at once does nothing; of another nobody knows the end."""
-        body = next((each for each in node.named_children if each.type == "do_group"), None)
+        body = [each for each in node.named_children if each.type == "do_group"]
         condition = next(_named(node))
-        if node.type == "while_statement" and self.run(condition) is False:
-            return
-        if body is not None:
-            self._either([[body], []], Unknown(text_of(condition), line_of(node)))
+        if node.type != "while_statement" or self.run(condition) is not False:
+            self._either([body, []], Unknown(text_of(condition), line_of(node)))
 
     _c_style_for_statement = _while_statement
 
@@ -258,12 +255,11 @@ class _Shell(Struct):
         return True
 
     def _command(self, node: "Node") -> bool | None:
-        for each in node.named_children:
-            if each.type == "variable_assignment":
-                self._variable_assignment(each)
         words: list[str] = []
         for each in _named(node):
-            if each.type != "variable_assignment" and not each.type.endswith("redirect"):
+            if each.type == "variable_assignment":
+                self._variable_assignment(each)
+            elif not each.type.endswith("redirect"):
                 words += self.expand(each)
         return self._run_words(words, node) if words else True
 
@@ -328,7 +324,7 @@ class _Shell(Struct):
         """`read A B <<< "1 2"`, or from a text below."""
         names = [text for text in texts if not text.startswith("-") and text]
         given = next((e for e in node.named_children if e.type == "herestring_redirect"), None)
-        words = [] if given is None else split(self.expand(_first(given), quoted=True))
+        words = [] if given is None else self.whole(_first(given)).split()
         for i, name in enumerate(names):
             part = words[i:] if i == len(names) - 1 else words[i : i + 1]
             unknown = marked_word(Unknown(name, line_of(node)))
@@ -342,26 +338,23 @@ class _Shell(Struct):
             return False
         match node.type:
             case "binary_expression":
-                return self._binary(node)
+                operator, first, second = _sides(node)
+                if operator in ("&&", "-a", "||", "-o"):
+                    both = [self.test(first), self.test(second)]
+                    ends = operator in ("||", "-o")
+                    return ends if ends in both else None if None in both else not ends
+                words = [self.whole(first), operator, self.whole(second)]
             case "unary_expression":
                 operator, value = text_of(node.children[0]), _last(node)
                 if operator == "!":
                     found = self.test(value)
                     return None if found is None else not found
-                return self._tested([operator, *self.expand(value, quoted=True)])
+                words = [operator, *self.expand(value, quoted=True)]
             case "parenthesized_expression":
                 return self.test(_first(node))
             case _:
-                return self._tested(self.expand(node, quoted=True))
-
-    def _binary(self, node: "Node") -> bool | None:
-        operator = text_of(node.child_by_field_name("operator") or node.children[1])
-        first, second = node.named_children[0], node.named_children[-1]
-        if operator in ("&&", "-a", "||", "-o"):
-            both = [self.test(first), self.test(second)]
-            ends = operator in ("||", "-o")
-            return ends if ends in both else None if None in both else not ends
-        return self._tested([self.whole(first), operator, self.whole(second)])
+                words = self.expand(node, quoted=True)
+        return self._tested(words)
 
     def _tested(self, words: Sequence[str]) -> bool | None:
         """What `test` says of words."""
@@ -392,18 +385,15 @@ class _Shell(Struct):
                 found = [text[2:-1]]
             case "concatenation":
                 found = joined(self.expand(each, quoted=quoted) for each in node.named_children)
-            case "simple_expansion":
-                held = self.get(_BLANK.sub("", text, 1)[1:], line_of(node))
-                return self._parted(held, node, quoted=quoted)
-            case "expansion":
-                return self._parted(self._parameter(node), node, quoted=quoted)
+            case "simple_expansion" | "expansion":
+                return self._held(node, quoted=quoted)
             case "arithmetic_expansion":
                 number = self.number(next(_named(node), None))
-                found = [self._unknown(node) if number is None else str(number)]
+                found = self._unknown(node) if number is None else [str(number)]
             case "command_substitution":
                 found = self._output(node)
             case "brace_expression" | "process_substitution":
-                found = [self._unknown(node)]
+                found = self._unknown(node)
             case _:
                 found = [re.sub(r"\\(.)", r"\1", text.replace("\\\n", ""))]
         return found or [""]
@@ -430,13 +420,18 @@ class _Shell(Struct):
                 yield self.expand(each, quoted=True)
         yield [text[end:-1].decode(errors="replace")]
 
-    def _parted(self, words: Sequence[str], node: "Node", *, quoted: bool) -> list[str]:
-        several = "@" in text_of(node) or "*" in text_of(node)
-        found = list(words) if several else list(words[:1])
-        return found or [""] if quoted else split(found)
+    def _held(self, node: "Node", *, quoted: bool) -> list[str]:
+        """The words of a variable; without quotes they fall apart at spaces."""
+        text = text_of(node)
+        if node.type == "expansion":
+            words = self._parameter(node)
+        else:
+            words = self.get(_BLANK.sub("", text, 1)[1:], line_of(node))
+        found = list(words if "@" in text or "*" in text else words[:1])
+        return found or [""] if quoted else " ".join(found).split()
 
-    def _unknown(self, node: "Node") -> str:
-        return marked_word(Unknown(text_of(node), line_of(node)))
+    def _unknown(self, node: "Node") -> list[str]:
+        return [marked_word(Unknown(text_of(node), line_of(node)))]
 
     def _parameter(self, node: "Node") -> Sequence[str]:
         """`${X}`, `${X:-v}` and their kin."""
@@ -444,7 +439,7 @@ class _Shell(Struct):
         special = [e for e in node.children if e.type in ("variable_name", "special_variable_name")]
         subscript = next((each for each in named if each.type == "subscript"), None)
         if not (special or named):
-            return [self._unknown(node)]
+            return self._unknown(node)
         target = subscript.named_children[0] if subscript else (special or named)[0]
         name, line = text_of(target), line_of(node)
         marks = [text_of(each) for each in node.children[1:-1] if not each.is_named]
@@ -454,9 +449,9 @@ class _Shell(Struct):
         if marks[:1] == ["#"] and len(node.children) == 4:
             array = subscript is not None and "@" in text_of(subscript)
             size = len(words) if array else len(words[0]) if words else 0
-            return [str(size)] if is_known(words) else [self._unknown(node)]
+            return [str(size)] if is_known(words) else self._unknown(node)
         if marks[:1] == ["!"]:
-            return self.get(words[0], line) if is_known(words) else [self._unknown(node)]
+            return self.get(words[0], line) if is_known(words) else self._unknown(node)
         after = [each for each in named if each.start_byte > target.end_byte and each != subscript]
         return self._changed(name, words, marks, after, node) if marks else words
 
@@ -466,7 +461,7 @@ class _Shell(Struct):
             return words
         number = self.number(subscript.named_children[-1])
         if number is None or not -len(words) <= number < len(words):
-            return [self._unknown(subscript)]
+            return self._unknown(subscript)
         return [words[number]]
 
     def _changed(
@@ -491,7 +486,7 @@ class _Shell(Struct):
             case "?":
                 return words
         if not is_known(words) or mark not in ("#", "##", "%", "%%", "/", "//"):
-            return [self._unknown(node)]
+            return self._unknown(node)
         pattern, replacement = other[0], ""
         if mark in ("/", "//"):
             pattern, replacement, *_ = *map(self.whole, after), "", ""
@@ -507,8 +502,8 @@ class _Shell(Struct):
             if is_known(words) and words[:1] == ["expr"] and len(words) == 4:
                 numbers = [int(x) for x in words[1::2] if _NUMBER.fullmatch(x)]
                 found = calculated(words[2], *numbers) if len(numbers) == 2 else None
-                return [self._unknown(node) if found is None else str(found)]
-        return [self._unknown(node)]
+                return self._unknown(node) if found is None else [str(found)]
+        return self._unknown(node)
 
     def number(self, node: "Node | None") -> int | None:
         """A whole number of arithmetic; None where nobody knows it."""
@@ -516,8 +511,8 @@ class _Shell(Struct):
             return None
         match node.type:
             case "binary_expression":
-                operator = text_of(node.child_by_field_name("operator") or node.children[1])
-                first, second = (self.number(e) for e in (_first(node), _last(node)))
+                operator, *sides = _sides(node)
+                first, second = map(self.number, sides)
                 known = first is not None and second is not None
                 return calculated(operator, first or 0, second or 0) if known else None
             case "parenthesized_expression":
@@ -560,12 +555,6 @@ def _compared(first: str, operator: str, second: str) -> bool | None:
     return bool(calculated(numbers[operator], int(first), int(second)))
 
 
-def _usual(node: "Node") -> bool:
-    """Whether a statement ends with a command of the system, which people expect to succeed."""
-    last = _last(node) if node.type == "list" else node
-    return last.type == "command" and not text_of(last).startswith("test ")
-
-
 def _merged(ends: Sequence[Mapping[str, Words]], why: Unknown) -> dict[str, Words]:
     """What is known after one of several ways, whichever it was."""
     found = dict(ends[0])
@@ -587,6 +576,12 @@ def _field(node: "Node", name: str) -> "Node":
     return found
 
 
+def _sides(node: "Node") -> tuple[str, "Node", "Node"]:
+    """The operator of an expression, and what stands on its sides."""
+    operator = node.child_by_field_name("operator") or node.children[1]
+    return text_of(operator), _first(node), _last(node)
+
+
 def _first(node: "Node") -> "Node":
     return node.named_children[0]
 
@@ -595,19 +590,9 @@ def _last(node: "Node") -> "Node":
     return node.named_children[-1]
 
 
-def _place(node: "Node", mark: str) -> int:
-    """Where a mark of a node stands."""
-    return next(each.start_byte for each in node.children if text_of(each) == mark)
-
-
-def _after(node: "Node", mark: str) -> list["Node"]:
-    place = _place(node, mark)
-    return [each for each in _named(node) if each.start_byte > place]
-
-
 def _arm(node: "Node") -> tuple[list["Node"], list["Node"]]:
     """The condition and the commands of `if` or `elif`."""
-    place = _place(node, "then")
+    place = next(each.start_byte for each in node.children if text_of(each) == "then")
     inside = [e for e in _named(node) if e.type not in ("elif_clause", "else_clause")]
     condition = [each for each in inside if each.end_byte <= place]
     return condition, [each for each in inside if each.start_byte > place]

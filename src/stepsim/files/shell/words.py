@@ -92,11 +92,6 @@ def joined(pieces: Iterable[Sequence[str]]) -> list[str]:
     return found
 
 
-def split(words: Iterable[str]) -> list[str]:
-    """The words of an expansion without quotes: texts fall apart at spaces."""
-    return [part for word in words for part in word.split()]
-
-
 _OPERATORS: dict[str, Callable[[int, int], int]] = {
     "+": add,
     "-": sub,
