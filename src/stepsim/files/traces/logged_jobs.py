@@ -181,9 +181,10 @@ def _torchtitan_job(path: Path, lines: list[str]) -> LoggedJob:
         if built := _BUILT.search(line):
             name = torchtitan_model(built[1] or built[3], built[2] or built[4]) or name
         if mesh := _MESH.search(line) or _OLD_MESH.search(line):
-            options |= dict(_degrees(_mesh_sizes(mesh)))
+            options |= dict(_degrees(mesh))
     options |= _said("torchtitan", lines) | dict(_device_option(lines))
-    configured, section = _torchtitan_config(path, lines)
+    configured = _torchtitan_config(lines)
+    section = configured.get("model", {})
     name = name or torchtitan_model(str(section.get("name")), str(section.get("flavor")))
     if int(str(options.get("pp", 1))) > 1:
         options.pop("microbatch_size", None)
@@ -195,16 +196,14 @@ def _torchtitan_job(path: Path, lines: list[str]) -> LoggedJob:
     return LoggedJob(model=model, options={**asked, **options})
 
 
-def _mesh_sizes(mesh: re.Match[str]) -> dict[str, int]:
-    """Sizes of a mesh by the names of its dimensions, in either form of the line."""
+def _degrees(mesh: re.Match[str]) -> Iterator[tuple[str, object]]:
+    """Options of a step by the sizes of its mesh, in either form of the line."""
     if mesh.re is _MESH:
-        return {name: int(size) for name, size in re.findall(r"(\w+)=(\d{1,9})", mesh[1])}
-    names, sizes = re.findall(r"\w+", mesh[1]), re.findall(r"\d{1,9}", mesh[2])
-    return dict(zip(names, map(int, sizes), strict=False))
-
-
-def _degrees(sizes: Mapping[str, int]) -> Iterator[tuple[str, object]]:
-    """Options of a step by the sizes of its mesh."""
+        pairs = re.findall(r"(\w+)=(\d{1,9})", mesh[1])
+    else:
+        names, numbers = re.findall(r"\w+", mesh[1]), re.findall(r"\d{1,9}", mesh[2])
+        pairs = list(zip(names, numbers, strict=False))
+    sizes = {name: int(size) for name, size in pairs}
     degrees = {name: sizes.get(name, 1) for name in ("tp", "cp", "pp", "ep")}
     yield from degrees.items()
     shards = sizes.get("dp_shard", sizes.get("dp", 1))
@@ -213,15 +212,13 @@ def _degrees(sizes: Mapping[str, int]) -> Iterator[tuple[str, object]]:
         yield "expert_tp", sizes.get("etp", 1)
 
 
-def _torchtitan_config(path: Path, lines: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The configuration that a log prints, and its section of the model; else nothing."""
+def _torchtitan_config(lines: list[str]) -> dict[str, Any]:
+    """The sections of the configuration that a log prints; none where it prints none."""
     text = "\n".join(lines)
     start = re.search(r"Running with (?:args|configs?): (?=\{)", text)
     values = _printed(text, start.end()) if start else None
-    if not isinstance(values, dict):
-        return {}, {}
-    sections = {key: part for key, part in values.items() if isinstance(part, dict)}
-    return sections, sections.get("model", {})
+    sections = values if isinstance(values, dict) else {}
+    return {key: part for key, part in sections.items() if isinstance(part, dict)}
 
 
 def _printed(text: str, start: int) -> Any:
@@ -260,16 +257,21 @@ def _nanotron_job(path: Path, text: str) -> LoggedJob:
     )
     options: dict[str, object] = {"framework": "nanotron"}
     if len(degrees) > 2 and len(tokens) == 3:
-        dp, size = degrees["dp"], tokens["micro_batch_size"]
-        cp = degrees.get("context_parallel_size", 1)
-        options |= {"tp": degrees["tp"], "pp": degrees["pp"], "cp": cp}
-        options |= {"npus": dp * cp * degrees["tp"] * degrees["pp"], "microbatch_size": size}
-        options["global_batch"] = dp * size * tokens["batch_accumulation_per_replica"]
-        options["sequence"] = tokens["sequence_length"]
-        options["zero"] = _fields(text, "OptimizerArgs", "zero_stage").get("zero_stage", 0)
+        dp, tp, pp = (degrees[name] for name in ("dp", "tp", "pp"))
+        cp, size = degrees.get("context_parallel_size", 1), tokens["micro_batch_size"]
+        options |= {
+            "tp": tp,
+            "pp": pp,
+            "cp": cp,
+            "npus": dp * cp * tp * pp,
+            "microbatch_size": size,
+            "global_batch": dp * size * tokens["batch_accumulation_per_replica"],
+            "sequence": tokens["sequence_length"],
+            "zero": _fields(text, "OptimizerArgs", "zero_stage").get("zero_stage", 0),
+        }
         if recomputes := re.search(r"\brecompute_layer=(True|False)", text):
             options["recompute"] = "full" if recomputes[1] == "True" else "none"
-        if degrees["tp"] > 1:
+        if tp > 1:
             options["sequence_parallel"] = "TensorParallelLinearMode.REDUCE_SCATTER" in text
     return LoggedJob(model=_llama(path, text), options=options)
 
