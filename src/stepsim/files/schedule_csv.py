@@ -40,13 +40,15 @@ class _Part(NamedTuple):
 class _Field(Noun):
     """A token at a line and column, both from 1, and its action, or the two of a fused pair."""
 
+    source: str
     line: int
     column: int
     token: str
     parts: tuple[_Part, ...]
 
-    def error(self, source: str, allowed: str) -> ScheduleError:
-        place = f"{source}:{self.line}: column {self.column}"
+    def error(self, allowed: str) -> ScheduleError:
+        """The error of a token that is not what is allowed."""
+        place = f"{self.source}:{self.line}: column {self.column}"
         return ScheduleError(bad_value(place, "token", self.token, allowed))
 
 
@@ -76,8 +78,8 @@ def parse_schedule(text: str, *, source: str, name: str) -> Schedule:
     if not fields:
         raise ScheduleError(f"{source}: no actions: expected one line of {_TOKENS} per rank")
     microbatches = 1 + max(part.microbatch for field in fields for part in field.parts)
-    placement = _placement(source, rows, microbatches)
-    _check_complete(source, _once(source, fields), placement, microbatches)
+    placement = _placement(rows, microbatches)
+    _check_complete(fields, placement, microbatches)
     schedule = Schedule(
         name=name,
         placement=placement,
@@ -87,7 +89,7 @@ def parse_schedule(text: str, *, source: str, name: str) -> Schedule:
     misplaced = find_misplaced(schedule)
     if misplaced:
         field = rows[misplaced.rank][misplaced.place]
-        raise field.error(source, f"it after {misplaced.needed}, whose result it needs")
+        raise field.error(f"it after {misplaced.needed}, whose result it needs")
     return schedule
 
 
@@ -95,36 +97,33 @@ def _fields(source: str, number: int, line: str) -> Iterator[_Field]:
     """Fields of a line that are not empty."""
     for column, text in enumerate(line.split(","), 1):
         token = text.strip()
-        field = _Field(line=number, column=column, token=token, parts=tuple(_parts(token)))
-        if field.parts:
+        fused = _FUSED.fullmatch(token)
+        singles = map(_SINGLE.fullmatch, fused.groups() if fused else [token])
+        parts = tuple(
+            _Part(int(match[1]), ActionKind(match[2]), int(match[3])) for match in singles if match
+        )
+        field = _Field(source=source, line=number, column=column, token=token, parts=parts)
+        if parts:
             yield field
         elif token:
-            raise field.error(source, _TOKENS)
+            raise field.error(_TOKENS)
 
 
-def _parts(token: str) -> Iterator[_Part]:
-    """The actions of a token, none if it is malformed."""
-    fused = _FUSED.fullmatch(token)
-    for single in fused.groups() if fused else [token]:
-        if match := _SINGLE.fullmatch(single):
-            yield _Part(int(match[1]), ActionKind(match[2]), int(match[3]))
-
-
-def _placement(source: str, rows: list[list[_Field]], microbatches: int) -> Placement:
+def _placement(rows: list[list[_Field]], microbatches: int) -> Placement:
     """The placement that agrees with every line; the error is at the token that rules all out."""
     last = max((f for row in rows for f in row), key=lambda f: max(p.stage for p in f.parts))
     stages = 1 + max(part.stage for part in last.parts)
     candidates = _candidates(len(rows), stages, microbatches)
     if not candidates:
         shared = f"a number of stages that {len(rows)} ranks (lines) share evenly, not {stages}"
-        raise last.error(source, shared)
+        raise last.error(shared)
     for rank, row in enumerate(rows):
         for field in row:
             for stage, _, microbatch in field.parts:
                 owners = {p: p.rank(stage, microbatch) for p in candidates}
                 if rank not in owners.values():
                     lines = " or ".join(str(owner + 1) for owner in sorted({*owners.values()}))
-                    raise field.error(source, f"this stage and microbatch on line {lines}")
+                    raise field.error(f"this stage and microbatch on line {lines}")
                 candidates = [p for p in candidates if owners[p] == rank]
     return candidates[0]
 
@@ -142,22 +141,18 @@ def _candidates(ranks: int, stages: int, microbatches: int) -> list[Placement]:
     return found
 
 
-def _once(source: str, fields: list[_Field]) -> dict[_Part, _Field]:
-    """Where each action stands. Raises ScheduleError for one that stands twice."""
+def _check_complete(fields: list[_Field], placement: Placement, microbatches: int) -> None:
+    """Raise ScheduleError unless each stage runs F and B, or F, I and W, of each microbatch.
+
+    Each once: where an action stands twice the error is at the second place.
+    """
     seen: dict[_Part, _Field] = {}
     for field in fields:
         for part in field.parts:
             first = seen.setdefault(part, field)
             if first is not field:
                 where = f"line {first.line}, column {first.column}"
-                raise field.error(source, f"each action once (this one is at {where})")
-    return seen
-
-
-def _check_complete(
-    source: str, seen: dict[_Part, _Field], placement: Placement, microbatches: int
-) -> None:
-    """Raise ScheduleError unless each stage runs F and B, or F, I and W, of each microbatch."""
+                raise field.error(f"each action once (this one is at {where})")
     for stage in range(placement.stages):
         for microbatch in range(microbatches):
             kinds = {kind for kind in ActionKind if _Part(stage, kind, microbatch) in seen}
@@ -166,9 +161,9 @@ def _check_complete(
             needed = f"F and B, or F, I and W, of stage {stage} and microbatch {microbatch}"
             if kinds:
                 found = (seen[_Part(stage, kind, microbatch)] for kind in kinds)
-                raise max(found, key=lambda field: field.column).error(source, needed)
-            line = placement.rank(stage, microbatch) + 1
-            raise ScheduleError(f"{source}:{line}: tokens are missing: expected {needed}")
+                raise max(found, key=lambda field: field.column).error(needed)
+            place = f"{fields[0].source}:{placement.rank(stage, microbatch) + 1}"
+            raise ScheduleError(f"{place}: tokens are missing: expected {needed}")
 
 
 def _order(row: list[_Field], rank: int, placement: Placement) -> tuple[OrderEntry, ...]:
