@@ -12,6 +12,7 @@ table. Empty cells mean the default.
 import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,12 +24,8 @@ from stepsim.files.reading import DEFAULT_TOPOLOGY, names_once, number_of, read_
 from stepsim.files.traces.step_lines import read_step_log
 from stepsim.options import OPTIONS
 
-_KINDS: Mapping[Quantity, type[int] | type[float] | type[bool]] = {
-    Quantity.COUNT: int,
-    Quantity.SWITCH: bool,
-    Quantity.FACTOR: float,
-}
-_OPTIONS: Mapping[str, type[int] | type[float] | type[str] | type[bool]] = {
+_KINDS = {Quantity.COUNT: int, Quantity.SWITCH: bool, Quantity.FACTOR: float}
+_OPTIONS: Mapping[str, type[Any]] = {
     name: str if option.read else _KINDS.get(option.quantity, str)
     for name, option in OPTIONS.items()
     if option.flags != () and (option.read or not option.is_file) and name != "schedule"
@@ -110,27 +107,28 @@ def _step(path: Path, where: str, row: Mapping[str, Value]) -> MeasuredStep:
         raise TraceError(f"{where}: workload is missing")
     if len(row.keys() & {"measured_s", "measured_log"}) != 1:
         raise TraceError(f"{where}: expected one of measured_s and measured_log")
-    topology = row.get("topology")
+    topology = str(row["topology"]) if "topology" in row else None
+    file = Path(topology or "")
+    if file.suffix or len(file.parts) > 1:  # else it is a shipped one's name
+        topology = str(path.parent / file)
     return MeasuredStep(
         where=where,
         workload=beside(path, str(row["workload"])),
-        topology=None if topology is None else _named(path, str(topology)),
+        topology=topology,
         schedule=str(row.get("schedule", "1f1b")),
         options={name: _option(where, name, row[name]) for name in row if name in _OPTIONS},
         measured_ps=_measured(path, where, row),
     )
 
 
-def _named(path: Path, topology: str) -> str:
-    """A shipped topology's name as it is, a file relative to the table."""
-    file = Path(topology)
-    return str(path.parent / file) if file.suffix or len(file.parts) > 1 else topology
-
-
 def _measured(path: Path, where: str, row: Mapping[str, Value]) -> int:
     """The step as stated, or as a framework's log tells it."""
     if "measured_s" in row:
-        return _seconds(where, row["measured_s"])
+        value = row["measured_s"]
+        seconds = number_of(value)
+        if not 1e-6 <= seconds < 1e6:
+            raise TraceError(bad_value(where, "measured_s", value, "seconds from 1e-6, below 1e6"))
+        return round(seconds * PS_PER_S)
     names = ("npus", "global_batch", "sequence")
     counts = [_option(where, name, row[name]) for name in names if name in row]
     tokens = None
@@ -140,19 +138,13 @@ def _measured(path: Path, where: str, row: Mapping[str, Value]) -> int:
     return read_step_log(path.parent / str(row["measured_log"])).step_ps(tokens)
 
 
-def _seconds(where: str, value: Value) -> int:
-    seconds = number_of(value)
-    if not 1e-6 <= seconds < 1e6:
-        raise TraceError(bad_value(where, "measured_s", value, "seconds from 1e-6, below 1e6"))
-    return round(seconds * PS_PER_S)
-
-
 def _option(where: str, name: str, value: Value) -> Value:
     kind = _OPTIONS[name]
     try:
         if kind is bool:
             return {"true": True, "false": False}[str(value).lower()]
-        return kind(str(value))
+        found: Value = kind(str(value))
+        return found
     except (ValueError, KeyError):
         expected = {int: "a whole number", float: "a number", bool: "true or false"}[kind]
         raise TraceError(bad_value(where, name, value, expected)) from None
