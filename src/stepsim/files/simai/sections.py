@@ -88,7 +88,11 @@ def parse_header(place: str, line: str) -> Header:
     Missing or zero degrees mean 1, a missing or zero pp_comm means that none is known.
     """
     words = line.split()
-    policy = _policy(place, words[0])
+    known = words[0].rstrip(":").upper()
+    if known not in [*Policy]:
+        expected = f"one of {', '.join(Policy)}"
+        raise WorkloadError(bad_value(place, "policy", words[0], expected))
+    policy = Policy(known)
     values, unknown = _collect(place, policy, words[1:])
     said = {key: value for key, value in values.items() if value and key != "mode"}
     degrees = {key: said.pop(key) for key in ("tp", "ep", "pp") if key in said}
@@ -99,14 +103,6 @@ def parse_header(place: str, line: str) -> Header:
         warnings=(f"header: unknown keys ignored: {' '.join(unknown)}",) if unknown else (),
         **said,
     )
-
-
-def _policy(place: str, word: str) -> Policy:
-    try:
-        return Policy(word.rstrip(":").upper())
-    except ValueError:
-        expected = f"one of {', '.join(Policy)}"
-        raise WorkloadError(bad_value(place, "policy", word, expected)) from None
 
 
 def _collect(place: str, policy: Policy, words: list[str]) -> tuple[dict[str, Any], list[str]]:

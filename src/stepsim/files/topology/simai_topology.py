@@ -121,7 +121,10 @@ def _cable(
     b = _node(place, "to", words[1], len(names))
     if a == b:
         raise TopologyError(f"{place}: a link joins {a} to itself")
-    key = _joins(names[a], names[b]), words[2], words[3]
+    ends = names[a], names[b]
+    kind = ("fabric", "nic", "gpulink")[sum(name.startswith("npu") for name in ends)]
+    kind = "nvlink" if any(name.startswith("nvswitch") for name in ends) else kind
+    key = kind, words[2], words[3]
     if key not in classes:
         with errors_at(f"{place}: bandwidth", TopologyError):
             bandwidth = parse_bandwidth(words[2])
@@ -129,15 +132,7 @@ def _cable(
             latency_ps = parse_time_ps(words[3])
         name = "-".join(key)
         classes[key] = LinkClass(name=name, bandwidth=bandwidth, latency_ps=latency_ps)
-    return names[a], names[b], key
-
-
-def _joins(a: str, b: str) -> str:
-    """What a cable is, by what it joins."""
-    if a.startswith("nvswitch") or b.startswith("nvswitch"):
-        return "nvlink"
-    npus = sum(name.startswith("npu") for name in (a, b))
-    return ("fabric", "nic", "gpulink")[npus]
+    return *ends, key
 
 
 def _node(place: str, field: str, word: str, nodes: int) -> int:

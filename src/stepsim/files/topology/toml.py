@@ -399,23 +399,20 @@ def _with_size(table: DimensionTable, dimension: Dimension, inside: int) -> Dime
     size = _full_size(dimension, inside) if table.size is None else table.size
     if size == AUTO and dimension.kind is not DimensionKind.CABLES:
         return dimension.grown(1, inside)
-    if isinstance(size, str) or size < 1:
+    if not isinstance(size, int) or size < 1:
         raise _wrong("size", size, 'a positive integer or "auto"')
     return replace(dimension, size=size, used=table.used or 0)
 
 
-def _full_size(dimension: Dimension, inside: int) -> int:
-    """The size that a shape or cables imply."""
-    npus = 0
+def _full_size(dimension: Dimension, inside: int) -> int | None:
+    """The size that a shape or cables imply, None where nothing does."""
     if dimension.shape or dimension.cables:
         return dimension.size
-    if dimension.tree and dimension.tree.most:
-        npus = dimension.tree.most * dimension.tree.pod
-    elif dimension.dragonfly:
+    npus = (dimension.tree.most or 0) * dimension.tree.pod if dimension.tree else 0
+    if dimension.dragonfly:
         npus = dimension.dragonfly.most
-    if not npus or npus % (inside if dimension.joins_inside else 1):
-        raise _wrong("size", None, 'a positive integer or "auto"')
-    return npus // inside if dimension.joins_inside else npus
+    blocks, left = divmod(npus, inside if dimension.joins_inside else 1)
+    return None if left or not npus else blocks
 
 
 def _grid(table: DimensionTable) -> dict[str, Any]:
