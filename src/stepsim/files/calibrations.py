@@ -36,14 +36,6 @@ def fit_gemm_rates(path: Path, device: Device, precision: Precision) -> Measured
     1,024 a side (all where there are none): the time is flops / rate + start, residuals relative.
     Raises CalibrationError for fewer than three shapes.
     """
-    shapes = _shapes(path, precision)
-    sides = [each[:3] for each in shapes]
-    seconds = [2.0 * m * n * k / (tflops * 1e12) for m, n, k, tflops in shapes]
-    with errors_at(path, CalibrationError):
-        return fit_products(sides, seconds, device, precision)
-
-
-def _shapes(path: Path, precision: Precision) -> list[tuple[float, float, float, float]]:
     text = read_text(path, CalibrationError, "table of matrix products", "CSV")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     rows = csv_rows(path, "\n".join(lines), CalibrationError)
@@ -52,7 +44,7 @@ def _shapes(path: Path, precision: Precision) -> list[tuple[float, float, float,
     for name in columns:
         if name not in names:
             raise CalibrationError(f"{path}: no column {name}: expected m, n, k, tflops")
-    found = []
+    sides, seconds = list[tuple[float, float, float]](), list[float]()
     for number, row in enumerate(rows, start=2):
         if row.get("precision", precision) == precision:
             place = f"{path}: row {number}"
@@ -60,8 +52,11 @@ def _shapes(path: Path, precision: Precision) -> list[tuple[float, float, float,
                 positive_number(place, name, row, CalibrationError) for name in columns
             )
             slower = row.get("phase") == Phase.WEIGHT_GRAD
-            found.append((m, n, k, tflops * (WEIGHT_GRADIENT_FACTOR if slower else 1.0)))
-    return found
+            tflops *= WEIGHT_GRADIENT_FACTOR if slower else 1.0
+            sides.append((m, n, k))
+            seconds.append(2.0 * m * n * k / (tflops * 1e12))
+    with errors_at(path, CalibrationError):
+        return fit_products(sides, seconds, device, precision)
 
 
 def is_model_calibration(path: Path) -> bool:

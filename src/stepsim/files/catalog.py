@@ -115,18 +115,9 @@ def make_catalog(kind: str | None = None) -> CatalogDocument:
         close = get_close_matches(kind, names, n=1)
         meant = f" (did you mean {close[0]}?)" if close else ""
         raise PlanError(f"kind is {kind!r}{meant}: expected one of {', '.join(names)}")
-    entries: dict[str, Callable[[str], Entry]] = {
-        "models": _model,
-        "devices": _device,
-        "frameworks": _framework,
-        "topologies": _topology,
-    }
-    words = shipped(__file__, "catalog.toml", dict[str, dict[str, str]])
-    entries |= {each: partial(_named, about) for each, about in words.items()}
-    found: dict[str, Any] = {
-        name: tuple(map(entries[name], known)) if kind in (None, name) else None
-        for name, known in names.items()
-    }
+    found: dict[str, Any] = dict.fromkeys(names)
+    for each in [kind] if kind else names:
+        found[each] = tuple(map(_ENTRIES.get(each, partial(_named, each)), names[each]))
     return CatalogDocument(**found)
 
 
@@ -164,18 +155,21 @@ def _framework(name: str) -> CatalogFramework:
     )
 
 
-def _named(about: Mapping[str, str], name: str) -> CatalogName:
-    return CatalogName(name=name, about=about[name])
+def _named(kind: str, name: str) -> CatalogName:
+    words = shipped(__file__, "catalog.toml", dict[str, dict[str, str]])
+    return CatalogName(name=name, about=words[kind][name])
 
 
 def _topology(name: str) -> CatalogTopology:
     file = read_toml(topology_file(name), TopologyFile, TopologyError, "topology")
     times = sum(table.samples for table in file.accuracy)
+    # the first sentence of the source is shown, without what stands in brackets
+    about = re.sub(r" \([^)]*\)", "", " ".join(file.source.split()))
     return CatalogTopology(
         name=name,
         device=file.device,
         sizes=tuple(_sizes(name, file)),
-        about=_first_sentence(file.source),
+        about=about.partition(". ")[0].rstrip("."),
         held_times=times,
         error=sum(table.mean * table.samples for table in file.accuracy) / times if times else None,
         largest_error=max((table.largest for table in file.accuracy), default=None),
@@ -191,7 +185,10 @@ def _sizes(name: str, file: TopologyFile) -> Iterator[str]:
         yield "any" if said == "auto" else str(said)
 
 
-def _first_sentence(text: str) -> str:
-    """The first sentence of a source, on one line and without what stands in brackets."""
-    line = re.sub(r" \([^)]*\)", "", " ".join(text.split()))
-    return line.partition(". ")[0].rstrip(".")
+_ENTRIES: Mapping[str, Callable[[str], Entry]] = {
+    "models": _model,
+    "devices": _device,
+    "frameworks": _framework,
+    "topologies": _topology,
+}
+"""What says what is known of a name, by its kind; others have words of their own."""

@@ -25,12 +25,11 @@ def read_expert_counts(path: Path) -> ExpertCounts:
     text = read_text(path, WorkloadError, "expert load", "CSV")
     rows: dict[tuple[int, int], dict[int, float]] = {}
     for number, row in enumerate(csv_rows(path, text, WorkloadError), start=2):
-        named = {(name or "").strip(): value for name, value in row.items()}
-        layer, microbatch, expert = (
-            _number(path, number, name, named[name] or "") for name in _COLUMNS
-        )
+        named = {(name or "").strip(): value or "" for name, value in row.items()}
+        place = f"{path}:{number}"
+        layer, microbatch, expert = (_number(place, name, named[name]) for name in _COLUMNS)
         tokens = rows.setdefault((layer, microbatch), {})
-        tokens[expert] = tokens.get(expert, 0.0) + _tokens(path, number, named["tokens"] or "")
+        tokens[expert] = tokens.get(expert, 0.0) + _tokens(place, named["tokens"])
     return make_counts(str(path), rows)
 
 
@@ -38,21 +37,21 @@ def read_expert_load(path: Path) -> list[float]:
     """Tokens of every expert, in order; raises WorkloadError naming file and line."""
     text = read_text(path, WorkloadError, "expert load", "a number per line")
     return [
-        _tokens(path, number, word)
+        _tokens(f"{path}:{number}", word)
         for number, line in enumerate(text.splitlines(), start=1)
         if (word := line.partition("#")[0].strip())
     ]
 
 
-def _number(path: Path, row: int, name: str, text: str) -> int:
+def _number(place: str, name: str, text: str) -> int:
     number = text.strip()
     if not (number.isascii() and number.isdecimal()) or len(number) > _MOST_DIGITS:
-        raise WorkloadError(bad_value(f"{path}:{row}", name, text, "0 to 9999"))
+        raise WorkloadError(bad_value(place, name, text, "0 to 9999"))
     return int(number)
 
 
-def _tokens(path: Path, row: int, text: str) -> float:
+def _tokens(place: str, text: str) -> float:
     tokens = number_of(text)
     if not 0 <= tokens < float("inf"):
-        raise WorkloadError(bad_value(f"{path}:{row}", "tokens", text, "a number from 0"))
+        raise WorkloadError(bad_value(place, "tokens", text, "a number from 0"))
     return tokens

@@ -67,7 +67,11 @@ def read_sweep(path: Path) -> SweepFile:
         **{name: str(path.parent / each) for name, each in said.items() if each is not None},
         export=[str(path.parent / name) for name in file.output.export],
     )
-    options = {name: _option(path, value) for name, value in file.options.items()}
+    options = dict(file.options)
+    for name, value in options.items():
+        # a file beside the sweep file is found from anywhere
+        if isinstance(value, str) and Path(value).suffix and isfile(path.parent / value):
+            options[name] = str(path.parent / value)
     return replace(
         file,
         workload=str(beside(path, file.workload)),
@@ -75,12 +79,6 @@ def read_sweep(path: Path) -> SweepFile:
         options=options,
         output=output,
     )
-
-
-def _option(path: Path, value: _Scalar) -> _Scalar:
-    """An option's value; a file beside the sweep file is found from anywhere."""
-    is_file = isinstance(value, str) and Path(value).suffix and isfile(path.parent / value)
-    return str(path.parent / str(value)) if is_file else value
 
 
 def _axes(path: Path, table: dict[str, Any], prefix: str = "") -> dict[str, str]:
