@@ -68,10 +68,8 @@ def topology_of_graph(graph: object) -> ListedTopology:
     names = _names(graph)
     npus = sum(name.startswith("npu") for name in names.values())
     plain = nx.MultiDiGraph()
-    for npu in range(npus):
-        plain.add_node(f"npu{npu}", kind="npu")
-    for node, name in names.items():
-        plain.add_node(name, kind="npu" if name.startswith("npu") else "switch", label=str(node))
+    plain.add_nodes_from(f"npu{npu}" for npu in range(npus))
+    plain.add_nodes_from((name, {"label": str(node)}) for node, name in names.items())
     classes = _Classes()
     for u, v, data in graph.edges(data=True):
         place = f"edge {u!r} to {v!r}"

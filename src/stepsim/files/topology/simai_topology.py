@@ -58,8 +58,7 @@ def _read(path: Path, lines: list[str]) -> ListedTopology:
         for key, link in classes.items()
     }
     graph = nx.MultiDiGraph()
-    for name in names:
-        graph.add_node(name, kind="npu" if name.startswith("npu") else "switch")
+    graph.add_nodes_from(names)
     graph.add_edges_from(
         (*ends, {"link_class": links[key].name})
         for a, b, key in cables

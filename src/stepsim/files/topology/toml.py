@@ -302,12 +302,9 @@ def _graph(file: TopologyFile, npus: int) -> "nx.MultiDiGraph":
             raise TopologyError(bad_value(f"link_class[{i}]", "name", each.name, expected))
         classes.add(each.name)
     graph = nx.MultiDiGraph()
-    graph.add_nodes_from((f"npu{i}" for i in range(npus)), kind="npu")
+    graph.add_nodes_from(f"npu{i}" for i in range(npus))
     for i, table in enumerate(file.link):
         _check_cable(f"link[{i}]", table, classes, npus)
-        for node in (table.start, table.to):
-            if node not in graph:
-                graph.add_node(node, kind="switch")
         graph.add_edge(table.start, table.to, link_class=table.link_class)
         if not table.oneway:
             graph.add_edge(table.to, table.start, link_class=table.link_class)

@@ -23,13 +23,13 @@ def listed_topology(
     npus_forward: bool = False,
     **others: Any,
 ) -> ListedTopology:
-    """The topology of a graph: of nodes only their `kind` is read, of edges class and `count`.
+    """The topology of a graph: of nodes their names are read, of edges class and `count`.
 
     `others` are what else is said of a `ListedTopology`.
     NPUs are called `npu0`, `npu1`, ..., switches anything else. Raises TopologyError naming two
     NPUs without a route; their attribute `label` is named too.
     """
-    npus = sum(kind == "npu" for _, kind in graph.nodes(data="kind"))
+    npus = sum(node.startswith("npu") for node in graph)
     lost = _first_lost(graph, npus, npus_forward=npus_forward)
     if lost:
         hint = "" if npus_forward else "; NPUs forward nothing (npus_forward = false)"
@@ -53,7 +53,7 @@ def _label(graph: nx.MultiDiGraph, npu: int) -> str:
 def _cabling(graph: nx.MultiDiGraph, npus: int, classes: Mapping[str, int]) -> Cabling:
     """Links numbered in the order of the graph's edges."""
     nodes = [*(f"npu{i}" for i in range(npus))]
-    nodes += [node for node, kind in graph.nodes(data="kind") if kind != "npu"]
+    nodes += [node for node in graph if not node.startswith("npu")]
     number = {node: i for i, node in enumerate(nodes)}
     rows = [
         (number[u], number[v], classes[edge["link_class"]], edge.get("count", 1))
