@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsim.base.structs import replace
-from stepsim.explain.make_report import StepTotals
+from stepsim.explain.make_report import StepTotals, make_totals
 from stepsim.explore.batch import Batch, make_batch as compile_batch
 from stepsim.files.asked import read_inputs, read_options
 from stepsim.files.load import workload_of
@@ -33,7 +33,7 @@ def short_job(name: str, layers: int) -> Workload:
 def totals_of(*job: Any, known: Known | None = None) -> StepTotals:
     """Totals with the parts of the step, as a sweep finds them, of a workload on a topology."""
     ready = prepare(*job, known=known, quick=True)
-    return ready.totals(ready.flat().timeline(), breakdown=True)
+    return make_totals(ready.timeline(), ready.workload, breakdown=True)
 
 
 def make_batch(

@@ -108,12 +108,12 @@ def run(job: Job, tried: Numbers) -> Timeline:
         replace(op, size_bytes=round(op.size_bytes * tried["bytes"])) for op in ready.graph.comms
     )
     graph = replace(ready.graph, comms=tuple(comms))
-    placed = place(inputs.topology, graph.plan, ready.options.placement)
+    placed = place(inputs.topology, graph.plan, ready.job.options.placement)
     prices = prices_of(
         graph.plan,
         graph.comms,
         placed,
-        ready.options,
+        ready.job.options,
     )
     return run_graph(graph, prices)
 

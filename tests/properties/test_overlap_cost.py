@@ -73,10 +73,10 @@ def test_compute_is_slowed_within_bounds(
     job: Job, network: Topology, cost: OverlapCost, data: st.DataObject
 ) -> None:
     step = ready(job, network, cost, data)
-    timeline = step.flat().timeline()
-    assert timeline.unslowed_ps == replace(step, overlap=None).flat().timeline().step_time_ps
+    timeline = step.timeline()
+    assert timeline.unslowed_ps == replace(step, overlap=None).timeline().step_time_ps
     check_compute(timeline)
-    every = replace(step, fold_ranks=False).flat().timeline()
+    every = replace(step, fold_ranks=False).timeline()
     check_same_times(timeline, every)
 
 
@@ -94,6 +94,6 @@ def test_no_sms_and_no_bytes_change_no_picosecond(
     job: Job, network: Topology, data: st.DataObject
 ) -> None:
     step = ready(job, network, None, data)
-    as_ever = step.flat().timeline()
-    with_nothing = replace(step, overlap=NOTHING).flat().timeline()
+    as_ever = step.timeline()
+    with_nothing = replace(step, overlap=NOTHING).timeline()
     check_same_times(as_ever, with_nothing)

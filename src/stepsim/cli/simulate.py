@@ -151,7 +151,7 @@ def _show_step(ready: "PreparedStep", result: "SimulatedStep", options: Simulate
         from stepsim.step.doubts import said_of_step
 
         sys.stdout.flush()
-        warn(said_of_step(ready, result.timeline))
+        warn(said_of_step(ready, report.step_time_ps))
     warn_of([report], quiet=quiet, verbose=options.verbose or full, most=options.most_said)
     advise(answer.advice, quiet=quiet or bool(full or options.show or json))
 

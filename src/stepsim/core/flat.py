@@ -185,47 +185,27 @@ def flatten(
     contention: "Contention | None" = None,
     *,
     contract: bool = True,
-    like: Flat | None = None,
 ) -> Flat:
     """The table of all tasks of all actors; other arguments are those of `lay_out`.
 
-    Nodes and waits of a table `like` this one, of a graph whose tasks take other times, are taken:
-    a job of 64 stages and 1,024 microbatches takes 1.6 s so, and 1.8 where doubts find their own.
     Raises SimulationError naming tasks that wait for each other in a circle.
     """
     programs, transfers = lay_out(graph, actors, prices, slow, contention, contract=contract)
-    made: dict[str, Any] = {
-        "graph": graph,
-        "actors": actors,
-        "programs": tuple(programs),
-        "transfers": tuple(transfers),
-    }
-    if (
-        like
-        and np.array_equal(actors.actor_of, like.actors.actor_of)
-        and all(map(_wait_alike, programs, like.programs))
-    ):
-        return replace(like, **made)
     nodes, count = _joined(programs, actors, graph.plan)
     pairs = partial(_pairs, nodes, [tasks.after for tasks in programs])
     place, waits = ordered_waits(pairs, count)
     node_of = tuple(place.take(numbers) for numbers in nodes)
-    flat = Flat(**made, node_of=node_of, waits=waits)
+    flat = Flat(
+        graph=graph,
+        actors=actors,
+        programs=tuple(programs),
+        transfers=tuple(transfers),
+        node_of=node_of,
+        waits=waits,
+    )
     if waits.runnable < len(waits):
         raise SimulationError(_stuck(flat))
     return flat
-
-
-def _wait_alike(one: Tasks, other: Tasks) -> bool:
-    """Whether tasks of two graphs meet alike, and wait for the same."""
-    columns = (
-        (
-            *(tasks.segment, tasks.groups.take(tasks.row), tasks.after.starts, tasks.after.values),
-            *(tasks.program.peer, tasks.program.peer_stage),
-        )
-        for tasks in (one, other)
-    )
-    return all(map(np.array_equal, *columns))
 
 
 def far_actor(actor: int, stage: int, actors: Actors, plan: Plan) -> int:

@@ -300,18 +300,17 @@ def flat_step(
     fold_ranks: bool = True,
     engine: Engine | None = None,
     cost: "OverlapCost | None" = None,
-    like: Flat | None = None,
 ) -> FlatStep:
     """Every rank, or one of each class of ranks that behave alike, and what each of them runs.
 
     `slow` are factors on the ranks' compute times. Unless an engine is asked for, columns take the
     place of events in large jobs whose links are not shared in time. With `cost` communication
-    slows the compute beside it. `like` is as `flatten` takes it.
+    slows the compute beside it.
     """
     actors, contention = find_actors(graph, prices, slow, fold_ranks=fold_ranks)
     said(__name__, "%d of %d ranks are simulated", len(actors), graph.plan.npus)
     laid = graph, actors, prices, slow, contention
-    flat, slowing = flatten(*laid, like=like), None
+    flat, slowing = flatten(*laid), None
     tasks = flat.tasks
     if cost:
         from stepsim.core.beside import SlowedCompute

@@ -34,6 +34,7 @@ from stepsim.parallel.schedules import ActionKind
 from stepsim.parallel.schedules.base import Order, peak_live
 from stepsim.workload.axes import Part
 from stepsim.workload.model.evidence import Throughput, throughput
+from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
     from stepsim.explain.memory import StagePeak, StepMemory
@@ -101,18 +102,16 @@ def make_report(
     effort: "Effort | None" = None,
     memory: "StepMemory | None" = None,
     findings: tuple[Finding, ...] = (),
-    unslowed_ps: int | None = None,
 ) -> Report:
     """Analyse a timeline of a workload; `warnings` are those of before the run.
 
     `ranks` are the timeline's `simulated_ranks`, `traffic` is what its graph puts on links at these
     prices. `effort` is what the step is worth, where a model says it, `memory` what ranks hold,
-    `findings` what a look at the input found, `unslowed_ps` the step time of a step whose compute
-    communication does not slow, where this one's is.
+    `findings` what a look at the input found.
     """
     graph, plan, options = timeline.graph, timeline.graph.plan, timeline.graph.options
     step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
-    links = link_use(prices.topology, traffic, step)
+    unslowed_ps, links = timeline.unslowed_ps, link_use(prices.topology, traffic, step)
     path = path_runs(timeline, critical_path(timeline))
     stages = _stages(timeline, ranks, memory)
     busiest = max(bubble.busy for bubble in ranks.bubbles)
@@ -196,18 +195,16 @@ def _link_warnings(
             )
 
 
-def make_totals(
-    timeline: Timeline, *, workload: str, breakdown: bool, effort: "Effort | None" = None
-) -> StepTotals:
+def make_totals(timeline: Timeline, workload: Workload, *, breakdown: bool) -> StepTotals:
     """What a report would say of the whole step, without the rest of it."""
     counts, pipeline = timeline.actors.counts, timeline.pipeline_time_ps
     return StepTotals(
-        workload=workload,
+        workload=workload.source,
         step_time_ps=timeline.step_time_ps,
         pipeline_time_ps=pipeline,
         bubble_fraction=_mean_bubble(_bubbles(timeline), counts, pipeline),
         breakdown_ps=mean_parts(_breakdown(timeline), counts) if breakdown else None,
-        throughput=_throughput(effort, timeline),
+        throughput=_throughput(workload.effort, timeline),
     )
 
 

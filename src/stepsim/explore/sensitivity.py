@@ -233,7 +233,7 @@ def _searched(batch: Batch) -> bool:
 
 
 def _notes(batch: Batch) -> Iterator[str]:
-    options = batch.job.options
+    options = batch.job.graph.options
     if batch.fixed and any(HostTimes.of(options).by_part):
         yield f"host times are left out: {batch.fixed}"
     if _searched(batch):

@@ -158,7 +158,7 @@ class Explorer(Struct, kw_only=True):
         """The tasks of a state's step; of a step of many those between two times."""
         job = self.inputs(state)
         ready = prepare(*job.nouns, known=self._known, quick=True)
-        return {"tasks": tasks_of_timeline(ready.flat().timeline(), between=(low_ps, high_ps))}
+        return {"tasks": tasks_of_timeline(ready.timeline(), between=(low_ps, high_ps))}
 
     def helps(self, state: ExplorerState) -> Plain:
         """What would make the step shorter, or fit where it does not, the fastest change first."""

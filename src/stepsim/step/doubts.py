@@ -13,18 +13,13 @@ from typing import Any
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
-from stepsim.core.flat import Flat
-from stepsim.core.timeline import Timeline
 from stepsim.explain.report import WEIGHTY, Finding, Report, by_weight
 from stepsim.network.placement import SIZES_OF_GROUPS, Crossing, whole_degrees
-from stepsim.network.prices import Known
-from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.modes import Sharing
-from stepsim.step.job import WorkSource, scaled_workload
+from stepsim.step.job import scaled_workload
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.axes import CollectiveKind, Group
-from stepsim.workload.model.model import Model
 from stepsim.workload.overlap import CommSms
 from stepsim.workload.rows import Doubt, Work, Workload
 
@@ -32,13 +27,13 @@ _Rates = dict[tuple[str, str], float]
 """The slowest picoseconds per byte of communications of a kind in a group."""
 
 
-def weighed(report: Report, ready: PreparedStep, flat: Flat) -> Report:
+def weighed(report: Report, ready: PreparedStep) -> Report:
     """The report of a step with what doubts about its workload are worth, and what crossing costs.
 
-    The weightiest doubt comes first. `flat` is the table that the step was laid out in.
+    The weightiest doubt comes first.
     """
     if ready.doubts:
-        found = sorted((_weigh(each, ready, report, flat) for each in ready.doubts), key=by_weight)
+        found = sorted((_weigh(each, ready, report) for each in ready.doubts), key=by_weight)
         said = tuple(each.text for each in found if each.is_negligible)
         kept = (*report.findings, *(each for each in found if not each.is_negligible))
         report = replace(report, findings=kept, notes=(*report.notes, *said))
@@ -47,29 +42,25 @@ def weighed(report: Report, ready: PreparedStep, flat: Flat) -> Report:
     return _with_crossing(report, ready, ready.crossing)
 
 
-def _weigh(doubt: Doubt, ready: PreparedStep, report: Report, flat: Flat) -> Finding:
+def _weigh(doubt: Doubt, ready: PreparedStep, report: Report) -> Finding:
     """What a doubt about the workload is worth.
 
     The step of the other workload is asked for where that may be weighty; else the bound is told:
     no chain of tasks meets a stage's rows more often than there are microbatches and stages.
     """
-    step = report.step_time_ps
+    step, options = report.step_time_ps, ready.job.options
     if doubt.mended is None or not step:
         return Finding(text=doubt.text)
-    mended, _ = scaled_workload(doubt.mended, ready.options)
-    bound = _bound_ps(ready.workload, mended, report) / step
-    if bound < WEIGHTY:
-        return _finding(doubt, f"the step changes by at most {bound:.1%}", bound)
-    try:
-        other = prepare(doubt.mended, ready.machine, ready.options, known=ready.prices.known)
-        worth = other.step_time_ps(flat) / step - 1
-    except StepsimError as error:
-        return Finding(text=f"{doubt.text} ({error})")
-    way = "longer" if worth > 0 else "shorter"
-    return _finding(doubt, f"the step takes {abs(worth):.1%} {way}", worth)
-
-
-def _finding(doubt: Doubt, said: str, worth: float) -> Finding:
+    mended, _ = scaled_workload(doubt.mended, options)
+    worth = _bound_ps(ready.workload, mended, report) / step
+    said = f"the step changes by at most {worth:.1%}"
+    if worth >= WEIGHTY:
+        try:
+            other = prepare(doubt.mended, ready.machine, options, known=ready.prices.known)
+            worth = other.step_time_ps() / step - 1
+        except StepsimError as error:
+            return Finding(text=f"{doubt.text} ({error})")
+        said = f"the step takes {abs(worth):.1%} {'longer' if worth > 0 else 'shorter'}"
     remedy = f" ({doubt.remedy})" if doubt.remedy else ""
     return Finding(text=f"{doubt.text}: with {doubt.instead} {said}{remedy}", worth=worth)
 
@@ -119,63 +110,45 @@ def _change_ps(before: Work, after: Work, rates: _Rates) -> float:
 
 
 def _with_crossing(report: Report, ready: PreparedStep, crossing: Crossing) -> Report:
-    """The report with what a crossing costs.
+    """The report with what a crossing costs: beside it the first other step that runs and fits.
 
-    Another placement has a step, or the first of smaller degrees that runs. A crossing that nothing
-    runs without, or only slower, is a warning beside others.
+    A crossing that nothing runs without, or only slower, is a warning beside others.
     """
-    if crossing.is_avoidable:
-        placement, order = crossing.other_placement, crossing.other_order
-        other = replace(ready.job.asked, placement=placement, rank_order=order)
-        step = _step_ps(ready, other)
-        assert step is not None
-        return _with_worth(report, crossing.text, step)
-    for flag, other in _smaller_degrees(ready, crossing) if ready.job.setup else ():
+    for flags, options in _without_crossing(ready, crossing):
         try:
-            step = _step_ps(ready, other)
+            other = prepare(ready.source, ready.machine, options)
+            if other.unfit and not ready.unfit:
+                continue
+            step_ps = other.step_time_ps()
         except StepsimError:
             continue
-        if step is None:
-            continue
-        text = f"{crossing.text}, with {flag} they fit in one"
-        if step < report.step_time_ps:
-            return _with_worth(report, text, step)
-        said = f"{text}: {_compared(step, report.step_time_ps)}"
+        worth = step_ps / report.step_time_ps - 1
+        beside = f"{abs(worth):.1%} {'longer' if worth > 0 else 'shorter'}"
+        said = f"{crossing.text}{flags}: a step of {format_time_ps(step_ps)}, {beside}"
+        if crossing.is_avoidable or worth < 0:
+            return replace(report, findings=(Finding(text=said, worth=worth), *report.findings))
         return replace(report, warnings=(said, *report.warnings))
     return replace(report, warnings=(crossing.text, *report.warnings))
 
 
-def _step_ps(ready: PreparedStep, options: StepOptions) -> int | None:
-    """The step time under other options; None where the job does not fit, but did. Raises."""
-    other = prepare(ready.source, ready.machine, options)
-    return None if other.unfit and not ready.unfit else other.step_time_ps()
+def _without_crossing(ready: PreparedStep, crossing: Crossing) -> Iterator[tuple[str, StepOptions]]:
+    """Options of steps whose groups may lie in one node or rack, and flags that are no remedy.
 
-
-def _with_worth(report: Report, text: str, step_ps: int) -> Report:
-    """The report with another step time as what a finding is worth."""
-    worth = step_ps / report.step_time_ps - 1
-    found = Finding(text=f"{text}: {_compared(step_ps, report.step_time_ps)}", worth=worth)
-    return replace(report, findings=(found, *report.findings))
-
-
-def _compared(step_ps: int, than_ps: int) -> str:
-    worth = step_ps / than_ps - 1
-    way = "longer" if worth > 0 else "shorter"
-    return f"a step of {format_time_ps(step_ps)}, {abs(worth):.1%} {way}"
-
-
-def _smaller_degrees(ready: PreparedStep, crossing: Crossing) -> Iterator[tuple[str, StepOptions]]:
-    """Options of a model with smaller degrees of the first kind of groups that cross, with flags.
-
-    The largest come first. The job keeps its size and its batch.
+    That is another placement; else, of a model, smaller degrees of the first kind of groups that
+    cross, the largest first. The job keeps its size and its batch.
     """
+    if crossing.is_avoidable:
+        placed = {"placement": crossing.other_placement, "rank_order": crossing.other_order}
+        yield "", replace(ready.job.asked, **placed)
+        return
     plan, group = ready.graph.plan, crossing.groups[0]
     name, batch = SIZES_OF_GROUPS[group], plan.global_batch
-    same = replace(ready.options, npus=plan.npus, microbatches=None, global_batch=batch)
-    for degree in whole_degrees(ready.machine, plan, crossing.placement, group):
-        words = OPTIONS[name].words(str(degree), short=True)
+    same = replace(ready.job.options, npus=plan.npus, microbatches=None, global_batch=batch)
+    degrees = whole_degrees(ready.machine, plan, crossing.placement, group)
+    for degree in degrees if ready.job.setup else ():
+        words = " ".join(OPTIONS[name].words(str(degree), short=True))
         changed: dict[str, Any] = {name: degree}
-        yield " ".join(words), replace(same, **changed)
+        yield f", with {words} they fit in one", replace(same, **changed)
 
 
 FREE = "overlap is free: communication does not slow the compute beside it; with --overlap-cost on"
@@ -183,36 +156,33 @@ WORTH_SAYING = 0.005
 """What overlap costs is said from this share of a step on."""
 
 
-def slowed_step_ps(
-    source: WorkSource,
-    topology: Topology,
-    options: StepOptions,
-    known: Known,
-    like: Flat | None = None,
-) -> int | None:
-    """Step time in ps with what overlap costs; `known` is as `prepare` takes it, `like` a table.
+def with_overlap_cost(options: StepOptions) -> StepOptions | None:
+    """Options of a model's step with what overlap costs.
 
-    None where the step has it already, or the law is not known: of workload files, of devices whose
-    multiprocessors are not counted or are shared, of links shared in time, of measured memory.
+    None where the step has it already, or the law is not known: on devices whose multiprocessors
+    are not counted or are shared, of links shared in time, of measured memory.
     """
     from stepsim.workload.model.device import Device
 
     device = options.device
     is_free = not options.overlap_cost and options.contention is not Sharing.FAIR
-    if not (is_free and isinstance(source, Model) and isinstance(device, Device)):
+    if not (is_free and isinstance(device, Device)):
         return None
     # a compute unit of CDNA runs blocks of several kernels: there the law is worse than no slowdown
     has_law = device.processors is not None and not device.generation.startswith("cdna")
     if not has_law or options.activation_size_bytes is not None:
         return None
-    asked = replace(options, overlap_cost=CommSms(), engine=None)
-    return prepare(source, topology, asked, known=known, quick=True).step_time_ps(like)
+    return replace(options, overlap_cost=CommSms(), engine=None)
 
 
-def said_of_step(ready: PreparedStep, ran: Timeline) -> Iterator[str]:
-    """What overlap would cost a step that ran, where that is worth a line."""
-    step_ps, known = ran.step_time_ps, ready.prices.known
-    slowed_ps = slowed_step_ps(ready.source, ready.machine, ready.options, known, ran.flat)
-    if slowed_ps and slowed_ps > step_ps * (1 + WORTH_SAYING):
+def said_of_step(ready: PreparedStep, step_ps: int) -> Iterator[str]:
+    """What overlap would cost a step that took so long, where that is worth a line."""
+    asked = with_overlap_cost(ready.job.options) if ready.job.setup else None
+    if asked is None:
+        return
+    known = ready.prices.known
+    slowed = prepare(ready.source, ready.machine, asked, known=known, quick=True)
+    slowed_ps = slowed.step_time_ps()
+    if slowed_ps > step_ps * (1 + WORTH_SAYING):
         more = f"{slowed_ps / step_ps - 1:+.1%}"
         yield f"{FREE} the step takes {format_time_ps(slowed_ps)} ({more})"

@@ -7,7 +7,7 @@ starts and ends. What ran is reported (`explain.make_report`). Last, doubts abou
 weighed: by how much the step would change without what is doubted (`doubts`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,9 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, said
 from stepsim.base.process import paused
 from stepsim.base.structs import Names, Noun, replace
-from stepsim.core.flat import Flat
-from stepsim.core.timeline import MOST_EVENTS, FlatStep, Timeline, flat_step
+from stepsim.core.timeline import MOST_EVENTS, Timeline, flat_step
 from stepsim.core.write import TaskGraph, write_graph
-from stepsim.explain.make_report import StepTotals, make_report, make_totals, simulated_ranks
+from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.explain.network_use import Traffic, find_traffic
 from stepsim.explain.report import Finding, Report, ResultDocument, SimulatedRanks
 from stepsim.network.placement import Crossing, find_crossing, idle_npus, place
@@ -69,15 +68,10 @@ class PreparedStep(Noun, dict=True):
     overlap: "OverlapCost | None" = None
     fold_ranks: bool = True
 
-    @property
-    def options(self) -> StepOptions:
-        """Those asked for, with the plan that was taken."""
-        return self.job.options
-
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
         """What the input can hardly mean."""
-        if self.job.setup or self.options.fill_placeholders:
+        if self.job.setup or self.job.options.fill_placeholders:
             return self.job.given.doubts
         bare = doubt_placeholders(self.job.given)
         return (*self.job.given.doubts, *([bare] if bare else []))
@@ -85,7 +79,7 @@ class PreparedStep(Noun, dict=True):
     @cached_property
     def crossing(self) -> Crossing | None:
         """Which groups lie in several nodes or racks; None where none does."""
-        placement = self.options.placement
+        placement = self.job.options.placement
         return find_crossing(self.machine, self.prices.topology, self.graph.plan, placement)
 
     @property
@@ -95,17 +89,15 @@ class PreparedStep(Noun, dict=True):
         crossed = (self.crossing.text,) if self.crossing else ()
         return (*first, *(doubt.text for doubt in self.doubts), *crossed, *self.assumed)
 
-    def flat(self, like: Flat | None = None) -> FlatStep:
-        """Who is simulated, and what each of them runs; `like` is a table as `flatten` takes it."""
-        return flat_step(
-            self.graph,
-            self.prices,
-            self.slow,
-            self.fold_ranks,
-            self.options.engine,
-            self.overlap,
-            like,
-        )
+    def timeline(self, progress: "OnProgress | None" = None, *, apart: bool = True) -> Timeline:
+        """When every task runs of those who are simulated; `apart` is as a `FlatStep` takes it."""
+        engine = self.job.options.engine
+        step = self.graph, self.prices, self.slow, self.fold_ranks, engine, self.overlap
+        return flat_step(*step).timeline(progress, apart=apart)
+
+    def step_time_ps(self) -> int:
+        """The step time alone, in ps."""
+        return self.timeline(apart=False).step_time_ps
 
     @paused()
     def simulated(
@@ -115,35 +107,31 @@ class PreparedStep(Noun, dict=True):
 
         With `weigh` the report says what doubts about the workload are worth in step time.
         """
-        laid = self.flat()
-        step = self.reported(laid.timeline(progress), weigh=weigh)
+        step = self.reported(self.timeline(progress), weigh=weigh)
         if not weigh:
             return step
         from stepsim.step.doubts import weighed
 
-        return replace(step, report=weighed(step.report, self, laid.flat))
-
-    def totals(self, timeline: Timeline, *, breakdown: bool) -> StepTotals:
-        """Totals of its run alone."""
-        work = self.workload
-        return make_totals(timeline, workload=work.source, breakdown=breakdown, effort=work.effort)
-
-    def step_time_ps(self, like: Flat | None = None) -> int:
-        """The step time alone, in ps."""
-        return self.flat(like).timeline(apart=False).step_time_ps
+        return replace(step, report=weighed(step.report, self))
 
     def reported(self, timeline: Timeline, *, weigh: bool = False) -> "SimulatedStep":
         """What is known of its run; with `weigh` its doubts are told elsewhere."""
         work, ranks = self.workload, simulated_ranks(timeline)
         traffic = find_traffic(self.graph, self.prices)
         doubts = () if weigh else tuple(doubt.text for doubt in self.doubts)
-        notes = self.notes
-        if timeline.engine is Engine.LEVELS and self.options.engine is None:
+        notes, findings = self.notes, tuple[Finding, ...]()
+        if timeline.engine is Engine.LEVELS and self.job.options.engine is None:
             notes = (
                 *notes,
                 f"more than {MOST_EVENTS:,} tasks: their times are found level by level; they are "
                 "those of the events (--engine simpy)",
             )
+        if self.unfit:
+            findings = (Finding(text=self.unfit.text()),)
+        elif self.job.setup:
+            from stepsim.step.checks import second_look
+
+            findings = tuple(second_look(self.job, timeline.step_time_ps))
         report = make_report(
             timeline,
             self.prices,
@@ -155,8 +143,7 @@ class PreparedStep(Noun, dict=True):
             notes=notes,
             effort=work.effort,
             memory=self.memory,
-            findings=tuple(self._findings(timeline)),
-            unslowed_ps=timeline.unslowed_ps,
+            findings=findings,
         )
         return SimulatedStep(
             report=report,
@@ -165,18 +152,8 @@ class PreparedStep(Noun, dict=True):
             ranks=ranks,
             traffic=traffic,
             memory=self.memory,
-            options=self.options,
+            options=self.job.options,
         )
-
-    def _findings(self, timeline: Timeline) -> Iterable[Finding]:
-        """That it does not fit; else what a second look at a model's step says."""
-        if self.unfit:
-            return (Finding(text=self.unfit.text()),)
-        if not self.job.setup:
-            return ()
-        from stepsim.step.checks import second_look
-
-        return second_look(self.job, timeline.step_time_ps)
 
 
 class SimulatedStep(Noun):

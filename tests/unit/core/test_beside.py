@@ -35,7 +35,7 @@ def test_compute_takes_its_time_alone_and_what_it_lost(options: dict[str, Any]) 
     job = read_inputs("llama-3-8b", "hgx-h100", asked)
     step = prepare(job.workload, job.topology, job.options)
     assert step.overlap
-    timeline = step.flat().timeline()
+    timeline = step.timeline()
     longer = lost = 0.0
     for cohort in timeline.cohorts:
         rank = int(timeline.actors.ranks[cohort.actors[0]])

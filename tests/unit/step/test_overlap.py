@@ -7,7 +7,8 @@ from helpers import Run
 
 from stepsim.face.steps import simulate
 from stepsim.files.asked import read_inputs
-from stepsim.step.doubts import slowed_step_ps
+from stepsim.step.doubts import with_overlap_cost
+from stepsim.step.prepared import prepare
 
 SPLIT = ("--gpus", "16", "--tp", "2", "--pp", "2", "--mbs", "1")
 BATCH = ("--global-batch", "32", "--seq", "4096", "-t", "hgx-h100")
@@ -25,7 +26,8 @@ DENSE: dict[str, Any] = {
 
 def slowed_ps(topology: str = "hgx-h100", **typed: Any) -> int | None:
     job = read_inputs("llama-3-8b", topology, typed)
-    return slowed_step_ps(job.workload, job.topology, job.options, {})
+    asked = with_overlap_cost(job.options)
+    return asked and prepare(job.workload, job.topology, asked, quick=True).step_time_ps()
 
 
 def test_it_is_that_of_the_step_which_asks_for_it() -> None:

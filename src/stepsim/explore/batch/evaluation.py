@@ -329,7 +329,7 @@ def make_batch(
 
 def _why_fixed(job: PreparedStep) -> str:
     """Why compute and host times are part of the graph; empty if they are only durations."""
-    schedule, options = job.graph.schedule, job.options
+    schedule, options = job.graph.schedule, job.graph.options
     uneven = options.expert_load is not None
     split_again = job.graph.plan.pp != job.workload.degrees["pp"]
     one_by_one = reduces_as_it_launches(job.workload.rows())

@@ -17,7 +17,7 @@ from stepsim.explore.plan.search import Objective, OnPlan, PlanSearch, SearchedP
 from stepsim.files.asked import StepInputs
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
-from stepsim.step.doubts import FREE, WORTH_SAYING, slowed_step_ps
+from stepsim.step.doubts import FREE, WORTH_SAYING, with_overlap_cost
 from stepsim.step.model_plan import (
     DEFAULT_SEQUENCE,
     SEQUENCE_ASSUMED,
@@ -34,6 +34,7 @@ from stepsim.step.plans import (
     plan_words,
     step_options_of,
 )
+from stepsim.step.prepared import prepare
 from stepsim.workload.model.memory import TIGHT_SHARE
 from stepsim.workload.model.model import Model
 
@@ -100,13 +101,16 @@ class _PlanAnswer(Noun):
         for each in plans:
             if each.step_ps >= least:
                 continue
-            options = step_options_of(each.plan, self.space.base)
-            slowed_ps = slowed_step_ps(self.model, self.topology, options, known) or 0
+            asked = with_overlap_cost(step_options_of(each.plan, self.space.base))
+            if asked is None:
+                return
+            ready = prepare(self.model, self.topology, asked, known=known, quick=True)
+            slowed_ps = ready.step_time_ps()
             if not own:
                 own = slowed_ps
                 if own <= each.step_ps * (1 + WORTH_SAYING):
                     return
-            if 0 < slowed_ps < least:
+            if slowed_ps < least:
                 least, best = slowed_ps, each
         words = f"{FREE} the first plan takes {format_time_ps(own)}"
         if least < own:

@@ -22,6 +22,7 @@ from stepsim.base.process import paused
 from stepsim.base.structs import Entry, Names, Noun, Picoseconds, Share
 from stepsim.base.units import PS_PER_S
 from stepsim.core.timeline import Timeline
+from stepsim.explain.make_report import make_totals
 from stepsim.explore.executors import (
     ExecutorKind,
     Pool,
@@ -247,7 +248,7 @@ class _Simulator(Struct, kw_only=True):
         try:
             with paused():
                 ready = self._ready(plan)
-                timeline, drawn = ready.flat().timeline(), None
+                timeline, drawn = ready.timeline(), None
                 if job.drawn:
                     options = step_options_of(plan, job.base)
                     steps = job.drawn.of(job.model, job.topology, options)
@@ -256,7 +257,7 @@ class _Simulator(Struct, kw_only=True):
                 judged_ps = drawn.full_ps if drawn else timeline.step_time_ps
                 least_ps = min(judged_ps, self.least_of.get(kind, inf))
                 may_be_first = judged_ps == least_ps or not job.fastest_alone
-                found = ready.totals(timeline, breakdown=whole or may_be_first)
+                found = make_totals(timeline, ready.workload, breakdown=whole or may_be_first)
                 self.least_of[kind] = least_ps
         except StepsimError as error:
             return PlanRun(error=str(error))

@@ -21,7 +21,7 @@ from stepsim.base.option import Option
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, Value
 from stepsim.core.actions import HostTimes
-from stepsim.explain.make_report import StepTotals
+from stepsim.explain.make_report import StepTotals, make_totals
 from stepsim.explore.batch import Batch, BatchResult, make_batch
 from stepsim.explore.batch.scenarios import BatchBase
 from stepsim.explore.sweep.axes import Axis, AxisColumn, Grid
@@ -310,8 +310,8 @@ class ScenarioGroup(Noun, dict=True):
         try:
             network, options = with_values(self.network, values), self.options(values)
             ready = prepare(study.workload, network, options, known=self.known, quick=True, job=job)
-            timeline = ready.flat().timeline(apart=study.breakdown)
-            return ready.totals(timeline, breakdown=study.breakdown)
+            timeline = ready.timeline(apart=study.breakdown)
+            return make_totals(timeline, ready.workload, breakdown=study.breakdown)
         except StepsimError as error:
             return str(error)
 
