@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from stepsim.base.structs import replace
+from stepsim.network.collectives import parse_algorithms
 from stepsim.network.placement import place
 from stepsim.network.prices import Prices, Use
 from stepsim.network.topology import Topology
@@ -20,7 +21,7 @@ from stepsim.parallel.p2p import P2POptions, P2PProgram, StepKind, default_mode
 from stepsim.parallel.p2p.plain import far_ranks
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.stages import StageWork, split_stages
-from stepsim.step.job import WorkSource, choose_schedule, job_of, prices_of
+from stepsim.step.job import WorkSource, choose_schedule, job_of
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Stream
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, Row, StepItem, Work
@@ -492,7 +493,7 @@ def plain_step(source: WorkSource, topology: Topology, options: StepOptions) -> 
     job = job_of(source, topology, options)
     options, work, plan = job.options, job.workload, job.plan
     network = place(topology, plan, options.placement)
-    schedule = choose_schedule(work, network, plan, options)
+    schedule = choose_schedule(job, network)
     stages = split_stages(work, plan, schedule.placement, options.stage_rows)
     mode = options.p2p or default_mode(schedule)
     switches = P2POptions(
@@ -511,11 +512,13 @@ def plain_step(source: WorkSource, topology: Topology, options: StepOptions) -> 
         axis=ParallelAxis.PP,
         size_bytes=stages.pp_comm_bytes,
     )
-    prices = prices_of(
-        plan,
-        tuple(dict.fromkeys((message, *_operations(programs)))),
-        network,
-        options,
+    prices = Prices(
+        plan=plan,
+        topology=network,
+        comms=tuple(dict.fromkeys((message, *_operations(programs)))),
+        algorithms=parse_algorithms(options.algorithm),
+        table=options.comm_table,
+        sharing=options.contention,
     )
     slow = options.slow.factors(plan.npus).tolist() if options.slow else [1.0] * plan.npus
     return PlainStep(

@@ -109,13 +109,7 @@ def run(job: Job, tried: Numbers) -> Timeline:
     )
     graph = replace(ready.graph, comms=tuple(comms))
     placed = place(inputs.topology, graph.plan, ready.job.options.placement)
-    prices = prices_of(
-        graph.plan,
-        graph.comms,
-        placed,
-        ready.job.options,
-    )
-    return run_graph(graph, prices)
+    return run_graph(graph, prices_of(graph, placed))
 
 
 def check_floors(job: Job, timeline: Timeline) -> None:

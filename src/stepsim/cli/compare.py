@@ -76,18 +76,12 @@ def compare_command(
         comparison_tables,
     )
     from stepsim.show.terminal import progress_bar
-    from stepsim.step.compare import (
-        ComparisonDocument,
-        compare_schedules,
-        usual_schedules,
-    )
+    from stepsim.step.compare import ComparisonDocument, compare_schedules
 
     options.check([file], folders=[options.results, options.chakra, options.kineto])
     options.check_tables(COMPARISON_TABLES)
     job = options.inputs(file)
-    asked = options.schedules
-    names = usual_schedules(*job.nouns) if asked is None else asked.split(",")
-    named = read_schedules(names)
+    named = None if options.schedules is None else read_schedules(options.schedules.split(","))
     with progress_bar(enabled=not options.quiet) as progress:
         comparison = compare_schedules(
             job.workload, job.topology, named, job.options, notes=job.notes, progress=progress

@@ -182,7 +182,8 @@ def _refuse_unknown(name: str) -> None:
 def _inspect_workload(file: Path, options: CommandOptions, csv: Path | None) -> None:
     from stepsim.files.load import is_model, read_model
     from stepsim.show.tables.inspection import workload_shown
-    from stepsim.step.inspection import inspect_work
+    from stepsim.step.inspection import inspect_job
+    from stepsim.step.job import job_of
     from stepsim.workload.model.architecture import said_of_architecture
     from stepsim.workload.model.model import Unread
 
@@ -196,7 +197,7 @@ def _inspect_workload(file: Path, options: CommandOptions, csv: Path | None) -> 
             )
             return
     job = options.inputs(file)
-    seen, device = inspect_work(*job.nouns)
+    seen, device = inspect_job(job_of(*job.nouns), job.topology)
     warn(seen.warnings, quiet=options.quiet)
     show_tables(workload_shown(seen, device), csv)
 

@@ -37,7 +37,8 @@ from stepsim.show.tables.inspection import (
 from stepsim.show.tables.measured import leaf_run_shown, run_shown
 from stepsim.show.tables.model import Shown, Table
 from stepsim.show.tables.profiles import profile_shown
-from stepsim.step.inspection import inspect_work
+from stepsim.step.inspection import inspect_job
+from stepsim.step.job import job_of
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
@@ -132,7 +133,7 @@ def _of_profile(path: Path) -> InspectionResult:
 
 def _of_work(job: StepInputs) -> InspectionResult:
     """A workload as it will be run; raises PlanError where the machine has no room for it."""
-    seen, device = inspect_work(*job.nouns)
+    seen, device = inspect_job(job_of(*job.nouns), job.topology)
     return InspectionResult(shown=tuple(workload_shown(seen, device)), warnings=seen.warnings)
 
 

@@ -28,7 +28,7 @@ from stepsim.network.collectives import (
 from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.parallel.schedules import Schedule
-from stepsim.step.compare import compare_schedules, usual_schedules
+from stepsim.step.compare import compare_schedules
 from stepsim.step.prepared import prepare
 from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.model import Model
@@ -85,11 +85,11 @@ def compare(
     kept with its reason. Raises ScheduleError when none can, and every other error of `simulate`.
     """
     job = read_inputs(workload, topology, options)
-    if schedules is None:
-        schedules = usual_schedules(*job.nouns)
     if isinstance(schedules, str):
         schedules = schedules.split(",")
-    named = read_schedules([schedules] if isinstance(schedules, Path | Schedule) else schedules)
+    if isinstance(schedules, Path | Schedule):
+        schedules = [schedules]
+    named = None if schedules is None else read_schedules(schedules)
     found = compare_schedules(
         job.workload, job.topology, named, job.options, notes=job.notes, progress=progress
     )

@@ -61,7 +61,7 @@ def _checked(work: WorkSource, topology: Topology, options: StepOptions) -> Job 
         network = place(topology, job.plan, options.placement)
         schedule = job.options.schedule
         if not (isinstance(schedule, str) and needs_times(schedule)):
-            chosen = choose_schedule(job.workload, network, job.plan, job.options)
+            chosen = choose_schedule(job, network)
             split_stages(job.workload, job.plan, chosen.placement, options.stage_rows)
     except StepsimError:
         return None

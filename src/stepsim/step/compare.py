@@ -17,7 +17,7 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.inspection import inspect_workload
 from stepsim.parallel.schedules import Schedule
-from stepsim.step.job import WorkSource, for_schedule, held_degrees, job_of
+from stepsim.step.job import Job, WorkSource, for_schedule, held_degrees, job_of
 from stepsim.step.prepared import SimulatedStep, prepare
 from stepsim.workload.axes import Part
 
@@ -56,12 +56,17 @@ class ComparedSchedules(Noun):
 
 
 _PLAIN, _LEAST_PP = "1f1b", 2
+_USUAL = ("zb-h1", "zb-v", "dualpipe-v")
+"""Schedules that are compared with 1F1B and its interleaved forms where nobody names any."""
+_MOST_CHUNKS = 8
+_INTERLEAVED = 2
+"""How many interleaved forms are compared."""
 
 
 def compare_schedules(
     workload: WorkSource,
     topology: Topology,
-    schedules: Sequence[tuple[str, str | Schedule]],
+    schedules: Sequence[tuple[str, str | Schedule]] | None,
     options: StepOptions = _DEFAULTS,
     *,
     notes: Sequence[str] = (),
@@ -69,15 +74,19 @@ def compare_schedules(
 ) -> ComparedSchedules:
     """Simulate a workload under each of some schedules, which have a name or a noun.
 
+    Without any those are taken that are usual for the job.
     A model of which no degree is given takes a plan with a pipeline: without one all schedules are
     alike. Schedule options go to the schedules that have them. A schedule that cannot run the job
     is kept with its reason. Raises ScheduleError when none can, and the other errors of `simulate`.
     """
-    if not schedules:
+    if schedules is not None and not schedules:
         raise ScheduleError("no schedules given: expected names such as 1f1b,interleaved:2")
     # the plan that all schedules have where it is not said: that of 1F1B, with a pipeline
     plain = for_schedule(options, _PLAIN)
     degrees, said = held_degrees(workload, topology, plain, least_pp=_LEAST_PP)
+    if schedules is None:
+        job = job_of(workload, topology, replace(plain, **degrees))
+        schedules = [(name, name) for name in _usual_schedules(job)]
     options = replace(options, **degrees)
     candidates = []
     for name, schedule in schedules:
@@ -93,22 +102,11 @@ def compare_schedules(
     return ComparedSchedules(candidates=tuple(candidates))
 
 
-_USUAL = ("zb-h1", "zb-v", "dualpipe-v")
-"""Schedules that are compared with 1F1B and its interleaved forms where nobody names any."""
-_MOST_CHUNKS = 8
-_INTERLEAVED = 2
-"""How many interleaved forms are compared."""
-
-
-def usual_schedules(source: WorkSource, topology: Topology, options: StepOptions) -> list[str]:
+def _usual_schedules(job: Job) -> list[str]:
     """Names of schedules to compare for a job where nobody names any.
 
     Interleaved forms have the fewest chunks that divide the layers of a rank: none where none do.
-    Raises the errors of a plan that cannot be.
     """
-    plain = for_schedule(options, _PLAIN)
-    degrees, _ = held_degrees(source, topology, plain, least_pp=_LEAST_PP)
-    job = job_of(source, topology, replace(plain, **degrees))
     layers = gcd(*inspect_workload(job.workload, job.plan).layers_per_stage)
     chunks = [n for n in range(2, _MOST_CHUNKS + 1) if layers % n == 0]
     return [_PLAIN, *(f"interleaved:{n}" for n in chunks[:_INTERLEAVED]), *_USUAL]

@@ -3,21 +3,17 @@
 from stepsim.base.structs import replace
 from stepsim.network.placement import place
 from stepsim.network.topology import Topology
-from stepsim.options import StepOptions
 from stepsim.parallel.inspection import Inspection, inspect_workload
-from stepsim.step.job import WorkSource, job_of
+from stepsim.step.job import Job
 from stepsim.workload.model.architecture import said_of_architecture
 
 
-def inspect_work(
-    source: WorkSource, topology: Topology, options: StepOptions
-) -> tuple[Inspection, str]:
+def inspect_job(job: Job, topology: Topology) -> tuple[Inspection, str]:
     """A workload or model as it will be run, and the device that it runs on, empty if unknown.
 
     Raises PlanError where the machine has no room for it.
     """
-    job = job_of(source, topology, options)
-    place(topology, job.plan, options.placement)
+    place(topology, job.plan, job.options.placement)
     setup, work = job.setup, job.workload
     if setup is None:
         return inspect_workload(work, job.plan, job.notes), topology.device

@@ -35,7 +35,7 @@ from stepsim.parallel.stages import Stages, split_stages
 from stepsim.workload.axes import EpLayout, Group, ParallelAxis, RankOrder
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
-from stepsim.workload.rows import CommOp, Workload
+from stepsim.workload.rows import Workload
 from stepsim.workload.scaling import (
     enlarge_microbatches,
     fill_placeholders,
@@ -45,10 +45,9 @@ from stepsim.workload.scaling import (
 )
 
 if TYPE_CHECKING:
-    from stepsim.workload.model.step_time import StepModel
-if TYPE_CHECKING:
     from stepsim.core.flat import Flat
-
+    from stepsim.core.write import TaskGraph
+    from stepsim.workload.model.step_time import StepModel
 
 WorkSource = Workload | Model
 """What a step is made of: a workload, or a model that becomes one under a plan on a device."""
@@ -103,7 +102,17 @@ def job_of(
     begin with its name. `known` has rows of jobs before, and takes those of this one.
     """
     if isinstance(source, Workload):
-        job = _job_of_workload(source, topology, options)
+        asked = _options_of_file(source, options)
+        scaled, found = scaled_workload(source, asked)
+        plan, assumed = plan_of_workload(scaled, topology, asked)
+        job = Job(
+            given=source,
+            workload=scaled,
+            plan=plan,
+            asked=options,
+            options=asked,
+            notes=(*found, *assumed),
+        )
     else:
         from stepsim.step.model_plan import made_work
 
@@ -137,8 +146,11 @@ def held_degrees(
     return choose_plan(PlanAsked(setup=setup, topology=topology, options=options, **more))
 
 
-def _job_of_workload(workload: Workload, topology: Topology, asked: StepOptions) -> Job:
-    # what a file's step has anyway is as good as not asked for
+def _options_of_file(workload: Workload, asked: StepOptions) -> StepOptions:
+    """The options of a workload file's step; raises PlanError for what only a model can be asked.
+
+    What such a step has anyway is as good as not asked for.
+    """
     usual = {name: None for name, value in _USUAL.items() if getattr(asked, name) == value}
     options = replace(asked, **usual)
     if options.device is not None:
@@ -151,16 +163,7 @@ def _job_of_workload(workload: Workload, topology: Topology, asked: StepOptions)
         raise CalibrationError(
             "this calibration is for models on a known device, and this is a workload file"
         )
-    scaled, found = scaled_workload(workload, options)
-    plan, assumed = plan_of_workload(scaled, topology, options)
-    return Job(
-        given=workload,
-        workload=scaled,
-        plan=plan,
-        asked=asked,
-        options=options,
-        notes=(*found, *assumed),
-    )
+    return options
 
 
 def check_counts(counts: StepOptions | Plan) -> None:
@@ -300,21 +303,21 @@ def _job_size(
     return rounded, "assumed"
 
 
-def choose_schedule(
-    workload: Workload, topology: Topology, plan: Plan, options: StepOptions
-) -> Schedule:
+def choose_schedule(job: Job, network: Topology) -> Schedule:
     """The schedule asked for; one that is searched for knows the times of the stages.
 
     Raises ScheduleError when it cannot run the job.
     """
-    chosen = _schedule_options(options)
+    plan, options = job.plan, job.options
+    chosen: dict[str, object] = {
+        option.name: getattr(options, option.field)
+        for option in options.changed()
+        if option.name in SCHEDULE_OPTIONS
+    }
     if isinstance(options.schedule, Schedule):
         return _as_given(options.schedule, plan, options, chosen)
     if needs_times(options.schedule):
-        alone = split_stages(workload, plan, Placement(ranks=plan.pp), options.stage_rows)
-        searched = search_times(alone, plan, options, topology)
-        took_ps = partial(_took_ps, alone, plan, options, topology)
-        chosen = {"took_ps": took_ps, **searched, **chosen}
+        chosen = {**_searched(job, network), **chosen}
     return build(
         options.schedule,
         ranks=plan.pp,
@@ -330,19 +333,14 @@ def for_schedule(options: StepOptions, schedule: str | Schedule) -> StepOptions:
     1F1B has one chunk where nobody says more.
     """
     known = options_of(schedule) if isinstance(schedule, str) else []
-    cleared: dict[str, Any] = dict.fromkeys(_schedule_options(options).keys() - set(known))
+    cleared: dict[str, Any] = {
+        option.field: None
+        for option in options.changed()
+        if option.name in SCHEDULE_OPTIONS and option.name not in known
+    }
     if options.chunks in (None, 1):
         cleared["chunks"] = 1 if schedule == OPTIONS["schedule"].default else None
     return replace(options, schedule=schedule, **cleared)
-
-
-def _schedule_options(options: StepOptions) -> dict[str, object]:
-    """Options that are arguments of some schedules, where they were set."""
-    return {
-        option.name: getattr(options, option.field)
-        for option in options.changed()
-        if option.name in SCHEDULE_OPTIONS
-    }
 
 
 def _as_given(
@@ -362,18 +360,13 @@ def _as_given(
     return schedule
 
 
-def prices_of(
-    plan: Plan,
-    comms: tuple[CommOp, ...],
-    topology: Topology,
-    options: StepOptions,
-    known: Known | None = None,
-) -> Prices:
-    """What communications cost with the options of a step; `known` is as `Prices` takes it."""
+def prices_of(graph: "TaskGraph", network: Topology, known: Known | None = None) -> Prices:
+    """What communications of a step cost on its network; `known` is as `Prices` takes it."""
+    options = graph.options
     return Prices(
-        plan=plan,
-        topology=topology,
-        comms=comms,
+        plan=graph.plan,
+        topology=network,
+        comms=graph.comms,
         algorithms=parse_algorithms(options.algorithm),
         table=options.comm_table,
         sharing=options.contention,
@@ -388,18 +381,26 @@ _KINDS = {
 }
 
 
-def search_times(
-    stages: Stages, plan: Plan, options: StepOptions, topology: Topology
-) -> dict[str, object]:
+def _searched(job: Job, network: Topology) -> dict[str, object]:
     """Options of `auto_zb`: mean time per rank of F, I and W, and the time of a message, in ps.
 
     Collectives inside an action count. A stage's ranks wait for the slowest of them, so it
-    represents them where they differ.
+    represents them where they differ. `took_ps` says what a step takes with a schedule.
     """
-    from stepsim.core.write import SegmentKind
+    from stepsim.core.write import SegmentKind, write_graph
 
+    plan, options, alone = job.plan, job.options, Placement(ranks=job.plan.pp)
+    stages = split_stages(job.workload, plan, alone, options.stage_rows)
+    # every rank runs F, I and W of one microbatch after the other: a list, not a plan to run
+    slots = ["F0", "I0", "W0"] * plan.microbatches
+    one_by_one = Schedule(
+        name="one-by-one",
+        placement=alone,
+        microbatches=plan.microbatches,
+        orders=tuple(numbered(slots, rank, alone) for rank in range(plan.pp)),
+    )
     eager = replace(options, p2p=P2PMode.EAGER)
-    flat = _flat(stages, _one_by_one(plan), plan, eager, topology)
+    flat = _flat(write_graph(stages, one_by_one, plan, eager), network)
     sums = {name: [0] * plan.pp for name in _KINDS}
     hop = 0
     for laid in flat.programs:
@@ -412,39 +413,23 @@ def search_times(
             spent = int(took[(entry >= 0) & is_kind[entry]].sum())
             sums[name][program.stage] = max(sums[name][program.stage], spent)
     means = {name: [each // plan.microbatches for each in times] for name, times in sums.items()}
-    return {**means, "hop_ps": hop}
+    return {**means, "hop_ps": hop, "took_ps": partial(_took_ps, stages, job, network)}
 
 
-def _flat(
-    stages: Stages, schedule: Schedule, plan: Plan, options: StepOptions, topology: Topology
-) -> "Flat":
-    """The tasks of a step with a schedule, whose transfers slow nobody."""
+def _flat(graph: "TaskGraph", network: Topology) -> "Flat":
+    """The tasks of a step, whose transfers slow nobody."""
     from stepsim.core.flat import flatten
-    from stepsim.core.write import write_graph
     from stepsim.network.fold import fold
 
-    graph = write_graph(stages, schedule, plan, options)
-    prices = prices_of(plan, graph.comms, topology, options)
-    slow = options.slow.factors(plan.npus) if options.slow else None
+    prices, stragglers = prices_of(graph, network), graph.options.slow
+    slow = stragglers.factors(graph.plan.npus) if stragglers else None
     return flatten(graph, fold(prices, graph.uses, slow), prices, slow)
 
 
-def _took_ps(
-    stages: Stages, plan: Plan, options: StepOptions, topology: Topology, schedule: Schedule
-) -> int:
+def _took_ps(stages: Stages, job: Job, network: Topology, schedule: Schedule) -> int:
     """What a step takes with a schedule, in ps."""
     from stepsim.core.ends import ends
+    from stepsim.core.write import write_graph
 
-    flat = _flat(stages, schedule, plan, options, topology)
+    flat = _flat(write_graph(stages, schedule, job.plan, job.options), network)
     return int(ends(flat.waits, flat.duration_ps).max(initial=0))
-
-
-def _one_by_one(plan: Plan) -> Schedule:
-    """Every rank runs F, I and W of one microbatch after the other: a list, not a plan to run."""
-    placement, slots = Placement(ranks=plan.pp), ["F0", "I0", "W0"] * plan.microbatches
-    return Schedule(
-        name="one-by-one",
-        placement=placement,
-        microbatches=plan.microbatches,
-        orders=tuple(numbered(slots, rank, placement) for rank in range(plan.pp)),
-    )

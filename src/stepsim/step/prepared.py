@@ -215,7 +215,7 @@ def prepare(
     network = place(topology, plan, options.placement)
     if on_size:
         on_size(size_of(job))
-    schedule = choose_schedule(work, network, plan, options)
+    schedule = choose_schedule(job, network)
     stages = split_stages(work, plan, schedule.placement, options.stage_rows)
     memory = memory_of(job, schedule, stages)
     full, unfit = list[str](), None
@@ -224,7 +224,7 @@ def prepare(
 
         work, full, unfit = with_memory(memory, job, topology)
     graph = write_graph(stages, schedule, plan, options)
-    prices = prices_of(plan, graph.comms, network, options, known)
+    prices = prices_of(graph, network, known)
     said(__name__, "workload %s: %d layers", work.source, work.layers)
     said(__name__, "topology %s: %d NPUs", network.name, network.npus)
     said(__name__, "schedule %s: %d stages", schedule.label, plan.pp)
