@@ -19,7 +19,6 @@ Summand = tuple[Ints, Floats]
 """Numbers of things and a value of each; a thing may occur several times."""
 
 _Number = TypeVar("_Number", bound=np.number)
-_Whole = TypeVar("_Whole", bound=np.integer)
 _SPARSE = 16
 _AT_ONCE = 1 << 18
 _ROUNDING = 1e-12
@@ -70,10 +69,6 @@ class Lists(Noun, kw_only=False, eq=False):
         """Every list as a tuple of Python's numbers."""
         starts, values = self.starts.tolist(), self.values.tolist()
         return [tuple(values[a:b]) for a, b in pairwise(starts)]
-
-    def turned(self, most: int) -> "Lists":
-        """For each value below `most`, the lists it is in, ascending."""
-        return lists_of(self.values.astype(np.int64) << 32 | self.owners, most)
 
 
 def lists_of(code: Ints, most: int) -> Lists:
@@ -129,12 +124,6 @@ def places_by(numbers: Ints, count: int) -> list[Ints]:
     order = np.argsort(numbers, kind="stable")
     ends = np.searchsorted(numbers[order], np.arange(count + 1))
     return [order[begin:end] for begin, end in pairwise(ends.tolist())]
-
-
-def divided(numbers: NDArray[_Whole], by: int) -> tuple[NDArray[_Whole], NDArray[_Whole]]:
-    """Quotients and remainders: as `np.divmod`, which takes five times as long."""
-    quotients = numbers // by
-    return quotients, numbers - quotients * by
 
 
 def narrowed(numbers: NDArray[np.integer], most: int) -> NDArray[np.integer]:
@@ -223,10 +212,17 @@ def row_numbers(rows: Ints) -> tuple[Ints, Ints]:
 
     As `np.unique` of whole rows gives them, which compares number by number: slower.
     """
-    if rows.shape[1] > len(rows):
-        return _long_row_numbers(rows)
-    number = column_numbers(rows.T)
-    return _firsts(number), number
+    if rows.shape[1] <= len(rows):
+        number = column_numbers(rows.T)
+        first = np.empty(bins(number), np.int64)
+        first[number[::-1]] = np.arange(len(number))[::-1]
+        return first, number
+    # a few long rows are told apart by their bytes
+    known: dict[bytes, int] = {}
+    like = [known.setdefault(row.tobytes(), i) for i, row in enumerate(rows)]
+    firsts = sorted(known.values(), key=lambda i: tuple(rows[i].tolist()))
+    place = {first: number for number, first in enumerate(firsts)}
+    return np.array(firsts, np.int64), np.array([place[i] for i in like], np.int64)
 
 
 def column_numbers(columns: Iterable[Ints]) -> Ints:
@@ -248,27 +244,6 @@ def column_numbers(columns: Iterable[Ints]) -> Ints:
         number = number * size + beyond
         room *= size
     return _ranks(number)
-
-
-def _long_row_numbers(rows: Ints) -> tuple[Ints, Ints]:
-    """As `row_numbers`, of a few long rows."""
-    known: dict[bytes, int] = {}
-    like = [known.setdefault(row.tobytes(), i) for i, row in enumerate(rows)]
-    firsts = sorted(known.values(), key=lambda i: tuple(rows[i].tolist()))
-    place = {first: number for number, first in enumerate(firsts)}
-    return np.array(firsts, np.int64), np.array([place[i] for i in like], np.int64)
-
-
-def numbers_of(codes: Ints) -> tuple[Ints, Ints]:
-    """As `row_numbers`, of numbers from 0 on."""
-    number = _ranks(codes)
-    return _firsts(number), number
-
-
-def _firsts(number: Ints) -> Ints:
-    first = np.empty(bins(number), np.int64)
-    first[number[::-1]] = np.arange(len(number))[::-1]
-    return first
 
 
 def _ranks(codes: Ints) -> Ints:

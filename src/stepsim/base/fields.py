@@ -41,8 +41,7 @@ from stepsim.base.units import (
     PS_PER_S,
     SIZE_PATTERN,
     TIME_PATTERN,
-    exact_size,
-    exact_time,
+    Quantity,
     parse_bandwidth,
     parse_size_bytes,
     parse_time_ps,
@@ -102,7 +101,7 @@ def _from_seconds(value: Any) -> int:
 
 
 def _time_text(time_ps: float) -> str:
-    return exact_time(round(time_ps))
+    return Quantity.TIME.text(round(time_ps))
 
 
 def _signed_text(time_ps: float) -> str:
@@ -126,7 +125,7 @@ Size = Annotated[
         "a size with its unit: MB is 1e6 bytes, MiB is 2**20",
         SIZE_PATTERN,
         parse_size_bytes,
-        lambda size: exact_size(round(size)),
+        lambda size: Quantity.SIZE.text(round(size)),
         *("160 MB", "64 MiB"),
     ),
 ]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from math import inf, isfinite
+from operator import methodcaller
 from pathlib import Path
 from types import MappingProxyType
 from typing import (
@@ -115,8 +116,15 @@ class Entry(Noun):
 
         Seconds are those of an attribute in picoseconds: `step_s` of `step_ps`.
         """
-        names = [name for name in cls.__struct_fields__ if name not in others]
-        taken = {name: _attribute(source, name) for name in names if name != "schema_version"}
+        taken: dict[str, object] = {}
+        for name in cls.__struct_fields__:
+            if name in others or name == "schema_version":
+                continue
+            time_ps = getattr(source, f"{name[:-2]}_ps", None) if name.endswith("_s") else None
+            if isinstance(time_ps, tuple):
+                taken[name] = tuple(each / PS_PER_S for each in time_ps)
+            else:
+                taken[name] = getattr(source, name) if time_ps is None else time_ps / PS_PER_S
         return msgspec.convert(taken | others, cls, from_attributes=True)
 
     @classmethod
@@ -164,13 +172,14 @@ class Document(Entry):
         return json_text(self.plain)
 
 
-def _key(name: str) -> str:
-    """Key of a field in a TOML file: the unit of `latency_ps` stands in its text."""
-    return name.removesuffix("_ps")
+_WITHOUT_UNIT = methodcaller("removesuffix", "_ps")
 
 
-class TomlTable(Noun, forbid_unknown_fields=True, omit_defaults=True, rename=_key):
-    """A table of a TOML file: keys that it does not name are refused, defaults are not written."""
+class TomlTable(Noun, forbid_unknown_fields=True, omit_defaults=True, rename=_WITHOUT_UNIT):
+    """A table of a TOML file: keys that it does not name are refused, defaults are not written.
+
+    The unit of a field `latency_ps` stands in the text of its key `latency`.
+    """
 
 
 def json_text(document: object, indent: int = 1) -> bytes:
@@ -208,13 +217,6 @@ def plain_document(data: bytes, place: str, what: str) -> dict[str, Any]:
         allowed = f"{SCHEMA_VERSION}, the only one this stepsim reads"
         raise StepsimError(bad_value(place, "schema_version", version, allowed))
     return raw
-
-
-def _attribute(source: object, name: str) -> object:
-    time_ps = getattr(source, f"{name.removesuffix('_s')}_ps", None) if name[-2:] == "_s" else None
-    if isinstance(time_ps, tuple):
-        return tuple(each / PS_PER_S for each in time_ps)
-    return getattr(source, name) if time_ps is None else time_ps / PS_PER_S
 
 
 def missing_key(place: str, inside: str, key: str) -> str:

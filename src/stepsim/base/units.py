@@ -108,27 +108,19 @@ def format_size_bytes(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B"
 
 
-def exact_time(time_ps: int) -> str:
-    """A time as text that reads back as the same picoseconds, e.g. `250 us`."""
-    return _exact(time_ps, _TIME_PS, "s")
-
-
-def exact_size(size_bytes: int) -> str:
-    """A size as text that reads back as the same bytes, e.g. `160 MB`."""
-    return _exact(size_bytes, _SIZE_BYTES, "B")
-
-
 def _exact(value: int, units: Mapping[str, int], of_nothing: str) -> str:
-    """The shortest of the texts that say a value exactly, in whole units or parts of one."""
-    texts = [f"{_decimal(value, size)} {unit}" for unit, size in units.items() if size <= value]
+    """The shortest of the texts that say a value exactly, in whole units or parts of one.
+
+    A part is a decimal number with all its digits: units are powers of 2 and 10.
+    """
+    texts = []
+    for unit, size in units.items():
+        if size <= value:
+            digits = size.bit_length()
+            text = str(value * 10**digits // size).zfill(digits + 1)
+            part = f"{text[:-digits]}.{text[-digits:]}".rstrip("0").rstrip(".")
+            texts.append(f"{part} {unit}")
     return min(texts, key=len) if texts else f"0 {of_nothing}"
-
-
-def _decimal(value: int, size: int) -> str:
-    """`value / size` as a decimal number with all its digits; sizes are powers of 2 and 10."""
-    digits = size.bit_length()
-    text = str(value * 10**digits // size).zfill(digits + 1)
-    return f"{text[:-digits]}.{text[-digits:]}".rstrip("0").rstrip(".")
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
@@ -297,9 +289,9 @@ class Quantity(NameWithFields):
         """The value as people type it, exactly: `250 us`, `160 MB`, `0.5`, `on`."""
         match self:
             case Quantity.TIME:
-                return exact_time(cast(int, value))
+                return _exact(cast(int, value), _TIME_PS, "s")
             case Quantity.SIZE:
-                return exact_size(cast(int, value))
+                return _exact(cast(int, value), _SIZE_BYTES, "B")
             case Quantity.BANDWIDTH:
                 return format_bandwidth(cast(float, value))
             case Quantity.SWITCH:

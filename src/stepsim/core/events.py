@@ -14,7 +14,7 @@ import simpy
 from msgspec import Struct, field
 from simpy.events import EventPriority
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, lists_of
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
 from stepsim.core.ends import TOO_LONG
@@ -40,10 +40,12 @@ def run(
     `fabric` holds the links that transfers share. Raises SimulationError when the run exceeds
     2**63 - 1 ps.
     """
+    after = waits.after
+    pairs = after.values.astype(np.int64) << 32 | after.owners
     run = _Run(
         duration_ps=duration_ps.tolist(),
-        missing=waits.after.counts.tolist(),
-        followers=waits.after.turned(len(waits)).tolist(),
+        missing=after.counts.tolist(),
+        followers=lists_of(pairs, len(waits)).tolist(),
         transfers=transfers,
         fabric=fabric or Fabric(capacity=np.zeros(0)),
         progress=progress,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints, bins, distinct, ints, numbers_of, row_numbers
+from stepsim.base.arrays import Ints, bins, distinct, ints, row_numbers
 from stepsim.base.structs import Noun, Same, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.collectives import (
@@ -96,7 +96,7 @@ def find_patterns(
     if stage_ranks:
         bundle = _bundles(members[:, 0] // stage_ranks, npus, topology)
         kind = _kinds_of_bundles(bundle, npus, topology)[bundle]
-        first, found = numbers_of(kind * len(distinct) + pattern)
+        first, found = row_numbers((kind * len(distinct) + pattern)[:, None])
         beside = _beside(topology, npus, pattern, (bundle, kind), first)
         distinct, pattern = distinct[pattern[first]], found
     return GroupPatterns(
@@ -116,7 +116,7 @@ def _bundles(stage: Ints, npus: Ranks, topology: Topology) -> Ints:
         (lowest // size for size in topology.blocks if (lowest // size == highest // size).all()),
         np.zeros_like(lowest),
     )
-    return numbers_of(stage * bins(block) + block)[1]
+    return row_numbers((stage * bins(block) + block)[:, None])[1]
 
 
 def _kinds_of_bundles(bundle: Ints, npus: Ranks, topology: Topology) -> Ints:

@@ -13,9 +13,7 @@ from stepsim.base.units import (
     BANDWIDTH_PATTERN,
     SIZE_PATTERN,
     TIME_PATTERN,
-    exact_size,
-    exact_time,
-    format_bandwidth,
+    Quantity,
 )
 from stepsim.explain.against import Against
 from stepsim.explain.profile_document import ProfileDocument
@@ -45,7 +43,11 @@ from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 
 _WRITES: Mapping[str, Callable[[Any], str]] = MappingProxyType(
-    {TIME_PATTERN: exact_time, SIZE_PATTERN: exact_size, BANDWIDTH_PATTERN: format_bandwidth}
+    {
+        TIME_PATTERN: Quantity.TIME.text,
+        SIZE_PATTERN: Quantity.SIZE.text,
+        BANDWIDTH_PATTERN: Quantity.BANDWIDTH.text,
+    }
 )
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -7,7 +7,7 @@ from stepsim.base.arrays import (
     Lists,
     column_numbers,
     first_largest,
-    numbers_of,
+    lists_of,
     row_numbers,
 )
 
@@ -32,7 +32,8 @@ def test_lists_are_what_was_put_in(lists: list[list[int]]) -> None:
     turned = [
         [i for i, each in enumerate(lists) for v in each if v == value] for value in range(10)
     ]
-    assert made.turned(10).tolist() == [tuple(each) for each in turned]
+    pairs = made.values.astype(np.int64) << 32 | made.owners
+    assert lists_of(pairs, 10).tolist() == [tuple(each) for each in turned]
 
 
 @given(ROWS)
@@ -42,7 +43,7 @@ def test_rows_are_numbered_as_numpy_numbers_them(rows: list[tuple[int, int]]) ->
     found = row_numbers(table)
     assert (found[0].tolist(), found[1].tolist()) == (first.tolist(), number.reshape(-1).tolist())
     _, first, number = np.unique(table[:, 1], return_index=True, return_inverse=True)
-    found = numbers_of(table[:, 1])
+    found = row_numbers(table[:, 1:])
     assert (found[0].tolist(), found[1].tolist()) == (first.tolist(), number.tolist())
 
 

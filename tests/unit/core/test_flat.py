@@ -66,7 +66,6 @@ def test_an_action_whose_collective_joins_actors_is_laid_out_task_by_task() -> N
     assert programs[0].after.tolist() == [(), (0,), (1,)]
     assert programs[0].group.tolist() == [-1, GROUPS.index(Group.TP), -1]
     assert programs[0].first.tolist() == [0, 2]
-    assert programs[0].after.turned(3).tolist() == [(1,), (2,), ()]
 
 
 def test_what_waits_for_an_action_waits_for_all_of_it_that_nothing_in_it_waits_for() -> None:

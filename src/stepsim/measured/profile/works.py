@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints, bins, numbers_of
+from stepsim.base.arrays import Bools, Floats, Ints, bins, row_numbers
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun
 from stepsim.measured.profile.events import Profile, same
@@ -117,7 +117,7 @@ def _series(profile: Profile, held: Ints) -> tuple[Ints, Ints]:
     """
     events, stage = profile.events, profile.column_of_ranks("stage")[held]
     number = same(stage, events.chunk[held], events.phase[held])
-    first, _ = numbers_of(number)
+    first, _ = row_numbers(number[:, None])
     apart = stage if np.ptp(stage) else events.phase[held]
     if not np.ptp(apart[first]):
         raise PlanError("the run has one stage and one phase: work cannot be told from noise")
