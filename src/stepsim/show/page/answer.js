@@ -107,8 +107,8 @@ function memoryFact({ memory }) {
   fill.style.width = `${Math.min(100, 100 * held / capacity)}%`;
   tank.append(fill);
   tank.title = words || text;
-  tank.setAttribute("role", "img");
-  tank.setAttribute("aria-label", share);
+  tank.role = "img";
+  tank.ariaLabel = share;
   value.append(element("span", size, "value"), aside, tank);
   if (then) value.append(difference({ name: "memory", value: held, better: "less" }, { value: then.held, text: then.text }));
   else if (level === "over") value.append(element("span", `${share}: does not fit`, "change worse"));
@@ -137,7 +137,7 @@ function showBars(found) {
     list.append(row);
   }
   find("bars").replaceChildren(...(said.length ? [rows, list] : [element("p", "No parts are known.", "quiet")]));
-  find("bars").setAttribute("aria-label", `Where the step goes: ${said.join("; ")}`);
+  find("bars").ariaLabel = `Where the step goes: ${said.join("; ")}`;
 }
 
 /** Parts of a step that take time: name, words, colours, ps, and what it means. Idle time is one part. */
@@ -194,8 +194,8 @@ function showMemory({ memory }) {
   limit.style.left = `min(${100 * capacity / most}%, 100% - 2px)`;
   limit.title = "what the GPU has";
   bar.append(limit);
-  bar.setAttribute("role", "img");
-  bar.setAttribute("aria-label", `${text}: ${parts.map(([part, , said]) => `${part} ${said}`).join(", ")}`);
+  bar.role = "img";
+  bar.ariaLabel = `${text}: ${parts.map(([part, , said]) => `${part} ${said}`).join(", ")}`;
   find("memory").append(bar, list, line);
 }
 
@@ -207,8 +207,7 @@ function table(found) {
   const head = rows.createTHead().insertRow(), body = rows.createTBody();
   found.columns.forEach((column, i) => {
     const one = element("th", "", looks[i]), by = element("button", column.name);
-    by.type = "button";
-    by.addEventListener("click", () => sortBy(body, i, one));
+    by.onclick = () => sortBy(body, i, one);
     one.append(by);
     head.append(one);
   });
@@ -217,8 +216,8 @@ function table(found) {
     row.forEach((text, i) => line.append(cell(text, looks[i])));
   }
   scroll.tabIndex = 0;
-  scroll.setAttribute("role", "region");
-  scroll.setAttribute("aria-label", found.caption);
+  scroll.role = "region";
+  scroll.ariaLabel = found.caption;
   scroll.append(rows);
   made.append(element("h3", found.caption), scroll);
   return made;

@@ -82,7 +82,7 @@ function lost() {
 }
 
 function stale(on, ids) {
-  for (const id of ids) find(id).classList.toggle("stale", on);
+  for (const id of ids) find(id)?.classList.toggle("stale", on);
 }
 
 // ---- numbers as words
@@ -133,6 +133,19 @@ function penOf(canvas, width, height) {
   return pen;
 }
 
+const FONT = "px system-ui, sans-serif";
+
+function write(pen, words, x, y, size = 12, tint = colour("--quiet")) {
+  pen.font = size + FONT;
+  pen.fillStyle = tint;
+  pen.fillText(words, x, y);
+}
+
+function fillBox(pen, tint, ...box) {
+  pen.fillStyle = tint;
+  pen.fillRect(...box);
+}
+
 // ---- the state, the address that holds it, and the states before
 
 function writeAddress() {
@@ -175,24 +188,17 @@ function undo() {
 // ---- asking: an answer counts only if nothing newer was asked
 
 const QUICK = ["facts", "bars", "memory", "timeline"], SLOW = ["tables", "lines", "warnings", "helps", "links", "plans"];
-const asIfOpen = () => [...(find("details").open ? ["worth"] : []), ...(find("map").hidden ? [] : ["map"])]; // others wait until they are opened
+const asIfOpen = () => [...(find("map").hidden || !find("map-x").value ? [] : ["map"]), ...(find("details").open ? ["worth"] : [])]; // others wait until they are opened
 
 function refresh(live) {
   const number = ++page.number;
   clearTimeout(page.timer);
-  const quick = live && page.answer && !page.answer.not_live && page.answer.structure === structureOf(page.state);
+  const quick = live && page.answer && !page.answer.not_live;
+  if (!quick) page.answer = null; // until the state that is asked has one, nothing is quick
   stale(true, [...(quick ? [] : QUICK), ...SLOW, ...asIfOpen()]);
   busy(quick ? "sliding" : "simulating");
   if (quick) askLive();
   page.timer = setTimeout(() => askStep(number), quick ? SPEED_PAUSE_MS : PLAN_PAUSE_MS);
-}
-
-const DURATIONS = ["compute_scale", "host_overhead", "launch_latency"];
-
-/** What decides which tasks there are; all else of a state changes how long they take. */
-function structureOf(state) {
-  const names = Object.keys(state).filter((name) => !name.includes(".") && !DURATIONS.includes(name));
-  return JSON.stringify(names.sort().map((name) => [name, state[name]]));
 }
 
 let liveWaits = false, liveBusy = false;
@@ -225,63 +231,54 @@ function keepStructure(found) {
   return true;
 }
 
-/** What asks about a state; the answer is null where something newer was asked meanwhile. */
-const newestOf = (number, state) => async (question) => {
-  const found = await ask({ ...question, number, state });
-  return number === page.number && !found.obsolete ? found : null;
-};
-
 async function askStep(number) {
-  const state = { ...page.state }, newest = newestOf(number, state);
   try {
-    const found = await newest({ kind: "shown" });
-    if (!found) return;
-    problem(found.error);
-    if (!found.error) {
-      page.answer = { ...found, structure: structureOf(state) };
+    const found = await ask({ kind: "shown", number, state: page.state });
+    if (number !== page.number || found.obsolete) return;
+    const { error, as_it_is: fixed } = found;
+    problem(error);
+    if (!error) {
+      page.answer = found;
       show(page.answer);
       showTables(found);
       stale(false, [...QUICK, "tables", "warnings", "links"]);
-      await showLines(newest);
-      if (!found.as_it_is) await showVaries(newest, page.answer);
+      await fillPanels(fixed ? ["lines"] : ["lines", "varies"], number);
       askTasks();
     }
     if (number !== page.number) return;
     busy("step shown, other panels follow");
     document.documentElement.dataset.answered = String(number);
-    if (!found.as_it_is) await showSliders(newest);
-    if (!found.error && !found.as_it_is) {
-      await showPlans(newest);
-      await showHelps(newest);
-      await showSpeedMap(newest);
-      if (find("details").open) await showWorth(newest);
-    }
+    if (!fixed) await fillPanels(error ? ["sliders"] : ["sliders", "plans", "helps", ...asIfOpen()], number);
     if (number !== page.number) return;
     busy("ready");
     document.documentElement.dataset.whole = String(number);
   } catch { if (number === page.number) lost(); }
 }
 
-/** Ask once more about the state that is shown, beside what is being asked. */
-const askBeside = (question) => newestOf(page.number, { ...page.state })(question);
+/** Ask some more about the state that is shown; each answer is drawn by the function of its kind. */
+async function fillPanels(kinds, number = page.number) {
+  const draw = { lines: showLines, varies: showVaries, sliders: showSliders, plans: showPlans, helps: showHelps, map: showSpeedMap, worth: showWorth };
+  const state = { ...page.state }, x = find("map-x").value, y = find("map-y").value;
+  for (const kind of kinds) {
+    const found = await ask({ kind, number, state, x, y });
+    if (number !== page.number || found.obsolete) return;
+    draw[kind](found);
+    stale(false, [kind]);
+  }
+}
 
-async function showLines(newest) {
-  const lines = await newest({ kind: "lines" });
-  if (!lines) return;
+function showLines(lines) {
   page.lines = lines;
   find("command").textContent = lines.command;
   find("python").textContent = lines.python;
   find("copy-python").hidden = !lines.python;
-  stale(false, ["lines"]);
 }
 
-async function showVaries(newest, whole) {
-  const found = await newest({ kind: "varies" });
-  if (!found || found.error) return;
-  whole.band = found.band;
-  whole.not_live = found.not_live;
-  page.live = found.live;
-  if (page.state["noise.compute"] || page.state["noise.links"]) show(whole);
+function showVaries({ error, band, not_live, live }) {
+  if (error) return;
+  Object.assign(page.answer, { band, not_live });
+  page.live = live;
+  if (page.state["noise.compute"] || page.state["noise.links"]) show(page.answer);
 }
 
 async function copy(text, button) {

@@ -6,9 +6,8 @@ const OF_PLAN = ["tp", "pp", "cp", "ep", "microbatch_size"];
 
 // ---- sliders of the job
 
-async function showSliders(newest) {
-  const found = await newest({ kind: "sliders" });
-  if (!found || found.error) return;
+function showSliders(found) {
+  if (found.error) return;
   page.sliders = found.sliders;
   page.held = found.held;
   const made = found.sliders.map(jobSlider).filter(Boolean);
@@ -33,17 +32,17 @@ function sliderLine(words, help, field, moved) {
   const line = element("label", "", "line slider"), name = element("span", words), out = element("output");
   name.title = help;
   line.append(name, field, out);
-  field.addEventListener("input", () => {
+  field.oninput = () => {
     if (field.values) sayValue(field, grouped(field.values[field.value]));
     moved();
-  });
+  };
   return line;
 }
 
 function sayValue(field, words) {
   const { min, max, value } = field, share = max > min ? (value - min) / (max - min) : 0;
   field.style.setProperty("--fill", `${100 * share}%`);
-  field.setAttribute("aria-valuetext", words);
+  field.ariaValueText = words;
   const out = field.closest("label") && field.closest("label").querySelector("output");
   if (out) out.textContent = words;
 }
@@ -94,10 +93,10 @@ function control(one) {
     field.setAttribute("list", list.id);
     label.append(list);
   }
-  field.addEventListener("change", () => {
+  field.onchange = () => {
     if (one.name === "device") chooseMachine(field.value);
     change({ [one.name]: field.value.trim() }, one.durations_only && page.live.compute);
-  });
+  };
   label.append(field);
   return label;
 }
@@ -296,8 +295,8 @@ async function take(kind) {
 function addExports() {
   for (const kind of page.choices.exports) {
     const button = element("button", `Save ${kind}`);
-    Object.assign(button, { type: "button", id: `save-${kind}` });
-    button.addEventListener("click", () => take(kind));
+    button.id = `save-${kind}`;
+    button.onclick = () => take(kind);
     find("exports").append(button, " ");
   }
 }

@@ -15,61 +15,61 @@ async function pinAsked(state) {
 }
 
 function addEvents() {
-  find("workload").addEventListener("change", () => chooseWork(find("workload").value));
-  find("topology").addEventListener("change", async () => {
+  find("workload").onchange = () => chooseWork(find("workload").value);
+  find("topology").onchange = async () => {
     forgetSpeeds();
     change({ topology: find("topology").value });
     await buildSliders();
-  });
-  find("schedule").addEventListener("change", () => {
+  };
+  find("schedule").onchange = () => {
     slideTo({ chunks: "", schedule: find("schedule").value });
-  });
-  find("reset").addEventListener("click", async () => {
+  };
+  find("reset").onclick = async () => {
     page.past.push({ ...page.state });
     forgetSpeeds();
     change({ compute_scale: "" }, page.live.links);
     syncFields();
     await buildSliders();
-  });
+  };
   for (const kind of ["workload", "topology"]) {
-    find(`upload-${kind}`).addEventListener("change", (event) => upload(kind, event.target));
+    find(`upload-${kind}`).onchange = (event) => upload(kind, event.target);
   }
   for (const id of ["map-x", "map-y"]) {
-    find(id).addEventListener("change", () => {
+    find(id).onchange = () => {
       stale(true, ["map"]);
-      showSpeedMap(askBeside).catch(lost);
-    });
+      fillPanels(["map"]).catch(lost);
+    };
   }
-  find("show-plans").addEventListener("click", () => chooseMap(false));
-  find("show-speeds").addEventListener("click", () => chooseMap(true));
-  find("asked").addEventListener("submit", (event) => event.preventDefault());
-  addEventListener("hashchange", () => location.reload());
-  addEventListener("pagehide", () => navigator.sendBeacon("bye", tab));
+  find("show-plans").onclick = () => chooseMap(false);
+  find("show-speeds").onclick = () => chooseMap(true);
+  find("asked").onsubmit = (event) => event.preventDefault();
+  window.onhashchange = () => location.reload();
+  window.onpagehide = () => navigator.sendBeacon("bye", tab);
   timelineEvents();
   addButtons();
 }
 
 function addButtons() {
-  find("pin").addEventListener("click", () => page.shown && pin({ ...page.shown, asked: { ...page.state } }));
-  find("unpin").addEventListener("click", () => pin(null));
-  find("undo").addEventListener("click", undo);
-  find("share").addEventListener("click", () => copy(location.href, find("share")));
+  find("pin").onclick = () => page.shown && pin({ ...page.shown, asked: { ...page.state } });
+  find("unpin").onclick = () => pin(null);
+  find("undo").onclick = undo;
+  find("share").onclick = () => copy(location.href, find("share"));
   for (const what of ["command", "python"]) {
-    find(`copy-${what}`).addEventListener("click", (event) => copy(page.lines[what] || "", event.target));
+    find(`copy-${what}`).onclick = (event) => copy(page.lines[what] || "", event.target);
   }
-  find("open-details").addEventListener("click", () => {
+  find("open-details").onclick = () => {
     find("details").showModal();
     stale(true, ["worth"]);
-    if (!find("worth").hidden) showWorth(askBeside).catch(lost);
-  });
-  find("close-details").addEventListener("click", () => find("details").close());
-  addEventListener("keydown", (event) => {
+    if (!find("worth").hidden) fillPanels(["worth"]).catch(lost);
+  };
+  find("close-details").onclick = () => find("details").close();
+  window.onkeydown = (event) => {
     const types = event.target.matches && event.target.matches("input[type=text], textarea");
     if ((event.ctrlKey || event.metaKey) && !event.shiftKey && event.key === "z" && !types) {
       event.preventDefault();
       undo();
     }
-  });
+  };
 }
 
 function firstState(asked) {
@@ -88,7 +88,7 @@ async function showReport() {
   page.answer = await ask({ kind: "shown" });
   show(page.answer);
   showTables(page.answer);
-  await showLines(ask);
+  showLines(await ask({ kind: "lines" }));
   drawTimeline();
   busy("ready");
   document.documentElement.dataset.ready = "1";

@@ -2,23 +2,19 @@
 
 // ---- what would help
 
-async function showHelps(newest) {
-  const found = await newest({ kind: "helps" });
-  if (!found) return;
+function showHelps(found) {
   const rows = (found.rows || []).map(helpRow), none = found.error || "No change that was tried makes it faster or lets it fit.";
   find("helps-list").replaceChildren(...(rows.length ? rows : [element("p", none, "quiet")]));
-  stale(false, ["helps"]);
 }
 
 function helpRow({ words, change: texts, step_ps: step, saved_ps: saved, mends }) {
   const made = element("button", "", "help"), now = step + saved;
-  made.type = "button";
   made.append(element("span", words), element("span", mends ? `fits, ${time(step)}` : `\u2212${time(saved)}`, "saved"));
   made.title = `${words}: ${time(step)} in place of ${time(now)}, ${percent(step, now)}. Choose it to make this change.`;
-  made.addEventListener("click", () => {
+  made.onclick = () => {
     change(texts);
     syncControls();
-  });
+  };
   return made;
 }
 
@@ -54,7 +50,7 @@ function networkDrawn({ levels, links }) {
   outer.forEach((level, k) => drawing.append(...levelDrawn(level, links, nodes, (i) => left(i) + wide / 2, top - LEVEL_TALL * k)));
   for (let i = 0; i < nodes; i++) drawing.append(...nodeDrawn(inner, links, left(i), top, wide));
   const sizes = levels.map(({ name, size, kind }) => `${name} joins ${size}${kind === "switch" ? "" : ` (${kind})`}`);
-  drawing.setAttribute("aria-label", `Network: ${sizes.join(", ")}`);
+  drawing.ariaLabel = `Network: ${sizes.join(", ")}`;
   drawing.append(svg("title", {}, sizes.join(", ")));
   return drawing;
 }
@@ -87,7 +83,7 @@ function levelDrawn(level, links, nodes, x, bottom) {
 function loadTable(links) {
   const rows = element("table", "", "loads");
   for (const link of links) {
-    const row = rows.insertRow(), bar = element("div", "", "load"), fill = element("span", "", link.share > LOAD_HOT ? "hot" : "");
+    const row = rows.insertRow(), bar = element("div", "", "tank"), fill = element("span", "", link.share > LOAD_HOT ? "hot" : "");
     fill.style.width = `${Math.min(100, 100 * link.share)}%`;
     bar.append(fill);
     row.append(element("th", link.name), element("td", link.bandwidth, "number"));
@@ -110,30 +106,28 @@ function lightLinks(axes) {
 
 // ---- the map of plans
 
-async function showPlans(newest) {
-  const found = await newest({ kind: "plans" });
-  if (!found) return;
-  if (found.error && !page.answer.error && find("map").hidden && kindOf(page.state.workload) !== "model") chooseMap(true);
+function showPlans(found) {
+  if (found.error && find("map").hidden && kindOf(page.state.workload) !== "model") chooseMap(true);
   find("plans").replaceChildren(...(found.error ? [element("p", found.error, "quiet")] : plansDrawn(found)));
-  stale(false, ["plans"]);
 }
 
-const NEARNESS = [["fast", 1.05], ["near", 1.15], ["fair", 1.4], ["slow", 2], ["far", Infinity]];
+/** How much of the accent a cell has that takes at most so many times the best. */
+const NEARNESS = [[1.05, 100], [1.15, 42], [1.4, 28], [2, 15], [Infinity, 6]];
 
 function plansDrawn({ tp, pp, cells, now }) {
   const grid = element("div", "", "grid"), known = cells.flat().filter(Boolean), fitting = known.filter((cell) => cell.fits);
   const best = Math.min(...fitting.map((cell) => cell.step_ps)), most = Math.max(...known.map((cell) => cell.step_ps));
   const [scale, unit] = UNITS.find(([least]) => best >= (most >= 10 * least ? least / 10 : least)) || UNITS[4]; // cells hold four digits
   grid.style.gridTemplateColumns = `34px repeat(${tp.length}, minmax(0, 1fr))`;
-  grid.setAttribute("role", "group");
-  grid.setAttribute("aria-label", "Plans: tp across, pp down; arrow keys move");
+  grid.role = "group";
+  grid.ariaLabel = "Plans: tp across, pp down; arrow keys move";
   grid.append(element("span"), ...tp.map((value) => element("span", `tp ${value}`)));
   pp.forEach((down, j) => {
     grid.append(element("span", `pp ${down}`));
     tp.forEach((across, i) => grid.append(planCell(cells[j][i], across, down, { best, scale, now })));
   });
-  grid.addEventListener("keydown", moveInGrid);
-  const buttons = [...grid.querySelectorAll("button")], first = buttons.find((one) => one.getAttribute("aria-current")) || buttons[0];
+  grid.onkeydown = moveInGrid;
+  const buttons = [...grid.querySelectorAll("button")], first = buttons.find((one) => one.ariaCurrent) || buttons[0];
   buttons.forEach((one) => { one.tabIndex = one === first ? 0 : -1; });
   const fastest = fitting.find((cell) => cell.step_ps === best), words = fastest ? `Estimated step in ${unit}. Filled: within 5% of the best; dashed: does not fit.` : "No plan with this tp and pp fits.";
   return [grid, element("p", words, "quiet")];
@@ -142,15 +136,16 @@ function plansDrawn({ tp, pp, cells, now }) {
 function planCell(cell, tp, pp, { best, scale, now }) {
   if (!cell) return element("span");
   const value = cell.step_ps / scale, made = element("button", value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1) : value.toFixed(0));
-  made.type = "button";
-  made.className = cell.fits ? NEARNESS.find(([, most]) => cell.step_ps <= most * best)[0] : "large";
+  const [most, share] = NEARNESS.find(([most]) => cell.step_ps <= most * best);
+  made.className = !cell.fits ? "large" : most === NEARNESS[0][0] ? "fast" : "";
+  made.style.setProperty("--share", `${share}%`);
   made.dataset.tp = tp;
   made.dataset.pp = pp;
   const said = `tp ${tp}, pp ${pp}: about ${cell.text}, ${cell.memory} of the GPU's memory${cell.fits ? "" : ": does not fit"}`;
   made.title = said;
-  made.setAttribute("aria-label", said);
-  if (tp === now[0] && pp === now[1]) made.setAttribute("aria-current", "true");
-  made.addEventListener("click", () => slideTo({ tp: String(tp), pp: String(pp) }));
+  made.ariaLabel = said;
+  if (tp === now[0] && pp === now[1]) made.ariaCurrent = "true";
+  made.onclick = () => slideTo({ tp: String(tp), pp: String(pp) });
   return made;
 }
 
@@ -173,14 +168,9 @@ function moveInGrid(event) {
 
 let speedMap = null;
 
-async function showSpeedMap(newest) {
-  const [x, y] = [find("map-x").value, find("map-y").value];
-  if (find("map").hidden || !x || !y) return;
-  const found = await newest({ kind: "map", x, y });
-  if (!found) return;
-  stale(false, ["map"]);
+function showSpeedMap(found) {
   find("map-canvas").hidden = Boolean(found.error);
-  speedMap = found.error ? null : { ...found, names: [x, y] };
+  speedMap = found.error ? null : found;
   find("map-words").textContent = found.error || "";
   drawSpeedMap();
 }
@@ -194,28 +184,25 @@ function drawSpeedMap() {
   const all = speedMap.step_ps.flat(), low = Math.min(...all), high = Math.max(...all);
   const [wide, tall] = [(width - MAP_LEFT) / speedMap.x.length, (height - MAP_BELOW) / speedMap.y.length];
   speedMap.step_ps.forEach((row, j) => row.forEach((ps, i) => {
-    pen.fillStyle = mixed(high > low ? (ps - low) / (high - low) : 0);
-    pen.fillRect(MAP_LEFT + i * wide, height - MAP_BELOW - (j + 1) * tall, wide + 0.5, tall + 0.5);
+    fillBox(pen, mixed(high > low ? (ps - low) / (high - low) : 0), MAP_LEFT + i * wide, height - MAP_BELOW - (j + 1) * tall, wide + 0.5, tall + 0.5);
   }));
   drawMapTicks(pen, width, height, wide, tall);
-  const [x, y] = speedMap.names;
   const words = `Step: blue ${time(low)}, orange ${time(high)}.`;
   find("map-words").textContent = words;
-  canvas.setAttribute("aria-label", `${x} across, ${y} up, from an eighth to eight times. ${words}`);
+  canvas.ariaLabel = `${find("map-x").value} across, ${find("map-y").value} up, from an eighth to eight times. ${words}`;
 }
 
 function drawMapTicks(pen, width, height, wide, tall) {
   const last = speedMap.x.length - 1, brief = (text) => text.replace(/(\d+\.\d\d)\d+/, "$1");
-  pen.font = "11px system-ui, sans-serif";
-  pen.fillStyle = colour("--quiet");
+  pen.font = 11 + FONT;
   for (const place of [0, Math.round(last / 2), last]) {
     const words = brief(speedMap.x[place]), size = pen.measureText(words).width, x = MAP_LEFT + (place + 0.5) * wide;
-    pen.fillRect(x, height - MAP_BELOW, 1, 4);
-    pen.fillText(words, Math.max(MAP_LEFT, Math.min(x - size / 2, width - size)), height - 3);
+    fillBox(pen, colour("--quiet"), x, height - MAP_BELOW, 1, 4);
+    write(pen, words, Math.max(MAP_LEFT, Math.min(x - size / 2, width - size)), height - 3, 11);
     const y = height - MAP_BELOW - (place + 0.5) * tall;
-    pen.fillRect(MAP_LEFT - 4, y, 4, 1);
+    fillBox(pen, colour("--quiet"), MAP_LEFT - 4, y, 4, 1);
     const side = brief(speedMap.y[place]);
-    pen.fillText(side, Math.max(0, MAP_LEFT - 7 - pen.measureText(side).width), Math.max(10, y + 4));
+    write(pen, side, Math.max(0, MAP_LEFT - 7 - pen.measureText(side).width), Math.max(10, y + 4), 11);
   }
 }
 
@@ -228,16 +215,13 @@ function mixed(share) {
 function chooseMap(speeds) {
   find("plans").hidden = speeds;
   find("map").hidden = !speeds;
-  find("show-plans").setAttribute("aria-selected", String(!speeds));
-  find("show-speeds").setAttribute("aria-selected", String(speeds));
+  find("show-plans").ariaSelected = String(!speeds);
+  find("show-speeds").ariaSelected = String(speeds);
   stale(speeds, ["map"]);
-  if (speeds) showSpeedMap(askBeside).catch(lost);
+  if (speeds) fillPanels(asIfOpen()).catch(lost);
 }
 
-async function showWorth(newest) {
-  const found = await newest({ kind: "worth" });
-  if (!found) return;
+function showWorth(found) {
   const missing = [element("h3", "What one per cent is worth"), element("p", found.missing || found.error, "quiet")];
   find("worth").replaceChildren(...(found.table ? [table(found.table)] : missing));
-  stale(false, ["worth"]);
 }

@@ -48,21 +48,17 @@ function drawTimeline() {
   drawAxis(pen, height);
   if (page.hover) drawHover(pen);
   const said = runs.map(({ title, run }) => `${title} ${run.lanes.rows.length} rows, ${time(run.step_ps)} long`);
-  canvas.setAttribute("aria-label", `Timeline: ${said.join("; ").trim()}`);
+  canvas.ariaLabel = `Timeline: ${said.join("; ").trim()}`;
 }
 
 function drawRuns(pen, runs, row) {
   let top = 0;
   for (const one of runs) {
     if (one.title) {
-      pen.font = `650 12px system-ui, sans-serif`;
-      pen.fillStyle = colour("--ink");
-      pen.fillText(one.title, 0, top + 13);
-      const after = pen.measureText(one.title).width + 10;
-      pen.font = "12px system-ui, sans-serif";
-      pen.fillStyle = colour("--quiet");
-      const from = Math.max(LEFT, after);
-      pen.fillText(fitted(pen, runWords(one.run, one.state), page.scale.width - RIGHT - from), from, top + 13);
+      write(pen, one.title, 0, top + 13, "650 12", colour("--ink"));
+      const from = Math.max(LEFT, pen.measureText(one.title).width + 10);
+      pen.font = 12 + FONT;
+      write(pen, fitted(pen, runWords(one.run, one.state), page.scale.width - RIGHT - from), from, top + 13);
       top += TITLE;
     }
     drawRows(pen, one, top, row);
@@ -141,17 +137,14 @@ function drawRows(pen, one, top, row) {
   const { lanes, tasks } = one.run, { width, x } = page.scale, inner = row - Math.min(ROW_GAP, row / 6);
   const detail = tasks && !tasks.too_many && isNear(drawnRuns());
   const stride = Math.ceil(15 / row), high = detail ? inner * 0.36 : inner;
-  pen.font = "12px system-ui, sans-serif";
+  const from = Math.max(LEFT, x(0)), wide = Math.max(0, Math.min(width - RIGHT, x(one.run.step_ps)) - from);
+  pen.strokeStyle = colour("--idle");
+  pen.lineWidth = 0.5;
   for (const [i, name] of lanes.rows.entries()) {
-    const y = top + i * row, from = Math.max(LEFT, x(0)), ends = Math.min(width - RIGHT, x(one.run.step_ps));
-    pen.fillStyle = colour("--wash");
-    pen.fillRect(from, y, Math.max(0, ends - from), high);
-    pen.strokeStyle = colour("--idle");
-    pen.lineWidth = 0.5;
-    pen.strokeRect(from, y, Math.max(0, ends - from), high);
-    pen.fillStyle = colour("--quiet");
-    const words = name.length > 10 ? `${name.slice(0, 9)}\u2026` : name;
-    if (i % stride === 0) pen.fillText(words, 0, y + Math.min(high / 2 + 4, row));
+    const y = top + i * row;
+    fillBox(pen, colour("--wash"), from, y, wide, high);
+    pen.strokeRect(from, y, wide, high);
+    if (i % stride === 0) write(pen, name.length > 10 ? `${name.slice(0, 9)}\u2026` : name, 0, y + Math.min(high / 2 + 4, row));
   }
   pen.save();
   pen.beginPath();
@@ -179,23 +172,16 @@ function drawActions(pen, one, lane, top, row, high) {
       mix(mixed, y, x(action.start), x(action.end), tints[action.shade]);
       continue;
     }
-    pen.fillStyle = paper;
-    pen.fillRect(left, y, wide, high);
-    pen.fillStyle = tints[action.shade];
-    pen.fillRect(left, y, wide > 4 ? wide - 1 : wide, high);
-    if (high >= 12 && wide > 8 + 6.4 * action.words.length) {
-      pen.fillStyle = inks[action.shade];
-      pen.font = "11px system-ui, sans-serif";
-      pen.fillText(action.words, Math.max(left, LEFT) + 4, y + high / 2 + 4);
-    }
+    fillBox(pen, paper, left, y, wide, high);
+    fillBox(pen, tints[action.shade], left, y, wide > 4 ? wide - 1 : wide, high);
+    if (high >= 12 && wide > 8 + 6.4 * action.words.length) write(pen, action.words, Math.max(left, LEFT) + 4, y + high / 2 + 4, 11, inks[action.shade]);
   }
   drawMixed(pen, mixed, high);
   if (!lanes.critical || high <= 8) return;
-  pen.fillStyle = ink;
   for (let i = 0; i < lanes.row.length; i++) {
     if (lanes.lane[i] !== lane || !lanes.critical[i]) continue;
     const left = x(lanes.start[i]), wide = x(lanes.end[i]) - left;
-    if (left <= width && left + wide >= LEFT) pen.fillRect(left, top + lanes.row[i] * row + high - 2, wide, 2);
+    if (left <= width && left + wide >= LEFT) fillBox(pen, ink, left, top + lanes.row[i] * row + high - 2, wide, 2);
   }
 }
 
@@ -216,8 +202,7 @@ function drawMixed(pen, mixed, high) {
     for (const [dot, tints] of dots) {
       const all = [...tints.values()].reduce((sum, share) => sum + share, 0), mean = [0, 0, 0];
       for (const [tint, share] of tints) partsOfColour(tint).forEach((part, i) => { mean[i] += part * share / all; });
-      pen.fillStyle = `rgb(${mean.map(Math.round).join(" ")} / ${Math.min(1, all)})`;
-      pen.fillRect(dot, y, 1, high);
+      fillBox(pen, `rgb(${mean.map(Math.round).join(" ")} / ${Math.min(1, all)})`, dot, y, 1, high);
     }
   }
 }
@@ -231,13 +216,8 @@ function drawTasks(pen, one, top, row, inner) {
     const left = x(tasks.start[i]), wide = Math.max(x(tasks.end[i]) - left, 0.4);
     if (left > width || left + wide < LEFT) continue;
     const y = top + tasks.row[i] * row + from + lane[i] * high;
-    pen.fillStyle = tints[tasks.shade[i]];
-    pen.fillRect(left, y, wide > 3 ? wide - 0.8 : wide, Math.max(1, high - 1));
-    if (high >= 11 && wide > 8 + 5.6 * tasks.words[i].length) {
-      pen.fillStyle = inks[tasks.shade[i]];
-      pen.font = "10px system-ui, sans-serif";
-      pen.fillText(tasks.words[i], Math.max(left, LEFT) + 4, y + high / 2 + 3);
-    }
+    fillBox(pen, tints[tasks.shade[i]], left, y, wide > 3 ? wide - 0.8 : wide, Math.max(1, high - 1));
+    if (high >= 11 && wide > 8 + 5.6 * tasks.words[i].length) write(pen, tasks.words[i], Math.max(left, LEFT) + 4, y + high / 2 + 3, 10, inks[tasks.shade[i]]);
     page.boxes.push({ left, top: y, wide, high: Math.max(3, high - 1), one, task: i });
   }
 }
@@ -251,9 +231,7 @@ function laneSizes(tasks, inner) {
 function nameLanes(pen, { run: { lanes, tasks } }, top, row, inner) {
   const { names, from, high } = laneSizes(tasks, inner);
   if (high < 10) return;
-  pen.fillStyle = colour("--quiet");
-  pen.font = "10px system-ui, sans-serif";
-  lanes.rows.forEach((_, i) => names.forEach((name, k) => pen.fillText(name === "compute" ? "kernels" : name, 0, top + i * row + from + k * high + high / 2 + 3)));
+  lanes.rows.forEach((_, i) => names.forEach((name, k) => write(pen, name === "compute" ? "kernels" : name, 0, top + i * row + from + k * high + high / 2 + 3, 10)));
 }
 
 function tasksByLane(tasks) {
@@ -292,15 +270,12 @@ function ticks(low, high, count) {
 
 function drawAxis(pen, height) {
   const { low, high, x, width } = page.scale, y = height - BELOW;
-  pen.font = "11px system-ui, sans-serif";
-  pen.fillStyle = colour("--edge");
-  pen.fillRect(LEFT, y + 2, width - LEFT - RIGHT, 1);
+  pen.font = 11 + FONT;
+  fillBox(pen, colour("--edge"), LEFT, y + 2, width - LEFT - RIGHT, 1);
   for (const at of ticks(low, high, Math.max(2, Math.min(8, width / 130)))) {
-    pen.fillStyle = colour("--edge");
-    pen.fillRect(x(at), y + 2, 1, 5);
-    pen.fillStyle = colour("--quiet");
-    const words = at ? time(at) : "0", wide = pen.measureText(words).width;
-    pen.fillText(words, Math.min(Math.max(x(at) - wide / 2, LEFT), width - wide), y + 18);
+    fillBox(pen, colour("--edge"), x(at), y + 2, 1, 5);
+    const words = time(at), wide = pen.measureText(words).width;
+    write(pen, words, Math.min(Math.max(x(at) - wide / 2, LEFT), width - wide), y + 18, 11);
   }
 }
 
@@ -468,30 +443,30 @@ function timelineEvents() {
     return low + (place(event)[0] - LEFT) / (width - LEFT - RIGHT) * (high - low);
   };
   let from = null;
-  canvas.addEventListener("pointerdown", (event) => { from = page.scale ? ps(event) : null; });
-  canvas.addEventListener("pointerup", (event) => {
+  canvas.onpointerdown = (event) => { from = page.scale ? ps(event) : null; };
+  canvas.onpointerup = (event) => {
     if (from === null) return;
     const [low, high] = [from, ps(event)].sort((a, b) => a - b);
     from = null;
     if (high - low > (page.scale.high - page.scale.low) / 100) zoomTo(low, high);
-  });
-  canvas.addEventListener("dblclick", () => zoomBy("Escape"));
-  canvas.addEventListener("keydown", (event) => { if (page.scale && (zoomBy(event.key) || chooseBy(event.key))) event.preventDefault(); });
-  canvas.addEventListener("pointermove", (event) => {
+  };
+  canvas.ondblclick = () => zoomBy("Escape");
+  canvas.onkeydown = (event) => { if (page.scale && (zoomBy(event.key) || chooseBy(event.key))) event.preventDefault(); };
+  canvas.onpointermove = (event) => {
     const [x, y] = place(event), { hover } = page;
     const hit = page.boxes.findLast((box) => x >= box.left && x <= box.left + box.wide && y >= box.top && y <= box.top + box.high) || null;
     if (hit ? !hover || !isSame(hit, hover) : hover) choose(hit);
-  });
-  for (const name of ["pointerleave", "blur"]) canvas.addEventListener(name, () => { if (page.hover) choose(null); });
-  for (const [id, key] of [["zoom-in", "+"], ["zoom-out", "-"], ["zoom-all", "Escape"]]) find(id).addEventListener("click", () => page.scale && zoomBy(key));
+  };
+  canvas.onpointerleave = canvas.onblur = () => { if (page.hover) choose(null); };
+  for (const [id, key] of [["zoom-in", "+"], ["zoom-out", "-"], ["zoom-all", "Escape"]]) find(id).onclick = () => page.scale && zoomBy(key);
   const again = () => { drawTimeline(); drawSpeedMap(); };
   const paper = (on) => () => {
     onPaper = on;
     document.documentElement.classList.toggle("paper", on);
     again();
   };
-  addEventListener("beforeprint", paper(true));
-  addEventListener("afterprint", paper(false));
-  addEventListener("resize", again);
-  darkScreen.addEventListener("change", again);
+  window.onbeforeprint = paper(true);
+  window.onafterprint = paper(false);
+  window.onresize = again;
+  darkScreen.onchange = again;
 }
