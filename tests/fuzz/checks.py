@@ -92,7 +92,7 @@ def _simulate(workload: Workload, path: Path) -> None:
     document = result.document()
     finite_json(document.to_json())
     assert sum(document.breakdown_ps.values()) == document.step_time_ps
-    printed(path, step_tables(result.report, len(result.ranks.counts)).values())
+    printed(path, step_tables(result.report, len(result.ranks.actors)).values())
     printed(path, workload_shown(inspect_workload(workload, result.plan), ""))
 
 

@@ -263,7 +263,7 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
         shown = options.chosen(lambda: leaf_tables(run, result.report, overhead))
     else:
         answer = answer_of(result.report, run.step_ps)
-        actors = len(result.ranks.counts)
+        actors = len(result.ranks.actors)
         replay = {"replay": replay_table(run, result.report)}
         shown = options.chosen(lambda: step_tables(result.report, actors) | replay)
     json, quiet = options.json, options.quiet

@@ -145,7 +145,7 @@ def _show_step(ready: "PreparedStep", result: "SimulatedStep", options: Simulate
 
     report, answer = result.report, answer_of(result.report)
     json, quiet, full = options.json, options.quiet, options.full
-    tables = options.chosen(lambda: step_tables(report, len(result.ranks.counts)))
+    tables = options.chosen(lambda: step_tables(report, len(result.ranks.actors)))
     show(json, lambda: stored(result).to_json(), tables, answer=answer)
     if not (quiet or json):
         from stepsim.step.doubts import said_of_step

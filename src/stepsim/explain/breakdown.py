@@ -6,17 +6,16 @@ collective's slowest member arrives, idle before a pipeline neighbour has sent. 
 to the step time by construction.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints, Lists, distinct, ints, spans
 from stepsim.base.structs import Noun
-from stepsim.core.actions import Task
+from stepsim.core.actions import Task, TaskList
 from stepsim.core.flat import ListTimes, Tasks
-from stepsim.core.timeline import Cohort
+from stepsim.core.timeline import Timeline
 from stepsim.core.write import SegmentKind, TaskGraph
 from stepsim.run.spans import TaskKind
 from stepsim.workload.axes import Part, Stream
@@ -105,27 +104,20 @@ def breakdown(gaps: Gaps, start: Ints, end: Ints, contracted: Ints) -> Ints:
 
     `start` and `end` have shape (tasks, columns): a column is an actor, or a scenario.
     `contracted`, of shape (parts, columns), is what contracted tasks consist of.
-    """
-    total = contracted.copy()
-    _add_parts(gaps, start, end, total)
-    return total
-
-
-def _add_parts(gaps: Gaps, start: Ints, end: Ints, total: Ints) -> None:
-    """Add the parts of some columns; those in which transfers have other orders are taken apart.
 
     Awaited transfers share a gap in order of their start, then of their end, then of their part: of
-    nothing but times, whatever else the run was made of.
+    nothing but times, whatever else the run was made of. Columns in which they have other orders
+    are taken apart.
     """
     gap, awaited = gaps.gap, gaps.awaited
     order = np.lexsort((gaps.part, end[awaited, 0], start[awaited, 0], gap))
     part, awaited = gaps.part[order], awaited[order]
     flights = start[awaited], end[awaited]
     if not _in_turn(gap, (*flights, part[:, None])):
-        half = start.shape[1] // 2
-        for some in (slice(half), slice(half, None)):
-            _add_parts(gaps, start[:, some], end[:, some], total[:, some])
-        return
+        halves = (np.array_split(each, 2, axis=1) for each in (start, end, contracted))
+        parts = [breakdown(gaps, *half) for half in zip(*halves, strict=True)]
+        return np.concatenate(parts, axis=1)
+    total = contracted.copy()
     for each, tasks in gaps.work.items():
         total[each] += (end[tasks] - start[tasks]).sum(axis=0)
     begin, until = _bounds(gaps, start, end)
@@ -138,6 +130,7 @@ def _add_parts(gaps: Gaps, start: Ints, end: Ints, total: Ints) -> None:
     flown += waited
     total[Part.HEAD] += whole[0] - flown[:inner].sum(axis=0)
     total[Part.INNER] += whole[1:].sum(axis=0) - flown[inner:].sum(axis=0)
+    return total
 
 
 def _in_turn(gap: Ints, keys: tuple[Ints, ...]) -> bool:
@@ -181,39 +174,34 @@ def _shared(gap: Ints, start: Ints, end: Ints, begin: Ints, until: Ints) -> tupl
     return here - before, np.maximum(before, over) - here
 
 
-def cohorts_breakdown(cohorts: Sequence[Cohort], graph: TaskGraph, step_time_ps: int) -> list[Ints]:
-    """Parts of the step of every actor, by cohort, each of shape (parts, actors), in ps."""
-    known = _parts_of_lists(cohorts, graph)
-    return [_cohort_breakdown(cohort, graph, step_time_ps, known) for cohort in cohorts]
+def step_breakdown(timeline: Timeline) -> Ints:
+    """Parts of the step of every actor, of shape (actors, parts), in ps."""
+    found = np.zeros((len(timeline.actors), len(Part)), np.int64)
+    known: dict[ListTimes, Ints] = {}
+    for cohort in timeline.cohorts:
+        tasks = cohort.tasks
+        contracted = np.zeros((len(Part), len(cohort.actors)), np.int64)
+        for row in tasks.rows:
+            if row.inner < 0 and row.use is None:
+                times, rows = tasks.times[row.look.task_list], tasks.program.lists
+                if times not in known:
+                    known[times] = _parts_of_list(rows[row.look.task_list], times, timeline.graph)
+                contracted += row.look.runs * known[times]
+        gaps = program_gaps(tasks, timeline.graph)
+        total = breakdown(gaps, cohort.start, cohort.end, contracted)
+        slowed = cohort.longer_ps.sum(axis=0)
+        total[Part.COMPUTE] -= slowed
+        total[Part.SLOWED] += slowed
+        total[Part.TAIL] += timeline.step_time_ps - total.sum(axis=0)
+        found[cohort.actors] = total.T
+    return found
 
 
-def _cohort_breakdown(
-    cohort: Cohort, graph: TaskGraph, step_time_ps: int, known: dict[ListTimes, Ints]
-) -> Ints:
-    """Parts of the step of every actor of a cohort, of shape (parts, actors), in ps."""
-    contracted = np.zeros((len(Part), len(cohort.actors)), np.int64)
-    for number, count in contracted_runs(cohort.tasks).items():
-        contracted += count * known[cohort.tasks.times[number]][:, None]
-    total = breakdown(program_gaps(cohort.tasks, graph), cohort.start, cohort.end, contracted)
-    slowed = cohort.longer_ps.sum(axis=0)
-    total[Part.COMPUTE] -= slowed
-    total[Part.SLOWED] += slowed
-    total[Part.TAIL] += step_time_ps - total.sum(axis=0)
-    return total
-
-
-def _parts_of_lists(cohorts: Iterable[Cohort], graph: TaskGraph) -> dict[ListTimes, Ints]:
-    """Parts of task lists that run without interruption, each of shape (parts,), in ps."""
-    parts: dict[ListTimes, Ints] = {}
+def _parts_of_list(task_list: TaskList, times: ListTimes, graph: TaskGraph) -> Ints:
+    """Parts of a task list that runs without interruption, of shape (parts, 1), in ps."""
+    gaps = list_gaps([(part_of(task, graph), task.after) for task in task_list.tasks])
     nothing = np.zeros((len(Part), 1), np.int64)
-    for cohort in cohorts:
-        for number, times in cohort.tasks.times.items():
-            if times not in parts:
-                tasks = graph.task_lists[number].tasks
-                gaps = list_gaps([(part_of(task, graph), task.after) for task in tasks])
-                start, end = times.start[:, None], times.end[:, None]
-                parts[times] = breakdown(gaps, start, end, nothing)[:, 0]
-    return parts
+    return breakdown(gaps, times.start[:, None], times.end[:, None], nothing)
 
 
 def list_gaps(tasks: Sequence[_Row]) -> Gaps:
@@ -221,15 +209,6 @@ def list_gaps(tasks: Sequence[_Row]) -> Gaps:
     part = np.array([each for each, _ in tasks], np.int8)
     after = Lists.of([before for _, before in tasks])
     return find_gaps(part, after, np.zeros(len(part), bool), _NO_LISTS)
-
-
-def contracted_runs(tasks: Tasks) -> dict[int, int]:
-    """How often each task list runs that is one task."""
-    runs = Counter[int]()
-    for row in tasks.rows:
-        if row.inner < 0 and row.use is None:
-            runs[row.look.task_list] += row.look.runs
-    return runs
 
 
 def program_gaps(tasks: Tasks, graph: TaskGraph) -> Gaps:

@@ -6,6 +6,7 @@ the path can be walked back from the last task of the step to its beginning with
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -43,19 +44,14 @@ def critical_path(timeline: Timeline) -> list[_PathStep]:
     path has a gap, which no run has unless links are shared fairly.
     """
     ranks, times = timeline.actors.ranks, (timeline.start_ps, timeline.end_ps)
-    path = walk_back(_last_task(timeline), lambda place: waited_for(timeline, place), *times)
+    ends = [timeline.end[nodes] for nodes in timeline.flat.node_of]
+    last = int(np.argmax([end.max(initial=-1) for end in ends]))  # the lowest actor of several
+    path = walk_back((last, int(np.argmax(ends[last]))), partial(waited_for, timeline), *times)
     steps = [
         _PathStep(place[0], int(ranks[place[0]]), place[1], *(of(place) for of in times))
         for place in path
     ]
     return steps[::-1]
-
-
-def _last_task(timeline: Timeline) -> _Place:
-    """The task that ends last, of the lowest actor."""
-    ends = [timeline.end[nodes] for nodes in timeline.flat.node_of]
-    actor = int(np.argmax([end.max(initial=-1) for end in ends]))
-    return actor, int(np.argmax(ends[actor]))
 
 
 def waited_for(timeline: Timeline, place: _Place) -> Iterator[_Place]:

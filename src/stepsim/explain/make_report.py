@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.structs import Names, Noun
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
-from stepsim.core.timeline import Cohort, Timeline
-from stepsim.explain.breakdown import cohorts_breakdown
+from stepsim.core.timeline import Timeline
+from stepsim.explain.breakdown import step_breakdown
 from stepsim.explain.critical_path import critical_path, path_parts, path_runs
 from stepsim.explain.network_use import PlacedComm, Traffic, comm_use, link_use
 from stepsim.explain.report import (
@@ -32,7 +32,6 @@ from stepsim.network.topology.dimension import Accuracy, size_band
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import ActionKind
 from stepsim.parallel.schedules.base import Order, peak_live
-from stepsim.workload.axes import Part
 from stepsim.workload.model.evidence import Throughput, throughput
 from stepsim.workload.rows import Workload
 
@@ -85,7 +84,7 @@ def mean_columns(parts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray
 def simulated_ranks(timeline: Timeline) -> SimulatedRanks:
     """What the step of every simulated rank goes into."""
     return SimulatedRanks(
-        actors=timeline.actors, breakdown=_breakdown(timeline), bubbles=_bubbles(timeline)
+        actors=timeline.actors, breakdown=step_breakdown(timeline), bubbles=_bubbles(timeline)
     )
 
 
@@ -118,6 +117,9 @@ def make_report(
     placed = comm_use(graph, prices)
     comms = tuple(comm.use for comm in placed)
     poor, unmeasured = known_accuracy(placed, prices.topology, step)
+    settings = options.settings()
+    if timeline.engine is Engine.LEVELS:  # also where nobody asked for it
+        settings["engine"] = str(timeline.engine)
     return Report(
         workload=workload,
         topology=prices.topology.name,
@@ -130,69 +132,53 @@ def make_report(
         rank_order=plan.rank_order,
         ep_layout=plan.ep_layout,
         plan={str(axis): degree for axis, degree in plan.degrees().items()},
-        settings=_settings(timeline),
+        settings=settings,
         step_time_s=step / PS_PER_S,
         step_time_ps=step,
         slowed_by_communication_ps=None if unslowed_ps is None else step - unslowed_ps,
         throughput=_throughput(effort, timeline),
         pipeline_time_s=pipeline / PS_PER_S,
         pipeline_time_ps=pipeline,
-        bubble_fraction=_mean_bubble(ranks.bubbles, ranks.counts, pipeline),
+        bubble_fraction=_mean_bubble(ranks.bubbles, ranks.actors.counts, pipeline),
         zero_bubble_rate=1 - busiest / pipeline if pipeline else 0.0,
         peak_activations=max(stage.peak_activations.freed_at_w for stage in stages),
         peak_activation_bytes=None if memory is None else memory.activation_bytes,
-        breakdown_ps=mean_parts(ranks.breakdown, ranks.counts),
+        breakdown_ps=mean_parts(ranks.breakdown, ranks.actors.counts),
         critical_path_ps=by_name(path_parts(graph, path).values()),
         stages=stages,
         links=links,
         comms=comms,
         reading=reading,
-        warnings=(
-            *_link_warnings(timeline, links, options.contention),
-            *_price_warnings(comms, prices),
-            *poor,
-            *warnings,
-        ),
+        warnings=(*_warnings(timeline, links, comms, prices), *poor, *warnings),
         notes=(*notes, *graph.notes, *unmeasured),
         findings=findings,
     )
 
 
-def _settings(timeline: Timeline) -> dict[str, str]:
-    """What was set; and columns in place of events, also where nobody asked for them."""
-    settings = timeline.graph.options.settings()
-    if timeline.engine is Engine.LEVELS:
-        settings["engine"] = str(timeline.engine)
-    return settings
-
-
-def _price_warnings(comms: Sequence[CommUse], prices: Prices) -> Iterator[str]:
-    """Tables and algorithms asked for that no communication of the step took."""
-    if prices.table is not None and not any(MEASURED in use.algorithms for use in comms):
-        yield "the measured times cover no communication of this step: the model prices them all"
-    if prices.algorithms and not any(use.kind in prices.algorithms for use in comms):
-        kinds = ", ".join(prices.algorithms)
-        yield f"the step has no {kinds}: the algorithm asked for has no effect"
-
-
-def _link_warnings(
-    timeline: Timeline, links: Sequence[LinkUse], contention: Sharing
+def _warnings(
+    timeline: Timeline, links: Sequence[LinkUse], comms: Sequence[CommUse], prices: Prices
 ) -> Iterator[str]:
     """What the user asked of the network that shows nowhere, or should show and cannot."""
     unused = [use.name for use in links if use.links and not use.used]
     if unused and len(unused) < len(links):
         yield f"no traffic crosses {', '.join(unused)}: bandwidth and latency there have no effect"
-    if contention is Sharing.FAIR:
+    sharing = timeline.graph.options.contention
+    who = "transfers" if sharing is Sharing.NONE else "groups that do not act together"
+    if sharing is Sharing.FAIR:
         if not timeline.slowed:
             yield "no transfer slows another: contention has no effect on this step"
-        return
-    who = "transfers" if contention is Sharing.NONE else "groups that do not act together"
+        links = ()
     for use in links:
         if use.utilisation > 1:
             yield (
                 f"link {use.busiest} would be in use {use.utilisation:.0%} of the step: {who} "
                 "do not slow each other here (--contention fair), so the step time is too short"
             )
+    if prices.table is not None and not any(MEASURED in use.algorithms for use in comms):
+        yield "the measured times cover no communication of this step: the model prices them all"
+    if prices.algorithms and not any(use.kind in prices.algorithms for use in comms):
+        kinds = ", ".join(prices.algorithms)
+        yield f"the step has no {kinds}: the algorithm asked for has no effect"
 
 
 def make_totals(timeline: Timeline, workload: Workload, *, breakdown: bool) -> StepTotals:
@@ -203,7 +189,7 @@ def make_totals(timeline: Timeline, workload: Workload, *, breakdown: bool) -> S
         step_time_ps=timeline.step_time_ps,
         pipeline_time_ps=pipeline,
         bubble_fraction=_mean_bubble(_bubbles(timeline), counts, pipeline),
-        breakdown_ps=mean_parts(_breakdown(timeline), counts) if breakdown else None,
+        breakdown_ps=mean_parts(step_breakdown(timeline), counts) if breakdown else None,
         throughput=_throughput(workload.effort, timeline),
     )
 
@@ -220,36 +206,20 @@ def _mean_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64], pipeline_
     return float(bubble_fraction(total, int(counts.sum()), pipeline_ps))
 
 
-def _breakdown(timeline: Timeline) -> NDArray[np.int64]:
-    """Parts of the step of every actor, of shape (actors, parts), in ps."""
-    found = np.zeros((len(timeline.actors), len(Part)), np.int64)
-    every = cohorts_breakdown(timeline.cohorts, timeline.graph, timeline.step_time_ps)
-    for cohort, parts in zip(timeline.cohorts, every, strict=True):
-        found[cohort.actors] = parts.T
-    return found
-
-
 def _bubbles(timeline: Timeline) -> tuple[Bubble, ...]:
     """The bubble of each actor."""
-    found: dict[int, Bubble] = {}
+    whole = timeline.pipeline_time_ps
+    found = [Bubble(before=whole, between=0, after=0, busy=0)] * len(timeline.actors)
     for cohort in timeline.cohorts:
-        bubbles = _cohort_bubbles(cohort, timeline.pipeline_time_ps)
-        found |= zip(cohort.actors.tolist(), bubbles, strict=True)
-    return tuple(found[actor] for actor in range(len(found)))
-
-
-def _cohort_bubbles(cohort: Cohort, pipeline_time_ps: int) -> list[Bubble]:
-    """The bubble of each actor of a cohort."""
-    start, end = cohort.entry_times
-    if not len(start):
-        return [Bubble(before=pipeline_time_ps, between=0, after=0, busy=0)] * len(cohort.actors)
-    busy = (end - start).sum(axis=0)
-    first, last = start.min(axis=0), end.max(axis=0)
-    columns = zip(first.tolist(), last.tolist(), busy.tolist(), strict=True)
-    return [
-        Bubble(before=begin, between=stop - begin - work, after=pipeline_time_ps - stop, busy=work)
-        for begin, stop, work in columns
-    ]
+        start, end = cohort.entry_times
+        if not len(start):
+            continue
+        columns = cohort.actors, start.min(axis=0), end.max(axis=0), (end - start).sum(axis=0)
+        for actor, first, last, busy in zip(*(each.tolist() for each in columns), strict=True):
+            found[actor] = Bubble(
+                before=first, between=last - first - busy, after=whole - last, busy=busy
+            )
+    return tuple(found)
 
 
 def _stages(
@@ -260,7 +230,7 @@ def _stages(
     reports = []
     for stage in range(plan.pp):
         actors = np.flatnonzero(ranks.actors.stages == stage)
-        counts = ranks.counts[actors]
+        counts = ranks.actors.counts[actors]
         forward, backward = _action_means(timeline, stage)
         start, end = timeline.of_rank(stage * plan.stage_ranks).entry_times
         order = timeline.graph.schedule.columns[stage]

@@ -256,11 +256,6 @@ class SimulatedRanks(Noun, eq=False):
     bubbles: tuple[Bubble, ...]
 
     @property
-    def counts(self) -> NDArray[np.int64]:
-        """Ranks each actor stands for."""
-        return self.actors.counts
-
-    @property
     def actor_of(self) -> NDArray[np.int64]:
         """The actor of every rank."""
         return self.actors.actor_of

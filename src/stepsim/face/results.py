@@ -72,7 +72,7 @@ class Result(Viewed, SimulatedStep):
         return stored(self)
 
     def _shown(self) -> Iterable[Shown]:
-        return step_tables(self.report, len(self.ranks.counts)).values()
+        return step_tables(self.report, len(self.ranks.actors)).values()
 
     def _headlines(self) -> Sequence[tuple[str, str, str]]:
         return headlines(self.report)

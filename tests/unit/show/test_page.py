@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_marked(tmp_path: Path) -> None:
 def test_bars_add_up_to_the_step(result: Result, tmp_path: Path) -> None:
     report_of(result, tmp_path / "a.html")
     bars = column(shown_of(tmp_path / "a.html")["tables"][0], "step")
-    assert len(bars) == len(result.ranks.counts)
+    assert len(bars) == len(result.ranks.actors)
     for bar in bars:
         starts, shares = np.array([each[:2] for each in bar]).T
         assert starts == pytest.approx(shares.cumsum() - shares)

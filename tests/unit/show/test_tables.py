@@ -135,7 +135,7 @@ def test_bubble_and_idle_are_two_numbers_with_two_names(moe: Path) -> None:
     step = simulate(moe, "hgx-h100", microbatches=8)
     report, ranks = step.report, step.ranks
     shares = [each.total / report.pipeline_time_ps for each in ranks.bubbles]
-    mean = sum(share * n for share, n in zip(shares, ranks.counts.tolist(), strict=True))
+    mean = sum(share * n for share, n in zip(shares, ranks.actors.counts.tolist(), strict=True))
     assert report.bubble_fraction == pytest.approx(mean / report.npus)
     idle = {part.label for part in Part if part.kind is PartKind.IDLE}
     assert idle == {"idle, start-up", "idle, steady", "idle, drain"}

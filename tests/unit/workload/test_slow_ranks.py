@@ -50,7 +50,7 @@ def test_a_factor_of_one_changes_nothing(moe: Path) -> None:
 def test_only_what_a_straggler_touches_unfolds(moe: Path, contention: str) -> None:
     folded = simulate(moe, slow="5:1.3", contention=contention, dp_overlap=True)
     every = simulate(moe, slow="5:1.3", contention=contention, dp_overlap=True, fold_ranks=False)
-    assert len(simulate(moe).ranks.counts) < len(folded.ranks.counts) < 128
+    assert len(simulate(moe).ranks.actors) < len(folded.ranks.actors) < 128
     assert folded.step_time_s == every.step_time_s
     mine, all_ranks = (r.ranks.breakdown[r.ranks.actor_of] for r in (folded, every))
     assert np.array_equal(mine, all_ranks)
