@@ -141,9 +141,10 @@ def read_inputs(
     named = {"model": workload, "topology": topology, **typed}
     for kind in ("model", "topology", "device", "framework"):
         assumed += shadowed(kind, named.get(kind))
-    network = with_numbers(network, numbers)
-    bandwidths = {f"{link.name}.bandwidth": link.bandwidth for link in network.link_classes}
-    assumed += infinite(name for name in numbers if bandwidths.get(name) == inf)
+    if numbers:
+        network = with_numbers(network, numbers)
+        bandwidths = {f"{link.name}.bandwidth": link.bandwidth for link in network.link_classes}
+        assumed += infinite(name for name in numbers if bandwidths.get(name) == inf)
     if isinstance(work, Model):
         typed, said = _asked_of(work, network, typed)
         assumed += said
@@ -157,7 +158,8 @@ def _asked_of(
     """What a person typed, and what the model's description asks where they say nothing.
 
     The device is the topology's, the framework the device's, or Megatron-Core, and the precision
-    bf16 where the device has it, unless they say others. What a device decides is noted.
+    bf16 where the device has it, unless they say others. What a device decides is noted: what jobs
+    on it have that those on others have not.
     """
     typed = {name: value for name, value in typed.items() if value is not None}
     own = dict(model.asked)
@@ -175,21 +177,15 @@ def _asked_of(
         if isinstance(value, Unread):
             raise WorkloadError(value.why)
     device = _device(said.get("device") or topology.device or None)
-    usual = _usual_of(device) if device else {}
+    usual = {"framework": device.framework} if device and device.framework else {}
+    if device and device.usual_precision is not Precision.BF16:
+        usual["precision"] = device.usual_precision.value
     notes = [
         f"no {name} given: stepsim assumes {value}, as jobs on {device.name} run (--{name} sets it)"
         for name, value in usual.items()
         if device and name not in said
     ]
     return {**defaults, **usual, **said}, notes
-
-
-def _usual_of(device: "Device") -> dict[str, str]:
-    """What jobs on a device have that those on others have not: their framework, their format."""
-    usual = {"framework": device.framework} if device.framework else {}
-    if device.usual_precision is not Precision.BF16:
-        usual["precision"] = device.usual_precision.value
-    return usual
 
 
 def read_schedules(

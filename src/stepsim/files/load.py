@@ -90,19 +90,16 @@ def topology_of(
     """A topology as `stepsim.load_topology` takes it; raises TopologyError, and PlanError."""
     if npus is not None and not 1 <= npus <= MAX_NPUS:
         raise PlanError(f"npus is {npus}: expected 1 to {MAX_NPUS}")
-    found = with_numbers(_topology(topology), numbers or {})
+    found: object = topology
+    if isinstance(found, str | Path):
+        found = read_topology(topology_file(found))
+    elif not isinstance(found, NestedTopology):
+        from stepsim.files.topology.graph import topology_of_graph
+        from stepsim.network.topology.listed import ListedTopology
+
+        found = found if isinstance(found, ListedTopology) else topology_of_graph(found)
+    found = with_numbers(found, numbers) if numbers else found
     return found if npus is None else found.fit(npus)
-
-
-def _topology(topology: object) -> Topology:
-    if isinstance(topology, str | Path):
-        return read_topology(topology_file(topology))
-    if isinstance(topology, NestedTopology):
-        return topology
-    from stepsim.files.topology.graph import topology_of_graph
-    from stepsim.network.topology.listed import ListedTopology
-
-    return topology if isinstance(topology, ListedTopology) else topology_of_graph(topology)
 
 
 def load_result(path: str | Path) -> "ResultDocument":
@@ -227,8 +224,9 @@ def read_model(path: str | Path, environment: Mapping[str, str] = _NO_ENVIRONMEN
     the key and what is allowed.
     """
     name, path = str(path), Path(path)
-    if is_public(name) or not exists(path):
-        name = _of_hub(name) if _is_hub_id(name) else name
+    known = is_public(name)
+    if known or not exists(path):
+        name = name if known or not _is_hub_id(name) else _of_hub(name)
         return _described(public_model(name), name.lower(), name.lower())
     path = path / _CONFIG if isdir(path) else path
     text = read_text(path, WorkloadError, "model", "a model's configuration")

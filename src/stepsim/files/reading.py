@@ -133,9 +133,12 @@ def read_toml(path: Path, schema: type[_Schema], error: type[StepsimError], what
 def toml_values(path: Path, text: str, error: type[StepsimError]) -> dict[str, Any]:
     """Plain data of the text of a TOML file; raises `error` naming it."""
     try:
-        return parse_toml(text)
+        return tomllib.loads(text)
+    except RecursionError:
+        why = "its lists or tables are nested too deeply"
     except ValueError as reason:
-        raise error(f"{path}: not valid TOML: {reason}") from None
+        why = str(reason)
+    raise error(f"{path}: not valid TOML: {why}")
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
@@ -148,14 +151,6 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     except OSError as error:
         raise StepsimError(f"{path}: cannot read the result: {error.strerror}") from None
     return plain_document(data, str(path), what)
-
-
-def parse_toml(text: str) -> dict[str, Any]:
-    """A TOML document as plain data; raises ValueError for what is none."""
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        raise ValueError("its lists or tables are nested too deeply") from None
 
 
 def number_of(text: object) -> float:

@@ -5,6 +5,7 @@ and that may change the work of a step.
 """
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ from stepsim.files.models.fields import (
 )
 from stepsim.files.models.layers import Feeding, Kind
 from stepsim.files.models.towers import read_tower
-from stepsim.files.reading import parse_toml, read_text, shipped_folder
+from stepsim.files.reading import read_text, shipped_folder
 from stepsim.workload.model.architecture import (
     Architecture,
     Attention,
@@ -396,6 +397,6 @@ def class_defaults(architecture: str) -> Mapping[str, Any]:
     text = read_text(path, WorkloadError, "class defaults", "TOML")
     for table in text.split("\n["):  # parsing all of them takes longer than a step
         if f'"{architecture}"' in table:
-            (sizes,) = parse_toml(f"[{table}").values()
+            (sizes,) = tomllib.loads(f"[{table}").values()
             return {key: size for key, size in sizes.items() if key != "architectures"}
     return {}
