@@ -36,7 +36,7 @@ from stepsim.workload.model.evidence import Throughput, throughput
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
-    from stepsim.explain.memory import StagePeak, StepMemory
+    from stepsim.explain.memory import StepMemory
     from stepsim.workload.model.evidence import Effort
 
 
@@ -232,9 +232,19 @@ def _stages(
         actors = np.flatnonzero(ranks.actors.stages == stage)
         counts = ranks.actors.counts[actors]
         forward, backward = _action_means(timeline, stage)
-        start, end = timeline.of_rank(stage * plan.stage_ranks).entry_times
+        ran = timeline.of_rank(stage * plan.stage_ranks).entry_times
+        start, end = (times[:, 0] for times in ran)
         order = timeline.graph.schedule.columns[stage]
-        steady_start, steady_end = _steady_state(order, start[:, 0], end[:, 0])
+        steady_start, steady_end = _steady_state(order, start, end)
+        held = None
+        if memory:
+            peak = memory.peaks[stage]
+            held = StageMemory(
+                total_bytes=peak.total,
+                at_ps=int(start[peak.entry]) if len(start) else 0,
+                kept=peak.kept,
+                parts={str(part): size for part, size in peak.parts.items()},
+            )
         reports.append(
             StageReport(
                 stage=stage,
@@ -247,7 +257,7 @@ def _stages(
                 backward_ps=backward,
                 bubble_ps=_stage_bubble([ranks.bubbles[a] for a in actors.tolist()], counts),
                 breakdown_ps=mean_parts(ranks.breakdown[actors], counts),
-                memory=_stage_memory(memory.peaks[stage], start[:, 0]) if memory else None,
+                memory=held,
             )
         )
     return tuple(reports)
@@ -259,16 +269,6 @@ def _stage_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64]) -> Bubbl
     values = [[getattr(bubble, name) for bubble in bubbles] for name in names]
     means = np.average(values, axis=1, weights=counts).tolist()
     return Bubble(**dict(zip(names, map(round, means), strict=True)))
-
-
-def _stage_memory(peak: "StagePeak", start_ps: Ints) -> StageMemory:
-    """What a rank of a stage holds when it holds most, with the starts of entries of its first."""
-    return StageMemory(
-        total_bytes=peak.total,
-        at_ps=int(start_ps[peak.entry]) if len(start_ps) else 0,
-        kept=peak.kept,
-        parts={str(part): size for part, size in peak.parts.items()},
-    )
 
 
 def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:

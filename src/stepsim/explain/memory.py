@@ -1,6 +1,6 @@
 """What a rank of every stage holds: at most, of what, and over time; bytes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 
 import numpy as np
@@ -145,12 +145,10 @@ def _changes(held: HeldBytes, stage: int, order: Order) -> tuple[Ints, Ints]:
 
     Moment 2 i is the start of entry i, moment 2 i + 1 its end.
     """
-
-    def of(kinds: Sequence[ActionKind]) -> tuple[Ints, Ints]:
-        place, part = np.nonzero(order.runs(*kinds))
-        return 2 * place, order.chunk[place, part].astype(np.int64)
-
-    (takes, taken), (frees, freed), (works, _) = of(_TAKES), of(_FREES), of(_WORKS)
+    runs = (order.runs(*kinds).nonzero() for kinds in (_TAKES, _FREES, _WORKS))
+    (takes, taken), (frees, freed), (works, _) = (
+        (2 * place, order.chunk[place, part].astype(np.int64)) for place, part in runs
+    )
     kept = np.zeros((*held.activations.shape[1:], len(_LIVE)), np.int64)
     kept[:, 0], kept[:, 1] = held.activations[stage], held.logits[stage]
     work = np.broadcast_to([0, 0, held.recomputed[stage]], (len(works), len(_LIVE)))
