@@ -281,9 +281,11 @@ class Classed(Entry):
     classes: dict[str, tuple[int | str | tuple[int, ...] | None, ...]]
 
     def __post_init__(self) -> None:
-        classes = max(self.of, default=-1) + 1
-        if {len(column) for column in self.classes.values()} != {classes}:
-            raise ValueError(f"Expected {classes} values in every column of `classes`")
+        used, sizes = {*self.of}, {len(column) for column in self.classes.values()}
+        if used != {*range(len(used))} or sizes != {len(used)}:
+            raise ValueError(
+                f"Expected rows of {sizes} classes, and a value of each in all columns"
+            )
 
 
 class Lanes(Classed):

@@ -21,7 +21,7 @@ from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.model_plan import asked_layout, batch_of, plan_fields, with_recipe
 from stepsim.workload.model.architecture import Architecture, ExpertMlp
 from stepsim.workload.model.choices import AttentionKernel, ExpertDispatch, Precision, Recompute
-from stepsim.workload.model.held import check_plan, shared_out, stage_slices
+from stepsim.workload.model.held import check_plan, shared_counts, stage_slices
 from stepsim.workload.model.layout import LayerLayout, balanced_layout
 from stepsim.workload.model.memory import TIGHT_SHARE
 from stepsim.workload.model.step_time import StepModel
@@ -172,7 +172,7 @@ class PlanSpace(Noun):
     def _degrees(self) -> _Found:
         base = plan_fields(self.base) | {"sequence": self.sequence}
         kinds = self.architecture.layer_kinds()
-        heads = [count for layer in kinds for count in shared_out(layer).values()]
+        heads = [count for layer in kinds for count in shared_counts(layer).values()]
         for npus in self.npus:
             for tp, cp, pp in product(*(self._free(n, npus) for n in ("tp", "cp", "pp"))):
                 dp, rest = divmod(npus, tp * cp * pp)

@@ -473,7 +473,7 @@ class _Builder(TimedModel):
         sms, free = self.device.tile_processors, self.framework.free_sms
         forward, back, weights, first = (
             [
-                kernel_of(each, phase, _one(getattr(price, name)), sms, free)
+                _kernel_of(each, phase, _one(getattr(price, name)), sms, free)
                 for each, price in priced
             ]
             for phase, name in ((0, "forward"), (1, "input_grad"), (2, "weight_grad"), (0, "again"))
@@ -670,7 +670,7 @@ taken, a guess at what libraries choose.
 """
 
 
-def kernel_of(
+def _kernel_of(
     operator: Operator, phase: int, seconds: float, processors: int, free_sms: int
 ) -> Kernel:
     """An operator's kernel of one plan in a phase: 0 forward, 1 input gradient, 2 weight gradient.

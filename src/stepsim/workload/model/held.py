@@ -52,7 +52,7 @@ def layout_of_costs(architecture: Architecture, stages: int) -> LayerLayout:
     return layout_by_cost(costs, head, stages, len(ahead))
 
 
-def shared_out(layer: Layer) -> Mapping[str, int]:
+def shared_counts(layer: Layer) -> Mapping[str, int]:
     """Counts of a layer's attention that tp must divide, by the name that an error gives them."""
     if isinstance(layer.attention, Mixer):
         return layer.attention.shared_out()
@@ -69,7 +69,7 @@ def check_plan(architecture: Architecture, plan: Plan) -> None:
         attention, mlp = layer.attention, layer.mlp
         if isinstance(attention, Mixer) and plan.attention is AttentionKernel.UNFUSED:
             raise PlanError("attention is unfused: this model's mixers are fused: expected flash")
-        shared = shared_out(layer)
+        shared = shared_counts(layer)
         needs = [(what, count, "tp", plan.tp) for what, count in shared.items()]
         if isinstance(attention, Mixer):
             turned = attention.turned_heads // plan.tp
