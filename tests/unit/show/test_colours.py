@@ -46,11 +46,15 @@ def test_everything_that_is_drawn_has_a_colour() -> None:
 @pytest.mark.parametrize("blindness", BLIND)
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_marks_can_be_told_apart(scheme: int, blindness: str) -> None:
-    """All that one page shows; recorded communication is beside no message of a simulated step."""
+    """All that a timeline shows, and all kinds of memory.
+
+    Recorded communication is beside no message of a simulated step.
+    """
     shades = {tint for shade, (_, tint) in SHADE_LOOKS.items() if shade != Shade.TRANSFER}
     assert len(shades) == len(SHADES) - 1
     parts = {tint for _, tint, kind in PART_LOOKS.values() if not kind}
-    for one, other in combinations(sorted(shades | parts), 2):
+    drawn = (combinations(sorted(each), 2) for each in (shades | parts, MEMORY_LOOKS.values()))
+    for one, other in chain.from_iterable(drawn):
         apart = np.linalg.norm(lab(one[scheme], blindness) - lab(other[scheme], blindness))
         assert apart > 12, (one, other)
 
