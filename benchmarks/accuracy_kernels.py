@@ -405,10 +405,7 @@ def core_of(
     attention: GroupedAttention | LatentAttention, columns: PlanTable
 ) -> tuple[Operator, ...]:
     """The core attention of a layer."""
-    model = Architecture(
-        name="one", hidden=1024, layers=(Layer(attention=attention, mlp=None),), vocabulary=1000
-    )
-    return tuple(item for item in attention_operators(attention, model, columns) if item.core)
+    return tuple(item for item in attention_operators(attention, 1024, columns) if item.core)
 
 
 def latent(folder: Path) -> Iterator[Line]:

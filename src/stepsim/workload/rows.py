@@ -370,16 +370,13 @@ class Workload:
 
     def with_works(self, change: Callable[[Phase, Work], Work]) -> "Workload":
         """The workload with the work of every row and item changed."""
-        items = (replace(item, work=change(item.phase, item.work)) for item in self.per_step)
-        return replace(self.with_row_works(change), per_step=tuple(items))
-
-    def with_row_works(self, change: Callable[[Phase, Work], Work]) -> "Workload":
-        """The workload with the work of every row changed: of the microbatches and the loss."""
 
         def changed(row: Row) -> Row:
             return row.with_works(change)
 
-        return replace(self.with_rows(changed), loss=tuple(map(changed, self.loss)))
+        items = (replace(item, work=change(item.phase, item.work)) for item in self.per_step)
+        loss = tuple(map(changed, self.loss))
+        return replace(self.with_rows(changed), loss=loss, per_step=tuple(items))
 
     def rows(self) -> Iterator[Row]:
         """Every row of the pipeline: of the microbatches, then of the loss."""

@@ -108,7 +108,9 @@ def enlarge_microbatches(workload: Workload, samples: int) -> Workload:
         )
 
     enlarged = replace(
-        workload.with_row_works(grown), pp_comm_bytes=workload.pp_comm_bytes * samples
+        workload.with_works(grown),
+        per_step=workload.per_step,
+        pp_comm_bytes=workload.pp_comm_bytes * samples,
     )
     if enlarged == workload:
         raise PlanError(f"{asked}: nothing in {workload.source} follows the number of samples")

@@ -77,7 +77,7 @@ def small(**options: Any) -> Batch:
 
 def test_launches_that_compute_shares_out_are_part_of_the_graph() -> None:
     """Rows that reduce their gradients one by one have launches by their share of the compute."""
-    workload = two_layers().with_row_works(
+    workload = two_layers().with_works(
         lambda phase, work: (
             replace(work, host_ps=700, comms=(collective(1000, Group.DP),))
             if phase is Phase.WEIGHT_GRAD

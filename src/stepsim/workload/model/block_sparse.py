@@ -17,8 +17,8 @@ from stepsim.workload.model.architecture import GroupedAttention, Mixer, keys_an
 from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.indexer import SCORE_BYTES, Indexer
 from stepsim.workload.model.operators import (
+    attention_operators,
     fused_attention,
-    grouped_operators,
     memory,
     mixer_kernel,
     products,
@@ -54,7 +54,7 @@ class BlockSparseAttention(Mixer):
         Keys, values and the indexer's keys are gathered along cp, gradients of the first two go
         back: assumed to be as Megatron-Core's sparse attention does it.
         """
-        own = tuple(grouped_operators(self.attention, hidden, columns))
+        own = tuple(attention_operators(self.attention, hidden, columns))
         core = next(i for i, item in enumerate(own) if item.core)
         pair = keys_and_values(self.attention, columns)
         back = gathered_keys(pair, None, columns).back_after

@@ -128,7 +128,7 @@ def _attention_blocks(
     if isinstance(attention, Mixer):
         yield from _mixer_blocks(attention, after, architecture, columns)
         return
-    operators = (*attention_operators(attention, architecture, columns), after)
+    operators = (*attention_operators(attention, architecture.hidden, columns), after)
     if (columns.cp > 1).any() and not isinstance(attention, LinearBlock):
         yield from shared_blocks(attention, operators, columns, context, summed=summed)
         return
@@ -200,7 +200,7 @@ def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanTable) ->
     gathered, summed = _gathered(architecture, columns), _summed(architecture, columns)
     scope = GraphScope.MLP
     yield Block(name="mlp norm", operators=before, forward=gathered, backward=gathered, scope=scope)
-    operators = (*mlp_operators(mlp, architecture, columns), after)
+    operators = (*mlp_operators(mlp, architecture.hidden, columns), after)
     whole = Block(name="mlp", operators=operators, forward=summed, backward=summed, scope=scope)
     yield replace(whole, module=RecomputeModule.MLP)
 
@@ -261,7 +261,7 @@ def _expert_blocks(
     first, last = _shared_blocks(mlp, architecture, columns)
     yield Block(
         name="router",
-        operators=(*before, *router_operators(mlp, architecture, columns)),
+        operators=(*before, *router_operators(mlp, architecture.hidden, columns)),
         forward=(mapped, way("to"), gather),
         backward=(),
         scope=GraphScope.ROUTER,
@@ -270,7 +270,7 @@ def _expert_blocks(
     yield from first
     yield Block(
         name="experts",
-        operators=tuple(expert_operators(mlp, architecture, columns)),
+        operators=tuple(expert_operators(mlp, architecture.hidden, columns)),
         forward=(scatter, way("back")),
         backward=(scatter, way("gradients_back")),
         beside_weights=columns.delay_wgrad,
@@ -300,7 +300,7 @@ def _shared_blocks(
     """Shared experts before the routed ones and after them; all after, if none overlaps them."""
     if mlp.shared is None:
         return (), ()
-    operators = tuple(mlp_operators(mlp.shared, architecture, columns))
+    operators = tuple(mlp_operators(mlp.shared, architecture.hidden, columns))
     gathered, summed = _gathered(architecture, columns), _summed(architecture, columns)
     around = (*gathered, *summed)
     if not columns.shared_overlap.any():

@@ -472,11 +472,8 @@ class _Builder(TimedModel):
         """
         sms, free = self.device.tile_processors, self.framework.free_sms
         forward, back, weights, first = (
-            [
-                _kernel_of(each, phase, _one(getattr(price, name)), sms, free)
-                for each, price in priced
-            ]
-            for phase, name in ((0, "forward"), (1, "input_grad"), (2, "weight_grad"), (0, "again"))
+            [_kernel_of(each, phase, _one(price[number]), sms, free) for each, price in priced]
+            for number, phase in enumerate((0, 1, 2, 0))  # the forward's once more, run again
         )
         if self.plan.recompute is Recompute.FULL:
             first = []

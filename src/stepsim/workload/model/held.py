@@ -64,8 +64,7 @@ def shared_counts(layer: Layer) -> Mapping[str, int]:
 def check_plan(architecture: Architecture, plan: Plan) -> None:
     """Raise PlanError where the plan does not divide the model."""
     plan.check_sequence()
-    kinds = {id(layer): layer for layer in architecture.layers}
-    for layer in dict.fromkeys(kinds.values()):
+    for layer in architecture.layer_counts():
         attention, mlp = layer.attention, layer.mlp
         if isinstance(attention, Mixer) and plan.attention is AttentionKernel.UNFUSED:
             raise PlanError("attention is unfused: this model's mixers are fused: expected flash")

@@ -39,11 +39,6 @@ class KimiDeltaAttention(StateMixer):
     )
 
     @property
-    def inner(self) -> int:
-        """Width of all queries, of keys, values, each gate and the result."""
-        return self.heads * self.head_dim
-
-    @property
     def first(self) -> int:
         """Width of what comes of the layer's input: q, k, v, a number of each head, both gates."""
         return 3 * self.inner + self.heads + 2 * (self.gate_rank or self.inner)

@@ -34,21 +34,12 @@ class LightningAttention(StateMixer):
     bias: bool = False
 
     called: ClassVar[str] = "lightning attention"
+    widths: ClassVar[int] = 4  # queries, keys, values and the gate
     split: ClassVar[Mapping[str, str]] = {"linear heads": "heads"}
     assumption: ClassVar[str] = (
         "no time of lightning attention in training is known: it is assumed to reach the rate "
         "of products in bf16, or of memory"
     )
-
-    @property
-    def inner(self) -> int:
-        """Width of all queries, of keys, values, the gate and the result."""
-        return self.heads * self.head_dim
-
-    @property
-    def first(self) -> int:
-        """Width of what the first product makes: queries, keys, values and the gate."""
-        return 4 * self.inner
 
     def parameters(self, hidden: int) -> int:
         """Products for queries, keys, values, gate and the way back, and the norm of the result."""

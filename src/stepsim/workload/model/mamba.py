@@ -60,11 +60,6 @@ class Mamba2(StateMixer):
             )
 
     @property
-    def inner(self) -> int:
-        """Width of x, of its gate and of the result."""
-        return self.heads * self.head_dim
-
-    @property
     def joint(self) -> int:
         """Width of B and C together."""
         return 2 * self.groups * self.state

@@ -34,21 +34,12 @@ class Mamba1(StateMixer):
     normed: bool = False
 
     called: ClassVar[str] = "Mamba"
+    widths: ClassVar[int] = 2  # the input and its gate
     split: ClassVar[Mapping[str, str]] = {"mamba channels": "heads"}
     assumption: ClassVar[str] = (
         "no time of a scan of Mamba in training is known: it is assumed to be one kernel at "
         "the rate of memory"
     )
-
-    @property
-    def inner(self) -> int:
-        """Channels, and the width of the result."""
-        return self.heads
-
-    @property
-    def first(self) -> int:
-        """Width of what the first product makes: the input and its gate."""
-        return 2 * self.heads
 
     @property
     def joint(self) -> int:

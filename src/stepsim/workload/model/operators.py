@@ -16,14 +16,12 @@ from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
-    Attention,
     CoreAttention,
     DenseMlp,
     ExpertMlp,
     GroupedAttention,
     LatentAttention,
     LinearBlock,
-    Mixer,
     QkNorm,
     heads_of_keys,
 )
@@ -216,32 +214,34 @@ def products(
 
 
 def attention_operators(
-    attention: Attention, architecture: Architecture, columns: PlanTable
+    attention: CoreAttention | LinearBlock, hidden: int, columns: PlanTable
 ) -> Iterator[Operator]:
-    """Projections, rotary embedding and core attention of a rank; a mixer has its own."""
-    assert not isinstance(attention, Mixer)
-    h, t = float(architecture.hidden), columns.tokens
+    """Projections, norms, rotary embedding, core attention and gate of a rank."""
+    h, t, window, gated = float(hidden), columns.tokens, None, False
     if isinstance(attention, LinearBlock):
         yield from products(columns, ("linear", t, h, h / columns.tp))
         return
     heads = attention.heads / columns.tp
-    if isinstance(attention, LatentAttention):
+    if isinstance(attention, GroupedAttention):
+        window, gated = attention.window, attention.gated
+        yield from _grouped_projections(attention, h, heads, columns)
+    else:
         yield from _latent_projections(attention, h, heads, columns)
-        yield from _core(attention, heads, None, columns)
-        if attention.head_gates:
-            result = t * heads * attention.value_dim
-            yield from products(columns, ("gates of heads", t, h, heads))
-            yield memory("gate of the result", 4.0 * result, 8.0 * result)
-        yield from products(columns, ("attention out", t, heads * attention.value_dim, h))
-        return
-    yield from grouped_operators(attention, architecture.hidden, columns)
+    yield from _core(attention, heads, window, columns)
+    if attention.head_gates and isinstance(attention, LatentAttention):
+        yield from products(columns, ("gates of heads", t, h, heads))
+    result = t * heads * attention.values
+    if gated:
+        yield memory("gate of the result", 6.0 * result, 10.0 * result)
+    elif attention.head_gates:
+        yield memory("gate of the result", 4.0 * result, 8.0 * result)
+    yield from products(columns, ("attention out", t, heads * attention.values, h))
 
 
-def grouped_operators(
-    attention: GroupedAttention, hidden: int, columns: PlanTable
+def _grouped_projections(
+    attention: GroupedAttention, h: float, heads: Floats, columns: PlanTable
 ) -> Iterator[Operator]:
-    """Projections, norms, rotary embedding, core attention and gate of grouped attention."""
-    h, t, heads = float(hidden), columns.tokens, attention.heads / columns.tp
+    t = columns.tokens
     kv = heads_of_keys(attention, columns)
     queries = heads * attention.head_dim * (2 if attention.gated else 1)
     keys = kv * attention.head_dim * (not attention.borrows)
@@ -259,13 +259,6 @@ def grouped_operators(
         yield memory("norms of queries and keys", 4.0 * t * normed, 16.0 * t * normed, NORM)
     moved = 4.0 * t * (queries + keys)
     yield memory("rotary embedding and layout", moved, moved)
-    yield from _core(attention, heads, attention.window, columns)
-    result = t * heads * attention.values
-    if attention.gated:
-        yield memory("gate of the result", 6.0 * result, 10.0 * result)
-    elif attention.head_gates:
-        yield memory("gate of the result", 4.0 * result, 8.0 * result)
-    yield from products(columns, ("attention out", t, heads * attention.values, h))
 
 
 def _latent_projections(
@@ -344,10 +337,10 @@ def _unfused(
 
 
 def mlp_operators(
-    mlp: DenseMlp | LinearBlock, architecture: Architecture, columns: PlanTable
+    mlp: DenseMlp | LinearBlock, hidden: int, columns: PlanTable
 ) -> Iterator[Operator]:
     """Products and activation of a dense MLP."""
-    h, t = float(architecture.hidden), columns.tokens
+    h, t = float(hidden), columns.tokens
     if isinstance(mlp, LinearBlock):
         yield from products(columns, ("linear", t, h, h / columns.tp))
         return
@@ -367,17 +360,15 @@ the backward has those of both scores and of the loss, and the sum of the two gr
 """
 
 
-def router_operators(
-    mlp: ExpertMlp, architecture: Architecture, columns: PlanTable
-) -> Iterator[Operator]:
+def router_operators(mlp: ExpertMlp, hidden: int, columns: PlanTable) -> Iterator[Operator]:
     """Router, choice of experts with its loss, the way to a latent width, tokens laid out.
 
     Each pass of the choice moves 12 bytes for every token and expert: scores in fp32 are read and
     written once, and a mask with the weights of those chosen is written.
     """
-    h, t = float(architecture.hidden), columns.shard_tokens
+    h, t = float(hidden), columns.shard_tokens
     yield linear("router", columns, t, h, float(mlp.experts), OperatorKind.HEAD)
-    width = float(mlp.token_width(architecture.hidden))
+    width = float(mlp.token_width(hidden))
     if mlp.latent is not None:
         yield from products(columns, ("latent in", t, h, width))
     chosen = 12.0 * t * mlp.experts
@@ -386,11 +377,9 @@ def router_operators(
     yield memory("layout of tokens", forward, permuted_bytes(mlp, columns, width), CHOICE)
 
 
-def expert_operators(
-    mlp: ExpertMlp, architecture: Architecture, columns: PlanTable
-) -> Iterator[Operator]:
+def expert_operators(mlp: ExpertMlp, hidden: int, columns: PlanTable) -> Iterator[Operator]:
     """Grouped products of a rank's experts: t k / E tokens each, and the activation between."""
-    h = float(mlp.token_width(architecture.hidden))
+    h = float(mlp.token_width(hidden))
     local = mlp.experts / columns.ep
     tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
     width = mlp.width / columns.expert_tp

@@ -12,7 +12,7 @@ from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import GroupedAttention, Mixer, keys_and_values
 from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.mamba import Mamba2
-from stepsim.workload.model.operators import grouped_operators, memory
+from stepsim.workload.model.operators import attention_operators, memory
 from stepsim.workload.model.parts import Held, Mixing
 from stepsim.workload.plan import PlanTable
 
@@ -46,7 +46,7 @@ class ParallelMixer(Mixer):
         Keys and values are gathered along cp, their gradients scattered, beside what the state
         sends.
         """
-        attention = tuple(grouped_operators(self.attention, hidden, columns))
+        attention = tuple(attention_operators(self.attention, hidden, columns))
         core = next(i for i, item in enumerate(attention) if item.core)
         inner = self.mamba.mixing(hidden, columns)
         size = columns.shard_tokens * hidden

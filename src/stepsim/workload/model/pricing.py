@@ -11,6 +11,7 @@ layer of a kind that was measured tells that of others.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,7 +51,7 @@ _WEIGHT_GRAD = 2  # the number of a phase
 _ALIGNED = 8  # elements: tensor cores take rows of 16 bytes
 
 
-class PhaseSeconds(Noun):
+class PhaseSeconds(NamedTuple):
     """Time of operators by phase, arrays over plans.
 
     `again` is the forward of those that the backward runs again, where parts of a layer are
@@ -111,11 +112,9 @@ class Pricer(Noun):
 
     def together(self, prices: Iterable[PhaseSeconds]) -> PhaseSeconds:
         """The sum of some times, phase by phase."""
-        listed, nothing = tuple(prices), np.zeros(len(self.columns))
-        phases = PhaseSeconds.__struct_fields__
-        return PhaseSeconds(
-            **{name: sum((getattr(one, name) for one in listed), nothing) for name in phases}
-        )
+        nothing = np.zeros(len(self.columns))
+        phases = zip([nothing] * 4, *prices, strict=True)
+        return PhaseSeconds(*(sum(phase, nothing) for phase in phases))
 
     def bytes_seconds(self, moved: Floats) -> Floats:
         """Time of memory-bound kernels that move so many bytes."""

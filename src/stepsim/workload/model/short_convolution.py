@@ -23,21 +23,12 @@ class ShortConvolution(StateMixer):
     bias: bool = False
 
     called: ClassVar[str] = "short convolution"
+    widths: ClassVar[int] = 3  # two gates and the input
     split: ClassVar[Mapping[str, str]] = {"convolution channels": "heads"}
     assumption: ClassVar[str] = (
         "no time of a gated short convolution in training is known: it is assumed to be one "
         "kernel at the rate of memory"
     )
-
-    @property
-    def inner(self) -> int:
-        """Channels."""
-        return self.heads
-
-    @property
-    def first(self) -> int:
-        """Width of what the first product makes: two gates and the input."""
-        return 3 * self.heads
 
     def parameters(self, hidden: int) -> int:
         """Both products, the convolution, and their biases."""

@@ -5,16 +5,26 @@ takes, and one product takes its result back. Ranks that share a sequence turn i
 heads, so that no state passes between them (`tensor_a2a_cp2hp` of Megatron-Core).
 """
 
+from typing import ClassVar
+
 from stepsim.base.arrays import Floats
 from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.context import layouts_of_heads, turned_against_heads
+from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import products
 from stepsim.workload.model.parts import Held, Mixing, Operator
 from stepsim.workload.plan import PlanTable
 
 
 class StateMixer(Mixer):
-    """A mixer whose heads, or channels, are apart from each other, between two products."""
+    """A mixer whose heads, or channels, are apart from each other, between two products.
+
+    A head is `head_dim` wide, a channel 1. Where the first product makes nothing but inputs as wide
+    as the result it makes so many `widths`.
+    """
+
+    widths: ClassVar[int]
+    head_dim: AtLeastOne = 1
 
     @property
     def turned_heads(self) -> int:
@@ -24,12 +34,12 @@ class StateMixer(Mixer):
     @property
     def first(self) -> int:
         """Width of what the first product makes."""
-        raise NotImplementedError
+        return self.widths * self.inner
 
     @property
     def inner(self) -> int:
         """Width of the result."""
-        raise NotImplementedError
+        return self.heads * self.head_dim
 
     def mixing(self, hidden: int, columns: PlanTable) -> Mixing:
         """Both products, and between them the layouts of heads and what mixes tokens.

@@ -216,7 +216,7 @@ class StepModel(Noun):
         zero = np.zeros(len(columns))
         parts, visible, delayed = [zero, zero], zero, zero
         ways: list[Floats] = []
-        nothing = replace(prices[0], forward=zero, input_grad=zero, weight_grad=zero)
+        nothing = prices[0]._replace(forward=zero, input_grad=zero, weight_grad=zero)
         for block, price, after in zip(blocks, prices, (*prices[1:], nothing), strict=True):
             sent = block.backward if is_backward else block.forward
             beside = after.backward if is_backward else after.forward
@@ -293,9 +293,7 @@ class StepModel(Noun):
     def _rank_parameters(self, columns: PlanTable) -> tuple[Floats, Floats]:
         """Dense and routed parameters of the fullest rank, before sharding."""
         a = self.architecture
-        layers = sum(
-            n * layer.parameters(a.hidden, a.norm) for layer, n in a.layer_counts().items()
-        )
+        layers = a.parameters() - a.embedding_parameters - a.head_parameters
         routed = sum(n * layer.routed_parameters(a.hidden) for layer, n in a.layer_counts().items())
         ends = np.where(
             columns.pp > 1,
