@@ -6,7 +6,7 @@ above `layers[l]` neighbours each; they say what they carry where position i exc
 `others[l][i]` outside its switch of layer l, layer 0 being the positions themselves.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
@@ -30,48 +30,25 @@ def exchange(axes: Sequence[PlacedWiring], classes: int, members: Ints) -> Load 
     counts = [len(distinct(axis.coordinates(members))) for axis in axes]
     if prod(counts) != len(members):
         return None
-    links, loads = add_up([_of_grid(axes, counts, k, members) for k in range(len(axes))])
-    hops = _paths_of_grid(axes, classes, members)
-    return Load(links=links, loads=loads, hops=hops, flows=np.zeros(len(hops), np.int64))
-
-
-def _of_grid(axes: Sequence[PlacedWiring], counts: Sequence[int], k: int, members: Ints) -> Summand:
-    """Loads on the links of axis k, where members are all combinations of so many coordinates."""
-    axis, beyond = axes[k], zip(counts[k + 1 :], axes[k + 1 :], strict=True)
-    weight = prod(count for count, outer in beyond if not outer.joins_inside)
-    weight *= 1 if axis.joins_inside else prod(counts[:k])
-    positions = distinct(axis.positions(members))
-    links, loads = _within(axis, positions)
-    return _in_copies(axis, distinct(axis.copy_of(members)), (links, loads * weight))
-
-
-def _in_copies(axis: PlacedWiring, copies: Ints, part: Summand) -> Summand:
-    """What one copy of an axis carries, in all of these."""
-    links, loads = part
-    first = axis.offset + copies * axis.links_per_copy
-    return (first[:, None] + links).reshape(-1), np.tile(loads, len(copies))
-
-
-def _within(axis: PlacedWiring, positions: Ints) -> Summand:
-    """Loads in one copy of an axis of a flow between any two of these positions."""
-    switches = _switches(axis)
-    if switches:
-        sizes = [max(_block(axis), size) for size in (1, *switches.layers)]
-        return switches.exchange(positions, [_others(positions, size) for size in sizes])
-    return add_up([add_up(axis.wiring.load(flows)) for flows in _pairs(axis, positions)])
-
-
-def _paths_of_grid(axes: Sequence[PlacedWiring], classes: int, members: Ints) -> Ints:
-    """Kinds of paths among all combinations of some coordinates."""
+    parts: list[Summand] = []
     joined: list[Ints] = []
     walked = np.zeros((1, classes), np.int64)
-    for axis in axes:
-        rows = _paths_along(axis, classes, distinct(axis.positions(members)))
+    for k, axis in enumerate(axes):
+        (links, loads), hops = _along(axis, distinct(axis.positions(members)))
+        beyond = zip(counts[k + 1 :], axes[k + 1 :], strict=True)
+        weight = prod(count for count, outer in beyond if not outer.joins_inside)
+        weight *= 1 if axis.joins_inside else prod(counts[:k])
+        first = axis.offset + distinct(axis.copy_of(members)) * axis.links_per_copy
+        parts.append(((first[:, None] + links).reshape(-1), np.tile(loads * weight, len(first))))
+        rows = np.zeros((len(hops), classes), np.int64)
+        rows[:, axis.classes] = hops
         if axis.joins_inside:
             joined.append(rows)
         else:
             walked, *joined = (_and_perhaps(each, rows) for each in (walked, *joined))
-    return distinct_rows(np.concatenate([walked[walked.any(axis=1)], *joined]))
+    links, loads = add_up(parts)
+    paths = distinct_rows(np.concatenate([walked[walked.any(axis=1)], *joined]))
+    return Load(links=links, loads=loads, hops=paths, flows=np.zeros(len(paths), np.int64))
 
 
 def _and_perhaps(paths: Ints, more: Ints) -> Ints:
@@ -80,51 +57,34 @@ def _and_perhaps(paths: Ints, more: Ints) -> Ints:
     return distinct_rows(np.concatenate([paths, both]))
 
 
-def _paths_along(axis: PlacedWiring, classes: int, positions: Ints) -> Ints:
-    """Kinds of paths of an axis between any two of these positions."""
-    switches = _switches(axis)
-    if switches:
-        sizes = _sizes(axis, switches)
-        ends = np.concatenate([_next(positions, size) for size in sizes])
-        pairs = iter([_flows(axis, np.tile(positions, len(sizes)), ends)])
-    else:
-        pairs = _pairs(axis, positions)
-    hops = distinct_rows(np.concatenate([distinct_rows(axis.wiring.hops(each)) for each in pairs]))
-    rows = np.zeros((len(hops), classes), np.int64)
-    rows[:, axis.classes] = hops
-    return rows
+def _along(axis: PlacedWiring, positions: Ints) -> tuple[Summand, Ints]:
+    """Loads in one copy of an axis of a flow between any two of these positions; kinds of paths.
 
-
-def _switches(axis: PlacedWiring) -> FatTree | None:
-    """The wiring of an axis, where it is switches whose layers nest."""
-    wiring = axis.wiring
-    if not isinstance(wiring, FatTree):
-        return None
-    sizes = sorted((_block(axis), *wiring.layers))
-    return wiring if all(high % low == 0 for low, high in pairwise(sizes)) else None
-
-
-def _sizes(axis: PlacedWiring, switches: FatTree) -> list[int]:
-    """How many neighbours each layer joins, of those that send to each other; ascending."""
-    return sorted({max(_block(axis), size) for size in (1, *switches.layers)})
-
-
-def _block(axis: PlacedWiring) -> int:
-    """Neighbours that do not send to each other along an axis."""
-    return axis.outer_stride if axis.joins_inside else 1
-
-
-def _pairs(axis: PlacedWiring, positions: Ints) -> Iterator[Flows]:
-    """Flows between any two positions of one copy, about a million at a time."""
-    several = max(1, _PAIRS_AT_ONCE // len(positions))
-    for part in slices(len(positions), several):
+    Positions of one block do not send to each other. Other wirings than switches whose layers nest
+    are asked pair by pair, about a million at a time.
+    """
+    wiring, block = axis.wiring, axis.outer_stride if axis.joins_inside else 1
+    if isinstance(wiring, FatTree):
+        sizes = [max(block, size) for size in (1, *wiring.layers)]
+        if all(high % low == 0 for low, high in pairwise(sorted((block, *wiring.layers)))):
+            # a path of each kind leads to the first position behind the neighbours, or to the first
+            behind = [np.searchsorted(positions, (positions // n + 1) * n) for n in {*sizes}]
+            ends = positions[np.concatenate(behind) % len(positions)]
+            flows = _flows(block, np.tile(positions, len(behind)), ends)
+            loads = wiring.exchange(positions, [_others(positions, size) for size in sizes])
+            return loads, distinct_rows(wiring.hops(flows))
+    parts, hops = [], []
+    for part in slices(len(positions), max(1, _PAIRS_AT_ONCE // len(positions))):
         some = positions[part]
-        yield _flows(axis, np.repeat(some, len(positions)), np.tile(positions, len(some)))
+        flows = _flows(block, np.repeat(some, len(positions)), np.tile(positions, len(some)))
+        parts.append(add_up(wiring.load(flows)))
+        hops.append(distinct_rows(wiring.hops(flows)))
+    return add_up(parts), distinct_rows(np.concatenate(hops))
 
 
-def _flows(axis: PlacedWiring, starts: Ints, ends: Ints) -> Flows:
-    """Flows of weight 1 in one copy, but those within a block."""
-    apart = starts // _block(axis) != ends // _block(axis)
+def _flows(block: int, starts: Ints, ends: Ints) -> Flows:
+    """Flows of weight 1 in one copy, but those within a block of so many neighbours."""
+    apart = starts // block != ends // block
     start, end = starts[apart], ends[apart]
     return Flows(copy=np.zeros_like(start), start=start, end=end, weight=np.ones(len(start)))
 
@@ -134,9 +94,3 @@ def _others(positions: Ints, size: int) -> Floats:
     _, place, count = np.unique(positions // size, return_inverse=True, return_counts=True)
     others: Floats = (len(positions) - count[place]).astype(np.float64)
     return others
-
-
-def _next(positions: Ints, size: int) -> Ints:
-    """The first of the ascending positions behind the `size` neighbours of each, or the first."""
-    behind = np.searchsorted(positions, (positions // size + 1) * size)
-    return positions[behind % len(positions)]
