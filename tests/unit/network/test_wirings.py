@@ -13,6 +13,7 @@ from unit.network.test_topology import NESTED, check_links, check_route, load_of
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
+from stepsim.network.topology.exchange import exchange
 from stepsim.network.topology.wiring import Flows
 from stepsim.network.topology.wirings import DragonflyShape, Ports, Ring, TreeShape
 
@@ -81,7 +82,7 @@ WITH_NESTED = pytest.mark.parametrize(
 def test_an_exchange_loads_links_as_all_its_pairs_do(topology: NestedTopology, every: int) -> None:
     members = np.arange(0, topology.npus, every)
     found, wanted = (
-        topology.exchange(members),
+        exchange(topology, members),
         load_of(topology, [*product(members.tolist(), members.tolist())]),
     )
     if found is not None:

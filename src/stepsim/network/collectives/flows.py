@@ -20,6 +20,7 @@ from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.topology import DimensionKind, Layout, LinkClass, Load, Topology
 from stepsim.network.topology.dimension import sum_loads
+from stepsim.network.topology.exchange import exchange
 from stepsim.workload.axes import CollectiveKind
 
 _FLOWS_AT_ONCE = 1 << 20
@@ -147,12 +148,20 @@ def step_load(
     """What a step puts on every link, in collective sizes.
 
     `members` has shape (ranks,) or (groups, ranks): then all groups step at once. With `owners`, of
-    every group, links are numbered anew for each of them.
+    every group, links are numbered anew for each of them. What many send to each other is found
+    without listing their pairs, where that can be.
     """
     groups = np.atleast_2d(members)
     owners = np.zeros(len(groups), np.int64) if owners is None else owners
-    found = _exchanged(topology, groups, step, owners)
-    found = found or [*_listed(topology, groups, step.listed, owners)]
+    found: list[Load] = []
+    if step.everyone >= _MANY:
+        found = [
+            replace(load, links=load.links + owner * topology.link_numbers)
+            for group, owner in zip(groups, owners.tolist(), strict=True)
+            if (load := exchange(topology, group.astype(np.int64)))
+        ]
+    if len(found) < len(groups):
+        found = [*_listed(topology, groups, step.listed, owners)]
     load = sum_loads(
         [(each.links, each.loads) for each in found],
         np.concatenate([each.hops for each in found]),
@@ -160,20 +169,6 @@ def step_load(
     )
     uneven = isinstance(step.fraction, np.ndarray)
     return load if uneven else replace(load, loads=load.loads * step.fraction)
-
-
-def _exchanged(topology: Topology, groups: Ints, step: FlowStep, owners: Ints) -> list[Load]:
-    """What all pairs of each group put on links, found without listing the pairs.
-
-    Nothing where there are few, or where a group's pairs have to be listed.
-    """
-    found: list[Load] = []
-    for group, owner in zip(groups, owners.tolist(), strict=True) if step.everyone >= _MANY else ():
-        load = topology.exchange(group)
-        if load is None:
-            return []
-        found.append(replace(load, links=load.links + owner * topology.link_numbers))
-    return found
 
 
 def _listed(topology: Topology, groups: Ints, step: FlowStep, owners: Ints) -> Iterator[Load]:

@@ -109,8 +109,13 @@ def even_cut(cabling: Cabling, bandwidth: Floats) -> float:
 
 def _halves(cabling: Cabling) -> Iterator[Floats]:
     """Sides of all nodes, -1 or 1, and 0 for switches that are still free."""
+    import networkx as nx
+
     npus, numbers = cabling.npus, np.arange(cabling.npus)
-    orders = [numbers, np.argsort(_nearness(cabling)[:npus], kind="stable")]
+    links = nx.DiGraph(zip(cabling.tail.tolist(), cabling.head.tolist(), strict=True))
+    hops = nx.single_source_shortest_path_length(links, 0)
+    near = [hops.get(npu, len(cabling.nodes)) for npu in range(npus)]
+    orders = [numbers, np.argsort(near, kind="stable")]
     block = 1
     while block < npus:
         orders.append(np.argsort(numbers // block % 2, kind="stable"))
@@ -120,16 +125,6 @@ def _halves(cabling: Cabling) -> Iterator[Floats]:
         side[order[: npus // 2]] = -1.0
         side[order[npus // 2 :]] = 1.0
         yield side
-
-
-def _nearness(cabling: Cabling) -> Ints:
-    """Hops of each node from node 0."""
-    import networkx as nx
-
-    links = nx.DiGraph(zip(cabling.tail.tolist(), cabling.head.tolist(), strict=True))
-    hops = nx.single_source_shortest_path_length(links, 0)
-    nodes = len(cabling.nodes)
-    return ints([hops.get(node, nodes) for node in range(nodes)])
 
 
 def _cut(cabling: Cabling, side: Floats, bandwidth: Floats) -> float:
@@ -170,12 +165,20 @@ class Swap(Noun):
         return np.where(same_order[:, None], moved * self.size + place, members)
 
 
-def find_swaps(cabling: Cabling, node_size: int) -> tuple[Swap, ...]:
+def find_swaps(cabling: Cabling, node_size: int) -> Iterator[Swap]:
     """Swaps of nodes, then of the blocks that alike nodes form, and so on; of NPUs without nodes.
 
     Places within a node are kept, so that a group lies on its nodes as before.
     """
-    return tuple(_levels(cabling, node_size if node_size < cabling.npus else 1))
+    size = node_size if node_size < cabling.npus else 1
+    while size < cabling.npus:
+        kind = _kinds(cabling, size)
+        like = tuple(np.flatnonzero(kind == k) for k in range(bins(kind)))
+        yield Swap(size=size, kind=kind, like=like)
+        run = int(np.argmax(kind != kind[0])) or len(kind)
+        if run == 1:
+            return
+        size *= run
 
 
 def canonical_groups(members: Ints, swaps: tuple[Swap, ...]) -> Ints:
@@ -187,19 +190,6 @@ def canonical_groups(members: Ints, swaps: tuple[Swap, ...]) -> Ints:
     moved = np.empty_like(ascending)
     np.put_along_axis(moved, order, ascending, axis=1)
     return moved
-
-
-def _levels(cabling: Cabling, size: int) -> Iterator[Swap]:
-    while size < cabling.npus:
-        kind = _kinds(cabling, size)
-        kinds = bins(kind)
-        yield Swap(
-            size=size, kind=kind, like=tuple(np.flatnonzero(kind == k) for k in range(kinds))
-        )
-        run = int(np.argmax(kind != kind[0])) or len(kind)
-        if run == 1:
-            return
-        size *= run
 
 
 def _kinds(cabling: Cabling, size: int) -> Ints:

@@ -6,7 +6,6 @@ above `layers[l]` neighbours each; they say what they carry where position i exc
 `others[l][i]` outside its switch of layer l, layer 0 being the positions themselves.
 """
 
-from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
@@ -14,6 +13,8 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, distinct_rows, slices
 from stepsim.network.topology.dimension import Load
+from stepsim.network.topology.nested import NestedTopology
+from stepsim.network.topology.network import Topology
 from stepsim.network.topology.placed import PlacedWiring
 from stepsim.network.topology.wiring import Flows
 from stepsim.network.topology.wirings import FatTree
@@ -21,12 +22,15 @@ from stepsim.network.topology.wirings import FatTree
 _PAIRS_AT_ONCE = 1 << 20
 
 
-def exchange(axes: Sequence[PlacedWiring], classes: int, members: Ints) -> Load | None:
-    """What a flow of weight 1 between any two members puts on links of so many `classes`.
+def exchange(topology: Topology, members: Ints) -> Load | None:
+    """What a flow of weight 1 between any two members puts on the links; paths are not counted.
 
-    Kinds of paths are not counted. None where the members are not all combinations of some
-    coordinates.
+    None where the members are not all combinations of some coordinates, or have none: NPUs of
+    listed links need not look alike.
     """
+    if not isinstance(topology, NestedTopology):
+        return None
+    axes, classes = topology.axes, len(topology.link_classes)
     counts = [len(distinct(axis.coordinates(members))) for axis in axes]
     if prod(counts) != len(members):
         return None

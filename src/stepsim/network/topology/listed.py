@@ -94,7 +94,7 @@ class ListedTopology(Noun, eq=False, dict=True):
 
     @cached_property
     def _swaps(self) -> tuple[Swap, ...]:
-        return find_swaps(self.cabling, self.node_size)
+        return tuple(find_swaps(self.cabling, self.node_size))
 
     def link_class(self, link: Ints) -> Ints:
         """Index into `link_classes` of each link number."""
@@ -160,9 +160,6 @@ class ListedTopology(Noun, eq=False, dict=True):
         (owner, links, loads), hops = self.router.load(sources, destinations, weights, owners)
         links += owner * self.link_numbers
         return Load(links=links, loads=loads, hops=hops, flows=np.zeros(len(hops), np.int64))
-
-    def exchange(self, members: Ints) -> None:
-        """Its NPUs need not look alike."""
 
     @property
     def _bandwidth(self) -> Floats:

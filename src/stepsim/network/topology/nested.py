@@ -30,7 +30,6 @@ from stepsim.network.topology.dimension import (
     split_link,
     sum_loads,
 )
-from stepsim.network.topology.exchange import exchange
 from stepsim.network.topology.network import MAX_NPUS, Topology, check_room
 from stepsim.network.topology.placed import (
     Layout,
@@ -287,10 +286,6 @@ class NestedTopology(Noun, dict=True):
                 hops[moving[:, None], axis.classes] += length
                 here[moving] = arrived
         return sum_loads(parts, hops)
-
-    def exchange(self, members: Ints) -> Load | None:
-        """What a flow of weight 1 between any two members puts on the links; paths not counted."""
-        return exchange(self.axes, len(self.link_classes), members.astype(np.int64))
 
     @property
     def link_numbers(self) -> int:

@@ -37,15 +37,6 @@ from stepsim.network.topology.cabling import FAR, Bundles
 _CELLS = 1 << 20
 
 
-class _Flows(Noun):
-    """Flows from NPU to another NPU: arrays with an element per flow."""
-
-    owner: Ints
-    here: Ints
-    there: Ints
-    weight: Floats
-
-
 _TREE_CELLS = 1 << 23
 
 
@@ -132,8 +123,10 @@ class Forest(Noun, dict=True):
         return ints([self._row_of[root] for root in roots.tolist()])
 
     def _grow(self, root: int) -> _Trees:
-        distance = self._distances(root)
-        on = self._on_shortest(distance)
+        distance, between = self._distances(root), self._between
+        tails = distance[self.bundles.tail[between] - self.base]
+        heads = distance[self.bundles.head[between] - self.base]
+        on = between[(heads < FAR) & (tails == heads + self.bundles.cost[between])]
         on = on[np.argsort(self.bundles.tail[on], kind="stable")]
         tails, heads = self.bundles.tail[on] - self.base, self.bundles.head[on] - self.base
         paths = self._paths(root, tails, heads)
@@ -159,13 +152,6 @@ class Forest(Noun, dict=True):
             np.minimum.at(distance, tails, through)
             front = np.unique(tails[distance[tails] < before])
         return distance
-
-    def _on_shortest(self, distance: Ints) -> Ints:
-        tails = distance[self.bundles.tail[self._between] - self.base]
-        heads = distance[self.bundles.head[self._between] - self.base]
-        on = (heads < FAR) & (tails == heads + self.bundles.cost[self._between])
-        edges: Ints = self._between[on]
-        return edges
 
     def _paths(self, root: int, tails: Ints, heads: Ints) -> Floats:
         """Number of shortest paths from every node."""
@@ -275,46 +261,42 @@ class Router(Noun, dict=True):
         """What each owner's flows put on links: columns of owner, link and load; and hops.
 
         Hops are the distinct ones per class. Owners may be any numbers from 0. Equal-cost paths
-        share evenly. Raises TopologyError for a pair without a path.
+        share evenly. Flows of one owner from one NPU to the same other count as one. Raises
+        TopologyError for a pair without a path.
         """
         apart = sources != destinations
         hops = [np.zeros((int(not apart.all()), len(self.endpoint_ps)), np.int64)]
         loads: Summand = np.zeros(0, np.int64), np.zeros(0)
-        for flows in self._batches(sources, destinations, weights, owners):
-            ways = self._ways(flows.here, flows.there)
-            loads = add_up([loads, *self._crossed(flows, ways)])
-            hops.append(self._hops(ways, flows.here, flows.there))
-        return self.bundles.spread(*loads), distinct_rows(np.concatenate(hops))
-
-    def _batches(
-        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
-    ) -> Iterator[_Flows]:
-        """Flows between different NPUs, those of one owner from one to the same other as one."""
-        apart = sources != destinations
-        ends = (each[apart].astype(np.int64) for each in (owners, destinations, sources))
-        owner, there, here = ends
+        owner, there, here = (
+            each[apart].astype(np.int64) for each in (owners, destinations, sources)
+        )
         keys = (owner * self.npus + there) * self.npus + here
         keys, total = add_up([(keys, weights[apart].astype(np.float64))])
         batch = max(1, _CELLS // (self._up[0].shape[1] * self._down[0].shape[1]))
         for part in slices(len(keys), batch):
             rest, here = np.divmod(keys[part], self.npus)
             owner, there = np.divmod(rest, self.npus)
-            yield _Flows(owner=owner, here=here, there=there, weight=total[part])
+            ways = self._ways(here, there)
+            loads = add_up([loads, *self._crossed(ways, owner, here, there, total[part])])
+            hops.append(self._hops(ways, here, there))
+        return self.bundles.spread(*loads), distinct_rows(np.concatenate(hops))
 
-    def _crossed(self, flows: _Flows, ways: _Ways) -> Iterator[Summand]:
+    def _crossed(
+        self, ways: _Ways, owner: Ints, here: Ints, there: Ints, weight: Floats
+    ) -> Iterator[Summand]:
         """Loads on bundles, numbered anew for every owner."""
         alone = ways.direct >= 0
-        each = flows.weight / (ways.paths.sum(axis=(1, 2)) + alone)
+        each = weight / (ways.paths.sum(axis=(1, 2)) + alone)
         shares = ways.paths * each[:, None, None]
-        first = flows.owner * len(self.bundles.tail)
+        first = owner * len(self.bundles.tail)
         yield (first + ways.direct)[alone], each[alone]
-        for (_, bundles), ends, axis in ((self._up, flows.here, 2), (self._down, flows.there, 1)):
+        for (_, bundles), ends, axis in ((self._up, here, 2), (self._down, there, 1)):
             used = bundles[ends]
             crossed = used >= 0
             yield (first[:, None] + used)[crossed], shares.sum(axis=axis)[crossed]
         flow, a, b = np.nonzero(shares)
-        row, node = ways.rows[flow, b], self._up[0][flows.here[flow], a]
-        yield from self._forest.push(flows.owner[flow], row, node, shares[flow, a, b])
+        row, node = ways.rows[flow, b], self._up[0][here[flow], a]
+        yield from self._forest.push(owner[flow], row, node, shares[flow, a, b])
 
     def _ways(self, here: Ints, there: Ints) -> _Ways:
         """The shortest ways of each pair: over which links up and down, or directly."""
