@@ -67,11 +67,6 @@ class Contention(Noun, dict=True):
         ]
 
     @cached_property
-    def link_class(self) -> Ints:
-        """The topology's class of every link colour."""
-        return self.sites.link_class[self._first_links]
-
-    @cached_property
     def _first_links(self) -> Ints:
         """A link of every colour."""
         return np.unique(self.colours.link, return_index=True)[1]
@@ -129,7 +124,7 @@ class Contention(Noun, dict=True):
     @cached_property
     def capacity(self) -> Floats:
         """Bytes per second of every link colour."""
-        capacity: Floats = self._capacities[self.link_class]
+        capacity: Floats = self._capacities[self.sites.link_class[self._first_links]]
         return capacity
 
     @property

@@ -18,7 +18,6 @@ from stepsim.base.units import PS_PER_S, parse_size_bytes
 from stepsim.network.collectives import (
     Algorithm,
     AlgorithmChoice,
-    Cost,
     able_algorithms,
     collective_cost,
     collective_shape,
@@ -93,7 +92,21 @@ def probe_collective(
             traffic[cost.algorithm] = _traffic(topology, kind, members, cost.algorithm)
         none = np.zeros(0, np.int64), np.zeros(0)
         links, loads = traffic[cost.algorithm] if cost.steps else none
-        rows.append(_row(topology, kind, members, cost, size, links, loads * size))
+        classes, carried = topology.link_class(links), loads * size
+        algbw = size / cost.time_ps * PS_PER_S if cost.time_ps else None
+        row = ProbeRow(
+            size_bytes=size,
+            time_ps=cost.time_ps,
+            latency_ps=cost.latency_ps,
+            algbw=algbw,
+            busbw=None if algbw is None else algbw * bus_factor(kind, len(members)),
+            algorithm=str(cost.algorithm),
+            links=tuple(
+                _link_traffic(topology, c, links[classes == c], carried[classes == c], cost.time_ps)
+                for c in distinct(classes)
+            ),
+        )
+        rows.append(row)
     return Probe(
         topology=topology.name,
         kind=kind,
@@ -170,31 +183,6 @@ def _traffic(
             parts.append((load.links, load.loads * step.repeat))
     total = sum_loads(parts, np.zeros((1, 1), np.int64))
     return total.links, total.loads
-
-
-def _row(
-    topology: Topology,
-    kind: CollectiveKind,
-    members: Ints,
-    cost: Cost,
-    size: int,
-    links: Ints,
-    carried: Floats,
-) -> ProbeRow:
-    algbw = size / cost.time_ps * PS_PER_S if cost.time_ps else None
-    classes = topology.link_class(links)
-    return ProbeRow(
-        size_bytes=size,
-        time_ps=cost.time_ps,
-        latency_ps=cost.latency_ps,
-        algbw=algbw,
-        busbw=None if algbw is None else algbw * bus_factor(kind, len(members)),
-        algorithm=str(cost.algorithm),
-        links=tuple(
-            _link_traffic(topology, c, links[classes == c], carried[classes == c], cost.time_ps)
-            for c in distinct(classes)
-        ),
-    )
 
 
 def _link_traffic(

@@ -235,7 +235,6 @@ class Siblings(Noun, eq=False, dict=True):
     looks: tuple[Ints, ...]
     groups: tuple[Ints, ...]
     _parts: dict[tuple[int, bytes], Load] = {}
-    _totals: dict[tuple[bytes, ...], Load] = {}
 
     @cached_property
     def count(self) -> int:
@@ -254,17 +253,15 @@ class Siblings(Noun, eq=False, dict=True):
 
     def loads(self, look: int, steps: Sequence[FlowStep]) -> Load:
         """What all groups put on the links that groups of a look cross; `steps[i]` is of look i."""
-        keys = tuple(step.key() for step in steps)
-        for each, (key, step) in enumerate(zip(keys, steps, strict=True)):
-            if (each, key) not in self._parts:
-                self._parts[each, key] = step_load(self.topology, self.groups[each], step)
-        parts = [self._parts[each, key] for each, key in enumerate(keys)]
+        parts = []
+        for key in ((each, step.key()) for each, step in enumerate(steps)):
+            if key not in self._parts:
+                each = key[0]
+                self._parts[key] = step_load(self.topology, self.groups[each], steps[each])
+            parts.append(self._parts[key])
         if len(parts) == 1:
             return parts[0]
-        if keys not in self._totals:
-            loads = [(part.links, part.loads) for part in parts]
-            self._totals[keys] = sum_loads(loads, parts[0].hops)
-        total = self._totals[keys]
+        total = sum_loads([(part.links, part.loads) for part in parts], parts[0].hops)
         crossed = np.isin(total.links, parts[look].links, assume_unique=True)
         return replace(total, links=total.links[crossed], loads=total.loads[crossed])
 

@@ -294,19 +294,15 @@ class NestedTopology(Noun, dict=True):
 
     def bisection(self) -> tuple[float, str]:
         """Bytes/s, one way, between halves of the NPUs, and how it was found: axis by axis."""
-        cuts = [self._halves(k) for k, axis in enumerate(self.axes) if axis.outer_size > 1]
-        return min(cuts, default=inf), "least of the cuts across one axis"
-
-    def _halves(self, cut: int) -> float:
-        """Bytes/s between the halves along one axis: its own, and of what joins all inside it."""
-        total = 0.0
+        rates = [tuple(self.link_classes[c].bandwidth for c in axis.classes) for axis in self.axes]
+        cuts = []
         for k, axis in enumerate(self.axes):
-            capacities = tuple(self.link_classes[c].bandwidth for c in axis.classes)
-            if k == cut:
-                total += axis.copies * axis.wiring.halves(capacities)
-            elif k > cut and axis.joins_inside:
-                total += axis.nics_of_half(capacities)
-        return total
+            if axis.outer_size > 1:
+                # its own links between the halves, and those of what joins all inside it
+                cuts.append(axis.copies * axis.wiring.halves(rates[k]))
+                for outer, own in zip(self.axes[k + 1 :], rates[k + 1 :], strict=True):
+                    cuts[-1] += outer.nics_of_half(own) if outer.joins_inside else 0.0
+        return min(cuts, default=inf), "least of the cuts across one axis"
 
     def injection(self) -> float:
         """Bytes/s that an NPU can send over all its links at once, on average."""
