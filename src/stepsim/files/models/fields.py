@@ -49,8 +49,11 @@ class Fields(Struct, kw_only=True):
         """Whether one of these keys says something."""
         return self.raw(*names) is not None
 
-    def raw(self, *names: str) -> Any:
-        """The value of the first of these keys that has one, None if none has."""
+    def raw(self, *names: str, kind: type = object, expected: str = "") -> Any:
+        """The value of the first of these keys that has one, None if none has.
+
+        Raises WorkloadError where it is not of a kind, which is what was `expected`.
+        """
         keys = spelled(*names)
         self.read.update(keys)
         said = next((self.values[key] for key in keys if self.values.get(key) is not None), None)
@@ -58,6 +61,8 @@ class Fields(Struct, kw_only=True):
         left = next((key for key in keys if key in self.defaults), None) if silent else None
         if left is not None:
             said = self.assumed[left] = self.defaults[left]
+        if said is not None and not isinstance(said, kind):
+            raise self.wrong(self.name_of(*names), said, expected)
         return said
 
     def pass_over(self, *names: str) -> None:
@@ -109,12 +114,8 @@ class Fields(Struct, kw_only=True):
 
     def flag(self, *names: str, default: bool = False) -> bool:
         """True or false; raises WorkloadError for anything else."""
-        value = self.raw(*names)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.wrong(self.name_of(*names), value, "true or false")
-        return value
+        value = self.raw(*names, kind=bool, expected="true or false")
+        return default if value is None else bool(value)
 
     def part(self, name: str) -> dict[str, Any]:
         """Fields of a part of layers that stand in keys of their own."""
@@ -130,25 +131,17 @@ class Fields(Struct, kw_only=True):
 
     def text(self, *names: str, default: str) -> str:
         """A text; raises WorkloadError for anything else."""
-        value = self.raw(*names)
-        if value is None:
-            return default
-        if not isinstance(value, str):
-            raise self.wrong(self.name_of(*names), value, "a text")
-        return value
+        value = self.raw(*names, kind=str, expected="a text")
+        return default if value is None else str(value)
 
     def items(self, name: str) -> Sequence[Any] | None:
         """A list, None where there is none; raises WorkloadError for anything else."""
-        value = self.raw(name)
-        if value is not None and not isinstance(value, list):
-            raise self.wrong(name, value, "a list")
+        value: Sequence[Any] | None = self.raw(name, kind=list, expected="a list")
         return value
 
     def inside(self, name: str) -> "Fields":
         """The keys of a table, none where there is no such table; raises WorkloadError."""
-        value = self.raw(name)
-        if value is not None and not isinstance(value, dict):
-            raise self.wrong(name, value, "a table of keys")
+        value = self.raw(name, kind=dict, expected="a table of keys")
         return Fields(place=f"{self.place}: {name}", values=value or {})
 
     def refuse_rest(self, *, every: bool = False) -> dict[str, Any]:

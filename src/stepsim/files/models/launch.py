@@ -13,7 +13,7 @@ also what is off.
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from stepsim.files.models.megatron_plan import (
     broken_by,
     megatron_lacks,
     megatron_plan,
+    said_of,
     sizes_of,
 )
 from stepsim.files.models.recipes import RECIPES, ForeignRecipe, job_notes, recipe_of_file
@@ -100,29 +101,25 @@ def with_launch(model: Model, path: Path) -> Model:
     """
     text = read_text(path, WorkloadError, "plan", "a plan")
     if path.suffix == ".toml":
-        asked, notes = _of_toml(path, text, model.architecture.depth)
+        values = toml_values(path, text, WorkloadError)
+        if not {"parallelism", "options"} & values.keys():
+            raise WorkloadError(f"{path}: no job of torchtitan: expected a section [parallelism]")
+        if "options" in values:
+            asked: dict[str, Any] = dict(read_plan(path).options)
+        else:
+            asked = torchtitan_asked(str(path), values, model.architecture.depth)
+        notes = job_notes(path, values)
     else:
         recipe = recipe_of_file(path, {}) if path.suffix in RECIPES else None
         asked = _asked(path, text, model.architecture, recipe)
-        notes = recipe.notes if recipe else ()
+        notes = tuple(recipe.notes) if recipe else ()
     return replace(model, asked={**model.asked, **asked}, warnings=(*model.warnings, *notes))
-
-
-def _of_toml(path: Path, text: str, depth: int) -> tuple[dict[str, Any], Names]:
-    """What a plan file or a job of torchtitan asks, and what to say of it."""
-    values = toml_values(path, text, WorkloadError)
-    if not {"parallelism", "options"} & values.keys():
-        raise WorkloadError(f"{path}: no job of torchtitan: expected a section [parallelism]")
-    if "options" in values:
-        asked: dict[str, Any] = dict(read_plan(path).options)
-    else:
-        asked = torchtitan_asked(str(path), values, depth)
-    return asked, job_notes(path, values)
 
 
 def _asked(
     path: Path, text: str, architecture: Architecture, recipe: ForeignRecipe | None
 ) -> dict[str, Any]:
+    """What a recipe, overrides of Megatron-Bridge or Megatron-LM's arguments ask."""
     if recipe and not recipe.form.megatron:
         return recipe.asked_of(architecture)
     bridge = re.search(r"(^|[\s'\"+])model\.tensor_model_parallel_size=", text)
@@ -189,41 +186,24 @@ def _overrides(arguments: Mapping[str, str], plan: Plan) -> Iterator[str]:
 
 def bridge_arguments(text: str) -> Mapping[str, str]:
     """Megatron-LM's arguments, by name, of a text's overrides; others are passed over."""
-    return dict(_translated(_words(text)))
-
-
-def _words(text: str) -> list[str]:
     try:
-        return shlex.split(text, comments=True)
+        words = shlex.split(text, comments=True)
     except ValueError:  # a quote that nobody closes
-        return text.split()
-
-
-def _translated(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    matches = (match for match in map(_OVERRIDE.fullmatch, words) if match)
-    given = {match.group(1): match.group(2) for match in matches}
-    layout = given.get("model.pipeline_model_parallel_layout", "").strip("'\"")
-    names = {key: name for name, key in _bridge("keys").items()}
-    for key, typed in given.items():
-        name, value = names.get(key, ""), typed.strip("'\"")
-        said_by_layout = name == "num-virtual-stages-per-pipeline-rank" and layout
-        if not name or value.lower() in _NOTHING or (said_by_layout and layout != "null"):
-            continue
-        yield name, "" if value.lower() == "true" else value
+        words = text.split()
+    matches = filter(None, map(_OVERRIDE.fullmatch, words))
+    given = {match[1]: match[2].strip("'\"") for match in matches}
+    found = {
+        name: "" if given[key].lower() == "true" else given[key]
+        for name, key in _bridge("keys").items()
+        if given.get(key, "").lower() not in _NOTHING
+    }
+    if given.get("model.pipeline_model_parallel_layout") not in (None, "", "null"):
+        found.pop("num-virtual-stages-per-pipeline-rank", None)  # the layout says it
     if given.get("model.moe_flex_dispatcher_backend") == "deepep":
-        yield "moe-enable-deepep", ""
-    if "ddp.use_megatron_fsdp" in given and given["ddp.use_megatron_fsdp"].lower() == "true":
-        yield "no-gradient-accumulation-fusion", ""
-    yield from _precision(given.get("mixed_precision", "bf16_mixed"))
-
-
-def _precision(recipe: str) -> Iterator[tuple[str, str]]:
-    """Arguments of a recipe's precision by what its name speaks of."""
-    name = recipe.strip("'\"")
-    yield ("fp16", "") if name.startswith("fp16") else ("bf16", "")
-    if "nvfp4" in name:
-        yield from (("fp4-format", "e2m1"), ("fp4-recipe", "nvfp4"))
-    elif "mxfp8" in name:
-        yield from (("fp8-format", "e4m3"), ("fp8-recipe", "mxfp8"))
-    elif "fp8" in name:
-        yield "fp8-format", "hybrid"
+        found["moe-enable-deepep"] = ""
+    if given.get("ddp.use_megatron_fsdp", "").lower() == "true":
+        found["no-gradient-accumulation-fusion"] = ""
+    named = given.get("mixed_precision", "bf16_mixed")
+    formats = (each for each in ("nvfp4", "mxfp8", "fp8") if each in named)
+    found |= said_of("precision")[next(formats, "fp16" if named.startswith("fp16") else "bf16")]
+    return found

@@ -35,7 +35,7 @@ from stepsim.workload.plan import Plan
 _STRATEGIES = {stage: name for name, stage in FSDP_STAGES.items()}
 
 
-def _said(table: str) -> Mapping[str, Mapping[str, str]]:
+def said_of(table: str) -> Mapping[str, Mapping[str, str]]:
     """Arguments, by name, by what they say, as `megatron_plan.toml` has them."""
     return shipped(__file__, "megatron_plan.toml", dict[str, dict[str, dict[str, str]]])[table]
 
@@ -78,8 +78,8 @@ def megatron_lacks(plan: Plan) -> Iterator[str]:
         yield "no parameters that stay after the forward (reshard) with Megatron FSDP"
     if plan.shard_ranks is not None and plan.shard_ranks != plan.dp * plan.cp:
         yield "shard_ranks is not printed"
-    if plan.ep > 1 and plan.dispatch not in _said("dispatch"):
-        yield f"no dispatch {plan.dispatch}: expected {', '.join(_said('dispatch'))}"
+    if plan.ep > 1 and plan.dispatch not in said_of("dispatch"):
+        yield f"no dispatch {plan.dispatch}: expected {', '.join(said_of('dispatch'))}"
 
 
 def sizes_of(architecture: Architecture) -> dict[str, str]:
@@ -109,10 +109,10 @@ def _of_ranks(plan: Plan, slices: tuple[StageSlice, ...]) -> dict[str, object]:
         "tensor-model-parallel-size": plan.tp,
         "pipeline-model-parallel-size": plan.pp,
         "context-parallel-size": plan.cp > 1 and plan.cp,
-        **(_said("context").get(plan.context, {}) if plan.cp > 1 else {}),
+        **(said_of("context").get(plan.context, {}) if plan.cp > 1 else {}),
         "expert-model-parallel-size": shared_out and plan.ep,
         "expert-tensor-parallel-size": own_degree and plan.expert_degree,
-        **(_said("dispatch").get(plan.dispatch, {}) if shared_out else {}),
+        **(said_of("dispatch").get(plan.dispatch, {}) if shared_out else {}),
         PAIRED_EXCHANGES: plan.runs_pairs,
         "moe-shared-expert-overlap": shared_out and plan.shared_overlap,
         PAIRED_WEIGHTS: delays and plan.runs_pairs,
@@ -150,7 +150,7 @@ def _of_work(plan: Plan) -> dict[str, object]:
         "cpu-offloading-num-layers": plan.offload_layers > 0 and plan.offload_layers,
         "attention-backend": plan.attention is AttentionKernel.UNFUSED and "unfused",
         "cuda-graph-impl": plan.cuda_graph and "local",
-        **_said("precision")[plan.precision],
+        **said_of("precision")[plan.precision],
     }
 
 
@@ -178,7 +178,7 @@ def model_arguments(architecture: Architecture) -> Names:
         if isinstance(mlp, DenseMlp | ExpertMlp):
             dense = (f"--ffn-hidden-size {mlp.width}",)
             lines += _of_experts(mlp) if isinstance(mlp, ExpertMlp) else dense
-            lines += argument_texts(_said("activation").get(mlp.activation, {}))
+            lines += argument_texts(said_of("activation").get(mlp.activation, {}))
     pattern = [int(layer.is_sparse) for layer in architecture.layers]
     if len(mlps) > 1:
         lines.append(f"--moe-layer-freq [{','.join(map(str, pattern))}]")

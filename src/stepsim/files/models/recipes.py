@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from math import prod
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, cast
 
 import yaml
@@ -59,19 +58,31 @@ class RecipeForm(Noun, forbid_unknown_fields=True):
     assumed: dict[str, str] = {}
 
 
-class ForeignRecipe(Noun):
+class ForeignRecipe:
     """What a recipe says: the `model` that it names, options as people type them, what to say.
 
     Of a model that it describes itself in Megatron-LM's words it has the `arguments`, of which some
-    are `unknown`.
+    are `unknown`. It is read as it is made, key by key: raises WorkloadError for what is not
+    modelled.
     """
 
-    form: RecipeForm
-    model: str
-    asked: Mapping[str, object]
-    notes: Names
-    arguments: Mapping[str, str] = MappingProxyType({})
-    unknown: Mapping[str, Unknown] = MappingProxyType({})
+    def __init__(
+        self, path: Path, form: RecipeForm, values: Mapping[str, str], known: Mapping[str, str]
+    ) -> None:
+        self.path, self.form, self.known = path, form, known
+        usual = {key: value for key, value in form.usual.items() if not _has(values, key)}
+        self.values = {**usual, **values}
+        self.asked: dict[str, object] = {"framework": form.framework} if form.framework else {}
+        self.arguments: dict[str, str] = {}
+        self.unknown: dict[str, Unknown] = {}
+        self.notes: list[str] = []
+        for place, value in self.values.items():
+            self._read(place, self._filled(value, 8))
+        self.notes += [
+            f"{path}: {note}" for option, note in form.assumed.items() if option not in self.asked
+        ]
+        self.model = self._model()
+        self.asked = self._with_size()
 
     def asked_of(self, architecture: Architecture) -> dict[str, object]:
         """The options of a step of a model, some of which its sizes decide.
@@ -87,137 +98,6 @@ class ForeignRecipe(Noun):
         if fused:
             asked["loss_chunks"] = max(architecture.vocabulary // architecture.hidden, 1)
         return asked
-
-
-def _forms() -> Iterator[RecipeForm]:
-    """All forms, each with the keys of the one that it is like."""
-    file = shipped(__file__, "recipes.toml", dict[str, tuple[RecipeForm, ...]])
-    forms = {each.name: each for each in file["form"]}
-    for each in forms.values():
-        other = forms.get(each.like, each)
-        tables = ("usual", "keys", "refused", "noted", "assumed")
-        yield replace(
-            each,
-            model=each.model or other.model,
-            framework=each.framework or other.framework,
-            **{name: {**getattr(other, name), **getattr(each, name)} for name in tables},
-        )
-
-
-def is_recipe(path: Path) -> bool:
-    """Whether a file is a recipe; one that cannot be read as YAML or JSON may be one."""
-    try:
-        return recipe_of_file(path, {}) is not None
-    except WorkloadError:
-        return True
-
-
-def recipe_of_file(path: Path, environment: Mapping[str, str]) -> ForeignRecipe | None:
-    """The recipe in a file; None for a file of another kind. Raises WorkloadError."""
-    return recipe_of(path, recipe_values(path), environment)
-
-
-def recipe_values(path: Path) -> dict[str, str]:
-    """Values of a file's keys, by their paths; raises WorkloadError for what is no YAML or JSON."""
-    text = read_text(path, WorkloadError, "recipe", "a recipe")
-    try:
-        plain = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-        values = dict(islice(_flat("", plain), _MOST_KEYS + 1))
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        what = "JSON" if path.suffix == ".json" else "YAML"
-        raise WorkloadError(f"{path}: not valid {what}: {' '.join(str(error).split())}") from None
-    if len(values) > _MOST_KEYS:
-        raise WorkloadError(f"{path}: more than {_MOST_KEYS:,} keys: expected a recipe")
-    return values
-
-
-def _flat(place: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        yield place, _SECTION
-        for key, inner in value.items():
-            name = str(key).removeprefix("--").replace("-", "_")
-            yield from _flat(f"{place}.{name}" if place else name, inner)
-    elif isinstance(value, list) and any(isinstance(each, Mapping | list) for each in value):
-        for i, each in enumerate(value):
-            yield from _flat(f"{place}.{i}", each)
-    elif isinstance(value, list):
-        yield place, " ".join(map(_text, value))
-    else:
-        yield place, _text(value)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool) or value is None:
-        return "null" if value is None else str(value).lower()
-    return str(value).strip()
-
-
-def recipe_of(
-    path: Path, values: Mapping[str, str], environment: Mapping[str, str]
-) -> ForeignRecipe | None:
-    """The recipe that keys make, by their paths; None where they are of no form.
-
-    `path` is the file that errors name, and that other files lie beside. Raises WorkloadError.
-    """
-    marked = (
-        form
-        for form in _forms()
-        if any(all(_has(values, key) for key in mark.split()) for mark in form.marks)
-    )
-    form = next(marked, None)
-    if form is None:
-        return None
-    reader = _Reader(path, form, values, environment)
-    return reader.recipe()
-
-
-def job_notes(path: Path, job: Mapping[str, Any]) -> Names:
-    """What to say of the keys of a job of torchtitan; raises WorkloadError for other trainings."""
-    recipe = recipe_of(path, dict(_flat("", job)), {})
-    return recipe.notes if recipe else ()
-
-
-def _has(values: Mapping[str, str], key: str) -> bool:
-    return any(_is(place, key) for place in values)
-
-
-def _is(place: str, key: str) -> bool:
-    return place == key or place.endswith(f".{key}")
-
-
-class _Reader:
-    """What is read of a recipe, key by key."""
-
-    def __init__(
-        self, path: Path, form: RecipeForm, values: Mapping[str, str], known: Mapping[str, str]
-    ) -> None:
-        self.path, self.form, self.known = path, form, known
-        usual = {key: value for key, value in form.usual.items() if not _has(values, key)}
-        self.values = {**usual, **values}
-        self.asked: dict[str, object] = {}
-        self.arguments: dict[str, str] = {}
-        self.unknown: dict[str, Unknown] = {}
-        self.notes: list[str] = []
-
-    def recipe(self) -> ForeignRecipe:
-        """All that it says; raises WorkloadError for what is not modelled."""
-        if self.form.framework:
-            self.asked["framework"] = self.form.framework
-        for place, value in self.values.items():
-            self._read(place, self._filled(value, 8))
-        self.notes += [
-            f"{self.path}: {note}"
-            for option, note in self.form.assumed.items()
-            if option not in self.asked
-        ]
-        return ForeignRecipe(
-            form=self.form,
-            model=self._model(),
-            asked=self._with_size(),
-            notes=tuple(self.notes),
-            arguments=self.arguments,
-            unknown=self.unknown,
-        )
 
     def _filled(self, value: str, depth: int) -> str:
         """A value with what others and the environment say in place of `${name}`."""
@@ -345,6 +225,7 @@ class _Reader:
         return asked
 
     def _model(self) -> str:
+        """The model that it names, as others call it."""
         for key in self.form.model:
             for place, value in self.values.items():
                 name = self._filled(value, 8) if _is(place, key) else ""
@@ -352,18 +233,105 @@ class _Reader:
                     raise WorkloadError(
                         f"{self.path}: {place} is {name}: give --env {hole[1]}=NAME"
                     )
-                if name not in (*_NOTHING, "true"):
-                    return self._called(name)
+                if name in (*_NOTHING, "true"):
+                    continue
+                if name.lower() in self.form.names:
+                    return self.form.names[name.lower()]
+                for pattern, words in self.form.names.items():
+                    name = re.sub(f"^{pattern}$", words, name)
+                return name
         return ""
 
-    def _called(self, name: str) -> str:
-        """What others call the model."""
-        exact = self.form.names.get(name.lower())
-        if exact:
-            return exact
-        for pattern, words in self.form.names.items():
-            name = re.sub(f"^{pattern}$", words, name)
-        return name
+
+def _forms() -> Iterator[RecipeForm]:
+    """All forms, each with the keys of the one that it is like."""
+    file = shipped(__file__, "recipes.toml", dict[str, tuple[RecipeForm, ...]])
+    forms = {each.name: each for each in file["form"]}
+    for each in forms.values():
+        other = forms.get(each.like, each)
+        tables = ("usual", "keys", "refused", "noted", "assumed")
+        yield replace(
+            each,
+            model=each.model or other.model,
+            framework=each.framework or other.framework,
+            **{name: {**getattr(other, name), **getattr(each, name)} for name in tables},
+        )
+
+
+def is_recipe(path: Path) -> bool:
+    """Whether a file is a recipe; one that cannot be read as YAML or JSON may be one."""
+    try:
+        return recipe_of_file(path, {}) is not None
+    except WorkloadError:
+        return True
+
+
+def recipe_of_file(path: Path, environment: Mapping[str, str]) -> ForeignRecipe | None:
+    """The recipe in a file; None for a file of another kind.
+
+    Raises WorkloadError, for what is no YAML or JSON too.
+    """
+    text = read_text(path, WorkloadError, "recipe", "a recipe")
+    try:
+        plain = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        values = dict(islice(_flat("", plain), _MOST_KEYS + 1))
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        what = "JSON" if path.suffix == ".json" else "YAML"
+        raise WorkloadError(f"{path}: not valid {what}: {' '.join(str(error).split())}") from None
+    if len(values) > _MOST_KEYS:
+        raise WorkloadError(f"{path}: more than {_MOST_KEYS:,} keys: expected a recipe")
+    return recipe_of(path, values, environment)
+
+
+def _flat(place: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        yield place, _SECTION
+        for key, inner in value.items():
+            name = str(key).removeprefix("--").replace("-", "_")
+            yield from _flat(f"{place}.{name}" if place else name, inner)
+    elif isinstance(value, list) and any(isinstance(each, Mapping | list) for each in value):
+        for i, each in enumerate(value):
+            yield from _flat(f"{place}.{i}", each)
+    elif isinstance(value, list):
+        yield place, " ".join(map(_text, value))
+    else:
+        yield place, _text(value)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return "null" if value is None else str(value).lower()
+    return str(value).strip()
+
+
+def recipe_of(
+    path: Path, values: Mapping[str, str], environment: Mapping[str, str]
+) -> ForeignRecipe | None:
+    """The recipe that keys make, by their paths; None where they are of no form.
+
+    `path` is the file that errors name, and that other files lie beside. Raises WorkloadError.
+    """
+    marked = (
+        form
+        for form in _forms()
+        if any(all(_has(values, key) for key in mark.split()) for mark in form.marks)
+    )
+    form = next(marked, None)
+    return ForeignRecipe(path, form, values, environment) if form else None
+
+
+def job_notes(path: Path, job: Mapping[str, Any]) -> Names:
+    """What to say of the keys of a job of torchtitan; raises WorkloadError for other trainings."""
+    recipe = recipe_of(path, dict(_flat("", job)), {})
+    return tuple(recipe.notes) if recipe else ()
+
+
+def _has(values: Mapping[str, str], key: str) -> bool:
+    return any(_is(place, key) for place in values)
+
+
+def _is(place: str, key: str) -> bool:
+    return place == key or place.endswith(f".{key}")
 
 
 def _fits(pattern: str, value: str) -> bool:
