@@ -180,7 +180,7 @@ class _Row(defaultdict[str, str]):
                     f"run {self['id']}: no public model {self['model']} says its blocks"
                 )
             return own
-        found = _resized(public, own, self["model"])
+        found = _resized(public, own)
         again = int(self._named("predictions") or 0)
         return replace(found, prediction_layers=public.prediction_layers[:1] * again)
 
@@ -217,6 +217,7 @@ class _Row(defaultdict[str, str]):
         usual = self._usual(framework, architecture) if framework else {}
         by_cost = pp > 1 and framework is not None and framework.balances_stages
         library = self._named("deepep") or ExpertDispatch.ALL_TO_ALL
+        graphs = self._noted("graph")
         context = self._context() or (framework.context if framework else ContextParallel())
         return Plan.of_batch(
             **{degree: self._count(degree, 1) for degree in ("tp", "cp", "dp", "ep")},
@@ -247,7 +248,7 @@ class _Row(defaultdict[str, str]):
             shared_overlap=usual.get("shared_overlap", bool(self._noted("shared"))),
             delay_wgrad=usual.get("delay_wgrad", bool(self._noted("delayed"))),
             cuda_graph=usual.get("cuda_graph", self["cuda_graph"] == "1"),
-            graph_scopes=self._scopes(),
+            graph_scopes=_listed(graphs.group(2), GraphScope) if graphs else None,  # all if none
             packed=sequence // _SAMPLES if self._noted("packed") else None,
             adapters=bool(self._noted("adapters")),
         )
@@ -260,7 +261,7 @@ class _Row(defaultdict[str, str]):
         precision, release = self._member("precision", Precision), self._named("release")
         job = framework.of_job(device.name, precision, sparse=True, release=release)
         usual: dict[str, Any] = dict(job.defaults_on(device.name, sparse=True, precision=precision))
-        recipe = self._recipe(architecture.name)
+        recipe = self._recipe()
         if recipe and recipe.dispatch:
             usual["dispatch"] = recipe.dispatch
         return usual
@@ -276,13 +277,6 @@ class _Row(defaultdict[str, str]):
         if stages == 2 and sum(counts) == architecture.depth:
             return counted_layout(counts, ahead)
         return even_or_ends(architecture.depth, stages)
-
-    def _scopes(self) -> tuple[GraphScope, ...] | None:
-        """The parts of layers that a note says CUDA graphs hold, all if none; None unsaid."""
-        found = self._noted("graph")
-        if found is None:
-            return None
-        return _listed(found.group(2), GraphScope)
 
     def _context(self) -> ContextParallel | None:
         """Transformer Engine's, where the note of a row says that attention is its."""
@@ -307,7 +301,7 @@ class _Row(defaultdict[str, str]):
             return recompute, (), 0
         return recompute, recipe.recompute_modules, recipe.offload_layers
 
-    def _recipe(self, name: str | None = None) -> Recipe | None:
+    def _recipe(self) -> Recipe | None:
         """The public recipe of the framework for the model, device, format and pipeline."""
         framework = _known(read_framework, self["framework"])
         device = _known(read_device, self["gpu"])
@@ -316,7 +310,7 @@ class _Row(defaultdict[str, str]):
         degrees = {name: self._count(name, 1) for name in ("tp", "pp")}
         chunks, zero = max(self._count("vpp", 1), 1), self._count("zero", 0)
         precision = self._member("precision", Precision)
-        recipes = framework.recipes_of(name or self["model"], device.name, precision)
+        recipes = framework.recipes_of(self["model"], device.name, precision)
         return next(
             (one for one in recipes if one.suits(**degrees, chunks=chunks, zero=zero)), None
         )
@@ -367,13 +361,13 @@ def _heads_and_experts(model: Architecture) -> tuple[set[int], set[tuple[int, in
     return heads, experts
 
 
-def _resized(public: Architecture, own: Architecture, name: str) -> Architecture:
+def _resized(public: Architecture, own: Architecture) -> Architecture:
     """The public model with the layers and the vocabulary of a row.
 
     A name that ends with `-d1` has one dense layer in front, whatever the public model has.
     """
     layers = public.layers
-    told = _match("dense_layers", name)
+    told = _match("dense_layers", own.name)
     dense = [layer for layer in layers if not layer.is_sparse]
     if told and dense:
         sparse = next(layer for layer in layers if layer.is_sparse)
