@@ -203,7 +203,17 @@ def read_topology_toml(path: Path) -> Topology:
         for i, each in enumerate((*file.dimension, *file.link_class)):
             class_name(f"{'dimension' if file.dimension else 'link_class'}[{i}]", "name", each.name)
         algorithm_names("collective", file.collective.algorithms)
-        return _nested(file) if file.dimension else _listed(file)
+        if file.link:
+            return _listed(file)
+        for option in ("npus", "node_size", "npus_forward", "link_class"):
+            if getattr(file, option):
+                raise TopologyError(f"{option} belongs to topologies made of [[link]] tables")
+        topology = NestedTopology(
+            dimensions=dimensions_of(file.dimension),
+            grows=file.dimension[-1].size == AUTO,
+            **_of_any_form(file),
+        )
+        return topology.fit(topology.default_npus) if topology.grows else topology
 
 
 _OF_BASE = {each.attribute: each.default for each in LINK_FIELDS if each.default is not None}
@@ -232,18 +242,6 @@ def _on_base(file: TopologyFile) -> TopologyFile:
         protocol=file.protocol if said else base.protocol,
         accuracy=file.accuracy if said else base.accuracy,
     )
-
-
-def _nested(file: TopologyFile) -> NestedTopology:
-    for option in ("npus", "node_size", "npus_forward", "link_class"):
-        if getattr(file, option):
-            raise TopologyError(f"{option} belongs to topologies made of [[link]] tables")
-    topology = NestedTopology(
-        dimensions=dimensions_of(file.dimension),
-        grows=file.dimension[-1].size == AUTO,
-        **_of_any_form(file),
-    )
-    return topology.fit(topology.default_npus) if topology.grows else topology
 
 
 def _listed(file: TopologyFile) -> "ListedTopology":
@@ -295,32 +293,29 @@ def _graph(file: TopologyFile, npus: int) -> "nx.MultiDiGraph":
     """The links, and NPUs and switches that they join."""
     import networkx as nx
 
-    classes: set[str] = set()
+    classes: list[str] = []
     for i, each in enumerate(file.link_class):
         if each.name in classes:
             expected = "a name of its own"
             raise TopologyError(bad_value(f"link_class[{i}]", "name", each.name, expected))
-        classes.add(each.name)
+        classes.append(each.name)
     graph = nx.MultiDiGraph()
     graph.add_nodes_from(f"npu{i}" for i in range(npus))
     for i, table in enumerate(file.link):
-        _check_cable(f"link[{i}]", table, classes, npus)
+        place = f"link[{i}]"
+        if table.link_class not in classes:
+            expected = f"one of {', '.join(classes) or 'the [[link_class]] names (there are none)'}"
+            raise TopologyError(bad_value(place, "link_class", table.link_class, expected))
+        for field, node in (("from", table.start), ("to", table.to)):
+            number = NPU.fullmatch(node)
+            if node.startswith("npu") and not (number and int(number[1]) < npus):
+                raise TopologyError(bad_value(place, field, node, f"npu0 to npu{npus - 1}"))
+        if table.start == table.to:
+            raise TopologyError(f"{place}: a link joins {table.start} to itself")
         graph.add_edge(table.start, table.to, link_class=table.link_class)
         if not table.oneway:
             graph.add_edge(table.to, table.start, link_class=table.link_class)
     return graph
-
-
-def _check_cable(place: str, table: LinkTable, classes: set[str], npus: int) -> None:
-    if table.link_class not in classes:
-        expected = f"one of {', '.join(classes) or 'the [[link_class]] names (there are none)'}"
-        raise TopologyError(bad_value(place, "link_class", table.link_class, expected))
-    for field, node in (("from", table.start), ("to", table.to)):
-        number = NPU.fullmatch(node)
-        if node.startswith("npu") and not (number and int(number[1]) < npus):
-            raise TopologyError(bad_value(place, field, node, f"npu0 to npu{npus - 1}"))
-    if table.start == table.to:
-        raise TopologyError(f"{place}: a link joins {table.start} to itself")
 
 
 AUTO = "auto"
