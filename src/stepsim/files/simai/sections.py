@@ -181,7 +181,8 @@ def split_sections(path: Path, rows: Sequence[Row], header: Header) -> Workload:
     Each `embedding_layer*` row begins a block; rows before the first one and the
     `cross_entropy*` and `optimizer*` rows at the end run once per step. Without `embedding_layer`
     rows there is one block, framed by the rows that are per-step by name. Equal blocks are
-    microbatches; unequal ones are parts of ga microbatches where ga divides their number.
+    microbatches, those of the same rows one object; unequal ones are parts of ga microbatches where
+    ga divides their number.
     """
     starts = [i for i, row in enumerate(rows) if row.name.startswith(EMBEDDING)]
     others = (i for i, row in enumerate(rows) if not _is(row.name, "before"))
@@ -198,7 +199,9 @@ def split_sections(path: Path, rows: Sequence[Row], header: Header) -> Workload:
         ]
     trailing = rows[end:]
     per_step = (*rows[:first], *(row for row in trailing if not _is(row.name, "loss")))
-    parts = _microbatches(blocks)
+    distinct = {tuple(map(id, block)): block for block in blocks}
+    known = {same: _microbatch(block) for same, block in distinct.items()}
+    parts = [known[tuple(map(id, block))] for block in blocks]
     microbatches = tuple(_joined(parts, header.ga or 1))
     if not microbatches:
         raise WorkloadError(f"{path}: no row belongs to a layer: all rows are per-step rows")
@@ -256,18 +259,6 @@ def _reading(parts: Sequence[Microbatch], microbatches: int, header: Header) -> 
         blocks = several if len(parts) > 1 else "the rows are one microbatch"
         return f"{blocks}, although {ga}"
     return ""
-
-
-def _microbatches(blocks: Sequence[Sequence[Row]]) -> list[Microbatch]:
-    """The microbatch of each block; blocks of the same rows are one object."""
-    known: dict[tuple[int, ...], Microbatch] = {}
-    found = []
-    for block in blocks:
-        same = tuple(map(id, block))
-        if same not in known:
-            known[same] = _microbatch(block)
-        found.append(known[same])
-    return found
 
 
 def _microbatch(block: Sequence[Row]) -> Microbatch:
