@@ -10,6 +10,8 @@ from fnmatch import fnmatchcase
 from operator import add, eq, ge, gt, le, lt, mul, ne, rshift, sub
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import Noun
 
@@ -31,34 +33,30 @@ class Unknown(Noun, kw_only=False):
     unset: bool = False
 
 
-_MARK = re.compile("\x01([0-9]+)x([01])x([01])x([0-9a-f]*)\x02")
-"""A mark: line, flags, unset, and the name in hexadecimal digits: one word for a shell."""
+_MARK = re.compile("\x01([0-9a-f]*)\x02")
+"""A mark: what nobody knows in hexadecimal digits, which are one word for a shell."""
 Words = tuple[str, ...]
 """Those of a command, or of a variable; what nobody knows stands in them as a mark."""
 
 
 def marked_word(unknown: Unknown) -> str:
     """A word that nobody knows."""
-    name = unknown.name.encode().hex()
-    return f"\x01{unknown.line}x{unknown.flags:d}x{unknown.unset:d}x{name}\x02"
+    return f"\x01{msgspec.json.encode(unknown).hex()}\x02"
 
 
 def unknown_in(word: str) -> Unknown | None:
     """What nobody knows of a word; None where all is known."""
     found = _MARK.search(word)
-    if found is None:
-        return None
-    line, flags, unset, name = found.groups()
-    return Unknown(_said(name), int(line), flags == "1", unset == "1")
+    return _marked(found) if found else None
 
 
 def shown_word(word: str) -> str:
     """A word with the names of what nobody knows."""
-    return _MARK.sub(lambda found: f"${{{_said(found[4])}}}", word)
+    return _MARK.sub(lambda found: f"${{{_marked(found).name}}}", word)
 
 
-def _said(name: str) -> str:
-    return bytes.fromhex(name).decode(errors="replace")
+def _marked(found: re.Match[str]) -> Unknown:
+    return msgspec.json.decode(bytes.fromhex(found[1]), type=Unknown)
 
 
 def is_known(words: Sequence[str]) -> bool:
