@@ -106,7 +106,9 @@ def _linked(
     columns = (events.kind, events.group, events.peer, events.meeting)
     rows = zip(linked.tolist(), *(column[linked].tolist() for column in columns), strict=True)
     for number, kind, group, peer, meeting in rows:
-        link = ends_of(kind, group, peer) + _tag(rank, kind, group, peer, meeting)
+        link = ends_of(kind, group, peer)
+        if kind != TaskKind.COLLECTIVE and UNKNOWN not in (peer, meeting):
+            link += _told("comm_tag", meeting, AttributeField.INT32)  # which both ends have
         nodes[number] = write_message(nodes[number] + link)
     return nodes
 
@@ -150,10 +152,13 @@ def _shared(profile: Profile, columns: tuple[int, ...]) -> tuple[bytes, bytes, b
 
 
 def _ends(profile: Profile, rank: int, kind: int, group: int, peer: int) -> bytes:
-    """Attributes of the ends of a transfer: the group of a collective, or both ranks."""
+    """Attributes of the ends of a transfer: the group of a collective, or both ranks.
+
+    A collective of unknown ranks has its own rank as tag: it meets no other when it is read again.
+    """
     if kind == TaskKind.COLLECTIVE:
         if group == UNKNOWN:
-            return b""
+            return _told("comm_tag", rank + 1, AttributeField.INT32)
         named = _told("pg_name", str(group), AttributeField.STRING)
         return named + _told("pg_desc", profile.groups[group].name, AttributeField.STRING)
     if peer == UNKNOWN:
@@ -162,19 +167,6 @@ def _ends(profile: Profile, rank: int, kind: int, group: int, peer: int) -> byte
     sender, receiver = (rank, other) if kind == TaskKind.SEND else (other, rank)
     sent = _told("comm_src", sender, AttributeField.INT32)
     return sent + _told("comm_dst", receiver, AttributeField.INT32)
-
-
-def _tag(rank: int, kind: int, group: int, peer: int, meeting: int) -> bytes:
-    """The tag of a message, which both of its ends have; nothing for what is none.
-
-    A collective of unknown ranks has its own rank's: it meets no other when it is read again.
-    """
-    if kind == TaskKind.COLLECTIVE:
-        alone = group == UNKNOWN
-        return _told("comm_tag", rank + 1, AttributeField.INT32) if alone else b""
-    if UNKNOWN in (peer, meeting):
-        return b""
-    return _told("comm_tag", meeting, AttributeField.INT32)
 
 
 def _told(name: str, value: int | str, kind: AttributeField = AttributeField.INT64) -> bytes:
