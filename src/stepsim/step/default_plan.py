@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, islice
 from math import inf, lcm
+from operator import attrgetter, ne
 from types import MappingProxyType
 from typing import Any
 
@@ -21,7 +22,6 @@ from stepsim.step.model_plan import (
     as_jobs_run,
     asked_layout,
     chunks_of,
-    default_size,
     interconnect_of,
     with_recipe,
 )
@@ -80,10 +80,10 @@ def choose_plan(asked: "PlanAsked") -> tuple[dict[str, Any], list[str]]:
     """
     options = asked.options
     chunks = options.chunks or (options.pp or 1) == 1 or options.schedule != USUAL_SCHEDULE
-    if asked.says_degrees and chunks and asked.held_samples:
+    if asked.says_degrees and chunks and (options.microbatch_size or options.microbatches):
         return {}, []
     unit = lcm(*((getattr(options, name) or 1) for name in DEGREES))
-    priced = asked.priced(default_size(asked.topology, options, unit))
+    priced = asked.priced(options.npus or -(-asked.topology.default_npus // unit) * unit)
     best = asked.fastest(_in_order(priced))
     if best is not None:
         return asked.taken(best, "the fastest that fits by a quick estimate")
@@ -131,11 +131,6 @@ class PlanAsked(Noun):
     def says_degrees(self) -> bool:
         """Whether the options say a degree."""
         return any(getattr(self.options, name) is not None for name in DEGREES)
-
-    @property
-    def held_samples(self) -> int | None:
-        """Samples of a microbatch; one where their number would set the size of the step."""
-        return self.options.microbatch_size or (1 if self.options.microbatches else None)
 
     def taken(self, plan: Plan, why: str) -> tuple[dict[str, Any], list[str]]:
         """Options of a plan by their fields, and a sentence about it."""
@@ -245,7 +240,8 @@ class PlanAsked(Noun):
         """The space of a search that holds what the options say."""
         options = self.options
         held = {name: getattr(options, name) for name in ("expert_tp", "chunks")}
-        held["microbatch_size"] = self.held_samples
+        # one sample of a microbatch where their number would set the size of the step
+        held["microbatch_size"] = options.microbatch_size or (1 if options.microbatches else None)
         if options.schedule != USUAL_SCHEDULE:
             held["chunks"] = chunks_of(options, options.pp or max(self.least_pp, 2))
         if self.says_degrees:
@@ -280,13 +276,17 @@ def _words(values: Mapping[str, object]) -> str:
 
 def _nearest(plans: Sequence[Plan], plan: Plan) -> Plan | None:
     """The other plan that differs in fewest options, the first of these."""
-    changed = [other for other in plans if _differences(other, plan)]
-    return min(changed, key=lambda other: _differences(other, plan), default=None)
+    own, least, found = _NUMBERS(plan), inf, None
+    for other in plans:
+        differ = sum(map(ne, _NUMBERS(other), own))
+        if 0 < differ < least:
+            least, found = differ, other
+    return found
 
 
-def _differences(one: Plan, other: Plan) -> int:
-    names = (*DEGREES, "expert_degree", "microbatch_size", "recompute", "recompute_layers")
-    return sum(getattr(one, name) != getattr(other, name) for name in names)
+_NUMBERS = attrgetter(
+    *(*DEGREES, "expert_degree", "microbatch_size", "recompute", "recompute_layers")
+)
 
 
 def _needs_expert_tp(plan: Plan) -> bool:

@@ -5,7 +5,7 @@ sets, its layout, its batch. Each has a sentence that says how to pin it. Its cl
 network in two levels: inside a node, and between nodes.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from math import lcm
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from stepsim.base.errors import PlanError, TopologyError
 from stepsim.base.structs import replace
 from stepsim.network.collectives import Algorithm
 from stepsim.network.placement import place
-from stepsim.network.topology import Dimension, DimensionKind, NestedTopology, Topology
+from stepsim.network.topology import DimensionKind, NestedTopology, Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
@@ -204,7 +204,8 @@ def planned(setup: StepModel, topology: Topology, options: StepOptions) -> tuple
     says.
     """
     run, defaults = as_jobs_run(options, setup)
-    plan, notes = _as_asked(setup, topology, run)
+    plan, notes = _as_asked(run, topology.default_npus)
+    plan = replace(plan, layout=asked_layout(setup, run, plan.pp * plan.chunks))
     plan, told = with_recipe(options, plan, setup)
     plan = replace(plan, expert_overlap=_is_paired(options))
     if "dp_overlap" in defaults and plan.replicas == 1:
@@ -244,13 +245,15 @@ def as_jobs_run(options: StepOptions, setup: StepModel) -> tuple[StepOptions, Ma
     return replace(options, **unsaid), unsaid
 
 
-def _as_asked(setup: StepModel, topology: Topology, options: StepOptions) -> tuple[Plan, list[str]]:
-    """The plan that the options say, and what was assumed; raises PlanError."""
+def _as_asked(options: StepOptions, default_npus: int) -> tuple[Plan, list[str]]:
+    """The plan that the options say but its layout, and what was assumed; raises PlanError."""
     notes: list[str] = []
     check_counts(options)
     tp, cp, pp, ep = (getattr(options, name) or 1 for name in ("tp", "cp", "pp", "ep"))
-    npus = default_size(topology, options, lcm(tp * cp * pp, ep))
-    if options.npus is None:
+    npus = options.npus
+    if npus is None:
+        unit = lcm(tp * cp * pp, ep)
+        npus = -(-default_npus // unit) * unit
         notes.append(assumed("npus", npus))
     dp, rest = divmod(npus, tp * cp * pp)
     if rest:
@@ -258,7 +261,6 @@ def _as_asked(setup: StepModel, topology: Topology, options: StepOptions) -> tup
     if options.sequence is None:
         notes.append(SEQUENCE_ASSUMED)
     chunks = chunks_of(options, pp)
-    layout = asked_layout(setup, options, pp * chunks)
     batch = batch_of(options, dp * options.samples, pp)
     if options.global_batch is None and options.microbatches is None:
         tokens = batch * (options.sequence or DEFAULT_SEQUENCE) / 1e6
@@ -274,7 +276,6 @@ def _as_asked(setup: StepModel, topology: Topology, options: StepOptions) -> tup
         chunks=chunks,
         microbatch_size=options.samples,
         global_batch=batch,
-        layout=layout,
         rank_order=options.rank_order or RankOrder.TP_DP_PP,
         **plan_fields(options),
     )
@@ -289,13 +290,6 @@ def plan_fields(options: StepOptions) -> dict[str, Any]:
     known = options.framework if isinstance(options.framework, Framework) else None
     context = options.cp_comm or (known.context if known else ContextParallel()).exchange
     return {**found, "context": context, "sequence": sequence}
-
-
-def default_size(topology: Topology, options: StepOptions, unit: int = 1) -> int:
-    """NPUs of the job: those asked for, else the topology's, a multiple of `unit`."""
-    if options.npus is not None:
-        return options.npus
-    return -(-topology.default_npus // unit) * unit
 
 
 def batch_of(options: StepOptions, samples: int, pp: int) -> int:
@@ -463,37 +457,32 @@ def interconnect_of(topology: Topology) -> Interconnect:
     """
     if not isinstance(topology, NestedTopology):
         raise TopologyError(f"{topology.name}: a closed form needs nested dimensions, not links")
-    inside, *outside = topology.dimensions
-    slowest = min(outside or [inside], key=_per_npu)
+    # payload bytes/s of an NPU's links, one way
+    rates = [
+        each.link.capacity * each.ports.nics / each.ports.npus_per_nic
+        for each in topology.dimensions
+    ]
+    inside = topology.dimensions[0]
+    slowest = min(range(1, len(rates)) or [0], key=rates.__getitem__)
+    match inside.kind:  # cables of an NPU that carry a collective; 1 where it is cabled to a switch
+        case DimensionKind.FULLY_CONNECTED:
+            cables: float = max(inside.size - 1, 1)
+        case DimensionKind.CABLES if inside.cables:
+            cables = 2 * len(inside.cables) / inside.size
+        case DimensionKind.RING | DimensionKind.TORUS:
+            known = topology.algorithms  # those of the library, none for all of them
+            cables = 1 if known and Algorithm.BIDIRECTIONAL_RING not in known else 2
+        case _:
+            cables = 1
+    links = inside.link, topology.dimensions[slowest].link
+    inner_ps, outer_ps = (each.endpoint_latency_ps + 2 * each.latency_ps for each in links)
     return Interconnect(
         domain=inside.size,
-        inner=_per_npu(inside) * _links(inside, topology.algorithms),
-        outer=_per_npu(slowest),
+        inner=rates[0] * cables,
+        outer=rates[slowest],
         launch_ps=topology.launch_latency_ps,
-        inner_ps=inside.link.endpoint_latency_ps + 2 * inside.link.latency_ps,
-        outer_ps=slowest.link.endpoint_latency_ps + 2 * slowest.link.latency_ps,
+        inner_ps=inner_ps,
+        outer_ps=outer_ps,
         meshed=inside.kind is DimensionKind.FULLY_CONNECTED and inside.size > 1,
-        cables=_links(inside, topology.algorithms),
+        cables=cables,
     )
-
-
-def _links(dimension: Dimension, algorithms: Collection[str]) -> float:
-    """Cables of an NPU that carry a collective; 1 where it is cabled to a switch.
-
-    `algorithms` are those of the library, none for all of them.
-    """
-    match dimension.kind:
-        case DimensionKind.FULLY_CONNECTED:
-            return max(dimension.size - 1, 1)
-        case DimensionKind.CABLES:
-            return 2 * len(dimension.cables) / dimension.size if dimension.cables else 1
-        case DimensionKind.RING | DimensionKind.TORUS:
-            both_ways = not algorithms or Algorithm.BIDIRECTIONAL_RING in algorithms
-            return 2 if both_ways else 1
-        case _:
-            return 1
-
-
-def _per_npu(dimension: Dimension) -> float:
-    """Payload bytes/s of an NPU's links, one way."""
-    return dimension.link.capacity * dimension.ports.nics / dimension.ports.npus_per_nic
