@@ -24,7 +24,6 @@ from stepsim.cli.options import (
 from stepsim.cli.terminal import (
     CsvOption,
     WorkloadArgument,
-    advise,
     check_outputs,
     command_line,
     show,
@@ -105,7 +104,8 @@ def compare_command(
     show(json, document.to_json, chain(comparison_shown(document), tables), answer=answer)
     verbose = options.verbose or options.full
     warn_of(reports, quiet=quiet, verbose=verbose, most=options.most_said)
-    advise(answer.advice, quiet=quiet or bool(json or options.full or options.show))
+    if not (quiet or json or options.full or options.show):
+        typer.echo(answer.advice, err=True)
 
 
 def _write_each(comparison: "ComparedSchedules", source: str, options: _CompareOptions) -> None:

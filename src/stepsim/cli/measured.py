@@ -21,7 +21,6 @@ from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
     QuietOption,
-    advise,
     check_outputs,
     command_line,
     show,
@@ -269,7 +268,8 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
     json, quiet = options.json, options.quiet
     show(json, lambda: stored(result).to_json(), shown, answer=answer)
     warn_of([result.report], quiet=quiet, verbose=options.full, most=options.most_said)
-    advise("next: --full (all tables), stepsim what-if (changes)", quiet=quiet or bool(json))
+    if not (quiet or json):
+        typer.echo("next: --full (all tables), stepsim what-if (changes)", err=True)
 
 
 def _write_views(

@@ -6,6 +6,7 @@ timelines (figures, traces, pages) stand last.
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from stepsim.explain.stragglers import Stragglers
     from stepsim.files.asked import StepInputs
     from stepsim.measured.profile.events import Profile
-    from stepsim.run.spans import Spans
     from stepsim.show.frames import Tables
     from stepsim.show.tables.model import Shown
     from stepsim.show.trace.processes import TracedProfile, TracedRun
@@ -273,7 +273,7 @@ def takes(
             # begin a new chunk of it, which Python asks the system for and gives back.
             import numpy  # noqa: F401
 
-            with log_shown(enabled=own.get("verbose", False)):
+            with log_shown() if own.get("verbose") else nullcontext():
                 command(**arguments, options=options)
 
         own = inspect.signature(command).parameters
@@ -477,25 +477,29 @@ USUAL_NAMES = "padded,grouped,concat,first-fit,balanced"
 """Packers that are compared where nobody names some."""
 
 
-def _of_lengths(text: str, absent: str = "") -> Any:
-    """An option about documents; `absent` is what holds where it is not given."""
-    panel = Panel.JOB.value
-    return flag(text, show_default=absent or False, rich_help_panel=panel)
-
-
 @dataclass(frozen=True, kw_only=True)
 class LengthOptions:
     """What documents the microbatches of a step hold, where they differ in length."""
 
-    lengths: str | None = _of_lengths(
+    lengths: str | None = flag(
         "Documents' tokens: a file, or a law as 'lognormal(mu=6, sigma=1, most=8192)'.",
+        rich_help_panel=Panel.JOB.value,
     )
-    packers: str | None = _of_lengths(
+    packers: str | None = flag(
         "With --lengths, how documents become microbatches: " + PACKER_NAMES,
-        f"{USUAL_NAMES.replace(',', ', ')}; first-fit for plans",
+        show_default=f"{USUAL_NAMES.replace(',', ', ')}; first-fit for plans",
+        rich_help_panel=Panel.JOB.value,
     )
-    steps: int | None = _of_lengths("With --lengths, steps to draw.", "1000; 100 of each plan")
-    seed: int | None = _of_lengths("With --lengths, equal seeds give equal steps.", "0")
+    steps: int | None = flag(
+        "With --lengths, steps to draw.",
+        show_default="1000; 100 of each plan",
+        rich_help_panel=Panel.JOB.value,
+    )
+    seed: int | None = flag(
+        "With --lengths, equal seeds give equal steps.",
+        show_default="0",
+        rich_help_panel=Panel.JOB.value,
+    )
 
     def check_lengths(self) -> None:
         """Raise PlanError where an option says how documents are packed, but there are none."""
@@ -675,13 +679,10 @@ class SimulateOptions(ViewOptions):
             traced.write([("", step)], quiet=self.quiet)
         if self.chakra or self.kineto:
             write_traces(step, source, self.chakra, self.kineto)
-        self._write_spans(step.timeline.spans())
-
-    def _write_spans(self, tables: "Iterable[Spans]") -> None:
         if self.csv:
             from stepsim.files.spans_csv import write_spans
 
-            write_spans(tables, self.csv)
+            write_spans(step.timeline.spans(), self.csv)
 
     def write_profile(self, found: "Stragglers") -> None:
         """Write what a profile recorded; raises OutputError where a file cannot be."""
@@ -691,7 +692,10 @@ class SimulateOptions(ViewOptions):
         if self.chakra or self.kineto:
             write_profile_traces(profile, self.chakra, self.kineto)
         self.draw([], profile)
-        self._write_spans([profile.spans()])
+        if self.csv:
+            from stepsim.files.spans_csv import write_spans
+
+            write_spans([profile.spans()], self.csv)
         if self.report:
             from stepsim.show.page.write import recorded_run, write_report
             from stepsim.show.tables.profiles import profile_replay_shown, profile_shown

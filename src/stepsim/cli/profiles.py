@@ -16,7 +16,6 @@ from stepsim.cli.terminal import (
     FullOption,
     JsonOption,
     QuietOption,
-    advise,
     check_outputs,
     command_line,
     show,
@@ -90,7 +89,8 @@ def simulate_profile(path: Path, options: SimulateOptions) -> None:
     options.write_profile(found)
     answer, shown = profile_answer(found), options.chosen(lambda: profile_tables(found))
     _show_profile(found, shown, json=json, answer=answer)
-    advise(answer.advice, quiet=quiet or bool(json))
+    if not (quiet or json):
+        typer.echo(answer.advice, err=True)
 
 
 def read_with_progress(path: Path, *, quiet: bool = False) -> "Profile":

@@ -1,6 +1,7 @@
 """`stepsim simulate`: one step of a workload, or a measured run replayed."""
 
 import gc
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,6 @@ from stepsim.cli.options import (
 from stepsim.cli.profiles import simulate_profile
 from stepsim.cli.terminal import (
     WorkloadArgument,
-    advise,
     command_line,
     show,
     warn,
@@ -153,7 +153,8 @@ def _show_step(ready: "PreparedStep", result: "SimulatedStep", options: Simulate
         sys.stdout.flush()
         warn(said_of_step(ready, report.step_time_ps))
     warn_of([report], quiet=quiet, verbose=options.verbose or full, most=options.most_said)
-    advise(answer.advice, quiet=quiet or bool(full or options.show or json))
+    if not (quiet or full or options.show or json):
+        typer.echo(answer.advice, err=True)
 
 
 def _show_sensitivity(file: Path, options: SimulateOptions) -> None:
@@ -188,10 +189,11 @@ def _recorded(file: Path) -> tuple[bool, bool]:
 
 def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:
     """Say how large a long run is; raises PlanError where this machine has not the memory."""
-    from stepsim.step.size import memory_of_machine
-
     about = f"about {size.tasks:,} tasks and {format_size_bytes(size.size_bytes)}"
-    memory = memory_of_machine()
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # a machine that does not say
+        memory = 0
     if memory and size.size_bytes > memory and not force:
         raise PlanError(
             f"this step needs {about}, and this machine has {format_size_bytes(memory)}: expected "

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from os import environ
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -160,11 +161,8 @@ def _said_of(reports: "Sequence[Report]") -> list[tuple[str, bool]]:
 
 
 @contextmanager
-def log_shown(*, enabled: bool) -> Iterator[None]:
+def log_shown() -> Iterator[None]:
     """Print the package's log on stderr, each line with the time since the start."""
-    if not enabled:
-        yield
-        return
     import logging
 
     handler = logging.StreamHandler()
@@ -190,7 +188,11 @@ def show(
 
     An answer stands before the tables.
     """
-    shown = _written(csv, shown)
+    if csv:
+        from stepsim.show.frames import first_table
+
+        shown = list(shown)
+        write_rows(csv, {"rows": partial(first_table, shown)})
     if json == _STDOUT:
         typer.echo(document().decode(), nl=False)
         return
@@ -204,12 +206,6 @@ def show(
     if answer:
         print_answer(console, answer)
     print_shown(console, shown, answer.time if answer else None)
-
-
-def advise(advice: str, *, quiet: bool = False) -> None:
-    """Print on stderr what a reader may look at next."""
-    if advice and not quiet:
-        typer.echo(advice, err=True)
 
 
 def write_rows(path: Path | None, tables: "Tables") -> None:
@@ -226,17 +222,4 @@ def show_tables(shown: "Iterable[Shown]", csv: Path | None = None) -> None:
 
     The rows of the first are written as CSV where that is asked for.
     """
-    from stepsim.show.terminal import paper, print_shown
-
-    print_shown(paper(), _written(csv, shown))
-
-
-def _written(csv: Path | None, shown: "Iterable[Shown]") -> "Iterable[Shown]":
-    """Write the rows of the first table as CSV where that is asked for, and hand all on."""
-    if not csv:
-        return shown
-    from stepsim.show.frames import first_table
-
-    tables = list(shown)
-    write_rows(csv, {"rows": lambda: first_table(tables)})
-    return tables
+    show(None, bytes, shown, csv)

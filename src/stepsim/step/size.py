@@ -9,7 +9,6 @@ share links in time.
 Of a model all is known that ranks hold (`fits`), of a workload what its user said of its chunks.
 """
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -73,14 +72,6 @@ def size_of(job: Job) -> StepSize:
     members = max([plan.replicas, *(plan.group_size(op.group) for op in workload.comms())])
     size += plan.npus * _BYTES_OF_NPU + members * _BYTES_OF_MEMBER
     return StepSize(tasks=tasks, size_bytes=size)
-
-
-def memory_of_machine() -> int | None:
-    """Bytes of memory of this machine, None where it does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def _shape(schedule: str | Schedule, ranks: int, chunks: int | None) -> tuple[int, int]:

@@ -67,7 +67,7 @@ def test_a_step_beyond_the_machine_is_refused_before_it_is_built(
     run: Run, workloads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("simulate", workloads / "gpt_tp4.txt", "-m", 4, "-q")
-    monkeypatch.setattr("stepsim.step.size.memory_of_machine", lambda: 10_000)
+    monkeypatch.setattr("os.sysconf", lambda _: 100)
     code, out, err = run(*map(str, words))
     assert (code, out) == (2, "")
     assert err.startswith("error: this step needs about 8 tasks ")
