@@ -438,7 +438,7 @@ def _by_name() -> Iterator[tuple[str, Option]]:
                 told["quantity"] = quantity
         told |= {"default": each.default, **each.metadata}
         name = each.name.removesuffix(told["quantity"].suffix)
-        yield name, Option(name=name, **told)
+        yield name, Option(name=name, field=each.name, **told)
 
 
 OPTIONS: Mapping[str, Option] = MappingProxyType(dict(_by_name()))

@@ -25,6 +25,7 @@ class Panel(StrEnum):
 class Option(Noun):
     """What there is to know of an option beside its type.
 
+    `field` is its field of the record, which has the unit in its name.
     `flags` replace `--name`; none: it is for Python only. `absent` is what its absence means.
     `choices` are the names it can have, and its values; `noun` says as `module:name` of which class
     values are taken as they are, `read` makes one of a text, `write` the text of one, where
@@ -39,6 +40,7 @@ class Option(Noun):
     help: str
     panel: Panel
     name: str = ""
+    field: str = ""
     default: object = None
     flags: tuple[str, ...] | None = None
     absent: str | None = None
@@ -59,11 +61,6 @@ class Option(Noun):
         """Its help, with the names it can have where it speaks of `{names}`."""
         names = self.choices or self.offers
         return self.help.format(names=", ".join(names())) if names else self.help
-
-    @property
-    def field(self) -> str:
-        """Its field of the record, which has the unit in its name."""
-        return self.name + self.quantity.suffix
 
     def holds(self, value: object) -> bool:
         """Whether a value is a noun that is taken as it is."""

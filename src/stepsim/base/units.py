@@ -8,6 +8,7 @@ of what the numbers and names are that people type.
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from fractions import Fraction
 from typing import Self, SupportsFloat, cast
@@ -51,14 +52,15 @@ BANDWIDTH_PATTERN = rf"{_pattern(_BANDWIDTH)}|^\s*[Ii][Nn][Ff]\s*$"
 """What quantities look like, for JSON Schemas; the ranges are left to the parsers."""
 
 
-def plain_number(text: str) -> int | float:
-    """A plain decimal number, exact where it is an integer; raises ValueError.
+def plain_number(text: str, expected: str = "a number") -> int | float:
+    """A plain decimal number, exact where it is an integer; raises UnitError.
 
     It has at most 100 characters, so that any integer can become a float.
     """
-    if "_" in text or len(text) > _LONGEST:
-        raise ValueError(text)
-    return int(text) if text.lstrip("+-").isdecimal() else float(text)
+    with suppress(ValueError):
+        if "_" not in text and len(text) <= _LONGEST:
+            return int(text) if text.lstrip("+-").isdecimal() else float(text)
+    raise UnitError(f"{text!r} is not {expected}")
 
 
 def parse_time_ps(text: str) -> int:
@@ -190,7 +192,7 @@ def _count(text: str) -> int:
 
 
 def _whole(text: str, expected: str, *, rounded: bool = False) -> int:
-    number = _number(text, expected)
+    number = plain_number(text, expected)
     if not 0 <= number <= MAX_INT64 or not (rounded or number == int(number)):
         raise UnitError(f"{text!r} is not {expected}")
     return round(number)
@@ -198,7 +200,7 @@ def _whole(text: str, expected: str, *, rounded: bool = False) -> int:
 
 def _factor(text: str) -> float:
     expected = Quantity.FACTOR.expected
-    number = float(_number(text, "a factor such as 0.5"))
+    number = float(plain_number(text, "a factor such as 0.5"))
     if not 0 < number < float("inf"):
         raise UnitError(f"{text!r} is not {expected}")
     return number
@@ -208,13 +210,6 @@ def _positive(number: float) -> float:
     if not number > 0:
         raise UnitError(f"{number!r} is not {Quantity.BANDWIDTH.expected}")
     return number
-
-
-def _number(text: str, expected: str) -> int | float:
-    try:
-        return plain_number(text)
-    except ValueError:
-        raise UnitError(f"{text!r} is not {expected}") from None
 
 
 def _switch(text: str) -> bool:

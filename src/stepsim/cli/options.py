@@ -33,8 +33,6 @@ from stepsim.options import OPTIONS
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
-    from dataclasses import Field
-
     from _typeshed import DataclassInstance
 
     from stepsim.explain.stragglers import Stragglers
@@ -256,7 +254,15 @@ def takes(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of a dataclass and of a step; it receives them as `options`."""
     hints = get_type_hints(kind, include_extras=True)
-    declared = _own_first(kind)
+    # its own options stand before those of its bases
+    own = [
+        name
+        for each in kind.__mro__
+        if each not in _SHARED
+        for name in vars(each).get("__annotations__", ())
+    ]
+    declared = [each for each in fields(kind) if each.name != "asked"]
+    declared.sort(key=lambda each: own.index(each.name) if each.name in own else len(own))
     of_step = [
         _parameter(option)
         for name, option in OPTIONS.items()
@@ -301,15 +307,6 @@ _LAST = frozenset(name for name, option in OPTIONS.items() if option.panel is Pa
     *("strict", "quiet", "verbose")
 }
 """Options that stand last in the help of a command: how it runs, not what it asks."""
-
-
-def _own_first(kind: type[Any]) -> "list[Field[Any]]":
-    """Options of a command as a dataclass has them: its own stand before those of its bases."""
-    several = [vars(each) for each in kind.__mro__ if each not in _SHARED]
-    names = [*dict.fromkeys(name for each in several for name in each.get("__annotations__", ()))]
-    own = {name: place for place, name in enumerate(names)}
-    found = [each for each in fields(kind) if each.name != "asked"]
-    return sorted(found, key=lambda each: own.get(each.name, len(own)))
 
 
 _SHARED = (CommandOptions, RunOptions, OneStepOptions)

@@ -29,7 +29,6 @@ from stepsim.cli.terminal import (
 if TYPE_CHECKING:
     from stepsim.explore.batches.draws import DrawnBatches
     from stepsim.explore.plan.asked import PlanQuestion
-    from stepsim.explore.plan.runs import Workers
 
 _SEARCHED = {
     *("npus", "microbatches", "tp", "cp", "pp", "ep", "expert_tp", "chunks", "schedule"),
@@ -106,6 +105,7 @@ def plan_command(
     and compare it with a budget; exit code 1 if it exceeds the budget.
     """
     from stepsim.explore.plan.asked import answer
+    from stepsim.explore.plan.runs import Workers
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.plan import plans_shown
     from stepsim.show.terminal import plan_bar
@@ -119,9 +119,16 @@ def plan_command(
     files = [options.csv, options.toml, options.store]
     check_outputs([model], json=options.json, figures=[options.plot], files=files)
     question, job = _question(options), options.inputs(model)
+    workers = Workers(
+        jobs=options.jobs,
+        executor=options.executor,
+        scheduler=options.scheduler,
+        store=options.store,
+        resume=options.resume,
+    )
     try:
         with plan_bar(enabled=not options.quiet) as progress:
-            found = answer(job, question, progress, _workers(options))
+            found = answer(job, question, progress, workers)
     except Stopped as stopped:
         kept = f"{printable(str(options.store))} keeps what is done: --resume continues"
         raise Stopped(stopped.args[0], kept if options.store else "") from None
@@ -143,23 +150,12 @@ def plan_command(
         show_tables([found.explain(options.explain)])
 
 
-def _workers(options: _SearchOptions) -> "Workers":
-    from stepsim.explore.plan.runs import Workers
-
-    return Workers(
-        jobs=options.jobs,
-        executor=options.executor,
-        scheduler=options.scheduler,
-        store=options.store,
-        resume=options.resume,
-    )
-
-
 def _question(options: _SearchOptions) -> "PlanQuestion":
     from stepsim.explore.plan.asked import PlanQuestion
 
     if not options.gpus:
         raise PlanError("gpus is missing: expected 512, 256,512 or 256..1024 (--gpus)")
+    options.check_lengths()
     return PlanQuestion(
         gpus=options.gpus,
         fix=tuple(options.fix or ()),
@@ -168,25 +164,22 @@ def _question(options: _SearchOptions) -> "PlanQuestion":
         objective=options.objective,
         memory_share=options.memory_share,
         runs=options.runs,
-        drawn=_drawn(options),
+        drawn=None if options.lengths is None else _drawn(options, options.lengths),
     )
 
 
-def _drawn(options: _SearchOptions) -> "DrawnBatches | None":
+def _drawn(options: _SearchOptions, lengths: str) -> "DrawnBatches":
     """The batches that plans are judged by; raises PlanError for several packers."""
-    options.check_lengths()
-    if options.lengths is None:
-        return None
     from stepsim.explore.batches.draws import DrawnBatches
     from stepsim.files.lengths import read_lengths
 
-    lengths = read_lengths(options.lengths)
+    law = read_lengths(lengths)
     packer = (options.packers or "first-fit").strip()
     if "," in packer:
         raise PlanError(f"packers are {packer!r}: expected one, by which all plans are judged")
     return DrawnBatches(
-        lengths=lengths,
-        source=options.lengths,
+        lengths=law,
+        source=lengths,
         packer=packer,
         steps=100 if options.steps is None else options.steps,
         seed=options.seed or 0,

@@ -18,10 +18,9 @@ from contextlib import contextmanager
 from dataclasses import Field
 from importlib import import_module
 from io import BufferedWriter, FileIO, TextIOWrapper
-from math import inf
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import Annotated, Any, NoReturn, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, NoReturn, get_args, get_origin
 
 import typer
 import typer.core
@@ -273,46 +272,45 @@ class _Root(LightGroup):
         formatter.write(first_page())
 
 
-class _PlainValues:
+class _PlainValues(NamedTuple):
     """Reads values that a type's own function reads, as typer's reader of a parameter does.
 
     No option asks typer to look at what a path leads to.
     """
 
-    def __init__(self, described: Any) -> None:
-        kind, self.several = described.annotation, get_origin(described.annotation) is list
-        self.kind = get_args(kind)[0] if self.several else kind
-        least, most = described.parameter_info.min, described.parameter_info.max
-        self.least = -inf if least is None else least
-        self.most = inf if most is None else most
+    described: Any
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """The value of a parameter; raises what typer raises for one that it cannot be."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
-        several = isinstance(value, list | tuple)
+        kind, several = self.described.annotation, isinstance(value, list | tuple)
+        inside = get_args(kind)[0] if get_origin(kind) is list else kind
         try:
-            read = [self._read(each) for each in (value if several else [value])]
+            read = [self._read(each, inside) for each in (value if several else [value])]
         except UnitError as error:
             raise typer.BadParameter(str(error), ctx=ctx, param=param) from None
-        if several == self.several and all(each is not None for each in read):
+        if several == (inside is not kind) and all(each is not None for each in read):
             return read if several else read[0]
         param._runtime_param = None
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
-    def _read(self, value: Any) -> Any:
+    def _read(self, value: Any, kind: Any) -> Any:
         """A value that needs no more than its type; None for others."""
-        if isinstance(self.kind, type) and isinstance(value, self.kind):
+        if isinstance(kind, type) and isinstance(value, kind):
             return value
-        if self.kind not in (str, int, Path) or not isinstance(value, str):
+        if kind not in (str, int, Path) or not isinstance(value, str):
             return None
-        if self.kind is Path and value.startswith(_HERE):
+        if kind is Path and value.startswith(_HERE):
             from stepsim.files.load import typed_path
 
             return typed_path(value)
-        if self.kind is not int:
-            return self.kind(value)
+        if kind is not int:
+            return kind(value)
         if re.fullmatch("[0-9.]+[a-zA-Z]", value):
             value = str(Quantity.COUNT.parse(value))
-        plain = value.isascii() and value.isdigit() and len(value) < 19
-        return int(value) if plain and self.least <= int(value) <= self.most else None
+        if not (value.isascii() and value.isdigit() and len(value) < 19):
+            return None
+        told, number = self.described.parameter_info, int(value)
+        too_small = told.min is not None and number < told.min
+        return None if too_small or (told.max is not None and number > told.max) else number

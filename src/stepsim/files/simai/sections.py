@@ -34,7 +34,7 @@ from typing import Any
 
 from msgspec import field
 
-from stepsim.base.errors import WorkloadError, bad_value, one_line
+from stepsim.base.errors import UnitError, WorkloadError, bad_value, one_line
 from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.base.units import MAX_INT64, plain_number
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
@@ -140,7 +140,7 @@ def _integer(place: str, key: str, text: str | None) -> int:
         raise WorkloadError(f"{place}: {key} has no value: expected {expected}")
     try:
         value = plain_number(text)
-    except ValueError:
+    except UnitError:
         raise WorkloadError(bad_value(place, key, text, expected)) from None
     if not (0 <= value <= limit and value == int(value)):
         raise WorkloadError(bad_value(place, key, text, expected))

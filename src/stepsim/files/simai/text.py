@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.errors import UnitError, WorkloadError, bad_value
 from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.base.units import MAX_INT64, PS_PER_NS, format_size_bytes, format_time_ps, plain_number
 from stepsim.files.reading import read_text
@@ -247,7 +247,7 @@ def _integer(place: str, field: str, text: str, most: int, *, least: int = 0) ->
         value = plain_number(text)
         if least <= value <= most:
             return round(value)
-    except ValueError:
+    except UnitError:
         pass
     raise WorkloadError(bad_value(place, field, text, f"a number from {least} to {most}"))
 

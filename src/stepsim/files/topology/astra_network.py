@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from stepsim.base.errors import TopologyError, bad_value, errors_at, one_line
+from stepsim.base.errors import TopologyError, UnitError, bad_value, errors_at, one_line
 from stepsim.base.units import MAX_INT64, PS_PER_NS, plain_number
 from stepsim.files.reading import read_text
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
@@ -71,7 +71,7 @@ def _dimension(i: int, lists: dict[str, list[str]]) -> Dimension:
 def _number(key: str, i: int, word: str) -> float:
     try:
         value = plain_number(word)
-    except ValueError:
+    except UnitError:
         raise TopologyError(bad_value(f"{key}[{i}]", "value", word, "a number")) from None
     if not isfinite(value):
         raise TopologyError(bad_value(f"{key}[{i}]", "value", word, "a finite number"))
