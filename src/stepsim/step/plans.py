@@ -4,9 +4,8 @@ Who chooses a plan for a step that says none, searches for the best, or asks wha
 at a `PlanSpace` and at its prices.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from itertools import compress, product
 from math import gcd, inf
 from typing import Any, Self
@@ -19,7 +18,7 @@ from stepsim.base.structs import Noun, replace
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.model_plan import asked_layout, batch_of, plan_fields, with_recipe
-from stepsim.workload.model.architecture import Architecture, ExpertMlp
+from stepsim.workload.model.architecture import ExpertMlp
 from stepsim.workload.model.choices import AttentionKernel, ExpertDispatch, Precision, Recompute
 from stepsim.workload.model.held import check_plan, shared_counts, stage_slices
 from stepsim.workload.model.layout import LayerLayout, balanced_layout
@@ -100,16 +99,6 @@ class PlanSpace(Noun):
         if not self.npus or min(self.npus) < 1:
             raise PlanError("npus: expected at least one size of at least 1")
 
-    @property
-    def architecture(self) -> Architecture:
-        """The model."""
-        return self.setup.architecture
-
-    @property
-    def framework(self) -> str:
-        """The name of the framework."""
-        return self.setup.framework.name
-
     def plans(self) -> Iterator[Plan]:
         """Every plan that divides the model and the job, in a fixed order."""
         return (each for each in self._made() if isinstance(each, Plan))
@@ -137,7 +126,7 @@ class PlanSpace(Noun):
             return (held,)
         from stepsim.files.models.launch import LaunchForm, launch_form
 
-        if name == "zero" and launch_form(self.framework) is LaunchForm.TORCHTITAN:
+        if name == "zero" and launch_form(self.setup.framework.name) is LaunchForm.TORCHTITAN:
             return (3,)  # it has FSDP alone
         return (getattr(Plan(), name),)
 
@@ -148,10 +137,11 @@ class PlanSpace(Noun):
         of the model sets what nobody asked or fixed.
         """
         setup, precision = self.setup, self.base.precision or Precision.BF16
-        known = setup.framework.recipes_of(self.architecture.name, setup.device.name, precision)
+        model, device = setup.architecture, setup.device.name
+        known = setup.framework.recipes_of(model.name, device, precision)
         by_recipe = bool(known) and "recompute" not in self.fixed
         checked: set[tuple[object, ...]] = set()
-        for each in _then(_then(self._degrees(), self._laid_out), self._sized):
+        for each in self._sized(self._laid_out(self._degrees())):
             if isinstance(each, tuple):
                 yield each
                 continue
@@ -159,7 +149,7 @@ class PlanSpace(Noun):
                 plan = Plan(**each)
                 like = plan.tp, plan.cp, plan.dp, plan.pp, plan.chunks, plan.order
                 if (*like, plan.ep, plan.expert_tp) not in checked:
-                    check_plan(self.architecture, plan)
+                    check_plan(model, plan)
                     checked.add((*like, plan.ep, plan.expert_tp))
                 if by_recipe:
                     asked = self.asked
@@ -171,7 +161,7 @@ class PlanSpace(Noun):
 
     def _degrees(self) -> _Found:
         base = plan_fields(self.base) | {"sequence": self.sequence}
-        kinds = self.architecture.layer_kinds()
+        kinds = self.setup.architecture.layer_kinds()
         heads = [count for layer in kinds for count in shared_counts(layer).values()]
         for npus in self.npus:
             for tp, cp, pp in product(*(self._free(n, npus) for n in ("tp", "cp", "pp"))):
@@ -188,63 +178,64 @@ class PlanSpace(Noun):
     def _no_experts(self, ranks: int) -> str:
         asked = {name: self.fixed[name] for name in ("ep", "expert_tp") if name in self.fixed}
         values = ", ".join(f"{name} {', '.join(map(str, each))}" for name, each in asked.items())
-        if not self.architecture.is_sparse:
-            return f"{values}: {self.architecture.name} has no experts"
+        if not self.setup.architecture.is_sparse:
+            return f"{values}: {self.setup.architecture.name} has no experts"
         return f"{values}: no such degrees divide tp x cp x dp, {ranks}"
 
-    def _laid_out(self, named: _Fields) -> _Found:
-        pp, depth = named["pp"], self.architecture.depth
-        for chunks in self._free("chunks", pp):
-            stages = f"pp {pp}" + (f" x vpp {chunks}" if chunks > 1 else "")
-            layout = self._layout(pp, chunks)
-            if not layout:
-                yield (3, -pp * chunks), f"{stages}: {depth} layers cannot be shared out over them"
+    def _laid_out(self, found: _Found) -> _Found:
+        """Degrees with chunks, the order of their pipeline and a layout."""
+        depth = self.setup.architecture.depth
+        orders = [PipelineOrder(str(each)) for each in self.values("schedule")]
+        for named in found:
+            if isinstance(named, tuple):
+                yield named
                 continue
-            orders = [PipelineOrder(str(each)) for each in self.values("schedule")]
-            for order in orders:
-                if order.fits(pp, chunks):
-                    yield {**named, "chunks": chunks, "order": order, "layout": layout}
-                else:
-                    asked = ", ".join(orders)
-                    needs = f"{stages}: schedule {asked} needs other virtual stages"
-                    yield (3, -pp * chunks), needs
+            pp = named["pp"]
+            for chunks in self._free("chunks", pp):
+                far, layout = (3, -pp * chunks), self._layout(pp, chunks)
+                stages = f"pp {pp}" + (f" x vpp {chunks}" if chunks > 1 else "")
+                if not layout:
+                    yield far, f"{stages}: {depth} layers cannot be shared out over them"
+                    continue
+                for order in orders:
+                    if order.fits(pp, chunks):
+                        yield {**named, "chunks": chunks, "order": order, "layout": layout}
+                    else:
+                        asked = ", ".join(orders)
+                        yield far, f"{stages}: schedule {asked} needs other virtual stages"
 
-    def _sized(self, named: _Fields) -> _Found:
-        tp, cp, pp, dp = (named[name] for name in ("tp", "cp", "pp", "dp"))
+    def _sized(self, found: _Found) -> _Found:
+        """What is laid out with degrees of experts, microbatches, and how it may run."""
         # samples of a microbatch: where no batch is asked for, powers of two
         tried = range(1, _MOST_SAMPLES + 1) if self.global_batch else _powers(_MOST_SAMPLES)
-        inner: Iterable[tuple[Any, ...]] = product(
-            (
-                {"ep": ep, "expert_tp": expert_tp, **run}
-                for ep, expert_tp in self._experts(tp, cp, dp)
-                for run in self._runs(named, ep)
-            ),
-            self.fixed.get("microbatch_size", tried),
-            self.values("recompute"),
-            self.values("zero"),
-        )
-        whole = named["chunks"] > 1 and not named["order"].chunks
-        for run, size, recompute, zero in inner:
-            batch = self.global_batch or batch_of(self.base, dp * size, pp)
-            count, rest = divmod(batch, dp * size)
-            said = f"global_batch is {batch}: "
-            if rest:
-                yield (4, -dp * size), f"{said}no multiple of dp {dp} x mbs {size}"
-            elif whole and count % pp:  # Megatron-LM interleaves whole groups of pp microbatches
-                yield (5, -pp), f"{said}{count} microbatches are no multiple of pp {pp}"
-            else:
-                free = {"microbatch_size": size, "zero": zero, "recompute": recompute}
-                yield {**named, **run, **free, "microbatches": count}
+        sizes = self.fixed.get("microbatch_size", tried)
+        others = sizes, self.values("recompute"), self.values("zero")
+        for named in found:
+            if isinstance(named, tuple):
+                yield named
+                continue
+            pp, dp = named["pp"], named["dp"]
+            whole = named["chunks"] > 1 and not named["order"].chunks
+            for run, size, recompute, zero in product(self._runs(named), *others):
+                batch = self.global_batch or batch_of(self.base, dp * size, pp)
+                count, rest = divmod(batch, dp * size)
+                said = f"global_batch is {batch}: "
+                if rest:
+                    yield (4, -dp * size), f"{said}no multiple of dp {dp} x mbs {size}"
+                elif whole and count % pp:  # Megatron-LM interleaves groups of pp microbatches
+                    yield (5, -pp), f"{said}{count} microbatches are no multiple of pp {pp}"
+                else:
+                    free = {"microbatch_size": size, "zero": zero, "recompute": recompute}
+                    yield {**named, **run, **free, "microbatches": count}
 
-    def _runs(self, named: _Fields, ep: int) -> Iterator[_Fields]:
+    def _runs(self, named: _Fields) -> Iterator[_Fields]:
         """How plans with these degrees may run; what they cannot tell apart is tried once."""
-        does = {
-            "dp_overlap": named["dp"] * named["cp"] > 1,
-            "tp_comm_overlap": named["tp"] > 1,
-            "dispatch": ep > 1,
-        }
-        tried = [self.values(name)[: None if does.get(name, True) else 1] for name in _RUN]
-        return (dict(zip(_RUN, run, strict=True)) for run in product(*tried))
+        tp, cp, dp = (named[name] for name in ("tp", "cp", "dp"))
+        for ep, expert_tp in self._experts(tp, cp, dp):
+            does = {"dp_overlap": dp * cp > 1, "tp_comm_overlap": tp > 1, "dispatch": ep > 1}
+            tried = [self.values(name)[: None if does.get(name, True) else 1] for name in _RUN]
+            for run in product(*tried):
+                yield {"ep": ep, "expert_tp": expert_tp, **dict(zip(_RUN, run, strict=True))}
 
     def _free(self, name: str, whole: int) -> tuple[int, ...]:
         """Values of a degree: what was fixed, else what can divide."""
@@ -256,7 +247,7 @@ class PlanSpace(Noun):
             case "cp":
                 found = _powers(max(1, self.sequence // _LEAST_SEQUENCE))
             case "pp":
-                depth = self.architecture.depth
+                depth = self.setup.architecture.depth
                 found = tuple(n for n in _divisors(whole) if n <= depth)
             case _:
                 found = tuple(range(1, _MOST_CHUNKS + 1)) if whole > 1 else (1,)
@@ -264,7 +255,7 @@ class PlanSpace(Noun):
 
     def _experts(self, tp: int, cp: int, dp: int) -> list[tuple[int, int]]:
         """Degrees of experts and of one expert; ep divides the experts of all layers."""
-        mlps = (layer.mlp for layer in self.architecture.layer_kinds())
+        mlps = (layer.mlp for layer in self.setup.architecture.layer_kinds())
         experts = [mlp.experts for mlp in mlps if isinstance(mlp, ExpertMlp)]
         if not experts:
             return [(1, tp)] if self.fixed.get("ep", (1,)) == (1,) else []
@@ -282,7 +273,7 @@ class PlanSpace(Noun):
         Even stages are tried with few numbers of chunks, and where the fullest rank has not many
         more layers than the mean one.
         """
-        depth, ahead = self.architecture.depth, len(self.architecture.prediction_layers)
+        depth, ahead = self.setup.architecture.depth, len(self.setup.architecture.prediction_layers)
         with suppress(PlanError):
             found = asked_layout(self.setup, self.base, pp * chunks)
             slices = found.resolve(depth, ahead, pp * chunks)
@@ -292,15 +283,6 @@ class PlanSpace(Noun):
             tried = chunks in _EVEN_CHUNKS or "chunks" in self.fixed
             return found if tried and fullest * pp <= _MOST_UNEVEN * depth else None
         return None
-
-
-def _then(found: _Found, more: Callable[[_Fields], _Found]) -> _Found:
-    """Fields with more of them, one after the other; obstacles as they are."""
-    for each in found:
-        if isinstance(each, tuple):
-            yield each
-        else:
-            yield from more(each)
 
 
 def _powers(most: int) -> tuple[int, ...]:
@@ -364,7 +346,7 @@ def price_plans(
     table = PlanTable(plans=plans)
     memory = setup.memory(table).total
     # plans that recompute whole layers may do so with some alone: Megatron-LM can
-    able = launch_form(space.framework) in (LaunchForm.MEGATRON_LM, LaunchForm.MEGATRON_BRIDGE)
+    able = launch_form(setup.framework.name) in (LaunchForm.MEGATRON_LM, LaunchForm.MEGATRON_BRIDGE)
     if able and len(space.values("recompute")) > 1:
         table, memory = _eased(table, memory, setup)
     priced = _priced(table, memory, setup, wanted)
@@ -432,12 +414,20 @@ def _balanced(plans: Sequence[Plan], setup: StepModel) -> list[Plan]:
     if setup.framework.balances_stages or not piped:
         return []
     architecture = setup.architecture
-    balanced = cache(_balanced_layout)
     alike = {(plan.layout, plan.pp * plan.chunks): plan for plan in piped}
     own = {key: stage_slices(architecture, plan) for key, plan in alike.items()}
-    found = []
-    for plan, ends in zip(piped, _end_costs(piped, setup), strict=True):
-        layout = balanced(architecture, plan.pp, plan.chunks, ends)
+    layouts: dict[tuple[object, ...], LayerLayout | None] = {}
+    shape, found = (architecture.depth, len(architecture.prediction_layers)), []
+    for plan, (embedding, last) in zip(piped, _end_costs(piped, setup), strict=True):
+        key = plan.pp, plan.chunks, embedding, last
+        if key not in layouts:
+            layouts[key] = None  # where there is none for ends that cost so much
+            first, end = embedding / _PER_LAYER, last / _PER_LAYER
+            with suppress(PlanError):
+                layouts[key] = balanced_layout(
+                    *shape, plan.pp, plan.chunks, embedding=first, last=end
+                )
+        layout = layouts[key]
         if layout and layout.slices != own[plan.layout, plan.pp * plan.chunks]:
             found.append(replace(plan, layout=layout))
     return found
@@ -456,19 +446,6 @@ def _end_costs(plans: Sequence[Plan], setup: StepModel) -> list[tuple[int, int]]
     ends = np.rint(np.stack([table[:, -2], last], axis=1) / layer[:, None] * _PER_LAYER)
     costs = dict(zip(one, ends.astype(int).tolist(), strict=True))
     return [(costs[key][0], costs[key][1]) for key in keys]
-
-
-def _balanced_layout(
-    architecture: Architecture, pp: int, chunks: int, ends: tuple[int, int]
-) -> LayerLayout | None:
-    """The layout for ends that cost so many parts of a layer; None where there is none."""
-    embedding, last = (each / _PER_LAYER for each in ends)
-    ahead = len(architecture.prediction_layers)
-    with suppress(PlanError):
-        return balanced_layout(
-            architecture.depth, ahead, pp, chunks, embedding=embedding, last=last
-        )
-    return None
 
 
 def plan_words(plan: Plan) -> str:

@@ -114,7 +114,7 @@ class PlanDocument(Document):
         """The best plans of a search of a space, at most `top`, and how to launch the first."""
         plans, base = found.best_kinds(top), space.base
         best = plans[0]
-        launch = launch_of(best.plan, space.architecture, space.framework)
+        launch = launch_of(best.plan, space.setup.architecture, space.setup.framework.name)
         megatron = launch.form is LaunchForm.MEGATRON_LM
         return cls.taken_from(
             found,
@@ -128,13 +128,13 @@ class PlanDocument(Document):
             equal_plans=found.equal(plans),
             known_apart=KNOWN_APART,
             held=held_values(space),
-            framework=space.framework,
+            framework=space.setup.framework.name,
             launch_form=launch.form.value,
             launch=launch.lines,
             launch_refused=launch.refused,
             environment=_connections(best.plan, base.device) if launch.lines else "",
             megatron_arguments=launch.lines if megatron else (),
-            model_arguments=model_arguments(space.architecture) if megatron else (),
+            model_arguments=model_arguments(space.setup.architecture) if megatron else (),
             warnings=(*notes, *found.warnings, *found.refused),
             throughput=best.run.throughput,
             lengths=drawn.source if drawn else "",
@@ -158,7 +158,7 @@ def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> Pl
         plan=plan,
         npus=plan.npus,
         options={o.name: o.text(getattr(options, o.field)) for o in options.changed()},
-        layout=layout_text(stage_slices(space.architecture, plan)),
+        layout=layout_text(stage_slices(space.setup.architecture, plan)),
         step_time_ps=found.step_ps,
         priced_s=found.priced_s,
         tokens_per_s_per_npu=plan.step_tokens / (found.judged_ps / PS_PER_S) / plan.npus,
@@ -228,7 +228,7 @@ def wider_values(names: Iterable[str], framework: str) -> dict[str, tuple[object
 
 def held_values(space: PlanSpace) -> dict[str, str]:
     """Options that all plans of a space share, with their values as people type them."""
-    idle = () if space.architecture.is_sparse else ("dispatch",)
+    idle = () if space.setup.architecture.is_sparse else ("dispatch",)
     known = {"cp_comm": (plan_fields(space.base)["context"],)}
     values = {name: known.get(name) or space.values(name) for name in _HELD if name not in idle}
     return {n: OPTIONS[n].text(each[0]) for n, each in values.items() if len(each) == 1}

@@ -275,14 +275,16 @@ class _Race(Struct, kw_only=True):
             return False
         if self.judged and index not in self.broken:
             plan, space = self.priced.plans[index], self.space
-            self.broken[index] = refused_by(plan, space.architecture, space.framework)
+            name = space.setup.framework.name
+            self.broken[index] = refused_by(plan, space.setup.architecture, name)
         return not self.broken.get(index)
 
     def said_of_passed(self) -> Iterator[str]:
         """Why plans were passed over, a sentence for each rule."""
         rules = Counter(rule for broken in self.passed.values() for rule in broken)
+        name = self.space.setup.framework.name
         for rule, count in rules.items():
-            yield f"{count} plans were passed over, which {self.space.framework} refuses: {rule}"
+            yield f"{count} plans were passed over, which {name} refuses: {rule}"
 
 
 def _what_binds(priced: FittingPlans, best: SearchedPlan) -> str:
