@@ -43,7 +43,7 @@ def result() -> Result:
 @pytest.fixture(scope="module")
 def page(result: Result, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("pages") / "step.html"
-    write_step(result, path, command="stepsim simulate", what_if="not asked")
+    write_step(result, path, command="stepsim simulate", job=None)
     return path
 
 
@@ -158,7 +158,7 @@ def test_names_run_nothing(browse: Open, result: Result, tmp_path: Path) -> None
         result.report, workload=EVIL, topology=EVIL, comms=comms, links=links, warnings=(EVIL,)
     )
     path = tmp_path / "evil.html"
-    write_step(replace(result, report=report), path, command=EVIL, what_if=EVIL)
+    write_step(replace(result, report=report), path, command=EVIL, job=None)
     driver, spans = browse(path), list(rows_of(result.timeline))
     number = next(i for i in some_of_each_kind(spans) if spans[i].size_bytes)
     _, lines = point_at(driver, number)
@@ -183,7 +183,7 @@ def test_the_policy_stops_scripts_that_do_get_in(browse: Open, page: Path) -> No
 def test_runs_of_a_comparison_have_one_axis(browse: Open, tmp_path: Path) -> None:
     found = compare(WORKLOAD, ["1f1b", "zb-h1"], "hgx-h100")
     path = tmp_path / "compare.html"
-    write_comparison(found, path, command="stepsim compare", what_if=["", ""])
+    write_comparison(found, path, command="stepsim compare", job=found.inputs)
     driver = browse(path)
     steps = {name: step.report.step_time_ps for name, step in found.valid}
     shown = driver.execute_script("return drawnRuns().map((one) => [one.title, one.run.step_ps])")

@@ -91,11 +91,10 @@ def compare_command(
     _write_each(comparison, str(file), options)
     options.draw(step for _, step in comparison.valid)
     if options.report:
-        from stepsim.show.page.write import find_each_what_if, write_comparison
+        from stepsim.show.page.write import write_comparison
 
         with progress_bar("writing the page", enabled=not options.quiet):
-            found = find_each_what_if(comparison, job)
-            write_comparison(comparison, options.report, command=command_line(), what_if=found)
+            write_comparison(comparison, options.report, command=command_line(), job=job)
     document = ComparisonDocument.of(comparison)
     json, quiet = options.json, options.quiet
     write_rows(options.csv, tables_of(document))

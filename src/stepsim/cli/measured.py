@@ -289,7 +289,7 @@ def _write_views(
             result,
             options.report,
             command=command_line(),
-            what_if="A replay has no sensitivities.",
+            job=None,
             measured=kept.run.profile if kept else None,
             tables=[replay_table(kept, result.report)] if kept else [],
         )

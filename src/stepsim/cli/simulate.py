@@ -129,11 +129,10 @@ def simulate_command(
 
         plot_memory(result, options.plot_memory, style=options.style)
     if options.report:
-        from stepsim.show.page.write import find_what_if, write_step
+        from stepsim.show.page.write import write_step
 
         with progress_bar("writing the page", enabled=not options.quiet):
-            found = find_what_if(job)
-            write_step(result, options.report, command=command_line(), what_if=found)
+            write_step(result, options.report, command=command_line(), job=job)
     _show_step(ready, result, options)
 
 

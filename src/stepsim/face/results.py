@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_NO_INPUTS = "A replay has no sensitivities."
-
-
 class Result(Viewed, SimulatedStep):
     """A simulated step, and the ways to see it; `inputs` are None for a replay.
 
@@ -120,10 +117,9 @@ class Result(Viewed, SimulatedStep):
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import find_what_if, write_step
+        from stepsim.show.page.write import write_step
 
-        found = find_what_if(self.inputs) if self.inputs else _NO_INPUTS
-        write_step(self, path, command="", what_if=found)
+        write_step(self, path, command="", job=self.inputs)
 
     @checked
     def write_trace(
@@ -212,10 +208,9 @@ class Comparison(Viewed, ComparedSchedules):
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import find_each_what_if, write_comparison
+        from stepsim.show.page.write import write_comparison
 
-        found = find_each_what_if(self, self.inputs)
-        write_comparison(self, path, command="", what_if=found)
+        write_comparison(self, path, command="", job=self.inputs)
 
 
 # to_json gives bytes of documents and a text of results

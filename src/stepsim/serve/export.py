@@ -28,29 +28,25 @@ def exported(kind: str, run: SimulatedStep, job: StepInputs, command: str) -> tu
         raise PlanError(f"export is {kind!r}: expected one of {', '.join(_NAMES)}")
     with TemporaryDirectory(prefix="stepsim-") as folder:
         path = Path(folder, _NAMES[kind])
-        _write(kind, run, job, path, command)
+        if kind == "json":
+            from stepsim.show.page.lanes import stored
+
+            path.write_bytes(stored(run).to_json())
+        elif kind == "csv":
+            from stepsim.files.spans_csv import write_spans
+
+            write_spans(run.timeline.spans(), path)
+        elif kind == "figure":
+            from stepsim.show.figures.timelines import drawn_step, plot_timelines
+
+            plot_timelines([drawn_step(run.timeline, run.report)], path)
+        elif kind == "report":
+            from stepsim.show.page.write import write_step
+
+            write_step(run, path, command=command, job=job)
+        else:
+            from stepsim.show.trace.perfetto import write_trace
+            from stepsim.show.trace.processes import TracedRun
+
+            write_trace([TracedRun(run)], path, command)
         return path.name, path.read_bytes()
-
-
-def _write(kind: str, run: SimulatedStep, job: StepInputs, path: Path, command: str) -> None:
-    if kind == "json":
-        from stepsim.show.page.lanes import stored
-
-        path.write_bytes(stored(run).to_json())
-    elif kind == "csv":
-        from stepsim.files.spans_csv import write_spans
-
-        write_spans(run.timeline.spans(), path)
-    elif kind == "figure":
-        from stepsim.show.figures.timelines import drawn_step, plot_timelines
-
-        plot_timelines([drawn_step(run.timeline, run.report)], path)
-    elif kind == "report":
-        from stepsim.show.page.write import find_what_if, write_step
-
-        write_step(run, path, command=command, what_if=find_what_if(job))
-    else:
-        from stepsim.show.trace.perfetto import write_trace
-        from stepsim.show.trace.processes import TracedRun
-
-        write_trace([TracedRun(run)], path, command)

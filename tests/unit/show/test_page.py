@@ -40,7 +40,7 @@ def result() -> Result:
 
 
 def report_of(result: Result, path: Path) -> bytes:
-    write_step(result, path, command="stepsim simulate", what_if="not asked")
+    write_step(result, path, command="stepsim simulate", job=None)
     return path.read_bytes()
 
 
@@ -70,7 +70,7 @@ def test_the_page_says_what_the_report_says(result: Result, tmp_path: Path) -> N
     words = json.dumps([shown["said"], shown["tables"]])
     times = [*filter(None, report.breakdown_ps.values()), *(use.time_ps for use in report.comms)]
     names = [name for link in report.links for name in (link.name, link.busiest)]
-    for said in (*map(format_time_ps, times), *names, "ranks 0-31", "not asked"):
+    for said in (*map(format_time_ps, times), *names, "ranks 0-31", "A replay has no"):
         assert f'"{said}' in words, said
 
 
@@ -160,7 +160,7 @@ def test_the_policy_names_the_script_and_nothing_is_loaded() -> None:
 def test_a_comparison_has_every_run_on_one_axis(tmp_path: Path) -> None:
     found = compare(WORKLOAD, ["1f1b", "zb-h1", "dualpipe-v"], "hgx-h100", microbatches=4)
     path = tmp_path / "a.html"
-    write_comparison(found, path, command="stepsim compare", what_if=["", ""])
+    write_comparison(found, path, command="stepsim compare", job=found.inputs)
     shown = shown_of(path)
     steps = {run["title"]: run["step_ps"] for run in (shown, *shown["others"])}
     assert steps == {name: each.report.step_time_ps for name, each in found.valid}

@@ -12,7 +12,7 @@ from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
 from stepsim.explore.sweep import open_for_reading
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.asked import StepInputs
-from stepsim.files.reading import open_file, read_json
+from stepsim.files.reading import first_bytes, read_json
 from stepsim.files.writing import write_whole
 from stepsim.measured.profile.events import Profile
 from stepsim.runs.improve import Improvements
@@ -132,16 +132,19 @@ def write_step(
     path: str | Path,
     *,
     command: str,
-    what_if: Worth,
+    job: StepInputs | None,
     measured: Profile | None = None,
     tables: Sequence[Table] = (),
 ) -> None:
-    """Write a step; `measured` is the run that it is the replay of; raises OutputError."""
+    """Write a step; `measured` is the run that it is the replay of; raises OutputError.
+
+    A replay is of no `job`.
+    """
     runs = [simulated_run(step, "Simulated" if measured else "")]
     runs += [recorded_run(measured, "Measured")] if measured else []
     ran = Path(step.report.workload).name if measured else step.report.workload
     title = f"{ran} on {step.report.topology}"
-    shown = [*_concluded(step.report), *tables, *_worth({"": what_if})]
+    shown = [*_concluded(step.report), *tables, *_worth({"": find_what_if(job)})]
     write_report(path, title, shown, command=command, runs=runs)
 
 
@@ -161,14 +164,17 @@ def write_improvements(
 
 
 def write_comparison(
-    comparison: ComparedSchedules, path: str | Path, *, command: str, what_if: Sequence[Worth]
+    comparison: ComparedSchedules, path: str | Path, *, command: str, job: StepInputs
 ) -> None:
     """Write a comparison with all timelines on one axis, the fastest first; raises OutputError."""
     document = ComparisonDocument.of(comparison)
     fastest = sorted(comparison.valid, key=lambda pair: pair[1].report.step_time_ps)
     runs = [simulated_run(step, name) for name, step in fastest]
-    names = [name for name, _ in comparison.valid]
-    _write_comparison(document, path, command, runs, dict(zip(names, what_if, strict=True)))
+    what_if = {
+        name: find_what_if(replace(job, options=step.timeline.graph.options))
+        for name, step in comparison.valid
+    }
+    _write_comparison(document, path, command, runs, what_if)
 
 
 def _write_comparison(
@@ -236,23 +242,17 @@ def _worth(runs: dict[str, Worth]) -> list[Shown]:
     return [*([worth_table(found)] if found else []), *dict.fromkeys((*notes, *reasons))]
 
 
-def find_what_if(job: StepInputs) -> Worth:
+def find_what_if(job: StepInputs | None) -> Worth:
     """What one per cent of each parameter of a job is worth.
 
     A text where derivatives are not defined, as with links that transfers share.
     """
+    if job is None:
+        return "A replay has no sensitivities."
     try:
         return find_sensitivity(*job.nouns)
     except PlanError as error:
         return f"No sensitivities: {error}."
-
-
-def find_each_what_if(comparison: ComparedSchedules, job: StepInputs) -> list[Worth]:
-    """The same for every schedule that runs, in order."""
-    return [
-        find_what_if(replace(job, options=result.timeline.graph.options))
-        for _, result in comparison.valid
-    ]
 
 
 _DATABASE = b"SQLite format 3\0"
@@ -264,7 +264,7 @@ def write_file(source: Path, path: str | Path, *, command: str) -> None:
 
     Raises StepsimError naming file, place and value when it is neither.
     """
-    if _starts_as_database(source):
+    if first_bytes(source, len(_DATABASE)) == _DATABASE:
         with open_for_reading(source) as store:
             write_sweep(SweepTable(store=store), path, command=command, axes=())
         return
@@ -280,11 +280,3 @@ def write_file(source: Path, path: str | Path, *, command: str) -> None:
         write_report(path, title, _concluded(found), command=command, runs=runs)
     else:
         raise StepsimError(f"{source}: no page shows this: expected {_KNOWN}")
-
-
-def _starts_as_database(source: Path) -> bool:
-    try:
-        with open_file(source, most=None) as file:
-            return file.read(len(_DATABASE)) == _DATABASE
-    except OSError as error:
-        raise StepsimError(f"{source}: cannot read the result: {error.strerror}") from None
