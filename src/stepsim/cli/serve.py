@@ -35,18 +35,19 @@ def serve_command(
     Change a number there and see the new step.
     """
     import asyncio
+    import secrets
 
     from stepsim.serve.answers import Answers
     from stepsim.serve.explorer import Explorer
     from stepsim.serve.library import NamedNouns
-    from stepsim.serve.server import LOOPBACK, Service, new_token
+    from stepsim.serve.server import LOOPBACK, Service
 
     library = NamedNouns()
     for path in files or ():
         library.open(path)
     if topology:
         library.open_topology(topology)
-    token = new_token() if host else ""
+    token = secrets.token_urlsafe(24) if host else ""
     service = Service(answers=Answers(explorer=Explorer(library=library)), token=token)
     if host:
         warn([f"everyone who has the link can use stepsim on {host}"], quiet=quiet)

@@ -18,11 +18,6 @@ from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
 
-def _first(table: str) -> dict[str, Any]:
-    """What a page begins with: its `start`, a job, or its `controls`, the options of its parts."""
-    return shipped(__file__, "first.toml", dict[str, dict[str, Any]])[table]
-
-
 class Answers(Noun):
     """Answers questions, each an object with `kind`, `state` and what the kind needs."""
 
@@ -66,25 +61,22 @@ class Answers(Noun):
 
     def choices(self) -> Plain:
         """What a page needs once: names, controls, colours."""
-        library = self.explorer.library
+        library, first = self.explorer.library, shipped(__file__, "first.toml", dict[str, Any])
+        machines = {name: read_device(name).topology for name in device_names()}
+        given = next(iter(library.works), None)  # else a page opens with a job that fits
         return {
             "works": library.work_choices(),
-            "start": self._start(),
+            "start": first["start"] if given is None else {"workload": given},
             "topologies": library.topology_choices(),
-            "machines": _machines(),
+            "machines": {name: topology for name, topology in machines.items() if topology},
             "controls": [
                 _control(KNOBS[name], part)
-                for part, names in _first("controls").items()
+                for part, names in first["controls"].items()
                 for name in names
             ],
             "exports": EXPORTS,
             **looks(),
         }
-
-    def _start(self) -> dict[str, str]:
-        """The state that a page opens with: the first file given, else a job that fits."""
-        given = next(iter(self.explorer.library.works), None)
-        return dict(_first("start")) if given is None else {"workload": given}
 
     def lines(self, state: ExplorerState) -> Plain:
         """The command and the Python lines that give the state's step."""
@@ -94,12 +86,6 @@ class Answers(Noun):
             return recorded_lines(ran, library.file_of(state.workload))
         names = library.file_of(state.workload), library.file_of(state.topology)
         return {"command": state.command(*names), "python": state.python(*names)}
-
-
-def _machines() -> dict[str, str]:
-    """The topology that each shipped device ships in, where one does."""
-    found = {name: read_device(name).topology for name in device_names()}
-    return {name: topology for name, topology in found.items() if topology}
 
 
 def _control(option: Option, part: str) -> Plain:
@@ -117,7 +103,6 @@ def _control(option: Option, part: str) -> Plain:
         "open": option.offers is not None,
         "absent": absent or "as in the file",
         "durations_only": option.durations_only,
-        "numeric": option.quantity.numeric,
     }
 
 

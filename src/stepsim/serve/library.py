@@ -165,7 +165,10 @@ class NamedNouns(Struct, kw_only=True):
 
     def _add(self, shelf: dict[str, Any], noun: object, called: str) -> str:
         with self._lock:
-            name = _free_name(called, [*self.works, *self.topologies, *topology_names()])
+            taken = [*self.works, *self.topologies, *topology_names()]
+            stem, dot, suffix = called.rpartition(".")
+            others = (f"{stem or suffix}-{i}{dot}{suffix if stem else ''}" for i in range(2, 99))
+            name = next(name for name in (called, *others) if name not in taken)
             shelf[name] = noun
             return name
 
@@ -182,9 +185,3 @@ def _plain_name(name: str, suffixes: Sequence[str]) -> str:
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[-80:].lstrip("._-").rstrip("._")
     plain = plain or "upload"
     return plain if plain.endswith(tuple(suffixes)) else plain + suffixes[0]
-
-
-def _free_name(called: str, taken: Sequence[str]) -> str:
-    stem, dot, suffix = called.rpartition(".")
-    names = (called, *(f"{stem or suffix}-{i}{dot}{suffix if stem else ''}" for i in range(2, 99)))
-    return next(name for name in names if name not in taken)

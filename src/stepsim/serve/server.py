@@ -12,7 +12,6 @@ import asyncio
 import ctypes
 import hmac
 import json
-import secrets
 import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -205,11 +204,6 @@ def make_server(service: Service, host: str, port: int) -> tuple[HTTPServer, str
     server.add_socket(listening)
     query = f"?token={service.token}" if service.token else ""
     return server, f"http://{shown}:{port}/{query}"
-
-
-def new_token() -> str:
-    """A secret that cannot be guessed."""
-    return secrets.token_urlsafe(24)
 
 
 class _Server(HTTPServer):

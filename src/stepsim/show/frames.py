@@ -33,16 +33,17 @@ def tables_of(document: msgspec.Struct) -> Tables:
     found: Tables = {}
     for field in msgspec.structs.fields(document):
         entries = getattr(document, field.name)
-        kind = _entry_type(field.type)
         if not isinstance(entries, tuple):
             continue
-        if kind or (entries and all(isinstance(each, msgspec.Struct) for each in entries)):
-            empty = kind.__struct_encode_fields__ if kind else ()
+        declared = [each for each in get_args(field.type) if isinstance(each, type)]
+        kinds = [each for each in declared if issubclass(each, msgspec.Struct)]
+        if kinds or (entries and all(isinstance(each, msgspec.Struct) for each in entries)):
+            empty = kinds[0].__struct_encode_fields__ if kinds else ()
             found[_NAMES.get(field.name, field.name)] = partial(_columns_of, entries, empty)
     return found
 
 
-def _columns_of(entries: Iterable[msgspec.Struct], names: Iterable[str] = ()) -> Columns:
+def _columns_of(entries: Iterable[msgspec.Struct], names: Iterable[str]) -> Columns:
     """The columns of some entries; `names` are those of a table without rows."""
     plain = (entry.plain if isinstance(entry, Entry) else entry for entry in entries)
     rows = [dict(_flat(msgspec.to_builtins(each))) for each in plain]
@@ -71,13 +72,11 @@ def first_table(shown: Iterable[Shown]) -> Columns:
     several = list(shown)
     for each in several:
         if isinstance(each, Table):
-            places = [(i, name) for i, (name, column) in enumerate(each.columns.items())
-                      if not column.bar]  # fmt: skip
             return {
                 name: [
                     cell.text if isinstance(cell := row[i], Ordered) else cell for row in each.rows
                 ]
-                for i, name in places
+                for i, name, _ in each.in_words
             }
     pairs = next((each for each in several if isinstance(each, tuple)), ())
     return columns_of_rows(("name", "value"), pairs)
@@ -86,11 +85,11 @@ def first_table(shown: Iterable[Shown]) -> Columns:
 def csv_text(columns: Columns) -> str:
     """Columns as CSV with a line of names; nothing stands for None, JSON for a list."""
     rows = zip(*columns.values(), strict=True)
-    return csv_lines(chain([columns], (map(_csv_cell, row) for row in rows)))
-
-
-def _csv_cell(value: Any) -> Any:
-    return msgspec.json.encode(value).decode() if isinstance(value, tuple | list) else value
+    cells = (
+        [msgspec.json.encode(v).decode() if isinstance(v, tuple | list) else v for v in row]
+        for row in rows
+    )
+    return csv_lines(chain([columns], cells))
 
 
 def _flat(plain: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -99,10 +98,3 @@ def _flat(plain: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
             yield from _flat(value, f"{before}{key}.")
         else:
             yield before + key, value
-
-
-def _entry_type(hint: Any) -> type[msgspec.Struct] | None:
-    """The type of the entries in a list, as its field declares it."""
-    inside = [each for each in get_args(hint) if isinstance(each, type)]
-    found = [each for each in inside if issubclass(each, msgspec.Struct)]
-    return found[0] if found else None

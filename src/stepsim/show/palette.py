@@ -6,23 +6,33 @@ matplotlib is imported only for more series than there are chosen colours.
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.base.structs import Names, shipped
+from stepsim.base.structs import Names, Noun, shipped
 from stepsim.parallel.schedules import BUILDERS, ActionKind
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.axes import ParallelAxis, Part
 
 Tint = tuple[str, str]
 """A colour on light paper, which figures are, and on dark paper."""
-_COLOURS = shipped(__file__, "colours.toml", dict[str, Any])
 
-PALETTE: Names = tuple(_COLOURS["series"])
+
+class _Colours(Noun):
+    """What `colours.toml` holds; looks are a name in words, and a tint."""
+
+    series: Names
+    more: Names
+    shades: dict[str, tuple[str, Tint]]
+    axes: dict[str, tuple[str, Tint]]
+    parts: dict[str, Tint]
+    memory: dict[str, Tint]
+
+
+_COLOURS = shipped(__file__, "colours.toml", _Colours)
+PALETTE = _COLOURS.series
 """Colours of series, which readers with any colour blindness can tell apart."""
-_MORE: Names = tuple(_COLOURS["more"])
 _MARKERS = "osD^vPX*<>"
 PATH = "#000000"
 IDLE, IDLE_GROUND = "#868686", "#f3f4f5"
@@ -52,12 +62,7 @@ ACTION_SHADES: Mapping[ActionKind, Shade] = MappingProxyType(
     {kind: Shade[kind.name] for kind in ActionKind}
 )
 SHADE_LOOKS: Mapping[int, tuple[str, Tint]] = MappingProxyType(
-    {
-        number: (name, (light, dark))
-        for number, (name, light, dark) in enumerate(
-            (*_COLOURS["shades"].values(), *_COLOURS["axes"].values())
-        )
-    }
+    dict(enumerate((*_COLOURS.shades.values(), *_COLOURS.axes.values())))
 )
 """Name and colour of every shade, in the order of their numbers."""
 SHADES: Mapping[int, tuple[str, str]] = MappingProxyType(
@@ -74,16 +79,14 @@ PART_TINTS: Mapping[Part, Tint] = MappingProxyType(
     {
         part: SHADE_LOOKS[_PART_SHADES[part]][1]
         if part in _PART_SHADES
-        else tuple(_COLOURS["parts"][part.key])
+        else _COLOURS.parts[part.key]
         for part in Part
     }
 )
 PART_COLOURS: Mapping[Part, str] = MappingProxyType(
     {part: light for part, (light, _) in PART_TINTS.items()}
 )
-MEMORY_LOOKS: Mapping[str, Tint] = MappingProxyType(
-    {name: (light, dark) for name, (light, dark) in _COLOURS["memory"].items()}
-)
+MEMORY_LOOKS: Mapping[str, Tint] = _COLOURS.memory
 """The colours of what memory is for, by its name."""
 
 _PHASE_SHADES = {TaskPhase[kind.name]: shade for kind, shade in ACTION_SHADES.items()}
@@ -110,7 +113,7 @@ def span_shades(spans: Spans, axes: Sequence[ParallelAxis] | None = None) -> Int
 
 def series_colour(number: int) -> str:
     """The colour of a series by its number: one of thirty, further ones lighter and lighter."""
-    chosen = (*PALETTE, *_MORE)
+    chosen = (*PALETTE, *_COLOURS.more)
     rounds, place = divmod(number, len(chosen))
     return shade(chosen[place], 0.6 * rounds / (rounds + 1))
 

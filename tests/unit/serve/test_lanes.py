@@ -14,6 +14,7 @@ from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
 from stepsim.show.page.lanes import lanes_of_timeline, tasks_of_timeline
+from stepsim.workload.axes import ParallelAxis
 
 WORKLOAD = Path(__file__).parents[3] / "workloads" / "gpt_tp4.txt"
 STATE = {
@@ -107,14 +108,14 @@ def test_spans_are_called_by_their_actions(step: stepsim.Result) -> None:
 
 def test_transfers_say_what_they_send(step: stepsim.Result) -> None:
     found: Any = tasks_of_timeline(step.timeline, step.report)
-    told = {found["comms"][comm][0] for comm in found["classes"]["comm"] if comm >= 0}
+    told = {found["comms"][comm] for comm in found["classes"]["comm"] if comm >= 0}
     assert {f"{use.group} {use.kind}" for use in step.report.comms} == {
         each.partition(",")[0] for each in told
     }
 
 
 def test_spans_say_which_axes_they_use(shown: Any) -> None:
-    lanes, axes = shown["lanes"], shown["network"]["axes"]
+    lanes, axes = shown["lanes"], ParallelAxis
     used = {
         (lane, name)
         for lane, bits in zip(lanes["lane"], lanes["axes"], strict=True)
@@ -128,7 +129,7 @@ def test_spans_say_which_axes_they_use(shown: Any) -> None:
 def test_links_say_which_axes_they_carry(shown: Any) -> None:
     network = shown["network"]
     carried = {
-        link["name"]: {name for i, name in enumerate(network["axes"]) if link["axes"] >> i & 1}
+        link["name"]: {name for i, name in enumerate(ParallelAxis) if link["axes"] >> i & 1}
         for link in network["links"]
     }
     assert carried == {"nvlink": {"tp", "dp"}, "fabric": {"pp"}}, "a stage is a node"

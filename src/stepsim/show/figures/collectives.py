@@ -46,7 +46,8 @@ def plot_probes(probes: Sequence[Probe], style: FigureStyle) -> "Figure":
     left.yaxis.set_major_formatter(lambda time_ps, _: format_time_ps(time_ps))
     _dress(right, first, "bus bandwidth (GB/s)")
     right.yaxis.set_major_formatter(lambda rate, _: f"{rate:g}")
-    above(figure, style, _title(first))
+    count, kind = len(first.ranks), str(first.kind).replace("_", "-")
+    above(figure, style, f"{kind} over {count} NPU{'s' * (count > 1)} of {first.topology}")
     legend(figure, style, left.get_legend_handles_labels()[0])
     return figure
 
@@ -96,9 +97,3 @@ def _dress(axes: "Axes", probe: Probe, label: str, *, labelled: bool = True) -> 
         axes.set_xlabel("size")
     axes.set_ylabel(label)
     axes.grid()
-
-
-def _title(probe: Probe) -> str:
-    count = len(probe.ranks)
-    kind = str(probe.kind).replace("_", "-")
-    return f"{kind} over {count} NPU{'s' * (count > 1)} of {probe.topology}"

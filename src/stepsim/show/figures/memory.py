@@ -31,12 +31,7 @@ def plot_memory(step: SimulatedStep, style: FigureStyle) -> "Figure":
             f"{step.report.workload}: nothing says what its ranks hold: expected a model, or "
             "--activation-size"
         )
-    return _memory_figure(step, memory, style)
-
-
-def _memory_figure(step: SimulatedStep, memory: StepMemory, style: FigureStyle) -> "Figure":
-    """The figure that `plot_memory` writes."""
-    report, timeline, plan = step.report, step.timeline, step.plan
+    report, plan = step.report, step.plan
     fullest = max(range(plan.pp), key=lambda stage: memory.peaks[stage].total)
     figure = style.figure(0.0)
     rows = 1 + (plan.pp > 1)
@@ -49,14 +44,16 @@ def _memory_figure(step: SimulatedStep, memory: StepMemory, style: FigureStyle) 
         f"{report.workload} on {report.topology}, {plan.words}: {report.schedule}, memory",
         f"stage {fullest}, the fullest, by what its bytes are for",
     )
-    _draw_parts(every[0], memory_curves(timeline, memory.held, fullest * plan.stage_ranks), scale)
+    _draw_parts(
+        every[0], memory_curves(step.timeline, memory.held, fullest * plan.stage_ranks), scale
+    )
     for axes in every:
         axes.set_ylabel("GiB")
         if memory.capacity_bytes:
             whole = memory.capacity_bytes / _GIB
             axes.axhline(whole, color=PATH, linestyle="--", linewidth=0.8, label="the device's")
     if plan.pp > 1:
-        _draw_stages(every[1], timeline, memory, scale)
+        _draw_stages(every[1], step.timeline, memory, scale)
         head(every[1], style, "every stage, from the first (dark) to the last (light)")
     every[-1].set_xlim(0, report.step_time_ps / scale)
     every[-1].set_xlabel(f"time ({unit})")

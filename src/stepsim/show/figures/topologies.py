@@ -157,13 +157,13 @@ def _label(figure: "Figure", topology: Topology, shown: Picture, style: FigureSt
     """The title, and what each colour of cables is."""
     from matplotlib.lines import Line2D
 
-    links = [topology.link_classes[c] for c in range(len(topology.link_classes))]
-    used = sorted({number for _, _, number in shown.graph.edges(data="link_class")})
-    words = {
-        c: f"{links[c].name}\n{format_bandwidth(links[c].bandwidth)}, "
-        f"{format_time_ps(links[c].latency_ps)}"
-        for c in used
-    }
-    legend(figure, style, [Line2D([], [], color=series_colour(c), label=words[c]) for c in used])
+    handles = []
+    for number in sorted({number for _, _, number in shown.graph.edges(data="link_class")}):
+        link = topology.link_classes[number]
+        words = (
+            f"{link.name}\n{format_bandwidth(link.bandwidth)}, {format_time_ps(link.latency_ps)}"
+        )
+        handles.append(Line2D([], [], color=series_colour(number), label=words))
+    legend(figure, style, handles)
     title = f"{topology.name}: {topology.npus:,} NPUs", shown.note
     above(figure, style, *filter(None, title))

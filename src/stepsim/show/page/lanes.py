@@ -19,13 +19,14 @@ from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 from stepsim.show.figures.timelines import DrawnRun
 from stepsim.show.frames import Columns, columns_of_rows
 from stepsim.show.palette import span_shades
-from stepsim.show.tables.model import comm_words, message_way, name_ranks
+from stepsim.show.tables.model import comm_words, name_ranks
 from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.axes import ParallelAxis
 
 _MOST_SPANS = 40_000
 _MOST_TASKS = 250_000
 _ACTIONS, _GRADIENTS, _MESSAGES = range(3)
+_WAYS: Mapping[int, str] = {TaskKind.SEND: "send to", TaskKind.RECV: "receive from"}
 
 
 def lanes_of_timeline(timeline: Timeline) -> dict[str, object]:
@@ -182,12 +183,11 @@ def _names(spans: Spans, graph: TaskGraph, *, whole: bool) -> Iterator[tuple[str
         else (each.token, None)
         for each in spans.entries or ()
     ]
-    ways = {kind.value: message_way(kind) for kind in (TaskKind.SEND, TaskKind.RECV)}
     collective = TaskKind.COLLECTIVE.value
     columns = (spans.kind, spans.name, spans.entry, spans.peer // graph.plan.stage_ranks)
     for kind, name, entry, peer in zip(*(column.tolist() for column in columns), strict=True):
-        if kind in ways:
-            yield f"{ways[kind]}{peer}", None
+        if kind in _WAYS:
+            yield f"{_WAYS[kind]} stage {peer}", None
         elif kind == collective or not whole:
             yield spans.names[name], None
         else:

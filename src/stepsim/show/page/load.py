@@ -5,7 +5,7 @@ from collections import defaultdict
 from stepsim.base.arrays import distinct
 from stepsim.base.units import Quantity, format_size_bytes
 from stepsim.explain.report import LinkUse
-from stepsim.network.topology import NestedTopology, Topology
+from stepsim.network.topology import NestedTopology
 from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.axes import ParallelAxis
 
@@ -15,35 +15,21 @@ _AXES = tuple(ParallelAxis)
 def network_load(run: SimulatedStep) -> dict[str, object]:
     """Levels of the network, innermost first, and every class of links with its load.
 
-    A class says what share of the step its busiest link sends, and which parallel axes use it: bit
-    i of `axes` is axis i of the answer's `axes`.
+    A network that is a list of links has no levels. A class says what share of the step its busiest
+    link sends, and which parallel axes use it: bit i of `axes` is axis i.
     """
-    topology = run.prices.topology
-    axes = _axes_of_classes(run)
-    return {
-        "levels": _levels(topology),
-        "links": [_link(use, axes[i]) for i, use in enumerate(run.report.links)],
-        "axes": [str(axis) for axis in _AXES],
-    }
-
-
-def _axes_of_classes(run: SimulatedStep) -> dict[int, int]:
-    """The parallel axes that use links of every class, as bits."""
-    bits = defaultdict[int, int](int)
+    topology, used = run.prices.topology, defaultdict[int, int](int)
     for (_, _, axis), (links, _) in run.traffic.items():
-        for link in distinct(run.prices.topology.link_class(links)).tolist():
-            bits[link] |= 1 << _AXES.index(axis)
-    return bits
-
-
-def _levels(topology: Topology) -> list[dict[str, object]]:
-    """The dimensions of a nested network; none of one that is a list of links."""
-    if not isinstance(topology, NestedTopology):
-        return []
-    return [
-        {"name": level.link.name, "kind": str(level.kind), "size": level.size}
-        for level in topology.dimensions
-    ]
+        for link in distinct(topology.link_class(links)).tolist():
+            used[link] |= 1 << _AXES.index(axis)
+    levels = topology.dimensions if isinstance(topology, NestedTopology) else ()
+    return {
+        "levels": [
+            {"name": level.link.name, "kind": str(level.kind), "size": level.size}
+            for level in levels
+        ],
+        "links": [_link(use, used[i]) for i, use in enumerate(run.report.links)],
+    }
 
 
 def _link(use: LinkUse, axes: int) -> dict[str, object]:

@@ -27,6 +27,8 @@ def page_of(answers: Mapping[str, object] | None = None, title: str = "stepsim e
         kind: folder.joinpath(f"explorer.{kind}").read_text("utf-8") for kind in ("html", "css")
     }
     script = "\n".join(folder.joinpath(f"{name}.js").read_text("utf-8") for name in _SCRIPTS)
+    # answers as a page unpacks them: in no letters that mean something to HTML
+    packed = base64.b64encode(zlib.compress(msgspec.json.encode(answers), 9)).decode()
     parts = {
         "title": escape(title),
         "version": __version__,
@@ -35,15 +37,10 @@ def page_of(answers: Mapping[str, object] | None = None, title: str = "stepsim e
             "connect-src 'self'; img-src data: blob:; base-uri 'none'; form-action 'none'"
         ),
         "style": text["css"],
-        "answers": _packed(answers) if answers else "",
+        "answers": packed if answers else "",
         "script": script,
     }
     return re.sub(r"/\*(\w+)\*/", lambda found: parts[found[1]], text["html"]).encode()
-
-
-def _packed(answers: Mapping[str, object]) -> str:
-    """Answers as a page unpacks them: in no letters that mean something to HTML."""
-    return base64.b64encode(zlib.compress(msgspec.json.encode(answers), 9)).decode()
 
 
 def _digest(text: str) -> str:

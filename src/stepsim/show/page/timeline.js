@@ -349,7 +349,7 @@ function thingOf({ one: { run: { lanes, tasks } }, i, task }) {
     return { ...action, axes, waits: waitsOf(lanes, i).map((k) => made[k]), critical: lanes.critical && spans.some((span) => lanes.critical[span]), said: [] };
   }
   const of = (k) => Object.fromEntries(["row", "shade", "start", "end", "words", "critical"].map((name) => [name, tasks[name][k]]));
-  const thing = of(task), alone = tasks.alone[task], sent = tasks.comm[task] >= 0 ? tasks.comms[tasks.comm[task]].filter(Boolean).join(", ") : "";
+  const thing = of(task), alone = tasks.alone[task], sent = tasks.comm[task] >= 0 ? tasks.comms[tasks.comm[task]] : "";
   const said = [sent, alone >= 0 ? `Slowed by communication: ${time(alone)} alone.` : ""].filter(Boolean);
   const axes = thing.shade >= AXIS_SHADE ? 1 << (thing.shade - AXIS_SHADE) : 0;
   return { ...thing, axes, waits: tasks.waits ? tasks.waits[task].map(of) : [], said };

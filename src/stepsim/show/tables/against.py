@@ -8,9 +8,7 @@ from stepsim.show.tables.model import (
     ERROR,
     SIGNED,
     Column,
-    Pairs,
     Shown,
-    Table,
     paths,
     table_of,
 )
@@ -40,32 +38,16 @@ def against_answer(against: Against) -> Iterator[Shown]:
     if apart > _OF_ANOTHER:
         faster = "faster" if second < first else "slower"
         yield f"another job: measured is {apart:.3g} times {faster} than this model and plan"
+    ranks = f"rank {against.ranks[0]}" if len(against.ranks) == 1 else f"{len(against.ranks)} ranks"
     yield (
         f"{format_time_ps(first)} per step predicted, {format_time_ps(second)} measured "
-        f"({change}): {_recorded(against)}"
+        f"({change}): {against.source} ({against.format}), step {against.step}, {ranks}"
     )
-    yield against_parts(against)
-    yield "\n".join(_numbered(against))
-
-
-def against_parts(against: Against) -> Table:
-    """The parts of both steps that are no small share of them."""
-    least = _LARGE * max(against.predicted_step_ps, against.measured_step_ps)
+    least = _LARGE * max(first, second)
     parts = [row for row in against.parts if max(row.predicted_ps, row.measured_ps) >= least]
-    return table_of("", parts, paths("mean rank = part") | _TIMES)
-
-
-def _numbered(against: Against) -> Iterator[str]:
-    if not against.differences:
-        yield "no row differs"
-    for number, text in enumerate(against.differences, 1):
-        yield f"{number}. {text}"
-
-
-def _recorded(against: Against) -> str:
-    """What was recorded, and of whom."""
-    ranks = f"rank {against.ranks[0]}" if len(against.ranks) == 1 else f"{len(against.ranks)} ranks"
-    return f"{against.source} ({against.format}), step {against.step}, {ranks}"
+    yield table_of("", parts, paths("mean rank = part") | _TIMES)
+    told = (f"{number}. {text}" for number, text in enumerate(against.differences, 1))
+    yield "\n".join(told) or "no row differs"
 
 
 def against_tables(against: Against) -> Iterator[Shown]:
@@ -76,15 +58,11 @@ def against_tables(against: Against) -> Iterator[Shown]:
         names = paths("part, row = name, of = item")
         yield table_of("every row", against.rows, names | _TIMES | _RUN)
     if against.measured_peak_bytes:
-        yield _memory(against)
-
-
-def _memory(against: Against) -> Pairs:
-    predicted = against.predicted_peak_bytes
-    return (
-        ("peak of memory, predicted", format_size_bytes(predicted) if predicted else "-"),
-        ("peak of memory, measured", format_size_bytes(against.measured_peak_bytes or 0)),
-    )
+        predicted = against.predicted_peak_bytes
+        yield (
+            ("peak of memory, predicted", format_size_bytes(predicted) if predicted else "-"),
+            ("peak of memory, measured", format_size_bytes(against.measured_peak_bytes)),
+        )
 
 
 def against_shown(against: Against) -> Iterator[Shown]:

@@ -9,7 +9,6 @@ from stepsim.show.tables.model import (
     SHARE,
     degree_words,
     range_words,
-    rate_words,
     share_of,
 )
 from stepsim.show.tables.step import bubble_words
@@ -49,7 +48,7 @@ def answer_of(result: Report, measured_ps: int | None = None) -> Answer:
     rates = result.throughput
     return Answer(
         job=job_line(result),
-        time=_BETWEEN.join((*_time(result), *_beside(result, measured_ps))),
+        time=_BETWEEN.join(_time(result, measured_ps)),
         parts=_BETWEEN.join(_parts(result)),
         fits=rates is None or rates.fits,
         advice=_advice(result),
@@ -57,38 +56,45 @@ def answer_of(result: Report, measured_ps: int | None = None) -> Answer:
 
 
 def job_line(result: Report, *, schedule: bool = True) -> str:
-    """What was simulated, in a line, with its `schedule` or without."""
-    return _BETWEEN.join(_job(result, schedule=schedule))
+    """What was simulated, in a line, with its `schedule` or without.
 
-
-def _job(result: Report, *, schedule: bool) -> Iterator[str]:
-    """The workload, its ranks and their network, the degrees, the size of a step."""
+    The workload, its ranks and their network, the degrees, the size of a step.
+    """
     rates = result.throughput
     who = rates.device if rates else npu_word(result.device, result.npus)
-    yield f"{result.workload} on {result.npus:,} {who} ({result.topology})"
-    yield degree_words(result.plan, result.ep_layout, between="  ")
+    said = [
+        f"{result.workload} on {result.npus:,} {who} ({result.topology})",
+        degree_words(result.plan, result.ep_layout, between="  "),
+    ]
     if schedule and result.plan["pp"] > 1:
-        yield result.schedule
+        said.append(result.schedule)
     if rates and rates.sequence:
-        yield f"mbs {rates.microbatch_size}"
-        yield f"batch {rates.global_batch:,} x {rates.sequence:,} tokens"
+        said.append(f"mbs {rates.microbatch_size}")
+        said.append(f"batch {rates.global_batch:,} x {rates.sequence:,} tokens")
     else:
-        yield f"{result.microbatches:,} microbatch{'es' * (result.microbatches != 1)}"
+        said.append(f"{result.microbatches:,} microbatch{'es' * (result.microbatches != 1)}")
+    return _BETWEEN.join(said)
 
 
-def _time(result: Report) -> Iterator[str]:
-    """The step time with its range, tokens, MFU and memory, as far as these are known."""
+def _time(result: Report, measured_ps: int | None) -> Iterator[str]:
+    """The step time with its range, tokens, MFU and memory, as far as these are known.
+
+    Of a replay, how far it is from the run.
+    """
     rates = result.throughput
-    step = format_time_ps(result.step_time_ps)
+    step = f"{format_time_ps(result.step_time_ps)} per step"
     if rates is None:
-        yield f"{step} per step"
-        return
-    lies = range_words(rates) or "range unknown"
-    yield f"{step} per step{'' if rates.fits else ', if it fitted'} ({lies})"
-    word = npu_word(result.device)
-    yield f"{rate_words(rates.tokens_per_s)} tokens/s per {word}"
-    yield f"MFU {rates.mfu:.1%}"
-    yield from _memory(rates)
+        yield step
+    else:
+        lies, tokens = range_words(rates) or "range unknown", rates.tokens_per_s
+        yield f"{step}{'' if rates.fits else ', if it fitted'} ({lies})"
+        rate = f"{tokens:,.0f}" if tokens >= 1000 else f"{tokens:.4g}"
+        yield f"{rate} tokens/s per {npu_word(result.device)}"
+        yield f"MFU {rates.mfu:.1%}"
+        yield from _memory(rates)
+    if measured_ps:
+        error = result.step_time_ps / measured_ps - 1
+        yield f"measured {format_time_ps(measured_ps)} ({error:+.2%})"
 
 
 def _memory(rates: Throughput) -> Iterator[str]:
@@ -104,28 +110,16 @@ def _memory(rates: Throughput) -> Iterator[str]:
         yield f"memory {held} of {capacity}{full if rates.fits else ': does not fit'}"
 
 
-def _beside(result: Report, measured_ps: int | None) -> Iterator[str]:
-    """How far a replay is from the run."""
-    if measured_ps:
-        error = result.step_time_ps / measured_ps - 1
-        yield f"measured {format_time_ps(measured_ps)} ({error:+.2%})"
-
-
 def _parts(result: Report) -> Iterator[str]:
     """The parts of the step, the largest first, and what the bubble is due to."""
     parts = {key: time for key, time in result.breakdown_ps.items() if key not in _IDLE}
-    parts["idle"] = idle_ps(result)
+    parts["idle"] = sum(result.breakdown_ps.get(key, 0) for key in _IDLE)
     for key, time in sorted(parts.items(), key=lambda item: -item[1]):
         share = share_of(time, result.step_time_ps)
         if share >= _SMALLEST:
             yield f"{part_label(key)} {SHARE.text(share)}"
     if result.plan["pp"] > 1:
-        yield f"{bubble_words(result)}"
-
-
-def idle_ps(result: Report) -> int:
-    """Time of the mean rank in which nothing that it waits for is in flight, in ps."""
-    return sum(result.breakdown_ps.get(key, 0) for key in _IDLE)
+        yield bubble_words(result)
 
 
 def _advice(result: Report) -> str:

@@ -21,11 +21,13 @@ _PARTS = paths("parts_ps.work, parts_ps.padding, parts_ps.waiting")
 
 def batches_shown(study: BatchStudy) -> Iterator[Shown]:
     """What each packer makes of the same documents: the answer, then a row for each."""
-    best = study.best
+    best, first = study.best, study.packed[0]
+    times = best.tokens_per_s / first.tokens_per_s
+    over = "" if best is first else f", {times:.2f} times {first.packer}"
     yield (
         f"{format_time_ps(round(best.mean_ps))} per step with packer {best.packer} "
         f"({format_time_ps(round(best.percentile_ps(90)))} in one of ten), "
-        f"{best.tokens_per_s:,.0f} tokens/s net of padding{_over_others(study, best)}"
+        f"{best.tokens_per_s:,.0f} tokens/s net of padding{over}"
     )
     yield (
         f"{best.waiting:.1%} of it is waiting for the longest microbatches; a step of full "
@@ -35,7 +37,6 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
         f"memory {_memory(study, best)}, with the largest microbatch, {best.fullest:.2f} of a "
         "full one"
     )
-    first = study.packed[0]
     yield table_of(
         f"{len(first.step_time_ps)} steps of documents from {study.source}, seed {study.seed}",
         sorted(study.packed, key=lambda steps: -steps.tokens_per_s),
@@ -94,11 +95,3 @@ def batch_sweep_shown(found: SampledSweep[BatchSteps]) -> Iterator[Shown]:
     }
     yield sampled_table(found, f"{found.steps} steps each, seed {found.seed}", columns)
     yield from first_failure(found)
-
-
-def _over_others(study: BatchStudy, best: BatchSteps) -> str:
-    """How much more the best packer does than the first one, where it is another."""
-    first = study.packed[0]
-    if best is first:
-        return ""
-    return f", {best.tokens_per_s / first.tokens_per_s:.2f} times {first.packer}"

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from stepsim.files.catalog import (
     CatalogDocument,
     CatalogModel,
-    CatalogTopology,
 )
 from stepsim.show.tables.model import (
     SHARE,
@@ -22,17 +21,9 @@ _PARAMETERS = Column(write=lambda count: f"{count / _BILLION:,.4g} B")
 _FLOPS = Column(write=lambda rate: f"{rate / _TERA:,.4g} TFLOP/s")
 
 
-NOT_KNOWN = "unknown"
-"""What is said of an error where predictions were held against nothing."""
-
-
 def _active(model: CatalogModel) -> Cell:
     is_sparse = model.active_parameters != model.parameters
     return model.active_parameters if is_sparse else None
-
-
-def _sizes(topology: CatalogTopology) -> str:
-    return " x ".join(topology.sizes) or "as listed"
 
 
 _COLUMNS: Mapping[str, Mapping[str, Column]] = {
@@ -55,9 +46,9 @@ _COLUMNS: Mapping[str, Mapping[str, Column]] = {
     "topologies": {
         **paths("topology = name"),
         "device": TEXT.of(lambda topology: topology.device or None),
-        "size": TEXT.of(_sizes),
+        "size": TEXT.of(lambda topology: " x ".join(topology.sizes) or "as listed"),
         "held against": Column(write=lambda times: f"{times} times").of("held_times"),
-        "mean error": SHARE.of(lambda entry: NOT_KNOWN if entry.error is None else entry.error),
+        "mean error": SHARE.of(lambda entry: "unknown" if entry.error is None else entry.error),
         **paths("what it is = about"),
     },
     "schedules": paths("schedule = name, what it is = about"),

@@ -28,7 +28,10 @@ def explanation_shown(found: LogExplanation) -> Iterator[Shown]:
     """The answer, what counts of the log, and the suspects, the likeliest first."""
     rates = f"{found.tokens_per_s:,.0f} tokens/s per GPU   MFU {found.mfu:.1%}"
     measured = f"{seconds_words(found.measured_s)} per step measured   {rates}"
-    yield f"{measured}   {_predicted(found)}: {_said(found)}"
+    first, last = map(seconds_words, found.trend_s or (0.0, 0.0))
+    slow = found.measured_s / found.predicted_s
+    said = _VERDICTS[found.verdict].format(slow=slow, first=first, last=last)
+    yield f"{measured}   {_predicted(found)}: {said}"
     yield found.job
     yield " ".join(_counted(found))
     if period := found.period:
@@ -61,12 +64,6 @@ def _alike(suspects: tuple[LogSuspect, ...]) -> Iterator[str]:
         yield f"each of these would explain it, and the log does not tell which: {', '.join(alike)}"
     elif first.evidence is LogEvidence.FOR:
         yield f"timers or memory in the log speak for {first.name}"
-
-
-def _said(found: LogExplanation) -> str:
-    first, last = map(seconds_words, found.trend_s or (0.0, 0.0))
-    slow = found.measured_s / found.predicted_s
-    return _VERDICTS[found.verdict].format(slow=slow, first=first, last=last)
 
 
 def _predicted(found: LogExplanation) -> str:

@@ -6,7 +6,6 @@ source. Protocols of a machine's communication library stand with how well they 
 
 from collections.abc import Iterator, Mapping
 from math import isfinite
-from typing import NamedTuple
 
 from msgspec.structs import fields
 
@@ -20,7 +19,6 @@ from stepsim.show.tables.model import (
     BANDWIDTH,
     TEXT,
     TIME,
-    Pairs,
     Shown,
     Table,
     paths,
@@ -32,7 +30,6 @@ from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import Evidence, Provenance, source_of
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.plan import Plan
 
 _TRAFFIC = paths("group, collective = kind, count, bytes = size_bytes")
 _LINKS = {
@@ -52,14 +49,14 @@ def workload_shown(seen: Inspection, device: str) -> Iterator[Shown]:
     blocks = len(seen.workload.microbatches)
     bare, rows = seen.placeholders
     degrees = {str(axis): size for axis, size in plan.degrees().items()}
-    lies = plan.rank_order, plan.ep_layout
+    lies, alone = (plan.rank_order, plan.ep_layout), ", ".join(sorted(plan.alone))
     yield _microbatch_words(seen)
     yield (
         *((("reading", seen.workload.reading),) if seen.workload.reading else ()),
         ("workload", seen.workload.source),
         *seen.workload.described,
         ("job", size_words(plan.npus, degrees, plan.microbatches, *lies, device)),
-        *_alone(plan),
+        *([("groups of one", f"{alone}: their collectives transfer nothing")] if alone else []),
         ("blocks", f"{blocks} microbatch block{'s' * (blocks != 1)} in the file"),
         ("layers", f"{least if least == most else f'{least} to {most}'} per stage"),
         ("to next stage", f"{format_size_bytes(seen.pp_comm_bytes)} per microbatch"),
@@ -72,12 +69,6 @@ def workload_shown(seen: Inspection, device: str) -> Iterator[Shown]:
     yield table_of(
         "collectives of stage 0, optimizer and gradient sync", seen.step_traffic, _TRAFFIC
     )
-
-
-def _alone(plan: Plan) -> Pairs:
-    """Groups of one rank, whose collectives transfer nothing."""
-    names = ", ".join(sorted(plan.alone))
-    return (("groups of one", f"{names}: their collectives transfer nothing"),) if names else ()
 
 
 def _microbatch_words(seen: Inspection) -> str:
@@ -135,15 +126,10 @@ _NOT_NUMBERS = (
 _USUAL = f"{Evidence.SHARED}: the usual case, which a framework's file leaves out"
 
 
-class _Constant(NamedTuple):
-    """A number in words, and where it is from."""
+_Constant = tuple[str, str, Provenance]
+"""A number's name, its value in words, and where it is from."""
 
-    name: str
-    value: str
-    source: Provenance
-
-
-_COLUMNS = paths("number = name, value, source.evidence, source = source.text")
+_COLUMNS = paths("number = 0, value = 1, 2.evidence, source = 2.text")
 _ERRORS = {
     "GPU": AS_IS.of("device"),
     "models": AS_IS.of(lambda band: "experts" if band.sparse else "dense"),
@@ -178,7 +164,7 @@ def constants_of_framework(framework: Framework) -> Iterator[Shown]:
 
 def _of_device(device: Device) -> Iterator[_Constant]:
     def constant(name: str, value: str, source: str) -> _Constant:
-        return _Constant(name, value, source_of(device.sources.get(source)))
+        return name, value, source_of(device.sources.get(source))
 
     yield constant("memory", format_size_bytes(device.memory_bytes), "memory")
     bandwidth = format_bandwidth(device.memory_bandwidth)
@@ -216,7 +202,7 @@ def _of_framework(framework: Framework) -> Iterator[_Constant]:
     yield from _numbers_of(framework.context, framework.sources, "context_")
     source = source_of(framework.sources.get("attention"))
     for device, family in framework.attention.items():
-        yield _Constant(f"attention on {device}", family, source)
+        yield f"attention on {device}", family, source
 
 
 def _numbers_of(
@@ -231,7 +217,7 @@ def _numbers_of(
         if text is None and value == field.default:
             text = _USUAL
         shown = format_time_ps(value) if field.name.endswith("_ps") else str(value)
-        yield _Constant(name.replace("_", " "), shown, source_of(text))
+        yield name.replace("_", " "), shown, source_of(text)
 
 
 def library_shown(library: Library) -> Iterator[Shown]:

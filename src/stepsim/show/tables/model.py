@@ -19,8 +19,6 @@ from stepsim.base.units import (
     npu_word,
 )
 from stepsim.explain.report import CommUse
-from stepsim.parallel.modes import Sharing
-from stepsim.run.spans import TaskKind
 from stepsim.workload.axes import EpLayout, RankOrder
 from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.rows import CommOp
@@ -198,11 +196,6 @@ def share_of(part: float, whole: float) -> float:
 
 
 _MOST_RUNS = 4
-_SHARING = {
-    str(Sharing.NONE): "every transfer has its links to itself",
-    str(Sharing.SIBLINGS): "groups that act together share links, other transfers do not",
-    str(Sharing.FAIR): "all transfers that overlap share links",
-}
 _EP_LAYOUTS: Mapping[str, str] = {
     EpLayout.DP: " inside dp",
     EpLayout.FOLDED: " folded over tp and dp",
@@ -246,11 +239,6 @@ def range_words(rates: Throughput) -> str:
     return " to ".join(map(seconds_words, (rates.low_s, rates.high_s)))
 
 
-def rate_words(value: float) -> str:
-    """A rate with its thousands apart, and at least four digits."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
-
-
 def name_ranks(ranks: Sequence[int]) -> str:
     """Ascending ranks in few words, e.g. `rank 3`, `ranks 0-7, 16-23`, `ranks 0-56 step 8`."""
     if len(ranks) == 1:
@@ -275,32 +263,13 @@ def runs_of(ranks: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
-def message_way(kind: int) -> str:
-    """An end of a message, by its `TaskKind`; the number of the stage at its other end follows."""
-    return "send to stage " if kind == TaskKind.SEND else "receive from stage "
-
-
-class CommWords(NamedTuple):
-    """A communication: what it is, its size, its algorithms, its time alone; '' where unknown."""
-
-    what: str
-    size: str
-    algorithm: str
-    alone: str
-
-
-def comm_words(op: CommOp, use: CommUse | None) -> CommWords:
-    """A communication, as far as the report knows it."""
-    size = format_size_bytes(op.size_bytes)
+def comm_words(op: CommOp, use: CommUse | None) -> str:
+    """A communication: what it is, its size, and as far as the report knows it how and how long."""
+    what, size = f"{op.group} {op.kind}", format_size_bytes(op.size_bytes)
     if use is None:
-        return CommWords(f"{op.group} {op.kind}", size, "", "")
-    what = f"{op.group} {op.kind}, {use.ranks} ranks"
-    return CommWords(what, size, " or ".join(use.algorithms), format_time_ps(use.time_ps))
-
-
-def sharing_words(contention: str) -> str:
-    """Which transfers share links, by the name of the mode."""
-    return f"{contention}: {_SHARING[contention]}" if contention in _SHARING else contention
+        return f"{what}, {size}"
+    alone = " or ".join(use.algorithms), format_time_ps(use.time_ps)
+    return ", ".join(filter(None, (what, f"{use.ranks} ranks", size, *alone)))
 
 
 def settings_words(values: Mapping[str, str]) -> str:

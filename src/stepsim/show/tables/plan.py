@@ -53,9 +53,13 @@ def plans_shown(found: PlanDocument, *, full: bool = False) -> Iterator[Shown]:
     yield (
         ("limited by", found.binds),
         ("searched", _searched(found)),
-        ("held fixed", _held(found)),
+        ("held fixed", ", ".join(f"{name} {value}" for name, value in found.held.items())),
     )
-    yield from _equal(found)
+    if found.equal_plans > 1:
+        yield (
+            f"too close to call: the first {found.equal_plans} "
+            f"(less than {found.known_apart:.0%} apart)"
+        )
     if found.throughput:
         yield accuracy_pairs(found.throughput)
     yield from _launch(found)
@@ -110,20 +114,6 @@ def _searched(found: PlanDocument) -> str:
     }
     counted = ", ".join(f"{count:,} {fate}" for fate, count in fates.items() if count)
     return f"{found.looked_at:,} plans: {counted}"
-
-
-def _held(document: PlanDocument) -> str:
-    """Options that all plans share; switches that are off are said too."""
-    return ", ".join(f"{name} {value}" for name, value in document.held.items())
-
-
-def _equal(document: PlanDocument) -> Iterator[str]:
-    """Which of the plans cannot be told apart."""
-    if document.equal_plans > 1:
-        yield (
-            f"too close to call: the first {document.equal_plans} "
-            f"(less than {document.known_apart:.0%} apart)"
-        )
 
 
 def _launch(document: PlanDocument) -> Iterator[str]:

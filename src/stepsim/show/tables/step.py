@@ -1,6 +1,6 @@
 """A simulated step: the job, where its time goes, what its network carries."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import (
@@ -29,7 +29,6 @@ from stepsim.show.tables.model import (
     paths,
     range_words,
     share_of,
-    sharing_words,
     size_words,
     table_of,
 )
@@ -39,6 +38,12 @@ from stepsim.workload.model.evidence import Throughput
 _OPTIONAL = ("skew", "host")
 _IDLE = ("head", "inner", "tail")
 _BUBBLE = ("before", "between", "after")
+_SHARING = {
+    str(Sharing.NONE): "every transfer has its links to itself",
+    str(Sharing.SIBLINGS): "groups that act together share links, other transfers do not",
+    str(Sharing.FAIR): "all transfers that overlap share links",
+}
+"""Which transfers share links, by the name of the mode."""
 _MOST_CLASSES = 512
 _MOST_STAGES = 16
 _MOST_COMMS = 8
@@ -122,24 +127,17 @@ def bubble_words(result: Report) -> str:
     )
 
 
-def _price(rates: Throughput) -> Iterator[str]:
-    """What a step costs, and a run of a trillion tokens."""
-    if rates.price_per_step is not None:
-        run = rates.price_per_step * 1e12 / rates.tokens
-        yield f"$ {rates.price_per_step:.4g} a step"
-        yield f"$ {run:,.0f} per trillion tokens"
-
-
 def _throughput_pairs(rates: Throughput | None) -> Pairs:
     """What a step of a model is worth, and what that rests on."""
     if rates is None:
         return ()
     if_fits, word = "" if rates.fits else ", if it fitted", npu_word(rates.device)
-    spent = [
-        f"{rates.npu_hours_per_trillion_tokens:,.0f} {word} hours per trillion tokens",
-        *_price(rates),
-        *([f"{rates.kwh_per_step:.3g} kWh a step"] if rates.kwh_per_step is not None else []),
-    ]
+    spent = [f"{rates.npu_hours_per_trillion_tokens:,.0f} {word} hours per trillion tokens"]
+    if rates.price_per_step is not None:
+        run = rates.price_per_step * 1e12 / rates.tokens
+        spent += [f"$ {rates.price_per_step:.4g} a step", f"$ {run:,.0f} per trillion tokens"]
+    if rates.kwh_per_step is not None:
+        spent.append(f"{rates.kwh_per_step:.3g} kWh a step")
     return (
         ("device", f"{rates.device}, {rates.framework}"),
         (
@@ -148,34 +146,29 @@ def _throughput_pairs(rates: Throughput | None) -> Pairs:
             f"hardware {rates.hardware_tflops:.1f}; MFU {rates.mfu:.1%}{if_fits}",
         ),
         ("cost", ", ".join(spent) + if_fits),
-        *memory_pairs(rates),
+        *_memory_pairs(rates),
         *accuracy_pairs(rates),
     )
 
 
 def accuracy_pairs(rates: Throughput) -> Pairs:
-    """How far off such predictions were, and where measured steps lie."""
-    return (("accuracy", _accuracy(rates)), *_range(rates))
+    """How far off such predictions were, and where 80 % of measured steps of such models lie.
 
-
-def _accuracy(rates: Throughput) -> str:
-    """How far off predictions of runs like this were, each with constants of other sources."""
-    if rates.error is None:
-        return f"not known: no run on {rates.device} with {rates.framework} was compared"
-    shares = f"mean error {rates.error:.1%}"
-    if rates.error_median is not None and rates.error_90:
-        shares += f", median {rates.error_median:.1%}, 90 % within {rates.error_90:.1%}"
-    runs = f"{rates.error_runs} runs ({rates.error_source})"
-    return f"{shares}: {runs}, each predicted without its source"
-
-
-def _range(rates: Throughput) -> Pairs:
-    """Where 80 % of measured steps of such models lie."""
+    Each was predicted with constants of other sources.
+    """
+    said = f"not known: no run on {rates.device} with {rates.framework} was compared"
+    if rates.error is not None:
+        said = f"mean error {rates.error:.1%}"
+        if rates.error_median is not None and rates.error_90:
+            said += f", median {rates.error_median:.1%}, 90 % within {rates.error_90:.1%}"
+        runs = f"{rates.error_runs} runs ({rates.error_source})"
+        said += f": {runs}, each predicted without its source"
     words = range_words(rates)
-    return (("range", f"{words}, where {rates.range_of} lie"),) if words else ()
+    lies = (("range", f"{words}, where {rates.range_of} lie"),) if words else ()
+    return (("accuracy", said), *lies)
 
 
-def memory_pairs(rates: Throughput) -> Pairs:
+def _memory_pairs(rates: Throughput) -> Pairs:
     """What the fullest rank holds."""
     held, capacity = rates.memory_bytes, rates.capacity_bytes
     if held is None or not capacity:
@@ -187,8 +180,8 @@ def memory_pairs(rates: Throughput) -> Pairs:
 def option_pairs(result: Report) -> Pairs:
     """What was asked for that holds for every schedule."""
     settings = "; ".join(f"{name} {text}" for name, text in result.settings.items())
-    contention = ("contention", sharing_words(result.contention))
-    return (contention, ("settings", settings)) if settings else (contention,)
+    contention = ": ".join(filter(None, (result.contention, _SHARING.get(result.contention))))
+    return (("contention", contention), *([("settings", settings)] if settings else []))
 
 
 def parts_table(result: Report) -> Table:
@@ -275,8 +268,13 @@ def parts_columns(names: Iterable[str]) -> dict[str, Column]:
 def _comms_table(result: Report) -> Table:
     """Communications, those that take most time first."""
     shared = any(comm.alone_ps not in (None, comm.time_ps) for comm in result.comms)
-    alone = ["alone: one call without contention"] if shared else []
-    caption = "; ".join(["communication: calls of the busiest rank", *alone, _time_words(result)])
+    alone = "alone: one call without contention; "
+    siblings = result.contention == Sharing.SIBLINGS
+    whose = "links shared with the equal groups of its stage" if siblings else "its links to itself"
+    caption = (
+        f"communication: calls of the busiest rank; {alone * shared}time: one call, {whose} "
+        f"(--contention {result.contention})"
+    )
     columns = {name: column for name, column in _COMMS.items() if shared or name != "alone"}
     return table_of(caption, result.comms, columns, most=_MOST_COMMS)
 
@@ -287,13 +285,6 @@ def _whose(link: LinkUse) -> str:
         f"{user.group} {user.kind} {share_of(user.bytes, link.busiest_bytes):.0%}"
         for user in link.users[:3]
     )
-
-
-def _time_words(result: Report) -> str:
-    """What the time of a call is, by what shares links."""
-    siblings = "links shared with the equal groups of its stage"
-    shares = siblings if result.contention == Sharing.SIBLINGS else "its links to itself"
-    return f"time: one call, {shares} (--contention {result.contention})"
 
 
 _COMMS = {

@@ -86,17 +86,11 @@ def published_shown(found: PublishedValidation) -> Iterator[Shown]:
         "calibrated: with one factor per source, device and precision; memory: mean error where "
         "the source reports it"
     )
-    if found.ran_out or any(row.step.memory_gib for row in found.rows):
-        yield _fitting(found)
-
-
-def _fitting(found: PublishedValidation) -> str:
-    """How many runs are predicted to fit, and how many of those that ran out not to."""
     ran, out = found.rows, found.ran_out
-    said = f"memory: {sum(row.fits for row in ran)} of {len(ran)} runs are predicted to fit"
-    return said + (
-        f", {sum(not each.fits for each in out)} of {len(out)} that ran out not to" if out else ""
-    )
+    if out or any(row.step.memory_gib for row in ran):
+        also = f", {sum(not each.fits for each in out)} of {len(out)} that ran out not to"
+        fit = f"{sum(row.fits for row in ran)} of {len(ran)} runs are predicted to fit"
+        yield f"memory: {fit}{also * bool(out)}"
 
 
 _RESIDUALS = paths(

@@ -1,6 +1,7 @@
 """What the slices of a run are called, and the facts about them."""
 
 from collections.abc import Sequence
+from operator import add
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from stepsim.core.flat import TaskRow, Tasks
 from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.p2p import Message
-from stepsim.parallel.schedules import Action, OrderEntry
+from stepsim.parallel.schedules import OrderEntry
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.show.trace.document import Category, Fact, Label, Slice
 from stepsim.workload.axes import Group
@@ -41,15 +42,13 @@ def _action(entry: OrderEntry, *, numbered: bool) -> Label:
     }
     if len(parts) > 1:
         facts |= {"backward_chunk": second.chunk, "backward_microbatch": second.microbatch}
+    chunks = (f" chunk {part.chunk}" * numbered for part in parts)
+    names = (f"{part.kind}{part.microbatch}" for part in parts)
     return Label(
-        name=" + ".join(_action_name(part, numbered=numbered) for part in parts),
+        name=" + ".join(map(add, names, chunks)),
         category=Category[first.kind.name] if len(parts) == 1 else Category.FUSED,
         facts=facts,
     )
-
-
-def _action_name(action: Action, *, numbered: bool) -> str:
-    return f"{action.kind}{action.microbatch}" + (f" chunk {action.chunk}" if numbered else "")
 
 
 def ways_of(program: Program, prices: Prices, rank: int) -> Ways:

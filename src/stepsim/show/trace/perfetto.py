@@ -11,11 +11,11 @@ round a start and a duration apart, find that neighbours overlap, and drop one.
 import gzip
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 from stepsim import __version__
 from stepsim.base.errors import OutputError
@@ -63,20 +63,14 @@ def write_trace(runs: Sequence[TracedRun | TracedProfile], path: Path, command: 
     `command` is kept in the trace. Events are written as they are made, a process at a time.
     """
     check_trace_path(path)
-    with whole_file(path) as file, _compressed(file, path) as out:
+    with whole_file(path) as file, ExitStack() as opened:
+        out: Any = file
+        if _is_packed(path):  # without name and date
+            packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+            out = opened.enter_context(packed)
         lines = trace_lines(runs, command)
         while some := list(islice(lines, _LINES_AT_ONCE)):
             out.write("".join(some).encode(errors=_SURROGATES))
-
-
-@contextmanager
-def _compressed(file: BinaryIO, path: Path) -> Iterator[BinaryIO]:
-    """The file itself, or one that compresses into it, without name and date."""
-    if not _is_packed(path):
-        yield file
-        return
-    with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-        yield packed  # type: ignore[misc]
 
 
 def trace_lines(runs: Sequence[TracedRun | TracedProfile], command: str = "") -> Iterator[str]:

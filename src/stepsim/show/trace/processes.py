@@ -213,14 +213,6 @@ def _counters(run: TracedRun, rank: int) -> dict[str, Curves]:
     return {name: run.window.of_curves(curves) for name, curves in counters.items()}
 
 
-def _rank_ranges(ranks: Ranks, digits: int) -> list[str]:
-    """Ascending ranks as `0-7` and `9`, filled up with zeros to so many digits."""
-    return [
-        f"{first:0{digits}}-{last:0{digits}}" if last > first else f"{first:0{digits}}"
-        for first, last in runs_of(ranks.tolist())
-    ]
-
-
 def _step(run: TracedRun, numbers: Iterator[int]) -> Process:
     """The step as one slice that says all that is known of the run, and the use of its links."""
     report, window = run.step.report, run.window
@@ -251,8 +243,11 @@ def _ranks_name(run: TracedRun, actor: int, ranks: Ranks) -> str:
 
     Zeros go first, for Perfetto sorts processes of equally many slices by name.
     """
-    digits = len(str(run.step.report.npus - 1))
-    ranges, alike = _rank_ranges(ranks, digits), int(run.step.timeline.actors.counts[actor])
+    digits, alike = len(str(run.step.report.npus - 1)), int(run.step.timeline.actors.counts[actor])
+    ranges = [
+        f"{first:0{digits}}-{last:0{digits}}" if last > first else f"{first:0{digits}}"
+        for first, last in runs_of(ranks.tolist())
+    ]
     if run.ranks is None and len(ranges) > _RANGES_SHOWN:
         ranges = [*ranges[:_RANGES_SHOWN], "..."]
     some = f"{len(ranks)} of " if len(ranks) < alike else ""

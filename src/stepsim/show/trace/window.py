@@ -1,10 +1,9 @@
 """The part of a step that a trace shows."""
 
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import PlanError, UnitError
 from stepsim.base.structs import Noun
 from stepsim.base.units import MAX_INT64, format_time_ps, parse_time_ps
@@ -25,12 +24,6 @@ class Window(Noun):
 
     def __str__(self) -> str:
         return f"{format_time_ps(self.start_ps)}..{format_time_ps(self.end_ps)}"
-
-    @overload
-    def holds(self, start_ps: int, end_ps: int) -> bool: ...
-
-    @overload
-    def holds(self, start_ps: Ints, end_ps: Ints) -> Bools: ...
 
     def holds(self, start_ps: Any, end_ps: Any) -> Any:
         """Whether a part of what runs from start to end is in it; of columns, row by row."""

@@ -5,7 +5,7 @@ those found.
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -93,7 +93,10 @@ def _draw_closed_forms(
     thin, found = 0.5 * style.line_pt, False
     for i, colour in enumerate(colours):
         own = {view.by.name: view.by.texts[i]} if view.by else {}
-        form = _closed_form(table, own, places)
+        schedule, stages = (own.get(key, _fixed(table, key)) for key in ("schedule", "pp"))
+        if schedule is None or stages is None:
+            continue
+        form = bubble_closed_form(str(schedule), int(str(stages)), places)
         if form is not None:
             axes.plot(places, 100 * form, color=colour, linewidth=thin, zorder=1)
             found = True
@@ -125,17 +128,6 @@ def bubble_closed_form(schedule: str, stages: int, microbatches: Floats) -> Floa
         return None
     fraction: Floats = (stages - 1) / (chunks * microbatches + stages - 1)
     return fraction
-
-
-def _closed_form(table: SweepTable, own: Mapping[str, str], places: Floats) -> Floats | None:
-    """The curve over microbatches of a line that has its `own` settings, None where none is known.
-
-    All lines share the others.
-    """
-    schedule, stages = (own.get(key, _fixed(table, key)) for key in ("schedule", "pp"))
-    if schedule is None or stages is None:
-        return None
-    return bubble_closed_form(str(schedule), int(str(stages)), places)
 
 
 def _fixed(table: SweepTable, name: str) -> object:
