@@ -23,7 +23,6 @@ def hold_step_against(file: Path, trace: Path, options: SimulateOptions) -> None
     from stepsim.files.load import is_model_at_sight
     from stepsim.files.traces.forms import is_measured, is_profile
     from stepsim.show.figures.timelines import plot_against
-    from stepsim.show.frames import tables_of
     from stepsim.show.tables.against import against_answer, against_tables
     from stepsim.show.tables.answer import job_line
     from stepsim.step.against import hold_against
@@ -46,7 +45,7 @@ def hold_step_against(file: Path, trace: Path, options: SimulateOptions) -> None
         write_against(held, options.report, command=command_line())
     shown = [job_line(step.report), *against_answer(against)]
     shown += against_tables(against) if options.full else []
-    options.show_study(against.to_json, shown, tables_of(against), partial(plot_against, held))
+    options.show_study(against, shown, partial(plot_against, held))
     if options.full:
         warn_of([step.report], quiet=options.quiet, verbose=options.verbose)
     warn(against.notes[: None if options.full else _MOST_NOTES], quiet=options.quiet)

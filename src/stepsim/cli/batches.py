@@ -46,7 +46,6 @@ def show_batches(file: Path, options: ViewOptions) -> None:
     """
     from stepsim.explore.batches.draws import BatchDocument
     from stepsim.show.figures.batches import plot_batches
-    from stepsim.show.frames import tables_of
     from stepsim.show.tables.batches import batches_shown
 
     options.check_files(file)
@@ -66,7 +65,7 @@ def show_batches(file: Path, options: ViewOptions) -> None:
         )
     document, draw = BatchDocument.of(study), partial(plot_batches, study)
     said = () if options.quiet else study.warnings
-    options.show_study(document.to_json, batches_shown(study), tables_of(document), draw, said)
+    options.show_study(document, batches_shown(study), draw, said)
 
 
 def show_batch_sweep(
@@ -83,7 +82,6 @@ def show_batch_sweep(
         parse_drawn_axis,
         sweep_batches,
     )
-    from stepsim.show.frames import tables_of
     from stepsim.show.tables.batches import batch_sweep_shown
     from stepsim.show.terminal import sweep_bar
 
@@ -105,7 +103,7 @@ def show_batch_sweep(
             progress=bar,
         )
     document = BatchSweepDocument.of(found)
-    files.show_study(document.to_json, batch_sweep_shown(found), tables_of(document))
+    files.show_study(document, batch_sweep_shown(found))
 
 
 def _job_of(file: Path, options: CommandOptions) -> "tuple[StepInputs, Model]":

@@ -67,7 +67,6 @@ def compare_command(
         return
     options.check_lengths()
     from stepsim.files.asked import read_schedules
-    from stepsim.show.frames import tables_of
     from stepsim.show.tables.comparison import (
         COMPARISON_TABLES,
         comparison_answer,
@@ -97,7 +96,7 @@ def compare_command(
             write_comparison(comparison, options.report, command=command_line(), job=job)
     document = ComparisonDocument.of(comparison)
     json, quiet = options.json, options.quiet
-    write_rows(options.csv, tables_of(document))
+    write_rows(options.csv, document)
     answer = comparison_answer(document)
     tables = options.chosen(lambda: comparison_tables(document))
     show(json, document.to_json, chain(comparison_shown(document), tables), answer=answer)

@@ -64,7 +64,6 @@ def explain_command(
     """
     from stepsim.files.load import read_numbers
     from stepsim.runs.explained import explained_log
-    from stepsim.show.frames import tables_of
     from stepsim.show.tables.explanation import explanation_shown
     from stepsim.show.terminal import progress_bar
 
@@ -86,7 +85,7 @@ def explain_command(
     with progress_bar("simulating the usual suspects", enabled=not options.quiet):
         found = explain()
     warn(found.warnings, quiet=options.quiet)
-    write_rows(csv, tables_of(found))
+    write_rows(csv, found)
     show(json, found.to_json, explanation_shown(found))
     if options.check and (code := _CODES.get(found.verdict, 3)):
         raise typer.Exit(code)

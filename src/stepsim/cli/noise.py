@@ -18,9 +18,7 @@ from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
     WorkloadArgument,
-    show,
     warn,
-    write_rows,
 )
 from stepsim.show.figures.style import FigureStyle
 
@@ -76,11 +74,11 @@ def noise_command(
             notes=job.notes,
         )
     files.show_study(
-        lambda: NoiseDocument.of(found).to_json(),
+        NoiseDocument.of(found),
         noise_shown(found),
-        {"samples": lambda: {"step_time_ps": found.step_time_ps.tolist()}},
         partial(plot_noise, found),
         () if options.quiet else found.warnings,
+        {"step_time_ps": found.step_time_ps.tolist()},
     )
 
 
@@ -98,7 +96,6 @@ def _noise_over(
     from stepsim.explore.noise.draws import NoiseSweepDocument, sweep_noise
     from stepsim.explore.sweep import Grid, Study, parse_axis
     from stepsim.files.load import infinite
-    from stepsim.show.frames import tables_of
     from stepsim.show.tables.studies import noise_sweep_shown
     from stepsim.show.terminal import sweep_bar
 
@@ -115,5 +112,4 @@ def _noise_over(
     with sweep_bar(enabled=not options.quiet) as bar:
         found = sweep_noise(study, model=model, samples=samples, seed=seed, progress=bar)
     document = NoiseSweepDocument.of(found, model)
-    write_rows(files.csv, tables_of(document))
-    show(files.json, document.to_json, noise_sweep_shown(found))
+    files.show_study(document, noise_sweep_shown(found))

@@ -35,10 +35,11 @@ from stepsim.show.figures.style import FigureStyle
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from stepsim.base.structs import Document
     from stepsim.explain.stragglers import Stragglers
     from stepsim.files.asked import StepInputs
     from stepsim.measured.profile.events import Profile
-    from stepsim.show.frames import Tables
+    from stepsim.show.frames import Columns
     from stepsim.show.tables.model import Shown
     from stepsim.show.trace.processes import TracedProfile, TracedRun
     from stepsim.show.trace.window import Window
@@ -529,21 +530,22 @@ class StudyFiles:
 
     def show_study(
         self,
-        document: Callable[[], bytes],
+        document: "Document",
         shown: "Iterable[Shown]",
-        tables: "Tables",
         draw: Callable[..., object] | None = None,
         warnings: Iterable[str] = (),
+        rows: "Columns | None" = None,
     ) -> None:
         """Print warnings and the result, draw it and write it where asked for.
 
-        `draw` takes the path of a figure and its style.
+        `draw` takes the path of a figure and its style. `rows` are those of its CSV, where that is
+        not the first table of the document.
         """
         warn(warnings)
         if self.plot and draw:
             draw(self.plot, style=self.style)
-        write_rows(self.csv, tables)
-        show(self.json, document, shown)
+        write_rows(self.csv, document, rows)
+        show(self.json, document.to_json, shown)
 
 
 @dataclass(frozen=True, kw_only=True)

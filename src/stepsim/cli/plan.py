@@ -106,7 +106,6 @@ def plan_command(
     """
     from stepsim.explore.plan.asked import answer
     from stepsim.explore.plan.runs import Workers
-    from stepsim.show.frames import tables_of
     from stepsim.show.tables.plan import plans_shown
     from stepsim.show.terminal import plan_bar
 
@@ -144,7 +143,7 @@ def plan_command(
         name = options.topology or job.topology.name
         found_options = {**document.plans[0].options, **options.typed_files()}
         write_plan(options.toml, str(model), name, found_options)
-    write_rows(options.csv, tables_of(document))
+    write_rows(options.csv, document)
     show(options.json, document.to_json, plans_shown(document, full=options.full))
     if options.explain:
         show_tables([found.explain(options.explain)])

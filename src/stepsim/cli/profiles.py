@@ -49,7 +49,6 @@ def improve_command(
     """Rank changes of a profiled run by the step time they save."""
     from stepsim.files.traces.chakra_write import write_chakra
     from stepsim.runs.improve import change_profile, improve_profile
-    from stepsim.show.frames import tables_of
     from stepsim.show.tables.profiles import improvements_shown
 
     if (apply is None) != (output is None):
@@ -64,7 +63,7 @@ def improve_command(
         from stepsim.show.page.write import write_improvements
 
         write_improvements(found, profile, report, command=command_line())
-    write_rows(csv, tables_of(found))
+    write_rows(csv, found)
     show(json, found.to_json, improvements_shown(found, profile, full=full))
 
 

@@ -163,7 +163,6 @@ def _show_sensitivity(file: Path, options: SimulateOptions) -> None:
     """
     from stepsim.explore.sensitivity import find_sensitivity
     from stepsim.show.figures.sensitivity import plot_sensitivity
-    from stepsim.show.frames import tables_of
     from stepsim.show.tables.studies import sensitivity_shown
     from stepsim.show.terminal import progress_bar
 
@@ -173,7 +172,7 @@ def _show_sensitivity(file: Path, options: SimulateOptions) -> None:
         found = find_sensitivity(*job.nouns, notes=job.notes)
     draw = partial(plot_sensitivity, found)
     said = () if options.quiet else found.warnings
-    options.show_study(found.to_json, sensitivity_shown(found), tables_of(found), draw, said)
+    options.show_study(found, sensitivity_shown(found), draw, said)
 
 
 def _recorded(file: Path) -> tuple[bool, bool]:

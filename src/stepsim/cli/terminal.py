@@ -5,7 +5,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from os import environ
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,8 +14,9 @@ import typer
 from stepsim.base.errors import OutputError, one_line
 
 if TYPE_CHECKING:
+    from stepsim.base.structs import Document
     from stepsim.explain.report import Report
-    from stepsim.show.frames import Tables
+    from stepsim.show.frames import Columns
     from stepsim.show.tables.answer import Answer
     from stepsim.show.tables.model import Shown
 
@@ -189,10 +189,11 @@ def show(
     An answer stands before the tables.
     """
     if csv:
-        from stepsim.show.frames import first_table
+        from stepsim.files.writing import write_whole
+        from stepsim.show.frames import csv_text, first_table
 
         shown = list(shown)
-        write_rows(csv, {"rows": partial(first_table, shown)})
+        write_whole(csv, csv_text(first_table(shown)).encode())
     if json == _STDOUT:
         typer.echo(document().decode(), nl=False)
         return
@@ -208,13 +209,17 @@ def show(
     print_shown(console, shown, answer.time if answer else None)
 
 
-def write_rows(path: Path | None, tables: "Tables") -> None:
-    """Write the first of some tables as CSV where that is asked for; raises OutputError."""
+def write_rows(path: Path | None, document: "Document", rows: "Columns | None" = None) -> None:
+    """Write some rows, or the first table of a result, as CSV where that is asked for.
+
+    Raises OutputError.
+    """
     if path:
         from stepsim.files.writing import write_whole
-        from stepsim.show.frames import csv_text
+        from stepsim.show.frames import csv_text, tables_of
 
-        write_whole(path, csv_text(next(iter(tables.values()))()).encode())
+        shown = rows or next(iter(tables_of(document).values()))()
+        write_whole(path, csv_text(shown).encode())
 
 
 def show_tables(shown: "Iterable[Shown]", csv: Path | None = None) -> None:

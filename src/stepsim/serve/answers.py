@@ -50,9 +50,9 @@ class Answers(Noun):
         found: Any = getattr(self.explorer, kind)(state, *more)
         return {kind: found} if kind == "numbers" else found
 
-    def takes_long(self, question: object) -> bool:
+    def takes_long(self, question: Mapping[str, object]) -> bool:
         """Whether a question is one that others should not wait for."""
-        if not isinstance(question, dict) or question.get("kind") not in _LONG:
+        if question.get("kind") not in _LONG:
             return False
         try:
             return self.explorer.takes_long(_state(question), is_live=question["kind"] in _LIVE)

@@ -185,9 +185,9 @@ class Explorer(Struct, kw_only=True):
         texts = {name.removeprefix(NOISE): text for name, text in state.noise.items()}
         noise = SpeedNoise(**{name: _factor(name, text) for name, text in texts.items()})
         steps = noisy_speeds(batch, _columns(state), noise, samples=_DRAWS, seed=0)
-        low, middle, high = (round(each) for each in np.percentile(steps, [5, 50, 95]).tolist())
+        low, high = (round(each) for each in np.percentile(steps, [5, 95]).tolist())
         between = f"{format_time_ps(low)} to {format_time_ps(high)}"
-        return {"low": low, "middle": middle, "high": high, "text": between, "draws": _DRAWS}
+        return {"low": low, "high": high, "text": between, "draws": _DRAWS}
 
     def worth(self, state: ExplorerState) -> Plain:
         """What one per cent of each number is worth, as a table; a reason where that is unknown."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -136,7 +136,7 @@ def timelines_figure(
     shown = set[int]()
     for i, (axes, run) in enumerate(zip(every, runs, strict=True)):
         repeated = i > 0 and run.title[0] == runs[0].title[0]
-        plot = _Plot(axes=axes, style=style, width_ps=width_ps, row_in=row_in)
+        plot = _Plot(axes=axes, style=style, width_ps=width_ps, scale=scale, row_in=row_in)
         hidden = sum(_draw_row(plot, run, row, shown) for row in range(len(run.rows)))
         if messages and run.axis:
             _draw_arrows(plot, run)
@@ -154,17 +154,16 @@ plot_timelines = paused()(drawn(timelines_figure))
 
 
 class _Plot(Noun):
-    """Where rows are drawn: a time that all plots of a figure share, rows so high."""
+    """Where rows are drawn: a time that all plots of a figure share, rows so high.
+
+    `scale` are picoseconds of a unit of the time axis.
+    """
 
     axes: "Axes"
     style: FigureStyle
     width_ps: int
+    scale: int
     row_in: float
-
-    @property
-    def scale(self) -> int:
-        """Picoseconds of a unit of the time axis."""
-        return time_unit(self.width_ps)[0]
 
     @property
     def wide_pt(self) -> float:
@@ -215,8 +214,8 @@ def _draw_row(plot: _Plot, run: DrawnRun, row: int, shown: set[int]) -> int:
     communication slowed and the critical path along the upper one. Of a stream all are boxes.
     """
     spans = run.rows[row][1]
-    shades, everything = span_shades(spans, run.axes), np.full(len(spans), fill_value=True)
-    hidden, parts = 0, [(everything, (-0.4, 0.4))]
+    shades, hidden = span_shades(spans, run.axes), 0
+    parts: list[tuple[Any, tuple[float, float]]] = [(slice(None), (-0.4, 0.4))]
     plot.axes.axhspan(row - 0.4, row + 0.4, zorder=0, **IDLE_LOOK)
     if run.axis:
         hidden = _draw_actions(plot, spans, row, shown)

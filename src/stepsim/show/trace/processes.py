@@ -273,11 +273,10 @@ def stream_threads(spans: Spans, told: Sequence[Slice], numbers: Iterator[int]) 
         places = places[np.argsort(spans.start_ps[places], kind="stable")]
         slices = [told[place] for place in places.tolist()]
         name = spans.stream_words(stream) or "operations"
-        if (spans.start_ps[places[1:]] >= spans.end_ps[places[:-1]]).all():
-            yield Thread(number=next(numbers), name=name, slices=slices)
-            continue
-        for lane, some in enumerate(lanes_of(slices)):
-            yield Thread(number=next(numbers), name=f"{name} {lane + 1}", slices=some)
+        lanes = lanes_of(slices)
+        for lane, some in enumerate(lanes, 1):
+            told_apart = f" {lane}" * (len(lanes) > 1)
+            yield Thread(number=next(numbers), name=name + told_apart, slices=some)
 
 
 def lanes_of(slices: Iterable[Slice]) -> list[list[Slice]]:

@@ -62,31 +62,24 @@ def choose_view(table: SweepTable, names: Sequence[str] = (), *, stacks: bool = 
         raise SweepError(f"figure axes are {shown}: expected {expected}")
     x, *rest = chosen
     y = rest.pop(0) if mapped else None
-    view = View(x=x, y=y, by=rest[0] if rest else None)
-    return _checked(view, panels=mapped or stacks)
+    by = rest[0] if rest else None
+    most, what = (_MOST_PANELS, "panels") if mapped or stacks else (_MOST_LINES, "lines")
+    if by and len(by.texts) > most:
+        raise SweepError(
+            f"axis {by.name} has {len(by.texts)} values: expected at most {most} {what}"
+        )
+    return View(x=x, y=y, by=by)
 
 
 def _default(table: SweepTable, *, stacks: bool) -> list[Axis]:
     """Axes with several values: numbers first, and names that are few enough to be told apart."""
     several = [axis for axis in table.axes if len(axis.texts) > 1] or list(table.axes[:1])
-    numbers = [axis for axis in several if axis.numeric]
-    numbers = numbers[: 1 if stacks else 2]
+    numbers = [axis for axis in several if axis.numeric][: 1 if stacks else 2]
     groups = [axis for axis in several if not axis.numeric]
     panels = len(numbers) == 2 or stacks
     few = [axis for axis in groups if len(axis.texts) <= (_MOST_PANELS if panels else _MOST_LINES)]
-    if numbers:
-        return numbers + few[:1]
-    first = groups[:1]
-    return first + [axis for axis in few if axis not in first][:1]
-
-
-def _checked(view: View, *, panels: bool) -> View:
-    most, what = (_MOST_PANELS, "panels") if panels else (_MOST_LINES, "lines")
-    if view.by and len(view.by.texts) > most:
-        raise SweepError(
-            f"axis {view.by.name} has {len(view.by.texts)} values: expected at most {most} {what}"
-        )
-    return view
+    chosen = numbers or groups[:1]
+    return chosen + [axis for axis in few if axis not in chosen][:1]
 
 
 def measured(table: SweepTable, view: View, *, bubble: bool) -> tuple[Floats, str]:
