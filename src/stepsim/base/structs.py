@@ -48,21 +48,6 @@ def replace(noun: _Noun, /, **changes: Any) -> _Noun:
     return cast(_Noun, copied(cast(Any, noun), **changes))
 
 
-class Same(Generic[_Object]):
-    """An object as a key: equal to itself alone, whatever it holds."""
-
-    __slots__ = ("it",)
-
-    def __init__(self, it: _Object) -> None:
-        self.it = it
-
-    def __hash__(self) -> int:
-        return id(self.it)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.it is self.it
-
-
 SCHEMA_VERSION = 1
 """The form of all documents; one of another version is refused."""
 
@@ -100,6 +85,18 @@ class Noun(Struct, frozen=True, kw_only=True, metaclass=_NounMaker):
     Options of `msgspec.Struct` stand behind the name of a class that differs: `eq=False` where
     fields hold arrays, `dict=True` where something is worked out once.
     """
+
+
+class Same(Noun, Generic[_Object], kw_only=False, eq=False):
+    """An object as a key: equal to itself alone, whatever it holds."""
+
+    it: _Object
+
+    def __hash__(self) -> int:
+        return id(self.it)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.it is self.it
 
 
 class Entry(Noun):

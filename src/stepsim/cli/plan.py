@@ -11,7 +11,6 @@ from stepsim.cli.options import (
     ON_COMMAND_LINE,
     BatchOptions,
     flag,
-    given_options,
     refuse_beside,
     takes,
 )
@@ -36,8 +35,8 @@ _SEARCHED = {
     *("activation_size", "group_size", "memory_limit"),
 }
 _ASKED = ON_COMMAND_LINE - _SEARCHED
-_BUDGET = frozenset({"max_step", "max_memory", "max_bubble"})
-_OF_CHECK = _BUDGET | {"model", "check", "calibration", "json", "csv"}
+_BUDGET = ("max_bubble", "max_memory", "max_step")
+_OF_CHECK = {*_BUDGET, "model", "check", "calibration", "json", "csv"}
 """Options that do something beside --check."""
 
 
@@ -113,7 +112,7 @@ def plan_command(
         refuse_beside(context, "--check", _OF_CHECK)
         _check(model, options)
         return
-    if budget := sorted(_BUDGET & given_options(context)):
+    if budget := [name for name in _BUDGET if getattr(options, name) is not None]:
         raise PlanError(f"{', '.join(budget)}: a budget is for a plan file: give it with --check")
     files = [options.csv, options.toml, options.store]
     check_outputs([model], json=options.json, figures=[options.plot], files=files)
