@@ -44,8 +44,9 @@ def replace(noun: _Noun, /, **changes: Any) -> _Noun:
 
     Raises TypeError for a field that it does not have, and whatever its `__post_init__` raises.
     """
-    copied = msgspec.structs.replace if isinstance(noun, Struct) else dataclasses.replace
-    return cast(_Noun, copied(cast(Any, noun), **changes))
+    if isinstance(noun, Struct):
+        return msgspec.structs.replace(noun, **changes)
+    return cast(_Noun, dataclasses.replace(cast(Any, noun), **changes))
 
 
 SCHEMA_VERSION = 1

@@ -77,11 +77,11 @@ def show_batch_sweep(
 ) -> None:
     """Print drawn steps of every combination of some axes; raises as `show_batches`."""
     from stepsim.explore.batches.sweeps import (
-        PACKER,
         BatchSweepDocument,
         parse_drawn_axis,
         sweep_batches,
     )
+    from stepsim.explore.sweep.axes import PACKER
     from stepsim.show.tables.batches import batch_sweep_shown
     from stepsim.show.terminal import sweep_bar
 

@@ -167,7 +167,7 @@ def sweep_command(
 
 def _draws(options: _SweepOptions) -> bool:
     """Whether steps of documents are swept, as an option or an axis says."""
-    from stepsim.explore.batches.sweeps import is_drawn
+    from stepsim.explore.sweep.axes import is_drawn
 
     return options.lengths is not None or any(map(is_drawn, options.axis_names))
 

@@ -16,7 +16,6 @@ from concurrent.futures import (
     CancelledError,
     Executor,
     Future,
-    ProcessPoolExecutor,
     wait,
 )
 from contextlib import contextmanager
@@ -25,7 +24,6 @@ from enum import StrEnum
 from functools import lru_cache
 from io import BytesIO
 from itertools import chain, islice
-from multiprocessing import active_children, get_context, parent_process
 from threading import Thread, active_count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,6 +34,8 @@ from stepsim.base.errors import SweepError, member
 from stepsim.base.structs import Noun
 
 if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
     from distributed import Client
 
 _Item = TypeVar("_Item")
@@ -132,10 +132,15 @@ class Processes(Executor):
     """
 
     def __init__(self, workers: int) -> None:
+        from multiprocessing import active_children
+
         self._workers, self._others = workers, {*active_children()}
         self._pool = self._opened()
 
-    def _opened(self) -> ProcessPoolExecutor:
+    def _opened(self) -> "ProcessPoolExecutor":
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+
         way = "fork" if sys.platform == "linux" and active_count() == 1 else "spawn"
         return ProcessPoolExecutor(self._workers, get_context(way), _begin_worker)
 
@@ -151,6 +156,8 @@ class Processes(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End all processes, whatever they do; their tasks are lost."""
+        from multiprocessing import active_children
+
         for each in {*active_children()} - self._others:
             each.kill()
         self._pool.shutdown(wait, cancel_futures=True)
@@ -165,6 +172,8 @@ def _begin_worker() -> None:
 
 
 def _end_with_parent() -> None:
+    from multiprocessing import parent_process
+
     if parent := parent_process():
         parent.join()
     os._exit(0)

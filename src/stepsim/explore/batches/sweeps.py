@@ -10,7 +10,15 @@ from stepsim.base.structs import Document, Entry, Names, Picoseconds
 from stepsim.base.units import Quantity, Value
 from stepsim.explore.batches.draws import BatchSteps, simulate_batches
 from stepsim.explore.sampled_sweep import SampledSweep, sample_sweep
-from stepsim.explore.sweep.axes import Axis, AxisKind, Grid, axis_of_kind, parse_axis
+from stepsim.explore.sweep.axes import (
+    LENGTHS,
+    PACKER,
+    Axis,
+    AxisKind,
+    Grid,
+    axis_of_kind,
+    parse_axis,
+)
 from stepsim.explore.sweep.study import Study
 from stepsim.files.lengths import read_lengths
 from stepsim.network.topology import Topology
@@ -19,14 +27,8 @@ from stepsim.parallel.packers import packer_of
 from stepsim.workload.documents import Lengths, with_law_numbers
 from stepsim.workload.model.model import Model
 
-PACKER, LENGTHS = "packer", "lengths"
 _OF_LAW = f"{LENGTHS}."
 _DEFAULTS = StepOptions()
-
-
-def is_drawn(name: str) -> bool:
-    """Whether an axis is one of drawn steps alone: `packer`, `lengths`, `lengths.sigma`."""
-    return name in (PACKER, LENGTHS) or name.startswith(_OF_LAW)
 
 
 def parse_drawn_axis(text: str) -> Axis:

@@ -195,6 +195,14 @@ def _typed(quantity: Quantity, value: object) -> str:
     return quantity.text(quantity.read(value))
 
 
+PACKER, LENGTHS = "packer", "lengths"
+
+
+def is_drawn(name: str) -> bool:
+    """Whether an axis is one of drawn steps alone: `packer`, `lengths`, `lengths.sigma`."""
+    return name in (PACKER, LENGTHS) or name.startswith(f"{LENGTHS}.")
+
+
 def _option(name: str) -> str:
     """The axis that a name such as `mbs` or `comm-sms` stands for; classes keep their hyphens."""
     option = name if "." in name else name.replace("-", "_")
