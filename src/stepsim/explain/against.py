@@ -6,8 +6,9 @@ else as a gap. So the rows of either table add up to its step. What a recording 
 as shapes or groups, is left out of both tables.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from stepsim.measured.profile.kernel_classes import (
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 from stepsim.workload.axes import Stream
 
+_Named = TypeVar("_Named")
+
 
 class StepPart(StrEnum):
     """What a moment of a rank's step goes into; the value is what tables call it."""
@@ -38,7 +41,6 @@ class StepPart(StrEnum):
 
 STAGE_MESSAGES = "messages between stages"
 HOST_GAPS = "host gaps before"
-_PROMPT = "gaps before kernels launched in time"
 _PHASES = {
     TaskPhase.FORWARD: "forward",
     TaskPhase.UPDATE: "update",
@@ -59,6 +61,14 @@ _CALLED = (
 """Parts of the names of collectives, the longest first, and the kind that they say."""
 
 _Key = tuple[StepPart, str, str]
+_Sums = dict[_Key, Ints]
+"""By row what steps show in ps, what kernels run in ps, and how many there are, over all ranks."""
+_ENDS: Sequence[_Key] = (
+    (StepPart.GAPS, "gaps before kernels launched in time", ""),
+    (StepPart.WAITING, "other ranks at the end of the step", ""),
+    (StepPart.GAPS, f"{HOST_GAPS} the next step", ""),
+)
+"""Rows of no operation."""
 
 
 class AgainstRow(Entry):
@@ -141,22 +151,6 @@ class Recording(Noun):
     groups: Mapping[tuple[str, tuple[int, ...]], str] | None
     follows: bool
     exchanged: str
-
-
-class _Table(Noun):
-    """Sums by row over all ranks: what steps show in ps, what kernels run in ps, and how many."""
-
-    step_ps: int
-    ranks: int
-    sums: Mapping[_Key, tuple[int, int, int]]
-
-    def means(self, keys: Sequence[_Key]) -> list[list[int]]:
-        """Means of the ranks by row, which add up to the mean step; counts are of all."""
-        rows = ints([self.sums.get(key, (0, 0, 0)) for key in keys])
-        ends = np.cumsum(rows[:, :2], axis=0) // self.ranks
-        rows[:, :2] = np.diff(ends, axis=0, prepend=0)
-        found: list[list[int]] = rows.tolist()
-        return found
 
 
 def measured_step(profile: Profile) -> tuple[Profile, int, bool]:
@@ -280,13 +274,23 @@ def class_operators(simulated: Profile) -> dict[str, Names]:
     """
     works, events = _Works.of(simulated), simulated.events
     columns = np.stack([works.number, events.operator, events.name])
-    found: dict[str, dict[str, None]] = {}
-    for number, operator, name in np.unique(columns, axis=1).T.tolist():
-        if number != UNKNOWN:
-            known = operator != UNKNOWN
-            called = simulated.operators[operator].name if known else simulated.names[name]
-            found.setdefault(works.works[number].work.value, {})[called] = None
-    return {work: tuple(sorted(called)) for work, called in found.items()}
+    called = _names_by(
+        (
+            works.works[number].work.value,
+            simulated.names[name] if operator == UNKNOWN else simulated.operators[operator].name,
+        )
+        for number, operator, name in np.unique(columns, axis=1).T.tolist()
+        if number != UNKNOWN
+    )
+    return {work: tuple(sorted(names)) for work, names in called.items()}
+
+
+def _names_by(pairs: Iterable[tuple[_Named, str]]) -> dict[_Named, Names]:
+    """The names of everything that has some, each once, in their order."""
+    found: dict[_Named, dict[str, None]] = {}
+    for key, name in pairs:
+        found.setdefault(key, {})[name] = None
+    return {key: tuple(names) for key, names in found.items()}
 
 
 def recording_of(measured: Profile, predicted: Profile, *, follows: bool) -> Recording:
@@ -317,23 +321,22 @@ def _labels(profile: Profile) -> dict[tuple[str, tuple[int, ...]], str]:
     events = profile.events
     used = np.flatnonzero(events.group != UNKNOWN)
     pairs = np.unique(np.stack([events.name[used], events.group[used]]), axis=1)
-    labels: dict[tuple[str, tuple[int, ...]], dict[str, None]] = {}
-    for name, number in pairs.T.tolist():
-        group = profile.groups[number]
-        key = kind_of(profile.names[name]), group.ranks
-        labels.setdefault(key, {})[group.name.rstrip("0123456789")] = None
+    groups = [(kind_of(profile.names[i]), profile.groups[j]) for i, j in pairs.T.tolist()]
+    labels = _names_by(
+        ((kind, group.ranks), group.name.rstrip("0123456789")) for kind, group in groups
+    )
     return {key: ", ".join(names) for key, names in labels.items()}
 
 
 def _called(profile: Profile, works: _Works) -> dict[tuple[int, ...], str]:
     """What the simulated products of some sides are called."""
-    names: dict[tuple[int, ...], dict[str, None]] = {}
     pairs = np.unique(np.stack([works.number, profile.events.name]), axis=1)
-    for number, name in pairs.T.tolist():
-        if number != UNKNOWN and (sides := works.works[number].sides):
-            called = profile.names[name].removeprefix(SIMULATED)
-            names.setdefault(sides, {})[called] = None
-    return {sides: ", ".join(called) for sides, called in names.items()}
+    called = _names_by(
+        (works.works[number].sides, profile.names[name].removeprefix(SIMULATED))
+        for number, name in pairs.T.tolist()
+        if number != UNKNOWN
+    )
+    return {sides: ", ".join(names) for sides, names in called.items() if sides}
 
 
 def kind_of(name: str) -> str:
@@ -362,18 +365,22 @@ def compare_steps(
         works = works[0], works[1].in_order_of(orders[1], works[0], orders[0])
     begins = 0 if recording.follows else _device_start(predicted), _device_start(measured)
     tables = [
-        _table(profile, work, recording, begin, end)
-        for profile, work, begin, end in zip(
-            (predicted, measured), works, begins, ends_ps, strict=True
-        )
+        _table(predicted, works[0], recording, begins[0], ends_ps[0]),
+        _table(measured, works[1], recording, begins[1], ends_ps[1]),
     ]
-    parts = {part: number for number, part in enumerate(StepPart)}
+    parts, nothing = {part: number for number, part in enumerate(StepPart)}, np.zeros(3, np.int64)
     longest = {
-        key: max(table.sums.get(key, (0, 0, 0))[0] for table in tables)
-        for key in {**tables[0].sums, **tables[1].sums}
+        key: max(int(table.get(key, nothing)[0]) for table in tables)
+        for key in {**tables[0], **tables[1]}
     }
     keys = sorted(longest, key=lambda key: (parts[key[0]], -longest[key], key))
-    rows = zip(keys, *(table.means(keys) for table in tables), strict=True)
+    means = []
+    for table, profile in zip(tables, (predicted, measured), strict=True):
+        rows = np.stack([table.get(key, nothing) for key in keys])
+        # means of the ranks, which add up to the mean step; counts are of all
+        ends = np.cumsum(rows[:, :2], axis=0) // len(profile.ranks)
+        rows[:, :2] = np.diff(ends, axis=0, prepend=0)
+        means.append(rows.tolist())
     return tuple(
         AgainstRow(
             part=key[0].value,
@@ -386,8 +393,8 @@ def compare_steps(
             predicted_count=first[2],
             measured_count=second[2],
         )
-        for key, first, second in rows
-    ), (tables[0].step_ps, tables[1].step_ps)
+        for key, first, second in zip(keys, *means, strict=True)
+    ), (ends_ps[0] - begins[0], ends_ps[1] - begins[1])
 
 
 def _device_start(profile: Profile) -> int:
@@ -420,80 +427,41 @@ def _in_phases(profile: Profile) -> Profile:
     return replace(profile, events=Events.joined(rest, more), follows=None)
 
 
-def _table(profile: Profile, works: _Works, recording: Recording, begin: int, end: int) -> _Table:
-    """The sums of a step that goes from `begin` to `end`."""
-    rows = _Rows.of(profile, works, recording)
-    events, last = profile.events, profile.events.complete_ps
+def _table(profile: Profile, works: _Works, recording: Recording, begin: int, end: int) -> _Sums:
+    """The sums of a step that goes from `begin` to `end`.
+
+    Of rows of operations there are as many again for waiting for the others of one, and for a gap
+    that one ends because the host launched it late; last come those of no operation.
+    """
+    keys, number = _numbered(profile, works, recording)
+    count, events, last = len(keys), profile.events, profile.events.complete_ps
     device = (events.kind != TaskKind.HOST) & (events.duration_ps > 0)
     busy = int(np.append(events.end_ps[device], begin).max())
-    sums = np.zeros((3, len(rows.keys)), np.int64)
-    np.add.at(sums[1], rows.number[device], events.duration_ps[device])
-    np.add.at(sums[2], rows.number[device], 1)
+    sums = np.zeros((3 * count + len(_ENDS), 3), np.int64)
+    np.add.at(sums[:, 1], number[device], events.duration_ps[device])
+    np.add.at(sums[:, 2], number[device], 1)
     for rank in range(len(profile.ranks)):
         own = np.flatnonzero(device & (events.rank == rank))
-        number, length = _moments(events, own, last, rows, (begin, end, busy))
-        np.add.at(sums[0], number, length)
-        beside = rows.is_beside[number]
-        np.add.at(sums[1], number[beside], length[beside])
-        np.add.at(sums[2], number[beside], 1)
-    named = zip(rows.keys, sums.T.tolist(), strict=True)
-    shown = {key: (row[0], row[1], row[2]) for key, row in named if any(row)}
-    return _Table(step_ps=end - begin, ranks=len(profile.ranks), sums=shown)
+        row, length = _moments(events, own, last, number, count, (begin, end, busy))
+        np.add.at(sums[:, 0], row, length)
+        beside = row >= count
+        np.add.at(sums[:, 1], row[beside], length[beside])
+        np.add.at(sums[:, 2], row[beside], 1)
+    waits = ((StepPart.WAITING, name, "") for _, name, _ in keys)
+    late = (
+        (StepPart.GAPS, f"{HOST_GAPS} {name if part is StepPart.COMPUTE else part.value}", "")
+        for part, name, _ in keys
+    )
+    found: _Sums = {}
+    for key, row in zip((*keys, *waits, *late, *_ENDS), sums, strict=True):
+        if row.any():
+            found[key] = found.get(key, 0) + row
+    return found
 
 
-class _Rows(Noun, eq=False):
-    """The rows of a table: `number` is that of every operation, a place in `keys`.
-
-    By the row of an operation, `waits` is that of waiting for its others, `late` that of a gap that
-    it ends because the host launched it late. `prompt` is that of a gap before what was launched in
-    time, `end` that of waiting for other ranks at the end, and `next` that of the gap after it.
-    Rows `is_beside` hold no operations.
-    """
-
-    keys: tuple[_Key, ...]
-    number: Ints
-    waits: Ints
-    late: Ints
-    prompt: int
-    end: int
-    next: int
-    is_beside: Bools
-
-    @classmethod
-    def of(cls, profile: Profile, works: _Works, recording: Recording) -> "_Rows":
-        """The rows of a profile's operations."""
-        numbers: dict[_Key, int] = {}
-        number = _numbered(profile, works, recording, numbers)
-        keys = list(numbers)
-        waits = [(StepPart.WAITING, name, "") for _, name, _ in keys]
-        late = [
-            (StepPart.GAPS, f"{HOST_GAPS} {name if part is StepPart.COMPUTE else part.value}", "")
-            for part, name, _ in keys
-        ]
-        ends = (
-            (StepPart.GAPS, _PROMPT, ""),
-            (StepPart.WAITING, "other ranks at the end of the step", ""),
-            (StepPart.GAPS, f"{HOST_GAPS} the next step", ""),
-        )
-        beside = [numbers.setdefault(key, len(numbers)) for key in (*waits, *late, *ends)]
-        count = len(keys)
-        return cls(
-            keys=tuple(numbers),
-            number=number,
-            waits=ints(beside[:count]),
-            late=ints(beside[count : 2 * count]),
-            prompt=beside[-3],
-            end=beside[-2],
-            next=beside[-1],
-            is_beside=np.arange(len(numbers)) >= count,
-        )
-
-
-def _numbered(
-    profile: Profile, works: _Works, recording: Recording, numbers: dict[_Key, int]
-) -> Ints:
-    """The number of every operation's row; rows that are new are added to `numbers`."""
-    events = profile.events
+def _numbered(profile: Profile, works: _Works, recording: Recording) -> tuple[list[_Key], Ints]:
+    """The rows of operations, and the place of every operation's row among them."""
+    events, numbers = profile.events, dict[_Key, int]()
     phase = events.phase if recording.phases else unknown(len(events))
     sent = events.of_kind(*COMMUNICATIONS)
     columns = (
@@ -517,7 +485,7 @@ def _numbered(
         else:
             key = StepPart.COPIES, "copies of memory", ""
         rows.append(numbers.setdefault(key, len(numbers)))
-    return ints(rows)[inverse.ravel()]
+    return [*numbers], ints(rows)[inverse.ravel()]
 
 
 def _compute_key(work: KernelWork, phase: int, recording: Recording) -> _Key:
@@ -541,22 +509,23 @@ def _collective_key(name: str, ranks: tuple[int, ...], size: int, recording: Rec
 
 
 def _moments(
-    events: Events, own: Ints, last: Ints, rows: _Rows, step: tuple[int, int, int]
+    events: Events, own: Ints, last: Ints, rows: Ints, count: int, step: tuple[int, int, int]
 ) -> tuple[Ints, Ints]:
     """What a rank's step goes into, moment by moment: rows, and how long in ps.
 
-    `own` are the operations of the rank, `last` is when the others of a meeting have come. `step`
-    is its begin, its end, and when the last rank is done.
+    `own` are the operations of the rank, `last` is when the others of a meeting have come, `rows`
+    are those of operations, of `count`. `step` is its begin, its end, and when the last rank is
+    done.
     """
     kind = events.kind[own]
     sent, copied = np.isin(kind, COMMUNICATIONS), kind == TaskKind.COPY
     start, end, ready = events.start_ps[own], events.end_ps[own], last[own]
-    number = rows.number[own]
+    number = rows[own]
     layers = (
         _pieces(number, start, end, ~sent & ~copied),
         _pieces(number, ready, end, sent),
         _pieces(number, start, end, copied),
-        _pieces(rows.waits[number], start, ready, sent),
+        _pieces(number + count, start, ready, sent),
     )
     edges = np.unique(np.concatenate([step, *(column for layer in layers for column in layer[1:])]))
     edges = edges[(edges >= step[0]) & (edges <= step[1])]
@@ -568,23 +537,24 @@ def _moments(
             covered = (near >= 0) & (ends[near] >= until) & (row == UNKNOWN)
             row[covered] = number_of[near[covered]]
     empty = row == UNKNOWN
-    row[empty] = _gaps(events, own, at[empty], rows, step[2])
+    row[empty] = _gaps(events, own, at[empty], rows + 2 * count, 3 * count, step[2])
     return row, until - at
 
 
-def _gaps(events: Events, own: Ints, at: Ints, rows: _Rows, busy: int) -> Ints:
+def _gaps(events: Events, own: Ints, at: Ints, late: Ints, ends: int, busy: int) -> Ints:
     """The rows of gaps that begin at some times, by the operations that end them.
 
-    One whose launch nobody recorded was launched when it started.
+    One whose launch nobody recorded was launched when it started. `late` are rows by operation, and
+    those of no operation begin at `ends`.
     """
     order = events.in_time(own)
     after = np.searchsorted(events.start_ps[order], at, side="left")
-    row = np.where(at < busy, rows.end, rows.next)
+    row = ends + np.where(at < busy, 1, 2)
     ended = after < len(order)
     follower = order[after[ended]]
     launch = events.launch_ps[follower]
     prompt = (launch >= 0) & (launch <= at[ended])
-    row[ended] = np.where(prompt, rows.prompt, rows.late[rows.number[follower]])
+    row[ended] = np.where(prompt, ends, late[follower])
     return np.asarray(row, np.int64)
 
 
