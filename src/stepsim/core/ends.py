@@ -92,11 +92,13 @@ def _few_levels(missing: list[int], starts: list[int], values: list[int]) -> tup
         levels.append(end)
         for node in order[begin:end]:
             for follower in values[starts[node] : starts[node + 1]]:
-                missing[follower] -= 1
-                if not missing[follower]:
+                if missing[follower] == 1:
                     order.append(follower)
+                else:
+                    missing[follower] -= 1
         begin = end
-    order += [node for node, count in enumerate(missing) if count]
+    if begin < len(missing):
+        order += sorted({*range(len(missing))}.difference(order))
     return np.array(order, np.int32), np.array(levels, np.int32)
 
 
