@@ -74,9 +74,8 @@ class Case(NamedTuple):
         )
         columns = PlanTable(plans=[plan])
         way, size = ExpertWay(routing=self.mlp, name=self.way), np.array([self.size])
-        sent = size * way.sent_share(columns, network.domain)
+        sent, least, _ = way.asks(size, columns, network.domain, network.inner)
         taken = network.seconds(CollectiveKind.ALL_TO_ALL, sent, columns.ep, columns.expert_tp)
-        least = way.least_seconds(size, columns, network.domain, network.inner)
         return float(np.maximum(taken, least)[0])
 
 

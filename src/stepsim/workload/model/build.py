@@ -451,13 +451,18 @@ class _Builder(TimedModel):
             Work(compute_ps=round(each * PS_PER_S), kernels=run, wait_ps=waited)
             for each, run in zip(seconds, kernels, strict=True)
         ]
+        # exchanges that run beside the block that follows: all of a block do, or none does
+        lags = [
+            int(any(_one(each.size_bytes) and _one(each.beside) for each in exchanges))
+            for exchanges in (block.forward, block.backward)
+        ]
         return Row(
             name=block.name.replace(" ", "_"),
             forward=replace(works[0], comms=tuple(self._ops(block.forward))),
             input_grad=replace(works[1], comms=tuple(self._ops(sent))),
             weight_grad=works[2],
-            forward_lag=_lag(block.forward),
-            backward_lag=_lag(block.backward),
+            forward_lag=lags[0],
+            backward_lag=lags[1],
             routed=block.routed,
             weights_first=not _one(block.beside_weights),
             weights_last=not self.framework.overlaps_input_gradient,
@@ -578,11 +583,6 @@ def _flops(blocks: Iterable[Block], plan: Plan) -> _Operations:
     return forward, forward + backward, spared
 
 
-def _lag(exchanges: Iterable[Exchange]) -> int:
-    """1 where exchanges run beside the block that follows: all of a block do, or none does."""
-    return int(any(_one(each.size_bytes) and _one(each.beside) for each in exchanges))
-
-
 def _one(values: Floats | float) -> float:
     """The value of the only plan."""
     return float(values.item(0) if isinstance(values, np.ndarray) else values)
@@ -674,20 +674,18 @@ def _kernel_of(
 
     Products have tiles for a device of so many `processors`, and leave `free_sms` of its SMs free.
     """
-    demand = KernelDemand()
-    if operator.kind is OperatorKind.MEMORY:
-        demand = KernelDemand(kind=KernelKind.STREAM)
-    elif operator.groups is not None:
-        demand = KernelDemand(blocks=int(operator.groups.tiles()[phase, 0]), per_sm=(2,))
+    blocks, most = 0, 1
+    if operator.groups is not None:
+        blocks, most = int(operator.groups.tiles()[phase, 0]), 2
     elif operator.sides is not None:
         tokens, inner, outer = (float(side[0]) for side in operator.sides)
         rows, columns = ((tokens, outer), (tokens, inner), (inner, outer))[phase]
         # in the largest tiles of which there is one for every SM
         tiles = [(ceil(rows / high) * ceil(columns / wide), most) for high, wide, most in _TILES]
         blocks, most = next((each for each in tiles if each[0] >= processors), tiles[-1])
-        demand = KernelDemand(blocks=blocks, per_sm=(most,))
-    if free_sms and demand.kind is KernelKind.PRODUCT:
-        demand = replace(demand, free_sms=free_sms)
+    demand = KernelDemand(blocks=blocks, per_sm=(most,), free_sms=free_sms)
+    if operator.kind is OperatorKind.MEMORY:
+        demand = KernelDemand(kind=KernelKind.STREAM)
     return Kernel(
         name=operator.name,
         operator=operator.pytorch,

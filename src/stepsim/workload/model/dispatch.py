@@ -61,39 +61,28 @@ class ExpertWay(Noun):
     routing: Routing
     name: str = "to"
 
-    def sent_share(self, columns: PlanTable, domain: int) -> Floats:
-        """Share of the tokens' copies that leave a rank where `domain` ranks share a node.
-
-        A token goes once to a node, or to a rank where all are in one; see `reached`.
-        """
-        nodes = np.ceil(columns.ep * columns.expert_tp / domain)
-        places = np.where(nodes > 1, nodes, columns.ep)
-        return self._copies(columns, places)
-
-    def least_seconds(
+    def asks(
         self, size_bytes: Floats, columns: PlanTable, domain: int, inner: float
-    ) -> Floats:
-        """Seconds that a dispatcher's own kernels take to move `size_bytes` of copies at least.
+    ) -> tuple[Floats, Floats, Floats]:
+        """Bytes of `size_bytes` of copies that leave a rank, seconds at least, and notices ahead.
 
-        Where several nodes take part, each hands tokens on to its ranks meanwhile, at `inner`
-        bytes/s for each rank.
+        Where `domain` ranks share a node, a token goes once to a node, or to a rank where all are
+        in one; see `reached`. The dispatcher's own kernels take their time to move the copies;
+        where several nodes take part, each hands tokens on to its ranks meanwhile, at `inner`
+        bytes/s for each rank. Notices are small collectives or kernels ahead of the exchange. All
+        are nothing where ep is 1.
         """
+        ranks, exchanged = columns.ep * columns.expert_tp, columns.ep > 1
+        nodes = np.ceil(ranks / domain)
+        sent = size_bytes * self._copies(columns, np.where(nodes > 1, nodes, columns.ep))
         copied = size_bytes * self._copies(columns, columns.ep)
-        start, token, byte, _ = self._kernels(columns)
-        own = (start + token * columns.shard_tokens + byte * copied) / PS_PER_S
-        ranks = columns.ep * columns.expert_tp
-        handed = np.where(ranks > domain, copied * (domain - 1) / domain / inner, 0.0)
-        found = np.maximum(own, np.where(columns.sends_once > 0, handed, 0.0))
-        return np.where((size_bytes > 0) & (columns.ep > 1), found, 0.0)
-
-    def notices(self, columns: PlanTable) -> Floats:
-        """Small collectives or kernels ahead of the exchange; none where ep is 1."""
-        return np.where(columns.ep > 1, self._kernels(columns)[3], 0.0)
-
-    def _kernels(self, columns: PlanTable) -> Floats:
-        """The numbers of `DispatchKernel` in their order; shape (4, plans)."""
         numbers = np.array([astuple(kernel_of(each, self.name)) for each in ExpertDispatch])
-        return numbers[columns.dispatcher.astype(np.int64)].T
+        start, token, byte, notices = numbers[columns.dispatcher.astype(np.int64)].T
+        own = (start + token * columns.shard_tokens + byte * copied) / PS_PER_S
+        handed = np.where(ranks > domain, copied * (domain - 1) / domain / inner, 0.0)
+        least = np.maximum(own, np.where(columns.sends_once > 0, handed, 0.0))
+        least = np.where((size_bytes > 0) & exchanged, least, 0.0)
+        return sent, least, np.where(exchanged, notices, 0.0)
 
     def _copies(self, columns: PlanTable, places: Floats) -> Floats:
         """Copies of a token that so many places receive, over its experts."""

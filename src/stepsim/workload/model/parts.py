@@ -200,12 +200,10 @@ class Exchange(Noun):
 
         The latter two are of ways of tokens to experts alone: see `ExpertWay`.
         """
-        way, size, domain = self.way, self.size_bytes, network.domain
-        if way is None:
+        if self.way is None:
             nothing = np.zeros(len(columns))
-            return size, nothing, nothing
-        least = way.least_seconds(size, columns, domain, network.inner)
-        return size * way.sent_share(columns, domain), least, way.notices(columns)
+            return self.size_bytes, nothing, nothing
+        return self.way.asks(self.size_bytes, columns, network.domain, network.inner)
 
     def alone_s(self, columns: PlanTable, network: Interconnect) -> Floats:
         """Seconds that it takes with the network to itself, and with what goes ahead of it."""

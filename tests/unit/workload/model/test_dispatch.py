@@ -62,7 +62,8 @@ def test_a_token_goes_to_a_node_once(
     mlp: ExpertMlp, dispatch: ExpertDispatch, ep: int, domain: int, share: float
 ) -> None:
     columns = PlanTable(plans=[plan(dispatch, ep)])
-    assert ExpertWay(routing=mlp).sent_share(columns, domain)[0] == pytest.approx(share)
+    sent, *_ = ExpertWay(routing=mlp).asks(np.ones(1), columns, domain, inf)
+    assert sent[0] == pytest.approx(share)
 
 
 @pytest.mark.parametrize("mlp", [MLP, GROUPED, ExpertMlp(experts=60, top_k=4, width=8)])
@@ -152,7 +153,7 @@ def test_nodes_hand_tokens_on_while_they_arrive() -> None:
     columns = PlanTable(plans=[plan(ExpertDispatch.DEEPEP, 64)])
     size = np.array([8 * 1e6])
     slow, fast = (
-        ExpertWay(routing=MLP).least_seconds(size, columns, 8, inner)[0] for inner in (1e9, inf)
+        ExpertWay(routing=MLP).asks(size, columns, 8, inner)[1][0] for inner in (1e9, inf)
     )
     assert slow == pytest.approx(8e6 * 7 / 8 / 1e9)  # an expert for each rank: 8 copies
     own = kernel_of(ExpertDispatch.DEEPEP, "to")
