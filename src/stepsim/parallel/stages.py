@@ -64,45 +64,44 @@ def split_stages(
     ends and the loss runs once per step. A workload with a layout is shared out as that says.
     Raises PlanError when there are more chunks than layers, or a layout does not add up.
     """
-    pp = plan.pp
+    pp, every = plan.pp, stage_rows is StageRows.EVERY
     if any(op.of_share for op in workload.comms()):
         workload = _with_whole_sizes(workload, plan)
+    warnings: list[str] = []
     if workload.layout is not None:
-        return _as_laid_out(workload, workload.layout, pp, placement)
-    distinct = {id(block): block for block in workload.microbatches}.values()
-    layers = [(block, _stage_layers(block, workload, pp)) for block in distinct]
-    warnings = list(_check_chunks(workload, [each for _, each in layers], pp, placement))
-    if pp != workload.degrees["pp"]:
-        warnings.append(
-            f"the file has pp {workload.degrees['pp']}, you asked for {pp}: layers are split "
-            "again; gradients, parameters and optimizer compute of a stage grow with its layers"
+        rows = [_slices(each, workload.layout, placement) for each in workload.microbatches]
+    else:
+        distinct = {id(block): block for block in workload.microbatches}
+        layers = {key: _stage_layers(block, workload, pp) for key, block in distinct.items()}
+        warnings += _warnings(workload, [*layers.values()], pp, placement)
+        cut = {
+            key: [*_chunk_rows(block, workload.loss, layers[key], placement, every=every)]
+            for key, block in distinct.items()
+        }
+        rows = [cut[id(block)] for block in workload.microbatches]
+    works: list[StageWork] = []
+    known: dict[tuple[int, ...], _Rows] = {}  # what is the same as before is the object of before
+    items: dict[tuple[int, int], tuple[StepItem, ...]] = {}
+    own: Iterable[StepItem]
+    for rank in range(pp):
+        chunks = tuple(
+            tuple(known.setdefault(tuple(map(id, block)), block) for block in blocks)
+            for blocks in zip(*(each[rank] for each in rows), strict=True)
         )
-    if pp > 1 and workload.pp_comm_assumed:
-        warnings.append(workload.pp_comm_assumed)
-    ends = [_ends(placement, rank, stage_rows) for rank in range(pp)]
-    items = {each: tuple(_per_step(workload, pp, each, stage_rows)) for each in {*ends}}
-    known: dict[tuple[int, ...], _Rows] = {}
+        if workload.layout is not None:
+            key = held_parameters(row for blocks in chunks for row in blocks[0])
+            own = chain(workload.per_step, owned_items(workload, *key))
+        else:
+            first, last = map(any, zip(*_ends(placement, rank, every=every), strict=True))
+            key, own = (first, last), _per_step(workload, pp, first=first, last=last, every=every)
+        if key not in items:
+            items[key] = tuple(_in_order(own))
+        works.append(StageWork(chunks=chunks, per_step=items[key]))
     return Stages(
-        works=tuple(
-            StageWork(
-                chunks=tuple(
-                    _shared(
-                        _chunk_rows(workload, layers, placement, rank, chunk, stage_rows), known
-                    )
-                    for chunk in range(placement.chunks)
-                ),
-                per_step=items[ends[rank]],
-            )
-            for rank in range(pp)
-        ),
+        works=tuple(works),
         pp_comm_bytes=workload.pp_comm_bytes if pp > 1 else 0,
         warnings=tuple(warnings),
     )
-
-
-def _shared(blocks: Iterable[_Rows], known: dict[tuple[int, ...], _Rows]) -> tuple[_Rows, ...]:
-    """The rows of blocks; what is the same as before is the object of before."""
-    return tuple(known.setdefault(tuple(map(id, rows)), rows) for rows in blocks)
 
 
 def _with_whole_sizes(workload: Workload, plan: Plan) -> Workload:
@@ -115,31 +114,9 @@ def _with_whole_sizes(workload: Workload, plan: Plan) -> Workload:
     return workload.with_works(lambda _, work: replace(work, comms=tuple(map(whole, work.comms))))
 
 
-def _as_laid_out(
-    workload: Workload, layout: "LayerLayout", pp: int, placement: Placement
-) -> Stages:
-    """The stages of a whole model; each does once per step what its own rows call for."""
-    by_block = [_slices(block, layout, placement.stages) for block in workload.microbatches]
-    works, known = [], dict[tuple[int, ...], _Rows]()
-    items = dict[tuple[int, int], tuple[StepItem, ...]]()
-    for rank in range(pp):
-        places = [placement.stage(rank, chunk) for chunk in range(placement.chunks)]
-        chunks = tuple(_shared((slices[place] for slices in by_block), known) for place in places)
-        held = held_parameters(row for blocks in chunks for row in blocks[0])
-        if held not in items:
-            every = [*workload.per_step, *owned_items(workload, *held)]
-            items[held] = tuple(_in_order(every))
-        works.append(StageWork(chunks=chunks, per_step=items[held]))
-    return Stages(
-        works=tuple(works),
-        pp_comm_bytes=workload.pp_comm_bytes if pp > 1 else 0,
-        warnings=(),
-    )
-
-
-def _slices(block: Microbatch, layout: "LayerLayout", stages: int) -> list[_Rows]:
-    """Rows of every virtual stage, in the model's order; raises PlanError."""
-    slices = layout.resolve(len(block.layers), len(block.prediction), stages)
+def _slices(block: Microbatch, layout: "LayerLayout", placement: Placement) -> list[list[_Rows]]:
+    """Rows of every chunk of every rank, virtual stages in the model's order; raises PlanError."""
+    slices = layout.resolve(len(block.layers), len(block.prediction), placement.stages)
     layers, predicted = iter(block.layers), iter(block.prediction)
     found = []
     for each in slices:
@@ -149,7 +126,10 @@ def _slices(block: Microbatch, layout: "LayerLayout", stages: int) -> list[_Rows
         for _ in range(each.prediction_layers):
             rows += next(predicted)
         found.append((*rows, *(block.head if each.head else ())))
-    return found
+    return [
+        [found[placement.stage(rank, chunk)] for chunk in range(placement.chunks)]
+        for rank in range(placement.ranks)
+    ]
 
 
 def held_parameters(rows: Iterable[Row]) -> tuple[int, int]:
@@ -181,13 +161,30 @@ def _split(layers: list[_Rows], parts: int) -> list[list[_Rows]]:
     return [layers[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
+def _warnings(
+    workload: Workload,
+    layers: list[list[list[_Rows]]],
+    pp: int,
+    placement: Placement,
+) -> Iterator[str]:
+    """Warnings about how layers are shared out; raises PlanError when there are too few."""
+    yield from _check_chunks(workload, layers, pp, placement)
+    if pp != workload.degrees["pp"]:
+        yield (
+            f"the file has pp {workload.degrees['pp']}, you asked for {pp}: layers are split "
+            "again; gradients, parameters and optimizer compute of a stage grow with its layers"
+        )
+    if pp > 1 and workload.pp_comm_assumed:
+        yield workload.pp_comm_assumed
+
+
 def _check_chunks(
     workload: Workload,
     layers: list[list[list[_Rows]]],
     pp: int,
     placement: Placement,
 ) -> Iterable[str]:
-    """Warnings about how layers are shared out; raises PlanError when there are too few."""
+    """Those about chunks; raises PlanError when there are too few layers."""
     longest = max(layers, key=lambda stages: sum(map(len, stages)))
     lengths = [len(stage) for stage in longest]
     total, chunks = sum(lengths), placement.chunks
@@ -209,79 +206,73 @@ def _check_chunks(
 
 
 def _chunk_rows(
-    workload: Workload,
-    layers: Iterable[tuple[Microbatch, list[list[_Rows]]]],
+    block: Microbatch,
+    loss: _Rows,
+    stages: list[list[_Rows]],
     placement: Placement,
-    rank: int,
-    chunk: int,
-    stage_rows: StageRows,
-) -> tuple[_Rows, ...]:
-    """Rows of one chunk for every block, in forward order; `layers` are of distinct blocks."""
-    every = stage_rows is StageRows.EVERY
-    stage = placement.stage(rank, chunk)
-    first = stage == 0 or (every and chunk == 0)
-    last = stage == placement.stages - 1 or (every and chunk == placement.chunks - 1)
-    rows = {
-        id(block): (
-            *(block.embedding if first else ()),
-            *chain.from_iterable(_chunk_layers(stages, placement, rank, chunk)),
-            *(block.head if last else ()),
-            *(workload.loss if last and not every else ()),
-        )
-        for block, stages in layers
-    }
-    return tuple(rows[id(block)] for block in workload.microbatches)
+    *,
+    every: bool,
+) -> Iterator[list[_Rows]]:
+    """Rows of every chunk of every rank for a block, in forward order, from layers of `stages`.
 
-
-def _chunk_layers(
-    stages: list[list[_Rows]], placement: Placement, rank: int, chunk: int
-) -> list[_Rows]:
-    """A part of the rank's layers, or a whole stage where ranks hold several.
-
-    Layers are cut between rows where a re-split pipeline has fewer of them than chunks.
+    A chunk has a part of the rank's layers, or a whole stage where ranks hold several. Layers are
+    cut between rows where a re-split pipeline has fewer of them than chunks.
     """
-    if placement.kind is PlacementKind.BIDIRECTIONAL:
-        return stages[placement.stage(rank, chunk)]
-    layers = stages[rank]
-    if len(layers) < placement.chunks:
-        layers = [(row,) for layer in layers for row in layer]
-    return _split(layers, placement.chunks)[chunk]
+    for rank in range(placement.ranks):
+        if placement.kind is PlacementKind.BIDIRECTIONAL:
+            parts = [stages[placement.stage(rank, chunk)] for chunk in range(placement.chunks)]
+        else:
+            layers = stages[rank]
+            if len(layers) < placement.chunks:
+                layers = [(row,) for layer in layers for row in layer]
+            parts = _split(layers, placement.chunks)
+        yield [
+            (
+                *(block.embedding if first else ()),
+                *chain.from_iterable(part),
+                *(block.head if last else ()),
+                *(loss if last and not every else ()),
+            )
+            for part, (first, last) in zip(parts, _ends(placement, rank, every=every), strict=True)
+        ]
 
 
-def _ends(placement: Placement, rank: int, stage_rows: StageRows) -> tuple[bool, bool]:
-    """Whether a rank has the first and the last rows of the model, or all have both."""
-    every = stage_rows is StageRows.EVERY
-    held = {placement.stage(rank, chunk) for chunk in range(placement.chunks)}
-    return every or 0 in held, every or placement.stages - 1 in held
+def _ends(placement: Placement, rank: int, *, every: bool) -> Iterator[tuple[bool, bool]]:
+    """Whether each chunk of a rank has the first and the last rows of the model.
+
+    Where `every` rank has both, its first and last chunk have them.
+    """
+    for chunk in range(placement.chunks):
+        stage = placement.stage(rank, chunk)
+        yield (
+            stage == 0 or (every and chunk == 0),
+            stage == placement.stages - 1 or (every and chunk == placement.chunks - 1),
+        )
 
 
 def _per_step(
-    workload: Workload, pp: int, ends: tuple[bool, bool], stage_rows: StageRows
+    workload: Workload, pp: int, *, first: bool, last: bool, every: bool
 ) -> Iterable[StepItem]:
-    """What a stage with these ends runs once per step, in the order of the items' roles.
+    """What a stage with these ends runs once per step.
 
     Only the ends of the pipeline sum embedding gradients and own the parameters of embedding and
-    head, unless every stage carries both ends.
+    head, unless every stage carries both ends. Then the loss runs once per step, too.
     """
-    first, last = ends
-    every = stage_rows is StageRows.EVERY
-    items = [*(_loss_items(workload) if every else ()), *workload.per_step]
-    if not (first or last):
-        items = [item for item in items if item.role is not Role.EMBEDDING_GRADIENTS]
-    for item in _in_order(items):
-        yield _resized(item, Fraction(workload.degrees["pp"], pp), first=first, last=last)
+    layers = Fraction(workload.degrees["pp"], pp)
+    if every:
+        for row in workload.loss:
+            for phase, work in row.works():
+                item = StepItem(name=row.name, phase=phase, work=work)
+                yield _resized(item, layers, first=first, last=last)
+    for item in workload.per_step:
+        if first or last or item.role is not Role.EMBEDDING_GRADIENTS:
+            yield _resized(item, layers, first=first, last=last)
 
 
 def _in_order(items: Iterable[StepItem]) -> list[StepItem]:
     """Items in the order of their roles."""
     turn = {role: place for place, role in enumerate(Role)}
     return sorted(items, key=lambda item: turn[item.role])
-
-
-def _loss_items(workload: Workload) -> Iterable[StepItem]:
-    """The loss run once per step."""
-    for row in workload.loss:
-        yield from (StepItem(name=row.name, phase=phase, work=w) for phase, w in row.works())
 
 
 def _resized(item: StepItem, layers: Fraction, *, first: bool, last: bool) -> StepItem:
