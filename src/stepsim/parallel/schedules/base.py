@@ -177,18 +177,20 @@ class Schedule(Noun, dict=True):
 _MAX_FORWARDS = 1 << 22
 
 
-def check_shape(
+def placed(
     name: str,
-    *,
     ranks: int,
     microbatches: int,
     chunks: int,
+    *,
     held: int = 0,
     more: str = "",
-) -> None:
-    """Raise ScheduleError unless all three are positive and their product is not too large.
+    kind: PlacementKind = PlacementKind.LOOP,
+) -> Placement:
+    """How a schedule lies on ranks; raises ScheduleError for a shape that it cannot have.
 
-    `held` is the only number of chunks that it has (0: any), and `more` says who has others.
+    All three numbers are positive, and their product is not too large. `held` is the only number of
+    chunks that it has (0: any), and `more` says who has others.
     """
     for field, value in (("ranks", ranks), ("microbatches", microbatches), ("chunks", chunks)):
         if value < 1:
@@ -200,6 +202,8 @@ def check_shape(
         )
     if held and chunks != held:
         raise ScheduleError(bad_value(f"schedule {name}", "chunks", chunks, f"{held}{more}"))
+    enters = microbatches if kind is PlacementKind.BIDIRECTIONAL else 1
+    return Placement(ranks=ranks, chunks=chunks, kind=kind, microbatches=enters)
 
 
 ACTION_KINDS = tuple(ActionKind)

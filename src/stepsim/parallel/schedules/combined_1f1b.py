@@ -10,12 +10,11 @@ pipeline the order is F, pairs, B.
 from stepsim.base.arrays import Small
 from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.parallel.schedules.base import (
-    Placement,
     Schedule,
     backward_table,
-    check_shape,
     forward_table,
     numbered,
+    placed,
     warm_up,
 )
 from stepsim.parallel.schedules.interleaved import megatron_group_size
@@ -35,7 +34,7 @@ def combined_1f1b(
     then the remaining backwards. Raises ScheduleError where Megatron refuses.
     """
     held = (1 if ranks == 1 else 2) if chunks is None else chunks
-    check_shape(PAIRED, ranks=ranks, microbatches=microbatches, chunks=held)
+    placement = placed(PAIRED, ranks, microbatches, held)
     if ranks == 1:
         if held != 1:
             raise ScheduleError(bad_value(f"schedule {PAIRED}", "chunks", held, "1 on one rank"))
@@ -46,7 +45,6 @@ def combined_1f1b(
         )
     forwards = forward_table(held, microbatches, group)
     leads = warm_up(ranks, held * microbatches, 2, (held - 1) * group + 1)
-    placement = Placement(ranks=ranks, chunks=held)
     return Schedule(
         name=PAIRED,
         placement=placement,

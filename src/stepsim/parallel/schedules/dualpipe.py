@@ -9,8 +9,8 @@ from stepsim.parallel.schedules.base import (
     Placement,
     PlacementKind,
     Schedule,
-    check_shape,
     numbered,
+    placed,
 )
 
 
@@ -20,10 +20,8 @@ def dualpipe(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     Both halves of the ranks run the steps of DualPipeV with half the ranks and microbatches.
     Raises ScheduleError unless ranks and microbatches are even and m >= 2P.
     """
-    _check("dualpipe", ranks=ranks, microbatches=microbatches, chunks=chunks, even=True)
-    placement = Placement(
-        ranks=ranks, chunks=2, kind=PlacementKind.BIDIRECTIONAL, microbatches=microbatches
-    )
+    kind = PlacementKind.BIDIRECTIONAL
+    placement = _placed("dualpipe", ranks, microbatches, chunks, kind)
     half, each_way = ranks // 2, microbatches // 2
     return Schedule(
         name="dualpipe",
@@ -41,8 +39,7 @@ def dualpipe_v(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
 
     Raises ScheduleError unless m >= 2P.
     """
-    _check("dualpipe-v", ranks=ranks, microbatches=microbatches, chunks=chunks, even=False)
-    placement = Placement(ranks=ranks, chunks=2, kind=PlacementKind.V)
+    placement = _placed("dualpipe-v", ranks, microbatches, chunks, PlacementKind.V)
     return Schedule(
         name="dualpipe-v",
         placement=placement,
@@ -77,13 +74,16 @@ def _slots(rank: int, ranks: int, microbatches: int) -> list[str]:
     return [f"W{next(split)}" if slot == "W" else slot for slot in slots]
 
 
-def _check(name: str, *, ranks: int, microbatches: int, chunks: int, even: bool) -> None:
-    check_shape(name, ranks=ranks, microbatches=microbatches, chunks=chunks, held=2)
+def _placed(
+    name: str, ranks: int, microbatches: int, chunks: int, kind: PlacementKind
+) -> Placement:
+    found = placed(name, ranks, microbatches, chunks, held=2, kind=kind)
+    even = kind is PlacementKind.BIDIRECTIONAL
     if even and ranks % 2:
         problem = bad_value(f"schedule {name}", "ranks", ranks, f"an even number, e.g. {ranks + 1}")
     elif microbatches < 2 * ranks or (even and microbatches % 2):
         allowed = f"{'an even number, ' if even else ''}at least {2 * ranks} (twice the ranks)"
         problem = bad_value(f"schedule {name}", "microbatches", microbatches, allowed)
     else:
-        return
+        return found
     raise ScheduleError(problem)

@@ -7,13 +7,12 @@ Megatron-LM", SC 2021; Megatron-LM `forward_backward_pipelining_with_interleavin
 
 from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.parallel.schedules.base import (
-    Placement,
     Runtime,
     Schedule,
     alternating,
     backward_table,
-    check_shape,
     forward_table,
+    placed,
     warm_up,
 )
 
@@ -37,14 +36,14 @@ def interleaved(
     one forward and one backward, then the remaining backwards. Raises ScheduleError where the
     chosen original refuses.
     """
-    check_shape(_NAME, ranks=ranks, microbatches=microbatches, chunks=chunks)
+    placement = placed(_NAME, ranks, microbatches, chunks)
     group = _group_size(ranks, microbatches, chunks, group_size, grouping)
     forwards = forward_table(chunks, microbatches, group)
     leads = warm_up(ranks, chunks * microbatches, 2, (chunks - 1) * group)
     return Schedule(
         name=_NAME,
         runtime=Runtime(grouping),
-        placement=Placement(ranks=ranks, chunks=chunks),
+        placement=placement,
         microbatches=microbatches,
         fills_once=True,
         orders=alternating(leads, forwards, backward_table(forwards)),

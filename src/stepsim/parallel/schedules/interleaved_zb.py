@@ -8,13 +8,12 @@ from stepsim.parallel.schedules.base import (
     FORWARD,
     INPUT_GRAD,
     WEIGHT_GRAD,
-    Placement,
     Schedule,
     Turns,
     backward_table,
     by_turns,
-    check_shape,
     forward_table,
+    placed,
     warm_up,
 )
 from stepsim.parallel.schedules.interleaved import torch_group_size
@@ -26,14 +25,14 @@ def interleaved_zb(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedul
     Rank r runs min(P-1-r + (v-1)g, mv) forwards, then by turns a forward, an input gradient and,
     from the r-th turn on, the oldest weight gradient. Raises ScheduleError where torch refuses.
     """
-    check_shape("interleaved-zb", ranks=ranks, microbatches=microbatches, chunks=chunks)
+    placement = placed("interleaved-zb", ranks, microbatches, chunks)
     group = torch_group_size("interleaved-zb", ranks, microbatches)
     forwards = forward_table(chunks, microbatches, group)
     backwards = backward_table(forwards)
     leads = warm_up(ranks, chunks * microbatches, 1, (chunks - 1) * group)
     return Schedule(
         name="interleaved-zb",
-        placement=Placement(ranks=ranks, chunks=chunks),
+        placement=placement,
         microbatches=microbatches,
         orders=tuple(
             by_turns(

@@ -4,22 +4,21 @@ Lamy-Poirier, "Breadth-first pipeline parallelism", MLSys 2023; torch `ScheduleL
 """
 
 from stepsim.parallel.schedules.base import (
-    Placement,
     Schedule,
     alternating,
-    check_shape,
     forward_table,
+    placed,
 )
 
 
 def looped_bfs(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     """Looped breadth-first for any shape; backwards run in exactly the reverse order."""
-    check_shape("looped-bfs", ranks=ranks, microbatches=microbatches, chunks=chunks)
+    placement = placed("looped-bfs", ranks, microbatches, chunks)
     table = forward_table(chunks, microbatches, group_size=microbatches)
     warm_up = (table.shape[1],) * ranks
     return Schedule(
         name="looped-bfs",
-        placement=Placement(ranks=ranks, chunks=chunks),
+        placement=placement,
         microbatches=microbatches,
         fills_once=True,
         orders=alternating(warm_up, table, table[:, ::-1]),

@@ -10,8 +10,8 @@ from stepsim.parallel.schedules.base import (
     Runtime,
     Schedule,
     alternating,
-    check_shape,
     forward_table,
+    placed,
     warm_up,
 )
 
@@ -22,19 +22,21 @@ def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     Rank r runs min(P-1-r, m) forwards, then pairs of one forward and one backward, then the
     remaining backwards. Raises ScheduleError for more than one chunk.
     """
-    check_shape("1f1b", ranks=ranks, microbatches=microbatches, chunks=chunks)
+    placement = placed("1f1b", ranks, microbatches, chunks)
     if chunks != 1:
         raise ScheduleError(f"schedule 1f1b: chunks is {chunks}: it holds one chunk per rank")
-    return one_chunk("1f1b", microbatches, warm_up(ranks, microbatches))
+    return one_chunk("1f1b", placement, microbatches, warm_up(ranks, microbatches))
 
 
-def one_chunk(name: str, microbatches: int, leads: tuple[int, ...]) -> Schedule:
+def one_chunk(
+    name: str, placement: Placement, microbatches: int, leads: tuple[int, ...]
+) -> Schedule:
     """A schedule of one chunk per rank, which runs so many forwards before it alternates."""
     table = forward_table(1, microbatches, microbatches)
     return Schedule(
         runtime=Runtime.MEGATRON,
         name=name,
-        placement=Placement(ranks=len(leads)),
+        placement=placement,
         microbatches=microbatches,
         fills_once=True,
         orders=alternating(leads, table, table),

@@ -17,8 +17,8 @@ from stepsim.parallel.schedules.base import (
     Placement,
     PlacementKind,
     Schedule,
-    check_shape,
     numbered,
+    placed,
 )
 
 _PERIOD = 6
@@ -68,8 +68,8 @@ def _v_half_block(ranks: int, rank: int, wait: int) -> tuple[int, ...]:
 def _schedule(
     name: str, ranks: int, microbatches: int, chunks: int, block: _Block, limit: int
 ) -> Schedule:
-    check_shape(name, ranks=ranks, microbatches=microbatches, chunks=chunks, held=2)
-    placement = Placement(ranks=ranks, chunks=2, kind=PlacementKind.V)
+    kind = PlacementKind.V
+    placement = placed(name, ranks, microbatches, chunks, held=2, kind=kind)
     wait = _shortest_wait(ranks, block)
     timed = [list(_repeated(block(ranks, rank, wait), microbatches)) for rank in range(ranks)]
     orders = _with_weight_gradients(timed, placement, 2 * limit)

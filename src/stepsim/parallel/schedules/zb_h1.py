@@ -13,12 +13,11 @@ from stepsim.parallel.schedules.base import (
     INPUT_GRAD,
     WEIGHT_GRAD,
     Order,
-    Placement,
     Schedule,
     Turns,
     by_turns,
-    check_shape,
     forward_table,
+    placed,
     warm_up,
 )
 
@@ -30,12 +29,13 @@ def zb_h1(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     on; from then on, once r backwards lie behind, the oldest weight gradient follows each. Raises
     ScheduleError for more than one chunk.
     """
-    shape = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks}
-    check_shape("zb-h1", **shape, held=1, more=" (interleaved-zb holds more)")
+    placement = placed(
+        "zb-h1", ranks, microbatches, chunks, held=1, more=" (interleaved-zb holds more)"
+    )
     leads = warm_up(ranks, microbatches)
     return Schedule(
         name="zb-h1",
-        placement=Placement(ranks=ranks),
+        placement=placement,
         microbatches=microbatches,
         orders=tuple(_order(rank, ranks, lead, microbatches) for rank, lead in enumerate(leads)),
         warm_up=leads,

@@ -4,11 +4,10 @@ Qi et al., "Zero bubble pipeline parallelism", ICLR 2024, section 6; torch `Sche
 """
 
 from stepsim.parallel.schedules.base import (
-    Placement,
     PlacementKind,
     Schedule,
-    check_shape,
     numbered,
+    placed,
 )
 
 
@@ -18,8 +17,7 @@ def zb_v(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     Fewer than 2P-1 microbatches run in the order of 2P-1. Raises ScheduleError unless there are
     two chunks.
     """
-    check_shape("zb-v", ranks=ranks, microbatches=microbatches, chunks=chunks, held=2)
-    placement = Placement(ranks=ranks, chunks=chunks, kind=PlacementKind.V)
+    placement = placed("zb-v", ranks, microbatches, chunks, held=2, kind=PlacementKind.V)
     full = max(microbatches, 2 * ranks - 1)
     return Schedule(
         name="zb-v",
