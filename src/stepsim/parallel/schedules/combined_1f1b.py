@@ -8,13 +8,13 @@ pipeline the order is F, pairs, B.
 """
 
 from stepsim.base.arrays import Small
-from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.parallel.schedules.base import (
     Schedule,
     backward_table,
     forward_table,
     numbered,
     placed,
+    refusal,
     warm_up,
 )
 from stepsim.parallel.schedules.interleaved import megatron_group_size
@@ -37,7 +37,7 @@ def combined_1f1b(
     placement = placed(PAIRED, ranks, microbatches, held)
     if ranks == 1:
         if held != 1:
-            raise ScheduleError(bad_value(f"schedule {PAIRED}", "chunks", held, "1 on one rank"))
+            raise refusal(PAIRED, "chunks", held, "1 on one rank")
         group = microbatches
     else:
         group = megatron_group_size(

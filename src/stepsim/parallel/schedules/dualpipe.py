@@ -4,13 +4,13 @@ DeepSeek-AI, "DeepSeek-V3 technical report", 2024; deepseek-ai/DualPipe `DualPip
 `DualPipeV.step`, whose eight steps are the same.
 """
 
-from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.parallel.schedules.base import (
     Placement,
     PlacementKind,
     Schedule,
     numbered,
     placed,
+    refusal,
 )
 
 
@@ -80,10 +80,8 @@ def _placed(
     found = placed(name, ranks, microbatches, chunks, held=2, kind=kind)
     even = kind is PlacementKind.BIDIRECTIONAL
     if even and ranks % 2:
-        problem = bad_value(f"schedule {name}", "ranks", ranks, f"an even number, e.g. {ranks + 1}")
-    elif microbatches < 2 * ranks or (even and microbatches % 2):
+        raise refusal(name, "ranks", ranks, f"an even number, e.g. {ranks + 1}")
+    if microbatches < 2 * ranks or (even and microbatches % 2):
         allowed = f"{'an even number, ' if even else ''}at least {2 * ranks} (twice the ranks)"
-        problem = bad_value(f"schedule {name}", "microbatches", microbatches, allowed)
-    else:
-        return found
-    raise ScheduleError(problem)
+        raise refusal(name, "microbatches", microbatches, allowed)
+    return found

@@ -5,7 +5,6 @@ Megatron-LM", SC 2021; Megatron-LM `forward_backward_pipelining_with_interleavin
 `get_schedule_table`; torch `ScheduleInterleaved1F1B`.
 """
 
-from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.parallel.schedules.base import (
     Runtime,
     Schedule,
@@ -13,6 +12,7 @@ from stepsim.parallel.schedules.base import (
     backward_table,
     forward_table,
     placed,
+    refusal,
     warm_up,
 )
 
@@ -60,7 +60,7 @@ def torch_group_size(name: str, ranks: int, microbatches: int) -> int:
     group, left = divmod(microbatches, rounds)
     if left:
         allowed = f"a multiple of microbatches // ranks ({rounds}), such as {group * rounds}"
-        raise ScheduleError(bad_value(f"schedule {name}", "microbatches", microbatches, allowed))
+        raise refusal(name, "microbatches", microbatches, allowed)
     return group
 
 
@@ -73,20 +73,20 @@ def megatron_group_size(
     """
     group = ranks if group_size is None else group_size
     if chunks < 2:
-        raise _refusal(name, "chunks", chunks, "at least 2 (1f1b holds one)")
+        raise refusal(name, "chunks", chunks, "at least 2 (1f1b holds one)")
     if microbatches < ranks:
         other = ", or grouping torch" if name == _NAME else ""
-        raise _refusal(name, "microbatches", microbatches, f"at least {ranks} (ranks){other}")
+        raise refusal(name, "microbatches", microbatches, f"at least {ranks} (ranks){other}")
     if not ranks <= group <= microbatches:
         allowed = f"from {ranks} (ranks) to {microbatches} (microbatches)"
-        raise _refusal(name, "group_size", group, allowed)
+        raise refusal(name, "group_size", group, allowed)
     left = microbatches % group
     if 0 < left < ranks:
         allowed = (
             f"a multiple of group_size ({group}), such as {microbatches - left}, "
             f"or one with a remainder of at least {ranks} (ranks)"
         )
-        raise _refusal(name, "microbatches", microbatches, allowed)
+        raise refusal(name, "microbatches", microbatches, allowed)
     return group
 
 
@@ -94,15 +94,11 @@ def _group_size(
     ranks: int, microbatches: int, chunks: int, group_size: int | None, grouping: str
 ) -> int:
     if grouping not in _GROUPINGS:
-        raise _refusal(_NAME, "grouping", grouping, " or ".join(_GROUPINGS))
+        raise refusal(_NAME, "grouping", grouping, " or ".join(_GROUPINGS))
     if grouping == "megatron":
         return megatron_group_size(
             _NAME, ranks=ranks, microbatches=microbatches, chunks=chunks, group_size=group_size
         )
     if group_size is not None:
-        raise _refusal(_NAME, "group_size", group_size, "none: grouping torch sets its own")
+        raise refusal(_NAME, "group_size", group_size, "none: grouping torch sets its own")
     return torch_group_size(_NAME, ranks, microbatches)
-
-
-def _refusal(name: str, field: str, value: object, allowed: str) -> ScheduleError:
-    return ScheduleError(bad_value(f"schedule {name}", field, value, allowed))
