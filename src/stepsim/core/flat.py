@@ -135,11 +135,6 @@ class Flat(Noun, eq=False, dict=True):
         return len(self.waits)
 
     @property
-    def tasks(self) -> int:
-        """Tasks of all actors."""
-        return sum(map(len, self.programs))
-
-    @property
     def duration_ps(self) -> Ints:
         """How long each node takes: as long as its first task."""
         durations = np.empty(len(self), np.int64)

@@ -206,77 +206,6 @@ _SLOWED_RUNS, _STEADY = 16, 1e-3
 """Runs of a step whose compute is slowed, at most, and the change of its end that ends them."""
 
 
-class FlatStep(Noun):
-    """All tasks of a step, on which shared links, and by which engine they are run.
-
-    `slow` begins to find what tasks take beside communications, None where these take nothing;
-    `flatten_apart` makes a table in which every task is by itself.
-    """
-
-    flat: Flat
-    contention: "Contention | None"
-    engine: Engine
-    flatten_apart: Callable[[], Flat]
-    slow: "Callable[[], SlowedCompute] | None" = None
-
-    def timeline(self, progress: "OnProgress | None" = None, *, apart: bool = True) -> Timeline:
-        """Run it, by columns or events; where compute is slowed, in a table of `apart` tasks.
-
-        Without, when tasks inside of contracted lists run is not told: ends alone are.
-        """
-        flat, unslowed_ps = self.flat, None
-        times = self._times(flat, flat.duration_ps, progress)
-        if self.slow:
-            unslowed_ps = int(times[1].max(initial=0))
-            took_ps, times = self._settled(times, progress)
-            if apart:
-                flat = self.flatten_apart()
-                duration_ps = flat.duration_ps
-                for nodes, tasks, took in zip(flat.node_of, flat.programs, took_ps, strict=True):
-                    slowed = np.flatnonzero(took != tasks.duration_ps)
-                    duration_ps[nodes[slowed]] = took[slowed]
-                times = self._times(flat, duration_ps, progress)
-        said(__name__, "all tasks ended")
-        contention = self.contention
-        return Timeline(
-            flat=flat,
-            start=times[0],
-            end=times[1],
-            engine=self.engine,
-            siblings_slow=contention is not None and contention.siblings_slow,
-            unslowed_ps=unslowed_ps,
-        )
-
-    def _settled(
-        self, times: tuple[Ints, Ints], progress: "OnProgress | None"
-    ) -> tuple[Sequence[Ints], tuple[Ints, Ints]]:
-        """What tasks of every actor take once that changes no more, in ps, and start and end then.
-
-        `times` are those of a run in which communications take nothing.
-        """
-        assert self.slow
-        slowing, last_ps = self.slow(), int(times[1].max(initial=0))
-        for _ in range(_SLOWED_RUNS):
-            times = self._times(self.flat, slowing.durations(*times), progress)
-            before_ps, last_ps = last_ps, int(times[1].max(initial=0))
-            if abs(last_ps - before_ps) <= _STEADY * last_ps:
-                break
-        return slowing.took_ps, times
-
-    def _times(
-        self, flat: Flat, duration_ps: Ints, progress: "OnProgress | None" = None
-    ) -> tuple[Ints, Ints]:
-        """Start and end of all nodes, which take so long, in ps, by columns or events."""
-        if self.engine is Engine.LEVELS:
-            end = ends(flat.waits, duration_ps)
-            return end - duration_ps, end
-        from stepsim.core.events import run
-        from stepsim.network.flights import Fabric
-
-        fabric = Fabric(capacity=self.contention.capacity) if self.contention else None
-        return run(flat.waits, duration_ps, flat.slowed, fabric, progress)
-
-
 def find_actors(
     graph: TaskGraph, prices: Prices, slow: Floats | None, *, fold_ranks: bool
 ) -> tuple[Actors, "Contention | None"]:
@@ -293,44 +222,6 @@ def find_actors(
     return fold(prices, graph.uses, slow) if fold_ranks else every_rank(prices), None
 
 
-def flat_step(
-    graph: TaskGraph,
-    prices: Prices,
-    slow: Floats | None = None,
-    fold_ranks: bool = True,
-    engine: Engine | None = None,
-    cost: "OverlapCost | None" = None,
-) -> FlatStep:
-    """Every rank, or one of each class of ranks that behave alike, and what each of them runs.
-
-    `slow` are factors on the ranks' compute times. Unless an engine is asked for, columns take the
-    place of events in large jobs whose links are not shared in time. With `cost` communication
-    slows the compute beside it.
-    """
-    actors, contention = find_actors(graph, prices, slow, fold_ranks=fold_ranks)
-    said(__name__, "%d of %d ranks are simulated", len(actors), graph.plan.npus)
-    laid = graph, actors, prices, slow, contention
-    flat, slowing = flatten(*laid), None
-    tasks = flat.tasks
-    if cost:
-        from stepsim.core.beside import SlowedCompute
-
-        apart, _ = lay_out(*laid, contract=False)
-        tasks = sum(map(len, apart))
-        slowing = partial(SlowedCompute, flat=flat, apart=apart, prices=prices, cost=cost)
-    said(__name__, "%d tasks laid out", tasks)
-    if engine is None or contention:
-        many = tasks > MOST_EVENTS and not contention
-        engine = Engine.LEVELS if many else Engine.SIMPY
-    return FlatStep(
-        flat=flat,
-        contention=contention,
-        engine=engine,
-        flatten_apart=partial(flatten, *laid, contract=False),
-        slow=slowing,
-    )
-
-
 def run_graph(
     graph: TaskGraph,
     prices: Prices,
@@ -338,6 +229,84 @@ def run_graph(
     slow: Floats | None = None,
     fold_ranks: bool = True,
     engine: Engine | None = None,
+    cost: "OverlapCost | None" = None,
+    progress: "OnProgress | None" = None,
+    apart: bool = True,
 ) -> Timeline:
-    """Run a task graph, laid out as `flat_step` does."""
-    return flat_step(graph, prices, slow, fold_ranks, engine).timeline()
+    """Run what every rank runs, or one of each class of ranks that behave alike.
+
+    `slow` are factors on the ranks' compute times. Unless an engine is asked for, columns take the
+    place of events in large jobs whose links are not shared in time. With `cost` communication
+    slows the compute beside it: then a table is run in which every task is `apart`. Without, when
+    tasks inside of contracted lists run is not told: ends alone are.
+    """
+    actors, contention = find_actors(graph, prices, slow, fold_ranks=fold_ranks)
+    said(__name__, "%d of %d ranks are simulated", len(actors), graph.plan.npus)
+    laid = graph, actors, prices, slow, contention
+    flat, unslowed_ps = flatten(*laid), None
+    alone = lay_out(*laid, contract=False)[0] if cost else []
+    tasks = sum(map(len, alone or flat.programs))
+    said(__name__, "%d tasks laid out", tasks)
+    if engine is None or contention:
+        many = tasks > MOST_EVENTS and not contention
+        engine = Engine.LEVELS if many else Engine.SIMPY
+    run = partial(_times, engine, contention, progress)
+    times = run(flat, flat.duration_ps)
+    if cost:
+        from stepsim.core.beside import SlowedCompute
+
+        unslowed_ps = int(times[1].max(initial=0))
+        slowing = SlowedCompute(flat=flat, apart=alone, prices=prices, cost=cost)
+        times = _settled(slowing, times, run)
+        if apart:
+            flat = flatten(*laid, contract=False)
+            duration_ps = flat.duration_ps
+            for nodes, own, took in zip(flat.node_of, alone, slowing.took_ps, strict=True):
+                slowed = np.flatnonzero(took != own.duration_ps)
+                duration_ps[nodes[slowed]] = took[slowed]
+            times = run(flat, duration_ps)
+    said(__name__, "all tasks ended")
+    return Timeline(
+        flat=flat,
+        start=times[0],
+        end=times[1],
+        engine=engine,
+        siblings_slow=contention is not None and contention.siblings_slow,
+        unslowed_ps=unslowed_ps,
+    )
+
+
+def _settled(
+    slowing: "SlowedCompute",
+    times: tuple[Ints, Ints],
+    run: Callable[[Flat, Ints], tuple[Ints, Ints]],
+) -> tuple[Ints, Ints]:
+    """Start and end of all nodes once what slowed tasks take changes no more.
+
+    `times` are those of a run in which communications take nothing.
+    """
+    last_ps = int(times[1].max(initial=0))
+    for _ in range(_SLOWED_RUNS):
+        times = run(slowing.flat, slowing.durations(*times))
+        before_ps, last_ps = last_ps, int(times[1].max(initial=0))
+        if abs(last_ps - before_ps) <= _STEADY * last_ps:
+            break
+    return times
+
+
+def _times(
+    engine: Engine,
+    contention: "Contention | None",
+    progress: "OnProgress | None",
+    flat: Flat,
+    duration_ps: Ints,
+) -> tuple[Ints, Ints]:
+    """Start and end of all nodes, which take so long, in ps, by columns or events."""
+    if engine is Engine.LEVELS:
+        end = ends(flat.waits, duration_ps)
+        return end - duration_ps, end
+    from stepsim.core.events import run
+    from stepsim.network.flights import Fabric
+
+    fabric = Fabric(capacity=contention.capacity) if contention else None
+    return run(flat.waits, duration_ps, flat.slowed, fabric, progress)

@@ -15,7 +15,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, said
 from stepsim.base.process import paused
 from stepsim.base.structs import Names, Noun, replace
-from stepsim.core.timeline import MOST_EVENTS, Timeline, flat_step
+from stepsim.core.timeline import MOST_EVENTS, Timeline, run_graph
 from stepsim.core.write import TaskGraph, write_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.explain.network_use import Traffic, find_traffic
@@ -90,10 +90,17 @@ class PreparedStep(Noun, dict=True):
         return (*first, *(doubt.text for doubt in self.doubts), *crossed, *self.assumed)
 
     def timeline(self, progress: "OnProgress | None" = None, *, apart: bool = True) -> Timeline:
-        """When every task runs of those who are simulated; `apart` is as a `FlatStep` takes it."""
-        engine = self.job.options.engine
-        step = self.graph, self.prices, self.slow, self.fold_ranks, engine, self.overlap
-        return flat_step(*step).timeline(progress, apart=apart)
+        """When every task runs of those who are simulated; `apart` is as `run_graph` takes it."""
+        return run_graph(
+            self.graph,
+            self.prices,
+            slow=self.slow,
+            fold_ranks=self.fold_ranks,
+            engine=self.job.options.engine,
+            cost=self.overlap,
+            progress=progress,
+            apart=apart,
+        )
 
     def step_time_ps(self) -> int:
         """The step time alone, in ps."""
