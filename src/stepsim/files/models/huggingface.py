@@ -6,8 +6,8 @@ and that may change the work of a step.
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import replace
@@ -40,6 +40,7 @@ _OF_ENCODERS = ("is_encoder_decoder", "type_vocab_size")
 _DECODES = re.compile("CausalLM|LMHead|ConditionalGeneration|^[a-z0-9_.-]*$")
 _BESIDE = ("vision_config", "audio_config", "sound_config", "talker_config", "code2wav_config")
 """Parts of a configuration beside its text model."""
+_Part = TypeVar("_Part", Attention, Mlp)
 _NAMES = {"linear_attention": "mamba", "full_attention": "attention"}
 """Parts of a pattern by the names of newer releases of transformers."""
 
@@ -54,7 +55,8 @@ def architecture_of(
     notes: list[str] = []
     class_name = _named(values, place)
     family = _family(class_name, values, place, notes)
-    outer, keys = Fields(place=place, values=values), values
+    whole = outer = Fields(place=place, values=values)
+    keys = values
     quantised = outer.raw("quantization_config")
     if family.nested and outer.has("text_config"):
         tied = {key: values[key] for key in ("tie_word_embeddings",) if key in values}
@@ -75,7 +77,7 @@ def architecture_of(
         )
     try:
         architecture = reader.architecture(name)
-        architecture = _with_tower(architecture, values, family, place, notes)
+        architecture = _with_tower(architecture, whole, family, notes)
     except WorkloadError as error:
         text = str(error)
         raise WorkloadError(text if text.startswith(place) else f"{place}: {text}") from None
@@ -86,26 +88,21 @@ def architecture_of(
 
 
 def _with_tower(
-    architecture: Architecture,
-    values: Mapping[str, Any],
-    family: Family,
-    place: str,
-    notes: list[str],
+    architecture: Architecture, whole: Fields, family: Family, notes: list[str]
 ) -> Architecture:
     """The architecture with what sees, as far as its shape is known; a note says what is not.
 
     Raises WorkloadError where samples have tokens of images and nothing is known to see them.
     """
-    others = [key for key in _BESIDE if values.get(key)]
-    outer = Fields(place=place, values=values)
-    tokens = outer.count("image_tokens", default=0)
-    frozen = outer.flag("frozen_tower")
-    beside = family.nested and (others or outer.has("text_config"))
+    others = [key for key in _BESIDE if whole.values.get(key)]
+    tokens = whole.count("image_tokens", default=0)
+    frozen = whole.flag("frozen_tower")
+    beside = family.nested and (others or whole.has("text_config"))
     if not beside and not tokens:
         return architecture
     tower, why, name = None, "", architecture.name
     try:
-        tower, assumed = read_tower(family.tower, values, place=place, hidden=architecture.hidden)
+        tower, assumed = read_tower(family.tower, whole, architecture.hidden)
         if assumed:
             said = _listed(assumed)
             notes.append(f"{name}: its vision_config leaves out, as its class has it: {said}")
@@ -115,7 +112,7 @@ def _with_tower(
         return replace(architecture, tower=replace(tower, tokens=tokens, frozen=frozen))
     if tokens:
         expected = f"0: what sees in this model is not modelled{why}"
-        raise outer.wrong("image_tokens", tokens, expected)
+        raise whole.wrong("image_tokens", tokens, expected)
     rest = [key for key in others if key != "vision_config" or tower is None]
     counted = f"; {tower.parameters() / 1e9:.3g} billion parameters see" if tower else ""
     left = f"; parameters of {', '.join(rest)} are not counted{why}" if rest else ""
@@ -355,17 +352,25 @@ class _Reader(Attentions, Feeding, kw_only=True):
         if not isinstance(block, dict):
             raise WorkloadError(f"{place}: expected a table with attention and ffn")
         both = Fields(place=place, values=block)
-        attention = self._block_attention(both.inside("attention"))
-        mlp = self._block_mlp(both.inside("ffn"))
+        attention = self._block_part(both.inside("attention"), self._block_attention)
+        mlp = self._block_part(both.inside("ffn"), self._block_mlp)
         norms = (attention is not None) + (mlp is not None)
         return Layer(attention=attention, mlp=mlp, norms=norms)
 
-    def _block_attention(self, fields: Fields) -> Attention | None:
+    def _block_part(
+        self, fields: Fields, read: Callable[[Fields], _Part]
+    ) -> _Part | LinearBlock | None:
         if fields.flag("no_op"):
             return None
         if fields.flag("replace_with_linear"):
             return LinearBlock()
-        self._refuse_sparse(fields, ("sparsify", "num_sink_tokens", "unshifted_sink"))
+        for name in ("sparsify", "num_sink_tokens", "unshifted_sink"):
+            if fields.raw(name):
+                expected = "it absent: sparse attention is not modelled"
+                raise fields.wrong(name, fields.raw(name), expected)
+        return read(fields)
+
+    def _block_attention(self, fields: Fields) -> Attention:
         heads = self.count("HEADS")
         return GroupedAttention(
             heads=heads,
@@ -374,21 +379,10 @@ class _Reader(Attentions, Feeding, kw_only=True):
             window=fields.some("window_length"),
         )
 
-    def _block_mlp(self, fields: Fields) -> Mlp | None:
-        if fields.flag("no_op"):
-            return None
-        if fields.flag("replace_with_linear"):
-            return LinearBlock()
-        self._refuse_sparse(fields, ("sparsify",))
+    def _block_mlp(self, fields: Fields) -> Mlp:
         exact = int(2 * fields.number("ffn_mult", 0.0) * self.hidden / 3)
         width = fields.some("intermediate_size") or -(-exact // 256) * 256
         return DenseMlp(width=width, activation=self.activation())
-
-    def _refuse_sparse(self, fields: Fields, names: Iterable[str]) -> None:
-        for name in names:
-            if fields.raw(name):
-                expected = "it absent: sparse attention is not modelled"
-                raise fields.wrong(name, fields.raw(name), expected)
 
 
 def class_defaults(architecture: str) -> Mapping[str, Any]:

@@ -16,18 +16,10 @@ from stepsim.workload.model.layout import StageSlice, parse_layout
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """ZeRO's stage by the name that `--data-parallel-sharding-strategy` has for it."""
 
-_TP, _PP = "tensor-model-parallel-size", "pipeline-model-parallel-size"
-_CP, _EP = "context-parallel-size", "expert-model-parallel-size"
 _LAYOUT = "pipeline-model-parallel-layout"
-_STAGES, _PER_STAGE = (
-    "num-virtual-stages-per-pipeline-rank",
-    "num-layers-per-virtual-pipeline-stage",
-)
+_PER_STAGE = "num-layers-per-virtual-pipeline-stage"
+_DEGREES = ("tensor-model", "context", "pipeline-model", "expert-model")
 _OWN_ENDS = ("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers")
-_COUNTED_ENDS = (
-    "account-for-embedding-in-pipeline-split",
-    "account-for-loss-in-pipeline-split",
-)
 PAIRED_EXCHANGES = "overlap-moe-expert-parallel-comm"
 """Exchanges of a microbatch's experts run beside the compute of another one."""
 PAIRED_WEIGHTS, BESIDE_WEIGHTS = (
@@ -61,15 +53,16 @@ class _Line(Noun):
 
     def degrees(self) -> Iterator[float]:
         """Ranks of tensor parallelism, context parallelism, the pipeline, and the experts."""
-        return (max(self.number(name, 1), 1) for name in (_TP, _CP, _PP, _EP))
+        return (max(self.number(f"{name}-parallel-size", 1), 1) for name in _DEGREES)
 
 
 def _broken_of_stages(line: _Line) -> dict[str, bool]:
     """What is wrong with virtual stages and microbatches, by the names that rules have for it."""
     tp, cp, pp, ep = line.degrees()
-    split = line.number("num-layers") + sum(line.has(name) for name in _COUNTED_ENDS)
+    ends = (line.has(f"account-for-{end}-in-pipeline-split") for end in ("embedding", "loss"))
+    split = line.number("num-layers") + sum(ends)
     per_stage = max(line.number(_PER_STAGE, 1), 1)
-    chunks = max(line.number(_STAGES, 1), 1)
+    chunks = max(line.number("num-virtual-stages-per-pipeline-rank", 1), 1)
     if line.has(_LAYOUT):
         chunks = max((len(line.layout) or nan) // pp, 1)
     elif line.has(_PER_STAGE):

@@ -173,22 +173,16 @@ def _npus(
     values: Mapping[str, str], variables: Mapping[str, Words], slurm: Mapping[str, str]
 ) -> int | None:
     """NPUs of the job: nodes times those of each, else all of them."""
-    words = _names("words")
-    nodes = _number(values, words["nodes"]) or _whole(slurm.get("SLURM_NNODES", ""))
-    each = _number(values, words["per_node"]) or next(
-        (_whole(slurm[n]) for n in ("SLURM_NTASKS_PER_NODE", "SLURM_GPUS_PER_NODE") if n in slurm),
-        None,
-    )
-    stated = any(name in values for name in words["nodes"])
-    if each and (nodes or not stated):
+    words, world = _names("words"), variables.get("WORLD_SIZE", ())
+    said = {**slurm, "WORLD_SIZE": world[0] if world else "", **values}
+    sizes = {
+        size: next(filter(None, (_whole(said.get(name, "")) for name in words[size])), None)
+        for size in ("nodes", "per_node", "total")
+    }
+    nodes, each = sizes["nodes"], sizes["per_node"]
+    if each and (nodes or not any(name in values for name in words["nodes"])):
         return each * (nodes or 1)
-    world = variables.get("WORLD_SIZE", ())
-    known = world[0] if world else ""
-    return _number(values, words["total"]) or _whole(slurm.get("SLURM_NTASKS", "")) or _whole(known)
-
-
-def _number(values: Mapping[str, str], names: Sequence[str]) -> int | None:
-    return next((found for name in names if (found := _whole(values.get(name, "")))), None)
+    return sizes["total"]
 
 
 def _whole(text: str) -> int | None:

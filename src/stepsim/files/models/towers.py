@@ -17,15 +17,12 @@ _Said = dict[str, Any]
 """Fields of a tower that its configuration says, and the `width` of its MLPs if that is other."""
 
 
-def read_tower(
-    kind: str, values: Mapping[str, Any], *, place: str, hidden: int
-) -> tuple[Tower | None, Mapping[str, Any]]:
+def read_tower(kind: str, outer: Fields, hidden: int) -> tuple[Tower | None, Mapping[str, Any]]:
     """The tower of a configuration, whose decoder is `hidden` wide, and what its class fixes of it.
 
     None where neither the configuration nor its class says. Raises WorkloadError naming the key at
     fault.
     """
-    outer = Fields(place=place, values=values)
     inside = outer.inside("vision_config")
     form = dict(families().tower.get(kind, {}))
     usual, keys = form.pop("usual", {}), form.pop("hidden", ["hidden_size"])
