@@ -255,17 +255,17 @@ def _stated(file: Path, content: "SweepFile") -> dict[str, Any]:
     for table in (content.output, content.run):
         for field, value in msgspec.structs.asdict(table).items():
             if field in own and value not in (None, []):
-                stated[field] = _converted(f"{file}: {field}", field, value)
+                stated[field] = _converted(f"{file}: {field}", field, value, file.parent)
     return stated
 
 
-def _converted(place: str, field: str, value: Any) -> Any:
-    """A value of a TOML file as the option's type."""
+def _converted(place: str, field: str, value: Any, folder: Path = Path()) -> Any:
+    """A value of a TOML file as the option's type; paths are those of a folder."""
     import msgspec
 
     hint = get_type_hints(_SweepOptions)[field]
     try:
-        return msgspec.convert(value, hint, dec_hook=lambda kind, text: kind(text))
+        return msgspec.convert(value, hint, dec_hook=lambda kind, text: kind(folder, text))
     except (msgspec.ValidationError, TypeError) as error:
         raise SweepError(f"{place}: {error}") from None
 

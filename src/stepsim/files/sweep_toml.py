@@ -56,20 +56,14 @@ class SweepFile(Noun, forbid_unknown_fields=True):
 
 
 def read_sweep(path: Path) -> SweepFile:
-    """The sweep in a TOML file, its axes as texts by their full names, its paths made whole.
+    """The sweep in a TOML file, its axes as texts by their full names.
 
+    What it reads is found from anywhere; what it writes stays as it is in the file's own folder.
     Raises SweepError naming the file and the entry at fault.
     """
     file = read_toml(path, SweepFile, SweepError, "sweep")
-    said = {name: getattr(file.output, name) for name in ("database", "plot", "report")}
-    output = replace(
-        file.output,
-        **{name: str(path.parent / each) for name, each in said.items() if each is not None},
-        export=[str(path.parent / name) for name in file.output.export],
-    )
     options = dict(file.options)
     for name, value in options.items():
-        # a file beside the sweep file is found from anywhere
         if isinstance(value, str) and Path(value).suffix and isfile(path.parent / value):
             options[name] = str(path.parent / value)
     return replace(
@@ -77,7 +71,6 @@ def read_sweep(path: Path) -> SweepFile:
         workload=str(beside(path, file.workload)),
         axes=_axes(path, file.axes),
         options=options,
-        output=output,
     )
 
 
