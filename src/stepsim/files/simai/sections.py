@@ -82,6 +82,17 @@ class Header(Noun):
     warnings: Names = ()
 
 
+class FileRow(Row):
+    """A row, the line of the file that it is first in, and its process time.
+
+    `ignored` are collectives that the policy has no group for. Lines of one text are one row.
+    """
+
+    line: int
+    process_ps: int = 0
+    ignored: Names = ()
+
+
 def parse_header(place: str, line: str) -> Header:
     """Parse a header line; `place` is `FILE:LINE` for messages.
 
@@ -350,11 +361,10 @@ _FIRST_ROW_KEEPS_GRADIENT = (
 )
 
 
-def as_astra(rows: Sequence[Row], process_ps: Sequence[int], header: Header) -> list[Row]:
-    """Rows of ASTRA-sim 1.0 as those of a workload; `process_ps` are their process times."""
+def as_astra(rows: Sequence[FileRow], header: Header) -> list[FileRow]:
+    """Rows of ASTRA-sim 1.0 as those of a workload."""
     last = next((i for i, row in enumerate(rows) if row.weight_grad.comms), None)
-    timed = zip(rows, process_ps, strict=True)
-    found = [_timed(row, ps, counts=i == last) for i, (row, ps) in enumerate(timed)]
+    found = [_timed(row, counts=i == last) for i, row in enumerate(rows)]
     if header.policy in _WEIGHT_FIRST:
         return _weight_first(found, header)
     if header.policy in _FIRST_ROW_KEEPS_GRADIENT and found:
@@ -364,24 +374,23 @@ def as_astra(rows: Sequence[Row], process_ps: Sequence[int], header: Header) -> 
     return found
 
 
-def _timed(row: Row, process_ps: int, *, counts: bool) -> Row:
-    """The row with a process time after its collectives, and shares where they are meant.
+def _timed(row: FileRow, *, counts: bool) -> FileRow:
+    """The row with its process time after its collectives, and shares where they are meant.
 
-    That of the weight gradients passes where it `counts`.
+    After weight gradients it passes where it `counts`.
     """
-
-    def timed(phase: Phase, work: Work) -> Work:
-        after = process_ps if counts or phase is not Phase.WEIGHT_GRAD else 0
+    works: dict[str, Work] = {}
+    for phase, work in row.works():
+        after = row.process_ps if counts or phase is not Phase.WEIGHT_GRAD else 0
         comms = (
             replace(op, of_share=op.kind is CollectiveKind.ALL_GATHER, process_ps=after)
             for op in work.comms
         )
-        return replace(work, comms=tuple(comms))
+        works[phase] = replace(work, comms=tuple(comms))
+    return replace(row, **works)
 
-    return row.with_works(timed)
 
-
-def _weight_first(rows: Sequence[Row], header: Header) -> list[Row]:
+def _weight_first(rows: Sequence[FileRow], header: Header) -> list[FileRow]:
     """Rows whose weight gradients come first: input gradients are told of the row before."""
     gradients = [Work(compute_ps=row.input_grad.compute_ps) for row in rows[1:]]
     found = [

@@ -17,13 +17,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from stepsim.base.errors import UnitError, WorkloadError, bad_value
-from stepsim.base.structs import Names, Noun, replace, shipped
+from stepsim.base.structs import Noun, replace, shipped
 from stepsim.base.units import MAX_INT64, PS_PER_NS, format_size_bytes, format_time_ps, plain_number
 from stepsim.files.reading import read_text
 from stepsim.files.simai.sections import (
     EMBEDDING,
+    FileRow,
     Header,
     Policy,
     as_astra,
@@ -60,28 +62,16 @@ def _words() -> _Words:
     return shipped(__file__, "collectives.toml", _Words)
 
 
-class FileRow(Row):
-    """A row, the line of the file that it is first in, and its process time.
-
-    `ignored` are collectives that the policy has no group for. Lines of one text are one row.
-    """
-
-    line: int
-    process_ps: int = 0
-    ignored: Names = ()
-
-
 def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
     """Workload in a SimAI / AICB / ASTRA-sim text file.
 
     Raises WorkloadError naming file, line, field and value. With `strict`, what would be a warning
     about the file itself (a wrong row count, unknown keys, extra fields) is an error.
     """
-    header, found, warnings = read_simai_document(path)
-    rows: Sequence[Row] = found
+    header, rows, warnings = read_simai_document(path)
     is_astra = not (header.is_simai or is_generated(rows))
     if is_astra:
-        rows = as_astra(rows, [row.process_ps for row in found], header)
+        rows = as_astra(rows, header)
     workload = split_sections(path, rows, header)
     if strict and (warnings or workload.reading):
         first = [*warnings, workload.reading][0]
@@ -182,31 +172,29 @@ def _row(place: str, number: int, fields: Sequence[str], policy: Policy) -> File
     name = fields[0]
     _integer(place, f"dependency of {name!r}", fields[1], MAX_INT64, least=-MAX_INT64)
     process = _integer(place, f"process time of {name!r}", fields[11], MAX_INT64)
-    works: list[Work] = []
+    works: dict[str, Any] = {}
     ignored: list[str] = []
     unsized: tuple[CommOp, ...] = ()
     for phase, column in zip(Phase, (2, 5, 8), strict=True):
-        shown = phase.replace("_", "-")
-        compute_ps = _compute_ps(place, f"{shown} compute (ns) of {name!r}", fields[column])
-        size = _integer(place, f"{shown} bytes of {name!r}", fields[column + 2], MAX_INT64)
+        shown, (compute, word, text) = phase.replace("_", "-"), fields[column : column + 3]
+        compute_ps = _compute_ps(place, f"{shown} compute (ns) of {name!r}", compute)
+        size = _integer(place, f"{shown} bytes of {name!r}", text, MAX_INT64)
         label = f"{shown} collective of {name!r}"
-        comms = _comms(place, label, fields[column + 1], size, policy, phase)
+        comms = _comms(place, label, word, size, policy, phase)
         if comms is None:
             ignored.append(f"{shown} collectives")
-        works.append(Work(compute_ps=compute_ps, comms=comms or ()))
-        if phase is Phase.INPUT_GRAD and works[0].comms and not (size or comms is None):
-            full = works[0].comms[0].size_bytes
-            unsized = _comms(place, label, fields[column + 1], full, policy, phase) or ()
+        works[phase] = Work(compute_ps=compute_ps, comms=comms or ())
+        forward = works[Phase.FORWARD].comms
+        if phase is Phase.INPUT_GRAD and forward and not (size or comms is None):
+            unsized = _comms(place, label, word, forward[0].size_bytes, policy, phase) or ()
     return FileRow(
         name=name,
         line=number,
         process_ps=min(process, _MAX_COMPUTE_NS) * PS_PER_NS,
-        forward=works[0],
-        input_grad=works[1],
-        weight_grad=works[2],
         lookup=name.startswith(EMBEDDING),
         unsized=unsized,
         ignored=tuple(ignored),
+        **works,
     )
 
 
