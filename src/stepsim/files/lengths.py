@@ -5,8 +5,7 @@ A file has one number a line (`#` begins a comment), or is a CSV or Parquet tabl
 numbers alone. A column or field `count` says how many documents have a row's length.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from stepsim.workload.documents import LONGEST, Lengths, ListedLengths, parse_le
 
 _COLUMNS = ("length", "lengths", "tokens", "num_tokens", "n_tokens")
 _COUNT = "count"
-_TABLES = frozenset({".csv", ".tsv"})
-_JSON_LINES = frozenset({".jsonl", ".ndjson"})
 _MOST = 50_000_000
 _MOST_ALIKE = 1 << 40
 _Row = tuple[int, object, object]
@@ -46,33 +43,17 @@ def read_lengths(text: str) -> Lengths:
     path = Path(text)
     if "(" in text and not path.exists():
         return parse_lengths(text)
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        values = _of_parquet(path)
-    else:
-        content = read_text(path, WorkloadError, "lengths of documents", "a number per line")
-        if suffix in _TABLES:
-            values = _of_rows(path, csv_rows(path, content, WorkloadError))
-        elif suffix in _JSON_LINES:
-            values = _of_json_lines(path, content)
-        else:
-            values = _of_lines(path, content)
-    lengths = tuple(_checked(path, values))
-    if not lengths:
-        raise WorkloadError(f"{path}: no lengths: expected a number per line")
-    return ListedLengths(lengths=lengths)
-
-
-def _checked(path: Path, rows: Iterator[_Row]) -> Iterator[int]:
-    """Whole numbers of tokens, as often as there are such documents."""
-    documents = 0
-    for line, value, count in rows:
+    rows = _READERS.get(path.suffix.lower(), _of_lines)
+    lengths: list[int] = []
+    for line, value, count in rows(path):
         length = _whole(f"{path}:{line}", "length", value, LONGEST)
         times = _whole(f"{path}:{line}", _COUNT, count, _MOST_ALIKE)
-        documents += times
-        if documents > _MOST:
+        if len(lengths) + times > _MOST:
             raise WorkloadError(f"{path}: more than {_MOST:,} lengths: take a sample of them")
-        yield from repeat(length, times)
+        lengths += [length] * times
+    if not lengths:
+        raise WorkloadError(f"{path}: no lengths: expected a number per line")
+    return ListedLengths(lengths=tuple(lengths))
 
 
 def _whole(place: str, name: str, value: object, most: int) -> int:
@@ -83,20 +64,25 @@ def _whole(place: str, name: str, value: object, most: int) -> int:
     return int(number)
 
 
-def _of_lines(path: Path, content: str) -> Iterator[_Row]:
-    for line, text in enumerate(content.splitlines(), start=1):
+def _content(path: Path) -> str:
+    return read_text(path, WorkloadError, "lengths of documents", "a number per line")
+
+
+def _of_lines(path: Path) -> Iterator[_Row]:
+    for line, text in enumerate(_content(path).splitlines(), start=1):
         if word := text.partition("#")[0].strip():
             yield line, word, 1
 
 
-def _of_rows(path: Path, rows: Sequence[Mapping[str, str]]) -> Iterator[_Row]:
+def _of_rows(path: Path) -> Iterator[_Row]:
+    rows = csv_rows(path, _content(path), WorkloadError)
     column = _column_of(path, list(rows[0]) if rows else [])
     for line, row in enumerate(rows, start=2):
         yield line, row[column], row.get(_COUNT, 1)
 
 
-def _of_json_lines(path: Path, content: str) -> Iterator[_Row]:
-    for line, text in enumerate(content.splitlines(), start=1):
+def _of_json_lines(path: Path) -> Iterator[_Row]:
+    for line, text in enumerate(_content(path).splitlines(), start=1):
         if not text.strip():
             continue
         try:
@@ -124,6 +110,16 @@ def _of_parquet(path: Path) -> Iterator[_Row]:
             yield from zip(range(1, len(lengths) + 1), lengths, counts, strict=True)
     except (OSError, arrow.ArrowException) as reason:
         raise WorkloadError(f"{path}: cannot read the lengths of documents: {reason}") from None
+
+
+_READERS: Mapping[str, Callable[[Path], Iterator[_Row]]] = {
+    ".parquet": _of_parquet,
+    ".csv": _of_rows,
+    ".tsv": _of_rows,
+    ".jsonl": _of_json_lines,
+    ".ndjson": _of_json_lines,
+}
+"""What reads files by their suffix; others have a number a line."""
 
 
 def _column_of(path: Path, names: Sequence[str], line: str = "") -> str:
