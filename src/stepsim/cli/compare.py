@@ -85,8 +85,7 @@ def compare_command(
             job.workload, job.topology, named, job.options, notes=job.notes, progress=progress
         )
     reports = [step.report for _, step in comparison.valid]
-    if traced := options.traced:
-        traced.write(comparison.valid, quiet=options.quiet)
+    options.write_trace(comparison.valid)
     _write_each(comparison, str(file), options)
     options.draw(step for _, step in comparison.valid)
     if options.report:

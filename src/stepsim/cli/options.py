@@ -9,14 +9,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from stepsim.base.errors import OutputError, PlanError
 from stepsim.base.option import Option, Panel
-from stepsim.base.structs import Noun
 from stepsim.base.units import Quantity, format_size_bytes
 from stepsim.cli.terminal import (
     CsvOption,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from stepsim.measured.profile.events import Profile
     from stepsim.show.frames import Columns
     from stepsim.show.tables.model import Shown
-    from stepsim.show.trace.processes import TracedProfile, TracedRun
     from stepsim.show.trace.window import Window
     from stepsim.step.prepared import SimulatedStep
     from stepsim.workload.model.model import Model
@@ -62,35 +62,16 @@ def _topologies() -> Iterable[str]:
     return topology_names()
 
 
-def _schedules() -> Iterable[str]:
-    from stepsim.parallel.schedules import BUILDERS
-
-    return BUILDERS
-
-
-def _collectives() -> Iterable[str]:
-    from stepsim.workload.axes import CollectiveKind
-
-    return CollectiveKind
+def _completed_of(place: str) -> Callable[[str], list[str]]:
+    """Completes names that stand at a place, `module:name`."""
+    return completed(partial(resolve_name, place))
 
 
-def _durations() -> Iterable[str]:
-    from stepsim.runs.replay import Durations
-
-    return Durations
-
-
-def _figure_kinds() -> Iterable[str]:
-    from stepsim.show.figures.sweep.views import FigureKind
-
-    return FigureKind
-
-
-completed_figure_kinds = completed(_figure_kinds)
+completed_figure_kinds = _completed_of("stepsim.show.figures.sweep.views:FigureKind")
 completed_topologies = completed(_topologies)
-completed_schedules = completed(_schedules)
-completed_collectives = completed(_collectives)
-completed_durations = completed(_durations)
+completed_schedules = _completed_of("stepsim.parallel.schedules:BUILDERS")
+completed_collectives = _completed_of("stepsim.workload.axes:CollectiveKind")
+completed_durations = _completed_of("stepsim.runs.replay:Durations")
 
 
 def completed_list(one: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
@@ -369,40 +350,6 @@ StyleOption = Annotated[
 ]
 
 
-class TraceOutput(Noun):
-    """Where a trace goes, and what it shows: `ranks` is None for one of each class."""
-
-    path: Path
-    ranks: tuple[int, ...] | None
-    window: "Window"
-
-    def write(self, steps: "Iterable[tuple[str, SimulatedStep]]", *, quiet: bool = False) -> None:
-        """Write named steps as one trace, and say before if it will be large.
-
-        Raises PlanError for ranks that a job does not have, or a window behind a step.
-        """
-        from stepsim.show.trace.processes import TracedRun
-
-        self._write([TracedRun(s, self.ranks, self.window, name) for name, s in steps], quiet=quiet)
-
-    def write_profile(self, profile: "Profile", *, quiet: bool = False) -> None:
-        """Write a profile as a trace, as `write` does."""
-        from stepsim.show.trace.processes import TracedProfile
-
-        run = TracedProfile(profile=profile, ranks=self.ranks, window=self.window)
-        self._write([run], quiet=quiet)
-
-    def _write(self, runs: "Sequence[TracedRun | TracedProfile]", *, quiet: bool) -> None:
-        """Write runs as one trace, and say before if it will be large."""
-        from stepsim.show.trace.perfetto import trace_bytes, write_trace
-
-        size_bytes = trace_bytes(sum(run.slices for run in runs), self.path)
-        if size_bytes > _LARGE_BYTES:
-            text = f"{self.path} will have about {format_size_bytes(size_bytes)}"
-            warn([f"{text}: --window and --ranks show less, .json.gz packs"], quiet=quiet)
-        write_trace(runs, self.path, command_line())
-
-
 def write_traces(
     step: "SimulatedStep", source: str, chakra: Path | None, kineto: Path | None
 ) -> None:
@@ -572,8 +519,11 @@ class ViewOptions(BatchOptions, StudyFiles):
         return None if self.full or self.json else _MOST_SAID
 
     @property
-    def traced(self) -> TraceOutput | None:
-        """The trace asked for; raises OutputError for its name, PlanError for what it shows."""
+    def traced(self) -> "tuple[tuple[int, ...] | None, Window] | None":
+        """Ranks and the part of the step that a trace shows; None where no trace is asked for.
+
+        Ranks are None for one of each class. Raises OutputError, PlanError.
+        """
         if self.trace is None:
             for name, text in (("--ranks", self.ranks), ("--window", self.window)):
                 if text is not None:
@@ -584,11 +534,33 @@ class ViewOptions(BatchOptions, StudyFiles):
         from stepsim.show.trace.window import WHOLE, parse_window
 
         check_trace_path(self.trace)
-        return TraceOutput(
-            path=self.trace,
-            ranks=None if self.ranks is None else parse_ranks(self.ranks),
-            window=WHOLE if self.window is None else parse_window(self.window),
-        )
+        ranks = None if self.ranks is None else parse_ranks(self.ranks)
+        return ranks, WHOLE if self.window is None else parse_window(self.window)
+
+    def write_trace(
+        self,
+        steps: "Iterable[tuple[str, SimulatedStep]]",
+        profiles: "Iterable[Profile]" = (),
+    ) -> None:
+        """Write named steps or profiles as the trace asked for, and say before if it will be large.
+
+        Raises PlanError for ranks that a job does not have, or a window behind a step.
+        """
+        if self.trace is None or (shown := self.traced) is None:
+            return
+        from stepsim.show.trace.perfetto import trace_bytes, write_trace
+        from stepsim.show.trace.processes import TracedProfile, TracedRun
+
+        ranks, window = shown
+        runs: list[TracedRun | TracedProfile] = [
+            *(TracedRun(step, ranks, window, name) for name, step in steps),
+            *(TracedProfile(profile=each, ranks=ranks, window=window) for each in profiles),
+        ]
+        size_bytes = trace_bytes(sum(run.slices for run in runs), self.trace)
+        if size_bytes > _LARGE_BYTES:
+            text = f"{self.trace} will have about {format_size_bytes(size_bytes)}"
+            warn([f"{text}: --window and --ranks show less, .json.gz packs"], quiet=self.quiet)
+        write_trace(runs, self.trace, command_line())
 
     def check(
         self,
@@ -674,8 +646,8 @@ class SimulateOptions(ViewOptions):
 
     def write_step(self, step: "SimulatedStep", source: str) -> None:
         """Write what ran in a step, as a table and as traces; raises OutputError."""
-        if traced := self.traced:
-            traced.write([("", step)], quiet=self.quiet)
+        if self.trace:
+            self.write_trace([("", step)])
         if self.chakra or self.kineto:
             write_traces(step, source, self.chakra, self.kineto)
         if self.csv:
@@ -686,8 +658,7 @@ class SimulateOptions(ViewOptions):
     def write_profile(self, found: "Stragglers") -> None:
         """Write what a profile recorded; raises OutputError where a file cannot be."""
         profile = found.profile
-        if traced := self.traced:
-            traced.write_profile(profile, quiet=self.quiet)
+        self.write_trace([], [profile])
         if self.chakra or self.kineto:
             write_profile_traces(profile, self.chakra, self.kineto)
         self.draw([], profile)

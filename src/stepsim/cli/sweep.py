@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from stepsim.base.errors import OutputError, StepsimError, SweepError, printable
+from stepsim.base.errors import OutputError, SweepError, errors_at, printable
 from stepsim.base.structs import replace
 from stepsim.cli.batches import BESIDE_DRAWN_SWEEP, show_batch_sweep
 from stepsim.cli.options import (
@@ -214,7 +214,7 @@ def _from_file(
     from stepsim.files.sweep_toml import read_sweep
 
     content = read_sweep(file)
-    stated, asked = _stated(file, content), _asked(file, content)
+    stated, asked = _stated(file, content)
     merged = replace(options, **{n: v for n, v in stated.items() if n not in given})
     named = options.axis_names
     kept = [f"{name}={text}" for name, text in content.axes.items() if name not in named]
@@ -222,41 +222,33 @@ def _from_file(
     return Path(content.workload), merged, given | stated.keys() | asked.keys()
 
 
-def _asked(file: Path, content: "SweepFile") -> dict[str, object]:
-    """Options of a step that a sweep file states."""
+def _stated(file: Path, content: "SweepFile") -> tuple[dict[str, Any], dict[str, object]]:
+    """Options that a sweep file states: the command's, by the names of fields, and those of a step.
+
+    Raises SweepError for what is none, and for values that an option cannot have.
+    """
+    import msgspec
+
     from stepsim.files.asked import read_options
 
-    asked: dict[str, object] = {}
+    stated, asked = dict[str, Any](), dict[str, object]()
     for name, value in content.options.items():
-        field = name.replace("-", "_")
+        field, place = name.replace("-", "_"), f"{file}: options.{name}"
         if field in _OF_COMMAND:
+            stated[field] = _converted(place, field, value)
             continue
         if field not in NO_MEMORY:
             known = ", ".join([*_OF_COMMAND, *(name for name in OPTIONS if name in NO_MEMORY)])
             raise SweepError(f"{file}: unknown option {name!r}: expected {known}")
-        try:
+        with errors_at(place, SweepError):
             read_options({field: value})
-        except StepsimError as error:
-            raise SweepError(f"{file}: options.{name}: {error}") from None
         asked[field] = value
-    return asked
-
-
-def _stated(file: Path, content: "SweepFile") -> dict[str, Any]:
-    """Options of the command that a sweep file states, by the names of the fields."""
-    import msgspec
-
-    stated: dict[str, Any] = {}
-    for name, value in content.options.items():
-        field = name.replace("-", "_")
-        if field in _OF_COMMAND:
-            stated[field] = _converted(f"{file}: options.{name}", field, value)
     own = {field.name for field in fields(_SweepOptions)} - {*_OF_COMMAND, "asked"}
     for table in (content.output, content.run):
         for field, value in msgspec.structs.asdict(table).items():
             if field in own and value not in (None, []):
                 stated[field] = _converted(f"{file}: {field}", field, value, file.parent)
-    return stated
+    return stated, asked
 
 
 def _converted(place: str, field: str, value: Any, folder: Path = Path()) -> Any:
