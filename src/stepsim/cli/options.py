@@ -62,16 +62,13 @@ def _topologies() -> Iterable[str]:
     return topology_names()
 
 
-def _completed_of(place: str) -> Callable[[str], list[str]]:
-    """Completes names that stand at a place, `module:name`."""
-    return completed(partial(resolve_name, place))
-
-
-completed_figure_kinds = _completed_of("stepsim.show.figures.sweep.views:FigureKind")
+completed_figure_kinds = completed(
+    partial(resolve_name, "stepsim.show.figures.sweep.views:FigureKind")
+)
 completed_topologies = completed(_topologies)
-completed_schedules = _completed_of("stepsim.parallel.schedules:BUILDERS")
-completed_collectives = _completed_of("stepsim.workload.axes:CollectiveKind")
-completed_durations = _completed_of("stepsim.runs.replay:Durations")
+completed_schedules = completed(partial(resolve_name, "stepsim.parallel.schedules:BUILDERS"))
+completed_collectives = completed(partial(resolve_name, "stepsim.workload.axes:CollectiveKind"))
+completed_durations = completed(partial(resolve_name, "stepsim.runs.replay:Durations"))
 
 
 def completed_list(one: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
