@@ -126,10 +126,11 @@ def test_stages_with_ends_that_cost_more_get_fewer_layers() -> None:
 def test_depths_that_nothing_divides_are_shared_out() -> None:
     _, made, _ = space("pp=4", "vpp=1", "recompute=none", "mbs=1", model="gpt2")
     assert {plan.layout.equal for plan in made.plans()} == {True}
-    counted = replace(made.setup.architecture, layers=made.setup.architecture.layers[:11])
+    model = made.setup.architecture
+    counted = replace(model, layers=model.layers[:11])
     plans = [*replace(made, setup=replace(made.setup, architecture=counted)).plans()]
     assert stage_slices(counted, plans[0])[-1].layers == 2, "the head counts as a layer"
-    prime = replace(made.setup.architecture, layers=made.setup.architecture.layers[:1] * 25)
+    prime = replace(model, layers=model.layers[:1] * 25)
     made = replace(made, setup=replace(made.setup, architecture=prime))
     plans = [*made.plans()]
     counts = {tuple(s.layers for s in stage_slices(prime, plan)) for plan in plans}
@@ -265,7 +266,8 @@ MODEL_ARGUMENTS = """--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336
 def test_megatron_arguments_are_read_back(fix: tuple[str, ...], tmp_path: Path) -> None:
     _, made, topology = space(*fix, sequence=8192, dp_overlap=True)
     plan = fitting_plans(made, topology, memory_limit=10).plans[-1]
-    arguments = argument_texts(megatron_plan(plan, stage_slices(made.setup.architecture, plan)))
+    model = made.setup.architecture
+    arguments = argument_texts(megatron_plan(plan, stage_slices(model, plan)))
     path = tmp_path / "run.sh"
     path.write_text(MODEL_ARGUMENTS.replace("\n", " ") + " ".join(arguments))
     read = read_model(path)
@@ -276,9 +278,7 @@ def test_megatron_arguments_are_read_back(fix: tuple[str, ...], tmp_path: Path) 
     for name in (*names, "precision", "dp_overlap", "sequence_parallel", "sequence"):
         if name != "sequence_parallel" or plan.tp > 1:
             assert getattr(again, name) == getattr(plan, name), name
-    assert stage_slices(made.setup.architecture, again) == stage_slices(
-        made.setup.architecture, plan
-    )
+    assert stage_slices(model, again) == stage_slices(model, plan)
 
 
 def test_the_command_shows_and_writes_the_best(run: Run, tmp_path: Path) -> None:
