@@ -6,7 +6,6 @@ from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.explain.against import Against
 from stepsim.show.tables.model import (
     ERROR,
-    SIGNED,
     Column,
     Shown,
     paths,
@@ -14,8 +13,7 @@ from stepsim.show.tables.model import (
 )
 
 _TIMES: dict[str, Column] = {
-    **paths("predicted_ps, measured_ps"),
-    "difference": SIGNED.of("difference_ps"),
+    **paths("predicted_ps, measured_ps, difference = difference_ps"),
     "change": ERROR.of(
         lambda row: row.measured_ps / row.predicted_ps - 1 if row.predicted_ps else None
     ),

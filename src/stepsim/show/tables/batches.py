@@ -16,7 +16,11 @@ from stepsim.show.tables.model import (
 )
 from stepsim.show.tables.studies import first_failure, sampled_table
 
-_PARTS = paths("parts_ps.work, parts_ps.padding, parts_ps.waiting")
+_PARTS = "parts_ps.work, parts_ps.padding, parts_ps.waiting"
+_PERCENTILES = {
+    f"p{percent}": TIME.of(partial(BatchSteps.percentile_ps, percent=percent))
+    for percent in (50, 90, 99)
+}
 
 
 def batches_shown(study: BatchStudy) -> Iterator[Shown]:
@@ -40,20 +44,19 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
     yield table_of(
         f"{len(first.step_time_ps)} steps of documents from {study.source}, seed {study.seed}",
         sorted(study.packed, key=lambda steps: -steps.tokens_per_s),
-        {
-            **paths("packer, mean step = mean_ps"),
-            **{
-                f"p{percent}": TIME.of(partial(BatchSteps.percentile_ps, percent=percent))
-                for percent in (50, 90, 99)
+        paths(
+            "packer, mean step = mean_ps, p50, p90, p99, waiting, padding, fullest:.2f, "
+            "tokens/s = tokens_per_s:,.0f, gain",
+            {
+                **_PERCENTILES,
+                "gain": ERROR.of(lambda steps: steps.tokens_per_s / first.tokens_per_s - 1),
             },
-            **paths("waiting, padding, fullest:.2f, tokens/s = tokens_per_s:,.0f"),
-            "gain": ERROR.of(lambda steps: steps.tokens_per_s / first.tokens_per_s - 1),
-        },
+        ),
     )
     yield table_of(
         "where the mean step goes",
         sorted(study.packed, key=lambda steps: -steps.tokens_per_s),
-        {**paths("packer"), **_PARTS, **paths("step = mean_ps")},
+        paths(f"packer, {_PARTS}, step = mean_ps"),
     )
     yield (
         "waiting: of the steps' time, against the same steps with equal microbatches; fullest: "
@@ -87,11 +90,7 @@ def batch_sweep_shown(found: SampledSweep[BatchSteps]) -> Iterator[Shown]:
         f"{settings_words(settings)}: {best.tokens_per_s:,.0f} tokens/s net of padding, "
         f"{format_time_ps(round(best.mean_ps))} per step, {best.waiting:.1%} of it waiting"
     )
-    columns = {
-        **paths("mean step = mean_ps"),
-        "p90": TIME.of(partial(BatchSteps.percentile_ps, percent=90)),
-        **_PARTS,
-        **paths("tokens/s = tokens_per_s:,.0f"),
-    }
+    shown = f"mean step = mean_ps, p90, {_PARTS}, tokens/s = tokens_per_s:,.0f"
+    columns = paths(shown, _PERCENTILES)
     yield sampled_table(found, f"{found.steps} steps each, seed {found.seed}", columns)
     yield from first_failure(found)

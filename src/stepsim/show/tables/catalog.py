@@ -27,30 +27,29 @@ def _active(model: CatalogModel) -> Cell:
 
 
 _COLUMNS: Mapping[str, Mapping[str, Column]] = {
-    "models": {
-        **paths("model = name"),
-        "parameters": _PARAMETERS.of("parameters"),
-        "per token": _PARAMETERS.of(_active),
-        **paths("layers, configuration = source"),
-    },
+    "models": paths(
+        "model = name, parameters, per token, layers, configuration = source",
+        {"parameters": _PARAMETERS.of("parameters"), "per token": _PARAMETERS.of(_active)},
+    ),
     "devices": {
         **paths("device = name"),
         "peak, 16 bits": _FLOPS.of("peak_flops"),
         **paths("memory_bytes, its bandwidth = memory_bandwidth, rates = evidence"),
         "topology": TEXT.of(lambda device: device.topology or None),
     },
-    "frameworks": {
-        **paths("framework = name, kinds of published runs = error_bands"),
-        "on": TEXT.of(lambda framework: ", ".join(framework.devices) or None),
-    },
-    "topologies": {
-        **paths("topology = name"),
-        "device": TEXT.of(lambda topology: topology.device or None),
-        "size": TEXT.of(lambda topology: " x ".join(topology.sizes) or "as listed"),
-        "held against": Column(write=lambda times: f"{times} times").of("held_times"),
-        "mean error": SHARE.of(lambda entry: "unknown" if entry.error is None else entry.error),
-        **paths("what it is = about"),
-    },
+    "frameworks": paths(
+        "framework = name, kinds of published runs = error_bands, on",
+        {"on": TEXT.of(lambda framework: ", ".join(framework.devices) or None)},
+    ),
+    "topologies": paths(
+        "topology = name, device, size, held against, mean error, what it is = about",
+        {
+            "device": TEXT.of(lambda topology: topology.device or None),
+            "size": TEXT.of(lambda topology: " x ".join(topology.sizes) or "as listed"),
+            "held against": Column(write=lambda times: f"{times} times").of("held_times"),
+            "mean error": SHARE.of(lambda each: "unknown" if each.error is None else each.error),
+        },
+    ),
     "schedules": paths("schedule = name, what it is = about"),
     "algorithms": paths("algorithm = name, what it is = about"),
 }

@@ -15,12 +15,13 @@ from stepsim.show.tables.model import (
 )
 
 _GB_PER_S = Column(write=lambda rate: f"{rate / 1e9:.2f}" if isfinite(rate) else "-")
-_SIZES = {
-    **paths("size_bytes, time_ps"),
-    "algbw": _GB_PER_S.of(lambda row: unbounded(row.algbw)),
-    "busbw": _GB_PER_S.of(lambda row: unbounded(row.busbw)),
-    **paths("algorithm"),
-}
+_SIZES = paths(
+    "size_bytes, time_ps, algbw, busbw, algorithm",
+    {
+        "algbw": _GB_PER_S.of(lambda row: unbounded(row.algbw)),
+        "busbw": _GB_PER_S.of(lambda row: unbounded(row.busbw)),
+    },
+)
 _LINKS = paths(
     "links = name, used = links, all bytes = total_bytes, busiest, its bytes = busiest_bytes, "
     "in use = utilisation"

@@ -197,7 +197,7 @@ def _components(diff: ResultDiff) -> Table:
     """Components that either result has."""
     shown = [change for change in diff.components if change.a_ps or change.b_ps]
     share = SHARE.of(lambda change: round(diff.share(change), 3) + 0.0 if diff.direction else None)
-    parts = {**paths("part = label"), **_times(), "share": share}
+    parts = paths("part = label") | _times() | {"share": share}
     return table_of("where the difference is, mean over ranks", shown, parts)
 
 
@@ -207,13 +207,12 @@ def _stages(diff: ResultDiff) -> Table:
     return table_of(
         "stages that differ most: what they do themselves, how much longer they wait",
         changed[:_MOST_STAGES],
-        {
-            **paths("stage"),
-            **_times("own."),
-            "waiting": SIGNED.of("waiting.difference_ps"),
-            **paths("largest part = largest.label"),
-            "its change": SIGNED.of("largest.difference_ps"),
-        },
+        paths("stage")
+        | _times("own.")
+        | paths(
+            "waiting = waiting.difference_ps, largest part = largest.label, "
+            "its change = largest.difference_ps"
+        ),
     )
 
 
@@ -222,19 +221,13 @@ def _links(diff: ResultDiff) -> Table:
     return table_of(
         "links: bytes over all of them, time their busiest one is in use",
         [link for link in diff.links if any(link.total_bytes)],
-        {
-            **paths("links = name, A bytes = total_bytes.0, B bytes = total_bytes.1"),
-            **_times("busy."),
-        },
+        paths("links = name, A bytes = total_bytes.0, B bytes = total_bytes.1") | _times("busy."),
     )
 
 
 def _times(change: str = "") -> dict[str, Column]:
     """Both times of a change, an attribute of the items or they themselves."""
-    return {
-        **paths(f"A = {change}a_ps, B = {change}b_ps"),
-        "difference": SIGNED.of(f"{change}difference_ps"),
-    }
+    return paths(f"A = {change}a_ps, B = {change}b_ps, difference = {change}difference_ps")
 
 
 def _largest(named: NamedDiff) -> Change | None:

@@ -32,11 +32,11 @@ from stepsim.workload.model.evidence import Evidence, Provenance, source_of
 from stepsim.workload.model.framework import Framework
 
 _TRAFFIC = paths("group, collective = kind, count, bytes = size_bytes")
-_LINKS = {
-    **paths("links = name, count"),
-    "bandwidth": BANDWIDTH.of(lambda link: unbounded(link.bandwidth)),
-    **paths("for payload = efficiency, latency_ps, endpoint = endpoint_latency_ps"),
-}
+_LINKS = paths(
+    "links = name, count, bandwidth, for payload = efficiency, latency_ps, "
+    "endpoint = endpoint_latency_ps",
+    {"bandwidth": BANDWIDTH.of(lambda link: unbounded(link.bandwidth))},
+)
 
 
 def workload_shown(seen: Inspection, device: str) -> Iterator[Shown]:
@@ -130,21 +130,21 @@ _Constant = tuple[str, str, Provenance]
 """A number's name, its value in words, and where it is from."""
 
 _COLUMNS = paths("number = 0, value = 1, 2.evidence, source = 2.text")
-_ERRORS = {
-    "GPU": AS_IS.of("device"),
-    "models": AS_IS.of(lambda band: "experts" if band.sparse else "dense"),
-    **paths("runs, mean = error, median, 90 % within = ninety, sources = source"),
-}
-_ACCURACY = {
-    **paths("collective = kind, nodes, ranks = most_ranks"),
-    "sizes": TEXT.of(
-        lambda each: (
-            f"{format_size_bytes(each.first_bytes)} to {format_size_bytes(each.last_bytes)}"
-        )
-    ),
-    **paths("mean, largest, times = samples"),
-    "": TEXT.of(lambda each: "" if each.good else "poor"),
-}
+_ERRORS = paths(
+    "GPU = device, models, runs, mean = error, median, 90 % within = ninety, sources = source",
+    {"models": AS_IS.of(lambda band: "experts" if band.sparse else "dense")},
+)
+_ACCURACY = paths(
+    "collective = kind, nodes, ranks = most_ranks, sizes, mean, largest, times = samples, ",
+    {
+        "sizes": TEXT.of(
+            lambda each: (
+                f"{format_size_bytes(each.first_bytes)} to {format_size_bytes(each.last_bytes)}"
+            )
+        ),
+        "": TEXT.of(lambda each: "" if each.good else "poor"),
+    },
+)
 
 
 def constants_of_device(device: Device) -> Iterator[Shown]:

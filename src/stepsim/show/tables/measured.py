@@ -154,12 +154,14 @@ def _ranks(summary: RunSummary) -> Table:
     )
 
 
-_STEP_OPS = {
-    **paths("stage, after the pipeline = label"),
-    "size": SIZE.of(lambda op: op.size_bytes or ""),
-    "group": AS_IS.of(lambda op: len(op.group)),
-    **paths("time = duration_ps, wait for the last = wait_ps"),
-}
+_STEP_OPS = paths(
+    "stage, after the pipeline = label, size, group, time = duration_ps, "
+    "wait for the last = wait_ps",
+    {
+        "size": SIZE.of(lambda op: op.size_bytes or ""),
+        "group": AS_IS.of(lambda op: len(op.group)),
+    },
+)
 _LEAVES = paths("stage, layers:g, leaf modules of layers = layers_ps, embedding or head = ends_ps")
 
 

@@ -114,26 +114,42 @@ def _in_seconds(path: str) -> Column:
     return TIME.of(lambda item: round(value(item) * PS_PER_S))
 
 
+def _ratio(part: str, whole: str) -> Column:
+    """A column of shares: what is at a path, of what is at another one."""
+    value: Any = AS_IS.of(part).value
+    other: Any = AS_IS.of(whole).value
+    return SHARE.of(lambda item: share_of(value(item), other(item)))
+
+
 _UNITS: Mapping[str, Callable[[str], Column]] = {
-    "_ps": TIME.of, "_bytes": SIZE.of, "bandwidth": BANDWIDTH.of, "_s": _in_seconds,
+    "difference_ps": SIGNED.of, "_ps": TIME.of, "_bytes": SIZE.of, "bandwidth": BANDWIDTH.of,
+    "_s": _in_seconds,
 }  # fmt: skip
 """What the numbers of an attribute are, by the end of its name."""
 
 
-def paths(text: str) -> dict[str, Column]:
+_NONE: Mapping[str, Column] = {}
+
+
+def paths(text: str, others: Mapping[str, Column] = _NONE) -> dict[str, Column]:
     """Columns by head, of the paths in a text, e.g. `rank, longest = busy.step_ps, gain:+.1%`.
 
     The end of an attribute's name says how its numbers are written, or a format of Python behind
-    it. A head may be left out: it is the last name without its unit.
+    it. A head may be left out: it is the last name without its unit. `idle = idle_ps/step_ps` is a
+    share. Columns that need more than a path stand in the text by the heads of `others`.
     """
     found = {}
     for each in text.split(", "):
+        if each in others:
+            found[each] = others[each]
+            continue
         head, _, written = each.rpartition(" = ")
         path, _, form = written.partition(":")
+        part, _, whole = path.partition("/")
         unit = next((unit for unit in _UNITS if f"{unit}." in f"{path}."), "")
         own = path.rpartition(".")[2].removesuffix(unit).replace("_", " ")
         column = as_number(form).of if form else _UNITS.get(unit, AS_IS.of)
-        found[head or own] = column(path)
+        found[head or own] = _ratio(part, whole) if whole else column(path)
     return found
 
 

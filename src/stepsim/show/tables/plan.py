@@ -11,13 +11,11 @@ from stepsim.files.models.launch import LaunchForm
 from stepsim.options import OPTIONS
 from stepsim.show.tables.model import (
     AS_IS,
-    SHARE,
     TEXT,
     Column,
     Shown,
     Table,
     paths,
-    share_of,
     table_of,
 )
 from stepsim.show.tables.step import accuracy_pairs
@@ -146,10 +144,9 @@ def _plans_table(found: PlanDocument) -> Table:
         **(_DRAWN if plans[0].drawn else {}),
         **paths(
             "step = step_time_ps, tokens/s/gpu = tokens_per_s_per_npu:,.0f, MFU = mfu, "
-            "memory_bytes, of it = memory_share, bubble = bubble_fraction"
+            "memory_bytes, of it = memory_share, bubble = bubble_fraction, "
+            "exposed = exposed_ps/step_time_ps, compared with the first = why"
         ),
-        "exposed": SHARE.of(lambda plan: share_of(plan.exposed_ps, plan.step_time_ps)),
-        **paths("compared with the first = why"),
     }
     return table_of("best plans, one for each set of degrees", plans, columns)
 

@@ -212,11 +212,10 @@ def _mean(steps_ps: Ints) -> str:
     return format_time_ps(int(steps_ps.mean()))
 
 
-_RANKS = {
-    **paths("0.rank, 0.stage, 0.replica, computing = 0.compute_ps, 0.exposed_ps, 0.idle_ps"),
-    "computes": SHARE.of(lambda each: share_of(each[0].compute_ps, each[0].step_ps)),
-    **paths("slowdown = 1:.3f"),
-}
+_RANKS = paths(
+    "0.rank, 0.stage, 0.replica, computing = 0.compute_ps, 0.exposed_ps, 0.idle_ps, "
+    "computes = 0.compute_ps/0.step_ps, slowdown = 1:.3f"
+)
 _OF_STAGES = ("stage", "replica", "slowdown")
 _NO_STAGES = {name: column for name, column in _RANKS.items() if name not in _OF_STAGES}
 _STEPS = paths(
@@ -224,12 +223,10 @@ _STEPS = paths(
     "without host delays = without_host_ps, ideal_ps"
 )
 _REPLAYED = paths("measured_ps, replayed_ps, difference = error:+.2%, largest")
-_DEVICES = {
-    **paths("rank, span_ps"),
-    "computing": SHARE.of(lambda each: share_of(each.compute_ps, each.span_ps)),
-    "exposed or copying": SHARE.of(lambda each: share_of(each.other_ps, each.span_ps)),
-    "idle": SHARE.of(lambda each: share_of(each.idle_ps, each.span_ps)),
-}
+_DEVICES = paths(
+    "rank, span_ps, computing = compute_ps/span_ps, exposed or copying = other_ps/span_ps, "
+    "idle = idle_ps/span_ps"
+)
 
 
 def _slowdowns(found: Stragglers) -> Table:

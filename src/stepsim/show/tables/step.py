@@ -294,16 +294,15 @@ _COMMS = {
     "algorithm": TEXT.of(lambda comm: " or ".join(comm.algorithms)),
 }
 _LOAD = "load of links, each direction; busy: share of the step in which the busiest one sends"
-_LINKS = {
-    "links": AS_IS.of("name"),
-    "used": COUNT.of(lambda link: Ordered(f"{link.used}/{link.links}", link.used)),
-    "bandwidth": BANDWIDTH.of(lambda link: link.bandwidth_bytes_per_s or "inf"),
-    **paths(
-        "all bytes = total_bytes, busiest, its bytes = busiest_bytes, busy time = busy_ps, "
-        "busy = utilisation"
-    ),
-    "whose bytes": TEXT.of(_whose),
-}
+_LINKS = paths(
+    "links = name, used, bandwidth, all bytes = total_bytes, busiest, its bytes = busiest_bytes, "
+    "busy time = busy_ps, busy = utilisation, whose bytes",
+    {
+        "used": COUNT.of(lambda link: Ordered(f"{link.used}/{link.links}", link.used)),
+        "bandwidth": BANDWIDTH.of(lambda link: link.bandwidth_bytes_per_s or "inf"),
+        "whose bytes": TEXT.of(_whose),
+    },
+)
 
 
 def bars_table(result: ResultDocument) -> Table:

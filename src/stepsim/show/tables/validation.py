@@ -101,11 +101,10 @@ _FACTORS = paths(
     "device, framework, precision = precision.value, factor:.3f, steps = runs, "
     "largest residual = spread"
 )
-_RATES = {
-    **paths("device, precision = precision.value"),
-    "TFLOP/s": as_number(".0f").of(lambda each: each.rate / 1e12),
-    **paths("start_ps, shapes, mean residual = spread"),
-}
+_RATES = paths(
+    "device, precision = precision.value, TFLOP/s, start_ps, shapes, mean residual = spread",
+    {"TFLOP/s": as_number(".0f").of(lambda each: each.rate / 1e12)},
+)
 
 
 def model_calibration_shown(
