@@ -196,7 +196,6 @@ async function buildSliders() {
   find("sliders").replaceChildren(...coarse, computeSlider());
   find("fine-sliders").replaceChildren(...fine);
   find("noises").replaceChildren(noise("noise.compute", "noise"), noise("noise.links", "link noise"));
-  for (const id of ["map-x", "map-y"]) find(id).title = "A number of the network; from an eighth to eight times";
   const wide = names.filter((name) => name.endsWith(".bandwidth"));
   for (const [id, chosen] of [["map-x", wide[0]], ["map-y", wide[1] || names[1]]]) fill(id, names, chosen);
 }

@@ -97,6 +97,7 @@ async function showReport() {
 async function begin() {
   page.choices = await ask({ kind: "choices", number: 0 });
   page.report = await kept;
+  for (const [part, words] of Object.entries(page.choices.terms.hints)) document.querySelector(part).title = words;
   if (page.report) return showReport();
   const [asked, pinned] = readAddress();
   page.state = firstState(asked);
