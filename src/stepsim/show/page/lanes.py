@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds
+from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, ints
 from stepsim.base.structs import Noun, replace
 from stepsim.core.flat import Tasks, far_actor, tasks_apart
 from stepsim.core.timeline import Timeline
@@ -52,7 +52,7 @@ def stored(step: SimulatedStep) -> ResultDocument:
 def tasks_of_timeline(
     timeline: Timeline, report: Report | None = None, *, between: tuple[int, int] | None = None
 ) -> dict[str, object]:
-    """The tasks of a run as `lanes_of_timeline` has its actions, a lane for every stream.
+    """The tasks of a run as `lanes_of_timeline` has its actions, and what their `lanes` are called.
 
     Classes have `comm`, the number in `comms` of what a transfer sends, and `alone`, how long a
     slowed task would take, in place of axes; both are -1 where a task has none. Of a run of too
@@ -84,9 +84,12 @@ def _lanes_of(
             return {"too_many": True}
     spans = _joined(tables)
     streams, stream = np.unique(spans.stream, return_inverse=True)
+    of_streams = [tables[0].stream_words(each) for each in streams.tolist()]
+    of_streams = of_streams if whole else list(map(_lane_words, of_streams))
+    lanes = list(dict.fromkeys(of_streams))
     columns = {
         "row": rows.row[kept],
-        "lane": _lanes(spans) if whole else stream,
+        "lane": _lanes(spans) if whole else ints([*map(lanes.index, of_streams)])[stream],
         "shade": span_shades(spans, [op.axis for op in graph.comms]),
         **_times(spans),
         "critical": rows.on_path(timeline)[kept],
@@ -98,7 +101,7 @@ def _lanes_of(
     names = _counted(each for spans in tables for each in _names(spans, graph, whole=whole))
     return {
         "rows": list(_row_names(graph, actors, chosen)),
-        "lanes": [tables[0].stream_words(each) for each in streams.tolist()],
+        "lanes": lanes,
         "left_out": left_out,
         "waits": None if partly else _classes({}, {"back": rows.waits(graph, actors)}),
         **_classes(columns, names),
@@ -286,6 +289,15 @@ def _row_names(graph: TaskGraph, actors: Actors, chosen: Sequence[int]) -> Itera
         if not per_stage:
             words += f", {name_ranks(np.flatnonzero(actors.actor_of == actor).tolist())}"
         yield words
+
+
+def _lane_words(stream: str) -> str:
+    """The lane of a stream: kernels, messages by their direction, else one of its own."""
+    if stream.endswith("recv"):
+        return "receipts"
+    if stream.startswith("pp") or stream == "eager":
+        return "sends"
+    return "kernels" if stream == "compute" else stream
 
 
 def _lanes(spans: Spans) -> Ints:

@@ -209,13 +209,12 @@ function drawMixed(pen, mixed, high) {
 
 /** Lanes of kernels, collectives of every axis, messages and the host, below the actions of a row. */
 function drawTasks(pen, one, top, row, inner) {
-  const { tasks } = one.run, { x, width } = page.scale;
-  const { lane, from, high } = laneSizes(tasks, inner);
+  const { tasks } = one.run, { x, width } = page.scale, { from, high } = laneSizes(tasks, inner);
   const [tints, inks] = shadeTints();
   for (let i = 0; i < tasks.row.length; i++) {
     const left = x(tasks.start[i]), wide = Math.max(x(tasks.end[i]) - left, 0.4);
     if (left > width || left + wide < LEFT) continue;
-    const y = top + tasks.row[i] * row + from + lane[i] * high;
+    const y = top + tasks.row[i] * row + from + tasks.lane[i] * high;
     fillBox(pen, tints[tasks.shade[i]], left, y, wide > 3 ? wide - 0.8 : wide, Math.max(1, high - 1));
     if (high >= 11 && wide > 8 + 5.6 * tasks.words[i].length) write(pen, tasks.words[i], Math.max(left, LEFT) + 4, y + high / 2 + 3, 10, inks[tasks.shade[i]]);
     page.boxes.push({ left, top: y, wide, high: Math.max(3, high - 1), one, task: i });
@@ -223,23 +222,15 @@ function drawTasks(pen, one, top, row, inner) {
 }
 
 function laneSizes(tasks, inner) {
-  const { lane, count, names } = tasksByLane(tasks), from = inner * 0.36 + 2;
-  return { lane, names, from, high: (inner - from) / count };
+  const from = inner * 0.36 + 2;
+  return { from, high: (inner - from) / (tasks.lanes.length || 1) };
 }
 
 /** What the lanes are, where they are tall enough for words. */
 function nameLanes(pen, { run: { lanes, tasks } }, top, row, inner) {
-  const { names, from, high } = laneSizes(tasks, inner);
+  const { from, high } = laneSizes(tasks, inner);
   if (high < 10) return;
-  lanes.rows.forEach((_, i) => names.forEach((name, k) => write(pen, name === "compute" ? "kernels" : name, 0, top + i * row + from + k * high + high / 2 + 3, 10)));
-}
-
-function tasksByLane(tasks) {
-  if (tasks.placed) return tasks.placed;
-  const kinds = tasks.lanes.map((name) => name.endsWith("recv") ? "receipts" : name.startsWith("pp") || name === "eager" ? "sends" : name);
-  const names = [...new Set(kinds)], places = kinds.map((name) => names.indexOf(name));
-  tasks.placed = { lane: tasks.lane.map((number) => places[number]), count: names.length || 1, names };
-  return tasks.placed;
+  lanes.rows.forEach((_, i) => tasks.lanes.forEach((name, k) => write(pen, name, 0, top + i * row + from + k * high + high / 2 + 3, 10)));
 }
 
 function showLegend(runs) {
