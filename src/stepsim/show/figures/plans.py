@@ -1,6 +1,7 @@
 """Simulated plans: step time against GPUs or memory, and the plans that no other beats in both."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stepsim.base.units import time_unit
@@ -20,21 +21,20 @@ _MOST_LABELS = 6
 @drawn
 def plot_plans(found: PlanSearch, style: FigureStyle) -> "Figure":
     """The simulated plans of a search: against GPUs where sizes differ, else memory."""
-    several = len({each.plan.npus for each in found.plans}) > 1
+    sizes = sorted({each.plan.npus for each in found.plans})
+    several, (scale, unit) = len(sizes) > 1, time_unit(max(each.judged_ps for each in found.plans))
     figure = style.figure(3.0 if style.narrow else 3.6)
     axes = figure.subplots()
-    scale, unit = time_unit(max(each.judged_ps for each in found.plans))
-    points = [(_across(each, several=several), each.judged_ps / scale) for each in found.plans]
-    x, y = zip(*points, strict=True)
+    x, y = zip(*(_place(each, scale, several=several) for each in found.plans), strict=True)
     axes.scatter(x, y, s=12, color=series_colour(0), linewidths=0, label="simulated plan")
     front = plan_front(found.plans, several=several)
-    edge = [(_across(each, several=several), each.judged_ps / scale) for each in front]
+    edge = [_place(each, scale, several=several) for each in front]
     across, steps = zip(*edge, strict=True)
     axes.step(across, steps, where="post", color=PATH, linewidth=0.8, label="Pareto front")
-    for each, (here, step) in list(zip(front, edge, strict=True))[:_MOST_LABELS]:
+    for each, place in list(zip(front, edge, strict=True))[:_MOST_LABELS]:
         axes.annotate(
             plan_words(each.plan),
-            (here, step),
+            place,
             xytext=(3, 3),
             textcoords="offset points",
             fontsize=0.7 * style.font_pt,
@@ -44,7 +44,6 @@ def plot_plans(found: PlanSearch, style: FigureStyle) -> "Figure":
     axes.set_xlabel("GPUs" if several else "memory of the fullest rank (GiB)")
     axes.set_ylabel(f"step time ({unit})")
     axes.grid()
-    sizes = sorted({each.plan.npus for each in found.plans})
     gpus = f"{sizes[0]:,}" if not several else f"{sizes[0]:,} to {sizes[-1]:,}"
     name = found.plans[0].run.workload
     head(axes, style, f"{name} on {gpus} GPUs: {len(found.plans)} simulated plans")
@@ -55,11 +54,13 @@ def plot_plans(found: PlanSearch, style: FigureStyle) -> "Figure":
 def plan_front(plans: Sequence[SearchedPlan], *, several: bool) -> list[SearchedPlan]:
     """Plans that no other beats in both, by GPUs (`several` sizes) or memory, ascending."""
     front: list[SearchedPlan] = []
-    for each in sorted(plans, key=lambda one: (_across(one, several=several), one.judged_ps)):
+    for each in sorted(plans, key=partial(_place, several=several)):
         if not front or each.judged_ps < front[-1].judged_ps:
             front.append(each)
     return front
 
 
-def _across(plan: SearchedPlan, *, several: bool) -> float:
-    return plan.plan.npus if several else plan.memory_bytes / _GIB
+def _place(plan: SearchedPlan, scale: int = 1, *, several: bool) -> tuple[float, float]:
+    """Where a plan stands: its GPUs or its memory, and its step in a unit of so many ps."""
+    across = plan.plan.npus if several else plan.memory_bytes / _GIB
+    return across, plan.judged_ps / scale

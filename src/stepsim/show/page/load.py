@@ -34,15 +34,15 @@ def network_load(run: SimulatedStep) -> dict[str, object]:
 
 def _link(use: LinkUse, axes: int) -> dict[str, object]:
     bandwidth = use.bandwidth_bytes_per_s
+    mostly = f", mostly {use.users[0].group} {use.users[0].kind}" if use.users else ""
+    sent, most = map(format_size_bytes, (use.total_bytes, use.busiest_bytes))
     return {
         "name": use.name,
         "bandwidth": "no limit" if bandwidth is None else Quantity.BANDWIDTH.text(bandwidth),
         "share": use.utilisation,
-        "bytes": format_size_bytes(use.total_bytes),
-        "busiest": use.busiest,
-        "busiest_bytes": format_size_bytes(use.busiest_bytes),
-        "used": use.used,
-        "links": use.links,
-        "mostly": f"{use.users[0].group} {use.users[0].kind}" if use.users else "",
+        "words": (
+            f"{sent} over {use.used} of {use.links} links, one way. Busiest: "
+            f"{use.busiest or 'none'}, {most}{mostly}. The share is of the step in which it sends."
+        ),
         "axes": axes,
     }

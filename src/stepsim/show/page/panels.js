@@ -92,7 +92,7 @@ function loadTable(links) {
     cell.append(bar);
     row.append(element("td", `${(100 * link.share).toFixed(1)}%`, "number"));
     row.dataset.link = link.name;
-    row.title = `${link.bytes} over ${link.used} of ${link.links} links, one way. Busiest: ${link.busiest || "none"}, ${link.busiest_bytes}${link.mostly ? `, mostly ${link.mostly}` : ""}. The share is of the step in which it sends.`;
+    row.title = link.words;
   }
   return rows;
 }

@@ -233,11 +233,10 @@ def stages_table(result: Report) -> Table:
 def _memory_table(result: Report) -> Table:
     """What a rank of each stage holds when it holds most, and when that is first so."""
     stages = [stage for stage in result.stages if stage.memory]
-    names = list(dict.fromkeys(n for s in stages if s.memory for n in s.memory.parts))
-    rates = result.throughput
-    capacity = rates.capacity_bytes if rates else None
-    longest = max([capacity or 0, *(s.memory.total_bytes for s in stages if s.memory)])
-
+    every = [stage.memory for stage in stages if stage.memory]
+    names = dict.fromkeys(name for held in every for name in held.parts)
+    capacity = (result.throughput.capacity_bytes if result.throughput else None) or 0
+    longest = max([capacity, *(held.total_bytes for held in every)])
     return table_of(
         "peak memory per stage, of one rank",
         stages,
@@ -245,7 +244,7 @@ def _memory_table(result: Report) -> Table:
             "stage": AS_IS.of("stage"),
             **{name: SIZE.of(f"memory.parts.{name}") for name in names},
             "total": SIZE.of("memory.total_bytes"),
-            "share": SHARE.of(lambda stage: share_of(stage.memory.total_bytes, capacity or 0)),
+            "share": SHARE.of(lambda stage: share_of(stage.memory.total_bytes, capacity)),
             "memory": BAR.of(lambda stage: _pieces(stage.memory.parts, longest, _size_words)),
             "microbatches held": TEXT.of(lambda stage: "+".join(map(str, stage.memory.kept))),
             "at": TIME.of("memory.at_ps"),
