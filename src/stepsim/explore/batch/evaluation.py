@@ -18,7 +18,7 @@ from stepsim.core.flat import Flat, flatten
 from stepsim.core.timeline import find_actors
 from stepsim.explain.breakdown import Gaps, breakdown, program_gaps
 from stepsim.explain.make_report import bubble_fraction, mean_columns
-from stepsim.explore.batch.lengths import LengthTable
+from stepsim.explore.batch.lengths import LengthTable, PricedComms
 from stepsim.explore.batch.program import BatchProgram, Totals, compile_program
 from stepsim.explore.batch.scenarios import HOST, BatchBase, Scenarios
 from stepsim.network.fold import Actors
@@ -177,11 +177,12 @@ class Batch(Noun, dict=True):
         most = _TIMES_AT_ONCE if timed else _TOTALS_AT_ONCE
         results = []
         for part, some in given.chunks(most):
-            values = self._checked(self.table.evaluate(some, priced, part))
+            values = self.lengths(some, priced, part)
             if timed:
                 results.append(self.timed(some, values, parts=parts)[0])
             else:
-                results.append(self._result(values, self.program.totals(values, len(some))))
+                totals = self.program.totals(self.program.counted_ends(values), len(some))
+                results.append(self._result(values, totals))
         return BatchResult.joined(results)
 
     def step_times(self, rows: Sequence[Mapping[str, float]]) -> list[int]:
@@ -204,7 +205,7 @@ class Batch(Noun, dict=True):
         mean: Ints | None = None
         if parts:
             mean = mean_columns(self.parts(values, start, end), self.actors.counts).T
-        return self._result(values, self.program.totals_of(end), mean), start, end
+        return self._result(values, self.program.totals(end, len(scenarios)), mean), start, end
 
     def _times(self, values: list[Ints], scenarios: Scenarios) -> tuple[Ints, Ints]:
         """Start and end of every node, in ps; those of events where transfers meet."""
@@ -237,13 +238,14 @@ class Batch(Noun, dict=True):
             parts_ps=parts_ps,
         )
 
-    def lengths(self, scenarios: Scenarios) -> list[Ints]:
-        """Picoseconds of every length; raises SimulationError where sums could wrap around."""
-        return self._checked(self.table.evaluate(scenarios))
+    def lengths(
+        self, scenarios: Scenarios, priced: PricedComms | None = None, part: slice = slice(None)
+    ) -> list[Ints]:
+        """Picoseconds of every length, as `LengthTable.evaluate` has them.
 
-    def _checked(self, values: list[Ints]) -> list[Ints]:
-        """The picoseconds of every length, if no sum of them can wrap around."""
-        used = self.program.uses
+        Raises SimulationError where sums could wrap around.
+        """
+        values, used = self.table.evaluate(scenarios, priced or {}, part), self.program.uses
         if sum(times * float(values[number].max()) for number, times in used.items()) > LARGEST_SUM:
             raise SimulationError(
                 "tasks of a scenario add up to more than 2**63 - 1 ps (106 days): too many to batch"

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, reduce
 from itertools import pairwise
 from operator import or_
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -209,8 +208,8 @@ class LengthTable(Struct, kw_only=True):
     def evaluate(
         self,
         scenarios: Scenarios,
-        priced: PricedComms = MappingProxyType({}),
-        part: slice = slice(None),
+        priced: PricedComms,
+        part: slice,
     ) -> list[Ints]:
         """Picoseconds of every length; those of some are `priced`, for all scenarios of a part."""
         found: list[Ints] = []

@@ -1,6 +1,7 @@
 """The graph of a job as one list of nodes: what each waits for, and how long it takes."""
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -47,19 +48,14 @@ class BatchProgram(Noun, dict=True):
         wanted = {*self.last, *self.pipeline, *self.busy_nodes}
         return replace(self.waits, results=tuple(sorted(wanted)))
 
-    def totals(self, values: list[Ints], count: int) -> Totals:
-        """Totals of `count` scenarios, by all lengths."""
+    def counted_ends(self, values: list[Ints]) -> dict[int, Ints]:
+        """Ends of the nodes that totals are made of, by all lengths."""
         waits = self._counted
         found = ends(waits, (values[i] for i in self.length))
-        known = zip(waits.results or (), found, strict=True)
-        return self._totals(dict(known), count)
+        return dict(zip(waits.results or (), found, strict=True))
 
-    def totals_of(self, end: Ints) -> Totals:
-        """Totals of scenarios from the ends of all nodes, as `times` has them."""
-        return self._totals(dict(enumerate(end)), end.shape[1])
-
-    def _totals(self, end: dict[int, Ints], count: int) -> Totals:
-        """Totals from the ends of nodes by their number."""
+    def totals(self, end: Mapping[int, Ints] | Ints, count: int) -> Totals:
+        """Totals of `count` scenarios from the ends of nodes by their number."""
         step, pipeline, busy = np.zeros((3, count), np.int64)
         for node in self.last:
             np.maximum(step, end[node], out=step)

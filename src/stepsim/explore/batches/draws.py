@@ -1,7 +1,6 @@
 """Steps of real batches: documents drawn, packed into microbatches, and how long that takes."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Annotated, Self
 
 import numpy as np
@@ -178,24 +177,19 @@ def simulate_batches(
         raise PlanError(f"seed is {seed}: expected at least 0")
     entries = {_name_of(packer): packer_of(packer) for packer in packers}
     prices = microbatch_prices(model, topology, options, notes)
-    kinds: dict[object, MicrobatchPrices] = dict.fromkeys(Takes, prices)
+    columns: dict[object, LoadColumns] = dict.fromkeys(Takes, LoadColumns(prices))
     if any(entry.shares for entry in entries.values()):
 
         def step_ps(prices: MicrobatchPrices, features: Floats) -> Ints:
             return LoadColumns(prices).step_ps(features)
 
-        kinds[True] = spread_prices(model, topology, prices, lengths.most, step_ps, notes)
+        spread = spread_prices(model, topology, prices, lengths.most, step_ps, notes)
+        columns[True] = LoadColumns(spread)
     if len({entry.takes is Takes.COUNT for entry in entries.values()}) > 1:
         mean = float(lengths.draw(np.random.default_rng(seed), 1024).mean())
-        kinds[Takes.COUNT] = prices.of_documents(model, topology, mean, notes)
-    evaluators = {kind: LoadColumns(priced) for kind, priced in kinds.items()}
+        columns[Takes.COUNT] = LoadColumns(prices.of_documents(model, topology, mean, notes))
     found = tuple(
-        _steps_of(
-            name,
-            partial(_drawn_loads, name, entry, lengths, seed),
-            evaluators[entry.shares or entry.takes],
-            steps=steps,
-        )
+        _steps_of(name, entry, columns[entry.shares or entry.takes], lengths, seed, steps)
         for name, entry in entries.items()
     )
     batch = prices.batch
@@ -248,23 +242,16 @@ def _is_full(packing: Packing) -> bool:
     return bool(np.bincount(packing.slot, minlength=packing.shape.slots).all())
 
 
-def _drawn_loads(
-    packer: str, entry: PackerEntry, lengths: Lengths, seed: int, shape: BatchShape, steps: int
-) -> Loads:
-    """Loads of documents under a packer: windows have random streams of their own."""
-    streams = np.random.SeedSequence(seed).spawn(-(-steps // shape.steps))
-    drawn = [
-        draw_batches(packer, lengths, shape, entry, np.random.default_rng(stream)).loads()
-        for stream in streams
-    ]
-    return Loads.joined(drawn, steps)
-
-
 def _steps_of(
-    packer: str, draw: Callable[[BatchShape, int], Loads], evaluator: "LoadColumns", *, steps: int
+    packer: str,
+    entry: PackerEntry,
+    columns: "LoadColumns",
+    lengths: Lengths,
+    seed: int,
+    steps: int,
 ) -> BatchSteps:
-    """Steps under one packer."""
-    prices = evaluator.prices
+    """Steps under one packer; windows of them have random streams of their own."""
+    prices = columns.prices
     plan, memory = prices.batch.job.graph.plan, prices.batch.job.memory
     assert memory is not None
     if plan.dp * plan.microbatches * steps > _MOST_LOADS:
@@ -280,16 +267,21 @@ def _steps_of(
         sharing=prices.sharing,
         stages=plan.pp,
     )
-    loads = draw(shape, steps)
+    streams = np.random.SeedSequence(seed).spawn(-(-steps // shape.steps))
+    drawn = (
+        draw_batches(packer, lengths, shape, entry, np.random.default_rng(stream)).loads()
+        for stream in streams
+    )
+    loads = Loads.joined([*drawn], steps)
     whole = prices.features(loads.tokens, loads.squares)
     bare = prices.features(loads.real, loads.real_squares)
-    step_ps = evaluator.step_ps(whole)
+    step_ps = columns.step_ps(whole)
     return BatchSteps(
         packer=packer,
         shape=shape,
         step_time_ps=step_ps,
-        even_ps=evaluator.step_ps(_evened(whole)),
-        work_ps=evaluator.step_ps(_evened(bare)),
+        even_ps=columns.step_ps(_evened(whole)),
+        work_ps=columns.step_ps(_evened(bare)),
         tokens=loads.tokens.sum(axis=(1, 2)).astype(np.int64),
         real=loads.real.sum(axis=(1, 2)).astype(np.int64),
         fullest=float(loads.tokens.max()) / shape.full_tokens,

@@ -130,10 +130,10 @@ def simulate_noise(
         raise PlanError(f"samples is {samples}: expected 1 to {_MOST_SAMPLES}")
     if seed < 0:
         raise PlanError(f"seed is {seed}: expected at least 0")
-    counts = _counts_of_loads(options, samples)
-    drawn = []
-    for number, count in enumerate(counts):
-        loaded, load = options, options.expert_load
+    load, drawn = options.expert_load, []
+    loads = min(_MOST_LOADS, samples) if isinstance(load, ExpertLaw) else 1
+    for number in range(loads):
+        loaded, count = options, samples // loads + (number < samples % loads)
         if number and isinstance(load, ExpertLaw):
             loaded = replace(options, expert_load=replace(load, seed=load.seed + number))
         batch = _batch(workload, topology, loaded, notes=notes, samples=samples)
@@ -152,12 +152,6 @@ def simulate_noise(
 
 _MOST_LOADS = 16
 """Loads of experts that are drawn for the samples of a job whose loads follow a law."""
-
-
-def _counts_of_loads(options: StepOptions, samples: int) -> list[int]:
-    """Samples of each of the loads of experts that are drawn: of one, where none is."""
-    loads = min(_MOST_LOADS, samples) if isinstance(options.expert_load, ExpertLaw) else 1
-    return [samples // loads + (number < samples % loads) for number in range(loads)]
 
 
 def _batch(

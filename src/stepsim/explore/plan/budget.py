@@ -4,7 +4,7 @@ A budget is what a pull request may not make worse, without a GPU. Where none fi
 question is asked with one thing changed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -143,8 +143,12 @@ def _without(space: PlanSpace) -> Iterator[tuple[str, PlanSpace]]:
 
 def _other_sizes(space: PlanSpace) -> Iterator[tuple[str, PlanSpace]]:
     """Multiples of the degrees that are given, the nearest first, then twice as many and so on."""
-    npus = max(space.npus)
-    for count in _counts(npus, _given(space)):
+    npus, multiple = max(space.npus), _given(space)
+    power = 1 << npus.bit_length()
+    near = {npus // multiple * multiple, -(-npus // multiple) * multiple, power // 2, power}
+    doubled = ((power if npus & (npus - 1) else npus) << i for i in range(1, _MOST_DOUBLINGS))
+    nearest = sorted(near - {npus}, key=lambda count: (abs(count - npus), count))
+    for count in (*nearest, *doubled):
         if count not in space.npus and 0 < count <= MOST_NPUS:
             yield f"on {count:,} GPUs", replace(space, npus=(count,))
 
@@ -157,13 +161,6 @@ def _given(space: PlanSpace) -> int:
 def _asked(space: PlanSpace, name: str) -> list[int]:
     """Values of an option that are given; 1 where none is."""
     return [int(str(each)) for each in space.fixed.get(name, (1,))]
-
-
-def _counts(npus: int, multiple: int) -> Sequence[int]:
-    power = 1 << npus.bit_length()
-    near = {npus // multiple * multiple, -(-npus // multiple) * multiple, power // 2, power}
-    doubled = [(power if npus & (npus - 1) else npus) << i for i in range(1, _MOST_DOUBLINGS)]
-    return [*sorted(near - {npus}, key=lambda count: (abs(count - npus), count)), *doubled]
 
 
 def _other_jobs(space: PlanSpace) -> Iterator[tuple[str, PlanSpace]]:
