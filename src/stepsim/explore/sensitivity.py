@@ -4,8 +4,9 @@ They are differences of step times a tenth of a per cent to each side. Where the
 another path takes over between them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isinf
+from types import MappingProxyType
 from typing import Annotated
 
 import numpy as np
@@ -90,38 +91,12 @@ class Sensitivity(Document):
 
 
 class _Parameter(Noun):
-    """A parameter: the columns it moves, in proportion to their values at the job."""
+    """A parameter, how far to each side differences go, and columns below, above and improved."""
 
     name: str
     value: float
-    columns: dict[str, float]
-
-    @property
-    def step(self) -> float:
-        """How far to each side differences go: whole picoseconds for times."""
-        step = self.value * _RELATIVE_STEP
-        return step or self.value if self.real else max(1.0, float(np.rint(step)))
-
-    @property
-    def real(self) -> bool:
-        """Whether the value need not be whole."""
-        return self.name.endswith(".bandwidth") or self.name.startswith("compute")
-
-    @property
-    def better(self) -> float:
-        """One per cent to the side that makes the step shorter; whole picoseconds for times."""
-        value = self.value * (1 + _GAIN if self.name.endswith(".bandwidth") else 1 - _GAIN)
-        return value if self.real else float(np.floor(value))
-
-    def around(self) -> list[dict[str, float]]:
-        """Columns below, above and improved."""
-        return [self.at(v) for v in (self.value - self.step, self.value + self.step, self.better)]
-
-    def at(self, value: float) -> dict[str, float]:
-        """Values of the columns."""
-        if list(self.columns) == [self.name]:
-            return {self.name: value}
-        return {name: each * value / self.value for name, each in self.columns.items()}
+    step: float
+    around: list[dict[str, float]]
 
 
 def find_sensitivity(
@@ -142,18 +117,16 @@ def find_sensitivity(
     plain = replace(options, overlap_cost=None)
     batch = make_batch(workload, topology, plain, notes=[*notes, *said])
     every = _parameters(batch.setting)
-    linked = [each for each in every if not options.overlap_cost and batch.takes(each.columns)]
+    linked = [each for each in every if not options.overlap_cost and batch.takes(each.around[0])]
     rebuilt = [] if _searched(batch) else [each for each in every if each not in linked]
-    rows = [row for parameter in linked for row in parameter.around()]
+    rows = [row for parameter in linked for row in parameter.around]
     here, *times = batch.step_times([{}, *rows])
     slopes = [_slope(each, here, times[3 * i : 3 * i + 3]) for i, each in enumerate(linked)]
     known: Known = {}
     if options.overlap_cost:
         here = _rebuilt(workload, topology, options, {}, known)
     for parameter in rebuilt:
-        several = [
-            _rebuilt(workload, topology, options, each, known) for each in parameter.around()
-        ]
+        several = [_rebuilt(workload, topology, options, each, known) for each in parameter.around]
         slopes.append(_slope(parameter, here, several))
     return Sensitivity(
         workload=batch.job.workload.source,
@@ -171,16 +144,29 @@ def _parameters(setting: BatchBase) -> list[_Parameter]:
     """What the job has: links, launch and host times that are not 0, compute."""
     base = setting.base()
     names = [name for name in base if _is_rate_or_time(name)]
-    found = [
-        _Parameter(name=name, value=base[name], columns={name: base[name]})
-        for name in (*names, LAUNCH_LATENCY.name, *HOST)
-        if base[name] and not isinf(base[name])
-    ]
+    found = {n: base[n] for n in (*names, LAUNCH_LATENCY.name, *HOST)}
+    known = [_parameter(n, each) for n, each in found.items() if each and not isinf(each)]
     phases = {f"compute_scale.{phase}": base[f"compute_scale.{phase}"] for phase in PHASES}
-    found.append(_Parameter(name="compute", value=1.0, columns=phases))
-    return found + [
-        _Parameter(name=name, value=value, columns={name: value}) for name, value in phases.items()
-    ]
+    whole = _parameter("compute", 1.0, phases)
+    return [*known, whole, *(_parameter(name, value) for name, value in phases.items())]
+
+
+def _parameter(
+    name: str, value: float, columns: Mapping[str, float] = MappingProxyType({})
+) -> _Parameter:
+    """A parameter, which moves a column of its name, or others in proportion to their values.
+
+    Differences of times go over whole picoseconds, and one per cent less of them is whole, too.
+    """
+    more = name.endswith(".bandwidth")
+    step, better = value * _RELATIVE_STEP, value * (1 + _GAIN if more else 1 - _GAIN)
+    if more or name.startswith("compute"):
+        step = step or value
+    else:
+        step, better = max(1.0, float(np.rint(step))), float(np.floor(better))
+    moved = (value - step, value + step, better)
+    around = [{n: own * at / value for n, own in columns.items()} or {name: at} for at in moved]
+    return _Parameter(name=name, value=value, step=step, around=around)
 
 
 def _is_rate_or_time(name: str) -> bool:

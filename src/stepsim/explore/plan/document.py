@@ -154,16 +154,13 @@ def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> Pl
     plan, run, rates = found.plan, found.run, found.run.throughput
     parts = run.mean_breakdown_ps()
     options = step_options_of(plan, space.base)
-    return PlanEntry(
-        plan=plan,
+    return PlanEntry.taken_from(
+        found,
         npus=plan.npus,
         options={o.name: o.text(getattr(options, o.field)) for o in options.changed()},
         layout=layout_text(stage_slices(space.setup.architecture, plan)),
         step_time_ps=found.step_ps,
-        priced_s=found.priced_s,
         tokens_per_s_per_npu=plan.step_tokens / (found.judged_ps / PS_PER_S) / plan.npus,
-        memory_bytes=found.memory_bytes,
-        memory_share=found.memory_share,
         mfu=rates.mfu if rates else 0.0,
         error=rates.error if rates else None,
         error_runs=rates.error_runs if rates else 0,

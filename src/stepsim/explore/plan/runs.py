@@ -64,13 +64,8 @@ class DrawnSteps(Entry):
     @classmethod
     def of(cls, steps: "BatchSteps", tokens: int) -> Self:
         """What a search needs of drawn steps, where full ones have so many tokens."""
-        return cls(
-            **steps.rounded(90),
-            full_ps=round(tokens / steps.tokens_per_s * PS_PER_S),
-            waiting=steps.waiting,
-            tokens_per_s=steps.tokens_per_s,
-            fullest=steps.fullest,
-        )
+        full_ps = round(tokens / steps.tokens_per_s * PS_PER_S)
+        return cls.taken_from(steps, **steps.rounded(90), full_ps=full_ps)
 
 
 class PlanRun(Entry):
