@@ -102,7 +102,10 @@ def enlarge_microbatches(workload: Workload, samples: int) -> Workload:
             work,
             compute_ps=work.compute_ps * samples,
             comms=tuple(
-                replace(op, size_bytes=op.size_bytes * samples) if _is_tokens(phase, op) else op
+                # activations or their gradients, not parameters or theirs
+                replace(op, size_bytes=op.size_bytes * samples)
+                if phase is not Phase.WEIGHT_GRAD and op.axis is not ParallelAxis.DP
+                else op
                 for op in work.comms
             ),
         )
@@ -126,11 +129,6 @@ def enlarge_microbatches(workload: Workload, samples: int) -> Workload:
             "microbatch is taken as 1 sample; the gain of larger kernels is not modelled",
         ),
     )
-
-
-def _is_tokens(phase: Phase, op: CommOp) -> bool:
-    """Whether a collective carries activations or their gradients, not parameters or theirs."""
-    return phase is not Phase.WEIGHT_GRAD and op.axis is not ParallelAxis.DP
 
 
 class SlowRanks(Noun):

@@ -20,10 +20,16 @@ from stepsim.workload.model.operators import (
     attention_operators,
     fused_attention,
     memory,
-    mixer_kernel,
     products,
 )
-from stepsim.workload.model.parts import FORWARD_ALONE, Held, Mixing, Operator
+from stepsim.workload.model.parts import (
+    FORWARD_ALONE,
+    Held,
+    Mixing,
+    Operator,
+    OperatorKind,
+    operator_of,
+)
 from stepsim.workload.plan import PlanTable
 
 
@@ -82,8 +88,12 @@ class BlockSparseAttention(Mixer):
         scores = t * columns.attended / 2
         blocks = SCORE_BYTES * scores * self.indexer.heads / self.block
         none = np.zeros_like(t)
-        yield mixer_kernel(
-            "index scores", (2.0 * scores * self.indexer.width, none), (blocks, none), (1, 0)
+        yield operator_of(
+            "index scores",
+            OperatorKind.MIXED,
+            (2.0 * scores * self.indexer.width, none),
+            (blocks, none),
+            (1, 0),
         )
         yield memory("choice of blocks", blocks, none)
         pairs = 2.0 * t * self.indexer.read(columns) * self.heads / columns.tp

@@ -381,24 +381,16 @@ def _patches(tower: Tower, columns: PlanTable) -> PlanTable:
 
 def _times(block: Block, count: int) -> Block:
     """A block so many times over, as one."""
-    return Block(
-        name=f"tower {block.name}",
-        operators=tuple(_repeated(item, float(count)) for item in block.operators),
-        forward=tuple(_longer(item, count) for item in block.forward),
-        backward=tuple(_longer(item, count) for item in block.backward),
+    operators = []
+    for each in block.operators:
+        sides = each.sides and (*each.sides[:2], each.sides[2] * float(count))
+        operators.append(replace(each.times(float(count)), sides=sides))
+    forward, backward = (
+        tuple(replace(each, size_bytes=each.size_bytes * count) for each in sent)
+        for sent in (block.forward, block.backward)
     )
-
-
-def _repeated(operator: Operator, count: float) -> Operator:
-    longer = operator.times(count)
-    if operator.sides is None:
-        return longer
-    tokens, inner, outer = operator.sides
-    return replace(longer, sides=(tokens, inner, outer * count))
-
-
-def _longer(exchange: Exchange, count: int) -> Exchange:
-    return replace(exchange, size_bytes=exchange.size_bytes * count)
+    name = f"tower {block.name}"
+    return Block(name=name, operators=tuple(operators), forward=forward, backward=backward)
 
 
 def _forward_alone(block: Block) -> Block:

@@ -149,15 +149,20 @@ def launch_ps(layer: Layer, columns: PlanTable, context: ContextParallel) -> Flo
     return 3.0 * context.hop_ps * (hop_count(layer.attention, columns, context) - 1)
 
 
-def turned_against_heads(into: Floats, back: Floats, columns: PlanTable) -> MixerExchanges:
+def turned_against_heads(
+    into: Floats, back: Floats, columns: PlanTable
+) -> tuple[Operator, MixerExchanges]:
     """All-to-alls of ranks that share a sequence: `into` elements of a token there, `back` back.
 
-    Each has all tokens of some heads in between, so that no state passes between ranks.
+    Each has all tokens of some heads in between, so that no state passes between ranks. With them
+    what is read and written to lay elements out for them; backward as forward.
     """
+    moved = _TURNED_BYTES / 2 * columns.tokens * (into + back) * (columns.cp > 1)
     size = 2.0 * columns.tokens * (columns.cp > 1)
     there = _along_cp(CollectiveKind.ALL_TO_ALL, size * into)
     home = _along_cp(CollectiveKind.ALL_TO_ALL, size * back)
-    return MixerExchanges(before=(there,), after=(home,), back_before=(home,), back_after=(there,))
+    sent = MixerExchanges(before=(there,), after=(home,), back_before=(home,), back_after=(there,))
+    return memory("layouts of heads", moved, moved), sent
 
 
 def gathered_keys(
@@ -179,12 +184,6 @@ def gathered_keys(
         after=over_tp,
         back_after=(_along_cp(CollectiveKind.REDUCE_SCATTER, size),),
     )
-
-
-def layouts_of_heads(into: Floats, back: Floats, columns: PlanTable) -> Operator:
-    """What is read and written to lay elements out for these all-to-alls; backward as forward."""
-    moved = _TURNED_BYTES / 2 * columns.tokens * (into + back) * (columns.cp > 1)
-    return memory("layouts of heads", moved, moved)
 
 
 def shared_blocks(

@@ -16,13 +16,13 @@ from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import replace
 from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.device import ScanShape
+from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import (
     NORM,
     convolution,
     memory,
-    mixer_kernel,
 )
-from stepsim.workload.model.parts import Held, Operator
+from stepsim.workload.model.parts import Held, Operator, OperatorKind, operator_of
 from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.plan import PlanTable
 
@@ -52,8 +52,9 @@ def delta_rule(
     forward = 6.0 * c * d + 4.0 * c * v + 6.0 * d * v
     backward = 2.0 * forward + 2.0 * c * (d + v) + 4.0 * d * v
     states = d * v / c
-    return mixer_kernel(
+    return operator_of(
         name,
+        OperatorKind.SCAN,
         flops=(share * forward, share * backward),
         moved=(
             share * (14.0 * d + 12.0 * v + 4.0 * states + 12.0 * c + 12.0 * gates),
@@ -73,11 +74,12 @@ class GatedDeltaNet(StateMixer):
     `convolution` is the length of the short convolution.
     """
 
-    key_heads: int
-    key_dim: int
-    value_dim: int
-    convolution: int = 4
+    key_heads: AtLeastOne
+    key_dim: AtLeastOne
+    value_dim: AtLeastOne
+    convolution: AtLeastOne = 4
 
+    called: ClassVar[str] = "gated delta net"
     split: ClassVar[Mapping[str, str]] = {
         "linear value heads": "heads",
         "linear key heads": "key_heads",
@@ -89,8 +91,8 @@ class GatedDeltaNet(StateMixer):
     )
 
     def __post_init__(self) -> None:
-        sizes = (self.key_dim, self.value_dim, self.convolution)
-        if min(self.heads, self.key_heads, *sizes) < 1 or self.heads % self.key_heads:
+        super().__post_init__()
+        if self.heads % self.key_heads:
             expected = f"a divisor of {self.heads} heads of values"
             raise WorkloadError(
                 bad_value("gated delta net", "linear_num_key_heads", self.key_heads, expected)

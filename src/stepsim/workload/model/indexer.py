@@ -13,8 +13,8 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.workload.model.model import AtLeastOne, ModelPart
-from stepsim.workload.model.operators import keys_before, memory, mixer_kernel, products
-from stepsim.workload.model.parts import Operator
+from stepsim.workload.model.operators import keys_before, memory, products
+from stepsim.workload.model.parts import Operator, OperatorKind, operator_of
 from stepsim.workload.plan import PlanTable
 
 SCORE_BYTES = 4.0
@@ -64,8 +64,9 @@ class Indexer(ModelPart):
         """
         t, keys = columns.tokens, self.read(columns)
         scores, chosen = t * columns.attended / self.ratio / 2, SCORE_BYTES * t * keys
-        yield mixer_kernel(
+        yield operator_of(
             "index scores",
+            OperatorKind.MIXED,
             flops=(2.0 * scores * self.width, 6.0 * t * keys * self.width),
             moved=(SCORE_BYTES * scores, 2.0 * chosen),
             launches=(1, 1),
@@ -75,7 +76,8 @@ class Indexer(ModelPart):
     def target(self, flops: Floats, columns: PlanTable) -> Operator:
         """What the indexer learns from: attention's scores of the chosen keys once more."""
         chosen = SCORE_BYTES * columns.tokens * self.read(columns)
-        return mixer_kernel("index target", (flops, 0.0 * flops), (chosen, 2.0 * chosen), (1, 1))
+        both = (flops, 0.0 * flops), (chosen, 2.0 * chosen)
+        return operator_of("index target", OperatorKind.MIXED, *both, (1, 1))
 
     def summed(self, columns: PlanTable) -> Floats:
         """Bytes of this target that ranks of tp sum, each having that of its own heads."""

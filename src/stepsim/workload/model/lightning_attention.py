@@ -13,8 +13,8 @@ from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.device import ScanShape
 from stepsim.workload.model.model import AtLeastOne
-from stepsim.workload.model.operators import ACTIVATION, NORM, memory, mixer_kernel
-from stepsim.workload.model.parts import Held, Operator
+from stepsim.workload.model.operators import ACTIVATION, NORM, memory
+from stepsim.workload.model.parts import Held, Operator, OperatorKind, operator_of
 from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.plan import PlanTable
 
@@ -67,8 +67,9 @@ class LightningAttention(StateMixer):
         share = columns.tokens * self.heads / columns.tp
         c, d = float(self.block), float(self.head_dim)
         inside, states = 4.0 * c * d, 4.0 * d * d
-        return mixer_kernel(
+        return operator_of(
             "lightning attention",
+            OperatorKind.SCAN,
             flops=(share * (inside + states), share * (2.5 * inside + 3.0 * states)),
             moved=(
                 share * (8.0 * d + 8.0 * d * d / c),

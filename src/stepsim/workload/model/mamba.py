@@ -17,8 +17,9 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.device import ScanShape
-from stepsim.workload.model.operators import NORM, convolution, memory, mixer_kernel
-from stepsim.workload.model.parts import Operator
+from stepsim.workload.model.model import AtLeastOne
+from stepsim.workload.model.operators import NORM, convolution, memory
+from stepsim.workload.model.parts import Operator, OperatorKind, operator_of
 from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.plan import PlanTable
 
@@ -37,15 +38,16 @@ class Mamba2(StateMixer):
     no states: the backward makes them again (`ssd_combined.py`).
     """
 
-    head_dim: int
-    groups: int
-    state: int
-    convolution: int = 4
-    chunk: int = 128
+    head_dim: AtLeastOne
+    groups: AtLeastOne
+    state: AtLeastOne
+    convolution: AtLeastOne = 4
+    chunk: AtLeastOne = 128
     convolution_bias: bool = True
     bias: bool = False
     normed: bool = True
 
+    called: ClassVar[str] = "Mamba-2"
     split: ClassVar[Mapping[str, str]] = {"mamba heads": "heads", "mamba groups": "groups"}
     assumption: ClassVar[str] = (
         "no time of a scan of Mamba-2 is known: its products are assumed to reach the rate of "
@@ -53,8 +55,8 @@ class Mamba2(StateMixer):
     )
 
     def __post_init__(self) -> None:
-        sizes = (self.head_dim, self.state, self.convolution, self.chunk)
-        if min(self.heads, self.groups, *sizes) < 1 or self.heads % self.groups:
+        super().__post_init__()
+        if self.heads % self.groups:
             raise WorkloadError(
                 bad_value("Mamba-2", "n_groups", self.groups, f"a divisor of {self.heads} heads")
             )
@@ -113,8 +115,9 @@ class Mamba2(StateMixer):
         backward = 2.0 * forward + 2.0 * groups + 2.0 * heads
         inner, pair, states = float(self.inner), n * self.groups, heads / q
         scores = q * self.groups
-        return mixer_kernel(
+        return operator_of(
             "selective scan",
+            OperatorKind.SCAN,
             flops=(share * forward, share * backward),
             moved=(
                 share * (6.0 * inner + 8.0 * pair + 12.0 * states + 8.0 * scores),

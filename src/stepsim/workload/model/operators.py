@@ -26,7 +26,7 @@ from stepsim.workload.model.architecture import (
     heads_of_keys,
 )
 from stepsim.workload.model.choices import RecomputeModule
-from stepsim.workload.model.device import GroupedShape, ScanShape
+from stepsim.workload.model.device import GroupedShape
 from stepsim.workload.model.dispatch import permuted_bytes
 from stepsim.workload.model.parts import Operator, OperatorKind, operator_of
 from stepsim.workload.plan import PlanTable
@@ -112,21 +112,6 @@ def convolution(channels: Floats, backward: float, each: float) -> Operator:
     return replace(
         item, flops=np.stack([operations, operations * backward / 4.0, 0.0 * operations])
     )
-
-
-def mixer_kernel(
-    name: str,
-    flops: tuple[Floats, Floats],
-    moved: tuple[Floats, Floats],
-    launches: tuple[int, int],
-    scanned: ScanShape | None = None,
-) -> Operator:
-    """A mixer's own kernels: operations, bytes and launches, forward and backward.
-
-    Those that pass a state on say what is `scanned`.
-    """
-    kind = OperatorKind.MIXED if scanned is None else OperatorKind.SCAN
-    return operator_of(name, kind, flops, moved, launches, scanned=scanned)
 
 
 def fused_attention(

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.workload.model.architecture import Mixer
-from stepsim.workload.model.context import layouts_of_heads, turned_against_heads
+from stepsim.workload.model.context import turned_against_heads
 from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import products
 from stepsim.workload.model.parts import Held, Mixing, Operator
@@ -47,12 +47,12 @@ class StateMixer(Mixer):
         Ranks turn tokens against heads before the mixing, and back after it.
         """
         out = "mixer out", columns.tokens, self.inner / columns.tp, float(hidden)
-        turned = self._turned(columns)
+        layouts, sent = turned_against_heads(*self._turned(columns), columns)
         return Mixing(
             before=self._before(float(hidden), columns),
-            mix=(layouts_of_heads(*turned, columns), *self._mix(columns)),
+            mix=(layouts, *self._mix(columns)),
             after=tuple(products(columns, out)),
-            sent=turned_against_heads(*turned, columns),
+            sent=sent,
         )
 
     def _before(self, hidden: float, columns: PlanTable) -> tuple[Operator, ...]:
