@@ -295,9 +295,8 @@ def _reached(work: str, machine: _Machine, factor: float) -> str:
         share = device.grouped_rate(str(precision)).share
         return f"{share * product.peak * device.sustained / factor / 1e12:.4g} TFLOP/s"
     if work == KernelClass.ATTENTION:
-        family = framework.attention_on(device.name)
-        rate = device.attention.get(family) or next(iter(device.attention.values()))
-        return f"{rate.rate / factor / 1e12:.4g} TFLOP/s of long sequences"
+        rate = framework.attention_on(device).rate
+        return f"{rate / factor / 1e12:.4g} TFLOP/s of long sequences"
     if work in _OF_BYTES:
         moves = 1.0 if work == KernelClass.OPTIMIZER else framework.memory_factor
         share = device.memory_share / moves / factor

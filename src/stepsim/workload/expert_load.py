@@ -17,9 +17,9 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun
 
 _MOST = 100.0
-_LEAST = 1e-3
 _FORM = re.compile(r"(\w+):([\d.]+(?:e[+-]?\d+)?)(?::(\d{1,18}))?", re.ASCII)
 _SKEW = "skew"
+_LEAST = {_SKEW: 1.0, "power": 0.0, "dirichlet": 1e-3}  # the least number of each law
 BALANCED = "balanced"
 """What people write for tokens that reach all experts evenly."""
 
@@ -104,15 +104,14 @@ def parse_expert_law(text: str) -> ExpertLaw | ExpertSkew | None:
         return None
     match = _FORM.fullmatch(text.strip())
     law, number, seed = match.groups() if match else ("", "0", None)
-    if law not in (*LoadLaw, _SKEW) or (law == _SKEW and seed):
-        laws = ", ".join(f"{each}:NUMBER" for each in (_SKEW, *LoadLaw))
+    if law not in _LEAST or (law == _SKEW and seed):
+        laws = ", ".join(f"{each}:NUMBER" for each in _LEAST)
         raise PlanError(f"expert_load is {text!r}: expected {BALANCED}, {laws}, or a file")
-    least = {_SKEW: 1.0, LoadLaw.POWER: 0.0}.get(law, _LEAST)
     try:
         amount = float(number)
     except ValueError:
         amount = -1.0
-    if not least <= amount <= _MOST:
+    if not (least := _LEAST[law]) <= amount <= _MOST:
         raise PlanError(f"expert_load is {text!r}: expected a number from {least:g} to {_MOST:g}")
     if law == _SKEW:
         return ExpertSkew(amount)
@@ -122,7 +121,7 @@ def parse_expert_law(text: str) -> ExpertLaw | ExpertSkew | None:
 def is_expert_law(text: str) -> bool:
     """Whether a text is a law, or `balanced`, rather than the name of a file."""
     match = _FORM.fullmatch(text.strip())
-    return text.strip() == BALANCED or (match is not None and match.group(1) in (*LoadLaw, _SKEW))
+    return text.strip() == BALANCED or (match is not None and match.group(1) in _LEAST)
 
 
 def make_counts(source: str, rows: Mapping[tuple[int, int], Mapping[int, float]]) -> ExpertCounts:

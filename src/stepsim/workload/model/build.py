@@ -297,10 +297,9 @@ class _Builder(TimedModel):
         """What a step of all ranks is worth; `recomputed` says which layers run forward again."""
         architecture, device, known = self.architecture, self.device, self.flops
         ahead = architecture.prediction_layers
-        counted: Counter[tuple[object, bool]] = Counter(
-            zip(architecture.layers, recomputed, strict=True)
-        )
-        counted += Counter((layer, False) for layer in ahead)
+        layers = zip(architecture.layers, recomputed, strict=True)
+        parts: list[tuple[object, bool]] = [*layers, *((layer, False) for layer in ahead)]
+        counted = Counter(parts)
         counted |= {("tower", False): 1, ("head", False): 1 + len(ahead)}
         if not known:
             columns, seeing = PlanTable(plans=[plan]), architecture.seeing

@@ -11,7 +11,7 @@ from stepsim.base.fields import Size, Time
 from stepsim.base.structs import Amount, Names, Positive, TomlTable, UnitShare, replace
 from stepsim.workload.model.choices import ExpertDispatch, GraphScope, Precision, RecomputeModule
 from stepsim.workload.model.context import ContextParallel
-from stepsim.workload.model.device import Device
+from stepsim.workload.model.device import AttentionRate, Device
 from stepsim.workload.model.evidence import ErrorBand
 from stepsim.workload.plan import Plan
 
@@ -273,9 +273,10 @@ class Framework(TomlTable):
             and each.precision in (None, precision)
         ]
 
-    def attention_on(self, device: str) -> str:
-        """The attention kernel family on a device."""
-        return self.attention.get(device, self.attention.get("default", "flash2"))
+    def attention_on(self, device: Device) -> AttentionRate:
+        """Its attention kernels on a device: those of its family, else the first that are known."""
+        family = self.attention.get(device.name, self.attention.get("default", "flash2"))
+        return device.attention.get(family) or next(iter(device.attention.values()))
 
     def overlaps_experts_on(self, device: str, precision: Precision) -> bool:
         """Whether its jobs of models with experts overlap the exchanges between these."""

@@ -189,9 +189,7 @@ class Pricer(Noun):
         return self.device.scan_seconds(operator.scanned, operator.flops, self.columns.sequence)
 
     def _attention(self, operator: Operator) -> Floats:
-        families = self.device.attention
-        family = self.framework.attention_on(self.device.name)
-        rate = families.get(family) or next(iter(families.values()))
+        rate = self.framework.attention_on(self.device)
         assert operator.rows is not None
         length = self.columns.attended if operator.length is None else operator.length
         forward, back = (

@@ -252,8 +252,8 @@ class StepModel(Noun):
 
     def _sharded(self, layer: Layer, part: _PartSeconds, columns: PlanTable) -> _PartSeconds:
         """The layer with parameters gathered and gradients scattered beside it (FSDP)."""
-        sharded = columns.zero >= 2.5
-        if not sharded.any() and not (columns.zero >= 1.5).any():
+        gathered, sharded = columns.zero >= 1.5, columns.zero >= 2.5
+        if not gathered.any():
             return part
         parameters = np.sum(layer_parameters(layer, self.architecture, columns), axis=0)
         size, seconds = float(self.framework.sharded_gradient_bytes), self.interconnect.seconds
@@ -264,7 +264,7 @@ class StepModel(Noun):
         gather_back = gather * (columns.reshard * sharded)
         slow = self.framework.fsdp_slowdown
         gather = gather * (sharded | (columns.pp == 1))  # stage 2 of a pipeline: once a step
-        use = (columns.zero >= 1.5) & (columns.dp > 1)
+        use = gathered & (columns.dp > 1)
         f = np.maximum(forward + slow * np.minimum(gather, forward), gather)
         b_comm = gather_back + scatter
         b = np.maximum(backward + slow * np.minimum(b_comm, backward), b_comm)
