@@ -247,17 +247,13 @@ def _expert_blocks(
     def way(name: str) -> Exchange:
         size = moved * columns.dispatch_bytes / 2 if name == "to" else moved
         kind, own = CollectiveKind.ALL_TO_ALL, ExpertWay(routing=mlp, name=name)
-        return Exchange(kind=kind, group=Group.EP, size_bytes=size, way=own, beside=beside)
+        return Exchange(kind, Group.EP, size, way=own, beside=beside)
 
-    mapped = Exchange(
-        kind=CollectiveKind.ALL_GATHER,
-        group=Group.EP,
-        size_bytes=map_bytes(mlp, columns),
-        beside=beside,
-    )
+    listed = map_bytes(mlp, columns)
+    mapped = Exchange(CollectiveKind.ALL_GATHER, Group.EP, listed, beside=beside)
     split = np.where(columns.expert_tp > 1, sent * columns.expert_tp, 0.0)
-    gather = Exchange(kind=CollectiveKind.ALL_GATHER, group=Group.ETP, size_bytes=split)
-    scatter = Exchange(kind=CollectiveKind.REDUCE_SCATTER, group=Group.ETP, size_bytes=split)
+    gather = Exchange(CollectiveKind.ALL_GATHER, Group.ETP, split)
+    scatter = Exchange(CollectiveKind.REDUCE_SCATTER, Group.ETP, split)
     first, last = _shared_blocks(mlp, architecture, columns)
     yield Block(
         name="router",
@@ -316,7 +312,7 @@ def _shared_blocks(
 def _gathered(architecture: Architecture, columns: PlanTable) -> tuple[Exchange, ...]:
     """The all-gather of 2th bytes with sequence parallelism."""
     size = 2.0 * columns.tokens * architecture.hidden * columns.sequence_parallel
-    return (Exchange(kind=CollectiveKind.ALL_GATHER, group=Group.TP, size_bytes=size),)
+    return (Exchange(CollectiveKind.ALL_GATHER, Group.TP, size),)
 
 
 def _summed(architecture: Architecture, columns: PlanTable) -> tuple[Exchange, ...]:
@@ -324,8 +320,8 @@ def _summed(architecture: Architecture, columns: PlanTable) -> tuple[Exchange, .
     size = 2.0 * columns.tokens * architecture.hidden * (columns.tp > 1)
     parallel = columns.sequence_parallel
     return (
-        Exchange(kind=CollectiveKind.REDUCE_SCATTER, group=Group.TP, size_bytes=size * parallel),
-        Exchange(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, size_bytes=size * (1 - parallel)),
+        Exchange(CollectiveKind.REDUCE_SCATTER, Group.TP, size * parallel),
+        Exchange(CollectiveKind.ALL_REDUCE, Group.TP, size * (1 - parallel)),
     )
 
 

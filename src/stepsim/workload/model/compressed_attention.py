@@ -17,11 +17,11 @@ from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.operators import (
-    NORM,
     by_head,
     fused_attention,
     keys_before,
     memory,
+    norm_of,
     products,
 )
 from stepsim.workload.model.parts import Held, Mixing, Operator
@@ -106,8 +106,8 @@ class CompressedAttention(Mixer):
                     columns, ("queries up", t, rank, queries), module=RecomputeModule.UP_PROJECTION
                 ),
                 *products(columns, ("keys", s, h, float(self.head_dim))),
-                memory("norms of ranks", 4.0 * ranks, 16.0 * ranks, NORM),
-                memory("norms of queries", 4.0 * normed, 16.0 * normed, NORM),
+                norm_of("norms of ranks", ranks),
+                norm_of("norms of queries", normed),
                 memory("rotary embedding and layout", moved, moved),
                 *self._pooling(h, columns),
             ),

@@ -159,8 +159,8 @@ def turned_against_heads(
     """
     moved = _TURNED_BYTES / 2 * columns.tokens * (into + back) * (columns.cp > 1)
     size = 2.0 * columns.tokens * (columns.cp > 1)
-    there = _along_cp(CollectiveKind.ALL_TO_ALL, size * into)
-    home = _along_cp(CollectiveKind.ALL_TO_ALL, size * back)
+    there = Exchange(CollectiveKind.ALL_TO_ALL, Group.CP, size * into)
+    home = Exchange(CollectiveKind.ALL_TO_ALL, Group.CP, size * back)
     sent = MixerExchanges(before=(there,), after=(home,), back_before=(home,), back_after=(there,))
     return memory("layouts of heads", moved, moved), sent
 
@@ -173,16 +173,12 @@ def gathered_keys(
     In the backward their gradients are scattered. `summed` bytes are summed over tp after the
     mixing. Megatron-Core has no other way for sparse attention (`cp_comm_type` allgather).
     """
-    over_tp = (
-        ()
-        if summed is None
-        else (Exchange(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, size_bytes=summed),)
-    )
+    over_tp = () if summed is None else (Exchange(CollectiveKind.ALL_REDUCE, Group.TP, summed),)
     size = 2.0 * columns.tokens * columns.cp * (columns.cp > 1) * width
     return MixerExchanges(
-        before=(_along_cp(CollectiveKind.ALL_GATHER, size),),
+        before=(Exchange(CollectiveKind.ALL_GATHER, Group.CP, size),),
         after=over_tp,
-        back_after=(_along_cp(CollectiveKind.REDUCE_SCATTER, size),),
+        back_after=(Exchange(CollectiveKind.REDUCE_SCATTER, Group.CP, size),),
     )
 
 
@@ -202,8 +198,8 @@ def shared_blocks(
     sent = _sent(attention, columns, context)
     core = [i for i, each in enumerate(operators) if each.core]
     before, after = operators[: core[0]], operators[core[-1] + 1 :]
-    turn = _along_cp(CollectiveKind.ALL_TO_ALL, sent.turned)
-    turn_back = _along_cp(CollectiveKind.ALL_TO_ALL, sent.turned_back)
+    turn = Exchange(CollectiveKind.ALL_TO_ALL, Group.CP, sent.turned)
+    turn_back = Exchange(CollectiveKind.ALL_TO_ALL, Group.CP, sent.turned_back)
     turned = _TURNED_BYTES / 2 * (sent.turned + sent.turned_back)
     if turned.any():
         before = (*before, memory("layouts of heads", turned, turned))
@@ -332,12 +328,8 @@ def _in_part(
 ) -> _Exchanges:
     """A part of what all ranks have: by a collective, or `passed` on in messages."""
     size = whole * part
-    sent = _along_cp(kind, size * (1 - passed), beside)
+    sent = Exchange(kind, Group.CP, size * (1 - passed), beside=beside)
     message = size * (ranks - 1) / ranks * passed
     if not message.any():
         return (sent,)
-    return sent, _along_cp(CollectiveKind.SEND_RECV, message, beside)
-
-
-def _along_cp(kind: CollectiveKind, size: Floats, beside: Floats | float = 0.0) -> Exchange:
-    return Exchange(kind=kind, group=Group.CP, size_bytes=size, beside=beside)
+    return sent, Exchange(CollectiveKind.SEND_RECV, Group.CP, message, beside=beside)

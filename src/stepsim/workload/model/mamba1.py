@@ -83,7 +83,7 @@ class Mamba1(StateMixer):
         """As of others, and time step, B and C summed over tp."""
         mixing = super().mixing(hidden, columns)
         sent, size = mixing.sent, 2.0 * columns.tokens * self.joint * (columns.tp > 1)
-        summed = Exchange(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, size_bytes=size)
+        summed = Exchange(CollectiveKind.ALL_REDUCE, Group.TP, size)
         after, back = (summed, *sent.after), (summed, *sent.back_after)
         return replace(mixing, sent=replace(sent, after=after, back_after=back))
 

@@ -159,10 +159,15 @@ def by_head(name: str, columns: PlanTable, heads: Floats, inner: int, outer: int
     )
 
 
+def norm_of(name: str, size: Floats, **said: Any) -> Operator:
+    """A norm of so many elements: 4 bytes of each forward, 16 backward."""
+    return memory(name, 4.0 * size, 16.0 * size, NORM, **said)
+
+
 def norm(name: str, architecture: Architecture, columns: PlanTable) -> Operator:
-    """A norm: 4sh forward, 16sh backward."""
+    """A norm of the hidden width outside of products."""
     size = columns.shard_tokens * architecture.hidden
-    return memory(name, 4.0 * size, 16.0 * size, NORM, module=RecomputeModule.NORMS)
+    return norm_of(name, size, module=RecomputeModule.NORMS)
 
 
 def residual(name: str, architecture: Architecture, columns: PlanTable) -> Operator:
@@ -237,11 +242,11 @@ def _grouped_projections(
     else:
         rank, size = float(attention.query_rank), columns.shard_tokens * attention.query_rank
         yield from products(columns, ("queries down", columns.shard_tokens, h, rank))
-        yield memory("norm of the rank", 4.0 * size, 16.0 * size, NORM)
+        yield norm_of("norm of the rank", size)
         yield from products(columns, ("queries up", t, rank, queries), ("kv", t, h, keys + values))
     normed = heads * attention.head_dim + keys
     if attention.qk_norm is not QkNorm.NONE:
-        yield memory("norms of queries and keys", 4.0 * t * normed, 16.0 * t * normed, NORM)
+        yield norm_of("norms of queries and keys", t * normed)
     moved = 4.0 * t * (queries + keys)
     yield memory("rotary embedding and layout", moved, moved)
 
@@ -263,7 +268,7 @@ def _latent_projections(
     yield from products(columns, ("keys down", s, h, down))
     yield from products(columns, ("keys up", t, attention.kv_rank, widths), module=module)
     ranks = s * ((attention.query_rank or 0) + attention.kv_rank)
-    yield memory("norms of ranks", 4.0 * ranks, 16.0 * ranks, NORM)
+    yield norm_of("norms of ranks", ranks)
     moved = 4.0 * t * (queries + queries)
     yield memory("rotary embedding and layout", moved, moved)
 

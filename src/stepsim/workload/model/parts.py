@@ -182,7 +182,7 @@ def operator_of(
     )
 
 
-class Exchange(Noun):
+class Exchange(Noun, kw_only=False):
     """One collective of a block; `size_bytes` as in CommOp, an array over plans, 0 where none.
 
     One that carries tokens to or from their experts names its `way`. One with `beside` 1 runs
