@@ -17,7 +17,7 @@ from stepsim.network.placement import place
 from stepsim.network.prices import Prices, Use
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.parallel.p2p import P2POptions, P2PProgram, StepKind, default_mode
+from stepsim.parallel.p2p import P2PProgram, StepKind, default_mode
 from stepsim.parallel.p2p.plain import far_ranks
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.stages import StageWork, split_stages
@@ -496,14 +496,11 @@ def plain_step(source: WorkSource, topology: Topology, options: StepOptions) -> 
     schedule = choose_schedule(job, network)
     stages = split_stages(work, plan, schedule.placement, options.stage_rows)
     mode = options.p2p or default_mode(schedule)
-    switches = P2POptions(
-        warmup_flush=options.warmup_flush, deallocate_outputs=options.deallocate_outputs
-    )
     free = mode.free
     programs = [
         RankWriter(rank, each, schedule, options, plan.alone, free).write(steps)
         for rank, (each, steps) in enumerate(
-            zip(stages.works, mode.programs(schedule, switches), strict=True)
+            zip(stages.works, mode.programs(schedule, options), strict=True)
         )
     ]
     message = CommOp(

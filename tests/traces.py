@@ -9,7 +9,8 @@ from pathlib import Path
 from helpers import line_of_npus
 
 from stepsim.core.write import SegmentKind
-from stepsim.parallel.p2p import Message, P2PMode, P2POptions, StepKind
+from stepsim.options import StepOptions
+from stepsim.parallel.p2p import Message, P2PMode, StepKind
 from stepsim.parallel.schedules import Action, ActionKind, Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.runs.replay import ReplayRuntime, simulate_work, work_row
@@ -94,7 +95,7 @@ def rank_lines(
         if segment.kind in (SegmentKind.SEND, SegmentKind.RECV)
     ]
     lines, now, taken = [], 0, 0
-    steps = list(P2PMode.BLOCKING.programs(schedule, P2POptions()))[rank]
+    steps = list(P2PMode.BLOCKING.programs(schedule, StepOptions()))[rank]
     rows = zip(steps.kind.tolist(), steps.what.tolist(), strict=True)
     for kind, several in groupby(rows, key=itemgetter(0)):
         numbers = [what for _, what in several]

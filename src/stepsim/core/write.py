@@ -50,7 +50,6 @@ from stepsim.options import StepOptions
 from stepsim.parallel.p2p import (
     Message,
     P2PMode,
-    P2POptions,
     P2PProgram,
     StepKind,
     default_mode,
@@ -199,7 +198,7 @@ class TaskGraph(Noun):
 
     def messages(self) -> list[list[Message]]:
         """Per stage, what the message segments of its program carry, in their order."""
-        every = self.p2p.programs(self.schedule, _switches(self.options))
+        every = self.p2p.programs(self.schedule, self.options)
         return [
             [Message.of(self.schedule, end // 2) for end in posted.tolist()]
             for posted in (steps.what[steps.kind == StepKind.POST] for steps in every)
@@ -236,7 +235,7 @@ def write_graph(stages: Stages, schedule: Schedule, plan: Plan, options: StepOpt
             size_bytes=stages.pp_comm_bytes,
         )
     )
-    every = p2p.programs(schedule, _switches(options))
+    every = p2p.programs(schedule, options)
     place = np.full(4 * schedule.placement.stages * schedule.microbatches, NONE, np.int32)
     programs = []
     for stage, (work, steps) in enumerate(zip(stages.works, every, strict=True)):
@@ -256,12 +255,6 @@ def write_graph(stages: Stages, schedule: Schedule, plan: Plan, options: StepOpt
         task_lists=tuple(lists.lists),
         comms=tuple(lists.comms.ops),
         notes=(left_out,) if groups else (),
-    )
-
-
-def _switches(options: StepOptions) -> P2POptions:
-    return P2POptions(
-        warmup_flush=options.warmup_flush, deallocate_outputs=options.deallocate_outputs
     )
 
 

@@ -7,7 +7,7 @@ message for the sender, one more for the receiver.
 
 from collections.abc import Callable, Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import Noun
@@ -62,16 +62,16 @@ class P2PProgram(Noun, eq=False):
     alone: "Bools"
 
 
-class P2POptions(Noun):
-    """What a runtime is configured to do.
+class P2POptions(Protocol):
+    """What a runtime is configured to do, among the options of a step."""
 
-    `warmup_flush`: Megatron's `overlap_p2p_comm_warmup_flush`, the steady form in warm-up and
-    cool-down too. `deallocate_outputs`: its `deallocate_pipeline_outputs`, every asynchronous
-    forward send is waited for at once.
-    """
+    @property
+    def warmup_flush(self) -> bool:
+        """Megatron's `overlap_p2p_comm_warmup_flush`: the steady form in warm-up and cool-down."""
 
-    warmup_flush: bool = False
-    deallocate_outputs: bool = False
+    @property
+    def deallocate_outputs(self) -> bool:
+        """Its `deallocate_pipeline_outputs`: asynchronous forward sends are waited for at once."""
 
 
 _Programs = Callable[[Schedule, P2POptions], Iterable[P2PProgram]]
