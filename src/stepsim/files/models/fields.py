@@ -7,7 +7,7 @@ the one part that each layer is, are those of Megatron-LM's arguments too.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -172,34 +172,32 @@ PART_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 """Parts by their letter (NemotronHConfig of transformers, Megatron-LM's `--hybrid-*-pattern`)."""
 
 
-class PartMakers(Noun):
-    """What makes each part of a pattern: `mixing` those that mix tokens, `mlps` the others."""
+Makers = Mapping[str, Callable[[], Attention | Mlp]]
+"""What makes each part of a pattern, by its name."""
 
-    mixing: Mapping[str, Callable[[], Attention]]
-    mlps: Mapping[str, Callable[[], Mlp]]
 
-    def layers(self, parts: Iterable[str]) -> tuple[Layer, ...]:
-        """A layer with a norm for each part; alike parts are one object."""
-        made: dict[str, Layer] = {}
-        listed = list(parts)
-        for part in dict.fromkeys(listed):
-            attention = self.mixing[part]() if part in self.mixing else None
-            mlp = self.mlps[part]() if part in self.mlps else None
-            made[part] = Layer(attention=attention, mlp=mlp, norms=1)
-        return tuple(made[part] for part in listed)
+def part_layers(parts: Sequence[str], makers: Makers) -> tuple[Layer, ...]:
+    """A layer with a norm for each part; alike parts are one object."""
+    layers = {}
+    for part in dict.fromkeys(parts):
+        made: dict[str, Any] = {"attention": None, "mlp": None}
+        made["mlp" if part in ("mlp", "moe") else "attention"] = makers[part]()
+        layers[part] = Layer(**made, norms=1)
+    return tuple(layers[part] for part in parts)
 
-    def predictions(self, parts: Iterable[str]) -> tuple[Layer, ...]:
-        """Layers of a module that predicts a further token.
 
-        Parts that mix tokens begin a layer, an MLP after one belongs to it: `*E` is one layer.
-        """
-        result: list[Layer] = []
-        for layer in self.layers(parts):
-            if layer.attention is None and result and result[-1].mlp is None:
-                result[-1] = replace(result[-1], mlp=layer.mlp, norms=2)
-            else:
-                result.append(layer)
-        return tuple(result)
+def part_predictions(parts: Sequence[str], makers: Makers) -> tuple[Layer, ...]:
+    """Layers of a module that predicts a further token.
+
+    Parts that mix tokens begin a layer, an MLP after one belongs to it: `*E` is one layer.
+    """
+    result: list[Layer] = []
+    for layer in part_layers(parts, makers):
+        if layer.attention is None and result and result[-1].mlp is None:
+            result[-1] = replace(result[-1], mlp=layer.mlp, norms=2)
+        else:
+            result.append(layer)
+    return tuple(result)
 
 
 class WindowRule(StrEnum):

@@ -17,8 +17,10 @@ from stepsim.files.models.fields import (
     PART_LETTERS,
     Family,
     Fields,
-    PartMakers,
+    Makers,
     families,
+    part_layers,
+    part_predictions,
     spelled,
 )
 from stepsim.files.models.layers import Feeding, Kind
@@ -198,7 +200,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         count = self.count("LAYERS", default=len(parts) or None, most=MOST_LAYERS)
         if len(parts) not in (0, count):
             raise self.wrong(self.name_of("PATTERN"), len(parts), f"{count} of them")
-        layers = self._makers().layers(parts) if parts else tuple(self._layers(count))
+        layers = part_layers(parts, self._makers()) if parts else tuple(self._layers(count))
         norm = family.norm  # MPT keeps biases of its norms where `no_bias` is false
         if norm is NormKind.LAYER_NO_BIAS and not self.flag("no_bias", default=True):
             norm = NormKind.LAYER
@@ -240,7 +242,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         number = said or modules * deep * self.flag("use_mtp", default=True)
         if self.has("PREDICTION_PATTERN"):
             pattern = self._pattern("PREDICTION_PATTERN")
-            return self._makers().predictions(pattern) * number
+            return part_predictions(pattern, self._makers()) * number
         ratios = self.items("compress_ratios") or []
         if self.family.compresses and ratios:  # what follows the layers' ratios is of the modules
             last = replace(last, attention=self.compressed(ratios[-1]))
@@ -281,14 +283,13 @@ class _Reader(Attentions, Feeding, kw_only=True):
             raise self.wrong(key, wrong, expected)
         return [known[part] for part in said]
 
-    def _makers(self) -> PartMakers:
-        return PartMakers(
-            mixing={
-                "mamba": self.mamba2_mixer,
-                "attention": lambda: self.attention(Kind.FULL),
-            },
-            mlps={"mlp": self.dense, "moe": self.experts},
-        )
+    def _makers(self) -> Makers:
+        return {
+            "mamba": self.mamba2_mixer,
+            "attention": lambda: self.attention(Kind.FULL),
+            "mlp": self.dense,
+            "moe": self.experts,
+        }
 
     def _positions(self) -> int:
         """Learned positions; those of MPT unless it has ALiBi."""

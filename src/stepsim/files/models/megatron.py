@@ -12,7 +12,14 @@ from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Names, Noun, replace, shipped
-from stepsim.files.models.fields import MOST_LAYERS, PART_LETTERS, PartMakers, fields_of_part
+from stepsim.files.models.fields import (
+    MOST_LAYERS,
+    PART_LETTERS,
+    Makers,
+    fields_of_part,
+    part_layers,
+    part_predictions,
+)
 from stepsim.files.models.megatron_rules import (
     BESIDE_WEIGHTS,
     FSDP_STAGES,
@@ -227,17 +234,16 @@ class MegatronArguments(Noun):
         dense, sparse = self.mlps()
         if "moe" in parts and sparse is None:
             raise WorkloadError(f"{self.place}: --num-experts is missing: the pattern has experts")
-        makers = PartMakers(
-            mixing={
-                "mamba": self.mamba,
-                "attention": self.attention,
-                "gated_delta_net": self.delta_net,
-                "dsa": self.sparse_attention,
-            },
-            mlps={"mlp": lambda: dense, "moe": lambda: sparse or dense},
-        )
-        modules = (makers.predictions([_LETTERS[x] for x in other]) for other in others)
-        return makers.layers(parts), tuple(layer for module in modules for layer in module)
+        makers: Makers = {
+            "mamba": self.mamba,
+            "attention": self.attention,
+            "gated_delta_net": self.delta_net,
+            "dsa": self.sparse_attention,
+            "mlp": lambda: dense,
+            "moe": lambda: sparse or dense,
+        }
+        modules = (part_predictions([_LETTERS[x] for x in other], makers) for other in others)
+        return part_layers(parts, makers), tuple(layer for module in modules for layer in module)
 
     def sparse_attention(self) -> SparseLatentAttention:
         """Attention to what an indexer chooses, which needs latent attention."""
