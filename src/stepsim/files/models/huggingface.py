@@ -5,12 +5,11 @@ and that may change the work of a step.
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import replace
+from stepsim.base.structs import replace, shipped
 from stepsim.files.models.attentions import Attentions
 from stepsim.files.models.fields import (
     MOST_LAYERS,
@@ -25,7 +24,7 @@ from stepsim.files.models.fields import (
 )
 from stepsim.files.models.layers import Feeding, Kind
 from stepsim.files.models.towers import read_tower
-from stepsim.files.reading import read_text, shipped_folder
+from stepsim.files.reading import shipped_folder
 from stepsim.workload.model.architecture import (
     Architecture,
     Attention,
@@ -388,10 +387,6 @@ class _Reader(Attentions, Feeding, kw_only=True):
 
 def class_defaults(architecture: str) -> Mapping[str, Any]:
     """Sizes by key that the class of an architecture has in transformers; none for others."""
-    path = shipped_folder("models") / "class_defaults.toml"
-    text = read_text(path, WorkloadError, "class defaults", "TOML")
-    for table in text.split("\n["):  # parsing all of them takes longer than a step
-        if f'"{architecture}"' in table:
-            (sizes,) = tomllib.loads(f"[{table}").values()
-            return {key: size for key, size in sizes.items() if key != "architectures"}
-    return {}
+    beside = str(shipped_folder("models") / "public.json")
+    classes = shipped(beside, "class_defaults.toml", dict[str, dict[str, Any]]).values()
+    return next((each for each in classes if architecture in each["architectures"]), {})
