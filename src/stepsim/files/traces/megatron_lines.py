@@ -19,21 +19,11 @@ from stepsim.measured.run_profile import meant
 from stepsim.run.spans import UNKNOWN
 
 _INNER_KINDS = {kind.value: number for number, kind in enumerate(InnerKind)}
-_STATES = ("help", "warmup", "steady", "cooldown", "finalize")
-_FIELDS = (
-    ("stage_id", r"\d{1,6}", "a number"),
-    ("batch_id", r"\d{1,6}", "a number"),
-    ("mg_state", r"\w+", ", ".join(_STATES)),
-    ("duration", r"[-+.\w]+", "milliseconds"),
-    ("description", r".*?", "text"),
-    ("group_kind", r"\w+", "a word"),
-    ("input__shape", r"None|\[[\d, ]*\]", "None or a list of numbers"),
-    ("input__dtype", r"[\w.]+", "None or a torch type"),
-    ("timestamp", r"[-+.\w]+", "milliseconds"),
-)
+_FIELDS = shipped(__file__, "megatron_fields.toml", dict[str, tuple[str, str]])
+_STATES = _FIELDS["mg_state"][1].split(", ")
 _LINE = re.compile(
     r"rank:(\d{1,7}):(\w+)\("
-    + ",".join(f"{name}=({pattern})" for name, pattern, _ in _FIELDS)
+    + ",".join(f"{name}=({pattern})" for name, (pattern, _) in _FIELDS.items())
     + r",sub_operations=\[(.*)\]\)\s*"
 )
 _INNER = re.compile(
@@ -207,7 +197,7 @@ def _what_is_wrong(line: str, place: str) -> str:
     """Why a line is no operation: the first field that is missing or wrong."""
     if not re.match(r"rank:\d{1,7}:\w+\(", line):
         return bad_value(place, "line", line.rstrip(), "rank:R:operation(stage_id=..., ...)")
-    for name, pattern, allowed in _FIELDS:
+    for name, (pattern, allowed) in _FIELDS.items():
         if not re.search(rf"[(,]{name}=(?:{pattern})(?:,|$)", line):
             found = re.search(rf"[(,]{name}=([^,]*)", line)
             if found and found.end() < len(line.rstrip()):
