@@ -26,6 +26,7 @@ Files of ASTRA-sim 1.0 mean something else in places. Source: ASTRA-sim 1.0, `Wo
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
@@ -131,31 +132,42 @@ def _collect(place: str, policy: Policy, words: list[str]) -> tuple[dict[str, An
     for word in queue:
         key = word.rstrip(":").lower()
         if key in _LISTS:
-            count = _integer(place, key, next(queue, None))
-            ids = (_integer(place, f"{key} id", next(queue, None)) for _ in range(count))
+            count = integer(place, key, next(queue, None), rounds=False)
+            ids = (
+                integer(place, f"{key} id", next(queue, None), rounds=False) for _ in range(count)
+            )
             values[key] = tuple(ids)
         elif key not in known:
             unknown.append(word)
         elif known[key] in values:
             raise WorkloadError(f"{place}: {key} is given twice: expected once")
         else:
-            values[known[key]] = _integer(place, key, next(queue, None))
+            most = MAX_INT64 if key == "pp_comm" else _MAX_DEGREE
+            values[known[key]] = integer(place, key, next(queue, None), most, rounds=False)
     return values, unknown
 
 
-def _integer(place: str, key: str, text: str | None) -> int:
-    """Non-negative integer; `4194304.0` counts. Degrees and ids are at most 2**24."""
-    limit = MAX_INT64 if key == "pp_comm" else _MAX_DEGREE
-    expected = f"an integer from 0 to {limit}"
+def integer(
+    place: str,
+    field: str,
+    text: str | None,
+    most: int = _MAX_DEGREE,
+    *,
+    least: int = 0,
+    rounds: bool = True,
+) -> int:
+    """Integer from `least` to `most`; `4194304.0` counts, and any number where it `rounds`.
+
+    Degrees and ids are at most 2**24. Raises WorkloadError naming place, field and value.
+    """
+    expected = f"{'a number' if rounds else 'an integer'} from {least} to {most}"
     if text is None:
-        raise WorkloadError(f"{place}: {key} has no value: expected {expected}")
-    try:
+        raise WorkloadError(f"{place}: {field} has no value: expected {expected}")
+    with suppress(UnitError):
         value = plain_number(text)
-    except UnitError:
-        raise WorkloadError(bad_value(place, key, text, expected)) from None
-    if not (0 <= value <= limit and value == int(value)):
-        raise WorkloadError(bad_value(place, key, text, expected))
-    return int(value)
+        if least <= value <= most and (rounds or value == int(value)):
+            return round(value)
+    raise WorkloadError(bad_value(place, field, text, expected))
 
 
 EMBEDDING = "embedding_layer"
