@@ -435,31 +435,31 @@ class _Shell(Struct):
 
     def _parameter(self, node: "Node") -> Sequence[str]:
         """`${X}`, `${X:-v}` and their kin."""
-        named = [each for each in node.named_children if each.type != "special_variable_name"]
-        special = [e for e in node.children if e.type in ("variable_name", "special_variable_name")]
-        subscript = next((each for each in named if each.type == "subscript"), None)
-        if not (special or named):
+        named, line = node.named_children, line_of(node)
+        if not named:
             return self._unknown(node)
-        target = subscript.named_children[0] if subscript else (special or named)[0]
-        name, line = text_of(target), line_of(node)
-        marks = [text_of(each) for each in node.children[1:-1] if not each.is_named]
+        kinds = ("subscript", "variable_name", "special_variable_name")
+        held = next((each for kind in kinds for each in named if each.type == kind), named[0])
+        element = held.type == "subscript"
+        name = text_of(_first(held) if element else held)
         words: Sequence[str] = self.get(name, line)
-        if subscript is not None:
-            words = self._element(words, subscript)
+        if element:
+            words = self._element(words, held)
+        marks = [text_of(each) for each in node.children_by_field_name("operator")]
         if marks[:1] == ["#"] and len(node.children) == 4:
-            array = subscript is not None and "@" in text_of(subscript)
+            array = element and "@" in text_of(held)
             size = len(words) if array else len(words[0]) if words else 0
             return [str(size)] if is_known(words) else self._unknown(node)
         if marks[:1] == ["!"]:
             return self.get(words[0], line) if is_known(words) else self._unknown(node)
-        after = [each for each in named if each.start_byte > target.end_byte and each != subscript]
+        after = [each for each in named if each.start_byte >= held.end_byte]
         return self._changed(name, words, marks, after, node) if marks else words
 
     def _element(self, words: Sequence[str], subscript: "Node") -> Sequence[str]:
-        index = text_of(subscript.named_children[-1])
-        if index in ("@", "*"):
+        index = _last(subscript)
+        if text_of(index) in ("@", "*"):
             return words
-        number = self.number(subscript.named_children[-1])
+        number = self.number(index)
         if number is None or not -len(words) <= number < len(words):
             return self._unknown(subscript)
         return [words[number]]
