@@ -146,7 +146,7 @@ def second_look(job: Job, step_time_ps: int) -> Iterator[Finding]:
         )
     if not all(option.name in _COUNTED for option in job.asked.changed()):
         return
-    seconds, band = closed_form_s(job, setup), effort.band
+    seconds, band = closed_form_s(job), effort.band
     low, high = (band.low, band.high) if band and band.others else _RANGE
     if seconds is not None and not low <= seconds / step_s <= high:
         said = format_time_ps(round(seconds * PS_PER_S))
@@ -157,9 +157,10 @@ def second_look(job: Job, step_time_ps: int) -> Iterator[Finding]:
         )
 
 
-def closed_form_s(job: Job, setup: StepModel) -> float | None:
+def closed_form_s(job: Job) -> float | None:
     """Seconds of the step by the closed form of its plan; None where there is none."""
-    if setup.interconnect == NO_NETWORK or job.options.schedule not in _CLOSED_FORMS:
+    setup, known = job.setup, job.options.schedule in _CLOSED_FORMS
+    if setup is None or setup.interconnect == NO_NETWORK or not known:
         return None
     return float(setup.seconds(PlanTable(plans=[job.plan]))[0])
 

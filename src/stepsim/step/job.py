@@ -120,7 +120,8 @@ def job_of(
             job = made_work(source, topology, options, known)
         except PlanError as error:
             raise PlanError(f"{source.source}: {error}") from None
-        job = replace(job, workload=_loaded(job.given, job.options))
+        if options.compute_scale or options.expert_load is not None:
+            job = replace(job, workload=_loaded(job.given, job.options))
     if (layout := options.ep_layout) is None:
         return job
     _check_layout_of_experts(job.workload, options)

@@ -248,7 +248,7 @@ class PlanSpace(Noun):
                 found = _powers(max(1, self.sequence // _LEAST_SEQUENCE))
             case "pp":
                 depth = self.setup.architecture.depth
-                found = tuple(n for n in _divisors(whole) if n <= depth)
+                found = tuple(n for n in range(1, depth + 1) if whole % n == 0)
             case _:
                 found = tuple(range(1, _MOST_CHUNKS + 1)) if whole > 1 else (1,)
         return tuple(n for n in found if n <= self.most.get(name, n))
@@ -260,7 +260,8 @@ class PlanSpace(Noun):
         if not experts:
             return [(1, tp)] if self.fixed.get("ep", (1,)) == (1,) else []
         shared = gcd(*experts, tp * cp * dp)
-        degrees = tuple(n for n in _divisors(shared) if n <= self.most.get("ep", n))
+        most = self.most.get("ep", shared)
+        degrees = tuple(n for n in range(1, shared + 1) if shared % n == 0 and n <= most)
         found = product(
             self.fixed.get("ep", degrees), self.fixed.get("expert_tp", tuple(sorted({1, tp})))
         )
@@ -288,10 +289,6 @@ class PlanSpace(Noun):
 def _powers(most: int) -> tuple[int, ...]:
     """Powers of two up to a number."""
     return tuple(1 << i for i in range(most.bit_length()))
-
-
-def _divisors(number: int) -> tuple[int, ...]:
-    return tuple(n for n in range(1, number + 1) if number % n == 0)
 
 
 class PricedPlans(Noun, eq=False):

@@ -27,11 +27,6 @@ def look(model: str = "llama-3-8b", topology: str = "hgx-h100", **options: Any) 
     return prepare(found.workload, found.topology, found.options).job
 
 
-def closed(job: Job) -> float | None:
-    assert job.setup
-    return closed_form_s(job, job.setup)
-
-
 def said(job: Job, step_s: float) -> list[str]:
     return [finding.text for finding in second_look(job, round(step_s * 1e12))]
 
@@ -46,8 +41,8 @@ def test_groups_over_racks_are_seen_twice() -> None:
     """The error that every test passed since none held an answer against a published run."""
     packed = look("qwen3-235b-a22b", "gb200-nvl72", placement="packed", **QWEN)
     aligned = look("qwen3-235b-a22b", "gb200-nvl72", **QWEN)
-    closed_s = closed(aligned) or 0.0
-    assert closed(packed) == pytest.approx(closed_s, rel=0.01)
+    closed_s = closed_form_s(aligned) or 0.0
+    assert closed_form_s(packed) == pytest.approx(closed_s, rel=0.01)
     assert not said(aligned, closed_s)
     texts = said(packed, 4 * closed_s)
     assert len(texts) == 1
@@ -60,5 +55,5 @@ def test_a_plain_step_passes() -> None:
 
 def test_what_no_other_answer_knows_of_is_not_compared() -> None:
     slow = look(npus=64, slow="3:4")
-    assert not said(slow, 4 * (closed(look(npus=64)) or 0))
-    assert closed(look(npus=8, tp=1, pp=4, schedule="zb-v", global_batch=64)) is None
+    assert not said(slow, 4 * (closed_form_s(look(npus=64)) or 0))
+    assert closed_form_s(look(npus=8, tp=1, pp=4, schedule="zb-v", global_batch=64)) is None
