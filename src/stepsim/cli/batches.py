@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
 from stepsim.cli.options import (
-    NO_MEMORY,
+    OF_STUDY,
     USUAL_NAMES,
     BatchOptions,
     CommandOptions,
@@ -25,15 +25,9 @@ if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
     from stepsim.workload.model.model import Model
 
-BESIDE_LENGTHS = NO_MEMORY | {
-    *("file", "lengths", "packers", "steps", "seed", "json", "csv", "plot", "style"),
-    *("report", "topology", "strict", "comm_source", "numbers"),
-}
+BESIDE_LENGTHS = OF_STUDY | {"lengths", "packers", "steps", "seed", "report"}
 """Options that do something beside --lengths."""
-BESIDE_DRAWN_SWEEP = NO_MEMORY | {
-    *("file", "lengths", "packers", "steps", "seed", "json", "csv", "axes"),
-    *("topology", "strict", "comm_source"),
-}
+BESIDE_DRAWN_SWEEP = BESIDE_LENGTHS - {"plot", "style", "report", "numbers"} | {"axes"}
 """Options that do something beside --lengths in a sweep."""
 
 

@@ -76,7 +76,7 @@ def compare_command(
     from stepsim.show.terminal import progress_bar
     from stepsim.step.compare import ComparisonDocument, compare_schedules
 
-    options.check([file], folders=[options.results, options.chakra, options.kineto])
+    options.check(file, folders=[options.results, options.chakra, options.kineto])
     options.check_tables(COMPARISON_TABLES)
     job = options.inputs(file)
     named = None if options.schedules is None else read_schedules(options.schedules.split(","))

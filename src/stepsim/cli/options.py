@@ -5,7 +5,7 @@ timelines (figures, traces, pages) stand last.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -85,6 +85,10 @@ ON_COMMAND_LINE = frozenset(name for name, option in OPTIONS.items() if option.f
 """Options of a step that have a flag."""
 NO_MEMORY = ON_COMMAND_LINE - {"activation_size"}
 """Those of commands that show no memory."""
+OF_STUDY = NO_MEMORY | {
+    *("file", "json", "csv", "plot", "style", "topology", "strict", "comm_source", "numbers")
+}
+"""Options of a command that do something also where it studies a step in another way."""
 OF_SIZE = frozenset(
     name for name in ON_COMMAND_LINE if OPTIONS[name].panel is Panel.JOB and name != "rank_order"
 )
@@ -355,24 +359,13 @@ def write_traces(
     Raises PlanError for a step of too many tasks, OutputError where a folder cannot be written.
     """
     from stepsim.explain.as_profile import profile_of_step
-
-    if chakra:
-        whole = profile_of_step(step.timeline, source=source)
-        write_profile_traces(whole, chakra, None)
-    if kineto:
-        profile = profile_of_step(step.timeline, source=source, kernels=True)
-        write_profile_traces(profile, None, kineto)
-
-
-def write_profile_traces(profile: "Profile", chakra: Path | None, kineto: Path | None) -> None:
-    """Write a profile as the traces that other tools read; raises OutputError."""
     from stepsim.files.traces.chakra_write import write_chakra
     from stepsim.files.traces.kineto_write import write_kineto
 
     if chakra:
-        write_chakra(profile, chakra)
+        write_chakra(profile_of_step(step.timeline, source=source), chakra)
     if kineto:
-        write_kineto(profile, kineto)
+        write_kineto(profile_of_step(step.timeline, source=source, kernels=True), kineto)
 
 
 def refuse_options(path: Path, options: CommandOptions, *others: str, but: str = "") -> None:
@@ -466,10 +459,21 @@ class StudyFiles:
     style: StyleOption = FigureStyle.SCREEN
     report: ReportOption = None
 
-    def check_files(self, *inputs: Path) -> None:
-        """Refuse what cannot be written before the work; raises OutputError."""
+    def check_files(
+        self,
+        *inputs: Path,
+        figures: Iterable[Path | None] = (),
+        files: Iterable[Path | None] = (),
+        folders: Iterable[Path | None] = (),
+    ) -> None:
+        """Refuse what cannot be written before the work, other files too; raises OutputError."""
         check_outputs(
-            inputs, json=self.json, figures=[self.plot], files=[self.csv], page=self.report
+            inputs,
+            json=self.json,
+            figures=[self.plot, *figures],
+            files=[self.csv, *files],
+            page=self.report,
+            folders=folders,
         )
 
     def show_study(
@@ -561,21 +565,13 @@ class ViewOptions(BatchOptions, StudyFiles):
 
     def check(
         self,
-        inputs: Sequence[Path],
-        *,
-        figures: Sequence[Path | None] = (),
-        files: Sequence[Path | None] = (),
-        folders: Sequence[Path | None] = (),
+        *inputs: Path,
+        figures: Iterable[Path | None] = (),
+        files: Iterable[Path | None] = (),
+        folders: Iterable[Path | None] = (),
     ) -> None:
-        """Refuse what cannot be written before the work; raises OutputError, PlanError."""
-        check_outputs(
-            inputs,
-            json=self.json,
-            figures=[self.plot, *figures],
-            files=[self.csv, self.trace, *files],
-            page=self.report,
-            folders=folders,
-        )
+        """As `check_files`, with the trace; raises PlanError for what it cannot show."""
+        self.check_files(*inputs, figures=figures, files=[self.trace, *files], folders=folders)
         if self.messages and not self.plot:
             raise OutputError("--messages draws arrows into a figure: name one with --plot")
         _ = self.traced
@@ -656,8 +652,14 @@ class SimulateOptions(ViewOptions):
         """Write what a profile recorded; raises OutputError where a file cannot be."""
         profile = found.profile
         self.write_trace([], [profile])
-        if self.chakra or self.kineto:
-            write_profile_traces(profile, self.chakra, self.kineto)
+        if self.chakra:
+            from stepsim.files.traces.chakra_write import write_chakra
+
+            write_chakra(profile, self.chakra)
+        if self.kineto:
+            from stepsim.files.traces.kineto_write import write_kineto
+
+            write_kineto(profile, self.kineto)
         self.draw([], profile)
         if self.csv:
             from stepsim.files.spans_csv import write_spans

@@ -16,9 +16,9 @@ from stepsim.cli.against import hold_step_against
 from stepsim.cli.batches import BESIDE_LENGTHS, show_batches
 from stepsim.cli.measured import simulate_measured
 from stepsim.cli.options import (
-    NO_MEMORY,
     OF_NO_RUN,
     OF_PROFILES,
+    OF_STUDY,
     ON_COMMAND_LINE,
     OneStepOptions,
     SimulateOptions,
@@ -36,15 +36,9 @@ from stepsim.cli.terminal import (
     warn_of,
 )
 
-_OF_SENSITIVITY = NO_MEMORY | {
-    *("file", "sensitivity", "json", "csv", "plot", "style"),
-    *("topology", "strict", "comm_source", "numbers", "plan_file"),
-}
+_OF_SENSITIVITY = OF_STUDY | {"sensitivity", "plan_file"}
 """Options that do something beside --sensitivity."""
-_BESIDE_TRACES = ON_COMMAND_LINE | {
-    *("file", "against", "json", "csv", "plot", "style", "report", "full", "plan_file"),
-    *("topology", "strict", "comm_source", "numbers"),
-}
+_BESIDE_TRACES = OF_STUDY | {"activation_size", "against", "report", "full", "plan_file"}
 """Options that do something beside --against."""
 _BESIDE = ("dp_overlap", "tp_comm_overlap")
 """Options under which transfers run beside compute."""
@@ -82,7 +76,7 @@ def simulate_command(
         return
     gc.disable()  # the process ends with what it makes
     options.check(
-        [file, *([options.plan_file] if options.plan_file else [])],
+        *(file, *([options.plan_file] if options.plan_file else [])),
         figures=[options.plot_memory],
         files=[options.write_workload],
         folders=[options.chakra, options.kineto],

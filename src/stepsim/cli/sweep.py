@@ -25,7 +25,6 @@ from stepsim.cli.options import (
 )
 from stepsim.cli.terminal import (
     Stopped,
-    check_outputs,
     command_line,
     show,
     warn,
@@ -58,10 +57,10 @@ class _ShowOptions(StudyFiles):
         """Names of the axes that the figure shows, empty where they are not chosen."""
         return [name.strip() for name in self.plot_axes.split(",")] if self.plot_axes else []
 
-    def check(self, inputs: list[Path], *written: Path) -> None:
+    def check_shown(self, *inputs: Path, written: Path | None = None) -> None:
         """Refuse what cannot be drawn or written before the work; raises StepsimError.
 
-        Files that are `written` beside those of these options are none of the inputs.
+        A file that is `written` beside those of these options is none of the inputs.
         """
         from stepsim.explore.sweep.document import check_export_path
         from stepsim.show.figures.sweep.views import figure_kind
@@ -73,8 +72,7 @@ class _ShowOptions(StudyFiles):
             raise OutputError("--plot-kind is about a figure: name one with --plot")
         for path in self.export or ():
             check_export_path(path)
-        files = [*(self.export or ()), self.csv, *written]
-        check_outputs(inputs, json=self.json, figures=[self.plot], files=files, page=self.report)
+        self.check_files(*inputs, files=[*(self.export or ()), written])
 
 
 _OF_DATABASE = {each.name for each in fields(_ShowOptions)} | {"file"}
@@ -139,7 +137,7 @@ def sweep_command(
         return
     options.check_lengths()
     file, options, given = _from_file(file, options, given_options(context))
-    _check_outputs(options, [file])
+    _check_outputs(options, file)
     _refuse_unnamed(options)
     study = _study(file, options, given)
     with ExitStack() as opened:
@@ -200,7 +198,7 @@ def _show_database(database: Path, options: _ShowOptions) -> None:
     """Print, export or draw the results of a sweep, also while it is running."""
     from stepsim.explore.sweep import SweepTable, open_for_reading
 
-    options.check([database])
+    options.check_shown(database)
     with open_for_reading(database) as store:
         _show(SweepTable(store=store), options, kept=True)
 
@@ -287,9 +285,9 @@ def _study(file: Path, options: _SweepOptions, given: frozenset[str]) -> "Study"
     )
 
 
-def _check_outputs(options: _SweepOptions, inputs: list[Path]) -> None:
+def _check_outputs(options: _SweepOptions, file: Path) -> None:
     """Refuse what cannot be shown in the end before any work."""
-    options.check(inputs, *([options.database] if options.database else []))
+    options.check_shown(file, written=options.database)
     for name in options.plot_names:
         if name not in options.axis_names:
             raise SweepError(f"--plot-axes: {name!r} is no axis of this sweep")

@@ -82,9 +82,6 @@ class PlanSpace(Noun):
     most: Mapping[str, int] = {}
 
     def __post_init__(self) -> None:
-        for name in (*self.fixed, *self.most):
-            if name not in SEARCHED:
-                raise PlanError(f"fix: {name!r} is not searched: expected {', '.join(SEARCHED)}")
         for name in _COUNTS:
             if any(int(str(value)) < 1 for value in self.fixed.get(name, ())):
                 raise PlanError(f"fix: {name} is 0: expected at least 1")
@@ -96,8 +93,6 @@ class PlanSpace(Noun):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise PlanError(f"{name} is {value}: expected at least 1")
-        if not self.npus or min(self.npus) < 1:
-            raise PlanError("npus: expected at least one size of at least 1")
 
     def plans(self) -> Iterator[Plan]:
         """Every plan that divides the model and the job, in a fixed order."""
