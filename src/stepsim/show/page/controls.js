@@ -69,8 +69,7 @@ function slideTo(texts) {
 
 function showSchedules(names) {
   const asked = page.state.schedule || page.held.schedule || "1f1b", list = [...new Set([...names, asked])];
-  find("schedule").replaceChildren(...list.map((name) => option(name)));
-  find("schedule").value = asked;
+  fill("schedule", list, asked);
 }
 
 // ---- all options, as texts

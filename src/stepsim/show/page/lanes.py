@@ -83,13 +83,10 @@ def _lanes_of(
         if kept.sum() > _MOST_TASKS:
             return {"too_many": True}
     spans = _joined(tables)
-    streams, stream = np.unique(spans.stream, return_inverse=True)
-    of_streams = [tables[0].stream_words(each) for each in streams.tolist()]
-    of_streams = of_streams if whole else list(map(_lane_words, of_streams))
-    lanes = list(dict.fromkeys(of_streams))
+    lane, lanes = _lanes(spans, tables[0], whole=whole)
     columns = {
         "row": rows.row[kept],
-        "lane": _lanes(spans) if whole else ints([*map(lanes.index, of_streams)])[stream],
+        "lane": lane,
         "shade": span_shades(spans, [op.axis for op in graph.comms]),
         **_times(spans),
         "critical": rows.on_path(timeline)[kept],
@@ -300,7 +297,13 @@ def _lane_words(stream: str) -> str:
     return "kernels" if stream == "compute" else stream
 
 
-def _lanes(spans: Spans) -> Ints:
-    """The lane of every span."""
-    messages = np.where(spans.of_kind(TaskKind.SEND, TaskKind.RECV), _MESSAGES, _ACTIONS)
-    return np.where(spans.kind == TaskKind.COLLECTIVE, _GRADIENTS, messages)
+def _lanes(spans: Spans, named: Spans, *, whole: bool) -> tuple[Ints, list[str]]:
+    """The lane of every span, and what lanes are called, of `whole` segments what streams are."""
+    streams, stream = np.unique(spans.stream, return_inverse=True)
+    words = [named.stream_words(each) for each in streams.tolist()]
+    if whole:
+        messages = np.where(spans.of_kind(TaskKind.SEND, TaskKind.RECV), _MESSAGES, _ACTIONS)
+        return np.where(spans.kind == TaskKind.COLLECTIVE, _GRADIENTS, messages), words
+    words = list(map(_lane_words, words))
+    lanes = list(dict.fromkeys(words))
+    return ints([*map(lanes.index, words)])[stream], lanes

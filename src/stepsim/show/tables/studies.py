@@ -35,19 +35,14 @@ _WORTH = as_number(".3%")
 
 def sensitivity_shown(found: Sensitivity) -> Iterator[Shown]:
     """What one per cent of each parameter is worth, and where the critical path changes."""
-    yield f"{format_time_ps(found.step_time_ps)} per step{_most_worth(found)}"
+    best, worth = max(found.slopes, key=lambda slope: slope.gain, default=None), ""
+    if best and best.gain > 0:
+        worth = f"; worth most: {describe(best)} ({best.gain:.2%} of the step)"
+    yield f"{format_time_ps(found.step_time_ps)} per step{worth}"
     yield worth_table({"": found})
     yield "derivative: of the step time, per 100 % of the parameter, on the critical path"
     yield from path_changes(found)
     yield from (f"note: {note}" for note in found.notes)
-
-
-def _most_worth(found: Sensitivity) -> str:
-    """Which parameter one per cent saves most of, where any saves something."""
-    best = max(found.slopes, key=lambda slope: slope.gain, default=None)
-    if best is None or best.gain <= 0:
-        return ""
-    return f"; worth most: {describe(best)} ({best.gain:.2%} of the step)"
 
 
 def worth_table(runs: Mapping[str, Sensitivity]) -> Table:

@@ -7,7 +7,7 @@ import numpy as np
 
 from stepsim.core.flat import TaskRow, Tasks
 from stepsim.core.write import Program, SegmentKind, TaskGraph
-from stepsim.network.prices import Prices, Use
+from stepsim.network.prices import Use
 from stepsim.parallel.p2p import Message
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
@@ -49,12 +49,6 @@ def _action(entry: OrderEntry, *, numbered: bool) -> Label:
         category=Category[first.kind.name] if len(parts) == 1 else Category.FUSED,
         facts=facts,
     )
-
-
-def ways_of(program: Program, prices: Prices, rank: int) -> Ways:
-    """How a rank's communications are carried out."""
-    looks = {use: prices.patterns(use).look(rank) for use in program.uses}
-    return {use: prices.cost(use, look).way for use, look in looks.items()}
 
 
 def labels_of(

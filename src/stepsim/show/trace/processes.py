@@ -19,7 +19,7 @@ from stepsim.parallel.p2p import Message
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 from stepsim.show.tables.model import runs_of
 from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, Thread
-from stepsim.show.trace.labels import actions_of, labels_of, recorded_slices, ways_of
+from stepsim.show.trace.labels import actions_of, labels_of, recorded_slices
 from stepsim.show.trace.window import WHOLE, Window
 from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.plan import Ranks
@@ -331,7 +331,9 @@ class _Teller(Noun, eq=False):
         """The spans as slices, which have the labels of their `actions` beside their own."""
         graph, spans = self.run.step.timeline.graph, self.spans
         tasks = tasks_apart(self.program, graph)
-        ways = ways_of(self.program, self.run.step.prices, int(spans.rank[0]))
+        prices, rank = self.run.step.prices, int(spans.rank[0])
+        looks = {use: prices.patterns(use).look(rank) for use in self.program.uses}
+        ways = {use: prices.cost(use, look).way for use, look in looks.items()}
         labels = labels_of(tasks, self.messages, graph, ways)
         is_message = (spans.peer != UNKNOWN).tolist()
         inside = np.where(is_message, UNKNOWN, spans.entry).tolist()
