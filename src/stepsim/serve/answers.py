@@ -50,15 +50,6 @@ class Answers(Noun):
         found: Any = getattr(self.explorer, kind)(state, *more)
         return {kind: found} if kind == "numbers" else found
 
-    def takes_long(self, question: Mapping[str, object]) -> bool:
-        """Whether a question is one that others should not wait for."""
-        if question.get("kind") not in _LONG:
-            return False
-        try:
-            return self.explorer.takes_long(_state(question), is_live=question["kind"] in _LIVE)
-        except StepsimError:  # its answer says what is wrong
-            return False
-
     def choices(self) -> Plain:
         """What a page needs once: names, controls, colours."""
         library, first = self.explorer.library, shipped(__file__, "first.toml", dict[str, Any])
@@ -118,10 +109,8 @@ _KINDS = (
     *("plans", "helps", "tasks", "worth", "map"),
 )
 """Kinds of questions; those that `Answers` does not name are questions to the explorer."""
-_LONG = frozenset({"live", "shown", "varies", "worth", "map", "helps", "tasks"})
-"""Kinds of questions that may take long."""
-_LIVE = frozenset({"live", "map", "varies", "tasks"})
-"""Those that are quick once the structure is known."""
+LONG = frozenset({"shown", "varies", "worth", "map", "helps", "tasks"})
+"""Kinds of questions that may take long; `live` is asked of structures that are known."""
 
 
 def _state(question: Mapping[str, object]) -> ExplorerState:

@@ -37,9 +37,8 @@ from stepsim.show.page.facts import Plain, answer_facts, document_shown, memory_
 from stepsim.show.page.lanes import lanes_of_timeline, tasks_of_timeline, times_of_timeline
 from stepsim.show.page.load import network_load
 from stepsim.show.tables.studies import worth_table
-from stepsim.step.job import held_degrees, job_of
+from stepsim.step.job import held_degrees
 from stepsim.step.prepared import SimulatedStep, prepare
-from stepsim.step.size import size_of
 from stepsim.workload.axes import Part
 from stepsim.workload.model.evidence import throughput
 from stepsim.workload.model.model import Model
@@ -49,7 +48,6 @@ from stepsim.workload.scaling import ComputeScale
 _KEPT = 4
 _MAP_SIDE = 24
 _DRAWS = 64
-_MOMENT_TASKS = 4_000
 _Made = TypeVar("_Made")
 
 
@@ -240,19 +238,6 @@ class Explorer(Struct, kw_only=True):
             for name, value in bare.base().items()
             if split_link(name)[1] and value
         ]
-
-    def takes_long(self, state: ExplorerState, *, is_live: bool) -> bool:
-        """Whether an answer takes more than a moment; raises StepsimError where there is none.
-
-        `is_live`: of structures that are known to be compiled it is a sum.
-        """
-        if not isinstance(self.library.work(state.workload), Workload | Model):
-            return True
-        with self._lock:
-            if is_live and state.structure in self._batches:
-                return False
-        job = self.inputs(state)
-        return size_of(job_of(*job.nouns)).tasks > _MOMENT_TASKS
 
     def _why_not_live(self, state: ExplorerState) -> str:
         """Why the state needs the engine; empty where the batch answers it."""

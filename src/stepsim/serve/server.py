@@ -28,7 +28,7 @@ from tornado.iostream import IOStream
 from tornado.web import Application, HTTPError, RequestHandler, stream_request_body
 
 from stepsim.base.errors import StepsimError, one_line
-from stepsim.serve.answers import Answers
+from stepsim.serve.answers import LONG, Answers
 from stepsim.serve.export import exported
 from stepsim.serve.state import ExplorerState
 from stepsim.show.page.facts import Plain
@@ -131,32 +131,22 @@ class Service(Struct, kw_only=True):
                 job.stop()
 
     async def ask(self, question: Mapping[str, object], tab: str, number: int, job: Asked) -> Plain:
-        """The answer to a tab's question, by the quick worker unless it takes long.
+        """The answer to a tab's question, by the quick worker unless it may take long.
 
         It is `obsolete` where the tab has asked for something newer before it is found.
         """
-
-        def answered(*, quick: bool) -> Plain | None:
-            if quick and self.answers.takes_long(question):
-                return None
-            return self.answers.answer(question)
-
         loop, asked = asyncio.get_running_loop(), self.jobs.setdefault(tab, [])
+        pool = self.workers if question.get("kind") in LONG else self.quick
         asked.append((number, job))
         self.begin(tab, number)
         try:
-            for pool in (self.quick, self.workers):
-                work = partial(job.run, partial(answered, quick=pool is self.quick))
-                found = await loop.run_in_executor(pool, work)
-                if found is not None:
-                    return found
+            return await loop.run_in_executor(pool, job.run, partial(self.answers.answer, question))
         except ObsoleteError:
-            pass
+            return {"obsolete": True}
         finally:
             asked.remove((number, job))
             if not asked:
                 self.jobs.pop(tab, None)
-        return {"obsolete": True}
 
     def close(self) -> None:
         """End what is under way and take no more questions."""
@@ -183,14 +173,15 @@ def make_server(service: Service, host: str, port: int) -> tuple[HTTPServer, str
     listening.setblocking(False)
     port = listening.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
+    handlers = {
+        "/": _PageHandler,
+        "/answer": _AnswerHandler,
+        "/upload": _UploadHandler,
+        "/export": _ExportHandler,
+        "/bye": _ByeHandler,
+    }
     application = Application(
-        [
-            (r"/", _PageHandler, {"service": service}),
-            (r"/answer", _AnswerHandler, {"service": service}),
-            (r"/upload", _UploadHandler, {"service": service}),
-            (r"/export", _ExportHandler, {"service": service}),
-            (r"/bye", _ByeHandler, {"service": service}),
-        ],
+        [(path, handler, {"service": service}) for path, handler in handlers.items()],
         log_function=lambda handler: None,
     )
     server = _Server(

@@ -205,11 +205,8 @@ class Endless(Answers, frozen=True):
 
     began, ended = list[Event](), list[Event]()
 
-    def takes_long(self, question: object) -> bool:
-        return isinstance(question, dict) and question["kind"] == "shown"
-
     def answer(self, question: object) -> dict[str, object]:
-        if not self.takes_long(question):
+        if not (isinstance(question, dict) and question["kind"] == "shown"):
             return super().answer(question)
         self.began.append(Event())
         self.ended.append(Event())
