@@ -275,7 +275,6 @@ def test_crashes_other_pages_and_closed_tabs(
     question = {"kind": "choices", "tab": "thief", "number": 1}
     stolen = page.execute_async_script(ASK, f"{address}answer", json.dumps(question))
     assert stolen[0] == "TypeError"
-    assert "thief" not in service.newest
 
 
 # a question is stopped by an exception in its thread, which may leave a folder open

@@ -139,7 +139,7 @@ class Explorer(Struct, kw_only=True):
         try:
             batch = self._batch(state)
             live = {"links": not batch.networked, "compute": not batch.fixed}
-            band = self._band(batch, state) if state.noise else None
+            band = self._band(batch, state)
         except PlanError as error:
             why = str(error)
         return {"band": band, "not_live": why, "live": live}

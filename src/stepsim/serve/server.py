@@ -44,7 +44,6 @@ _MOST_CONNECTIONS = 256
 _IDLE_S, _BODY_S, _UPLOAD_S = 30.0, 20.0, 300.0
 """Seconds that a client has for a request's headers, its body, and the body of an upload."""
 _WORKERS = 2
-_MOST_TABS = 1000
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 
 _Result = TypeVar("_Result")
@@ -93,7 +92,7 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
 
 
 class Service(Struct, kw_only=True):
-    """What all requests share: the answers, the workers, and the newest question of each tab.
+    """What all requests share: the answers, the workers, and what each tab has asked.
 
     `token` is asked for where other machines can connect, empty on the loopback. Questions that
     take long go to `workers`; `quick` is kept for all others, so that they wait for none of these.
@@ -102,7 +101,6 @@ class Service(Struct, kw_only=True):
 
     answers: Answers
     token: str = ""
-    newest: dict[str, int] = {}
     workers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WORKERS, thread_name_prefix="stepsim")
     )
@@ -113,19 +111,8 @@ class Service(Struct, kw_only=True):
     busy: set[IOStream] = set()
     uploading: int = 0
 
-    def begin(self, tab: str, number: int) -> None:
-        """Take note of a tab's newest question, and stop what it has asked for before."""
-        if tab not in self.newest and len(self.newest) >= _MOST_TABS:
-            self.newest.pop(next(iter(self.newest)))
-        self.newest[tab] = max(number, self.newest.get(tab, 0))
-        self._stop(tab, before=self.newest[tab])
-
-    def end(self, tab: str) -> None:
-        """A tab is closed: what is computed for it ends."""
-        self.newest.pop(tab, None)
-        self._stop(tab)
-
-    def _stop(self, tab: str, before: float = inf) -> None:
+    def stop(self, tab: str, before: float = inf) -> None:
+        """End what a tab has asked for before a question, or, once it is closed, all of it."""
         for number, job in self.jobs.get(tab, ()):
             if number < before:
                 job.stop()
@@ -138,7 +125,7 @@ class Service(Struct, kw_only=True):
         loop, asked = asyncio.get_running_loop(), self.jobs.setdefault(tab, [])
         pool = self.workers if question.get("kind") in LONG else self.quick
         asked.append((number, job))
-        self.begin(tab, number)
+        self.stop(tab, before=number)
         try:
             return await loop.run_in_executor(pool, job.run, partial(self.answers.answer, question))
         except ObsoleteError:
@@ -151,7 +138,7 @@ class Service(Struct, kw_only=True):
     def close(self) -> None:
         """End what is under way and take no more questions."""
         for tab in list(self.jobs):
-            self._stop(tab)
+            self.stop(tab)
         for pool in (self.quick, self.workers):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -388,5 +375,5 @@ class _ByeHandler(_Handler):
         """A closing page sends nothing but its own number."""
 
     def post(self) -> None:
-        self.service.end(self.body.decode(errors="replace")[:64])
+        self.service.stop(self.body.decode(errors="replace")[:64])
         self.set_status(204)

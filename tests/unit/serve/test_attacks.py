@@ -108,13 +108,15 @@ def test_a_large_body_is_for_uploads_only(port: int, path: str) -> None:
 
 
 def test_a_page_of_another_origin_closes_no_tab(port: int, service: Service) -> None:
-    service.begin("tab", 1)
+    job = Asked()
+    service.jobs["tab"] = [(1, job)]
     for headers, code in (({"Origin": "http://evil.example"}, 403), ({}, 204)):
-        assert "tab" in service.newest
+        assert not job.is_stopped
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
             connection.request("POST", "/bye", b"tab", headers)
             assert connection.getresponse().status == code
-    assert "tab" not in service.newest
+    assert job.is_stopped
+    del service.jobs["tab"]
 
 
 def test_uploads_wait_for_one_another(port: int, service: Service) -> None:
@@ -233,7 +235,7 @@ def test_long_questions_hold_up_no_quick_one_and_end_with_their_clients() -> Non
         clients[0].close()
         assert begun_are(3)  # the third has the worker of the first
         assert sum(each.is_set() for each in Endless.ended) == 1
-        service.end("1")
+        service.stop("1")
         assert json.loads(clients[1].getresponse().read()) == {"obsolete": True}
         for client in clients[1:]:
             client.close()

@@ -68,23 +68,18 @@ def test_a_question_is_answered(address: str) -> None:
     assert found["job"][0] == ["workload", "gpt_tp4.txt"]
 
 
-def test_an_outdated_question_is_not(address: str) -> None:
-    assert "obsolete" not in answer(address, kind="shown", state=STATE, tab="b", number=9)
-    assert answer(address, kind="shown", state=STATE, tab="b", number=3) == {"obsolete": True}
-    assert "obsolete" not in answer(address, kind="shown", state=STATE, tab="c", number=3)
-
-
 def test_a_closed_tab_ends_its_work(address: str, service: Service) -> None:
-    answer(address, kind="lines", state=STATE, tab="gone", number=1)
-    assert service.newest["gone"] == 1
+    job = Asked()
+    service.jobs["gone"] = [(1, job)]
     assert fetch(f"{address}bye", b"gone")[0] == 204
-    assert "gone" not in service.newest
+    assert job.is_stopped
+    del service.jobs["gone"]
 
 
 def test_work_ends_when_something_newer_is_asked(service: Service) -> None:
     old, new = Asked(), Asked()
     service.jobs["long"] = [(1, old), (2, new)]
-    service.begin("long", 2)
+    service.stop("long", 2)
     assert old.is_stopped
     assert not new.is_stopped
     del service.jobs["long"]
