@@ -14,8 +14,6 @@ from math import prod
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
-
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.reading import read_text
@@ -272,6 +270,8 @@ def recipe_of_file(path: Path, environment: Mapping[str, str]) -> ForeignRecipe 
     Raises WorkloadError, for what is no YAML or JSON too.
     """
     text = read_text(path, WorkloadError, "recipe", "a recipe")
+    import yaml
+
     try:
         plain = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
         values = dict(islice(_flat("", plain), _MOST_KEYS + 1))
