@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints, ints
+from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import SweepError
 from stepsim.base.structs import Names, Noun
 from stepsim.base.units import Quantity
@@ -164,29 +164,21 @@ def _columns(found: Outcomes) -> dict[str, Sequence[object]]:
     """
     ran = np.ones(len(found.step_time_ps), bool)
     ran[list(found.errors)] = False
-    columns: dict[str, tuple[Ints | Floats, Bools]] = {}
-    for name in STEP_COLUMNS:
-        numbers = getattr(found, name)
-        if numbers is not None:
-            columns[name] = numbers, np.isfinite(numbers) & (ran | (name == "total_bandwidth"))
-    if found.parts_ps is not None:
-        columns |= {
-            name: (ps, ran) for name, ps in zip(PART_COLUMNS, found.parts_ps.T, strict=True)
-        }
-    shown: dict[str, Sequence[object]] = {
-        name: _shown(*column) for name, column in columns.items() if column[1].any()
-    }
+    parts = () if found.parts_ps is None else zip(PART_COLUMNS, found.parts_ps.T, strict=True)
+    columns = {name: getattr(found, name) for name in STEP_COLUMNS} | dict(parts)
+    shown: dict[str, Sequence[object]] = {}
+    for name, column in columns.items():
+        if column is None:
+            continue
+        known = np.isfinite(column) & (ran | (name == "total_bandwidth"))
+        if known.all():
+            shown[name] = column.tolist()
+        elif known.any():
+            values = zip(column.tolist(), known.tolist(), strict=True)
+            shown[name] = [value if is_known else None for value, is_known in values]
     if found.errors:
         shown["error"] = list(map(found.errors.get, range(len(ran))))
     return shown
-
-
-def _shown(column: Ints | Floats, known: Bools) -> list[int | float | None]:
-    """Values of a column, None of those that nobody knows."""
-    values: list[int | float | None] = column.tolist()
-    if known.all():
-        return values
-    return [value if each else None for value, each in zip(values, known.tolist(), strict=True)]
 
 
 class Extreme(NamedTuple):
