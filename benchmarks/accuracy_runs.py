@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def name_of(run: RunSummary) -> str:
-    degrees = run.run.degrees
+    degrees = run.degrees
     return f"pp{degrees.pp} ep{degrees.ep} seq {degrees.sequence}"
 
 
@@ -282,7 +282,7 @@ def single_groups(runs: Sequence[RunSummary], found: Sequence[RunValidation]) ->
     for run in runs:
         for op in run.step_ops:
             if op.kind is OpKind.EP_DP_ALLREDUCE and len(op.group) == 2:
-                groups = gradient_groups(run.run.degrees, op.kind, op.stage)
+                groups = gradient_groups(run.degrees, op.kind, op.stage)
                 for group, time in zip(groups, op.times_ps, strict=True):
                     nodes.setdefault(group[0] // run.clocks.node_size, []).append(time / 1e9)
     ranges = [

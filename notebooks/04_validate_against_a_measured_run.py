@@ -63,7 +63,7 @@ print(f"step     {result.report.step_time_ps / 1e9:6.1f} ms  {step_error:+.2%}")
 print(f"bubble   {bubble:.1%} of rank 0, measured {run.bubble(run.ranks[0]):.1%}")
 
 # %%
-runs = [drawn_profile(run.run.profile), drawn_step(result.timeline, result.report)]
+runs = [drawn_profile(run.run), drawn_step(result.timeline, result.report)]
 plot_timelines(runs, OUT / "replay.png")
 Image(OUT / "replay.png")
 

@@ -242,7 +242,7 @@ def check_run(source: Path) -> None:
     is_measured(source)
     path = source if source.is_file() else source / "rank0.txt"
     summary = load_trace(source)
-    degrees = summary.run.degrees
+    degrees = summary.degrees
     printed(path, run_shown(summary))
     if degrees.pp > 16 or degrees.microbatches > 64:
         return

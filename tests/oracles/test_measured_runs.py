@@ -150,7 +150,7 @@ def test_the_schedule_is_recognised(runs: list[RunSummary], name: str) -> None:
     run = runs[RUNS.index(name)]
     assert run.schedule is not None
     assert run.schedule.name == "1f1b"
-    assert run.run.degrees.microbatches == (8 if name.startswith("pp2") else 16)
+    assert run.degrees.microbatches == (8 if name.startswith("pp2") else 16)
     assert run.clocks.node_size == 8
     assert run.clocks.residual_ps < 10**8
 
@@ -168,7 +168,7 @@ def test_one_rank_predicts_the_run(shared: Path, runs: list[RunSummary], name: s
     whole = runs[RUNS.index(name)]
     alone = load_trace(whole.run.ranks[0].file)
     found = infer_hidden(alone)
-    assert f"first {whole.run.degrees.microbatches // 2} microbatches" in found.notes[0]
+    assert f"first {whole.degrees.microbatches // 2} microbatches" in found.notes[0]
     for stage in range(1, len(whole.stages)):
         for kind in (OpKind.FORWARD, OpKind.BACKWARD):
             true = whole.stages[stage].work[kind].median_ps

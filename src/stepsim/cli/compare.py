@@ -27,6 +27,7 @@ from stepsim.cli.terminal import (
     check_outputs,
     command_line,
     show,
+    step_json,
     show_tables,
     warn_of,
     write_rows,
@@ -112,12 +113,11 @@ def _write_each(comparison: "ComparedSchedules", source: str, options: _CompareO
     Raises PlanError for a step of too many tasks, OutputError where a folder cannot be written.
     """
     from stepsim.files.writing import write_folder
-    from stepsim.show.page.lanes import stored
 
     names = _file_names([name for name, _ in comparison.valid])
     steps = [step for _, step in comparison.valid]
     if options.results:
-        documents = (stored(step).to_json() for step in steps)
+        documents = map(step_json, steps)
         files = zip((f"{name}.json" for name in names), documents, strict=True)
         write_folder(options.results, files)
     chakra, kineto = options.chakra, options.kineto

@@ -24,6 +24,7 @@ from stepsim.cli.terminal import (
     check_outputs,
     command_line,
     show,
+    step_json,
     show_tables,
     warn,
     warn_of,
@@ -239,7 +240,6 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.runs.measured import replay_measured
     from stepsim.runs.replay import parse_durations
-    from stepsim.show.page.lanes import stored
     from stepsim.show.tables.answer import answer_of
     from stepsim.show.tables.measured import (
         LEAF_TABLES,
@@ -266,7 +266,7 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
         replay = {"replay": replay_table(run, result.report)}
         shown = options.chosen(lambda: step_tables(result.report, actors) | replay)
     json, quiet = options.json, options.quiet
-    show(json, lambda: stored(result).to_json(), shown, answer=answer)
+    show(json, lambda: step_json(result), shown, answer=answer)
     warn_of([result.report], quiet=quiet, verbose=options.full, most=options.most_said)
     if not (quiet or json):
         typer.echo("next: --full (all tables), stepsim what-if (changes)", err=True)
@@ -280,7 +280,7 @@ def _write_views(
 
     kept = None if isinstance(run, LeafRun) else run
     options.write_step(result, source)
-    options.draw([result], kept.run.profile if kept else None)
+    options.draw([result], kept.run if kept else None)
     if options.report:
         from stepsim.show.page.write import write_step
         from stepsim.show.tables.measured import replay_table
@@ -290,7 +290,7 @@ def _write_views(
             options.report,
             command=command_line(),
             job=None,
-            measured=kept.run.profile if kept else None,
+            measured=kept.run if kept else None,
             tables=[replay_table(kept, result.report)] if kept else [],
         )
 

@@ -32,6 +32,7 @@ from stepsim.cli.terminal import (
     WorkloadArgument,
     command_line,
     show,
+    step_json,
     warn,
     warn_of,
 )
@@ -132,14 +133,13 @@ def simulate_command(
 
 def _show_step(ready: "PreparedStep", result: "SimulatedStep", options: SimulateOptions) -> None:
     """Print the answer, the tables that were asked for, what was assumed, and what to look at."""
-    from stepsim.show.page.lanes import stored
     from stepsim.show.tables.answer import answer_of
     from stepsim.show.tables.step import step_tables
 
     report, answer = result.report, answer_of(result.report)
     json, quiet, full = options.json, options.quiet, options.full
     tables = options.chosen(lambda: step_tables(report, len(result.ranks.actors)))
-    show(json, lambda: stored(result).to_json(), tables, answer=answer)
+    show(json, lambda: step_json(result), tables, answer=answer)
     if not (quiet or json):
         from stepsim.step.doubts import said_of_step
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stepsim.show.frames import Columns
     from stepsim.show.tables.answer import Answer
     from stepsim.show.tables.model import Shown
+    from stepsim.step.prepared import SimulatedStep
 
 _STDOUT = "-"
 _HEAVY = 0.01
@@ -207,6 +208,13 @@ def show(
     if answer:
         print_answer(console, answer)
     print_shown(console, shown, answer.time if answer else None)
+
+
+def step_json(step: "SimulatedStep") -> bytes:
+    """A step as its JSON, with its timeline."""
+    from stepsim.show.page.lanes import stored
+
+    return stored(step).to_json()
 
 
 def write_rows(path: Path | None, document: "Document", rows: "Columns | None" = None) -> None:

@@ -59,7 +59,13 @@ def load_profile(
         raise TraceError(f"{path}: no such file or folder")
     if is_profile(path) or not is_measured(path):
         return read_profile(path, progress)
-    return load_trace(path).run.whole_profile()
+    found = load_trace(path)
+    if found.degrees.npus is None or found.missing:
+        traced = ", ".join(str(rank.rank) for rank in found.run.ranks[:8])
+        raise TraceError(
+            f"{path}: only rank {traced} was traced: expected all ranks (stepsim what-if takes one)"
+        )
+    return found.run
 
 
 def load_trace(path: str | Path, *, node_size: int | None = None) -> RunSummary:

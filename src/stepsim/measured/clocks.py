@@ -14,9 +14,9 @@ from stepsim.base.arrays import Bools, Ints, bins, distinct, ints, medians
 from stepsim.base.errors import TraceError
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Noun, Timed, replace
-from stepsim.measured.profile.events import Following, same
+from stepsim.measured.profile.events import Following, Profile, same
 from stepsim.measured.run import PS_PER_MS
-from stepsim.measured.run_profile import RunProfile, sent_and_received
+from stepsim.measured.run_profile import sent_and_received
 from stepsim.run.spans import UNKNOWN
 
 DEFAULT_NODE_SIZE = 8
@@ -53,20 +53,22 @@ class Transfers(Noun, eq=False):
     intra_node: Bools
 
 
-def align(run: RunProfile, node_size: int | None = None) -> tuple[RunProfile, Clocks, Following]:
+def align(
+    run: Profile, npus: int | None, node_size: int | None = None
+) -> tuple[Profile, Clocks, Following]:
     """A run on one axis, which begins at 0, its clocks, and messages by the places of both ends.
 
-    Without `node_size` clocks tell it, else it is 8. Raises TraceError where ranks cannot be put
-    in order.
+    Without `node_size` clocks and the `npus` of the job tell it, else it is 8. Raises TraceError
+    where ranks cannot be put in order.
     """
-    ranks, events = run.ranks, run.profile.events
+    ranks, events = run.ranks, run.events
     sent, received = sent_and_received(events)
     ends = events.rank[sent], events.rank[received]
     ahead = events.end_ps[received] - events.end_ps[sent]
     group, begin_ms = _clock_groups(run)
     offset = ints([rank.clock - begin_ms[at] for rank, at in zip(ranks, group, strict=True)])
     offset *= PS_PER_MS
-    size = node_size or _node_size(run, group)
+    size = node_size or _node_size(run, npus, group)
     apart, pair = _shifted(ahead, ends, offset), same(*ends, events.name[sent])
     if len(begin_ms) == 1 and len(pair):
         far = np.abs(medians(pair, apart, bins(pair))) > _FAR_APART_PS
@@ -78,12 +80,11 @@ def align(run: RunProfile, node_size: int | None = None) -> tuple[RunProfile, Cl
     events = replace(events, start_ps=events.start_ps + shift, end_ps=events.end_ps + shift)
     nodes = [rank.rank // size for rank in ranks]
     placed = (replace(rank, node=at, clock=at) for rank, at in zip(ranks, nodes, strict=True))
-    profile = replace(run.profile, events=events, ranks=tuple(placed))
     clocks = Clocks(node_size=size, residual_ps=residual)
-    return replace(run, profile=profile), clocks, (sent, received)
+    return replace(run, events=events, ranks=tuple(placed)), clocks, (sent, received)
 
 
-def _clock_groups(run: RunProfile) -> tuple[list[int], list[int]]:
+def _clock_groups(run: Profile) -> tuple[list[int], list[int]]:
     """Clock of each rank, and where each clock's axis begins, in ms.
 
     Two ranks share a clock when they begin within one step of each other.
@@ -106,7 +107,7 @@ def _shifted(ahead: Ints, ends: Following, offset: Ints) -> Ints:
     return np.asarray(ahead + offset[ends[1]] - offset[ends[0]])
 
 
-def _join_groups(run: RunProfile, group: Ints, ends: Following, ahead: Ints, offset: Ints) -> None:
+def _join_groups(run: Profile, group: Ints, ends: Following, ahead: Ints, offset: Ints) -> None:
     """Shift every clock onto that of the first rank; `offset` is changed in place."""
     joined = group == group[0]
     sender, receiver = ends
@@ -127,10 +128,9 @@ def _join_groups(run: RunProfile, group: Ints, ends: Following, ahead: Ints, off
             joined |= group == each
 
 
-def _node_size(run: RunProfile, group: list[int]) -> int:
+def _node_size(run: Profile, npus: int | None, group: list[int]) -> int:
     """Ranks per node where clocks tell it, else 8, as in DGX and HGX machines."""
     clocks = len(set(group))
-    npus = run.degrees.npus
     if clocks == 1 or npus is None or npus % clocks:
         return DEFAULT_NODE_SIZE
     size = npus // clocks

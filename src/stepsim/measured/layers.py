@@ -40,14 +40,14 @@ class StageCost(Noun):
 
 def stage_costs(summary: RunSummary) -> tuple[list[StageCost], list[str]]:
     """Mean stage times taken apart, and what was assumed."""
-    layers, pp = summary.run.degrees.layers, summary.run.degrees.pp
+    layers, pp = summary.degrees.layers, summary.degrees.pp
     notes = []
     if layers is None or layers % pp:
         layers = pp
-    if layers == pp and pp > 1 and summary.run.degrees.layers != pp:
+    if layers == pp and pp > 1 and summary.degrees.layers != pp:
         notes.append("the layers of a stage are not known: each counts as one layer")
     held = layers // pp
-    count = summary.run.degrees.microbatches
+    count = summary.degrees.microbatches
     means = [_of_microbatch(stage, stage.work, count) for stage in summary.stages]
     inside = means[1:-1] or means[:1]
     if pp == 2:

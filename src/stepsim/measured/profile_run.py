@@ -15,18 +15,16 @@ from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks
 from stepsim.measured.profile.actions import Actions, pipeline_actions
 from stepsim.measured.profile.busy import Busy
-from stepsim.measured.profile.events import Events, Following, Profile, counted, latest
+from stepsim.measured.profile.events import Events, Profile, counted, latest
 from stepsim.measured.recognise import recorded_schedule
 from stepsim.measured.run import (
     MESSAGE_KINDS,
     Degrees,
-    InnerOps,
     OpKind,
     times_hash,
 )
 from stepsim.measured.run_profile import (
     MEANINGS,
-    RunProfile,
     after_pipeline,
     meant,
     sent_and_received,
@@ -55,17 +53,28 @@ def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSumm
     notes += [f"{profile.source}: stage times: {found.how}"] if found.how else []
     step, numbers = _numbered(step, found)
     size = node_size or _node_size(step) or DEFAULT_NODE_SIZE
+    every = _ran(step, found)
+    times = (step.events.kind, step.events.start_ps, step.events.end_ps)
     ranks = tuple(
-        replace(place, rank=number, stage=stage, node=number // size)
-        for place, number, stage in zip(step.ranks, numbers, found.stages, strict=True)
+        replace(
+            rank,
+            rank=number,
+            stage=found.stages[ran.place],
+            node=number // size,
+            trace=times_hash(*(column[ran.every] for column in times)),
+        )
+        for rank, number, ran in zip(step.ranks, numbers, every, strict=True)
     )
     step = replace(step, ranks=ranks, warnings=(*step.warnings, *notes))
-    every = _ran(step, found)
     run = _run(step, found, every)
+    degrees = _degrees(step, found, run.events)
     clocks = Clocks(node_size=size, residual_ps=0)
-    times = tuple(_rank_times(step, found, run, ran) for ran in every)
-    summary = summary_of(run, clocks, _messages(run), times)
-    return replace(summary, schedule=summary.schedule or recorded_schedule(run))
+    of_ranks = tuple(_rank_times(step, found, run, ran) for ran in every)
+    sent, received = sent_and_received(run.events)
+    clock = run.column_of_ranks("clock")
+    alike = clock[sent] == clock[received]  # times of other messages cannot be compared
+    summary = summary_of(run, degrees, clocks, (sent[alike], received[alike]), of_ranks)
+    return replace(summary, schedule=summary.schedule or recorded_schedule(run, degrees))
 
 
 class _Ran(Noun, eq=False):
@@ -77,7 +86,7 @@ class _Ran(Noun, eq=False):
     every: Ints
 
 
-def _run(step: Profile, found: Actions, every: Sequence[_Ran]) -> RunProfile:
+def _run(step: Profile, found: Actions, every: Sequence[_Ran]) -> Profile:
     """The stage times of a step as a run."""
     meets = step.events.of_kind(TaskKind.COLLECTIVE)
     started = np.where(meets, step.events.complete_ps, step.events.start_ps)
@@ -85,13 +94,13 @@ def _run(step: Profile, found: Actions, every: Sequence[_Ran]) -> RunProfile:
     timed = _timed(step, found, every)
     after, labels = _following(step, found, every, started, others, timed)
     events = _joined(timed, after)
-    times, none = (step.events.kind, step.events.start_ps, step.events.end_ps), ints([])
-    return RunProfile(
-        degrees=_degrees(step, found, events),
-        profile=replace(step, names=MEANINGS, events=events, follows=None, marks=()),
-        inner=InnerOps(parent=none, kind=none.astype(np.int8), duration_ps=none, rows=none),
+    return replace(
+        step,
+        names=MEANINGS,
+        events=events,
+        follows=None,
+        marks=(),
         labels=dict(zip(np.flatnonzero(after_pipeline(events)).tolist(), labels, strict=True)),
-        traces=tuple(times_hash(*(column[ran.every] for column in times)) for ran in every),
     )
 
 
@@ -295,7 +304,7 @@ def _called(step: Profile, places: Ints, collective: Bools) -> dict[int, _After]
     return told
 
 
-def _rank_times(step: Profile, found: Actions, run: RunProfile, ran: _Ran) -> RankTimes:
+def _rank_times(step: Profile, found: Actions, run: Profile, ran: _Ran) -> RankTimes:
     """Where a rank's time went: the host's is that in which nothing runs."""
     events, acts, sent = step.events, ran.acts, ran.sent
     busy_with = ran.every[events.kind[ran.every] != TaskKind.HOST]
@@ -317,14 +326,6 @@ def _rank_times(step: Profile, found: Actions, run: RunProfile, ran: _Ran) -> Ra
         wait_ps=waits.whole_ps,
         actions=max(traced_actions(run.of_rank(ran.place)), 1),
     )
-
-
-def _messages(run: RunProfile) -> Following:
-    """Sends and receives of messages whose both ends were recorded on one clock."""
-    sent, received = sent_and_received(run.profile.events)
-    clock = np.array([rank.clock for rank in run.ranks])[run.profile.events.rank]
-    alike = clock[sent] == clock[received]
-    return sent[alike], received[alike]
 
 
 def _degrees(step: Profile, found: Actions, events: Events) -> Degrees:

@@ -1,9 +1,9 @@
 """Which pipeline schedule a run followed, told by the order of what its ranks ran."""
 
 from stepsim.base.errors import ScheduleError
-from stepsim.measured.profile.events import Events
-from stepsim.measured.run import OpKind
-from stepsim.measured.run_profile import RunProfile, of_kinds
+from stepsim.measured.profile.events import Events, Profile
+from stepsim.measured.run import Degrees, OpKind
+from stepsim.measured.run_profile import of_kinds
 from stepsim.parallel.schedules import (
     BUILDERS,
     Action,
@@ -26,13 +26,13 @@ _Steps = list[tuple[ActionKind, int, int]]
 """Actions of a rank in order, with their microbatches and virtual stages."""
 
 
-def recognise(run: RunProfile) -> Schedule | None:
+def recognise(run: Profile, degrees: Degrees) -> Schedule | None:
     """The first schedule whose order every traced rank followed, None if there is none.
 
     Virtual stages count where the run tells those of its chunks apart. Schedules that refuse the
     run's shape, or are searched for by times, are left out.
     """
-    degrees, orders = run.degrees, [_order_of(run.of_rank(i)) for i in range(len(run.ranks))]
+    orders = [_order_of(run.of_rank(i)) for i in range(len(run.ranks))]
     forwards = [stage for kind, _, stage in orders[0] if kind is ActionKind.FORWARD]
     chunks, split = (
         len(forwards) // degrees.microbatches,
@@ -62,12 +62,12 @@ def recognise(run: RunProfile) -> Schedule | None:
     return None
 
 
-def recorded_schedule(run: RunProfile) -> Schedule | None:
+def recorded_schedule(run: Profile, degrees: Degrees) -> Schedule | None:
     """The order that a run of several chunks or of its own making followed, by a rank per stage.
 
     None where a stage was not traced. Virtual stages lie in turn, or down and up again.
     """
-    pp = run.degrees.pp
+    pp = degrees.pp
     if len(run.stages) < pp:
         return None
     orders = [_order_of(run.of_rank(run.of_stage(stage)[0])) for stage in range(pp)]
@@ -87,7 +87,7 @@ def recorded_schedule(run: RunProfile) -> Schedule | None:
     return Schedule(
         name=RECORDED,
         placement=placement,
-        microbatches=run.degrees.microbatches,
+        microbatches=degrees.microbatches,
         orders=tuple(actions),
     )
 

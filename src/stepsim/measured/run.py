@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import asdict, astuple
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun
 
@@ -89,6 +89,10 @@ class Degrees(Noun):
         if self.npus is not None and self.npus % self.pp:
             raise TraceError(f"{self.npus} ranks in {self.pp} stages: expected a multiple")
 
+    def untraced(self, ranks: Iterable[int]) -> list[int]:
+        """Ranks of the job that are not among those that were traced."""
+        return sorted(set(range(self.npus or 0)) - {*ranks})
+
     @property
     def stage_ranks(self) -> int | None:
         """Ranks of one stage, None where unknown."""
@@ -119,6 +123,10 @@ class InnerOps(Noun, eq=False):
         inside = self.parent >= first
         kept = {name: column[inside] for name, column in asdict(self).items()}
         return InnerOps(**kept | {"parent": kept["parent"] - first})
+
+
+NO_INNER = InnerOps(parent=ints([]), kind=np.zeros(0, np.int8), duration_ps=ints([]), rows=ints([]))
+"""No collective inside any operation."""
 
 
 def times_hash(*columns: Ints | NDArray[np.int8]) -> str:

@@ -61,7 +61,6 @@ class RunDocument(Document, Timed):
         return cls.taken_from(
             found,
             source=found.run.source,
-            degrees=found.run.degrees,
             schedule=found.schedule.label if found.schedule else None,
             ranks=[
                 _TracedRankEntry(**asdict(rank), bubble=found.bubble(rank)) for rank in found.ranks

@@ -1,18 +1,14 @@
-"""A run of Megatron traces as a profile: all ranks on one axis of time, messages matched.
+"""What the operations of a measured run are as events of a profile, and the questions to these.
 
 All that a run says is read from its columns. Names of operations are numbered as `OpKind` is, so
 `events.name` is compared with these.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, among, ints, whole_totals
-from stepsim.base.errors import TraceError
-from stepsim.base.structs import Names, Noun, replace
-from stepsim.measured.profile.events import Events, Following, Profile, RankPlace
-from stepsim.measured.run import MESSAGE_KINDS, Degrees, InnerOps, OpKind
+from stepsim.base.arrays import Bools, Ints, among, ints
+from stepsim.measured.profile.events import Events, Following
+from stepsim.measured.run import MESSAGE_KINDS, OpKind
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _F, _B, _U = TaskPhase.FORWARD, TaskPhase.BACKWARD, TaskPhase.UPDATE
@@ -41,76 +37,6 @@ AHEAD = {
     OpKind.SEND_BACKWARD: -1,
 }
 """Stages to the other end of a message."""
-
-
-class RunProfile(Noun, eq=False):
-    """A run as a profile of one step, and what a profile does not hold of it.
-
-    Operations stand rank by rank, in the order of their traces; a chunk is a stage. Collectives
-    inside forwards and backwards are parts of these, with their waits: `inner` lists them, and
-    `inner.parent` is the place of an operation in the profile. `labels` are what the trace calls
-    the operations after the pipeline, by their places. `traces` are the fingerprints of the ranks'
-    traces.
-    """
-
-    degrees: Degrees
-    profile: Profile
-    inner: InnerOps
-    labels: Mapping[int, str]
-    traces: Names
-
-    @property
-    def source(self) -> str:
-        """Path of the run."""
-        return self.profile.source
-
-    @property
-    def warnings(self) -> Names:
-        """What was noticed while the run was read."""
-        return self.profile.warnings
-
-    @property
-    def ranks(self) -> tuple[RankPlace, ...]:
-        """The traced ranks, ascending."""
-        return self.profile.ranks
-
-    @property
-    def stages(self) -> tuple[int, ...]:
-        """Stages with at least one traced rank."""
-        return tuple(sorted({rank.stage for rank in self.ranks if rank.stage is not None}))
-
-    @property
-    def missing(self) -> list[int]:
-        """Ranks of the job that were not traced."""
-        return sorted(set(range(self.degrees.npus or 0)) - {rank.rank for rank in self.ranks})
-
-    def of_stage(self, stage: int) -> list[int]:
-        """Places of a stage's ranks in `ranks`."""
-        return [index for index, rank in enumerate(self.ranks) if rank.stage == stage]
-
-    def of_rank(self, index: int) -> Events:
-        """The operations of the rank at a place in `ranks`, in their order."""
-        events = self.profile.events
-        first, last = np.searchsorted(events.rank, [index, index + 1])
-        return events.taken(slice(first, last))
-
-    def called(self, source: str) -> "RunProfile":
-        """The run under another name."""
-        return replace(self, profile=replace(self.profile, source=source))
-
-    def inner_ps(self) -> Ints:
-        """Time in collectives inside each operation."""
-        return whole_totals(self.inner.parent, self.inner.duration_ps, len(self.profile.events))
-
-    def whole_profile(self) -> Profile:
-        """The profile of a run whose ranks were all traced; raises TraceError where some lack."""
-        if self.degrees.npus is None or self.missing:
-            traced = ", ".join(str(rank.rank) for rank in self.ranks[:8])
-            raise TraceError(
-                f"{self.source}: only rank {traced} was traced: expected all ranks "
-                "(stepsim what-if takes one)"
-            )
-        return self.profile
 
 
 def meant(kinds: Ints) -> dict[str, Ints]:

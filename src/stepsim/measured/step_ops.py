@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stepsim.base.structs import Noun, replace
-from stepsim.measured.run import OpKind, gradient_groups
-from stepsim.measured.run_profile import RunProfile, after_pipeline
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.run import Degrees, OpKind, gradient_groups
+from stepsim.measured.run_profile import after_pipeline
 
 ALIKE = 0.01
 """Relative difference in bytes up to which two operations count as one."""
@@ -80,12 +81,12 @@ def gradient_bytes(ops: Sequence[StepOp], stage: int) -> int:
     return sum(op.size_bytes for op in ops if op.stage == stage)
 
 
-def step_ops(run: RunProfile, stage: int, ranks: Sequence[int]) -> Iterator[StepOp]:
+def step_ops(run: Profile, degrees: Degrees, stage: int, ranks: Sequence[int]) -> Iterator[StepOp]:
     """Operations after the pipeline: the n-th of every rank of a stage is the same one.
 
     `ranks` are places in the run's ranks.
     """
-    events = run.profile.events
+    events = run.events
     after = after_pipeline(events)
     places = {index: np.flatnonzero(after & (events.rank == index)).tolist() for index in ranks}
     for number, first in enumerate(places[ranks[0]]):
@@ -95,7 +96,7 @@ def step_ops(run: RunProfile, stage: int, ranks: Sequence[int]) -> Iterator[Step
             if number < len(of_rank)
         }
         kind = OpKind(int(events.name[first]))
-        groups = gradient_groups(run.degrees, kind, stage)
+        groups = gradient_groups(degrees, kind, stage)
         groups = groups or [(run.ranks[index].rank,) for index in ranks]
         last = [min((durations[r] for r in g if r in durations), default=0) for g in groups]
         times = tuple(time for time in last if time) or (0,)
@@ -110,9 +111,9 @@ def step_ops(run: RunProfile, stage: int, ranks: Sequence[int]) -> Iterator[Step
         )
 
 
-def _recorded_group(run: RunProfile, place: int) -> tuple[int, ...]:
+def _recorded_group(run: Profile, place: int) -> tuple[int, ...]:
     """The ranks of a collective known by its label; none where the profile does not list them."""
-    group = int(run.profile.events.group[place])
-    if run.profile.events.name[place] != OpKind.COLLECTIVE or group < 0:
+    group = int(run.events.group[place])
+    if run.events.name[place] != OpKind.COLLECTIVE or group < 0:
         return ()
-    return run.profile.groups[group].ranks
+    return run.groups[group].ranks

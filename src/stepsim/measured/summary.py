@@ -5,11 +5,11 @@ from typing import Self
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, whole_totals
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Noun, Timed, replace
 from stepsim.measured.clocks import Clocks, Transfers, align
-from stepsim.measured.profile.events import Events, Following
+from stepsim.measured.profile.events import Events, Following, Profile
 from stepsim.measured.recognise import recognise
 from stepsim.measured.run import (
     MESSAGE_KINDS,
@@ -19,7 +19,6 @@ from stepsim.measured.run import (
     OpKind,
 )
 from stepsim.measured.run_profile import (
-    RunProfile,
     after_pipeline,
     fused,
     gaps,
@@ -110,7 +109,8 @@ class Imbalance(Noun):
 class RunSummary(Noun, eq=False):
     """A run, analysed. `schedule` is None where its order is that of no schedule known here."""
 
-    run: RunProfile
+    run: Profile
+    degrees: Degrees
     clocks: Clocks
     transfers: Transfers
     schedule: Schedule | None
@@ -129,44 +129,55 @@ class RunSummary(Noun, eq=False):
         """Longest step time of a rank."""
         return max(rank.step_ps for rank in self.ranks)
 
+    @property
+    def missing(self) -> list[int]:
+        """Ranks of the job that were not traced."""
+        return self.degrees.untraced(rank.rank for rank in self.run.ranks)
+
     def bubble(self, rank: RankTimes) -> float:
         """Share of the pipeline time in which a rank neither works nor prepares work."""
         return 1 - (rank.work_ps + rank.host_ps) / self.pipeline_ps
 
 
-def summarise(read: RunProfile, *, node_size: int | None = None) -> RunSummary:
-    """Analyse a run whose ranks have clocks of their own; `node_size` is the ranks per node.
+def summarise(read: Profile, *, node_size: int | None = None) -> RunSummary:
+    """Analyse a run with degrees, whose ranks have clocks of their own; a node has `node_size`.
 
     It is needed where the clocks do not tell it. Raises TraceError where they cannot be compared.
     """
-    run, clocks, messages = align(read, node_size)
+    assert read.degrees is not None
+    run, clocks, messages = align(read, read.degrees.npus, node_size)
     ranks = tuple(_rank_times(run, index) for index in range(len(run.ranks)))
-    return summary_of(run, clocks, messages, ranks)
+    return summary_of(run, read.degrees, clocks, messages, ranks)
 
 
 def summary_of(
-    run: RunProfile, clocks: Clocks, messages: Following, ranks: tuple[RankTimes, ...]
+    run: Profile,
+    degrees: Degrees,
+    clocks: Clocks,
+    messages: Following,
+    ranks: tuple[RankTimes, ...],
 ) -> RunSummary:
     """What a run says whose clocks, times of ranks and matched sends and receives are known."""
     whole = RunSummary(
         run=run,
+        degrees=degrees,
         clocks=clocks,
         transfers=_transfers(run, *messages),
-        schedule=recognise(run),
+        schedule=recognise(run, degrees),
         stages=(),
         ranks=ranks,
         step_ops=(),
-        imbalance=_imbalance(run),
+        imbalance=_imbalance(run, degrees),
     )
     return of_ranks(whole, range(len(ranks)))
 
 
-def _transfers(run: RunProfile, sent: Ints, received: Ints) -> Transfers:
+def _transfers(run: Profile, sent: Ints, received: Ints) -> Transfers:
     """Messages by the places of both ends."""
-    events = run.profile.events
+    events = run.events
     both = fused(events)
     both[:-1] |= both[1:]
-    node = run.profile.column_of_ranks("node")
+    node = run.column_of_ranks("node")
     posted = np.maximum(events.start_ps[sent], events.start_ps[received])
     ended = (events.end_ps[sent] + events.end_ps[received]) // 2
     return Transfers(
@@ -179,7 +190,8 @@ def _transfers(run: RunProfile, sent: Ints, received: Ints) -> Transfers:
 
 def of_ranks(summary: RunSummary, places: Sequence[int]) -> RunSummary:
     """What some ranks of a whole run's summary say, by their places; all else stays as it is."""
-    run, inner_ps = summary.run, summary.run.inner_ps()
+    run, inner = summary.run, summary.run.inner
+    inner_ps = whole_totals(inner.parent, inner.duration_ps, len(run.events))
     by_stage = {stage: [i for i in run.of_stage(stage) if i in places] for stage in run.stages}
     traced = {stage: chosen for stage, chosen in by_stage.items() if chosen}
     return replace(
@@ -189,12 +201,14 @@ def of_ranks(summary: RunSummary, places: Sequence[int]) -> RunSummary:
         ),
         ranks=tuple(summary.ranks[index] for index in places),
         step_ops=tuple(
-            op for stage, chosen in traced.items() for op in step_ops(run, stage, chosen)
+            op
+            for stage, chosen in traced.items()
+            for op in step_ops(run, summary.degrees, stage, chosen)
         ),
     )
 
 
-def _rank_times(run: RunProfile, index: int) -> RankTimes:
+def _rank_times(run: Profile, index: int) -> RankTimes:
     """Where the time of the rank at a place went."""
     events, rank = run.of_rank(index), run.ranks[index]
     pipeline = ~after_pipeline(events)
@@ -226,23 +240,23 @@ def _stage_times(
     summary: RunSummary, stage: int, ranks: Sequence[int], inner_ps: Ints
 ) -> StageTimes:
     """Operations of a stage on the ranks at some places; `inner_ps` are collectives inside each."""
-    run, events = summary.run, summary.run.profile.events
+    run, events = summary.run, summary.run.events
     on_ranks = np.isin(events.rank, ranks)
     held = np.unique(events.chunk[on_ranks & np.isin(events.name, WORK_KINDS)]).tolist()
     return StageTimes(
         stage=stage,
         ranks=tuple(run.ranks[index].rank for index in ranks),
-        work=_work(run, on_ranks, inner_ps),
+        work=_work(summary, on_ranks, inner_ps),
         wait_ps=round(float(np.mean([summary.ranks[index].wait_ps for index in ranks]))),
-        chunks=tuple(_work(run, on_ranks & (events.chunk == own), inner_ps) for own in held)
+        chunks=tuple(_work(summary, on_ranks & (events.chunk == own), inner_ps) for own in held)
         if len(held) > 1
         else (),
     )
 
 
-def _work(run: RunProfile, chosen: Bools, inner_ps: Ints) -> dict[OpKind, OperationTimes]:
+def _work(summary: RunSummary, chosen: Bools, inner_ps: Ints) -> dict[OpKind, OperationTimes]:
     """Durations of some operations, by what they are."""
-    events, found = run.profile.events, {}
+    events, found = summary.run.events, {}
     for kind in WORK_KINDS:
         places = np.flatnonzero(chosen & (events.name == kind))
         if not len(places):
@@ -250,7 +264,7 @@ def _work(run: RunProfile, chosen: Bools, inner_ps: Ints) -> dict[OpKind, Operat
         every, which = events.duration_ps[places], events.microbatch[places]
         by_microbatch = (
             round(float(np.mean(every[which == j] if (which == j).any() else every)))
-            for j in range(run.degrees.microbatches)
+            for j in range(summary.degrees.microbatches)
         )
         inner = round(float(np.median(inner_ps[places])))
         found[kind] = OperationTimes.of(kind, every, tuple(by_microbatch), inner)
@@ -273,7 +287,7 @@ def expert_groups(degrees: Degrees, stage: int) -> list[tuple[int, ...]]:
     ]
 
 
-def _imbalance(run: RunProfile) -> Imbalance | None:
+def _imbalance(run: Profile, degrees: Degrees) -> Imbalance | None:
     """How unevenly all-to-alls send tokens: needs whole expert groups.
 
     The k-th all-to-all of a forward belongs together on all ranks of a group.
@@ -281,7 +295,7 @@ def _imbalance(run: RunProfile) -> Imbalance | None:
     ratios: list[Ints] = []
     for stage in run.stages:
         tokens = {run.ranks[i].rank: _tokens(run, i) for i in run.of_stage(stage)}
-        for ranks in expert_groups(run.degrees, stage):
+        for ranks in expert_groups(degrees, stage):
             group = [tokens[rank] for rank in ranks if rank in tokens]
             whole = len(group) == len(ranks)
             if whole and len({len(each) for each in group}) == 1 and len(group[0]):
@@ -293,9 +307,9 @@ def _imbalance(run: RunProfile) -> Imbalance | None:
     return Imbalance(mean=float(every.mean()), largest=float(every.max()), samples=len(every))
 
 
-def _tokens(run: RunProfile, index: int) -> Ints:
+def _tokens(run: Profile, index: int) -> Ints:
     """Rows that the rank at a place sends in the all-to-alls of its forwards."""
-    inner, events = run.inner, run.profile.events
+    inner, events = run.inner, run.events
     own = events.rank[inner.parent] == index
     forward = events.name[inner.parent] == OpKind.FORWARD
     exchanged = inner.kind == list(InnerKind).index(InnerKind.ALL_TO_ALL)

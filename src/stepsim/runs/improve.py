@@ -124,9 +124,9 @@ def _acted(run: RunSummary | str, changes: Iterable[Judged]) -> tuple[Waits, lis
     None where they show no such change.
     """
     untold = {change.name for change in changes if isinstance(change, UntoldChange)}
-    if isinstance(run, str) or not untold & _OF_PIPELINE or run.run.missing:
+    if isinstance(run, str) or not untold & _OF_PIPELINE or run.missing:
         return None
-    acted = run.run.profile
+    acted = run.run
     if not acted.column_of_ranks("stage").any():
         return None
     waits = pipeline_waits(acted, posted=True)

@@ -123,8 +123,8 @@ def change_measured(
     cannot be replayed.
     """
     ready = with_runtime(run, calibration)
-    if bandwidths and run.run.degrees.pp > 1:
-        if not run.run.degrees.message_bytes:
+    if bandwidths and run.degrees.pp > 1:
+        if not run.degrees.message_bytes:
             raise PlanError(
                 f"{run.run.source}: bytes of messages are not in the recording: bandwidth cannot "
                 "be told apart from latency"

@@ -48,9 +48,8 @@ def order_changes(profile: Profile, run: RunSummary | str) -> Iterator[Improveme
         why = str(error).splitlines()[0].removeprefix(f"{profile.source}: ")
         yield UntoldChange(name="other-schedules", why=why)
         return
-    known = ready.summary.run
     notes = [*notes_of(ready.summary, profile), "activations fit"]
-    if len(known.stages) < known.degrees.pp:
+    if len(ready.summary.run.stages) < ready.summary.degrees.pp:
         notes += ready.notes
     for name, chunks, twice in _candidates(followed):
         yield _judged(ready, base, (name, chunks), twice=twice, notes=notes)
@@ -67,7 +66,7 @@ def _as_it_ran(run: RunSummary | str) -> tuple[MeasuredRuntime, Report, Schedule
     ready = with_runtime(run)
     base = change_run(ready.summary, ready.runtime, RunChange()).base.report
     off = abs(base.step_time_ps / run.step_ps - 1)
-    if run.run.degrees.pp == 1:
+    if run.degrees.pp == 1:
         raise TraceError("the run has one stage, or does not name its stages")
     if run.schedule is None:
         raise TraceError("its order is that of no schedule known here")
@@ -96,7 +95,7 @@ def _judged(
     name, chunks = order
     schedule = name if chunks == 1 else f"{name}:{chunks}"
     called = "twice-the-microbatches" if twice else f"schedule-{schedule.replace(':', '-')}"
-    degrees, runtime = ready.summary.run.degrees, ready.runtime
+    degrees, runtime = ready.summary.degrees, ready.runtime
     change = RunChange(
         schedule=None if twice else schedule,
         microbatches=_TWICE * base.microbatches if twice else None,

@@ -55,7 +55,7 @@ def _link_of_latency(latency_ps: int, summary: RunSummary) -> LinkFit:
         bandwidth=float("inf"),
         residual=0.0,
         samples=1,
-        sizes=(summary.run.degrees.message_bytes,),
+        sizes=(summary.degrees.message_bytes,),
     )
 
 
@@ -75,7 +75,7 @@ def infer_hidden(summary: RunSummary) -> MeasuredRuntime:
     microbatches to see its steady state.
     """
     events = _only_first_stage(summary)
-    pp, count = summary.run.degrees.pp, summary.run.degrees.microbatches
+    pp, count = summary.degrees.pp, summary.degrees.microbatches
     used = min(max(2, count // 2), count)
     early, traced = _early(events, used), summary.run.ranks[0]
     waits, own = _waits(early, pp, traced.file), _own_times(early, count)
@@ -121,7 +121,7 @@ def _only_first_stage(summary: RunSummary) -> Events:
             f"{run.source}: traces of rank {traced}: hidden stages are inferred from one rank of "
             "stage 0, whose waits see the whole pipeline"
         )
-    ranks, count = run.degrees.pp, run.degrees.microbatches
+    ranks, count = summary.degrees.pp, summary.degrees.microbatches
     if ranks < 2 or summary.schedule != one_f_one_b(ranks=ranks, microbatches=count):
         raise TraceError(f"{run.source}: expected a 1f1b pipeline of at least 2 stages")
     return run.of_rank(0)
@@ -200,7 +200,7 @@ def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[ReplayRun
     """What a replay takes from a calibration, and what it lacks."""
     host = calibration.host_overhead
     notes = [] if host else ["the calibration has no host_overhead: taken as 0"]
-    if not calibration.point_to_point and summary.run.degrees.pp > 1:
+    if not calibration.point_to_point and summary.degrees.pp > 1:
         notes.append("the calibration has no point_to_point: messages are free")
     network = message_topology(calibration.point_to_point, summary.clocks.node_size)
     return ReplayRuntime(host_overhead_ps=round(host.value) if host else 0, topology=network), notes
@@ -213,7 +213,7 @@ def with_runtime(summary: RunSummary, calibration: Calibration | None = None) ->
     waits keep those they were told apart from: others would count the difference twice. Raises
     TraceError where stages are missing and cannot be inferred.
     """
-    if len(summary.stages) == summary.run.degrees.pp:
+    if len(summary.stages) == summary.degrees.pp:
         own = calibration or calibrate_traces([summary])
         if not own.point_to_point:
             own = replace(own, point_to_point=_links_of_unknown_bytes(summary))

@@ -55,7 +55,7 @@ def best_durations(summary: RunSummary) -> Durations:
     Means, as a pipeline pays for every slow action. What one rank alone shows of a microbatch may
     be its own.
     """
-    traced = len(summary.run.ranks) == summary.run.degrees.npus
+    traced = len(summary.run.ranks) == summary.degrees.npus
     return Durations.MICROBATCH if traced else Durations.MEAN
 
 
@@ -79,11 +79,11 @@ def columns(summary: RunSummary) -> Iterator[RunSummary]:
     A rank's own times tell its waits better than its stage's. Pipelines with an untraced rank are
     left out.
     """
-    run = summary.run
-    width = run.degrees.stage_ranks or 1
+    run, degrees = summary.run, summary.degrees
+    width = degrees.stage_ranks or 1
     for index in range(width):
         places = [i for i, rank in enumerate(run.ranks) if rank.rank % width == index]
-        if len(places) == run.degrees.pp:
+        if len(places) == degrees.pp:
             yield of_ranks(summary, places)
 
 
@@ -107,23 +107,22 @@ def _measured_stages(summary: RunSummary, durations: Durations) -> Stages:
 
     Raises TraceError where stages have no trace.
     """
-    run = summary.run
-    if len(summary.stages) < run.degrees.pp:
+    run, degrees = summary.run, summary.degrees
+    if len(summary.stages) < degrees.pp:
         known = ", ".join(map(str, run.stages))
         raise TraceError(
-            f"{run.source}: only stage {known} of {run.degrees.pp} was traced: infer the others "
-            "first"
+            f"{run.source}: only stage {known} of {degrees.pp} was traced: infer the others first"
         )
     works = tuple(
-        StageWork(chunks=(_blocks(stage, durations, run.degrees.microbatches),), per_step=items)
+        StageWork(chunks=(_blocks(stage, durations, degrees.microbatches),), per_step=items)
         for stage, items in zip(summary.stages, measured_items(summary), strict=True)
     )
-    return Stages(works=works, pp_comm_bytes=run.degrees.message_bytes, warnings=run.warnings)
+    return Stages(works=works, pp_comm_bytes=degrees.message_bytes, warnings=run.warnings)
 
 
 def job_plan(summary: RunSummary) -> Plan:
     """The run's plan; ranks beside the pipeline that names do not tell apart count as dp."""
-    degrees = summary.run.degrees
+    degrees = summary.degrees
     width = degrees.stage_ranks or 1
     tp = degrees.tp or 1
     dp = width // tp
@@ -173,7 +172,7 @@ def measured_items(summary: RunSummary) -> list[tuple[StepItem, ...]]:
             for op in summary.step_ops
             if op.stage == stage
         )
-        for stage in range(summary.run.degrees.pp)
+        for stage in range(summary.degrees.pp)
     ]
 
 

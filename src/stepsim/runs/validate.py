@@ -190,7 +190,7 @@ def validate_run(
     result = replay(ready.summary, ready.runtime, durations)
     sources = calibration.sources if calibration else (summary.run.source,)
     others = calibration
-    if calibration is None or not set(summary.run.traces).isdisjoint(calibration.traces):
+    if calibration is None or {rank.trace for rank in summary.run.ranks} & {*calibration.traces}:
         others = None  # the run, or one of its ranks, was calibrated on
     finalize = tuple(_predicted_ops(summary, others, notes)) if others else ()
     predicted = tuple(_predicted(summary, others, notes)) if others else ()
@@ -207,7 +207,7 @@ def validate_run(
         waits=tuple(_waits(summary, result)),
         bubbles=tuple(_bubbles(summary, ready.runtime, durations)),
         notes=tuple(notes),
-        inferred=tuple(sorted(set(range(summary.run.degrees.pp)) - set(summary.run.stages))),
+        inferred=tuple(sorted(set(range(summary.degrees.pp)) - set(summary.run.stages))),
     )
 
 
@@ -317,7 +317,7 @@ def predict(
     Operations after the pipeline that cannot be predicted are left out: then only the pipeline time
     says something.
     """
-    degrees, shape = summary.run.degrees, shape_of(summary)
+    degrees, shape = summary.degrees, shape_of(summary)
     alike = [layer for layer in calibration.layer_times if layer.shape == shape]
     if not alike or summary.schedule is None or not degrees.layers or degrees.layers % degrees.pp:
         return None

@@ -94,7 +94,7 @@ def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -
         summary = _with_layers(summary, change.layers)
     _check_one_stage(summary, change)
     costs, notes = stage_costs(summary)
-    ranks, count = summary.run.degrees.pp, summary.run.degrees.microbatches
+    ranks, count = summary.degrees.pp, summary.degrees.microbatches
     items = measured_items(summary)
     own = summary.schedule or build("1f1b", ranks=ranks, microbatches=count)
     base = simulate_costs(summary, costs, own, runtime, items)
@@ -147,15 +147,13 @@ def _changed_order(
 
 def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
     """The run with so many layers; raises PlanError where its stages cannot hold equal parts."""
-    degrees = summary.run.degrees
+    degrees = summary.degrees
     if layers < 1 or layers % degrees.pp or degrees.layers not in (None, layers):
         known = (
             f"{degrees.layers}, by its name" if degrees.layers else f"a multiple of {degrees.pp}"
         )
         raise PlanError(f"layers is {layers}: expected {known}")
-    return replace(
-        summary, run=replace(summary.run, degrees=replace(summary.run.degrees, layers=layers))
-    )
+    return replace(summary, degrees=replace(degrees, layers=layers))
 
 
 def _order(
@@ -211,7 +209,7 @@ def simulate_costs(
         )
         for rank in range(plan.pp)
     )
-    message_bytes = summary.run.degrees.message_bytes
+    message_bytes = summary.degrees.message_bytes
     stages = Stages(works=works, pp_comm_bytes=message_bytes, warnings=())
     return simulate_work(summary.run.source, stages, plan, schedule, runtime)
 
@@ -225,7 +223,7 @@ def _check_one_stage(summary: RunSummary, change: RunChange) -> None:
         "bandwidth": change.topology,
     }
     useless = [name for name, value in asked.items() if value is not None]
-    if summary.run.degrees.pp == 1 and useless:
+    if summary.degrees.pp == 1 and useless:
         raise PlanError(
             f"{summary.run.source}: one stage and no message of a pipeline is in the recording: "
             f"{useless[0]} changes nothing: expected microbatches, dp or overlap"
@@ -234,15 +232,15 @@ def _check_one_stage(summary: RunSummary, change: RunChange) -> None:
 
 def _with_dp(summary: RunSummary, dp: int) -> RunSummary:
     """The run with so many ranks in a group of gradients, whose collectives send as a ring does."""
-    plan, degrees = job_plan(summary), summary.run.degrees
+    plan, degrees = job_plan(summary), summary.degrees
     if dp < 1 or plan.dp < 2 or degrees.npus is None:
         known = "at least 1" if dp < 1 else "a run with several data-parallel ranks"
         raise PlanError(f"{summary.run.source}: dp is {dp}: expected {known}")
     ops = [_with_group(op, plan.dp, dp) for op in summary.step_ops]
     npus = plan.tp * dp * plan.pp
     ep = degrees.ep if degrees.ep and not dp % degrees.ep else None
-    run = replace(summary.run, degrees=replace(degrees, npus=npus, dp=dp, ep=ep))
-    return replace(summary, run=run, step_ops=tuple(ops))
+    changed = replace(degrees, npus=npus, dp=dp, ep=ep)
+    return replace(summary, degrees=changed, step_ops=tuple(ops))
 
 
 def _with_group(op: StepOp, before: int, after: int) -> StepOp:

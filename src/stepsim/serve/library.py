@@ -176,7 +176,7 @@ class NamedNouns(Struct, kw_only=True):
 def _without_folder(noun: object, called: str) -> object:
     """What was read of an upload, as if its file lay here."""
     if isinstance(noun, RunSummary):
-        return replace(noun, run=noun.run.called(called))
+        return replace(noun, run=replace(noun.run, source=called))
     return replace(noun, source=called) if isinstance(noun, LeafRun | Profile) else noun
 
 

@@ -51,7 +51,7 @@ def _of_run(run: RunSummary | LeafRun) -> Plain:
         **document_shown(step.report, tables=[*map(plain_table, tables)], pairs=pairs),
         "lanes": lanes_of_timeline(step.timeline),
         "title": "Simulated",
-        "others": [] if isinstance(run, LeafRun) else [recorded_run(run.run.profile, "Measured")],
+        "others": [] if isinstance(run, LeafRun) else [recorded_run(run.run, "Measured")],
         "as_it_is": _AS_IT_RAN,
     }
 

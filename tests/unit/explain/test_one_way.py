@@ -53,10 +53,10 @@ def run(tmp_path: Path) -> RunSummary:
 def test_profiles_have_one_function_for_times(
     run: RunSummary, monkeypatch: pytest.MonkeyPatch, says: Callable[[Profile], object]
 ) -> None:
-    says(run.run.whole_profile())
+    says(run.run)
     monkeypatch.setattr("stepsim.measured.profile.waits.ends", _refuse)
     with pytest.raises(_AskedError):
-        says(run.run.whole_profile())
+        says(run.run)
 
 
 @pytest.mark.parametrize("says", OF_RUNS)
@@ -71,8 +71,8 @@ def test_replays_have_one_function_for_times(
 
 def test_a_run_says_of_its_profile_what_its_stages_take(run: RunSummary) -> None:
     """Statistics of a run are those of the columns of its profile."""
-    events = run.run.profile.events
-    stage = run.run.profile.column_of_ranks("stage")
+    events = run.run.events
+    stage = run.run.column_of_ranks("stage")
     for times in run.stages:
         forward = (stage == times.stage) & (events.name == OpKind.FORWARD)
         assert times.work[OpKind.FORWARD].mean_ps == round(events.duration_ps[forward].mean())
@@ -83,7 +83,7 @@ def test_a_run_says_of_its_profile_what_its_stages_take(run: RunSummary) -> None
 def test_peers_that_were_not_traced_are_not_known(tmp_path: Path) -> None:
     folder = RUN.write(tmp_path / "run")
     alone = load_trace(sorted(folder.iterdir())[0])
-    events = alone.run.profile.events
+    events = alone.run.events
     assert (events.peer == -1).all()
     meetings = events.meeting[events.meeting >= 0].tolist()
     assert len(set(meetings)) == len(meetings), "no two operations of one rank meet"

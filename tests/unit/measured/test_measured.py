@@ -86,8 +86,8 @@ def test_messages_find_their_ends_where_a_first_rank_is_missing(tmp_path: Path) 
         text = ((folder, late)[rank % 2] / f"pp4_tp1_rank{stage}.txt").read_text()
         (wide / f"wd8_pp4_{rank}.txt").write_text(text.replace(f"rank:{stage}:", f"rank:{rank}:"))
     run = read_megatron_trace(wide)
-    ranks = run.profile.column_of_ranks("rank")
-    _, _, (sent, received) = align(run)
+    ranks = run.column_of_ranks("rank")
+    _, _, (sent, received) = align(run, 8)
     assert set((ranks[received] - ranks[sent]).tolist()) == {-2, 2}
 
 

@@ -105,7 +105,7 @@ def test_stage_times_of_own_traces_are_those_simulated(
     found = summary(recorded(profile, tmp_path / "traces"))
     assert found.schedule is not None
     assert found.schedule.label == schedule
-    assert found.run.degrees.pp == 4
+    assert found.degrees.pp == 4
     for stage in found.stages:
         for kind, sample in stage.work.items():
             expected = spans_of_actions(profile, stage.stage, kind)
@@ -212,7 +212,7 @@ def test_a_job_of_one_stage_has_no_schedule(shared: Path) -> None:
     run = summary(shared / "reference/profiles/kineto/hta_nccl_data.json.gz")
     with pytest.raises(PlanError, match="one stage and no message of a pipeline"):
         stepsim.what_if(run, schedule="gpipe")
-    same = stepsim.what_if(run, dp=run.run.degrees.dp)
+    same = stepsim.what_if(run, dp=run.degrees.dp)
     assert same.changed.report.step_time_ps == same.base.report.step_time_ps
     assert (
         stepsim.what_if(run, dp=64).speedup

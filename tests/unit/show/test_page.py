@@ -230,7 +230,7 @@ def test_a_replay_stands_beside_what_was_measured(run: Run, tmp_path: Path) -> N
     assert shown["step_ps"] == stepsim.simulate_run(source).report.step_time_ps
     read = load_run(source, node_size=None)
     assert isinstance(read, RunSummary)
-    drawn = drawn_profile(read.run.profile)
+    drawn = drawn_profile(read.run)
     assert measured["lanes"]["rows"] == ["rank 0"]
     assert len(shown["lanes"]["rows"]) > 1
     spans = unfolded(measured["lanes"])

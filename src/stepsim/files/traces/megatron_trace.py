@@ -32,7 +32,7 @@ from stepsim.measured.profile.events import (
     unknown,
 )
 from stepsim.measured.run import Degrees, InnerOps, OpKind, gradient_groups, times_hash
-from stepsim.measured.run_profile import AHEAD, MEANINGS, RunProfile, after_pipeline, of_kinds
+from stepsim.measured.run_profile import AHEAD, MEANINGS, after_pipeline, of_kinds
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 TRACE_SUFFIXES = (".txt", ".log")
@@ -57,7 +57,7 @@ _STARTED_TOGETHER_S = 60
 """Ranks of one run write their files as they start, within about a minute."""
 
 
-def read_megatron_trace(path: Path) -> RunProfile:
+def read_megatron_trace(path: Path) -> Profile:
     """One training step from the trace of a rank, or from a folder with the traces of all ranks.
 
     Every rank is on a clock of its own, whose number is the millisecond at which its times begin.
@@ -74,19 +74,16 @@ def read_megatron_trace(path: Path) -> RunProfile:
     warnings += [text for trace in traces for text in check_rank(trace)]
     degrees = _degrees(path, traces)
     check_ranks(traces, str(path), degrees.pp)
-    run = _joined(str(path), degrees, traces, tuple(warnings))
-    if len(traces) == 1 or not run.missing:
-        return run
-    told = (
-        f"{path}: rank {', '.join(map(str, run.missing[:8]))} of {degrees.npus} has no trace: the "
-        "other ranks of its stage stand for it"
-    )
-    return replace(run, profile=replace(run.profile, warnings=(*run.warnings, told)))
+    missing = degrees.untraced(trace.rank for trace in traces)
+    if len(traces) > 1 and missing:
+        warnings.append(
+            f"{path}: rank {', '.join(map(str, missing[:8]))} of {degrees.npus} has no trace: the "
+            "other ranks of its stage stand for it"
+        )
+    return _joined(str(path), degrees, traces, tuple(warnings))
 
 
-def _joined(
-    source: str, degrees: Degrees, traces: Sequence[RankLines], warnings: Names
-) -> RunProfile:
+def _joined(source: str, degrees: Degrees, traces: Sequence[RankLines], warnings: Names) -> Profile:
     """The traces of a run in one table; peers that were not traced are not known."""
     width, groups = degrees.stage_ranks, list[ProcessGroup]()
     place = {trace.rank: index for index, trace in enumerate(traces)}
@@ -102,10 +99,11 @@ def _joined(
             replica=None if width is None else trace.rank % width,
             clock=trace.clock_ms,
             file=trace.file,
+            trace=times_hash(part.name.astype(np.int8), part.start_ps, part.end_ps),
         )
-        for trace in traces
+        for trace, part in zip(traces, parts, strict=True)
     ]
-    profile = Profile(
+    return Profile(
         source=source,
         format="Megatron / Echo trace",
         ranks=tuple(ranks),
@@ -114,15 +112,9 @@ def _joined(
         groups=tuple(groups),
         events=events,
         warnings=warnings,
-    )
-    return RunProfile(
         degrees=degrees,
-        profile=profile,
         inner=InnerOps.joined(inner),
         labels={at: labels[at] for at in np.flatnonzero(after_pipeline(events)).tolist()},
-        traces=tuple(
-            times_hash(part.name.astype(np.int8), part.start_ps, part.end_ps) for part in parts
-        ),
     )
 
 

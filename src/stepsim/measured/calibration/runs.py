@@ -54,7 +54,7 @@ def calibrate_traces(
         missing.append(("expert_imbalance", "no run with whole expert groups of known size"))
     return Calibration(
         sources=tuple(each.run.source for each in summaries),
-        traces=tuple(trace for each in summaries for trace in each.run.traces),
+        traces=tuple(rank.trace for each in summaries for rank in each.run.ranks),
         node_size=summaries[0].clocks.node_size,
         host_overhead=_host_overhead(summaries),
         point_to_point=tuple(link for link in links if link),
@@ -192,7 +192,7 @@ def _optimizer(summaries: Sequence[RunSummary]) -> FittedSpeed | None:
 
 def _imbalances(summaries: Sequence[RunSummary]) -> Iterable[ExpertImbalance]:
     for summary in summaries:
-        found, degrees = summary.imbalance, summary.run.degrees
+        found, degrees = summary.imbalance, summary.degrees
         if found and degrees.ep:
             yield ExpertImbalance(
                 source=summary.run.source,
@@ -206,7 +206,7 @@ def _imbalances(summaries: Sequence[RunSummary]) -> Iterable[ExpertImbalance]:
 
 def shape_of(summary: RunSummary) -> tuple[int | None, ...] | None:
     """What runs must have in common for their layers to cost the same; None where not known."""
-    degrees = summary.run.degrees
+    degrees = summary.degrees
     if degrees.hidden is None or degrees.sequence is None or degrees.layers is None:
         return None
     return degrees.hidden, degrees.sequence, degrees.experts, degrees.tp or 1, degrees.ep or 1
@@ -214,7 +214,7 @@ def shape_of(summary: RunSummary) -> tuple[int | None, ...] | None:
 
 def _layer_times(summaries: Sequence[RunSummary]) -> Iterable[LayerTimes]:
     for summary in summaries:
-        degrees = summary.run.degrees
+        degrees = summary.degrees
         whole = len(summary.stages) == degrees.pp and (degrees.layers or 1) % degrees.pp == 0
         if shape_of(summary) is None or not whole:
             continue

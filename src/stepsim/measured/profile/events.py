@@ -4,15 +4,26 @@ Readers make it, everything else works on it. What a format does not say is `UNK
 tuple, and is never guessed. Times are integer picoseconds; those of one clock can be compared.
 """
 
+from collections.abc import Mapping
 from typing import Self
 
 import numpy as np
 from msgspec.structs import asdict
 
-from stepsim.base.arrays import Bools, Ints, among, bins, column_numbers, ints, narrowed, places_by
+from stepsim.base.arrays import (
+    Bools,
+    Ints,
+    among,
+    bins,
+    column_numbers,
+    ints,
+    narrowed,
+    places_by,
+)
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.measured.profile.marks import Mark
+from stepsim.measured.run import NO_INNER, Degrees, InnerOps
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 
 
@@ -20,7 +31,7 @@ class RankPlace(Noun):
     """A traced rank: its stage, its data-parallel replica and its node, None where not known.
 
     Ranks of the same `clock` have comparable times. `file` is where it was read, `gpu` what the
-    tool calls the rank's GPU.
+    tool calls the rank's GPU. A measured run has the fingerprint of the rank's `trace`.
     """
 
     rank: int
@@ -30,6 +41,7 @@ class RankPlace(Noun):
     clock: int = 0
     file: str = ""
     gpu: str = ""
+    trace: str = ""
 
 
 class ProcessGroup(Noun):
@@ -164,6 +176,13 @@ class Profile(Noun, eq=False):
     operations, `forms` are how kernels were launched, where the format says it. The job has `world`
     ranks, `peak_bytes` are what a rank's allocator held at most; None where not told. Without
     `has_steps` the only step is the whole recording.
+
+    A measured run, of which stage times are told, is a profile of one step whose operations stand
+    rank by rank, in the order of their traces; a chunk is a stage, and names are numbered as
+    `OpKind` is. `degrees` are its shape where its files tell it. Collectives inside its forwards
+    and backwards are parts of these, with their waits: `inner` lists them, and `inner.parent` is
+    the place of an operation. `labels` are what the trace calls the operations after the pipeline,
+    by their places.
     """
 
     source: str
@@ -181,6 +200,9 @@ class Profile(Noun, eq=False):
     world: int | None = None
     peak_bytes: int | None = None
     has_steps: bool = True
+    degrees: Degrees | None = None
+    inner: InnerOps = NO_INNER
+    labels: Mapping[int, str] = {}
 
     def __post_init__(self) -> None:
         if not self.ranks or not len(self.events):
@@ -196,6 +218,19 @@ class Profile(Noun, eq=False):
     def is_timed(self) -> bool:
         """Whether it tells when operations ran."""
         return bool((self.events.end_ps != UNKNOWN).any())
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """Stages with at least one traced rank."""
+        return tuple(sorted({rank.stage for rank in self.ranks if rank.stage is not None}))
+
+    def of_stage(self, stage: int) -> list[int]:
+        """Places of a stage's ranks in `ranks`."""
+        return [index for index, rank in enumerate(self.ranks) if rank.stage == stage]
+
+    def of_rank(self, index: int) -> Events:
+        """The operations of the rank at a place in `ranks`, in their order."""
+        return self.events.taken(np.flatnonzero(self.events.rank == index))
 
     def describe(self, place: int) -> str:
         """An operation, for messages: its name, rank and step."""

@@ -33,7 +33,7 @@ _MOST_RANKS = 32
 
 def run_shown(summary: RunSummary) -> Iterator[Shown]:
     """What a measured run says."""
-    degrees, clocks = summary.run.degrees, summary.clocks
+    degrees, clocks = summary.degrees, summary.clocks
     named = {
         "ranks": degrees.npus,
         "pp": degrees.pp,
