@@ -27,8 +27,8 @@ from stepsim.cli.terminal import (
     check_outputs,
     command_line,
     show,
-    step_json,
     show_tables,
+    step_json,
     warn_of,
     write_rows,
 )

@@ -24,8 +24,8 @@ from stepsim.cli.terminal import (
     check_outputs,
     command_line,
     show,
-    step_json,
     show_tables,
+    step_json,
     warn,
     warn_of,
 )

@@ -163,7 +163,7 @@ def _parameter(
     if more or name.startswith("compute"):
         step = step or value
     else:
-        step, better = max(1.0, float(np.rint(step))), float(np.floor(better))
+        step, better = float(np.rint(step)) or 1.0, float(np.floor(better))
     moved = (value - step, value + step, better)
     around = [{n: own * at / value for n, own in columns.items()} or {name: at} for at in moved]
     return _Parameter(name=name, value=value, step=step, around=around)

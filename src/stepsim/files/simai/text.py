@@ -19,7 +19,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from stepsim.base.errors import UnitError, WorkloadError, bad_value
+from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Noun, replace, shipped
 from stepsim.base.units import MAX_INT64, PS_PER_NS, format_size_bytes, format_time_ps
 from stepsim.files.reading import read_text
