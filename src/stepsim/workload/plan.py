@@ -8,7 +8,7 @@ wherever these say the same.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import gcd, lcm
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -195,11 +195,6 @@ class Plan(Noun):
         return self.tp * self.replicas
 
     @property
-    def expert_replicas(self) -> int:
-        """Ranks that hold the same experts."""
-        return self.stage_ranks // (self.ep * self.expert_degree)
-
-    @property
     def global_batch(self) -> int:
         """Samples of a step."""
         return self.microbatches * self.dp * self.microbatch_size
@@ -366,6 +361,7 @@ _COLUMNS: Mapping[str, Callable[[Plan], float]] = MappingProxyType(
             / (plan.tp if plan.sequence_parallel else 1)
         ),
         "expert_tp": attrgetter("expert_degree"),
+        "expert_replicas": methodcaller("group_size", Group.DP_EP),
         "element_bytes": attrgetter("precision.element_bytes"),
         "casts": attrgetter("precision.casts"),
         "flash": lambda plan: plan.attention is AttentionKernel.FLASH,
@@ -385,7 +381,7 @@ _COLUMNS: Mapping[str, Callable[[Plan], float]] = MappingProxyType(
 """Columns that are no field or property of a plan, or not as it stands where it does nothing.
 
 `tokens` are those of a rank in products, `shard_tokens` outside of them: fewer with sequence
-parallelism.
+parallelism. `expert_replicas` are the ranks that hold the same experts.
 """
 
 

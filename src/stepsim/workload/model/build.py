@@ -40,7 +40,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.blocks import layer_blocks, tower_blocks
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.evidence import Effort, ErrorBand
+from stepsim.workload.model.evidence import Effort
 from stepsim.workload.model.framework import Framework, error_band
 from stepsim.workload.model.held import layer_parameters, stage_slices
 from stepsim.workload.model.model import Model
@@ -167,10 +167,8 @@ def _of_parts(
 
 def _per_parameter(plan: Plan, framework: Framework, device: Device) -> Iterator[PerParameter]:
     """What a step ends with: gradients reduced, parameters updated and gathered."""
-    for name, group, ranks in (
-        ("", Group.DP_CP, plan.replicas),
-        ("expert_", Group.DP_EP, plan.expert_replicas),
-    ):
+    for name, group in (("", Group.DP_CP), ("expert_", Group.DP_EP)):
+        ranks = plan.group_size(group)
         own = _OWNED_WHOLE if plan.zero == 0 else _OWNED / (plan.fsdp if plan.zero >= 2 else ranks)
         moved = own + (0.0 if plan.zero >= 2 else _EVERY)
         yield PerParameter(
@@ -315,6 +313,7 @@ class _Builder(TimedModel):
             hardware += (both + once * twice) * count
             spared += fewer * count
         copies = plan.stage_ranks * plan.microbatches
+        kind = {"sparse": architecture.is_sparse, "mixes": architecture.mixes}
         return Effort(
             parameters=architecture.parameters()
             + architecture.first_parameters
@@ -331,13 +330,8 @@ class _Builder(TimedModel):
             price_per_hour=device.price_per_hour,
             watts=device.watts,
             # no run with images was compared
-            band=None if architecture.seeing is not None else self._band(plan),
+            band=None if architecture.seeing else error_band(self.framework, device, plan, **kind),
         )
-
-    def _band(self, plan: Plan) -> ErrorBand | None:
-        """Errors of published runs of such models on the device; None where none was compared."""
-        sparse, mixes = self.architecture.is_sparse, self.architecture.mixes
-        return error_band(self.framework, self.device, plan, sparse=sparse, mixes=mixes)
 
     def _embedding(self) -> _Rows:
         architecture, part = self.architecture, self.embedding
@@ -373,7 +367,8 @@ class _Builder(TimedModel):
             )
         if isinstance(layer.attention, Mixer):
             self.notes.append(f"{self.device.name}: {layer.attention.assumption}")
-            if self._band(self.plan) is None:
+            sparse = self.architecture.is_sparse
+            if not error_band(self.framework, self.device, self.plan, sparse=sparse, mixes=True):
                 self.notes.append(
                     "no published run with such layers was compared: the error of the step is "
                     "unknown"
