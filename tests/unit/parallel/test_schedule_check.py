@@ -10,7 +10,7 @@ from stepsim import compare, simulate
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import replace
 from stepsim.parallel.schedules import Action, ActionKind, OrderEntry, Placement, Schedule, build
-from stepsim.parallel.schedules.base import placed
+from stepsim.parallel.schedules.base import chunks_on_ranks
 from stepsim.parallel.schedules.check import check_schedule, stuck_words
 
 SHAPES = shapes(5)
@@ -103,6 +103,6 @@ def test_ranks_that_have_ended_wait_for_nothing() -> None:
 
 def test_a_schedule_of_more_than_four_million_forwards_is_refused() -> None:
     """2**22 = 4,194,304 are the most: 4 ranks, 2**19 microbatches and 2 chunks."""
-    placed("x", 4, 2**19, 2)
+    chunks_on_ranks("x", 4, 2**19, 2)
     with pytest.raises(ScheduleError, match="is 4194312: expected at most 4194304"):
-        placed("x", 4, 2**19 + 1, 2)
+        chunks_on_ranks("x", 4, 2**19 + 1, 2)

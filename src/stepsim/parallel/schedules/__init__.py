@@ -16,7 +16,7 @@ from stepsim.parallel.schedules.base import (
     PlacementKind,
     Runtime,
     Schedule,
-    refusal,
+    not_taken,
 )
 from stepsim.parallel.schedules.combined_1f1b import combined_1f1b
 from stepsim.parallel.schedules.dualpipe import dualpipe, dualpipe_v
@@ -98,7 +98,7 @@ def build(
     """
     known, named_chunks = parse_name(name)
     if chunks is not None and named_chunks not in (None, chunks):
-        raise refusal(name, "chunks", chunks, f"{named_chunks}")
+        raise not_taken(name, "chunks", chunks, f"{named_chunks}")
     _check_options(known, options, options_of(known))
     held = named_chunks if chunks is None else chunks
     if ranks * microbatches * (held or 1) > _MAX_ACTIONS:
@@ -109,7 +109,7 @@ def build(
     shape = {} if held is None else {"chunks": held}
     if shape and "chunks" not in _parameters(known):
         if held != 1:
-            raise refusal(name, "chunks", held, "1")
+            raise not_taken(name, "chunks", held, "1")
         shape = {}
     return BUILDERS[known](ranks=ranks, microbatches=microbatches, **shape, **options)
 
@@ -145,7 +145,7 @@ def _check_options(name: str, options: dict[str, object], known: list[str]) -> N
     for option, value in options.items():
         if option not in known:
             allowed = f"the options {', '.join(known)}" if known else "no options"
-            raise refusal(name, f"option {option}", value, allowed)
+            raise not_taken(name, f"option {option}", value, allowed)
 
 
 __all__ = [

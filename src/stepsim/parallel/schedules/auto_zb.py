@@ -19,7 +19,7 @@ from itertools import product
 
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import Noun
-from stepsim.parallel.schedules.base import Placement, Schedule, numbered, placed
+from stepsim.parallel.schedules.base import Placement, Schedule, chunks_on_ranks, numbered
 
 _NAME = "auto-zb"
 
@@ -62,7 +62,7 @@ def auto_zb(
     least. Without it the longest time from a rank's first to its last action counts.
     Raises ScheduleError when the limit is below one activation or a time is negative.
     """
-    placed(_NAME, ranks, microbatches, 1)
+    chunks_on_ranks(_NAME, ranks, microbatches, 1)
     job = _Job(
         ranks=ranks,
         microbatches=microbatches,

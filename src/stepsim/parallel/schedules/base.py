@@ -177,12 +177,12 @@ class Schedule(Noun, dict=True):
 _MAX_FORWARDS = 1 << 22
 
 
-def refusal(name: str, field: str, value: object, allowed: str) -> ScheduleError:
+def not_taken(name: str, field: str, value: object, allowed: str) -> ScheduleError:
     """That a schedule does not take a value, and what it takes."""
     return ScheduleError(bad_value(f"schedule {name}", field, value, allowed))
 
 
-def placed(
+def chunks_on_ranks(
     name: str,
     ranks: int,
     microbatches: int,
@@ -206,7 +206,7 @@ def placed(
             f"expected at most {_MAX_FORWARDS}"
         )
     if held and chunks != held:
-        raise refusal(name, "chunks", chunks, f"{held}{more}")
+        raise not_taken(name, "chunks", chunks, f"{held}{more}")
     enters = microbatches if kind is PlacementKind.BIDIRECTIONAL else 1
     return Placement(ranks=ranks, chunks=chunks, kind=kind, microbatches=enters)
 

@@ -11,10 +11,10 @@ from stepsim.base.arrays import Small
 from stepsim.parallel.schedules.base import (
     Schedule,
     backward_table,
+    chunks_on_ranks,
     forward_table,
+    not_taken,
     numbered,
-    placed,
-    refusal,
     warm_up,
 )
 from stepsim.parallel.schedules.interleaved import megatron_group_size
@@ -34,10 +34,10 @@ def combined_1f1b(
     then the remaining backwards. Raises ScheduleError where Megatron refuses.
     """
     held = (1 if ranks == 1 else 2) if chunks is None else chunks
-    placement = placed(PAIRED, ranks, microbatches, held)
+    placement = chunks_on_ranks(PAIRED, ranks, microbatches, held)
     if ranks == 1:
         if held != 1:
-            raise refusal(PAIRED, "chunks", held, "1 on one rank")
+            raise not_taken(PAIRED, "chunks", held, "1 on one rank")
         group = microbatches
     else:
         group = megatron_group_size(

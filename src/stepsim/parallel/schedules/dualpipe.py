@@ -8,9 +8,9 @@ from stepsim.parallel.schedules.base import (
     Placement,
     PlacementKind,
     Schedule,
+    chunks_on_ranks,
+    not_taken,
     numbered,
-    placed,
-    refusal,
 )
 
 
@@ -77,11 +77,11 @@ def _slots(rank: int, ranks: int, microbatches: int) -> list[str]:
 def _placed(
     name: str, ranks: int, microbatches: int, chunks: int, kind: PlacementKind
 ) -> Placement:
-    found = placed(name, ranks, microbatches, chunks, held=2, kind=kind)
+    found = chunks_on_ranks(name, ranks, microbatches, chunks, held=2, kind=kind)
     even = kind is PlacementKind.BIDIRECTIONAL
     if even and ranks % 2:
-        raise refusal(name, "ranks", ranks, f"an even number, e.g. {ranks + 1}")
+        raise not_taken(name, "ranks", ranks, f"an even number, e.g. {ranks + 1}")
     if microbatches < 2 * ranks or (even and microbatches % 2):
         allowed = f"{'an even number, ' if even else ''}at least {2 * ranks} (twice the ranks)"
-        raise refusal(name, "microbatches", microbatches, allowed)
+        raise not_taken(name, "microbatches", microbatches, allowed)
     return found

@@ -4,7 +4,7 @@ Huang et al., "GPipe: efficient training of giant neural networks using pipeline
 NeurIPS 2019; torch `ScheduleGPipe`.
 """
 
-from stepsim.parallel.schedules.base import Schedule, placed
+from stepsim.parallel.schedules.base import Schedule, chunks_on_ranks
 from stepsim.parallel.schedules.one_f_one_b import one_chunk
 
 
@@ -13,7 +13,7 @@ def gpipe(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
 
     Raises ScheduleError for more than one chunk.
     """
-    placement = placed(
+    placement = chunks_on_ranks(
         "gpipe", ranks, microbatches, chunks, held=1, more=" (looped-bfs holds more)"
     )
     leads = (microbatches,) * ranks

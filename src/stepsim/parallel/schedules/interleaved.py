@@ -10,9 +10,9 @@ from stepsim.parallel.schedules.base import (
     Schedule,
     alternating,
     backward_table,
+    chunks_on_ranks,
     forward_table,
-    placed,
-    refusal,
+    not_taken,
     warm_up,
 )
 
@@ -36,7 +36,7 @@ def interleaved(
     one forward and one backward, then the remaining backwards. Raises ScheduleError where the
     chosen original refuses.
     """
-    placement = placed(_NAME, ranks, microbatches, chunks)
+    placement = chunks_on_ranks(_NAME, ranks, microbatches, chunks)
     group = _group_size(ranks, microbatches, chunks, group_size, grouping)
     forwards = forward_table(chunks, microbatches, group)
     leads = warm_up(ranks, chunks * microbatches, 2, (chunks - 1) * group)
@@ -60,7 +60,7 @@ def torch_group_size(name: str, ranks: int, microbatches: int) -> int:
     group, left = divmod(microbatches, rounds)
     if left:
         allowed = f"a multiple of microbatches // ranks ({rounds}), such as {group * rounds}"
-        raise refusal(name, "microbatches", microbatches, allowed)
+        raise not_taken(name, "microbatches", microbatches, allowed)
     return group
 
 
@@ -73,20 +73,20 @@ def megatron_group_size(
     """
     group = ranks if group_size is None else group_size
     if chunks < 2:
-        raise refusal(name, "chunks", chunks, "at least 2 (1f1b holds one)")
+        raise not_taken(name, "chunks", chunks, "at least 2 (1f1b holds one)")
     if microbatches < ranks:
         other = ", or grouping torch" if name == _NAME else ""
-        raise refusal(name, "microbatches", microbatches, f"at least {ranks} (ranks){other}")
+        raise not_taken(name, "microbatches", microbatches, f"at least {ranks} (ranks){other}")
     if not ranks <= group <= microbatches:
         allowed = f"from {ranks} (ranks) to {microbatches} (microbatches)"
-        raise refusal(name, "group_size", group, allowed)
+        raise not_taken(name, "group_size", group, allowed)
     left = microbatches % group
     if 0 < left < ranks:
         allowed = (
             f"a multiple of group_size ({group}), such as {microbatches - left}, "
             f"or one with a remainder of at least {ranks} (ranks)"
         )
-        raise refusal(name, "microbatches", microbatches, allowed)
+        raise not_taken(name, "microbatches", microbatches, allowed)
     return group
 
 
@@ -94,11 +94,11 @@ def _group_size(
     ranks: int, microbatches: int, chunks: int, group_size: int | None, grouping: str
 ) -> int:
     if grouping not in _GROUPINGS:
-        raise refusal(_NAME, "grouping", grouping, " or ".join(_GROUPINGS))
+        raise not_taken(_NAME, "grouping", grouping, " or ".join(_GROUPINGS))
     if grouping == "megatron":
         return megatron_group_size(
             _NAME, ranks=ranks, microbatches=microbatches, chunks=chunks, group_size=group_size
         )
     if group_size is not None:
-        raise refusal(_NAME, "group_size", group_size, "none: grouping torch sets its own")
+        raise not_taken(_NAME, "group_size", group_size, "none: grouping torch sets its own")
     return torch_group_size(_NAME, ranks, microbatches)

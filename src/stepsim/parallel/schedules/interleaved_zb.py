@@ -12,8 +12,8 @@ from stepsim.parallel.schedules.base import (
     Turns,
     backward_table,
     by_turns,
+    chunks_on_ranks,
     forward_table,
-    placed,
     warm_up,
 )
 from stepsim.parallel.schedules.interleaved import torch_group_size
@@ -25,7 +25,7 @@ def interleaved_zb(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedul
     Rank r runs min(P-1-r + (v-1)g, mv) forwards, then by turns a forward, an input gradient and,
     from the r-th turn on, the oldest weight gradient. Raises ScheduleError where torch refuses.
     """
-    placement = placed("interleaved-zb", ranks, microbatches, chunks)
+    placement = chunks_on_ranks("interleaved-zb", ranks, microbatches, chunks)
     group = torch_group_size("interleaved-zb", ranks, microbatches)
     forwards = forward_table(chunks, microbatches, group)
     backwards = backward_table(forwards)

@@ -6,14 +6,14 @@ Lamy-Poirier, "Breadth-first pipeline parallelism", MLSys 2023; torch `ScheduleL
 from stepsim.parallel.schedules.base import (
     Schedule,
     alternating,
+    chunks_on_ranks,
     forward_table,
-    placed,
 )
 
 
 def looped_bfs(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     """Looped breadth-first for any shape; backwards run in exactly the reverse order."""
-    placement = placed("looped-bfs", ranks, microbatches, chunks)
+    placement = chunks_on_ranks("looped-bfs", ranks, microbatches, chunks)
     table = forward_table(chunks, microbatches, group_size=microbatches)
     warm_up = (table.shape[1],) * ranks
     return Schedule(

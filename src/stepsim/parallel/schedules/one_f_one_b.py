@@ -10,8 +10,8 @@ from stepsim.parallel.schedules.base import (
     Runtime,
     Schedule,
     alternating,
+    chunks_on_ranks,
     forward_table,
-    placed,
     warm_up,
 )
 
@@ -22,7 +22,7 @@ def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     Rank r runs min(P-1-r, m) forwards, then pairs of one forward and one backward, then the
     remaining backwards. Raises ScheduleError for more than one chunk.
     """
-    placement = placed("1f1b", ranks, microbatches, chunks)
+    placement = chunks_on_ranks("1f1b", ranks, microbatches, chunks)
     if chunks != 1:
         raise ScheduleError(f"schedule 1f1b: chunks is {chunks}: it holds one chunk per rank")
     return one_chunk("1f1b", placement, microbatches, warm_up(ranks, microbatches))

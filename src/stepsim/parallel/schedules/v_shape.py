@@ -17,8 +17,8 @@ from stepsim.parallel.schedules.base import (
     Placement,
     PlacementKind,
     Schedule,
+    chunks_on_ranks,
     numbered,
-    placed,
 )
 
 _PERIOD = 6
@@ -69,7 +69,7 @@ def _schedule(
     name: str, ranks: int, microbatches: int, chunks: int, block: _Block, limit: int
 ) -> Schedule:
     kind = PlacementKind.V
-    placement = placed(name, ranks, microbatches, chunks, held=2, kind=kind)
+    placement = chunks_on_ranks(name, ranks, microbatches, chunks, held=2, kind=kind)
     wait = _shortest_wait(ranks, block)
     timed = [list(_repeated(block(ranks, rank, wait), microbatches)) for rank in range(ranks)]
     orders = _with_weight_gradients(timed, placement, 2 * limit)

@@ -16,8 +16,8 @@ from stepsim.parallel.schedules.base import (
     Schedule,
     Turns,
     by_turns,
+    chunks_on_ranks,
     forward_table,
-    placed,
     warm_up,
 )
 
@@ -29,7 +29,7 @@ def zb_h1(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     on; from then on, once r backwards lie behind, the oldest weight gradient follows each. Raises
     ScheduleError for more than one chunk.
     """
-    placement = placed(
+    placement = chunks_on_ranks(
         "zb-h1", ranks, microbatches, chunks, held=1, more=" (interleaved-zb holds more)"
     )
     leads = warm_up(ranks, microbatches)

@@ -6,8 +6,8 @@ Qi et al., "Zero bubble pipeline parallelism", ICLR 2024, section 6; torch `Sche
 from stepsim.parallel.schedules.base import (
     PlacementKind,
     Schedule,
+    chunks_on_ranks,
     numbered,
-    placed,
 )
 
 
@@ -17,7 +17,7 @@ def zb_v(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     Fewer than 2P-1 microbatches run in the order of 2P-1. Raises ScheduleError unless there are
     two chunks.
     """
-    placement = placed("zb-v", ranks, microbatches, chunks, held=2, kind=PlacementKind.V)
+    placement = chunks_on_ranks("zb-v", ranks, microbatches, chunks, held=2, kind=PlacementKind.V)
     full = max(microbatches, 2 * ranks - 1)
     return Schedule(
         name="zb-v",
