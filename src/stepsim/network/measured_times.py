@@ -108,9 +108,7 @@ class MeasuredCurve(Noun, eq=False):
         place = int(np.searchsorted(self.size_bytes, size_bytes))
         if self.size_bytes[place] == size_bytes:
             return int(self.time_ps[place])
-        near = slice(max(0, place - 2), place + 2)
-        window = replace(self, size_bytes=self.size_bytes[near], time_ps=self.time_ps[near])
-        return round(float(window.interpolate(np.array([size_bytes]))[0]))
+        return round(float(self.interpolate(np.array([size_bytes]))[0]))
 
 
 class Outlier(Noun):

@@ -1,7 +1,7 @@
 """A list of links from a graph of nodes and links, and whether all NPUs reach each other."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -13,6 +13,8 @@ from stepsim.base.errors import TopologyError
 from stepsim.network.topology.cabling import Cabling
 from stepsim.network.topology.dimension import LinkClass
 from stepsim.network.topology.listed import ListedTopology
+
+_Hanging = dict[frozenset[int], list[int]]
 
 
 def listed_topology(
@@ -70,51 +72,27 @@ def _cabling(graph: nx.MultiDiGraph, npus: int, classes: Mapping[str, int]) -> C
 
 
 def _first_lost(graph: Any, npus: int, *, npus_forward: bool) -> tuple[int, int] | None:
-    """Two NPUs of which one does not reach the other, if there are any."""
+    """Two NPUs of which one does not reach the other, if there are any.
+
+    Where they do not forward, there is a way through switches, or a link of their own.
+    """
     names = [f"npu{i}" for i in range(npus)]
     if npus_forward:
         for part in nx.strongly_connected_components(graph):
             if names[0] in part:
                 return next(((0, i) for i, name in enumerate(names) if name not in part), None)
-    inner = nx.DiGraph()
-    inner.add_nodes_from(graph.nodes - set(names))
-    inner.add_edges_from((u, v) for u, v in graph.edges() if u in inner and v in inner)
-    switches = nx.condensation(inner)
+    # NPUs by the parts of connected switches that they send to, and receive from
+    switches = nx.condensation(graph.subgraph(graph.nodes - set(names)))
     part_of = switches.graph["mapping"]
-    up: dict[str, set[int]] = {name: set() for name in names}
-    down: dict[str, set[int]] = {name: set() for name in names}
-    for u, v in graph.edges():
-        if v in part_of and u in up:
-            up[u].add(part_of[v])
-        elif u in part_of and v in down:
-            down[v].add(part_of[u])
-    return next(_lost_pairs(graph, switches, _alike(up), _alike(down)), None)
-
-
-def _alike(parts: Mapping[str, set[int]]) -> dict[frozenset[int], list[int]]:
-    """NPUs by the parts that they hang on."""
-    found: dict[frozenset[int], list[int]] = defaultdict(list)
-    for npu, mine in enumerate(parts.values()):
-        found[frozenset(mine)].append(npu)
-    return found
-
-
-def _lost_pairs(
-    graph: Any,
-    switches: nx.DiGraph,
-    senders: Mapping[frozenset[int], list[int]],
-    receivers: Mapping[frozenset[int], list[int]],
-) -> Iterator[tuple[int, int]]:
-    """Pairs of NPUs without a way through connected parts of the switches or a link of their own.
-
-    NPUs are given by the parts that they send to, and receive from.
-    """
+    senders: _Hanging = defaultdict(list)
+    receivers: _Hanging = defaultdict(list)
+    for i, name in enumerate(names):
+        senders[frozenset(part_of[v] for v in graph.succ[name] if v in part_of)].append(i)
+        receivers[frozenset(part_of[u] for u in graph.pred[name] if u in part_of)].append(i)
     for first, mine in senders.items():
         reached = set(first).union(*(nx.descendants(switches, part) for part in first))
         for last, theirs in receivers.items():
-            if reached.isdisjoint(last):
-                yield from (
-                    (min(a, b), max(a, b))
-                    for a, b in product(mine, theirs)
-                    if a != b and not graph.has_edge(f"npu{a}", f"npu{b}")
-                )
+            for a, b in product(mine, theirs) if reached.isdisjoint(last) else ():
+                if a != b and not graph.has_edge(f"npu{a}", f"npu{b}"):
+                    return min(a, b), max(a, b)
+    return None
