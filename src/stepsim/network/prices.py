@@ -44,8 +44,7 @@ class GroupPatterns(Noun):
 
     `npus[g]` are the NPUs they sit on, ascending but for messages, from sender to receiver.
     `group_of[r]` is the group of rank r. `beside[p]` is the place of a group of look p among its
-    siblings, None where nobody asked; looks differ where these do. `rows_of` keeps what `rows`
-    found.
+    siblings, None where nobody asked; looks differ where these do.
     """
 
     members: Ranks

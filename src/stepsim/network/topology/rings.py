@@ -7,7 +7,6 @@ IEEE ToC 2003. Where NPUs are cabled to some others only, a short search finds a
 """
 
 from collections.abc import Sequence
-from itertools import product
 from math import gcd, prod
 
 import numpy as np
@@ -170,13 +169,10 @@ def _snake(shape: _Cell, around: Sequence[bool]) -> list[_Cell]:
 
 def _back_and_forth(shape: Sequence[int]) -> list[_Cell]:
     """All cells so that each is a neighbour of the one before."""
-    cells = []
-    for cell in product(*(range(side) for side in reversed(shape))):
-        turned: list[int] = []
-        for digit, side in zip(cell, reversed(shape), strict=True):
-            turned.append(side - 1 - digit if sum(turned) % 2 else digit)
-        cells.append(tuple(reversed(turned)))
-    return cells
+    path: list[_Cell] = [()]
+    for side in shape:
+        path = [(*cell, a) for a in range(side) for cell in path[:: -1 if a % 2 else 1]]
+    return path
 
 
 def _insert(cell: _Cell, axis: int, value: int) -> _Cell:
