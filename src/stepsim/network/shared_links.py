@@ -21,7 +21,7 @@ from stepsim.workload.plan import Ranks
 _DIGITS = 12
 
 
-class _Members(Noun):
+class _Members(Noun, kw_only=False):
     """Who is at which site: `rank[i]` has `role[i]` at `site[i]`; rows ascend by site."""
 
     site: Ints
@@ -29,7 +29,7 @@ class _Members(Noun):
     role: Ints
 
 
-class _Loads(Noun):
+class _Loads(Noun, kw_only=False):
     """What crosses which link.
 
     Row i: at `site[i]`, phase `phase[i]` of communication `comm[i]` puts `load[i]` flows on
@@ -95,17 +95,10 @@ def find_transfer_sites(prices: Prices, uses: Iterable[Use]) -> TransferSites:
     site, comm, phase, link, load = (np.concatenate(each) for each in zip(*loads, strict=True))
     links, number = np.unique(link, return_inverse=True)
     columns = zip(*members, strict=True)
-    at, rank, role = (np.concatenate(column).astype(np.int64) for column in columns)
     return TransferSites(
         count=count,
-        members=_Members(site=at, rank=rank, role=role),
-        loads=_Loads(
-            site=site,
-            comm=comm,
-            phase=phase,
-            link=number.astype(np.int64),
-            load=np.round(load, _DIGITS),
-        ),
+        members=_Members(*(np.concatenate(column).astype(np.int64) for column in columns)),
+        loads=_Loads(site, comm, phase, number.astype(np.int64), np.round(load, _DIGITS)),
         link_class=prices.topology.link_class(links),
         first=first,
         places=tuple(places),

@@ -18,6 +18,8 @@ from stepsim.parallel.schedules import ActionKind, Schedule
 _STEPS = 16
 """Steps of a turn at most: keys of one turn lie below those of the next."""
 
+_KINDS = (ActionKind.FORWARD, ActionKind.BACKWARD)
+
 
 class _Half(Noun):
     """The forwards, or the backwards, of a rank.
@@ -39,7 +41,7 @@ def interleaved_blocking(schedule: Schedule, rank: int) -> P2PProgram:
     receive of the first backward; steady F, B, [send F, send B, recv F, recv B]; then (B, [send,
     recv]).
     """
-    forward, backward = _halves(schedule, rank)
+    forward, backward = (_half(schedule, rank, kind) for kind in _KINDS)
     total, lead = len(forward.places), schedule.warm_up[rank]
     turn = np.arange(total) * _STEPS
     late = 2 if lead == total else 0
@@ -66,7 +68,7 @@ def interleaved_overlap(schedule: Schedule, rank: int, options: P2POptions) -> P
 
     Warm-up and drain stay blocking unless `options.warmup_flush`.
     """
-    forward, backward = _halves(schedule, rank)
+    forward, backward = (_half(schedule, rank, kind) for kind in _KINDS)
     total, lead = len(forward.places), schedule.warm_up[rank]
     flush, turn = options.warmup_flush, np.arange(total)
     steps = _batch(-_STEPS, forward.inputs[:1])
@@ -116,25 +118,17 @@ def _turns(
         yield Steps(StepKind.WAIT, key + 6, np.where(blocked, -1, half.outputs))
 
 
-def _halves(schedule: Schedule, rank: int) -> tuple[_Half, _Half]:
-    """Forwards, which enter again at rank 0, and backwards, which enter again at the last rank."""
-    last = schedule.placement.ranks - 1
-    return (
-        _half(schedule, rank, ActionKind.FORWARD, last if rank == 0 else None),
-        _half(schedule, rank, ActionKind.BACKWARD, 0 if rank == last else None),
-    )
-
-
-def _half(schedule: Schedule, rank: int, kind: ActionKind, feeding_rank: int | None) -> _Half:
-    """One half; `feeding_rank` is the far end of the pipeline where it enters again here."""
+def _half(schedule: Schedule, rank: int, kind: ActionKind) -> _Half:
+    """Forwards, which enter again at rank 0, or backwards, which do at the last rank."""
+    delay = schedule.placement.ranks - 1
+    first, far = (0, delay) if kind is ActionKind.FORWARD else (delay, 0)
     places, inputs, outputs = _moved(schedule, rank, kind)
     fed = np.full(len(places), -1)
-    if feeding_rank is None:
-        fed[:-1] = inputs[1:]
-    else:
-        delay = schedule.placement.ranks - 1
-        leaving = _moved(schedule, feeding_rank, kind)[2][: len(fed) - 1 - delay]
+    if rank == first:
+        leaving = _moved(schedule, far, kind)[2][: len(fed) - 1 - delay]
         fed[delay:-1] = np.where(leaving < 0, -1, leaving + 1)
+    else:
+        fed[:-1] = inputs[1:]
     return _Half(places=places, inputs=inputs, outputs=outputs, fed=fed)
 
 
