@@ -251,14 +251,19 @@ def _of_job(path: Path, text: str, environment: Mapping[str, str]) -> Model:
         called = f"{said.get('name')} {said.get('flavor')}"
         raise WorkloadError(bad_value(str(path), "model", called, "a name and flavor that ships"))
     model = read_model(name)
-    model = replace(model, warnings=(*model.warnings, *job_notes(path, job)))
-    return _with_size(path, model, torchtitan_asked(str(path), job, model.architecture.depth))
+    asked = torchtitan_asked(str(path), job, model.architecture.depth)
+    return _asking(path, model, asked, job_notes(path, job))
 
 
-def _with_size(path: Path, model: Model, asked: Mapping[str, object]) -> Model:
-    """The model with what a recipe asks; its size stays open where nothing says it."""
+def _asking(path: Path, model: Model, asked: Mapping[str, object], notes: Sequence[str]) -> Model:
+    """The model with what a recipe asks and says; its size stays open where nothing says it."""
     size = Unread(f"{path}: nothing says on how many GPUs it runs: give --gpus")
-    return replace(model, source=path.name, asked={"npus": size, **model.asked, **asked})
+    return replace(
+        model,
+        source=path.name,
+        asked={"npus": size, **model.asked, **asked},
+        warnings=(*model.warnings, *notes),
+    )
 
 
 def _of_arguments(path: Path, text: str, environment: Mapping[str, str]) -> Model:
@@ -309,8 +314,7 @@ def _of_recipe(path: Path, recipe: "ForeignRecipe") -> Model:
             f"{path}: {recipe.form.name} names no model: give it one, e.g. "
             f"stepsim simulate {EXAMPLE} --gpus 8 --plan-file {path}"
         )
-    model = replace(model, source=path.name, warnings=(*model.warnings, *recipe.notes))
-    return _with_size(path, model, recipe.asked_of(model.architecture))
+    return _asking(path, model, recipe.asked_of(model.architecture), recipe.notes)
 
 
 def _described(values: Any, place: str, name: str) -> Model:

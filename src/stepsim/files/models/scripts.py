@@ -23,6 +23,7 @@ _OTHERWISE = re.compile(r"\b(pretrain_(bert|t5|ict|vision\w*)|posttrain_\w+|trai
 _PLACEHOLDER = re.compile(r"(?<!<)<([A-Za-z][A-Za-z _./-]*[A-Za-z])>")
 """What a person is to fill in, which a shell takes for files to read and to write."""
 _SETS = re.compile(r"^\s*(?:export\s+)?\w+=", re.MULTILINE)
+_SIZE = re.compile("(?!0+$)[0-9]{1,9}")
 _DIRECTIVE = r"^#SBATCH\s+(.*)$"
 
 
@@ -176,14 +177,10 @@ def _npus(
     words, world = _names("words"), variables.get("WORLD_SIZE", ())
     said = {**slurm, "WORLD_SIZE": world[0] if world else "", **values}
     sizes = {
-        size: next(filter(None, (_whole(said.get(name, "")) for name in words[size])), None)
+        size: next((int(said[n]) for n in words[size] if _SIZE.fullmatch(said.get(n, ""))), None)
         for size in ("nodes", "per_node", "total")
     }
     nodes, each = sizes["nodes"], sizes["per_node"]
     if each and (nodes or not any(name in values for name in words["nodes"])):
         return each * (nodes or 1)
     return sizes["total"]
-
-
-def _whole(text: str) -> int | None:
-    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None

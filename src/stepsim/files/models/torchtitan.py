@@ -150,9 +150,11 @@ def _lacks_of_experts(plan: Plan) -> Iterator[str]:
 
 def torchtitan_plan(plan: Plan, architecture: Architecture, compiled: bool) -> Names:
     """The lines of a job's TOML file."""
+    local = plan.global_batch // plan.dp if plan.pp > 1 else plan.microbatch_size
     parts = (
         _model(plan, architecture),
-        _training(plan),
+        ("[training]", f"local_batch_size = {local}", f"global_batch_size = {plan.global_batch}"),
+        (f"seq_len = {plan.sequence}", 'mixed_precision_param = "bfloat16"'),
         _parallelism(plan, architecture),
         ("[activation_checkpoint]", *_CHECKPOINTS.get(plan.recompute, ())),
         ("[compile]", f"enable = {str(compiled).lower()}"),
@@ -174,15 +176,6 @@ def _model(plan: Plan, architecture: Architecture) -> Iterator[str]:
     if plan.precision is Precision.MXFP8:
         yield f"[{converter}]"
         yield 'recipe_name = "mxfp8_cublas"'
-
-
-def _training(plan: Plan) -> Iterator[str]:
-    yield "[training]"
-    local = plan.global_batch // plan.dp if plan.pp > 1 else plan.microbatch_size
-    yield f"local_batch_size = {local}"
-    yield f"global_batch_size = {plan.global_batch}"
-    yield f"seq_len = {plan.sequence}"
-    yield 'mixed_precision_param = "bfloat16"'
 
 
 def _parallelism(plan: Plan, architecture: Architecture) -> Iterator[str]:
@@ -273,7 +266,10 @@ def _read_exchanges(job: Fields, degrees: Mapping[str, int]) -> _Asked:
 
 
 def _read_kernels(job: Fields) -> _Asked:
-    yield "precision", _read_precision(job)
+    converters = job.raw("model.converters") or []
+    named = " ".join(map(str, converters)) if isinstance(converters, list) else str(converters)
+    float8 = "float8" in named or job.raw("float8.enable_float8_linear") is True
+    yield "precision", "mxfp8" if "mx" in named else "fp8" if float8 else "bf16"
     parts = job.raw("compile.components")
     compiled = job.raw("compile.enable") is True and (parts is None or "model" in parts)
     compiled = compiled or job.raw("training.compile") is True
@@ -347,7 +343,10 @@ def _read_pipeline(job: Fields, pp: int, depth: int) -> _Asked:
 
 
 def _read_stages(job: Fields, pp: int, depth: int) -> list[int]:
-    """Layers of every virtual stage: of the modules named, else of the layers a stage has."""
+    """Layers of every virtual stage: of the modules named, else of the layers a stage has.
+
+    These are even with so many more at the ends as they have less, longer ones first.
+    """
     parts = job.raw("parallelism.module_fqns_per_model_part")
     if isinstance(parts, list) and all(isinstance(part, list) for part in parts):
         return [sum(str(name).startswith("layers.") for name in part) for part in parts]
@@ -359,11 +358,6 @@ def _read_stages(job: Fields, pp: int, depth: int) -> list[int]:
     count = pp * (2 if looped else 1)
     if share := job.some("parallelism.pipeline_parallel_layers_per_stage"):
         count = -(-(depth + first + last) // share)
-    return _even_stages(job, depth, count, first, last)
-
-
-def _even_stages(job: Fields, depth: int, count: int, first: int, last: int) -> list[int]:
-    """Layers of `count` stages that are even with so many more at the ends, longer ones first."""
     if count > depth + first + last:
         raise WorkloadError(
             f"{job.place}: parallelism: {count} virtual stages for {depth} layers: expected at "
@@ -385,10 +379,3 @@ def _read_checkpoint(job: Fields) -> _Asked:
     if kind == "operators" and option != "op":
         raise job.wrong(key, option, "op: layers by number are not known")
     yield "recompute", kind
-
-
-def _read_precision(job: Fields) -> str:
-    converters = job.raw("model.converters") or []
-    named = " ".join(map(str, converters)) if isinstance(converters, list) else str(converters)
-    float8 = "float8" in named or job.raw("float8.enable_float8_linear") is True
-    return "mxfp8" if "mx" in named else "fp8" if float8 else "bf16"
