@@ -79,24 +79,7 @@ def _number(key: str, i: int, word: str) -> float:
 
 
 def _lists(text: str) -> dict[str, list[str]]:
-    """The four lists, equally long."""
-    lists = _entries(text)
-    for key in lists:
-        if key not in _KEYS:
-            raise TopologyError(f"unknown key {key!r}: expected {', '.join(_KEYS)}")
-    for key in _KEYS:
-        if key not in lists:
-            raise TopologyError(f"{key} is missing")
-        if len(lists[key]) != len(lists["topology"]) or not lists[key]:
-            raise TopologyError(
-                f"{key} has {len(lists[key])} entries, topology {len(lists['topology'])}: "
-                "expected one per dimension"
-            )
-    return lists
-
-
-def _entries(text: str) -> dict[str, list[str]]:
-    """Lists of words by key; a word alone is a list of one."""
+    """The four lists of words by key, equally long; a word alone is a list of one."""
     try:
         found = yaml.compose(text, yaml.BaseLoader)
     except (yaml.YAMLError, RecursionError) as error:
@@ -112,4 +95,15 @@ def _entries(text: str) -> dict[str, list[str]]:
         if key.value in lists:
             raise TopologyError(f"{line}: {key.value} occurs twice")
         lists[key.value] = [each.value for each in entries]
+    for key in lists:
+        if key not in _KEYS:
+            raise TopologyError(f"unknown key {key!r}: expected {', '.join(_KEYS)}")
+    for key in _KEYS:
+        if key not in lists:
+            raise TopologyError(f"{key} is missing")
+        if len(lists[key]) != len(lists["topology"]) or not lists[key]:
+            raise TopologyError(
+                f"{key} has {len(lists[key])} entries, topology {len(lists['topology'])}: "
+                "expected one per dimension"
+            )
     return lists

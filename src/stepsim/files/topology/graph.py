@@ -96,7 +96,13 @@ def _names(graph: nx.Graph) -> dict[Hashable, str]:
                 npus.append(node)
                 names[node] = ""
             case "switch":
-                names[node] = _switch_name(place, str(node))
+                name = str(node)
+                if not name.strip() or one_line(name) != name:
+                    raise TopologyError(f"{place}: expected one line of text as a switch's name")
+                if name.startswith("npu"):
+                    why = "a name that begins with npu is an NPU's"
+                    raise TopologyError(f"{place}: kind is 'switch': {why}")
+                names[node] = name
             case kind:
                 raise TopologyError(bad_value(place, "kind", kind, "npu or switch"))
     if not 1 <= len(npus) <= MAX_NPUS:
@@ -108,14 +114,6 @@ def _names(graph: nx.Graph) -> dict[Hashable, str]:
             twins = f"nodes {texts[name]!r} and {node!r}"
             raise TopologyError(f"{twins}: expected nodes of different text")
     return names | {node: f"npu{i}" for i, node in enumerate(_in_order(npus))}
-
-
-def _switch_name(place: str, name: str) -> str:
-    if not name.strip() or one_line(name) != name:
-        raise TopologyError(f"{place}: expected one line of text as a switch's name")
-    if name.startswith("npu"):
-        raise TopologyError(f"{place}: kind is 'switch': a name that begins with npu is an NPU's")
-    return name
 
 
 def _in_order(npus: list[Hashable]) -> list[Hashable]:

@@ -388,23 +388,21 @@ def _wrong(field: str, value: object, allowed: str) -> TopologyError:
 
 
 def _with_size(table: DimensionTable, dimension: Dimension, inside: int) -> Dimension:
-    size = _full_size(dimension, inside) if table.size is None else table.size
+    """The dimension with the size that its table says, or that its shape or cables imply."""
+    size = table.size
+    if size is None and (dimension.shape or dimension.cables):
+        size = dimension.size
+    elif size is None:
+        npus = (dimension.tree.most or 0) * dimension.tree.pod if dimension.tree else 0
+        if dimension.dragonfly:
+            npus = dimension.dragonfly.most
+        blocks, left = divmod(npus, inside if dimension.joins_inside else 1)
+        size = blocks if blocks and not left else None
     if size == AUTO and dimension.kind is not DimensionKind.CABLES:
         return dimension.grown(1, inside)
     if not isinstance(size, int) or size < 1:
         raise _wrong("size", size, 'a positive integer or "auto"')
     return replace(dimension, size=size, used=table.used or 0)
-
-
-def _full_size(dimension: Dimension, inside: int) -> int | None:
-    """The size that a shape or cables imply, None where nothing does."""
-    if dimension.shape or dimension.cables:
-        return dimension.size
-    npus = (dimension.tree.most or 0) * dimension.tree.pod if dimension.tree else 0
-    if dimension.dragonfly:
-        npus = dimension.dragonfly.most
-    blocks, left = divmod(npus, inside if dimension.joins_inside else 1)
-    return None if left or not npus else blocks
 
 
 def _grid(table: DimensionTable) -> dict[str, Any]:
