@@ -140,6 +140,11 @@ class _Row(defaultdict[str, str]):
         architecture = self._architecture()
         per_node = self._count("gpn", 8, least=1)
         ran_out = any(_match("out", self[name]) for name in ("step_s", "mem_gib", "note"))
+        # Gbit/s that a node sends, from notes such as `4x100Gb RoCE per node`
+        gbps = _words().node_gbps.get(self["source"])
+        if nics := self._noted("nics"):
+            count, each, whole = nics.groups()
+            gbps = int(whole) if whole else int(count) * int(each)
         return PublishedStep(
             name=self["id"],
             source=self["source"],
@@ -151,7 +156,7 @@ class _Row(defaultdict[str, str]):
             npus_per_node=per_node,
             measured_s=None if ran_out else self._number("step_s"),
             memory_gib=None if ran_out else self._number("mem_gib"),
-            node_bandwidth=self._node_bandwidth(),
+            node_bandwidth=None if gbps is None else gbps * 1e9 / _BITS,
             context=self._context(),
             is_complete=self.get("complete", "1") == "1",
             ran_out=ran_out,
@@ -334,15 +339,6 @@ class _Row(defaultdict[str, str]):
         name, year = self["framework"], _match("year", self["prov"])
         dated = f"{name}-{year.group(1)}" if year else name
         return dated if dated.lower() in names_of_files("framework") else name
-
-    def _node_bandwidth(self) -> float | None:
-        """Bytes/s that a node sends, from notes such as `4x100Gb RoCE per node`."""
-        found = self._noted("nics")
-        gbps = _words().node_gbps.get(self["source"])
-        if found:
-            nics, each, whole = found.groups()
-            gbps = int(whole) if whole else int(nics) * int(each)
-        return None if gbps is None else gbps * 1e9 / _BITS
 
 
 def _alike(public: Architecture, own: Architecture) -> bool:

@@ -112,10 +112,18 @@ def _fields(source: str, number: int, line: str) -> Iterator[_Field]:
 def _placement(rows: list[list[_Field]], microbatches: int) -> Placement:
     """The placement that agrees with every line; the error is at the token that rules all out."""
     last = max((f for row in rows for f in row), key=lambda f: max(p.stage for p in f.parts))
-    stages = 1 + max(part.stage for part in last.parts)
-    candidates = _candidates(len(rows), stages, microbatches)
+    ranks, stages = len(rows), 1 + max(part.stage for part in last.parts)
+    candidates = []
+    if stages % ranks == 0:
+        candidates.append(Placement(ranks=ranks, chunks=stages // ranks))
+    if stages == 2 * ranks:
+        candidates.append(Placement(ranks=ranks, chunks=2, kind=PlacementKind.V))
+    if stages == ranks and ranks % 2 == 0:
+        kind = PlacementKind.BIDIRECTIONAL
+        both = Placement(ranks=ranks, chunks=2, kind=kind, microbatches=microbatches)
+        candidates.append(both)
     if not candidates:
-        shared = f"a number of stages that {len(rows)} ranks (lines) share evenly, not {stages}"
+        shared = f"a number of stages that {ranks} ranks (lines) share evenly, not {stages}"
         raise last.error(shared)
     for rank, row in enumerate(rows):
         for field in row:
@@ -126,19 +134,6 @@ def _placement(rows: list[list[_Field]], microbatches: int) -> Placement:
                     raise field.error(f"this stage and microbatch on line {lines}")
                 candidates = [p for p in candidates if owners[p] == rank]
     return candidates[0]
-
-
-def _candidates(ranks: int, stages: int, microbatches: int) -> list[Placement]:
-    """Placements of that many stages on that many ranks."""
-    found = []
-    if stages % ranks == 0:
-        found.append(Placement(ranks=ranks, chunks=stages // ranks))
-    if stages == 2 * ranks:
-        found.append(Placement(ranks=ranks, chunks=2, kind=PlacementKind.V))
-    if stages == ranks and ranks % 2 == 0:
-        kind = PlacementKind.BIDIRECTIONAL
-        found.append(Placement(ranks=ranks, chunks=2, kind=kind, microbatches=microbatches))
-    return found
 
 
 def _check_complete(fields: list[_Field], placement: Placement, microbatches: int) -> None:

@@ -13,6 +13,7 @@ named before the run, else by the file's name.
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import PurePath
 
 from msgspec import Struct
@@ -160,26 +161,18 @@ def _sample(run: _Run, row: str, place: str, source: str, warnings: list[str]) -
         raise CalibrationError(bad_value(place, "fields", len(fields), expected))
     if len(fields[0]) > 19 or not 1 <= int(fields[0]) <= MAX_INT64:
         raise CalibrationError(bad_value(place, "size", fields[0], "1 to 2**63 - 1 bytes"))
-    size, kind, ranks = int(fields[0]), run.kind, len(run.hosts)
+    size, kind, ranks, time = int(fields[0]), run.kind, len(run.hosts), 0
     measured = dict(zip(run.columns[-tail:][:4], fields[-tail:][:4], strict=True))
-    time = _time(measured["time"], place)
+    with suppress(UnitError):
+        time = parse_time_ps(f"{measured['time']} us")
+    if time < 1:
+        raise CalibrationError(bad_value(place, "time", measured["time"], "microseconds above 0"))
     _check_bandwidth(measured["busbw"], bus_factor(kind, ranks) * size / time, kind, place)
     wrong = measured.get("#wrong", "0")
     if wrong not in ("0", "N/A"):
         warnings.append(f"{place}: {wrong} wrong results in this measurement")
     nodes = len(set(run.hosts.values()))
     return (run.device, source, kind, ranks, nodes), size, time
-
-
-def _time(text: str, place: str) -> int:
-    """Picoseconds of a time in us."""
-    try:
-        time = parse_time_ps(f"{text} us")
-    except UnitError:
-        time = 0
-    if time < 1:
-        raise CalibrationError(bad_value(place, "time", text, "microseconds above 0"))
-    return time
 
 
 def _check_bandwidth(text: str, bytes_per_ps: float, kind: CollectiveKind, place: str) -> None:

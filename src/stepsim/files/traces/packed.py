@@ -50,7 +50,15 @@ def packed_files(
     if not is_archive(data):
         yield str(path), data
         return
-    yield from _members(path, data, ends)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            for member in archive:
+                file = archive.extractfile(member) if member.name.endswith(ends) else None
+                if file:
+                    where = f"{path}: {member.name}"
+                    yield where, _unpacked(file.read(), where)
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise TraceError(f"{path}: cannot read the archive: {error}") from None
 
 
 def _contents(path: Path) -> bytes:
@@ -75,16 +83,3 @@ def _unpacked(data: bytes, where: str) -> bytes:
     if len(found) > most:
         raise TraceError(f"{where}: unpacks to more than {most >> 20} MiB")
     return found
-
-
-def _members(path: Path, data: bytes, ends: Names) -> Iterator[tuple[str, bytes]]:
-    """The traces in an archive, of which nothing is written anywhere."""
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            for member in archive:
-                file = archive.extractfile(member) if member.name.endswith(ends) else None
-                if file:
-                    where = f"{path}: {member.name}"
-                    yield where, _unpacked(file.read(), where)
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise TraceError(f"{path}: cannot read the archive: {error}") from None
