@@ -267,8 +267,11 @@ class _Shell(Struct):
         """Run a command whose words are known; of one of the system nobody knows how it ends."""
         name, *rest = words
         if name in self.functions:
-            return self._call(name, tuple(rest))
-        found: bool | None = True
+            outer, self.positional = self.positional, tuple(rest)
+            found = self._group(self.functions[name])
+            self.positional, self.ended = outer, False
+            return found
+        found = True
         match name:
             case "eval":
                 self.read(" ".join(rest))
@@ -303,13 +306,6 @@ class _Shell(Struct):
             ]
         elif len(self.commands) < _MOST_COMMANDS:
             self.commands.append(Command(tuple(words), line_of(node), self.maybe))
-
-    def _call(self, name: str, arguments: Words) -> bool | None:
-        outer, self.positional = self.positional, arguments
-        found = self._group(self.functions[name])
-        self.positional = outer
-        self.ended = False
-        return found
 
     def _source(self, texts: Sequence[str]) -> bool | None:
         """A file beside the script; of one that is not there nobody knows what it sets."""
@@ -443,8 +439,12 @@ class _Shell(Struct):
         element = held.type == "subscript"
         name = text_of(_first(held) if element else held)
         words: Sequence[str] = self.get(name, line)
-        if element:
-            words = self._element(words, held)
+        if element and text_of(_last(held)) not in ("@", "*"):
+            number = self.number(_last(held))
+            if number is None or not -len(words) <= number < len(words):
+                words = self._unknown(held)
+            else:
+                words = [words[number]]
         marks = [text_of(each) for each in node.children_by_field_name("operator")]
         if marks[:1] == ["#"] and len(node.children) == 4:
             array = element and "@" in text_of(held)
@@ -454,15 +454,6 @@ class _Shell(Struct):
             return self.get(words[0], line) if is_known(words) else self._unknown(node)
         after = [each for each in named if each.start_byte >= held.end_byte]
         return self._changed(name, words, marks, after, node) if marks else words
-
-    def _element(self, words: Sequence[str], subscript: "Node") -> Sequence[str]:
-        index = _last(subscript)
-        if text_of(index) in ("@", "*"):
-            return words
-        number = self.number(index)
-        if number is None or not -len(words) <= number < len(words):
-            return self._unknown(subscript)
-        return [words[number]]
 
     def _changed(
         self,

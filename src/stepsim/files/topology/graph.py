@@ -144,22 +144,18 @@ class _Classes(Struct, kw_only=True):
         if "link_class" in data:
             name = class_name(place, "link_class", data["link_class"])
         else:
-            name = self._class_of(ends, tuple(numbers.values()))
+            kind = ("gpulink", "nic", "fabric")[sum(not end.startswith("npu") for end in ends)]
+            same = kind, tuple(numbers.values())
+            if same not in self.unnamed:
+                alike = sum(each == kind for each, _ in self.unnamed)
+                self.unnamed[same] = f"{kind}-{alike + 1}" if alike else kind
+            name = self.unnamed[same]
         before, first = self.named.setdefault(name, (numbers, place))
         for key in numbers:
             if numbers[key] != before[key]:
                 what = f"{key} is {numbers[key]:g} here and {before[key]:g} for {first}"
                 raise TopologyError(f"{place}: {what}: expected one for link_class {name!r}")
         return name, int(count)
-
-    def _class_of(self, ends: tuple[str, str], numbers: tuple[float, ...]) -> str:
-        """The class of what an edge joins and of its numbers."""
-        switches = sum(not end.startswith("npu") for end in ends)
-        kind = ("gpulink", "nic", "fabric")[switches]
-        if (kind, numbers) not in self.unnamed:
-            alike = sum(each == kind for each, _ in self.unnamed)
-            self.unnamed[kind, numbers] = f"{kind}-{alike + 1}" if alike else kind
-        return self.unnamed[kind, numbers]
 
     def found(self) -> list[LinkClass]:
         """The classes in the order in which they were found."""
