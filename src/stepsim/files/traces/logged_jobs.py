@@ -12,6 +12,7 @@ import json
 import re
 from ast import literal_eval
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -213,24 +214,19 @@ def _degrees(mesh: re.Match[str]) -> Iterator[tuple[str, object]]:
 
 
 def _torchtitan_config(lines: list[str]) -> dict[str, Any]:
-    """The sections of the configuration that a log prints; none where it prints none."""
-    text = "\n".join(lines)
-    start = re.search(r"Running with (?:args|configs?): (?=\{)", text)
-    values = _printed(text, start.end()) if start else None
+    """The sections of the configuration that a log prints; none where it prints none.
+
+    It is printed as JSON, or in a line as Python represents it.
+    """
+    text, values = "\n".join(lines), None
+    if found := re.search(r"Running with (?:args|configs?): (?=\{)", text):
+        try:
+            values = json.JSONDecoder().raw_decode(text, found.end())[0]
+        except (ValueError, RecursionError):
+            with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+                values = literal_eval(text[found.end() :].partition("\n")[0].strip())
     sections = values if isinstance(values, dict) else {}
     return {key: part for key, part in sections.items() if isinstance(part, dict)}
-
-
-def _printed(text: str, start: int) -> Any:
-    """A value that is printed as JSON, or in a line as Python represents it; None for neither."""
-    try:
-        return json.JSONDecoder().raw_decode(text, start)[0]
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return literal_eval(text[start:].partition("\n")[0].strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
 
 
 def _asked_of_config(
