@@ -437,19 +437,16 @@ def _tree(table: DimensionTable, link: LinkClass, ports: Ports) -> dict[str, Any
         return {"up": up, "tree": TreeShape.k_ary(table.radix)}
     leaf = _positive("leaf", table.leaf)
     whole = ports.capacity(leaf, (link.bandwidth,)) / up.behind(link).bandwidth
-    return {"up": up, "tree": _leaves(table, leaf, _spines(table, leaf, whole))}
-
-
-def _leaves(table: DimensionTable, leaf: int, spines: int) -> TreeShape:
-    if table.pod is None:
-        if table.cores is not None:
-            raise TopologyError("cores needs pod: the NPUs below one group of spines")
-        return TreeShape(down=(leaf,), up=(spines,))
-    pod = _positive("pod", table.pod)
-    if pod % leaf:
-        raise _wrong("pod", pod, f"whole leaves of {leaf} NPUs")
-    cores = _positive("cores", pod // leaf if table.cores is None else table.cores)
-    return TreeShape(down=(leaf, pod // leaf), up=(spines, cores))
+    below, above = [leaf], [_spines(table, leaf, whole)]
+    if table.pod is not None:
+        pod = _positive("pod", table.pod)
+        if pod % leaf:
+            raise _wrong("pod", pod, f"whole leaves of {leaf} NPUs")
+        below.append(pod // leaf)
+        above.append(_positive("cores", below[1] if table.cores is None else table.cores))
+    elif table.cores is not None:
+        raise TopologyError("cores needs pod: the NPUs below one group of spines")
+    return {"up": up, "tree": TreeShape(down=tuple(below), up=tuple(above))}
 
 
 def _spines(table: DimensionTable, leaf: int, whole: float) -> int:
