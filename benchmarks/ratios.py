@@ -10,7 +10,6 @@ peak memory.
 Beside each figure stands the one of docs/performance.md; `--fill` puts the new ones there.
 """
 
-import gc
 import json
 import os
 import resource
@@ -25,6 +24,7 @@ from typing import Any, NamedTuple
 
 from sizes import sized
 
+from stepsim.base.process import paused
 from stepsim.core.timeline import run_graph
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.files.load import topology_of, workload_of
@@ -124,8 +124,8 @@ def split() -> list[list[str]]:
 
 def spent(function: Callable[[], object]) -> float:
     """Processor seconds of a function that is called once, as a command calls it."""
-    gc.set_threshold(100_000, *gc.get_threshold()[1:])
-    return call(function)()
+    with paused():
+        return call(function)()
 
 
 def exact_plans() -> str:
