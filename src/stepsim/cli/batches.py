@@ -1,6 +1,5 @@
 """`stepsim simulate --lengths` and `stepsim compare --packers`: steps of real batches."""
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +10,10 @@ from stepsim.cli.options import (
     USUAL_NAMES,
     BatchOptions,
     CommandOptions,
-    LengthOptions,
-    StudyFiles,
     ViewOptions,
 )
 from stepsim.cli.terminal import (
     command_line,
-    warn,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +39,7 @@ def show_batches(file: Path, options: ViewOptions) -> None:
     from stepsim.show.tables.batches import batches_shown
 
     options.check_files(file)
-    job, model = _job_of(file, options)
+    job, model = job_of_lengths(file, options)
     study = _study(job, model, options)
     if options.report:
         from stepsim.show.page.write import write_report
@@ -62,45 +58,7 @@ def show_batches(file: Path, options: ViewOptions) -> None:
     options.show_study(document, batches_shown(study), draw, said)
 
 
-def show_batch_sweep(
-    file: Path,
-    options: LengthOptions,
-    asked: CommandOptions,
-    texts: Sequence[str],
-    files: StudyFiles,
-) -> None:
-    """Print drawn steps of every combination of some axes; raises as `show_batches`."""
-    from stepsim.explore.batches.sweeps import (
-        BatchSweepDocument,
-        parse_drawn_axis,
-        sweep_batches,
-    )
-    from stepsim.explore.sweep.axes import PACKER
-    from stepsim.show.tables.batches import batch_sweep_shown
-    from stepsim.show.terminal import sweep_bar
-
-    axes = [parse_drawn_axis(text) for text in texts]
-    if all(axis.name != PACKER for axis in axes):
-        axes.append(parse_drawn_axis(f"{PACKER}={options.packers or USUAL_NAMES}"))
-    elif options.packers:
-        raise PlanError("packer is an axis and --packers an option: give one of them")
-    files.check_files(file)
-    job, model = _job_of(file, asked)
-    warn([*model.said, *job.notes], quiet=asked.quiet)
-    with sweep_bar(enabled=not asked.quiet) as bar:
-        found = sweep_batches(
-            *(model, job.topology, job.options),
-            axes=axes,
-            lengths=options.lengths or "",
-            steps=1000 if options.steps is None else options.steps,
-            seed=options.seed or 0,
-            progress=bar,
-        )
-    document = BatchSweepDocument.of(found)
-    files.show_study(document, batch_sweep_shown(found))
-
-
-def _job_of(file: Path, options: CommandOptions) -> "tuple[StepInputs, Model]":
+def job_of_lengths(file: Path, options: CommandOptions) -> "tuple[StepInputs, Model]":
     """What was asked; raises PlanError for a workload file."""
     from stepsim.workload.model.model import Model
 

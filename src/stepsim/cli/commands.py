@@ -3,7 +3,7 @@
 The list needs no module of a command, so that the first page of the help is there at once.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -93,14 +93,11 @@ Also: `schema` prints JSON Schemas.
 
 def first_page() -> str:
     """What `stepsim --help` prints: the commands in their groups, a line per command."""
-    return _FIRST_PAGE.format(groups="".join(f"{line}\n" for line in _group_lines()))
-
-
-def _group_lines() -> Iterator[str]:
-    width = max(map(len, COMMANDS))
+    width, groups = max(map(len, COMMANDS)), ""
     for group in CommandGroup:
-        yield group.value
+        groups += f"{group.value}\n"
         for name, listed in COMMANDS.items():
             if listed.group is group:
-                yield f"  {name:{width}}  {listed.help}"
-        yield ""
+                groups += f"  {name:{width}}  {listed.help}\n"
+        groups += "\n"
+    return _FIRST_PAGE.format(groups=groups)

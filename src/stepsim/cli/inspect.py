@@ -67,8 +67,9 @@ def inspect_command(
         typed_path,
     )
     from stepsim.files.traces.forms import has_step_lines, is_measured, is_profile
+    from stepsim.parallel.schedules import BUILDERS
 
-    if _is_schedule(file):
+    if file.partition(":")[0] in BUILDERS:  # such as 1f1b or interleaved:4
         refuse_beside(context, f"{file} is a schedule", _OF_SCHEDULE)
         _inspect_schedule(file, options, csv)
         return
@@ -108,13 +109,6 @@ def inspect_command(
         raise OutputError(f"{file}: --json and --plot are not for workloads: leave them out")
     else:
         _inspect_workload(path, options, csv)
-
-
-def _is_schedule(name: str) -> bool:
-    """Whether this is the name of a schedule, such as `1f1b` or `interleaved:4`."""
-    from stepsim.parallel.schedules import BUILDERS
-
-    return name.partition(":")[0] in BUILDERS
 
 
 def _inspect_schedule(name: str, options: CommandOptions, csv: Path | None) -> None:

@@ -155,7 +155,7 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _prepare_output()
     # the collector would walk through modules and classes a hundred times as they are made
-    gc.set_threshold(_MANY, *gc.get_threshold()[1:])
+    gc.set_threshold(_MANY)
     atexit.register(gc.freeze)
     try:
         with _stoppable():

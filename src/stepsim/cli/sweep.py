@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from stepsim.base.errors import OutputError, SweepError, errors_at, printable
+from stepsim.base.errors import OutputError, PlanError, SweepError, errors_at, printable
 from stepsim.base.structs import replace
-from stepsim.cli.batches import BESIDE_DRAWN_SWEEP, show_batch_sweep
+from stepsim.cli.batches import BESIDE_DRAWN_SWEEP, job_of_lengths
 from stepsim.cli.options import (
     NO_MEMORY,
+    USUAL_NAMES,
     LengthOptions,
     RunOptions,
     SetOption,
@@ -125,20 +126,20 @@ def sweep_command(
     from tempfile import TemporaryDirectory
 
     from stepsim.explore.sweep import swept
+    from stepsim.explore.sweep.axes import is_drawn
     from stepsim.show.terminal import sweep_bar
 
     if _is_database(file):
         refuse_beside(context, f"{file} holds a sweep that has run", _OF_DATABASE)
         _show_database(file, options)
         return
-    if _draws(options):
+    if options.lengths is not None or any(map(is_drawn, options.axis_names)):
         refuse_beside(context, "--lengths", BESIDE_DRAWN_SWEEP)
-        show_batch_sweep(file, options, options, options.axes or (), options)
+        _show_draws(file, options)
         return
     options.check_lengths()
     file, options, given = _from_file(file, options, given_options(context))
-    _check_outputs(options, file)
-    _refuse_unnamed(options)
+    _check(options, file)
     study = _study(file, options, given)
     with ExitStack() as opened:
         database = options.database
@@ -159,29 +160,45 @@ def sweep_command(
                 )
                 table = opened.enter_context(run)
         except Stopped as stopped:
-            raise Stopped(stopped.args[0], _kept(options.database)) from None
+            kept = "nothing of this sweep is kept: --db names a file that keeps it"
+            if options.database:
+                kept = f"{printable(str(database))} keeps what is done: --resume continues"
+            raise Stopped(stopped.args[0], kept) from None
         _show(table, options, kept=options.database is not None)
 
 
-def _draws(options: _SweepOptions) -> bool:
-    """Whether steps of documents are swept, as an option or an axis says."""
-    from stepsim.explore.sweep.axes import is_drawn
+def _show_draws(file: Path, options: _SweepOptions) -> None:
+    """Print drawn steps of every combination of some axes.
 
-    return options.lengths is not None or any(map(is_drawn, options.axis_names))
+    Raises the errors of the readers, PlanError for a workload file, and OutputError.
+    """
+    from stepsim.explore.batches.sweeps import (
+        BatchSweepDocument,
+        parse_drawn_axis,
+        sweep_batches,
+    )
+    from stepsim.explore.sweep.axes import PACKER
+    from stepsim.show.tables.batches import batch_sweep_shown
+    from stepsim.show.terminal import sweep_bar
 
-
-def _kept(database: Path | None) -> str:
-    """What is left of a sweep that was stopped."""
-    if database is None:
-        return "nothing of this sweep is kept: --db names a file that keeps it"
-    return f"{printable(str(database))} keeps what is done: --resume continues"
-
-
-def _refuse_unnamed(options: _SweepOptions) -> None:
-    """Raise SweepError for what is asked of a database that nobody named."""
-    for name, asked in (("--resume", options.resume), ("--force", options.force)):
-        if asked and not options.database:
-            raise SweepError(f"{name} is about the database of a sweep: name it with --db")
+    axes = [parse_drawn_axis(text) for text in options.axes or ()]
+    if all(axis.name != PACKER for axis in axes):
+        axes.append(parse_drawn_axis(f"{PACKER}={options.packers or USUAL_NAMES}"))
+    elif options.packers:
+        raise PlanError("packer is an axis and --packers an option: give one of them")
+    options.check_files(file)
+    job, model = job_of_lengths(file, options)
+    warn([*model.said, *job.notes], quiet=options.quiet)
+    with sweep_bar(enabled=not options.quiet) as bar:
+        found = sweep_batches(
+            *(model, job.topology, job.options),
+            axes=axes,
+            lengths=options.lengths or "",
+            steps=1000 if options.steps is None else options.steps,
+            seed=options.seed or 0,
+            progress=bar,
+        )
+    options.show_study(BatchSweepDocument.of(found), batch_sweep_shown(found))
 
 
 def _is_database(file: Path) -> bool:
@@ -285,12 +302,18 @@ def _study(file: Path, options: _SweepOptions, given: frozenset[str]) -> "Study"
     )
 
 
-def _check_outputs(options: _SweepOptions, file: Path) -> None:
-    """Refuse what cannot be shown in the end before any work."""
+def _check(options: _SweepOptions, file: Path) -> None:
+    """Refuse what cannot be shown in the end before any work, and what no database was named for.
+
+    Raises SweepError, OutputError.
+    """
     options.check_shown(file, written=options.database)
     for name in options.plot_names:
         if name not in options.axis_names:
             raise SweepError(f"--plot-axes: {name!r} is no axis of this sweep")
+    for name, asked in (("--resume", options.resume), ("--force", options.force)):
+        if asked and not options.database:
+            raise SweepError(f"{name} is about the database of a sweep: name it with --db")
 
 
 def _show(table: "SweepTable", options: _ShowOptions, *, kept: bool) -> None:

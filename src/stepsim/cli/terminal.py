@@ -150,15 +150,16 @@ def _said_of(reports: "Sequence[Report]") -> list[tuple[str, bool]]:
 
     found = reports[0].findings if reports else ()
     findings = sorted(found, key=lambda each: (each.worth is not None, by_weight(each)))
-    heavy = {
+    said = {
         each.text: each.is_weighty
         for each in findings
         if each.worth is None or abs(each.worth) >= _HEAVY
     }
     assumed = [each.reading for each in reports[:1] if each.reading]
     assumed += [text for report in reports for text in report.warnings]
-    light = dict.fromkeys((*assumed, *(each.text for each in findings)), False)
-    return list((heavy | {text: False for text in light if text not in heavy}).items())
+    for text in (*assumed, *(each.text for each in findings)):
+        said.setdefault(text, False)
+    return list(said.items())
 
 
 @contextmanager

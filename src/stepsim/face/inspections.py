@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
-from stepsim.base.errors import TopologyError
+from stepsim.base.errors import TopologyError, errors_at
 from stepsim.base.fields import checked
 from stepsim.base.structs import Names, Noun
 from stepsim.explain.stragglers import find_stragglers
@@ -23,7 +23,6 @@ from stepsim.files.traces.forms import is_measured, is_profile
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.summary import RunSummary
-from stepsim.network.topology import Topology
 from stepsim.network.topology.inspection import inspect_topology
 from stepsim.runs.leaf import explained_share
 from stepsim.runs.measured import warnings_of
@@ -93,7 +92,7 @@ def inspect(
     elif isinstance(subject, str | Path) and is_accelerator(subject):
         found = InspectionResult(shown=tuple(_constants(subject)))
     elif not isinstance(subject, str | Path) or is_topology(str(subject)):
-        found = _of_topology(_topology(subject))
+        found = _of_topology(subject)
     else:
         found = _of_work(read_inputs(subject, topology, options))
     warn_caller(found.warnings)
@@ -112,15 +111,10 @@ def _run(run: LeafRun | RunSummary) -> Iterable[Shown]:
     return run_shown(run)
 
 
-def _topology(subject: "TopologyLike") -> Topology:
+def _of_topology(subject: "TopologyLike") -> InspectionResult:
     """A topology by name, or a noun that is one; raises TopologyError naming the argument."""
-    try:
-        return topology_of(subject)
-    except TopologyError as error:
-        raise TopologyError(f"subject: {error}") from None
-
-
-def _of_topology(topology: Topology) -> InspectionResult:
+    with errors_at("subject", TopologyError):
+        topology = topology_of(subject)
     shown = topology_shown(inspect_topology(topology), topology.library)
     return InspectionResult(shown=tuple(shown))
 
