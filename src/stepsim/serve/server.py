@@ -112,7 +112,7 @@ class Service(Struct, kw_only=True):
     uploading: int = 0
 
     def stop(self, tab: str, before: float = inf) -> None:
-        """End what a tab has asked for before a question, or, once it is closed, all of it."""
+        """End what a tab has asked for before a question, or all of it."""
         for number, job in self.jobs.get(tab, ()):
             if number < before:
                 job.stop()
@@ -165,7 +165,6 @@ def make_server(service: Service, host: str, port: int) -> tuple[HTTPServer, str
         "/answer": _AnswerHandler,
         "/upload": _UploadHandler,
         "/export": _ExportHandler,
-        "/bye": _ByeHandler,
     }
     application = Application(
         [(path, handler, {"service": service}) for path, handler in handlers.items()],
@@ -238,8 +237,7 @@ class _Handler(RequestHandler):
         self.stream = cast(HTTP1Connection, self.request.connection).stream
         self.service.busy.add(self.stream)
         try:
-            self.check_host()
-            self.check_page()
+            self.check()
         except HTTPError:
             self.set_header("Connection", "close")
             raise
@@ -247,17 +245,17 @@ class _Handler(RequestHandler):
     def on_finish(self) -> None:
         self.service.busy.discard(self.stream)
 
-    def check_host(self) -> None:
-        """Refuse names and pages of others, as they stand in the headers; raises HTTPError."""
+    def check(self) -> None:
+        """Refuse names and pages of others, and what no page of this server asks.
+
+        Raises HTTPError, by what stands in the headers.
+        """
         name = self.request.host_name.strip("[]")
         if not self.service.token and name not in _LOOPBACK_NAMES:
             raise HTTPError(403, reason="another host name")
         origin = self.request.headers.get("Origin")
         if origin is not None and origin != f"{self.request.protocol}://{self.request.host}":
             raise HTTPError(403, reason="another origin")
-
-    def check_page(self) -> None:
-        """Refuse what no page of this server asks; raises HTTPError."""
         if self.request.method == "POST" and self.request.headers.get("X-Stepsim") != "1":
             raise HTTPError(403, reason="not the page of this server")
         if self.service.token:
@@ -368,12 +366,3 @@ class _ExportHandler(_Handler):
         self.set_header("Content-Type", "application/octet-stream")
         self.set_header("Content-Disposition", f'attachment; filename="{name}"')
         self.finish(content)
-
-
-class _ByeHandler(_Handler):
-    def check_page(self) -> None:
-        """A closing page sends nothing but its own number."""
-
-    def post(self) -> None:
-        self.service.stop(self.body.decode(errors="replace")[:64])
-        self.set_status(204)

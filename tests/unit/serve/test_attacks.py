@@ -95,7 +95,7 @@ def test_a_strangers_upload_is_refused_by_its_headers(port: int) -> None:
     assert sent < SIZE // 4  # what lies in the system's buffers when the connection is closed
 
 
-@pytest.mark.parametrize("path", ["/answer", "/export", "/bye", "/elsewhere"])
+@pytest.mark.parametrize("path", ["/answer", "/export", "/elsewhere"])
 def test_a_large_body_is_for_uploads_only(port: int, path: str) -> None:
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
         try:
@@ -105,18 +105,6 @@ def test_a_large_body_is_for_uploads_only(port: int, path: str) -> None:
         except ConnectionError:
             code = 400
     assert code in (400, 404)
-
-
-def test_a_page_of_another_origin_closes_no_tab(port: int, service: Service) -> None:
-    job = Asked()
-    service.jobs["tab"] = [(1, job)]
-    for headers, code in (({"Origin": "http://evil.example"}, 403), ({}, 204)):
-        assert not job.is_stopped
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
-            connection.request("POST", "/bye", b"tab", headers)
-            assert connection.getresponse().status == code
-    assert job.is_stopped
-    del service.jobs["tab"]
 
 
 def test_uploads_wait_for_one_another(port: int, service: Service) -> None:
@@ -138,7 +126,7 @@ def test_slow_clients_are_left(service: Service, monkeypatch: pytest.MonkeyPatch
     begins = (
         b"",
         b"GET / HT",
-        b"POST /bye HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\na",
+        b"POST /export HTTP/1.1\r\nHost: localhost\r\nX-Stepsim: 1\r\nContent-Length: 9\r\n\r\na",
     )
     for port in ports(service):
         for begin in begins:

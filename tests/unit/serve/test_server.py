@@ -68,14 +68,6 @@ def test_a_question_is_answered(address: str) -> None:
     assert found["job"][0] == ["workload", "gpt_tp4.txt"]
 
 
-def test_a_closed_tab_ends_its_work(address: str, service: Service) -> None:
-    job = Asked()
-    service.jobs["gone"] = [(1, job)]
-    assert fetch(f"{address}bye", b"gone")[0] == 204
-    assert job.is_stopped
-    del service.jobs["gone"]
-
-
 def test_work_ends_when_something_newer_is_asked(service: Service) -> None:
     old, new = Asked(), Asked()
     service.jobs["long"] = [(1, old), (2, new)]

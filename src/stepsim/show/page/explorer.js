@@ -44,7 +44,6 @@ function addEvents() {
   find("show-speeds").onclick = () => chooseMap(true);
   find("asked").onsubmit = (event) => event.preventDefault();
   window.onhashchange = () => location.reload();
-  window.onpagehide = () => navigator.sendBeacon("bye", tab);
   timelineEvents();
   addButtons();
 }
