@@ -11,7 +11,6 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError, SweepError
-from stepsim.base.process import paused
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import Value
 from stepsim.explore.executors import (
@@ -166,7 +165,6 @@ def _first_missing(job: SweepJob, span: ScenarioSpan) -> str:
     return f"the first missing scenario is {shown}. What is stored is kept: --resume continues"
 
 
-@paused()
 def evaluate_span(packed: bytes, span: ScenarioSpan) -> tuple[ScenarioSpan, Outcomes]:
     """A span, and results of its scenarios, which all belong to one group.
 
