@@ -22,11 +22,12 @@ from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.runs.ready import infer_hidden, with_runtime
 from stepsim.runs.replay import Durations, replay
-from stepsim.runs.validate import RunValidation, validate_run, validate_runs
+from stepsim.runs.validate import RunEntry, validate_run, validate_runs
 from stepsim.workload.axes import CollectiveKind
 
 MACHINE = "H800"
-LARGE = 10**9
+LARGE = "GiB"
+"""In the name of an operation of 1 GiB or more."""
 TIMES = (Durations.MEDIAN, Durations.MEAN, Durations.MICROBATCH)
 
 INTRODUCTION = """# Measured runs, replayed and predicted
@@ -107,7 +108,7 @@ def name_of(run: RunSummary) -> str:
 
 def on_others(
     runs: Sequence[RunSummary], chosen: int, calibration: Calibration, durations: Durations
-) -> list[RunValidation]:
+) -> list[RunEntry]:
     others = [run for i, run in enumerate(runs) if i != chosen]
     return [validate_run(run, calibration, durations) for run in others]
 
@@ -218,11 +219,12 @@ def finalize(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
     yield from single_groups(runs, found)
 
 
-def finalize_errors(found: Sequence[RunValidation]) -> str:
+def finalize_errors(found: Sequence[RunEntry]) -> str:
     every = [each for validation in found for each in validation.finalize]
-    large = [abs(each.error) for each in every if each.size_bytes >= LARGE]
-    small = [abs(each.error) for each in every if 0 < each.size_bytes < LARGE]
-    update = [abs(each.error) for each in every if not each.size_bytes]
+    reduced = [each for each in every if "reduce" in each.name]
+    large = [abs(each.error) for each in reduced if LARGE in each.name]
+    small = [abs(each.error) for each in reduced if LARGE not in each.name]
+    update = [abs(each.error) for each in every if each not in reduced]
     beyond = sum(error > 0.01 for error in large) + sum(error > 0.03 for error in small)
     return (
         f"{np.mean(large):.2%} | {max(large):.2%} | "
@@ -239,7 +241,7 @@ Where there are such groups the optimizer step of some ranks is shorter than tha
 median over ranks counts.""".splitlines()
 
 
-def operation_rows(run: RunSummary, found: RunValidation, table: CommTable) -> Iterator[str]:
+def operation_rows(run: RunSummary, found: RunEntry, table: CommTable) -> Iterator[str]:
     """A line per operation of a run."""
     known = fastest(table)
     several = operations(run.step_ops, run.clocks.node_size)
@@ -268,13 +270,13 @@ def operation_rows(run: RunSummary, found: RunValidation, table: CommTable) -> I
         yield f"| {' | '.join(cells)} |"
 
 
-def single_groups(runs: Sequence[RunSummary], found: Sequence[RunValidation]) -> Iterator[str]:
+def single_groups(runs: Sequence[RunSummary], found: Sequence[RunEntry]) -> Iterator[str]:
     """How far single groups are off, and how the same operation differs between nodes."""
     errors = [
         abs(each.simulated_ps / time - 1)
         for validation in found
         for each in validation.finalize
-        if each.size_bytes >= LARGE
+        if "reduce" in each.name and LARGE in each.name
         for time in each.samples_ps
     ]
     within = sum(error <= 0.01 for error in errors)

@@ -2,11 +2,8 @@
 
 from typing import Self
 
-from msgspec import field
-
-from stepsim.base.fields import InSeconds
-from stepsim.base.structs import Document, Entry, Names, Noun, Share, Timed, json_text
-from stepsim.runs.validate import BubbleEntry, Compared, Errors, RunValidation, Source, error_of
+from stepsim.base.structs import Document, Names, Noun, Timed, json_text
+from stepsim.runs.validate import Errors, RunEntry, Source, TimeEntry, error_of
 
 
 class Validation(Noun):
@@ -15,8 +12,8 @@ class Validation(Noun):
     `warnings` say what was assumed while reading and simulating.
     """
 
-    runs: tuple[RunValidation, ...] = ()
-    rows: tuple[Compared, ...] = ()
+    runs: tuple[RunEntry, ...] = ()
+    rows: tuple[TimeEntry, ...] = ()
     warnings: Names = ()
 
     def exceeds(self, limit: float) -> bool:
@@ -35,10 +32,10 @@ class Validation(Noun):
             "waits (replay)": [each for run in runs for each in run.waits],
             "step (prediction)": [
                 *(each for run in runs for each in run.predicted if each.name == "step"),
-                *(row for row in rows if row.source is Source.PREDICTION),
+                *(row for row in rows if row.source == Source.PREDICTION),
             ],
             **{
-                f"step ({source})": [row for row in rows if row.source is source]
+                f"step ({source})": [row for row in rows if row.source == source]
                 for source in (Source.FIT, Source.EXPLAINED)
             },
         }
@@ -46,39 +43,11 @@ class Validation(Noun):
         return {name: found for name, found in errors.items() if found.count}
 
 
-class _TimeEntry(Timed):
-    """A time, simulated and measured; `error` is simulated over measured, minus 1."""
-
-    name: str
-    source: str
-    simulated_ps: InSeconds
-    measured_ps: InSeconds
-    known_error: Share | None = field(name="error")
-    samples_ps: tuple[InSeconds, ...]
-
-
-class _RunEntry(Entry):
-    """A measured run; `pipeline`, `step`, `waits` and `bubbles` are replays."""
-
-    name: str
-    durations: str
-    calibrated_from: Names
-    calibrated_on_itself: bool
-    inferred: tuple[int, ...] = field(name="inferred_stages")
-    pipeline: _TimeEntry
-    step: _TimeEntry
-    predicted: tuple[_TimeEntry, ...]
-    finalize: tuple[_TimeEntry, ...]
-    waits: tuple[_TimeEntry, ...]
-    bubbles: tuple[BubbleEntry, ...]
-    notes: Names
-
-
 class ValidationDocument(Document, Timed):
     """`stepsim validate --json`: measured runs, rows of a table, and errors per kind of number."""
 
-    runs: tuple[_RunEntry, ...]
-    rows: tuple[_TimeEntry, ...]
+    runs: tuple[RunEntry, ...]
+    rows: tuple[TimeEntry, ...]
     warnings: Names
     errors: dict[str, Errors]
 

@@ -29,7 +29,7 @@ from stepsim.measured.run import PS_PER_MS
 from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.runs.replay import ReplayRuntime, simulate_work, work_row
-from stepsim.runs.validate import Compared, Source
+from stepsim.runs.validate import Source, TimeEntry, compared
 from stepsim.step.prepared import SimulatedStep
 
 _BACKWARD_OVER_FORWARD = 2
@@ -110,7 +110,7 @@ def validate_logs(
     *,
     leave_one_out: bool = False,
     notes: list[str] | None = None,
-) -> list[Compared]:
+) -> list[TimeEntry]:
     """Steps of logs, simulated from their leaf modules and the overhead of a calibration.
 
     With `leave_one_out` the overhead is that of all other logs; a log whose others do not tell it
@@ -139,12 +139,12 @@ def validate_logs(
     return found
 
 
-def _compare(run: LeafRun, overhead: LeafOverhead | None) -> Compared:
-    return Compared(
-        name=Path(run.source).name,
-        source=Source.FIT if overhead else Source.EXPLAINED,
-        simulated_ps=simulate_leaves(run, overhead).report.pipeline_time_ps,
-        measured_ps=run.step_ps,
+def _compare(run: LeafRun, overhead: LeafOverhead | None) -> TimeEntry:
+    return compared(
+        Path(run.source).name,
+        Source.FIT if overhead else Source.EXPLAINED,
+        simulate_leaves(run, overhead).report.pipeline_time_ps,
+        run.step_ps,
     )
 
 

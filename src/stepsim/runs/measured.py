@@ -21,7 +21,7 @@ from stepsim.runs.document import Validation
 from stepsim.runs.leaf import fit_overhead, simulate_leaves, validate_logs
 from stepsim.runs.ready import with_bandwidth, with_runtime
 from stepsim.runs.replay import Durations, replay
-from stepsim.runs.validate import Compared, Source, validate_runs
+from stepsim.runs.validate import Source, TimeEntry, compared, validate_runs
 from stepsim.runs.what_if import RunChange, WhatIf, change_run
 from stepsim.step.prepared import SimulatedStep, prepare
 
@@ -98,16 +98,16 @@ def validate_measured(
         )
     traced, logs = _traced_and_logs(runs)
     notes = warnings_of([*traced, *logs])
+    said: list[str] = []
     rows = (
         *validate_logs(logs, calibration, leave_one_out=leave_one_out, notes=notes),
-        *validate_table(steps, calibration, benchmarks),
+        *validate_table(steps, calibration, benchmarks, notes=said),
     )
     found = validate_runs(
         traced, calibration, leave_one_out=leave_one_out, durations=durations, table=benchmarks
     )
     notes += benchmarks.warnings if benchmarks else ()
-    notes += [note for row in rows for note in row.notes]
-    return Validation(runs=tuple(found), rows=rows, warnings=tuple(notes))
+    return Validation(runs=tuple(found), rows=rows, warnings=(*notes, *said))
 
 
 def change_measured(
@@ -180,19 +180,24 @@ def validate_table(
     measurements: Sequence[MeasuredStep],
     calibration: Calibration | None = None,
     table: CommTable | None = None,
-) -> list[Compared]:
-    """Simulate every row and compare step times.
+    *,
+    notes: list[str],
+) -> list[TimeEntry]:
+    """Simulate every row and compare step times; what was assumed is added to `notes`.
 
     A calibration sets host time, where the row does not, and times of collectives; `table` holds
     other times of collectives. Raises TraceError naming the row where a simulation refuses its
     input.
     """
-    return [_compare(each, calibration, table) for each in measurements]
+    return [_compare(each, calibration, table, notes) for each in measurements]
 
 
 def _compare(
-    measurement: MeasuredStep, calibration: Calibration | None, table: CommTable | None
-) -> Compared:
+    measurement: MeasuredStep,
+    calibration: Calibration | None,
+    table: CommTable | None,
+    notes: list[str],
+) -> TimeEntry:
     typed = {"comm_table": table, "schedule": measurement.schedule, **measurement.options}
     try:
         job = read_inputs(measurement.workload, measurement.topology, typed)
@@ -204,10 +209,6 @@ def _compare(
     said = (*report.findings, *report.warnings)
     options = [f"{name} {value}" for name, value in measurement.options.items()]
     names = [measurement.workload.name, report.schedule, report.topology, *options]
-    return Compared(
-        name=", ".join(names),
-        source=Source.PREDICTION,
-        simulated_ps=report.step_time_ps,
-        measured_ps=measurement.measured_ps,
-        notes=tuple(f"{measurement.where}: {note}" for note in said),
-    )
+    notes += [f"{measurement.where}: {note}" for note in said]
+    took_ps, measured_ps = report.step_time_ps, measurement.measured_ps
+    return compared(", ".join(names), Source.PREDICTION, took_ps, measured_ps)

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, field
 
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import Entry, Names, Noun, Share, replace
+from stepsim.base.fields import InSeconds
+from stepsim.base.structs import Entry, Names, Noun, Share, Timed, replace
 from stepsim.base.units import PS_PER_S, format_size_bytes
 from stepsim.measured.calibration.calibration import Calibration, LayerTimes
 from stepsim.measured.calibration.gradients import gradient_group
@@ -54,19 +55,17 @@ class Source(StrEnum):
     EXPLAINED = "explained"
 
 
-class Compared(Noun):
-    """One time, simulated and measured, in ps; `notes` say what the simulation assumed.
-
-    `samples_ps` are the measurements that `measured_ps` is the median of, where it is one.
-    """
+# `source` is a `Source`. `samples_ps` are the measurements that `measured_ps` is the median of,
+# where it is one. The error is not known where nothing was measured.
+class TimeEntry(Timed):
+    """A time, simulated and measured; `error` is simulated over measured, minus 1."""
 
     name: str
-    source: Source
-    simulated_ps: int
-    measured_ps: int
-    size_bytes: int = 0
-    samples_ps: tuple[int, ...] = ()
-    notes: Names = ()
+    source: str
+    simulated_ps: InSeconds
+    measured_ps: InSeconds
+    known_error: Share | None = field(name="error")
+    samples_ps: tuple[InSeconds, ...]
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -79,14 +78,23 @@ class Compared(Noun):
     @property
     def error(self) -> float:
         """Simulated over measured, minus 1; 0 where both are 0."""
-        if not self.measured_ps:
+        if self.known_error is None:
             return 0.0 if not self.simulated_ps else float("inf")
-        return self.simulated_ps / self.measured_ps - 1
+        return self.known_error
 
-    @property
-    def known_error(self) -> float | None:
-        """The error where something was measured."""
-        return self.error if self.measured_ps else None
+
+def compared(
+    name: str, source: Source, simulated_ps: int, measured_ps: int, samples_ps: Sequence[int] = ()
+) -> TimeEntry:
+    """A time from a source, simulated and measured, in ps."""
+    return TimeEntry(
+        name=name,
+        source=source,
+        simulated_ps=simulated_ps,
+        measured_ps=measured_ps,
+        known_error=simulated_ps / measured_ps - 1 if measured_ps else None,
+        samples_ps=tuple(samples_ps),
+    )
 
 
 class BubbleEntry(Entry):
@@ -99,29 +107,27 @@ class BubbleEntry(Entry):
     points: Annotated[float, Meta(description="difference in percentage points")]
 
 
-class RunValidation(Noun):
-    """One run. `calibrated_on_itself` says that its own host and message times went in.
-
-    `inferred` are stages without a trace: then all but `finalize` comes from the run's own waits.
-
-    `pipeline`, `step`, `waits` and `bubbles` are replays; `predicted` holds pipeline and step where
-    a calibrated run has the same shape, `finalize` the operations after the pipeline.
-    """
+# `durations` are `Durations`. `calibrated_on_itself` says that the run's own host and message times
+# went in. `inferred` are stages without a trace: then all but `finalize` comes from the run's own
+# waits. `predicted` holds pipeline and step where a calibrated run has the same shape, `finalize`
+# the operations after the pipeline.
+class RunEntry(Entry):
+    """A measured run; `pipeline`, `step`, `waits` and `bubbles` are replays."""
 
     name: str
-    durations: Durations
+    durations: str
     calibrated_from: Names
     calibrated_on_itself: bool
-    pipeline: Compared
-    step: Compared
-    finalize: tuple[Compared, ...]
-    predicted: tuple[Compared, ...]
-    waits: tuple[Compared, ...]
+    inferred: tuple[int, ...] = field(name="inferred_stages")
+    pipeline: TimeEntry
+    step: TimeEntry
+    predicted: tuple[TimeEntry, ...]
+    finalize: tuple[TimeEntry, ...]
+    waits: tuple[TimeEntry, ...]
     bubbles: tuple[BubbleEntry, ...]
-    notes: Names = ()
-    inferred: tuple[int, ...] = ()
+    notes: Names
 
-    def times(self) -> tuple[Compared, ...]:
+    def times(self) -> tuple[TimeEntry, ...]:
         """The times whose errors count against a limit."""
         return (self.pipeline, self.step, *self.predicted, *self.finalize)
 
@@ -139,7 +145,7 @@ class Errors(Noun):
     count: int
 
 
-def error_of(compared: Iterable[Compared]) -> Errors:
+def error_of(compared: Iterable[TimeEntry]) -> Errors:
     """Absolute errors of comparisons with what is not 0, summed up; zeros where there are none."""
     errors = [error for each in compared if isfinite(error := abs(each.error))]
     if not errors:
@@ -154,7 +160,7 @@ def validate_runs(
     leave_one_out: bool = False,
     durations: Durations | None = None,
     table: CommTable | None = None,
-) -> list[RunValidation]:
+) -> list[RunEntry]:
     """Validate runs with a calibration, each with one of all others, or each with its own.
 
     Raises CalibrationError where leaving one out leaves none.
@@ -177,7 +183,7 @@ def validate_run(
     summary: RunSummary,
     calibration: Calibration | None,
     durations: Durations | None = None,
-) -> RunValidation:
+) -> RunEntry:
     """Compare a run with its replay, and its per-step operations with their prediction.
 
     Without a calibration the replay takes the run's own host and message times, and nothing is
@@ -195,13 +201,13 @@ def validate_run(
     finalize = tuple(_predicted_ops(summary, others, notes)) if others else ()
     predicted = tuple(_predicted(summary, others, notes)) if others else ()
     report = result.report
-    return RunValidation(
+    return RunEntry(
         name=Path(summary.run.source).name,
         durations=durations,
         calibrated_from=sources,
         calibrated_on_itself=others is None,
-        pipeline=_replayed("pipeline", report.pipeline_time_ps, summary.pipeline_ps),
-        step=_replayed("step", report.step_time_ps, summary.step_ps),
+        pipeline=compared("pipeline", Source.REPLAY, report.pipeline_time_ps, summary.pipeline_ps),
+        step=compared("step", Source.REPLAY, report.step_time_ps, summary.step_ps),
         finalize=finalize,
         predicted=predicted,
         waits=tuple(_waits(summary, result)),
@@ -211,15 +217,9 @@ def validate_run(
     )
 
 
-def _replayed(name: str, simulated_ps: int, measured_ps: int) -> Compared:
-    return Compared(
-        name=name, source=Source.REPLAY, simulated_ps=simulated_ps, measured_ps=measured_ps
-    )
-
-
 def _predicted(
     summary: RunSummary, calibration: Calibration, notes: list[str]
-) -> Iterator[Compared]:
+) -> Iterator[TimeEntry]:
     """Pipeline and step from other runs alone."""
     result = predict(summary, calibration, runtime_of(calibration, summary)[0])
     if result is None:
@@ -229,14 +229,12 @@ def _predicted(
     if all(predicted_op_ps(summary, op, calibration) is not None for op in summary.step_ops):
         times.append(("step", result.report.step_time_ps, summary.step_ps))
     for name, simulated, measured in times:
-        yield Compared(
-            name=name, source=Source.PREDICTION, simulated_ps=simulated, measured_ps=measured
-        )
+        yield compared(name, Source.PREDICTION, simulated, measured)
 
 
 def _predicted_ops(
     summary: RunSummary, calibration: Calibration, notes: list[str]
-) -> Iterator[Compared]:
+) -> Iterator[TimeEntry]:
     """Every operation after the pipeline once, however many groups of a run do it."""
     lacking: set[str] = set()
     for each in operations(summary.step_ops, summary.clocks.node_size):
@@ -245,16 +243,9 @@ def _predicted_ops(
         if time is None:
             lacking.add(op.label)
             continue
-        yield Compared(
-            name=f"{op.label} {format_size_bytes(each.size_bytes)}"
-            if each.size_bytes
-            else op.label,
-            source=Source.PREDICTION,
-            simulated_ps=round(time),
-            measured_ps=op.duration_ps,
-            size_bytes=op.size_bytes,
-            samples_ps=op.times_ps,
-        )
+        size = f" {format_size_bytes(each.size_bytes)}" if each.size_bytes else ""
+        name = f"{op.label}{size}"
+        yield compared(name, Source.PREDICTION, round(time), op.duration_ps, op.times_ps)
     if lacking:
         notes.append(
             f"not predicted: {', '.join(sorted(lacking))}: the calibration has no table of the "
@@ -262,12 +253,12 @@ def _predicted_ops(
         )
 
 
-def _waits(summary: RunSummary, result: SimulatedStep) -> Iterator[Compared]:
+def _waits(summary: RunSummary, result: SimulatedStep) -> Iterator[TimeEntry]:
     """Time in messages per traced stage: all idle time up to the rank's last action."""
     for stage in summary.stages:
         bubble = result.report.stages[stage.stage].bubble_ps
         waited = bubble.before + bubble.between if bubble else 0
-        yield _replayed(f"stage {stage.stage} waits", waited, stage.wait_ps)
+        yield compared(f"stage {stage.stage} waits", Source.REPLAY, waited, stage.wait_ps)
 
 
 def _bubbles(

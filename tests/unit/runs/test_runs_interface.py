@@ -15,7 +15,7 @@ from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp, operations
 from stepsim.network.measured_times import MeasuredCurve
 from stepsim.runs.document import Validation
-from stepsim.runs.validate import Compared, Errors, Source
+from stepsim.runs.validate import Errors, Source, compared
 from stepsim.workload.axes import CollectiveKind
 
 RUN = MadeRun(forward=(10, 12), backward=(20, 21), microbatches=6)
@@ -75,17 +75,15 @@ def test_groups_that_do_the_same_are_one_operation() -> None:
 
 
 def test_spread_of_samples() -> None:
-    each = Compared(
-        name="x", source=Source.PREDICTION, simulated_ps=10, measured_ps=10, samples_ps=(9, 10, 12)
-    )
+    each = compared("x", Source.PREDICTION, 10, 10, (9, 10, 12))
     assert each.spread == pytest.approx((-0.1, 0.2))
     assert replace(each, samples_ps=()).spread == (0, 0)
 
 
 def test_a_time_of_0_has_no_error_that_counts() -> None:
-    row = Compared(name="x", source=Source.PREDICTION, simulated_ps=10, measured_ps=0)
+    row, other = (compared("x", Source.PREDICTION, 10, measured_ps) for measured_ps in (0, 8))
     assert Validation(rows=(row,)).errors() == {}
-    found = Validation(rows=(row, replace(row, measured_ps=8))).errors()
+    found = Validation(rows=(row, other)).errors()
     assert found["step (prediction)"] == Errors(mean=0.25, largest=0.25, count=1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from stepsim.runs.document import Validation
 from stepsim.runs.published import PublishedRun, PublishedValidation
-from stepsim.runs.validate import Compared, RunValidation
+from stepsim.runs.validate import RunEntry, TimeEntry
 from stepsim.show.tables.model import (
     ERROR,
     TEXT,
@@ -49,12 +49,12 @@ _TIMES = paths("from = source, simulated_ps, measured_ps")
 _ERROR = {"error": ERROR.of(lambda each: each.error if each.measured_ps else "")}
 
 
-def _spread(each: Compared) -> str:
+def _spread(each: TimeEntry) -> str:
     low, high = each.spread
     return f"{low:+.1%} {high:+.1%}" if len(each.samples_ps) > 1 else ""
 
 
-def _origin(run: RunValidation) -> str:
+def _origin(run: RunEntry) -> str:
     if run.inferred:
         return "; host, messages and untraced stages from its own waits"
     if run.calibrated_on_itself:
