@@ -1,36 +1,44 @@
 """Where the steps of a profile go on every rank: computing, communicating, neither."""
 
+from collections.abc import Sequence
+from typing import Annotated
+
 import numpy as np
+from msgspec import Meta
 
 from stepsim.base.arrays import Bools, Ints, whole_totals
-from stepsim.base.structs import Noun
+from stepsim.base.fields import InSeconds
+from stepsim.base.structs import Noun, Timed
 from stepsim.measured.profile.busy import busy_axes
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import COMMUNICATIONS, TaskKind
 
+Slowdown = Annotated[float, Meta(description="a mean step over the mean ideal step")]
 
-class RankShares(Noun):
-    """A rank's mean step, in ps.
 
-    Busy time counts a moment once, however many kernels run in it: while the rank computes; while
-    it communicates; `exposed_ps` of that while it does not compute; `idle_ps` while it does
-    neither, held up by the host or with nothing to do. Kernel time adds up durations, so kernels
-    that run beside each other count twice: of computes, of communications, and `waiting_ps`, what
-    the latter spend until the last member is there.
+# Busy time: while the rank computes; while it communicates; `exposed_ps` of that while it does not
+# compute; `idle_ps` while it does neither, held up by the host or with nothing to do. Kernels that
+# run beside each other count twice in kernel time: of computes, of communications, and
+# `waiting_ps`, what the latter spend until the last member is there.
+class WorkerEntry(Timed):
+    """A rank's mean step taken apart; its slowdown is that of all else ideal.
+
+    `compute_s`, `communication_s` and `exposed_s` are busy time, which counts a moment once;
+    `compute_kernels_s`, `communication_kernels_s` and `waiting_s` add up durations of kernels.
     """
 
     rank: int
     stage: int | None
     replica: int | None
-    step_ps: int
-    compute_ps: int
-    communication_ps: int
-    exposed_ps: int
-    idle_ps: int
-    waiting_ps: int
-    compute_kernels_ps: int
-    communication_kernels_ps: int
+    slowdown: Slowdown
+    compute_ps: InSeconds
+    communication_ps: InSeconds
+    exposed_ps: InSeconds
+    idle_ps: InSeconds
+    waiting_ps: InSeconds
+    compute_kernels_ps: InSeconds
+    communication_kernels_ps: InSeconds
 
 
 class _DeviceShares(Noun):
@@ -68,8 +76,8 @@ def device_shares(profile: Profile) -> tuple[_DeviceShares, ...]:
     return tuple(found)
 
 
-def rank_shares(waits: Waits) -> tuple[RankShares, ...]:
-    """The mean step of every rank taken apart."""
+def rank_shares(waits: Waits, slowdowns: Sequence[float]) -> tuple[WorkerEntry, ...]:
+    """The mean step of every rank taken apart, with the `slowdowns` of all."""
     profile = waits.profile
     events, count = profile.events, len(profile.steps)
     compute = events.of_kind(TaskKind.COMPUTE)
@@ -80,15 +88,15 @@ def rank_shares(waits: Waits) -> tuple[RankShares, ...]:
     waited = np.where(communicates, events.duration_ps - waits.own_ps, 0)
     step = int(profile.step_times_ps().mean())
     found = []
-    for place, rank in enumerate(profile.ranks):
+    for place, (rank, slowdown) in enumerate(zip(profile.ranks, slowdowns, strict=True)):
         busy, talking, both = (int(each[place]) // count for each in of_set)
         computes, communications = (int(each[place]) // count for each in kernels)
         found.append(
-            RankShares(
+            WorkerEntry(
                 rank=rank.rank,
                 stage=rank.stage,
                 replica=rank.replica,
-                step_ps=step,
+                slowdown=slowdown,
                 compute_ps=busy,
                 communication_ps=talking,
                 exposed_ps=both - busy,

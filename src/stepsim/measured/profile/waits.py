@@ -11,7 +11,7 @@ from itertools import islice
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, Small, bins, medians, whole_totals
+from stepsim.base.arrays import Ints, Small, bins, medians, whole_totals
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import ends, ordered_waits
@@ -31,8 +31,7 @@ class _Nodes(Noun, eq=False):
     """The operations of a profile as nodes: `arrives` of each its arrival, `runs` its own time.
 
     An operation that meets nobody is one node. Others arrive, meet and run: a meeting waits for all
-    its members' arrivals and takes no time, and each member runs after it. Where lists of
-    operations are one node, it takes what all of them take.
+    its members' arrivals and takes no time, and each member runs after it.
     """
 
     waits: NodeWaits
@@ -42,8 +41,8 @@ class _Nodes(Noun, eq=False):
     def durations_ps(self, own_ps: Ints, delay_ps: Ints | int) -> Ints:
         """What every node takes."""
         duration_ps = np.zeros(len(self.waits), np.int64)
-        np.add.at(duration_ps, self.runs, own_ps)
-        np.add.at(duration_ps, self.arrives, delay_ps)
+        duration_ps[self.runs] = own_ps
+        duration_ps[self.arrives] += delay_ps
         return duration_ps
 
 
@@ -68,20 +67,6 @@ class Waits(Noun, eq=False, dict=True):
     @cached_property
     def _nodes(self) -> _Nodes:
         """What the nodes of all operations wait for; raises TraceError for a circle."""
-        return self._made_nodes(self.before, self.after, np.zeros(len(self.before), np.bool_))
-
-    @cached_property
-    def _lists(self) -> _Nodes:
-        """As `_nodes`; operations of a step that only wait for the one before are its node."""
-        before, after = self.before, self.after
-        step, count = self.profile.events.step, len(self.profile.events)
-        follows = np.bincount(after, minlength=count)[after] == 1
-        follows &= np.bincount(before, minlength=count)[before] == 1
-        follows &= (before < after) & (step[before] == step[after])
-        return self._made_nodes(before, after, follows)
-
-    def _made_nodes(self, former: Ints, later: Ints, follows: Bools) -> _Nodes:
-        """Nodes of operations, one for both of each pair that `follows`."""
         meetings = self.meetings
         count, members = len(meetings), np.bincount(meetings)
         meets = np.flatnonzero(members[meetings] > 1)
@@ -89,14 +74,10 @@ class Waits(Noun, eq=False, dict=True):
         total = count + int((members > 1).sum())
         arrives = np.arange(count)
         arrives[meets] = total + np.arange(len(meets))
-        node = np.arange(total + len(meets))
-        node[arrives[later[follows]]] = former[follows]
-        node = _list_numbers(node)
-        before = node[np.concatenate([former, arrives[meets], joint])]
-        after = node[np.concatenate([arrives[later], joint, meets])]
+        before = np.concatenate([self.before, arrives[meets], joint])
+        after = np.concatenate([arrives[self.after], joint, meets])
         before, after = (side[before != after] for side in (before, after))
-        place, waits = ordered_waits(lambda: before << 32 | after, bins(node))
-        place = place[node]
+        place, waits = ordered_waits(lambda: before << 32 | after, total + len(meets))
         is_stuck = place[:count] >= waits.runnable
         if is_stuck.any():
             raise TraceError(
@@ -221,7 +202,7 @@ class Waits(Noun, eq=False, dict=True):
 
         Operations that a case does not change take `own_ps`, after `delay_ps`.
         """
-        nodes, lasts, rest = self._lists, self._lasts, iter(cases)
+        nodes, lasts, rest = self._nodes, self._lasts, iter(cases)
         usual_ps, steps = nodes.durations_ps(own_ps, delay_ps), self.profile.events.step[lasts]
         room = np.empty((max(_MOST_TIMES // len(usual_ps), 1), len(usual_ps)), np.int64)
         found = [np.zeros((len(self.profile.steps), 0), np.int64)]
@@ -229,9 +210,9 @@ class Waits(Noun, eq=False, dict=True):
             duration_ps = room[: len(several)].reshape(len(usual_ps), len(several))
             duration_ps[:] = usual_ps[:, None]
             for column, (places, own, delay) in zip(duration_ps.T, several, strict=True):
-                np.add.at(column, nodes.runs[places], own[places] - own_ps[places])
+                column[nodes.runs[places]] += own[places] - own_ps[places]
                 if delay is not delay_ps:
-                    np.add.at(column, nodes.arrives[places], delay[places] - delay_ps[places])
+                    column[nodes.arrives[places]] += delay[places] - delay_ps[places]
             found.append(np.zeros((len(self.profile.steps), len(several)), np.int64))
             end_ps = ends(nodes.waits, duration_ps, out=duration_ps)
             np.maximum.at(found[-1], steps, end_ps[nodes.runs[lasts]])
@@ -243,13 +224,6 @@ class Waits(Noun, eq=False, dict=True):
         step, followed = self.profile.events.step, np.zeros(len(self.own_ps), np.bool_)
         followed[self.before[step[self.before] == step[self.after]]] = True
         return np.flatnonzero(~followed)
-
-
-def _list_numbers(before: Ints) -> Ints:
-    """The number of the list that each node is in, from the one before it, itself at the begin."""
-    while ((further := before[before]) != before).any():
-        before = further
-    return (np.cumsum(before == np.arange(len(before))) - 1)[before]
 
 
 def chained(*columns: Ints, order: Ints) -> Following:

@@ -19,6 +19,7 @@ from stepsim.show.tables.answer import Answer
 from stepsim.show.tables.model import (
     SHARE,
     TEXT,
+    Column,
     Pairs,
     Shown,
     Table,
@@ -40,8 +41,10 @@ def profile_shown(found: Stragglers) -> Iterator[Shown]:
     waits = pipeline_waits(found.profile, posted=True)
     yield _slowest_words(found)
     yield (*_profile_pairs(found.profile), *_slowdown_pairs(found))
-    shares = zip(rank_shares(waits), found.by_rank, strict=True)
-    known = _RANKS if found.by_stage else _NO_STAGES
+    shares = rank_shares(waits, found.by_rank)
+    known = _ranks(int(found.measured_ps.mean()))
+    if not found.by_stage:
+        known = {name: column for name, column in known.items() if name not in _OF_STAGES}
     yield table_of("mean step of every rank", shares, known, most=_MOST)
     if not found.by_stage:
         devices = device_shares(found.profile)
@@ -212,12 +215,16 @@ def _mean(steps_ps: Ints) -> str:
     return format_time_ps(int(steps_ps.mean()))
 
 
-_RANKS = paths(
-    "0.rank, 0.stage, 0.replica, computing = 0.compute_ps, 0.exposed_ps, 0.idle_ps, "
-    "computes = 0.compute_ps/0.step_ps, slowdown = 1:.3f"
-)
+def _ranks(step_ps: int) -> dict[str, Column]:
+    """Columns of a rank's part in the mean step."""
+    return {
+        **paths("rank, stage, replica, computing = compute_ps, exposed_ps, idle_ps"),
+        "computes": SHARE.of(lambda each: share_of(each.compute_ps, step_ps)),
+        **paths("slowdown:.3f"),
+    }
+
+
 _OF_STAGES = ("stage", "replica", "slowdown")
-_NO_STAGES = {name: column for name, column in _RANKS.items() if name not in _OF_STAGES}
 _STEPS = paths(
     "step, measured_ps, replayed_ps, difference = error:+.2%, "
     "without host delays = without_host_ps, ideal_ps"
