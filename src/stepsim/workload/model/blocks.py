@@ -99,7 +99,8 @@ def head_blocks(
 
     The loss moves 14 bytes per logit forward and 8 backward where it is fused, else 22 and 12.
     """
-    final, gathered = norm("final norm", architecture, columns), _gathered(architecture, columns)
+    gathered, size = _gathered(architecture, columns), columns.shard_tokens * architecture.hidden
+    final = norm("final norm", size, module=RecomputeModule.NORMS)
     t, share = columns.tokens, architecture.vocabulary / columns.tp
     forward, backward = (14.0, 8.0) if fused_loss else (22.0, 12.0)
     head = (
@@ -141,7 +142,8 @@ def _around(
     name: str, layer: Layer, architecture: Architecture, columns: PlanTable
 ) -> tuple[tuple[Operator, ...], Operator]:
     """What runs before a part of a layer, its norm at the end, and how its output is added."""
-    normed = norm(f"{name} norm", architecture, columns)
+    size = columns.shard_tokens * architecture.hidden
+    normed = norm(f"{name} norm", size, module=RecomputeModule.NORMS)
     if layer.streams > 1:
         before = (*collapse_streams(layer, architecture.hidden, columns), normed)
         return before, expand_streams(f"{name} streams", layer, architecture.hidden, columns)
@@ -218,7 +220,7 @@ def _input_block(layer: Layer, architecture: Architecture, columns: PlanTable) -
             *products(columns, ("gate of the input", s, h, width)),
             memory("gated input", 6.0 * size, 10.0 * size),
             *products(columns, ("input out", s, width, h)),
-            norm("input norm", architecture, columns),
+            norm("input norm", s * h, module=RecomputeModule.NORMS),
             residual("input residual", architecture, columns),
         ),
     )

@@ -21,7 +21,7 @@ from stepsim.workload.model.operators import (
     fused_attention,
     keys_before,
     memory,
-    norm_of,
+    norm,
     products,
 )
 from stepsim.workload.model.parts import Held, Mixing, Operator
@@ -106,8 +106,8 @@ class CompressedAttention(Mixer):
                     columns, ("queries up", t, rank, queries), module=RecomputeModule.UP_PROJECTION
                 ),
                 *products(columns, ("keys", s, h, float(self.head_dim))),
-                norm_of("norms of ranks", ranks),
-                norm_of("norms of queries", normed),
+                norm("norms of ranks", ranks),
+                norm("norms of queries", normed),
                 memory("rotary embedding and layout", moved, moved),
                 *self._pooling(h, columns),
             ),

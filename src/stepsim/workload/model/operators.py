@@ -159,15 +159,9 @@ def by_head(name: str, columns: PlanTable, heads: Floats, inner: int, outer: int
     )
 
 
-def norm_of(name: str, size: Floats, **said: Any) -> Operator:
+def norm(name: str, size: Floats, **said: Any) -> Operator:
     """A norm of so many elements: 4 bytes of each forward, 16 backward."""
     return memory(name, 4.0 * size, 16.0 * size, NORM, **said)
-
-
-def norm(name: str, architecture: Architecture, columns: PlanTable) -> Operator:
-    """A norm of the hidden width outside of products."""
-    size = columns.shard_tokens * architecture.hidden
-    return norm_of(name, size, module=RecomputeModule.NORMS)
 
 
 def residual(name: str, architecture: Architecture, columns: PlanTable) -> Operator:
@@ -242,11 +236,11 @@ def _grouped_projections(
     else:
         rank, size = float(attention.query_rank), columns.shard_tokens * attention.query_rank
         yield from products(columns, ("queries down", columns.shard_tokens, h, rank))
-        yield norm_of("norm of the rank", size)
+        yield norm("norm of the rank", size)
         yield from products(columns, ("queries up", t, rank, queries), ("kv", t, h, keys + values))
     normed = heads * attention.head_dim + keys
     if attention.qk_norm is not QkNorm.NONE:
-        yield norm_of("norms of queries and keys", t * normed)
+        yield norm("norms of queries and keys", t * normed)
     moved = 4.0 * t * (queries + keys)
     yield memory("rotary embedding and layout", moved, moved)
 
@@ -268,7 +262,7 @@ def _latent_projections(
     yield from products(columns, ("keys down", s, h, down))
     yield from products(columns, ("keys up", t, attention.kv_rank, widths), module=module)
     ranks = s * ((attention.query_rank or 0) + attention.kv_rank)
-    yield norm_of("norms of ranks", ranks)
+    yield norm("norms of ranks", ranks)
     moved = 4.0 * t * (queries + queries)
     yield memory("rotary embedding and layout", moved, moved)
 

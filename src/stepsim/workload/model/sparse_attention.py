@@ -14,7 +14,7 @@ from stepsim.workload.model.architecture import LatentAttention, Mixer
 from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.indexer import Indexer
-from stepsim.workload.model.operators import by_head, fused_attention, memory, norm_of, products
+from stepsim.workload.model.operators import by_head, fused_attention, memory, norm, products
 from stepsim.workload.model.parts import Held, Mixing, Operator
 from stepsim.workload.plan import PlanTable
 
@@ -66,7 +66,7 @@ class SparseLatentAttention(Mixer):
         return Mixing(
             before=(
                 *products(columns, *shapes, ("keys down", s, h, float(self.key_width))),
-                norm_of("norms of ranks", ranks),
+                norm("norms of ranks", ranks),
                 by_head("queries to latent", columns, heads, latent.nope_dim, latent.kv_rank),
                 memory("rotary embedding and layout", moved, moved),
                 *(index if self.chooses else ()),
