@@ -135,8 +135,10 @@ def read_inputs(
     )
     device = None  # of the compute times of a file
     if isinstance(work, Model):
-        named_device = typed.get("device")
-        device = _device(dict(work.asked).get("device") if named_device is None else named_device)
+        device = typed.get("device")
+        device = dict(work.asked).get("device") if device is None else device
+        device = None if device is None else _read(OPTIONS["device"], device, "", [])
+    device = cast("Device | None", device)
     network, assumed = _topology_or_default(topology, device)
     named = {"model": workload, "topology": topology, **typed}
     for kind in ("model", "topology", "device", "framework"):
@@ -146,14 +148,17 @@ def read_inputs(
         bandwidths = {f"{link.name}.bandwidth": link.bandwidth for link in network.link_classes}
         assumed += infinite(name for name in numbers if bandwidths.get(name) == inf)
     if isinstance(work, Model):
-        typed, said = _asked_of(work, network, typed)
+        typed, said = _asked_of(work, network, device, typed)
         assumed += said
     options, noticed = read_options(typed, comm_source=comm_source)
     return StepInputs(workload=work, topology=network, options=options, notes=(*assumed, *noticed))
 
 
 def _asked_of(
-    model: Model, topology: Topology, typed: Mapping[str, object]
+    model: Model,
+    topology: Topology,
+    device: "Device | None",
+    typed: Mapping[str, object],
 ) -> tuple[Mapping[str, object], list[str]]:
     """What a person typed, and what the model's description asks where they say nothing.
 
@@ -176,7 +181,10 @@ def _asked_of(
     for value in said.values():
         if isinstance(value, Unread):
             raise WorkloadError(value.why)
-    device = _device(said.get("device") or topology.device or None)
+    if device is None and topology.device:
+        from stepsim.files.accelerators import read_device
+
+        device = read_device(topology.device)
     usual = {"framework": device.framework} if device and device.framework else {}
     if device and device.usual_precision is not Precision.BF16:
         usual["precision"] = device.usual_precision.value
@@ -201,12 +209,6 @@ def read_schedules(
             read = _read(OPTIONS["schedule"], text, "", [])
             found.append((text, read if isinstance(read, Schedule) else text))
     return found
-
-
-def _device(value: object) -> "Device | None":
-    """The device of a name, a file, or one that was read; none where there is no value."""
-    found = None if value is None else _read(OPTIONS["device"], value, "", [])
-    return cast("Device | None", found)
 
 
 def foreign_links(network: Topology, devices: Iterable[object]) -> list[str]:

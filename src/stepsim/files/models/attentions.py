@@ -60,11 +60,16 @@ class Attentions(Kinds, kw_only=True):
         gating = self.raw("gating", "use_gated_attn")
         head_gates = self.flag("use_head_wise_attn_gate", default=family.head_gates)
         gated = self.flag("attn_output_gate", default=family.output_gate)
+        window = self.count("sliding_window") if kind is Kind.SLIDING else None
+        if kind is Kind.CHUNKED:
+            size = self.count("attention_chunk_size")
+            window = size // 2
+            self.note(f"attention in chunks of {size} tokens counts as a window of {window}")
         names = ("add_full_attention_sink_bias", "add_swa_attention_sink_bias")
         sinks = [self.flag(name) for name in names]
         return GroupedAttention(
             **self._sizes(heads, kind, layer),
-            window=self._window(kind),
+            window=window,
             bias=bias,
             output_bias=output_bias,
             qk_norm=qk_norm,
@@ -150,15 +155,6 @@ class Attentions(Kinds, kw_only=True):
             expected = f"a divisor of hidden_size, {self.hidden}, where no head_dim is given"
             raise self.wrong(self.name_of("HEADS"), heads, expected)
         return said or self.hidden // heads
-
-    def _window(self, kind: Kind) -> int | None:
-        if kind is Kind.SLIDING:
-            return self.count("sliding_window")
-        if kind is Kind.CHUNKED:
-            size = self.count("attention_chunk_size")
-            self.note(f"attention in chunks of {size} tokens counts as a window of {size // 2}")
-            return size // 2
-        return None
 
     # switches
 

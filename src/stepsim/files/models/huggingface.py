@@ -78,7 +78,8 @@ def architecture_of(
         )
     try:
         architecture = reader.architecture(name)
-        architecture = _with_tower(architecture, whole, family, notes)
+        if family.nested or {"image_tokens", "frozen_tower"} & values.keys():
+            architecture = _with_tower(architecture, whole, family, notes)
     except WorkloadError as error:
         text = str(error)
         raise WorkloadError(text if text.startswith(place) else f"{place}: {text}") from None

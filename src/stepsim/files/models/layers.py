@@ -178,10 +178,11 @@ class Feeding(Reading, kw_only=True):
         width = width or self.count("WIDTH")
         if self.family.shared_is_dense and not self._experts_number():
             width = self.count("SHARED_WIDTH")
-        multiple = self.count("block_multiple_of", default=1)
-        factor = self.number("block_ffn_dim_multiplier", 1.0)
-        if self.flag("block_auto_adjust_ff_dim"):  # of LFM2: two thirds, rounded up
-            width = -(-int(factor * int(2 * width / 3)) // multiple) * multiple
+        if self.has("block_auto_adjust_ff_dim", "block_multiple_of", "block_ffn_dim_multiplier"):
+            multiple = self.count("block_multiple_of", default=1)
+            factor = self.number("block_ffn_dim_multiplier", 1.0)
+            if self.flag("block_auto_adjust_ff_dim"):  # of LFM2: two thirds, rounded up
+                width = -(-int(factor * int(2 * width / 3)) // multiple) * multiple
         return DenseMlp(
             width=width * (2 if twice else 1),
             activation=self.activation(),
