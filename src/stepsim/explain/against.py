@@ -129,6 +129,7 @@ class Against(Document):
 
 
 _NUMBERS = tuple(name for name in AgainstRow.__struct_fields__ if name.endswith(("_ps", "_count")))
+"""Of each number the predicted one, then the measured one."""
 
 
 def _added(row: AgainstRow, other: AgainstRow) -> AgainstRow:
@@ -374,26 +375,14 @@ def compare_steps(
         for key in {**tables[0], **tables[1]}
     }
     keys = sorted(longest, key=lambda key: (parts[key[0]], -longest[key], key))
-    means = []
-    for table, profile in zip(tables, (predicted, measured), strict=True):
-        rows = np.stack([table.get(key, nothing) for key in keys])
-        # means of the ranks, which add up to the mean step; counts are of all
-        ends = np.cumsum(rows[:, :2], axis=0) // len(profile.ranks)
-        rows[:, :2] = np.diff(ends, axis=0, prepend=0)
-        means.append(rows.tolist())
+    sums = np.array([[table.get(key, nothing) for key in keys] for table in tables])
+    # means of the ranks, which add up to the mean step; counts are of all
+    ranks = np.reshape([len(predicted.ranks), len(measured.ranks)], (2, 1, 1))
+    sums[:, :, :2] = np.diff(np.cumsum(sums[:, :, :2], axis=1) // ranks, axis=1, prepend=0)
+    numbers = sums.transpose(1, 2, 0).reshape(len(keys), -1).tolist()
     return tuple(
-        AgainstRow(
-            part=key[0].value,
-            name=key[1],
-            item=key[2],
-            predicted_ps=first[0],
-            measured_ps=second[0],
-            predicted_run_ps=first[1],
-            measured_run_ps=second[1],
-            predicted_count=first[2],
-            measured_count=second[2],
-        )
-        for key, first, second in zip(keys, *means, strict=True)
+        AgainstRow(part=part.value, name=name, item=item, **dict(zip(_NUMBERS, row, strict=True)))
+        for (part, name, item), row in zip(keys, numbers, strict=True)
     ), (ends_ps[0] - begins[0], ends_ps[1] - begins[1])
 
 

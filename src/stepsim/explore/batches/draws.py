@@ -257,16 +257,7 @@ def _steps_of(
     if plan.dp * plan.microbatches * steps > _MOST_LOADS:
         most = _MOST_LOADS // (plan.dp * plan.microbatches)
         raise PlanError(f"steps is {steps}: expected at most {most} of so many microbatches")
-    shape = BatchShape(
-        ranks=plan.dp,
-        microbatches=plan.microbatches,
-        count=prices.samples,
-        full_tokens=prices.full_tokens,
-        steps=min(steps, _WINDOW),
-        attention=prices.attention,
-        sharing=prices.sharing,
-        stages=plan.pp,
-    )
+    shape = prices.shape(min(steps, _WINDOW))
     streams = np.random.SeedSequence(seed).spawn(-(-steps // shape.steps))
     drawn = (
         draw_batches(packer, lengths, shape, entry, np.random.default_rng(stream)).loads()

@@ -26,6 +26,7 @@ from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
+from stepsim.parallel.packers import BatchShape
 from stepsim.step.job import held_degrees, job_of
 from stepsim.workload.model.choices import ContextParallelKind
 from stepsim.workload.model.model import Model
@@ -63,6 +64,20 @@ class MicrobatchPrices(Noun, eq=False):
     def full_tokens(self) -> int:
         """Capacity of a microbatch, in tokens."""
         return int(self.tokens[-1])
+
+    def shape(self, steps: int) -> BatchShape:
+        """So many steps of such microbatches, as packers fill them."""
+        plan = self.batch.job.graph.plan
+        return BatchShape(
+            ranks=plan.dp,
+            microbatches=plan.microbatches,
+            count=self.samples,
+            full_tokens=self.full_tokens,
+            steps=steps,
+            attention=self.attention,
+            sharing=self.sharing,
+            stages=plan.pp,
+        )
 
     def of_documents(
         self, model: Model, topology: Topology, mean: float, notes: Sequence[str]
