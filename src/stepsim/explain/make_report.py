@@ -1,7 +1,7 @@
 """A timeline analysed: how the report of a step is made, and its totals alone."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +13,7 @@ from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.core.timeline import Timeline
 from stepsim.explain.breakdown import step_breakdown
 from stepsim.explain.critical_path import critical_path, path_parts, path_runs
-from stepsim.explain.network_use import PlacedComm, Traffic, comm_use, link_use
+from stepsim.explain.network_use import Traffic, comm_use, link_use
 from stepsim.explain.report import (
     Bubble,
     CommUse,
@@ -115,7 +115,7 @@ def make_report(
     stages = _stages(timeline, ranks, memory)
     busiest = max(bubble.busy for bubble in ranks.bubbles)
     placed = comm_use(graph, prices)
-    comms = tuple(comm.use for comm in placed)
+    comms = tuple(use for use, _ in placed)
     poor, unmeasured = known_accuracy(placed, prices.topology, step)
     settings = options.settings()
     if timeline.engine is Engine.LEVELS:  # also where nobody asked for it
@@ -303,21 +303,21 @@ _FAR = 4
 
 
 def known_accuracy(
-    comms: Sequence[PlacedComm], topology: Topology, step_time_ps: int
+    comms: Iterable[tuple[CommUse, int]], topology: Topology, step_time_ps: int
 ) -> tuple[list[str], list[str]]:
     """What a machine's library is poor at, and what it says nothing about, as sentences.
 
-    Communications that take less than 2 % of the step are passed over.
+    Communications come with the nodes that they lie over, see `comm_use`; those that take less than
+    2 % of the step are passed over.
     """
     accuracy, poor = topology.library.accuracy, list[str]()
     unknown: dict[str, set[str]] = defaultdict(set)
-    for comm in comms:
-        use = comm.use
+    for use, nodes in comms:
         if use.algorithms == (MEASURED,) or use.count * use.time_ps < _WORTH * step_time_ps:
             continue
-        found = _stated(accuracy, comm)
+        found = _stated(accuracy, use, nodes)
         if found is None or use.ranks > _FAR * found.most_ranks:
-            place = "in a node" if comm.nodes == 1 else "over several nodes"
+            place = "in a node" if nodes == 1 else "over several nodes"
             beyond = f" of more than {found.most_ranks} ranks" if found else ""
             unknown[f"{beyond} {place}".strip()].add(use.kind)
         elif not found.good:
@@ -332,9 +332,8 @@ def known_accuracy(
     return poor, [f"{topology.name} has no measurement of {named}: these times are extrapolated"]
 
 
-def _stated(accuracy: Sequence[Accuracy], comm: PlacedComm) -> Accuracy | None:
+def _stated(accuracy: Sequence[Accuracy], use: CommUse, nodes: int) -> Accuracy | None:
     """What is stated of a communication: of its kind, placement and size; None if nothing."""
-    kind, spread = comm.use.kind, comm.nodes > 1
-    alike = [a for a in accuracy if a.kind == kind and (a.nodes > 1) == spread]
-    band = size_band(comm.use.size_bytes)
+    alike = [a for a in accuracy if a.kind == use.kind and (a.nodes > 1) == (nodes > 1)]
+    band = size_band(use.size_bytes)
     return next((a for a in alike if size_band(a.first_bytes) == band), None)

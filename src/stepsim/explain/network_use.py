@@ -1,15 +1,12 @@
 """How a step uses the network: what communications put on which links, and what they take there."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 import numpy as np
 
 from stepsim.base.arrays import Ints, Summand, add_up, distinct, first_largest
-from stepsim.base.structs import (
-    Noun,
-    finite,
-)
+from stepsim.base.structs import finite
 from stepsim.base.units import PS_PER_S
 from stepsim.core.write import TaskGraph
 from stepsim.explain.report import CommUse, LinkUse, LinkUser
@@ -58,19 +55,15 @@ def find_traffic(graph: TaskGraph, prices: Prices) -> Traffic:
     return found
 
 
-class PlacedComm(Noun):
-    """A communication, and over how many nodes the most spread of its groups lies."""
+def comm_use(graph: TaskGraph, prices: Prices) -> list[tuple[CommUse, int]]:
+    """Every communication of the step, those that take most time first.
 
-    use: CommUse
-    nodes: int
-
-
-def comm_use(graph: TaskGraph, prices: Prices) -> tuple[PlacedComm, ...]:
-    """Every communication of the step, those that take most time first."""
-    counts: dict[CommOp, int] = defaultdict(int)
+    With it comes over how many nodes the most spread of its groups lies.
+    """
+    counts = Counter[CommOp]()
     taken: dict[CommOp, set[tuple[int, int, str, int]]] = defaultdict(set)
     for stage in range(len(graph.programs)):
-        here: dict[CommOp, int] = defaultdict(int)
+        here = Counter[CommOp]()
         for use, count in graph.programs[stage].counts.items():
             if use.peer_stage >= 0 and not use.sends:
                 continue
@@ -81,8 +74,7 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[PlacedComm, ...]:
                 cost = prices.cost(use, pattern)
                 nodes = len(distinct(patterns.distinct[pattern] // prices.topology.node_size))
                 taken[op].add((cost.time_ps, cost.alone_ps, cost.way, nodes))
-        for op, count in here.items():
-            counts[op] = max(counts[op], count)
+        counts |= here  # the most of any stage
     comms = []
     for op, costs in taken.items():
         if not op.size_bytes:
@@ -98,8 +90,8 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[PlacedComm, ...]:
             time_ps=max(times_ps),
             alone_ps=max(alone_ps),
         )
-        comms.append(PlacedComm(use=comm, nodes=max(nodes_of)))
-    return tuple(sorted(comms, key=lambda comm: -comm.use.count * comm.use.time_ps))
+        comms.append((comm, max(nodes_of)))
+    return sorted(comms, key=lambda each: -each[0].count * each[0].time_ps)
 
 
 def link_use(topology: Topology, traffic: Traffic, step_time_ps: int) -> tuple[LinkUse, ...]:
