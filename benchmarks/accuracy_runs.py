@@ -26,8 +26,6 @@ from stepsim.runs.validate import RunEntry, validate_run, validate_runs
 from stepsim.workload.axes import CollectiveKind
 
 MACHINE = "H800"
-LARGE = "GiB"
-"""In the name of an operation of 1 GiB or more."""
 TIMES = (Durations.MEDIAN, Durations.MEAN, Durations.MICROBATCH)
 
 INTRODUCTION = """# Measured runs, replayed and predicted
@@ -220,11 +218,10 @@ def finalize(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
 
 
 def finalize_errors(found: Sequence[RunEntry]) -> str:
-    every = [each for validation in found for each in validation.finalize]
-    reduced = [each for each in every if "reduce" in each.name]
-    large = [abs(each.error) for each in reduced if LARGE in each.name]
-    small = [abs(each.error) for each in reduced if LARGE not in each.name]
-    update = [abs(each.error) for each in every if each not in reduced]
+    errors = [(each.name, abs(each.error)) for run in found for each in run.finalize]
+    large = [error for name, error in errors if "reduce" in name and "GiB" in name]
+    small = [error for name, error in errors if "reduce" in name and "GiB" not in name]
+    update = [error for name, error in errors if "reduce" not in name]
     beyond = sum(error > 0.01 for error in large) + sum(error > 0.03 for error in small)
     return (
         f"{np.mean(large):.2%} | {max(large):.2%} | "
@@ -276,7 +273,7 @@ def single_groups(runs: Sequence[RunSummary], found: Sequence[RunEntry]) -> Iter
         abs(each.simulated_ps / time - 1)
         for validation in found
         for each in validation.finalize
-        if "reduce" in each.name and LARGE in each.name
+        if "reduce" in each.name and "GiB" in each.name
         for time in each.samples_ps
     ]
     within = sum(error <= 0.01 for error in errors)

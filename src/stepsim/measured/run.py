@@ -6,12 +6,12 @@ from enum import IntEnum, StrEnum
 from typing import Self
 
 import numpy as np
-from msgspec.structs import asdict, astuple
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Ints, ints
+from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, replace
 
 PS_PER_MS = 1_000_000_000
 
@@ -99,7 +99,22 @@ class Degrees(Noun):
         return None if self.npus is None else self.npus // self.pp
 
 
-class InnerOps(Noun, eq=False):
+class Columns(Noun, eq=False):
+    """A table: columns of one length."""
+
+    @classmethod
+    def joined(cls, *parts: Self) -> Self:
+        """Several tables, one after the other."""
+        tables = [asdict(part) for part in parts]
+        names = cls.__struct_fields__
+        return cls(**{name: np.concatenate([each[name] for each in tables]) for name in names})
+
+    def taken(self, places: Ints | Bools | slice) -> Self:
+        """The rows at some places, or those marked, in their order."""
+        return replace(self, **{name: column[places] for name, column in asdict(self).items()})
+
+
+class InnerOps(Columns, eq=False):
     """Collectives inside operations: `parent` is the operation's place among all.
 
     `kind` is the place in `InnerKind`, `rows` the first dimension of the tensor: the tokens of an
@@ -111,18 +126,10 @@ class InnerOps(Noun, eq=False):
     duration_ps: Ints
     rows: Ints
 
-    @classmethod
-    def joined(cls, parts: Iterable["InnerOps"]) -> Self:
-        """Several tables, one after the other."""
-        names = cls.__struct_fields__
-        tables = [*zip(*(astuple(part) for part in parts), strict=True)]
-        return cls(**{n: np.concatenate(each) for n, each in zip(names, tables, strict=True)})
-
     def since(self, first: int) -> "InnerOps":
         """Those of the operations from place `first` on, which are counted from there."""
-        inside = self.parent >= first
-        kept = {name: column[inside] for name, column in asdict(self).items()}
-        return InnerOps(**kept | {"parent": kept["parent"] - first})
+        later = self.taken(self.parent >= first)
+        return replace(later, parent=later.parent - first)
 
 
 NO_INNER = InnerOps(parent=ints([]), kind=np.zeros(0, np.int8), duration_ps=ints([]), rows=ints([]))

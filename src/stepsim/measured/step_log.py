@@ -36,8 +36,9 @@ class SteadySteps(Noun):
 class StepLog(Noun):
     """The step lines of a log, in its order.
 
-    `numbers` are those of the steps. Frameworks print `seconds` of a step, `tokens_per_s` of an NPU
-    or `samples_per_s` of all; the others are empty. `tflops` are those of an NPU and second, empty
+    `numbers` are those of the steps. The `unit` of the `values` that a framework prints is
+    `seconds` of a step, `tokens_per_s` of an NPU or `samples_per_s` of all. `tflops` are those of
+    an NPU and second, empty
     where they are not printed. `timers` are seconds of the slowest rank by name, `quickest` those
     of the quickest, `memory` the most bytes that a rank held, where they are printed.
     """
@@ -45,22 +46,17 @@ class StepLog(Noun):
     source: str
     form: str
     numbers: tuple[int, ...]
-    seconds: tuple[float, ...] = ()
-    tokens_per_s: tuple[float, ...] = ()
-    samples_per_s: tuple[float, ...] = ()
+    unit: str
+    values: tuple[float, ...]
     tflops: tuple[float, ...] = ()
     timers: dict[str, tuple[float, ...]]
     quickest: dict[str, tuple[float, ...]] = {}
     memory: int | None = None
 
-    def __post_init__(self) -> None:
-        if not self.values or len(self.values) != len(self.numbers):
-            raise TraceError(f"{self.source}: no step in it: expected one line per step")
-
     @property
-    def values(self) -> tuple[float, ...]:
-        """What the framework prints of every step: seconds, else tokens or samples a second."""
-        return self.seconds or self.tokens_per_s or self.samples_per_s
+    def lengths(self) -> tuple[float, ...]:
+        """How long every step took: in seconds, or over each other where a rate is printed."""
+        return self.values if self.unit == "seconds" else tuple(1 / each for each in self.values)
 
     @property
     def steady(self) -> SteadySteps:
@@ -74,7 +70,7 @@ class StepLog(Noun):
         None where steps do not grow or shrink steadily: by less than `_LEAST_TREND` of the median,
         or by no more than chance moves them.
         """
-        times = self.values[1:] if self.seconds else tuple(1 / each for each in self.values[1:])
+        times = self.lengths[1:]
         if len(times) < _FEWEST:
             return None
         slope, start = linear_regression(range(len(times)), times)
@@ -90,7 +86,7 @@ class StepLog(Noun):
 
         None where fewer than `_FEWEST_SLOW` come back, or not after as many steps each time.
         """
-        seconds = self.seconds or tuple(1 / each for each in self.values)
+        seconds = self.lengths
         middle = median(seconds[place] for place in self.steady.kept)
         slow = [place for place in self.steady.out_of_line if seconds[place] > middle]
         gaps = {self.numbers[b] - self.numbers[a] for a, b in pairwise(slow)}
@@ -125,9 +121,9 @@ class StepLog(Noun):
         `samples` are those of all. Raises TraceError where they are needed and not given, or the
         step is too long.
         """
-        if self.seconds:
-            return self._ps(typical(self.seconds))
-        count = tokens if self.tokens_per_s else samples
+        if self.unit == "seconds":
+            return self._ps(typical(self.values))
+        count = tokens if self.unit == "tokens_per_s" else samples
         if count is None:
             raise TraceError(
                 f"{self.source}: {self.form} prints a rate per second: expected the npus, "

@@ -54,7 +54,7 @@ def test_what_is_printed_as_zero_or_not_at_all_is_left_out(tmp_path: Path) -> No
     short = "    params-all-gather ..............................: (0.00, 0.00)\n"
     text = MEGATRON.format(n=5, ms="1,200.5").replace("401.3", "0.0") + TIMERS.format(busy=1)
     found = read_step_log(log(tmp_path, text + short + "max allocated: 1.2.3\nmemory: .GiB\n"))
-    assert (found.seconds, found.tflops, found.memory) == ((1.2005,), (), round(1.2 * 2**20))
+    assert (found.values, found.tflops, found.memory) == ((1.2005,), (), round(1.2 * 2**20))
     assert "params-all-gather" not in found.timers
     with pytest.raises(TraceError, match="a step of 1e-15 s: expected at least 1 us"):
         read_step_log(log(tmp_path, DEEPSPEED.format(n=1, s="1e-15"))).step_ps()
@@ -63,7 +63,7 @@ def test_what_is_printed_as_zero_or_not_at_all_is_left_out(tmp_path: Path) -> No
 def test_torchtitan_prints_tokens_per_second_and_gpu(tmp_path: Path) -> None:
     lines = [TITAN.format(n=n, tps=tps) for n, tps in ((1, "203"), (2, "5,000"), (3, "5,100"))]
     found = read_step_log(log(tmp_path, "".join(lines)))
-    assert list(found.tokens_per_s) == [203, 5000, 5100]
+    assert list(found.values) == [203, 5000, 5100]
     assert found.step_ps(10_100) == 2_000_000_000_000
     with pytest.raises(TraceError, match="expected the npus, global_batch and sequence"):
         found.step_ps()
@@ -237,4 +237,4 @@ def test_inspect_says_that_a_log_has_no_step_that_is_known(run: Run, tmp_path: P
 def test_an_own_line_with_iterations_alone_counts_its_lines(tmp_path: Path) -> None:
     path = log(tmp_path, "iter 3 took 2.5 s\niter 7 took 2.0 s\n")
     found = read_step_log(path, r"iter (?P<iter>\d+) took (?P<s>[\d.]+) s")
-    assert (found.numbers, found.seconds) == ((1, 2), (2.5, 2.0))
+    assert (found.numbers, found.values) == ((1, 2), (2.5, 2.0))

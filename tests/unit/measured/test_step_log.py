@@ -42,7 +42,7 @@ def test_a_few_slow_steps_do_not_move_the_step(
 
 
 def test_rates_of_operations_are_those_of_steady_steps() -> None:
-    values = {"source": "x", "form": "f", "numbers": (1, 2, 3), "timers": {}}
-    log = StepLog(**values, seconds=(9.0, 2.0, 2.0), tflops=(50.0, 400.0, 402.0))  # type: ignore[arg-type]
+    values = {"source": "x", "form": "f", "numbers": (1, 2, 3), "timers": {}, "unit": "seconds"}
+    log = StepLog(**values, values=(9.0, 2.0, 2.0), tflops=(50.0, 400.0, 402.0))  # type: ignore[arg-type]
     assert log.steady_tflops == 401.0
-    assert StepLog(**values, seconds=(1.0, 2.0, 3.0)).steady_tflops is None  # type: ignore[arg-type]
+    assert StepLog(**values, values=(1.0, 2.0, 3.0)).steady_tflops is None  # type: ignore[arg-type]

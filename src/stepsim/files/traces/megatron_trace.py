@@ -113,7 +113,7 @@ def _joined(source: str, degrees: Degrees, traces: Sequence[RankLines], warnings
         events=events,
         warnings=warnings,
         degrees=degrees,
-        inner=InnerOps.joined(inner),
+        inner=InnerOps.joined(*inner),
         labels={at: labels[at] for at in np.flatnonzero(after_pipeline(events)).tolist()},
     )
 

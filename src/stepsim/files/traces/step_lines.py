@@ -83,7 +83,8 @@ def read_step_log(path: Path, line: str | None = None) -> StepLog:
                 timers=_timers(path, lines, 0),
                 quickest=_timers(path, lines, 1),
                 memory=_memory(lines),
-                **{kinds[0]: values},
+                unit=kinds[0],
+                values=values,
             )
     names = ", ".join(form.name for form in forms)
     raise TraceError(

@@ -23,7 +23,7 @@ from stepsim.base.arrays import (
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.measured.profile.marks import Mark
-from stepsim.measured.run import NO_INNER, Degrees, InnerOps
+from stepsim.measured.run import NO_INNER, Columns, Degrees, InnerOps
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 
 
@@ -72,7 +72,7 @@ class KernelForm(Noun):
     shape: str = ""
 
 
-class Events(Noun, eq=False):
+class Events(Columns, eq=False):
     """Operations in columns of one length, `UNKNOWN` where not told.
 
     `rank` and `peer` are places in the profile's ranks, `step`, `name`, `group`, `operator`, `form`
@@ -109,13 +109,6 @@ class Events(Noun, eq=False):
         nothing = unknown(count)
         return cls(**{name: columns.get(name, nothing) for name in cls.__struct_fields__})
 
-    @classmethod
-    def joined(cls, *parts: "Events") -> Self:
-        """Operations of several tables, one after the other."""
-        tables = [asdict(part) for part in parts]
-        names = cls.__struct_fields__
-        return cls(**{name: np.concatenate([each[name] for each in tables]) for name in names})
-
     def __post_init__(self) -> None:
         lengths = {name: len(column) for name, column in asdict(self).items()}
         if len(set(lengths.values())) != 1:
@@ -143,10 +136,6 @@ class Events(Noun, eq=False):
     def is_message(self) -> Bools:
         """Which operations are one end of a message."""
         return self.of_kind(TaskKind.SEND, TaskKind.RECV)
-
-    def taken(self, places: Ints | slice) -> "Events":
-        """The operations at some places, in their order."""
-        return Events(**{name: column[places] for name, column in asdict(self).items()})
 
     def in_time(self, places: Ints) -> Ints:
         """Some operations in order of their start."""

@@ -71,20 +71,24 @@ def run_shown(summary: RunSummary) -> Iterator[Shown]:
 
 
 _MOST_NUMBERS = 8
+_PRINTED = {
+    "seconds": ("per step", seconds_words),
+    "tokens_per_s": ("per GPU", "{:,.0f} tokens/s".format),
+    "samples_per_s": ("of all", "{:,.2f} samples/s".format),
+}
+"""What the values of a log are of, and how they are written, by their unit."""
 
 
 def step_log_shown(log: StepLog) -> Iterator[Shown]:
     """What the step lines of a log say."""
     values = log.values
     kept = [values[place] for place in log.steady.kept]
-    rate = "{:,.0f} tokens/s" if log.tokens_per_s else "{:,.2f} samples/s"
-    write = seconds_words if log.seconds else rate.format
-    what = "per step" if log.seconds else "per GPU" if log.tokens_per_s else "of all"
+    what, write = _PRINTED[log.unit]
     yield f"{write(typical(values))} {what}, the median of {len(kept)} steps"
     yield (
         ("log of steps", f"{log.source} ({log.form})"),
         ("steps", f"{len(values)}, number {log.numbers[0]} to {log.numbers[-1]}"),
-        ("step" if log.seconds else what, f"{write(typical(values))}, the median"),
+        ("step" if log.unit == "seconds" else what, f"{write(typical(values))}, the median"),
         ("spread", f"{write(min(kept))} to {write(max(kept))}"),
         ("left out", left_out_words(log)),
     )
