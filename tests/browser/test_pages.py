@@ -16,7 +16,7 @@ from stepsim.base.structs import replace
 from stepsim.face.results import Result
 from stepsim.face.steps import compare
 from stepsim.run.spans import Span, TaskKind
-from stepsim.show.page.write import write_comparison, write_step
+from stepsim.show.page.write import write_comparison, write_file, write_step
 
 WORKLOAD = Path(__file__).parents[2] / "workloads" / "moe_128.txt"
 EVIL = "</script><img src=x onerror=window.owned=1><script>window.owned=1</script>"
@@ -88,6 +88,16 @@ def test_every_task_is_drawn_and_nothing_is_complained_of(
     inside = {i for i, span in enumerate(spans) if span.end_ps >= low and span.start_ps <= high}
     assert inside <= set(driver.execute_script(f"{TASKS}.map(({{ task }}) => task)"))
     assert driver.title == "moe_128.txt on hgx-h100"
+    assert (complaints(driver), requests(driver)) == ([], [])
+
+
+def test_a_stored_step_is_drawn(browse: Open, result: Result, tmp_path: Path) -> None:
+    result.write_json(tmp_path / "step.json")
+    write_file(tmp_path / "step.json", tmp_path / "step.html", command="")
+    driver, step = browse(tmp_path / "step.html"), result.report.step_time_ps
+    assert max(driver.execute_script("return page.shown.lanes.end")) == step
+    driver.execute_script("zoomTo(...arguments)", 0.1 * step, 0.9 * step)
+    assert driver.execute_script("return page.boxes.length") > len(result.timeline.actors)
     assert (complaints(driver), requests(driver)) == ([], [])
 
 
