@@ -226,7 +226,7 @@ class MegatronArguments(Noun):
         return replace(self, values={**self.values, "num-layers": str(count)})
 
     def of_pattern(self) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
-        """The layers of a pattern, and those that predict further tokens."""
+        """The layers of a pattern, and those that predict further tokens; raises WorkloadError."""
         main, *others = self.patterns()
         parts = [_LETTERS[letter] for letter in main if letter != "|"]
         if len(parts) != self.depth:
@@ -246,7 +246,7 @@ class MegatronArguments(Noun):
         return part_layers(parts, makers), tuple(layer for module in modules for layer in module)
 
     def sparse_attention(self) -> SparseLatentAttention:
-        """Attention to what an indexer chooses, which needs latent attention."""
+        """Attention to what an indexer chooses; raises WorkloadError unless it is latent."""
         latent = self.attention()
         if not isinstance(latent, LatentAttention):
             raise WorkloadError(f"{self.place}: D in a pattern: expected --multi-latent-attention")

@@ -97,7 +97,8 @@ class FileRow(Row):
 def parse_header(place: str, line: str) -> Header:
     """Parse a header line; `place` is `FILE:LINE` for messages.
 
-    Missing or zero degrees mean 1, a missing or zero pp_comm means that none is known.
+    Missing or zero degrees mean 1, a missing or zero pp_comm means that none is known. Raises
+    WorkloadError naming place, key and value.
     """
     words = line.split()
     known = words[0].rstrip(":").upper()
