@@ -25,8 +25,8 @@ class Panel(StrEnum):
 class Option(Noun):
     """What there is to know of an option beside its type.
 
-    `field` is its field of the record, which has the unit in its name.
-    `flags` replace `--name`; none: it is for Python only. `absent` is what its absence means.
+    `field` is its field of the record, which has the unit in its name. `flags` replace `--name`;
+    none: it is for Python only. `absent` is what its absence means.
     `choices` are the names it can have, and its values; `noun` says as `module:name` of which class
     values are taken as they are, `read` makes one of a text, `write` the text of one, where
     `quantity` alone does not. `many`: several texts may be given; `offers` are names that a shell

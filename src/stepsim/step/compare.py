@@ -74,10 +74,10 @@ def compare_schedules(
 ) -> ComparedSchedules:
     """Simulate a workload under each of some schedules, which have a name or a noun.
 
-    Without any those are taken that are usual for the job.
-    A model of which no degree is given takes a plan with a pipeline: without one all schedules are
-    alike. Schedule options go to the schedules that have them. A schedule that cannot run the job
-    is kept with its reason. Raises ScheduleError when none can, and the other errors of `simulate`.
+    Without any those are taken that are usual for the job. A model of which no degree is given
+    takes a plan with a pipeline: without one all schedules are alike. Schedule options go to the
+    schedules that have them. A schedule that cannot run the job is kept with its reason. Raises
+    ScheduleError when none can, and the other errors of `simulate`.
     """
     if schedules is not None and not schedules:
         raise ScheduleError("no schedules given: expected names such as 1f1b,interleaved:2")
