@@ -220,8 +220,8 @@ def finalize(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
 def finalize_errors(found: Sequence[RunEntry]) -> str:
     errors = [(each.name, abs(each.error)) for run in found for each in run.finalize]
     large = [error for name, error in errors if "reduce" in name and "GiB" in name]
-    small = [error for name, error in errors if "reduce" in name and "GiB" not in name]
-    update = [error for name, error in errors if "reduce" not in name]
+    small = [error for name, error in errors if "reduce" in name and "MiB" in name]
+    update = [error for name, error in errors if "step" in name]
     beyond = sum(error > 0.01 for error in large) + sum(error > 0.03 for error in small)
     return (
         f"{np.mean(large):.2%} | {max(large):.2%} | "

@@ -21,7 +21,7 @@ from stepsim.measured.profile.kernel_classes import (
     SIMULATED,
     KernelClass,
     KernelWork,
-    kernel_work,
+    KernelWorks,
 )
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 from stepsim.workload.axes import Stream
@@ -211,56 +211,17 @@ def compared_ranks(profile: Profile, npus: int, stage_ranks: int) -> tuple[int, 
     return numbers
 
 
-class _Works(Noun, eq=False):
-    """What kernels do: `number` of every operation is a place in `works`, `UNKNOWN` of others."""
-
-    works: tuple[KernelWork, ...]
-    number: Ints
-
-    @classmethod
-    def of(cls, profile: Profile) -> "_Works":
-        """The works of a profile; batched products beside a softmax are part of attention."""
-        events = profile.events
-        compute = np.flatnonzero(events.kind == TaskKind.COMPUTE)
-        pairs = np.stack([events.name[compute], events.operator[compute]])
-        known, inverse = np.unique(pairs, axis=1, return_inverse=True)
-        works = [
-            kernel_work(profile.names[name], profile.operators[at] if at != UNKNOWN else None)
-            for name, at in known.T.tolist()
-        ]
-        if any(work.unfused for work in works):
-            scores = KernelWork(work=KernelClass.ATTENTION, unfused=True)
-            works = [scores if work.work is KernelClass.BATCHED else work for work in works]
-        number = unknown(len(events))
-        number[compute] = inverse.ravel()
-        return cls(works=tuple(works), number=number)
-
-    @property
-    def has_sides(self) -> bool:
-        """Whether the sides of some product are known."""
-        return any(work.sides for work in self.works)
-
-    def products(self, events: Events) -> Ints:
-        """Operations that are products, rank by rank in the order in which they start."""
-        plain = [work.work is KernelClass.PRODUCTS for work in self.works]
-        chosen = np.flatnonzero(np.array([*plain, False], np.bool_)[self.number])
-        order = np.lexsort((events.start_ps[chosen], events.rank[chosen]))
-        return np.asarray(chosen[order], np.int64)
-
-    def in_order_of(self, products: Ints, other: "_Works", others: Ints) -> "_Works":
-        """The works where the n-th product has the sides of the n-th one of another profile."""
-        number = self.number.copy()
-        number[products] = other.number[others] + len(self.works)
-        return _Works(works=(*self.works, *other.works), number=number)
-
-
 def unfused_attention(predicted: Profile, measured: Profile) -> bool | None:
     """Whether the measured attention alone is unfused, or fused alone; None where both are alike.
 
     So it is also where one of both has no attention that is known to be one.
     """
     first, second = (
-        {work.unfused for work in _Works.of(profile).works if work.work is KernelClass.ATTENTION}
+        {
+            work.unfused
+            for work in KernelWorks.of(profile).works
+            if work.work is KernelClass.ATTENTION
+        }
         for profile in (predicted, measured)
     )
     if first == second or not (first and second):
@@ -273,7 +234,7 @@ def class_operators(simulated: Profile) -> dict[str, Names]:
 
     Kernels without an operator, such as an optimizer's, have their own name.
     """
-    works, events = _Works.of(simulated), simulated.events
+    works, events = KernelWorks.of(simulated), simulated.events
     columns = np.stack([works.number, events.operator, events.name])
     called = _names_by(
         (
@@ -298,7 +259,7 @@ def recording_of(measured: Profile, predicted: Profile, *, follows: bool) -> Rec
     """What a recorded step tells, and how it is told apart beside the predicted one."""
     events = measured.events
     compute = events.of_kind(TaskKind.COMPUTE)
-    works, others = _Works.of(measured), _Works.of(predicted)
+    works, others = KernelWorks.of(measured), KernelWorks.of(predicted)
     group = np.unique(events.group[events.of_kind(TaskKind.COLLECTIVE)]).tolist()
     same = {ran.rank for ran in measured.ranks} == {ran.rank for ran in predicted.ranks}
     named = same and all(at != UNKNOWN and measured.groups[at].ranks for at in group)
@@ -329,7 +290,7 @@ def _labels(profile: Profile) -> dict[tuple[str, tuple[int, ...]], str]:
     return {key: ", ".join(names) for key, names in labels.items()}
 
 
-def _called(profile: Profile, works: _Works) -> dict[tuple[int, ...], str]:
+def _called(profile: Profile, works: KernelWorks) -> dict[tuple[int, ...], str]:
     """What the simulated products of some sides are called."""
     pairs = np.unique(np.stack([works.number, profile.events.name]), axis=1)
     called = _names_by(
@@ -360,7 +321,7 @@ def compare_steps(
     """
     if recording.phases:
         predicted = _in_phases(predicted)
-    works = _Works.of(predicted), _Works.of(measured)
+    works = KernelWorks.of(predicted), KernelWorks.of(measured)
     if recording.sides and not works[1].has_sides:
         orders = (works[0].products(predicted.events), works[1].products(measured.events))
         works = works[0], works[1].in_order_of(orders[1], works[0], orders[0])
@@ -416,7 +377,9 @@ def _in_phases(profile: Profile) -> Profile:
     return replace(profile, events=Events.joined(rest, more), follows=None)
 
 
-def _table(profile: Profile, works: _Works, recording: Recording, begin: int, end: int) -> _Sums:
+def _table(
+    profile: Profile, works: KernelWorks, recording: Recording, begin: int, end: int
+) -> _Sums:
     """The sums of a step that goes from `begin` to `end`.
 
     Of rows of operations there are as many again for waiting for the others of one, and for a gap
@@ -448,7 +411,9 @@ def _table(profile: Profile, works: _Works, recording: Recording, begin: int, en
     return found
 
 
-def _numbered(profile: Profile, works: _Works, recording: Recording) -> tuple[list[_Key], Ints]:
+def _numbered(
+    profile: Profile, works: KernelWorks, recording: Recording
+) -> tuple[list[_Key], Ints]:
     """The rows of operations, and the place of every operation's row among them."""
     events, numbers = profile.events, dict[_Key, int]()
     phase = events.phase if recording.phases else unknown(len(events))

@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, among, bins, ints, places_by
+from stepsim.base.arrays import Bools, Ints, among, bins, distinct, ints, places_by
 from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks
 from stepsim.measured.profile.actions import Actions, pipeline_actions
@@ -93,7 +93,10 @@ def _run(step: Profile, found: Actions, every: Sequence[_Ran]) -> Profile:
     others = _other_names(step, found, every)
     timed = _timed(step, found, every)
     after, labels = _following(step, found, every, started, others, timed)
-    events = _joined(timed, after)
+    both = Events.joined(timed, after)
+    both = both.taken(np.argsort(both.rank, kind="stable"))
+    none = np.zeros(len(both), np.int64)
+    events = replace(both, step=none, order=counted(both.rank), **meant(both.name))
     return replace(
         step,
         names=MEANINGS,
@@ -193,14 +196,6 @@ def _following(
     names = ("rank", "name", "group", "start_ps", "end_ps")
     columns = ints(rows).reshape(-1, len(names)).T
     return Events.of(len(rows), **dict(zip(names, columns, strict=True))), labels
-
-
-def _joined(timed: Events, after: Events) -> Events:
-    """Every rank's timed operations, then what follows the pipeline."""
-    both = Events.joined(timed, after)
-    both = both.taken(np.argsort(both.rank, kind="stable"))
-    step = np.zeros(len(both), np.int64)
-    return replace(both, step=step, order=counted(both.rank), **meant(both.name))
 
 
 def _message_kinds(step: Profile, found: Actions) -> Ints:
@@ -329,10 +324,16 @@ def _rank_times(step: Profile, found: Actions, run: Profile, ran: _Ran) -> RankT
 
 
 def _degrees(step: Profile, found: Actions, events: Events) -> Degrees:
-    """The shape of the run, as far as a profile tells it."""
+    """The shape of the run, as far as a profile tells it.
+
+    The largest group that communicates beside actions, a part of a stage, holds its replicas.
+    """
     message = events.size_bytes[among(events.name, MESSAGE_KINDS)]
     width = (step.world or 1) // found.pp
-    dp = _copies(step, found, width)
+    beside = step.events.of_kind(TaskKind.COLLECTIVE) & (found.holds == UNKNOWN)
+    groups = distinct(step.events.group[beside & (step.events.group != UNKNOWN)]).tolist()
+    sizes = (len(step.groups[group].ranks) for group in groups)
+    dp = max((size for size in sizes if size > 1 and width % size == 0), default=None)
     return Degrees(
         pp=found.pp,
         microbatches=bins(found.microbatch),
@@ -341,14 +342,6 @@ def _degrees(step: Profile, found: Actions, events: Events) -> Degrees:
         dp=dp,
         message_bytes=int(np.median(message[message > 0])) if (message > 0).any() else 0,
     )
-
-
-def _copies(step: Profile, found: Actions, width: int) -> int | None:
-    """Ranks of the largest group that communicates beside actions: a part of a stage's `width`."""
-    beside = step.events.of_kind(TaskKind.COLLECTIVE) & (found.holds == UNKNOWN)
-    groups = np.unique(step.events.group[beside & (step.events.group != UNKNOWN)])
-    sizes = [len(step.groups[group].ranks) for group in groups.tolist()]
-    return max((size for size in sizes if size > 1 and width % size == 0), default=None)
 
 
 def _node_size(step: Profile) -> int | None:

@@ -178,8 +178,8 @@ def _explain(
     model: Model,
     inputs: StepInputs,
     *,
-    known: Collection[str] = (),
-    with_suspects: bool = True,
+    known: Collection[str],
+    with_suspects: bool,
 ) -> LogExplanation:
     """Predict the step of a log, and simulate the usual suspects.
 

@@ -212,8 +212,7 @@ def learn_kernels(steps: Sequence[TracedStep], missing: _Missing) -> Iterator[Me
     Why a class tells none is added to `missing`. Recordings that look like one of another model or
     batch tell nothing.
     """
-    totals: dict[tuple[str, str, Precision], dict[str, _Totals]] = {}
-    machines: dict[tuple[str, str, Precision], _Machine] = {}
+    found: dict[tuple[str, str, Precision], tuple[_Machine, dict[str, _Totals]]] = {}
     for step in steps:
         against = step.held.against
         lengths = (against.predicted_step_ps, against.measured_step_ps)
@@ -221,10 +220,10 @@ def learn_kernels(steps: Sequence[TracedStep], missing: _Missing) -> Iterator[Me
         if said:
             missing.append(("kernels", said[0]))
             continue
-        machines[step.machine.names] = step.machine
-        _add(totals.setdefault(step.machine.names, {}), step)
-    for names, machine in machines.items():
-        for work, total in totals[names].items():
+        _, totals = found.setdefault(step.machine.names, (step.machine, {}))
+        _add(totals, step)
+    for machine, totals in found.values():
+        for work, total in totals.items():
             doubt = total.doubt or _too_fast(work, machine, total)
             if doubt or work == KernelClass.OTHER:
                 missing.append((f"rate of {work}", doubt or "nothing says what they do"))

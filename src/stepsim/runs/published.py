@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from math import log1p
 from statistics import fmean, median
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeVar
 
 import numpy as np
 from msgspec import Meta
@@ -22,6 +22,7 @@ from stepsim.workload.model.step_time import StepModel
 
 """Where runs are whose device says no topology."""
 _GIB = 2**30
+_Entry = TypeVar("_Entry", bound=Entry)
 _KINDS = {False: "dense", True: "with experts"}
 
 
@@ -270,13 +271,6 @@ class _RowEntry(Entry):
     predicted_gib: float
     memory_share: Annotated[float, Meta(ge=0, description="predicted, of the device's capacity")]
 
-    @classmethod
-    def of(cls, row: PublishedRun) -> Self:
-        """The entry of a run."""
-        step = row.step
-        more = {"framework": step.framework, "measured_gib": step.memory_gib}
-        return cls.taken_from(row, **_names(step), **more)
-
 
 class _RanOutEntry(Entry):
     """A published run that ran out of memory; above a share of 1 that was predicted."""
@@ -286,17 +280,6 @@ class _RanOutEntry(Entry):
     model: str
     device: str
     memory_share: Annotated[float, Meta(ge=0, description="predicted, of the device's capacity")]
-
-    @classmethod
-    def of(cls, run: PublishedRun) -> Self:
-        """The entry of a run."""
-        return cls.taken_from(run, **_names(run.step))
-
-
-def _names(step: PublishedStep) -> dict[str, str]:
-    """What every entry says of its run."""
-    model = step.architecture.name
-    return {"name": step.name, "source": step.source, "model": model, "device": step.device}
 
 
 class PublishedDocument(Document):
@@ -313,6 +296,20 @@ class PublishedDocument(Document):
         return cls.taken_from(
             found,
             sources=found.errors(),
-            rows=tuple(map(_RowEntry.of, found.rows)),
-            ran_out=tuple(map(_RanOutEntry.of, found.ran_out)),
+            rows=tuple(_entry(_RowEntry, run) for run in found.rows),
+            ran_out=tuple(_entry(_RanOutEntry, run) for run in found.ran_out),
         )
+
+
+def _entry(kind: type[_Entry], run: PublishedRun) -> _Entry:
+    """The entry of a run, of what it says itself and of what its step says."""
+    step = run.step
+    said = {
+        "name": step.name,
+        "source": step.source,
+        "model": step.architecture.name,
+        "device": step.device,
+        "framework": step.framework,
+        "measured_gib": step.memory_gib,
+    }
+    return kind.taken_from(run, **said)

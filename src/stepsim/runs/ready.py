@@ -26,18 +26,6 @@ from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
 from stepsim.runs.replay import ReplayRuntime
 
 
-class _Waits(Noun):
-    """What the traced rank shows, in ps: host time per action, shortest message, and two waits.
-
-    The shortest message is taken for all.
-    """
-
-    host_ps: int
-    hop_ps: int
-    round_trip_ps: int
-    cycle_ps: int
-
-
 class MeasuredRuntime(Noun):
     """A run with all its stages, what it is replayed with, and what was assumed."""
 
@@ -78,16 +66,18 @@ def infer_hidden(summary: RunSummary) -> MeasuredRuntime:
     pp, count = summary.degrees.pp, summary.degrees.microbatches
     used = min(max(2, count // 2), count)
     early, traced = _early(events, used), summary.run.ranks[0]
-    waits, own = _waits(early, pp, traced.file), _own_times(early, count)
-    middle, last = _sums(pp, waits, sum(sample.median_ps for sample in own.values()))
+    host_ps, hop_ps, round_trip_ps, cycle_ps = _waits(early, pp, traced.file)
+    own = _own_times(early, count)
+    loop_ps = sum(sample.median_ps for sample in own.values())
+    middle, last = _sums(pp, host_ps, hop_ps, round_trip_ps, cycle_ps, loop_ps)
     stages = [replace(summary.stages[0], work=own)]
     stages += [_stage(stage, middle, own, count) for stage in range(1, pp - 1)]
     stages.append(_last_stage(pp - 1, last, own, count))
-    links = (_link_of_latency(waits.hop_ps, summary),)
+    links = (_link_of_latency(hop_ps, summary),)
     network = message_topology(links, summary.clocks.node_size)
     return MeasuredRuntime(
         summary=replace(summary, stages=tuple(stages)),
-        runtime=ReplayRuntime(host_overhead_ps=waits.host_ps, topology=network),
+        runtime=ReplayRuntime(host_overhead_ps=host_ps, topology=network),
         links=links,
         notes=(
             f"no trace of stage{'s' * (pp > 2)} {', '.join(map(str, range(1, pp)))}: times are "
@@ -96,7 +86,11 @@ def infer_hidden(summary: RunSummary) -> MeasuredRuntime:
     )
 
 
-def _waits(early: Events, pp: int, file: str) -> _Waits:
+def _waits(early: Events, pp: int, file: str) -> tuple[int, int, int, int]:
+    """Host time per action, the shortest message, a round trip and a cycle, in ps.
+
+    The shortest message is taken for all.
+    """
     arrivals = early.end_ps[of_kinds(early, OpKind.RECV_BACKWARD)]
     sends = of_kinds(early, OpKind.SEND_FORWARD)
     if len(arrivals) < 2 or not len(sends):
@@ -104,11 +98,11 @@ def _waits(early: Events, pp: int, file: str) -> _Waits:
             f"{file}: {len(arrivals)} gradients arrive in the first half: too few to see the "
             f"steady state of {pp} stages"
         )
-    return _Waits(
-        host_ps=round(float(gaps(early).sum()) / traced_actions(early)),
-        hop_ps=int(early.duration_ps[of_kinds(early, *MESSAGE_KINDS)].min()),
-        round_trip_ps=int(arrivals[0] - early.start_ps[sends[0]]),
-        cycle_ps=round(float(arrivals[-1] - arrivals[0]) / (len(arrivals) - 1)),
+    return (
+        round(float(gaps(early).sum()) / traced_actions(early)),
+        int(early.duration_ps[of_kinds(early, *MESSAGE_KINDS)].min()),
+        int(arrivals[0] - early.start_ps[sends[0]]),
+        round(float(arrivals[-1] - arrivals[0]) / (len(arrivals) - 1)),
     )
 
 
@@ -149,7 +143,9 @@ def _sample(kind: OpKind, durations: Ints, count: int) -> OperationTimes:
     return replace(found, by_microbatch_ps=(found.median_ps,) * count)
 
 
-def _sums(pp: int, waits: _Waits, own_loop: int) -> tuple[int, int]:
+def _sums(
+    pp: int, host_ps: int, hop_ps: int, round_trip_ps: int, cycle_ps: int, own_loop_ps: int
+) -> tuple[int, int]:
     """Forward plus backward of a middle stage and of the last one, in ps.
 
     The round trip holds those of all hidden stages, their host time and two messages per stage; a
@@ -157,18 +153,18 @@ def _sums(pp: int, waits: _Waits, own_loop: int) -> tuple[int, int]:
     on a middle one. Where the traced stage is itself the slowest, the hidden ones are taken as
     alike.
     """
-    behind = waits.round_trip_ps - 2 * (pp - 1) * (waits.hop_ps + waits.host_ps)
-    slowest = waits.cycle_ps - 2 * waits.host_ps
+    behind = round_trip_ps - 2 * (pp - 1) * (hop_ps + host_ps)
+    slowest = cycle_ps - 2 * host_ps
     even = max(behind // (pp - 1), 0)
-    if own_loop + 2 * waits.hop_ps >= slowest:
+    if own_loop_ps + 2 * hop_ps >= slowest:
         return even, even
-    last = slowest - waits.hop_ps
+    last = slowest - hop_ps
     if pp == 2:
         return last, last
     middle = (behind - last) // (pp - 2)
     if middle <= last:
         return max(middle, 0), last
-    middle = slowest - 2 * waits.hop_ps
+    middle = slowest - 2 * hop_ps
     return middle, max(behind - (pp - 2) * middle, 0)
 
 

@@ -14,7 +14,7 @@ from stepsim.core.write import write_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.explain.network_use import find_traffic
 from stepsim.measured.run import OpKind
-from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, of_ranks
+from stepsim.measured.summary import RunSummary, StageTimes, of_ranks
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -185,23 +185,16 @@ def _blocks(
 
 def _rows(stage: StageTimes, durations: Durations, microbatch: int) -> Sequence[Row]:
     """get_batch, the layers and the loss of a stage, as far as it has them."""
-    times = {kind: _chosen(s, durations, microbatch) for kind, s in stage.work.items()}
+    if durations is Durations.MICROBATCH:
+        times = {kind: each.by_microbatch_ps[microbatch] for kind, each in stage.work.items()}
+    else:
+        times = {kind: getattr(each, f"{durations}_ps") for kind, each in stage.work.items()}
     rows = [work_row("layers", times[OpKind.FORWARD], times[OpKind.BACKWARD])]
     if OpKind.GET_BATCH in times:
         rows.insert(0, work_row("get_batch", times[OpKind.GET_BATCH], 0))
     if OpKind.LOSS in times:
         rows.append(work_row("loss", times[OpKind.LOSS], 0))
     return rows
-
-
-def _chosen(sample: OperationTimes, durations: Durations, microbatch: int) -> int:
-    match durations:
-        case Durations.MEDIAN:
-            return sample.median_ps
-        case Durations.MEAN:
-            return sample.mean_ps
-        case Durations.MICROBATCH:
-            return sample.by_microbatch_ps[microbatch]
 
 
 def work_row(name: str, forward_ps: int, backward_ps: int, weight_ps: int = 0) -> Row:

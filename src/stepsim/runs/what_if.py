@@ -7,6 +7,7 @@ stage's layers; the first virtual stage has get_batch and embedding, the last on
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, replace
@@ -133,7 +134,10 @@ def _changed_order(
     change: RunChange,
     took_ps: Callable[[Schedule], int],
 ) -> Schedule:
-    """The order of the changed run, which says what it takes; raises PlanError if unknown."""
+    """The order of the changed run; one that is searched for knows the stages' times.
+
+    `took_ps` says what an order takes. Raises PlanError for an order that is not known.
+    """
     count = own.microbatches if change.microbatches is None else change.microbatches
     if change.schedule is None and count == own.microbatches:
         return own
@@ -142,7 +146,17 @@ def _changed_order(
             f"microbatches is {count}: the recorded order is that of no schedule known here: "
             "expected --schedule beside it"
         )
-    return _order(change.schedule or own.label, costs, count, took_ps)
+    name, ranks, times = change.schedule or own.label, len(costs), dict[str, Any]()
+    if needs_times(name):
+        plain = build("1f1b", ranks=ranks, microbatches=count)
+        rows = [_row(costs, plain, rank, 0) for rank in range(ranks)]
+        times = {
+            "forward_ps": [row.forward.compute_ps for row in rows],
+            "input_grad_ps": [row.input_grad.compute_ps for row in rows],
+            "weight_grad_ps": [row.weight_grad.compute_ps for row in rows],
+            "took_ps": took_ps,
+        }
+    return build(name, ranks=ranks, microbatches=count, **times)
 
 
 def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
@@ -154,26 +168,6 @@ def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
         )
         raise PlanError(f"layers is {layers}: expected {known}")
     return replace(summary, degrees=replace(degrees, layers=layers))
-
-
-def _order(
-    name: str, costs: Sequence[StageCost], microbatches: int, took_ps: Callable[[Schedule], int]
-) -> Schedule:
-    """A schedule of a name; one that is searched for knows the stages' times."""
-    ranks = len(costs)
-    if not needs_times(name):
-        return build(name, ranks=ranks, microbatches=microbatches)
-    plain = build("1f1b", ranks=ranks, microbatches=microbatches)
-    rows = [_row(costs, plain, rank, 0) for rank in range(ranks)]
-    return build(
-        name,
-        ranks=ranks,
-        microbatches=microbatches,
-        forward_ps=[row.forward.compute_ps for row in rows],
-        input_grad_ps=[row.input_grad.compute_ps for row in rows],
-        weight_grad_ps=[row.weight_grad.compute_ps for row in rows],
-        took_ps=took_ps,
-    )
 
 
 def _balanced(costs: list[StageCost], balance: tuple[int, ...]) -> list[StageCost]:

@@ -72,7 +72,7 @@ def read_megatron_trace(path: Path) -> Profile:
     if any(dropped):
         warnings.append(f"{path}: holds {max(dropped) + 1} steps: the last one is used")
     warnings += [text for trace in traces for text in check_rank(trace)]
-    degrees = _degrees(path, traces)
+    degrees = _degrees(str(path), traces)
     check_ranks(traces, str(path), degrees.pp)
     missing = degrees.untraced(trace.rank for trace in traces)
     if len(traces) > 1 and missing:
@@ -213,14 +213,14 @@ def _may_be_trace(file: Path) -> bool:
         return True
 
 
-def _degrees(path: Path, traces: Sequence[RankLines]) -> Degrees:
+def _degrees(source: str, traces: Sequence[RankLines]) -> Degrees:
     """The run's shape from names and from the traces themselves."""
-    named = _known_degrees(path, traces[0].file)
+    named = _known_degrees(source, traces[0].file)
     first = traces[0]
     last = max(traces, key=lambda trace: (trace.stage, trace.rank))
     pp = named.get("pp", max(last.stage + 1, _stages_of_warm_up(last)))
     if last.stage >= pp:
-        raise TraceError(f"{path}: pp is {pp} by its name: a trace has stage {last.stage}")
+        raise TraceError(f"{source}: pp is {pp} by its name: a trace has stage {last.stage}")
     width = -(-(last.rank + 1) // (last.stage + 1))  # stages as wide as the last traced rank asks
     npus = named.get("npus", width * pp if len(traces) > 1 else None)
     tp, dp = named.get("tp"), named.get("dp")
@@ -272,7 +272,7 @@ def _check_stages(traces: Sequence[RankLines], npus: int | None, pp: int) -> Non
             )
 
 
-def _known_degrees(*names: str | Path) -> dict[str, int]:
+def _known_degrees(*names: str) -> dict[str, int]:
     """Degrees written in file or folder names such as `pp4_tp1_exp2_expn8_dp4_nl8_hs4096_sl1024`.
 
     The last two parts of a path are read; of several names the first that tells a degree wins.

@@ -9,8 +9,7 @@ from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.calibration.products import fit_products
 from stepsim.measured.profile.events import Profile
-from stepsim.measured.profile.kernel_classes import KernelClass, KernelWork, kernel_work
-from stepsim.run.spans import UNKNOWN, TaskKind
+from stepsim.measured.profile.kernel_classes import KernelWorks
 from stepsim.workload.model.calibration import MeasuredRate
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
@@ -43,19 +42,10 @@ def recorded_rate(
 
 def _products(profile: Profile) -> Iterator[tuple[tuple[int, ...], int]]:
     """Sides and time of every kernel that multiplies and whose operator has shapes."""
-    events = profile.events
-    timed = (events.duration_ps > 0) & (events.operator != UNKNOWN)
-    chosen = np.flatnonzero(events.of_kind(TaskKind.COMPUTE) & timed)
-    works: dict[tuple[int, int], KernelWork] = {}
-    keys = zip(events.name[chosen].tolist(), events.operator[chosen].tolist(), strict=True)
-    for key, time_ps in zip(keys, events.duration_ps[chosen].tolist(), strict=True):
-        if key not in works:
-            works[key] = kernel_work(profile.names[key[0]], profile.operators[key[1]])
-        work = works[key]
-        if work.work is KernelClass.PRODUCTS and work.sides and not _sums(profile.names[key[0]]):
-            yield work.sides, time_ps
-
-
-def _sums(name: str) -> bool:
-    """Whether a kernel adds up the parts of a product that others computed."""
-    return "reduce" in name.lower()
+    events, known = profile.events, KernelWorks.of(profile)
+    sums = np.array(["reduce" in name.lower() for name in profile.names])
+    # a kernel may add up the parts of a product that others computed
+    chosen = known.products(events)
+    for place in chosen[(events.duration_ps[chosen] > 0) & ~sums[events.name[chosen]]].tolist():
+        if sides := known.works[known.number[place]].sides:
+            yield sides, int(events.duration_ps[place])

@@ -23,7 +23,7 @@ from stepsim.measured.calibration.calibration import (
     fitted,
 )
 from stepsim.measured.calibration.gradients import gradient_costs
-from stepsim.measured.clocks import NodePlacement
+from stepsim.measured.clocks import NodePlacement, Transfers
 from stepsim.measured.layers import stage_costs
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import gradient_bytes
@@ -146,14 +146,11 @@ def _link(
 
 def _messages(summaries: Sequence[RunSummary], inside: bool) -> tuple[Ints, Ints, bool]:
     """Sizes and times of all messages in or between nodes, exchanges alone where there are any."""
-    sizes, times, is_exchange, is_near = (
-        np.concatenate([getattr(each.transfers, name) for each in summaries])
-        for name in ("size_bytes", "duration_ps", "both_ways", "intra_node")
-    )
-    chosen = (is_near == inside) & (sizes > 0) & (times > 0)
-    both_ways = bool((chosen & is_exchange).any())
-    chosen &= is_exchange | (not both_ways)
-    return sizes[chosen], times[chosen], both_ways
+    sent = Transfers.joined(*(each.transfers for each in summaries))
+    sent = sent.taken((sent.intra_node == inside) & (sent.size_bytes > 0) & (sent.duration_ps > 0))
+    both_ways = bool(sent.both_ways.any())
+    sent = sent.taken(sent.both_ways) if both_ways else sent
+    return sent.size_bytes, sent.duration_ps, both_ways
 
 
 def _line_through(

@@ -10,9 +10,13 @@ import re
 from enum import StrEnum
 from math import prod
 
+import numpy as np
+
+from stepsim.base.arrays import Ints
 from stepsim.base.structs import Noun
-from stepsim.measured.profile.events import HostOperator
+from stepsim.measured.profile.events import Events, HostOperator, Profile, unknown
 from stepsim.measured.profile.kernels import kernel_names
+from stepsim.run.spans import UNKNOWN, TaskKind
 
 
 class KernelClass(StrEnum):
@@ -126,3 +130,46 @@ def product_sides(shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
     if depth not in (inner, outer):
         return ()
     return tuple(sorted((rows, depth, outer if depth == inner else inner)))
+
+
+class KernelWorks(Noun, eq=False):
+    """What kernels do: `number` of every operation is a place in `works`, `UNKNOWN` of others."""
+
+    works: tuple[KernelWork, ...]
+    number: Ints
+
+    @classmethod
+    def of(cls, profile: Profile) -> "KernelWorks":
+        """The works of a profile; batched products beside a softmax are part of attention."""
+        events = profile.events
+        compute = np.flatnonzero(events.kind == TaskKind.COMPUTE)
+        pairs = np.stack([events.name[compute], events.operator[compute]])
+        known, inverse = np.unique(pairs, axis=1, return_inverse=True)
+        works = [
+            kernel_work(profile.names[name], profile.operators[at] if at != UNKNOWN else None)
+            for name, at in known.T.tolist()
+        ]
+        if any(work.unfused for work in works):
+            scores = KernelWork(work=KernelClass.ATTENTION, unfused=True)
+            works = [scores if work.work is KernelClass.BATCHED else work for work in works]
+        number = unknown(len(events))
+        number[compute] = inverse.ravel()
+        return cls(works=tuple(works), number=number)
+
+    @property
+    def has_sides(self) -> bool:
+        """Whether the sides of some product are known."""
+        return any(work.sides for work in self.works)
+
+    def products(self, events: Events) -> Ints:
+        """Operations that are products, rank by rank in the order in which they start."""
+        plain = [work.work is KernelClass.PRODUCTS for work in self.works]
+        chosen = np.flatnonzero(np.array([*plain, False], np.bool_)[self.number])
+        order = np.lexsort((events.start_ps[chosen], events.rank[chosen]))
+        return np.asarray(chosen[order], np.int64)
+
+    def in_order_of(self, products: Ints, other: "KernelWorks", others: Ints) -> "KernelWorks":
+        """The works where the n-th product has the sides of the n-th one of another profile."""
+        number = self.number.copy()
+        number[products] = other.number[others] + len(self.works)
+        return KernelWorks(works=(*self.works, *other.works), number=number)
