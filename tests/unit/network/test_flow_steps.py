@@ -19,8 +19,8 @@ from stepsim.network.topology import NestedTopology
 PAIR = np.array([[0, 1], [1, 0]])
 
 
-def everyone(count: int, fraction: float = 1.0) -> FlowStep:
-    return FlowStep((), fraction, everyone=count)
+def everyone(count: int) -> FlowStep:
+    return FlowStep((), 1.0, everyone=count)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -203,11 +203,6 @@ def test_where_no_transfers_meet_shared_links_change_nothing(
         assert (one.end == other.end).all()
 
 
-def tasks_run(result: Result) -> int:
-    """Tasks that the engine ran."""
-    return result.timeline.flat.tasks
-
-
 TALKING = replace(HALF, forward=work(MS, op(ALL_REDUCE, Group.TP, MB)))
 
 
@@ -218,14 +213,15 @@ def test_groups_that_slow_only_each_other_are_run_as_one_task() -> None:
     apart = fair(workload, network(DimensionKind.LINE, 4), fold_ranks=False)
     assert shared.report.step_time_ps == apart.report.step_time_ps == (1 + 2 + 1) * MS
     assert len(shared.timeline.actors) == 2
-    assert tasks_run(apart) > 4
+    assert len(apart.timeline.flat) > 4
 
 
 def test_groups_that_meet_other_traffic_are_laid_out() -> None:
     """The same collectives, and messages on the same links."""
     workload = job([TALKING, TALKING], tp=2, pp=2, message=MB, microbatches=2)
     switch = network(DimensionKind.SWITCH, 4)
-    assert tasks_run(fair(workload, switch)) > tasks_run(stepsim.simulate(workload, switch))
+    shared = fair(workload, switch).timeline
+    assert len(shared.flat) > len(stepsim.simulate(workload, switch).timeline.flat)
 
 
 @both_ways
