@@ -7,8 +7,8 @@ from hypothesis import given, strategies as st
 from stepsim.explain.path import critical_parts
 from stepsim.explain.shares import rank_shares
 from stepsim.explain.stragglers import find_stragglers
+from stepsim.files.traces.joined import RankOperations, join_ranks
 from stepsim.measured.profile.events import Profile
-from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.run.spans import TaskKind
 from stepsim.runs.improve import improve_profile

@@ -25,6 +25,7 @@ from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.files.reading import read_bytes
 from stepsim.files.traces.forms import CHAKRA_ENDS, is_chakra
+from stepsim.files.traces.joined import RankOperations, join_ranks
 from stepsim.files.traces.packed import packed_files
 from stepsim.files.traces.protobuf import (
     read_fields,
@@ -33,7 +34,6 @@ from stepsim.files.traces.protobuf import (
     signed,
 )
 from stepsim.measured.profile.events import Following, Profile, other_end
-from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 

@@ -25,9 +25,9 @@ from stepsim.base.errors import TraceError
 from stepsim.base.process import paused
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, element_bytes, is_kineto
+from stepsim.files.traces.joined import RankOperations, join_ranks
 from stepsim.files.traces.packed import packed_files, rank_in_name
 from stepsim.measured.profile.events import HostOperator, KernelForm, Profile, other_end, unknown
-from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.kernels import communication_kernel, is_peer_copy
 from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
 from stepsim.run.spans import UNKNOWN, TaskKind

@@ -21,9 +21,9 @@ from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS
 from stepsim.files.reading import open_file
+from stepsim.files.traces.joined import RankOperations, join_ranks
 from stepsim.files.traces.kineto import placed
 from stepsim.measured.profile.events import KernelForm, Profile
-from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.kernels import communication_kernel
 from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
 from stepsim.run.spans import UNKNOWN, TaskKind
