@@ -15,7 +15,7 @@ from stepsim.base.errors import TraceError
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Timed, replace
 from stepsim.measured.profile.events import Following, Profile, same
-from stepsim.measured.run import PS_PER_MS, Columns
+from stepsim.measured.run import PS_PER_MS, ColumnTable
 from stepsim.measured.run_profile import sent_and_received
 from stepsim.run.spans import UNKNOWN
 
@@ -40,7 +40,7 @@ class Clocks(Timed):
     residual_ps: InSeconds
 
 
-class Transfers(Columns, eq=False):
+class Transfers(ColumnTable, eq=False):
     """Messages whose both ends were traced, one entry each.
 
     `duration_ps` is from when the later side posted to the end; `both_ways` tells the messages of

@@ -99,7 +99,7 @@ class Degrees(Noun):
         return None if self.npus is None else self.npus // self.pp
 
 
-class Columns(Noun, eq=False):
+class ColumnTable(Noun, eq=False):
     """A table: columns of one length."""
 
     @classmethod
@@ -114,7 +114,7 @@ class Columns(Noun, eq=False):
         return replace(self, **{name: column[places] for name, column in asdict(self).items()})
 
 
-class InnerOps(Columns, eq=False):
+class InnerOps(ColumnTable, eq=False):
     """Collectives inside operations: `parent` is the operation's place among all.
 
     `kind` is the place in `InnerKind`, `rows` the first dimension of the tensor: the tokens of an

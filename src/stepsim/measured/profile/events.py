@@ -23,7 +23,7 @@ from stepsim.base.arrays import (
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.measured.profile.marks import Mark
-from stepsim.measured.run import NO_INNER, Columns, Degrees, InnerOps
+from stepsim.measured.run import NO_INNER, ColumnTable, Degrees, InnerOps
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 
 
@@ -72,7 +72,7 @@ class KernelForm(Noun):
     shape: str = ""
 
 
-class Events(Columns, eq=False):
+class Events(ColumnTable, eq=False):
     """Operations in columns of one length, `UNKNOWN` where not told.
 
     `rank` and `peer` are places in the profile's ranks, `step`, `name`, `group`, `operator`, `form`
