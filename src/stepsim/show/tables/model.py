@@ -192,18 +192,18 @@ Shown = Table | Pairs | str
 def table_of(
     caption: str, items: Iterable[Any], columns: Mapping[str, Column], **more: Any
 ) -> Table:
-    """A row per item, its cells as the columns say; `more` are other fields of the table."""
+    """A row per item, its cells as the columns say; `more` are other fields of the table.
+
+    Of a column that does not know whether it holds numbers, its cells tell.
+    """
     cells = [column.value for column in columns.values()]
     rows = tuple(tuple(cell(item) for cell in cells) for item in items)
-    known = {head: _known(column, rows, i) for i, (head, column) in enumerate(columns.items())}
+    known = dict(columns)
+    for i, (head, column) in enumerate(columns.items()):
+        if column.number is None:
+            is_number = any(isinstance(row[i], int | float) for row in rows)
+            known[head] = replace(column, number=is_number)
     return Table(caption=caption, columns=known, rows=rows, **more)
-
-
-def _known(column: Column, rows: Iterable[tuple[Cell, ...]], place: int) -> Column:
-    """A column that knows whether its cells are numbers."""
-    if column.number is not None:
-        return column
-    return replace(column, number=any(isinstance(row[place], int | float) for row in rows))
 
 
 def share_of(part: float, whole: float) -> float:
