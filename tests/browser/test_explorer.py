@@ -272,7 +272,7 @@ def test_crashes_other_pages_and_closed_tabs(
     change(page, lambda: set_to(page, "option-microbatches", "16"))
     assert text(page, "problem") == ""
     page.get("data:text/html,<p>another page")
-    question = {"kind": "choices"}
+    question = {"kind": "choices", "tab": "thief", "number": 1}
     stolen = page.execute_async_script(ASK, f"{address}answer", json.dumps(question))
     assert stolen[0] == "TypeError"
 

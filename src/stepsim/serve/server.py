@@ -16,6 +16,7 @@ import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from math import inf
 from threading import Lock, get_ident
 from typing import Any, TypeVar, cast
 
@@ -49,13 +50,13 @@ _Result = TypeVar("_Result")
 
 
 class ObsoleteError(BaseException):
-    """Nobody waits for this answer: its page asks something newer, or has gone.
+    """Nobody waits for this answer: a newer question of its tab has come, or the tab has gone.
 
     It is no Exception, so that nothing takes it for a mistake and goes on.
     """
 
 
-class Asked(Struct, kw_only=True, eq=False):
+class Asked(Struct, kw_only=True):
     """A piece of work, and the thread that does it while it does."""
 
     is_stopped: bool = False
@@ -91,7 +92,7 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
 
 
 class Service(Struct, kw_only=True):
-    """What all requests share: the answers, the workers, and what is under way.
+    """What all requests share: the answers, the workers, and what each tab has asked.
 
     `token` is asked for where other machines can connect, empty on the loopback. Questions that
     take long go to `workers`; `quick` is kept for all others, so that they wait for none of these.
@@ -106,29 +107,38 @@ class Service(Struct, kw_only=True):
     quick: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="stepsim-quick")
     )
-    jobs: set[Asked] = set()
+    jobs: dict[str, list[tuple[int, Asked]]] = {}
     busy: set[IOStream] = set()
     uploading: int = 0
 
-    async def ask(self, question: Mapping[str, object], job: Asked) -> Plain:
-        """The answer to a question, by the quick worker unless it may take long.
+    def stop(self, tab: str, before: float = inf) -> None:
+        """End what a tab has asked for before a question, or all of it."""
+        for number, job in self.jobs.get(tab, ()):
+            if number < before:
+                job.stop()
 
-        Nothing where its `job` was stopped: nobody waits for it.
+    async def ask(self, question: Mapping[str, object], tab: str, number: int, job: Asked) -> Plain:
+        """The answer to a tab's question, by the quick worker unless it may take long.
+
+        It is `obsolete` where the tab has asked for something newer before it is found.
         """
-        loop = asyncio.get_running_loop()
+        loop, asked = asyncio.get_running_loop(), self.jobs.setdefault(tab, [])
         pool = self.workers if question.get("kind") in LONG else self.quick
-        self.jobs.add(job)
+        asked.append((number, job))
+        self.stop(tab, before=number)
         try:
             return await loop.run_in_executor(pool, job.run, partial(self.answers.answer, question))
         except ObsoleteError:
-            return {}
+            return {"obsolete": True}
         finally:
-            self.jobs.discard(job)
+            asked.remove((number, job))
+            if not asked:
+                self.jobs.pop(tab, None)
 
     def close(self) -> None:
         """End what is under way and take no more questions."""
-        for job in self.jobs:
-            job.stop()
+        for tab in list(self.jobs):
+            self.stop(tab)
         for pool in (self.quick, self.workers):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -292,8 +302,11 @@ class _AnswerHandler(_Handler):
 
     async def post(self) -> None:
         question = self.message()
+        tab, number = str(question.get("tab", ""))[:64], question.get("number")
+        if not isinstance(number, int):
+            raise HTTPError(400, reason="number: expected a whole number")
         try:
-            found = await self.service.ask(question, self.job)
+            found = await self.service.ask(question, tab, number, self.job)
         except Exception as error:  # the page lives on, whatever went wrong
             found = {"error": one_line(f"{type(error).__name__}: {error}"), "crash": True}
         self.set_header("Content-Type", "application/json")

@@ -62,9 +62,9 @@ def soon(is_so: Callable[[], bool], seconds: float = 30.0) -> bool:
     return is_so()
 
 
-def question(port: int, state: dict[str, str], kind: str = "shown") -> dict[str, Any]:
+def question(port: int, state: dict[str, str], tab: str, kind: str = "shown") -> dict[str, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    body = json.dumps({"kind": kind, "state": state})
+    body = json.dumps({"tab": tab, "number": 1, "kind": kind, "state": state})
     connection.request("POST", "/answer", body, OWN)
     found: dict[str, Any] = json.loads(connection.getresponse().read())
     connection.close()
@@ -154,7 +154,7 @@ def test_only_so_many_connect_at_a_time(service: Service, monkeypatch: pytest.Mo
 def is_answered(port: int) -> bool:
     """Whether the server has a place for one more connection."""
     with suppress(ConnectionError):
-        return "command" in question(port, QUICK_STATE, "lines")
+        return "command" in question(port, QUICK_STATE, "a", "lines")
     return False
 
 
@@ -213,16 +213,18 @@ def test_long_questions_hold_up_no_quick_one_and_end_with_their_clients() -> Non
     service = service_of(Endless)
     for port in ports(service):
         clients = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(3)]
-        for number, client in enumerate(clients, 1):
-            asked = {"kind": "shown", "state": LONG_STATE}
+        for tab, client in enumerate(clients):
+            asked = {"tab": str(tab), "number": 1, "kind": "shown", "state": LONG_STATE}
             client.request("POST", "/answer", json.dumps(asked), OWN)
-            assert begun_are(min(number, 2))  # so the third is the one that waits
+            assert begun_are(min(tab + 1, 2))  # so the third is the one that waits
         began = time.monotonic()
-        assert "command" in question(port, QUICK_STATE, "lines")
+        assert "command" in question(port, QUICK_STATE, "quick", "lines")
         print(f"a quick answer beside two long ones: {time.monotonic() - began:.2f} s")
         clients[0].close()
         assert begun_are(3)  # the third has the worker of the first
         assert sum(each.is_set() for each in Endless.ended) == 1
+        service.stop("1")
+        assert json.loads(clients[1].getresponse().read()) == {"obsolete": True}
         for client in clients[1:]:
             client.close()
         assert soon(lambda: all(each.is_set() for each in Endless.ended))

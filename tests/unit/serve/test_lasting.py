@@ -41,7 +41,7 @@ def ask(address: str, number: int) -> None:
     if state["workload"] == "llama-3.2-1b":
         state |= {"npus": "16", "device": "h100"}
     kind = ("shown", "live", "live", "live", "worth")[number % 5]
-    body = json.dumps({"kind": kind, "state": state})
+    body = json.dumps({"kind": kind, "tab": f"{number % 3}", "number": number, "state": state})
     headers = {"X-Stepsim": "1", "Content-Type": "application/json"}
     with urlopen(Request(f"{address}answer", body.encode(), headers), timeout=60) as reply:
         assert "error" not in json.loads(reply.read())

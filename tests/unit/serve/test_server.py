@@ -13,7 +13,7 @@ from serving import running
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
-from stepsim.serve.server import Service
+from stepsim.serve.server import Asked, Service
 from stepsim.show.page.page import page_of
 
 WORKLOADS = Path(__file__).parents[3] / "workloads"
@@ -43,7 +43,7 @@ def fetch(url: str, body: bytes | None = None, **headers: str) -> tuple[int, byt
 
 
 def post(url: str, question: dict[str, object], **headers: str) -> tuple[int, bytes, Any]:
-    body = json.dumps(question).encode()
+    body = json.dumps({"tab": "a", "number": 1, **question}).encode()
     return fetch(url, body, **(headers or OWN))
 
 
@@ -66,6 +66,15 @@ def test_a_question_is_answered(address: str) -> None:
     found = answer(address, kind="shown", state=STATE)
     assert found["step_ps"] > 0
     assert found["job"][0] == ["workload", "gpt_tp4.txt"]
+
+
+def test_work_ends_when_something_newer_is_asked(service: Service) -> None:
+    old, new = Asked(), Asked()
+    service.jobs["long"] = [(1, old), (2, new)]
+    service.stop("long", 2)
+    assert old.is_stopped
+    assert not new.is_stopped
+    del service.jobs["long"]
 
 
 def test_a_crash_is_an_answer_and_the_server_lives(
@@ -101,7 +110,9 @@ def test_a_page_of_another_host_name_is_refused(address: str) -> None:
     assert fetch(address, Host="evil.example")[0] == 403
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"[" * 100_000, b"\xff"])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b"[" * 100_000, b'{"kind": "choices"}', b"\xff"]
+)
 def test_a_body_that_is_no_question_is_refused(address: str, body: bytes) -> None:
     assert fetch(f"{address}answer", body, **OWN)[0] == 400
 

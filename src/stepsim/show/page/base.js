@@ -3,6 +3,7 @@
 // This file: what all others use, the state with its address and its past, and how questions are asked.
 const find = (id) => document.getElementById(id);
 const token = new URLSearchParams(location.search).get("token") || "";
+const tab = Math.random().toString(36).slice(2);
 const PLAN_PAUSE_MS = 20, SPEED_PAUSE_MS = 350, ONE_CHANGE_MS = 700;
 const page = {
   number: 0, state: {}, choices: null, answer: null, shown: null, pin: null, timer: 0, past: [], changed: ["", 0],
@@ -11,8 +12,8 @@ const page = {
 
 // ---- elements
 
-function send(path, body, headers = {}, signal = null) {
-  return fetch(path, { method: "POST", body, signal, headers: { "X-Stepsim": "1", "X-Token": token, ...headers } });
+function send(path, body, headers = {}) {
+  return fetch(path, { method: "POST", body, headers: { "X-Stepsim": "1", "X-Token": token, ...headers } });
 }
 
 /** The answers inside a report; null where a server has them. */
@@ -23,10 +24,10 @@ const kept = (async () => {
   return new Response(packed.stream().pipeThrough(new DecompressionStream("deflate"))).json();
 })();
 
-async function ask(question, signal) {
+async function ask(question) {
   const report = await kept;
   if (report) return unfolded(report[question.kind] || { error: "not in a report" });
-  const reply = await send("answer", JSON.stringify(question), { "Content-Type": "application/json" }, signal);
+  const reply = await send("answer", JSON.stringify({ ...question, tab }), { "Content-Type": "application/json" });
   return unfolded(await reply.json());
 }
 
@@ -189,11 +190,8 @@ function undo() {
 const QUICK = ["facts", "bars", "memory", "timeline"], SLOW = ["tables", "lines", "warnings", "helps", "links", "plans"];
 const asIfOpen = () => [...(find("map").hidden || !find("map-x").value ? [] : ["map"]), ...(find("details").open ? ["worth"] : [])]; // others wait until they are opened
 
-let asking = new AbortController();
 function refresh(live) {
   const number = ++page.number;
-  asking.abort(); // the server ends what is asked about the state before
-  asking = new AbortController();
   clearTimeout(page.timer);
   const quick = live && page.answer && !page.answer.not_live;
   if (!quick) page.answer = null; // until the state that is asked has one, nothing is quick
@@ -212,8 +210,9 @@ async function askLive() {
     liveWaits = false;
     const number = page.number;
     try {
-      const found = await ask({ kind: "live", state: page.state });
-      if (number !== page.number || found.error) continue; // the engine will say why
+      const found = await ask({ kind: "live", number, state: page.state });
+      if (number !== page.number || found.obsolete) continue;
+      if (found.error) continue; // the engine will say why
       problem("");
       if (!keepStructure(found)) continue;
       show(found);
@@ -234,8 +233,8 @@ function keepStructure(found) {
 
 async function askStep(number) {
   try {
-    const found = await ask({ kind: "shown", state: page.state }, asking.signal);
-    if (number !== page.number) return;
+    const found = await ask({ kind: "shown", number, state: page.state });
+    if (number !== page.number || found.obsolete) return;
     const { error, as_it_is: fixed } = found;
     problem(error);
     if (!error) {
@@ -259,15 +258,13 @@ async function askStep(number) {
 /** Ask some more about the state that is shown; each answer is drawn by the function of its kind. */
 async function fillPanels(kinds, number = page.number) {
   const draw = { lines: showLines, varies: showVaries, sliders: showSliders, plans: showPlans, helps: showHelps, map: showSpeedMap, worth: showWorth };
-  const { state } = page, { signal } = asking, x = find("map-x").value, y = find("map-y").value;
-  try {
-    for (const kind of kinds) {
-      const found = await ask({ kind, state, x, y }, signal);
-      if (number !== page.number) return;
-      draw[kind](found);
-      stale(false, [kind]);
-    }
-  } catch { if (number === page.number) lost(); }
+  const state = { ...page.state }, x = find("map-x").value, y = find("map-y").value;
+  for (const kind of kinds) {
+    const found = await ask({ kind, number, state, x, y });
+    if (number !== page.number || found.obsolete) return;
+    draw[kind](found);
+    stale(false, [kind]);
+  }
 }
 
 function showLines(lines) {

@@ -10,8 +10,8 @@ function pin(found) {
 
 /** The state that a link says was pinned: simulated again. */
 async function pinAsked(state) {
-  const found = await ask({ kind: "shown", state });
-  if (!found.error) pin({ ...found, asked: state });
+  const found = await ask({ kind: "shown", number: page.number, state });
+  if (!found.error && !found.obsolete) pin({ ...found, asked: state });
 }
 
 function addEvents() {
@@ -37,7 +37,7 @@ function addEvents() {
   for (const id of ["map-x", "map-y"]) {
     find(id).onchange = () => {
       stale(true, ["map"]);
-      fillPanels(["map"]);
+      fillPanels(["map"]).catch(lost);
     };
   }
   find("show-plans").onclick = () => chooseMap(false);
@@ -59,7 +59,7 @@ function addButtons() {
   find("open-details").onclick = () => {
     find("details").showModal();
     stale(true, ["worth"]);
-    if (!find("worth").hidden) fillPanels(["worth"]);
+    if (!find("worth").hidden) fillPanels(["worth"]).catch(lost);
   };
   find("close-details").onclick = () => find("details").close();
   window.onkeydown = (event) => {
@@ -94,7 +94,7 @@ async function showReport() {
 }
 
 async function begin() {
-  page.choices = await ask({ kind: "choices" });
+  page.choices = await ask({ kind: "choices", number: 0 });
   page.report = await kept;
   for (const [part, words] of Object.entries(page.choices.terms.hints)) document.querySelector(part).title = words;
   if (page.report) return showReport();

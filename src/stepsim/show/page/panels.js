@@ -218,7 +218,7 @@ function chooseMap(speeds) {
   find("show-plans").ariaSelected = String(!speeds);
   find("show-speeds").ariaSelected = String(speeds);
   stale(speeds, ["map"]);
-  if (speeds) fillPanels(asIfOpen());
+  if (speeds) fillPanels(asIfOpen()).catch(lost);
 }
 
 function showWorth(found) {
