@@ -230,16 +230,12 @@ def draw_batches(
     count = documents_for(entry, shape, float(sample.mean()))
     drawn = lengths.draw(generator, count)
     packing = entry.pack(drawn, shape)
-    while entry.takes is Takes.STREAM and not _is_full(packing):
+    streams = entry.takes is Takes.STREAM
+    while streams and not np.bincount(packing.slot, minlength=packing.shape.slots).all():
         drawn = np.concatenate([drawn, lengths.draw(generator, max(count // 4, 1))])
         packing = entry.pack(drawn, shape)
     packing.check(packer, drawn, whole=entry.takes is Takes.STEP)
     return packing
-
-
-def _is_full(packing: Packing) -> bool:
-    """Whether every microbatch has documents."""
-    return bool(np.bincount(packing.slot, minlength=packing.shape.slots).all())
 
 
 def _steps_of(
