@@ -135,17 +135,10 @@ def validate_logs(
         elif calibration and run.fingerprint in calibration.traces:
             notes.append(f"{run.source}: the calibration was fitted on this log too")
         if overhead or not leave_one_out:
-            found.append(_compare(run, overhead))
+            step = simulate_leaves(run, overhead).report.pipeline_time_ps
+            source = Source.FIT if overhead else Source.EXPLAINED
+            found.append(compared(Path(run.source).name, source, step, run.step_ps))
     return found
-
-
-def _compare(run: LeafRun, overhead: LeafOverhead | None) -> TimeEntry:
-    return compared(
-        Path(run.source).name,
-        Source.FIT if overhead else Source.EXPLAINED,
-        simulate_leaves(run, overhead).report.pipeline_time_ps,
-        run.step_ps,
-    )
 
 
 def _errors(runs: Sequence[LeafRun], at: Floats) -> tuple[Floats, Floats]:

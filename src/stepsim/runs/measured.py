@@ -98,16 +98,13 @@ def validate_measured(
         )
     traced, logs = _traced_and_logs(runs)
     notes = warnings_of([*traced, *logs])
-    said: list[str] = []
-    rows = (
-        *validate_logs(logs, calibration, leave_one_out=leave_one_out, notes=notes),
-        *validate_table(steps, calibration, benchmarks, notes=said),
-    )
+    of_logs = validate_logs(logs, calibration, leave_one_out=leave_one_out, notes=notes)
+    of_table, said = validate_table(steps, calibration, benchmarks)
     found = validate_runs(
         traced, calibration, leave_one_out=leave_one_out, durations=durations, table=benchmarks
     )
     notes += benchmarks.warnings if benchmarks else ()
-    return Validation(runs=tuple(found), rows=rows, warnings=(*notes, *said))
+    return Validation(runs=tuple(found), rows=(*of_logs, *of_table), warnings=(*notes, *said))
 
 
 def change_measured(
@@ -180,35 +177,25 @@ def validate_table(
     measurements: Sequence[MeasuredStep],
     calibration: Calibration | None = None,
     table: CommTable | None = None,
-    *,
-    notes: list[str],
-) -> list[TimeEntry]:
-    """Simulate every row and compare step times; what was assumed is added to `notes`.
+) -> tuple[list[TimeEntry], list[str]]:
+    """Simulate every row and compare step times, and what was assumed.
 
     A calibration sets host time, where the row does not, and times of collectives; `table` holds
     other times of collectives. Raises TraceError naming the row where a simulation refuses its
     input.
     """
-    return [_compare(each, calibration, table, notes) for each in measurements]
-
-
-def _compare(
-    measurement: MeasuredStep,
-    calibration: Calibration | None,
-    table: CommTable | None,
-    notes: list[str],
-) -> TimeEntry:
-    typed = {"comm_table": table, "schedule": measurement.schedule, **measurement.options}
-    try:
-        job = read_inputs(measurement.workload, measurement.topology, typed)
-        asked = with_calibration(job.options, calibration) if calibration else job.options
-        ready = prepare(job.workload, job.topology, asked, notes=job.notes)
-        report = ready.simulated().report
-    except StepsimError as error:
-        raise TraceError(f"{measurement.where}: {error}") from None
-    said = (*report.findings, *report.warnings)
-    options = [f"{name} {value}" for name, value in measurement.options.items()]
-    names = [measurement.workload.name, report.schedule, report.topology, *options]
-    notes += [f"{measurement.where}: {note}" for note in said]
-    took_ps, measured_ps = report.step_time_ps, measurement.measured_ps
-    return compared(", ".join(names), Source.PREDICTION, took_ps, measured_ps)
+    rows, notes = list[TimeEntry](), list[str]()
+    for each in measurements:
+        typed = {"comm_table": table, "schedule": each.schedule, **each.options}
+        try:
+            job = read_inputs(each.workload, each.topology, typed)
+            asked = with_calibration(job.options, calibration) if calibration else job.options
+            ready = prepare(job.workload, job.topology, asked, notes=job.notes)
+            report = ready.simulated().report
+        except StepsimError as error:
+            raise TraceError(f"{each.where}: {error}") from None
+        notes += [f"{each.where}: {note}" for note in (*report.findings, *report.warnings)]
+        options = [f"{name} {value}" for name, value in each.options.items()]
+        name = ", ".join([each.workload.name, report.schedule, report.topology, *options])
+        rows.append(compared(name, Source.PREDICTION, report.step_time_ps, each.measured_ps))
+    return rows, notes

@@ -328,15 +328,15 @@ def test_a_table_of_measured_steps(workloads: Path, tmp_path: Path) -> None:
         f"{workload},hgx-h100,1f1b,,8,0.5\n"
         f"{workload},hgx-h100,gpipe,eager,8,0.5\n"
     )
-    rows = validate_table(read_step_table(table))
-    assert [row.source for row in rows] == ["prediction", "prediction"]
-    assert rows[0].simulated_ps != rows[1].simulated_ps
+    (plain, eager), _ = validate_table(read_step_table(table))
+    assert {plain.source, eager.source} == {"prediction"}
+    assert plain.simulated_ps != eager.simulated_ps
     other = tmp_path / "table.toml"
     other.write_text(
         f'[[run]]\nworkload = "{workload}"\ntopology = "hgx-h100"\nmeasured_s = 0.5\n'
         "microbatches = 8\n"
     )
-    assert validate_table(read_step_table(other))[0].simulated_ps == rows[0].simulated_ps
+    assert validate_table(read_step_table(other))[0][0].simulated_ps == plain.simulated_ps
     assert "step (prediction)" in call("validate", table)
 
 
@@ -351,12 +351,12 @@ def test_options_of_a_table(workloads: Path, tmp_path: Path) -> None:
         f"{workloads / 'moe_128.txt'},0.5,,,,,9ms\n"
     )
     steps = read_step_table(table)
-    plain, slower, skewed, overlapped, own = validate_table(steps)
+    (plain, slower, skewed, overlapped, own), notes = validate_table(steps)
     assert len({each.simulated_ps for each in (plain, slower, skewed, overlapped)}) == 4
     assert slower.name == "moe_128.txt, 1f1b, hgx-h100, compute_scale 2"
-    assert any("table.csv:2: no topology given" in note for note in plain.notes)
+    assert "table.csv:2: no topology given" in "".join(notes)
     host = FittedTime(value=5_000_000_000, residual=0, samples=1)
-    calibrated = validate_table(steps, Calibration(sources=(), host_overhead=host))
+    calibrated, _ = validate_table(steps, Calibration(sources=(), host_overhead=host))
     assert calibrated[0].simulated_ps > plain.simulated_ps
     assert calibrated[4].simulated_ps == own.simulated_ps, "the row's own host time counts"
 
