@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 
 from stepsim.base.structs import Noun, unbounded
-from stepsim.base.units import PS_PER_S, format_bandwidth, format_size_bytes, format_time_ps
+from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import LinkUse, Report
 from stepsim.workload.axes import Part, PartKind, part_label
@@ -188,9 +188,9 @@ def diff_profiles(a: ProfileDocument, b: ProfileDocument) -> ResultDiff:
 
 def _profile_parts(profile: ProfileDocument) -> dict[str, int]:
     """Parts of the mean step of a rank in ps, by name."""
-    names = {"compute": "compute_s", "exposed_communication": "exposed_s", "idle": "idle_s"}
+    names = {"compute": "compute_ps", "exposed_communication": "exposed_ps", "idle": "idle_ps"}
     return {
-        name: round(PS_PER_S * fmean(getattr(rank, attribute) for rank in profile.ranks))
+        name: round(fmean(getattr(rank, attribute) for rank in profile.ranks))
         for name, attribute in names.items()
     }
 

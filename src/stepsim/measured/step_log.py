@@ -38,9 +38,9 @@ class StepLog(Noun):
 
     `numbers` are those of the steps. The `unit` of the `values` that a framework prints is
     `seconds` of a step, `tokens_per_s` of an NPU or `samples_per_s` of all. `tflops` are those of
-    an NPU and second, empty
-    where they are not printed. `timers` are seconds of the slowest rank by name, `quickest` those
-    of the quickest, `memory` the most bytes that a rank held, where they are printed.
+    an NPU and second, empty where they are not printed. `timers` are seconds of the slowest rank by
+    name, `quickest` those of the quickest, `memory` the most bytes that a rank held, where they are
+    printed.
     """
 
     source: str

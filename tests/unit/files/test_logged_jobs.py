@@ -130,7 +130,7 @@ def test_ranks_may_print_the_same_steps_and_validation_is_none(tmp_path: Path) -
     one = titan_log((900, 6000)).splitlines()
     both = "\n".join(f"{line}\n{line.replace('rank0', 'rank1')}" for line in one)
     found = read_step_log(written(tmp_path, both))
-    assert (found.numbers, found.tokens_per_s) == ((1, 2), (900, 6000))
+    assert (found.unit, found.numbers, found.values) == ("tokens_per_s", (1, 2), (900, 6000))
 
 
 def test_old_logs_of_megatron_print_less(tmp_path: Path) -> None:
