@@ -9,6 +9,7 @@ evaluation or a slow rank. The median of the rest is the step.
 """
 
 import re
+from enum import StrEnum
 from itertools import pairwise
 from statistics import correlation, linear_regression, median
 
@@ -33,20 +34,27 @@ class SteadySteps(Noun):
     out_of_line: tuple[int, ...]
 
 
+class StepUnit(StrEnum):
+    """What a framework prints of a step: its seconds, or tokens of an NPU or samples a second."""
+
+    SECONDS = "seconds"
+    TOKENS = "tokens_per_s"
+    SAMPLES = "samples_per_s"
+
+
 class StepLog(Noun):
     """The step lines of a log, in its order.
 
-    `numbers` are those of the steps. The `unit` of the `values` that a framework prints is
-    `seconds` of a step, `tokens_per_s` of an NPU or `samples_per_s` of all. `tflops` are those of
-    an NPU and second, empty where they are not printed. `timers` are seconds of the slowest rank by
-    name, `quickest` those of the quickest, `memory` the most bytes that a rank held, where they are
-    printed.
+    `numbers` are those of the steps, `values` what the framework prints of each in its `unit`.
+    `tflops` are those of an NPU and second, empty where they are not printed. `timers` are seconds
+    of the slowest rank by name, `quickest` those of the quickest, `memory` the most bytes that a
+    rank held, where they are printed.
     """
 
     source: str
     form: str
     numbers: tuple[int, ...]
-    unit: str
+    unit: StepUnit
     values: tuple[float, ...]
     tflops: tuple[float, ...] = ()
     timers: dict[str, tuple[float, ...]]
@@ -56,7 +64,11 @@ class StepLog(Noun):
     @property
     def lengths(self) -> tuple[float, ...]:
         """How long every step took: in seconds, or over each other where a rate is printed."""
-        return self.values if self.unit == "seconds" else tuple(1 / each for each in self.values)
+        return (
+            self.values
+            if self.unit is StepUnit.SECONDS
+            else tuple(1 / each for each in self.values)
+        )
 
     @property
     def steady(self) -> SteadySteps:
@@ -121,9 +133,9 @@ class StepLog(Noun):
         `samples` are those of all. Raises TraceError where they are needed and not given, or the
         step is too long.
         """
-        if self.unit == "seconds":
+        if self.unit is StepUnit.SECONDS:
             return self._ps(typical(self.values))
-        count = tokens if self.unit == "tokens_per_s" else samples
+        count = tokens if self.unit is StepUnit.TOKENS else samples
         if count is None:
             raise TraceError(
                 f"{self.source}: {self.form} prints a rate per second: expected the npus, "

@@ -9,7 +9,7 @@ from pathlib import Path
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Noun, replace, shipped
 from stepsim.files.reading import number_of, read_text
-from stepsim.measured.step_log import StepLog
+from stepsim.measured.step_log import StepLog, StepUnit
 
 _PLAIN = r"(?:[-+.,\deE]+[KMBTP]?|nan|inf)"
 _NUMBER = f"({_PLAIN})"
@@ -103,7 +103,7 @@ def plain_lines(text: str) -> list[str]:
     return _COLOURS.sub("", text).splitlines()
 
 
-_Line = tuple[int, str, float, float | None]
+_Line = tuple[int, StepUnit, float, float | None]
 """A step: its number, what is said of it, the value, and TFLOP/s where the line has them."""
 
 
@@ -154,26 +154,26 @@ def _whole_steps(path: Path, lines: list[str], form: _Form) -> Iterator[_Line]:
             )
         seconds += _said(f"{path}:{number}", told)[1]
         if step > done:
-            yield step, "seconds", seconds, None
+            yield step, StepUnit.SECONDS, seconds, None
         if step != done:
             seconds = 0.0
         before, done = iteration, step
 
 
-def _said(where: str, told: re.Match[str]) -> tuple[str, float]:
+def _said(where: str, told: re.Match[str]) -> tuple[StepUnit, float]:
     """What a line says of its step: seconds, or a rate."""
     groups = told.groupdict()
     name = next(name for name in _RATES if groups.get(name))
     value = _value(where, groups[name] or "")
     match name:
         case "s":
-            return "seconds", value
+            return StepUnit.SECONDS, value
         case "ms":
-            return "seconds", value / 1e3
+            return StepUnit.SECONDS, value / 1e3
         case "steps_per_s":
-            return "seconds", 1 / value
+            return StepUnit.SECONDS, 1 / value
         case _:
-            return name, value
+            return StepUnit(name), value
 
 
 def _check_order(path: Path, numbers: tuple[int, ...]) -> None:
