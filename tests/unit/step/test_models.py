@@ -267,7 +267,7 @@ def test_tables_and_files_of_sweeps_may_name_a_public_model(tmp_path: Path) -> N
         "llama-3-8b,hgx-h100,16,2,16,2048,1.0\n"
     )
     (row,) = read_step_table(table)
-    (found,) = validate_table([row])
+    (found,), _ = validate_table([row])
     options = {"npus": 16, "tp": 2, "global_batch": 16, "sequence": 2048}
     assert found.simulated_ps == step("llama-3-8b", **options).step_time_ps
     sweep = tmp_path / "sweep.toml"
