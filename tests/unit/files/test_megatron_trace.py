@@ -37,10 +37,11 @@ def replaced(number: int, old: str, new: str) -> Edit:
 
 def test_columns(folder: Path) -> None:
     run = read_megatron_trace(folder)
-    first = run.of_rank(0)
+    first, degrees = run.of_rank(0), run.degrees
     assert run.warnings == ()
-    assert (run.degrees.pp, run.degrees.microbatches, run.degrees.npus) == (3, 6, 3)
-    assert run.degrees.message_bytes == 1024 * 4096 * 2
+    assert degrees
+    assert (degrees.pp, degrees.microbatches, degrees.npus) == (3, 6, 3)
+    assert degrees.message_bytes == 1024 * 4096 * 2
     assert set(first.duration_ps[of_kinds(first, OpKind.FORWARD)].tolist()) == {10 * 10**9}
     assert fused(first).sum() == 4 * 2 - 4, "one exchange per steady pair"
 
@@ -109,6 +110,7 @@ def test_names_need_not_tell_how_many_ranks_there_are(
     folder: Path, tmp_path: Path, ranks: Sequence[int]
 ) -> None:
     run = read_megatron_trace(unnamed(folder, tmp_path / "plain", 2, ranks))
+    assert run.degrees
     assert (run.degrees.npus, run.degrees.pp) == (6, 3)
     assert any(" of 6 has no trace: the other ranks" in text for text in run.warnings)
 
@@ -123,7 +125,9 @@ def test_all_forwards_first_tell_no_stages(tmp_path: Path) -> None:
     written = run.write(tmp_path / "run")
     for path in list(written.iterdir()):
         path.rename(path.with_name(path.name.removeprefix("pp2_")))
-    assert read_megatron_trace(written).degrees.pp == 2
+    degrees = read_megatron_trace(written).degrees
+    assert degrees
+    assert degrees.pp == 2
 
 
 def test_missing_messages_are_a_warning(folder: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from stepsim.base.errors import WorkloadError
-from stepsim.files.simai.sections import Header, Policy
-from stepsim.files.simai.text import FileRow, read_simai_document, read_simai_text
+from stepsim.files.simai.sections import FileRow, Header, Policy
+from stepsim.files.simai.text import read_simai_document, read_simai_text
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.workload.rows import CommOp, Microbatch, Role, Row, Workload
 

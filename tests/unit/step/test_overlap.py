@@ -27,7 +27,8 @@ DENSE: dict[str, Any] = {
 def slowed_ps(topology: str = "hgx-h100", **typed: Any) -> int | None:
     job = read_inputs("llama-3-8b", topology, typed)
     asked = with_overlap_cost(job.options)
-    return asked and prepare(job.workload, job.topology, asked, quick=True).step_time_ps()
+    ready = prepare(job.workload, job.topology, asked, quick=True) if asked else None
+    return ready.step_time_ps() if ready else None
 
 
 def test_it_is_that_of_the_step_which_asks_for_it() -> None:
