@@ -63,9 +63,12 @@ def check_totals(folded: Result, job: Job, network: Topology, given: dict[str, A
 
 
 def numbers(result: Result) -> Any:
-    """The document without what says that it was folded, and by which engine it was made."""
+    """The document without what says that it was folded, and by which engine it was made.
+
+    Its timeline has a row for everybody who is simulated.
+    """
     document = json.loads(result.to_json())
-    del document["settings"]["engine"]
+    del document["settings"]["engine"], document["timeline"]
     for rank in document["ranks"]:
         del rank["like"]
     return document

@@ -225,7 +225,7 @@ def missing_key(place: str, inside: str, key: str) -> str:
 
 def _decode(data: bytes, place: str) -> Any:
     try:
-        return msgspec.json.decode(data)
+        return msgspec.json.decode(data.decode())
     except UnicodeDecodeError:
         raise StepsimError(f"{place}: not a text file: expected a result in JSON") from None
     except RecursionError:
