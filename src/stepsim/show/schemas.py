@@ -136,7 +136,8 @@ def _as_texts(schema: Any) -> Any:
         return schema | {"type": "number"}
     if isinstance(schema.get("unit"), float) and "default" in schema:
         return schema | {"default": schema["default"] / schema["unit"]}
-    return {key: _as_texts(each) for key, each in schema.items()}
+    # which names keys may have is told by msgspec from 0.23 on
+    return {name: _as_texts(each) for name, each in schema.items() if name != "propertyNames"}
 
 
 def _as_written(definition: dict[str, Any]) -> None:
