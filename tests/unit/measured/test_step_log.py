@@ -1,11 +1,12 @@
 """What a log's steps take once they are steady: a rule that many kinds of steps do not move."""
 
+from functools import partial
 from statistics import median
 
 import pytest
 from hypothesis import given, strategies as st
 
-from stepsim.measured.step_log import StepLog, steady_places, typical
+from stepsim.measured.step_log import StepLog, StepUnit, steady_places, typical
 
 
 def test_warm_up_and_checkpoints_are_left_out() -> None:
@@ -42,7 +43,9 @@ def test_a_few_slow_steps_do_not_move_the_step(
 
 
 def test_rates_of_operations_are_those_of_steady_steps() -> None:
-    values = {"source": "x", "form": "f", "numbers": (1, 2, 3), "timers": {}, "unit": "seconds"}
-    log = StepLog(**values, values=(9.0, 2.0, 2.0), tflops=(50.0, 400.0, 402.0))  # type: ignore[arg-type]
-    assert log.steady_tflops == 401.0
-    assert StepLog(**values, values=(1.0, 2.0, 3.0)).steady_tflops is None  # type: ignore[arg-type]
+    log = partial(
+        StepLog, source="x", form="f", numbers=(1, 2, 3), timers={}, unit=StepUnit.SECONDS
+    )
+    known = log(values=(9.0, 2.0, 2.0), tflops=(50.0, 400.0, 402.0))
+    assert known.steady_tflops == 401.0
+    assert log(values=(1.0, 2.0, 3.0)).steady_tflops is None
