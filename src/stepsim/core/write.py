@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from functools import cached_property
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -238,9 +238,16 @@ def write_graph(stages: Stages, schedule: Schedule, plan: Plan, options: StepOpt
     every = p2p.programs(schedule, options)
     place = np.full(4 * schedule.placement.stages * schedule.microbatches, NONE, np.int32)
     programs = []
+    written: _Written = {}
     for stage, (work, steps) in enumerate(zip(stages.works, every, strict=True)):
         writer = _StageWriter(
-            stage=stage, work=work, schedule=schedule, lists=lists, options=options, free=p2p.free
+            stage=stage,
+            work=work,
+            schedule=schedule,
+            lists=lists,
+            options=options,
+            free=p2p.free,
+            written=written,
         )
         programs.append(writer.program(steps, place, NONE if message is None else message))
     _meet(programs, schedule, place)
@@ -325,8 +332,16 @@ _QUEUES = np.array(
 """Streams of sends to the rank before and to the next, and of receipts of such."""
 
 
+_Written = dict[tuple[object, ...], tuple[Small, Ints]]
+"""Columns of rows of stages, and where those of each look start, by what makes stages alike."""
+
+
 class _StageWriter(Struct, kw_only=True, dict=True):
-    """The program of a stage being written; messages are `free` where nobody waits to send them."""
+    """The program of a stage being written; messages are `free` where nobody waits to send them.
+
+    `written` is what earlier stages of the graph wrote: a stage with the same rows in the same
+    order takes theirs.
+    """
 
     stage: int
     work: StageWork
@@ -334,23 +349,20 @@ class _StageWriter(Struct, kw_only=True, dict=True):
     lists: TaskLists
     options: StepOptions
     free: bool
+    written: _Written
     rows: list[_PostedRow] = []
-    _first: dict[int, int] = {}
-    _final: dict[int, tuple[int, Action]] = {}
 
-    def __post_init__(self) -> None:
-        """Find the place of each chunk's first forward, and of its last weight gradients."""
+    @cached_property
+    def _edges(self) -> Bools:
+        """Which parts are the first forward of a chunk, or its last weight gradients."""
         order = self.schedule.columns[self.stage]
-        place, part = order.runs(ActionKind.FORWARD).nonzero()
-        chunk, first = np.unique(order.chunk[place, part], return_index=True)
-        self._first = dict(zip(chunk.tolist(), place[first].tolist(), strict=True))
-        place, part = (
-            each[::-1] for each in order.runs(ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD).nonzero()
-        )
-        chunk, last = np.unique(order.chunk[place, part], return_index=True)
-        for each, at in zip(chunk.tolist(), last.tolist(), strict=True):
-            final = int(place[at])
-            self._final[each] = final, order[final].parts()[int(part[at])]
+        found = np.zeros(order.kind.shape, bool)
+        ends = ((ActionKind.FORWARD,), 1), ((ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD), -1)
+        for kinds, way in ends:
+            place, part = (each[::way] for each in order.runs(*kinds).nonzero())
+            _, outermost = np.unique(order.chunk[place, part], return_index=True)
+            found[place[outermost], part[outermost]] = True
+        return found
 
     def program(self, steps: P2PProgram, posted: Small, message: int) -> Program:
         """The program that follows these steps; `posted` learns the segment of its ends."""
@@ -381,67 +393,71 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         For example the steps F0, send, F1 of a schedule whose forwards are two rows each are the
         rows 0, 1 of the table, then the send's, then 0, 1 again, then the last one.
         """
-        starts, look = self._written()
-        written, kind = len(self.rows), np.append(steps.kind, np.int8(StepKind.POST))
-        entries = np.array(self.rows, np.int32).reshape(-1, len(_PostedRow._fields))
-        table = np.concatenate((entries.T, self._of_steps(steps)), axis=1)
-        first = written + np.arange(len(kind))
-        counts = np.ones(len(kind), np.int64)
-        runs = np.flatnonzero(kind == StepKind.COMPUTE)
-        entry = steps.what.take(runs)
+        written, starts, look = self._entries()
+        table = np.concatenate((written, self._of_steps(steps)), axis=1)
+        last = written.shape[1] - 1
+        first = np.append(np.arange(last + 1, table.shape[1]), last)
+        counts, place = np.ones(len(first), np.int64), np.full(len(first), NONE, np.int32)
+        runs = np.flatnonzero(steps.kind == StepKind.COMPUTE)
+        place[runs] = entry = steps.what.take(runs)
         first[runs], counts[runs] = starts.take(look[entry]), np.diff(starts).take(look[entry])
         columns = table.take(spans(first, counts), axis=1)
         rows = dict(zip(_PostedRow._fields, columns, strict=True))
-        place = np.full(len(kind), NONE, np.int32)
-        place[runs] = entry
         return rows | {"entry": np.where(rows["entry"], place.repeat(counts), np.int32(NONE))}
 
-    def _written(self) -> tuple[Ints, Ints]:
-        """Write what entries compute, once for all that look alike: their rows' starts, and looks.
+    def _entries(self) -> tuple[Small, Ints, Ints]:
+        """What entries compute, once for all that look alike: rows, their starts, and looks.
 
         The first forward of a chunk and its last gradients look like no others. Task lists are made
-        in the order of the entries, and last what follows the pipeline.
+        in the order of the entries, and last what follows the pipeline: it is the last row.
         """
         order = self.schedule.columns[self.stage]
-        single = [*self._first.values(), *(place for place, _ in self._final.values())]
-        first, look = row_numbers(_codes(order, self.work, distinct(ints(single))))
+        codes = _codes(order, self.work, self._edges)
+        first, look = row_numbers(codes)
         turns = np.argsort(first)
-        starts = [0]
-        for place in first[turns].tolist():
-            self._entry(order[place].parts(), place)
-            starts.append(len(self.rows))
-        return np.array(starts), np.argsort(turns).take(look)
+        places = first[turns]
+        stage = order.stage[places]
+        at_ends = stage == 0, stage == self.lists.last_stage
+        key = (
+            tuple(tuple(map(id, blocks)) for blocks in self.work.chunks),
+            id(self.work.per_step),
+            *(column.tobytes() for column in (codes[places], *at_ends)),
+        )
+        if key not in self.written:
+            starts = [0]
+            for place in places.tolist():
+                parts = order[place].parts()
+                self._entry(parts, [*compress(parts, self._edges[place])])
+                starts.append(len(self.rows))
+            columns = np.array([*self.rows, self._per_step()], np.int32).T
+            self.written[key] = columns, np.array(starts)
+        return *self.written[key], np.argsort(turns).take(look)
 
     def _of_steps(self, steps: P2PProgram) -> NDArray[np.int32]:
-        """A row for every step that is no entry, and one for what follows the pipeline.
+        """A row for every step, of which those of entries say nothing.
 
         Where messages are free, they leave when they are posted, overtaking others, and are
         received when they come; sends are never waited for.
         """
-        ends, size = np.append(steps.what, np.int32(NONE)), len(steps.kind) + 1
-        is_post, waits = (
-            np.append(steps.kind == kind, False) for kind in (StepKind.POST, StepKind.WAIT)
-        )
+        ends, alone = steps.what, steps.alone
+        is_post, waits = (steps.kind == kind for kind in (StepKind.POST, StepKind.WAIT))
         receives = ends & 1 == 1
-        columns = {name: np.full(size, value) for name, value in _PostedRow()._asdict().items()}
+        rows = np.array(_PostedRow(), np.int32).repeat(len(ends)).reshape(-1, len(ends))
+        columns = dict(zip(_PostedRow._fields, rows, strict=True))
         posts = np.flatnonzero(is_post)
         peer, queue = self._messages(ends.take(posts))
-        columns["end"] = ends
+        columns["end"][:] = ends
         columns["peer_stage"][posts] = peer
         columns["kind"][posts] = SegmentKind.SEND + receives[posts]
-        columns["reads"] = is_post & ~(receives & self.free)
+        columns["reads"][:] = is_post & ~(receives & self.free)
         columns["stream"][posts] = Stream.EAGER if self.free else queue
-        alone = np.append(steps.alone, False)
         if self.free:
-            waits &= receives
-            alone[:] = False
+            waits, alone = waits & receives, np.zeros_like(alone)
         else:
             columns["behind"][posts] = columns["sets"][posts] = queue
         begins = alone & np.append(True, ~alone[:-1])
-        columns["joins"] = np.where(waits, _Joins.BESIDE + begins, _Joins.NOT)
-        for name, value in self._per_step()._asdict().items():
-            columns[name][-1] = value
-        return np.stack([column.astype(np.int32) for column in columns.values()])
+        columns["joins"][:] = np.where(waits, _Joins.BESIDE + begins, _Joins.NOT)
+        return rows
 
     def _messages(self, ends: Small) -> tuple[Ints, Small]:
         """The stage at the other side of ends, and the stream they queue on.
@@ -477,26 +493,35 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         gradients, _ = self.work.without_gradients()
         if not self.options.dp_overlap or not gradients:
             return None
-        rows = [row for _, action in self._final.values() for row in self._rows_of(action)]
+        order = self.schedule.columns[self.stage]
+        final = (self._edges & ~order.runs(ActionKind.FORWARD)).nonzero()
+        held = zip(order.chunk[final].tolist(), order.microbatch[final].tolist(), strict=True)
+        rows = [row for chunk, microbatch in held for row in self._block(chunk, microbatch)]
         return gradient_buckets(gradients, rows, self.options.dp_bucket_bytes)
 
+    def _block(self, chunk: int, microbatch: int) -> tuple[Row, ...]:
+        blocks = self.work.chunks[chunk]
+        return blocks[microbatch % len(blocks)]
+
     def _rows_of(self, action: Action) -> tuple[Row, ...]:
-        blocks = self.work.chunks[action.chunk]
-        return blocks[action.microbatch % len(blocks)]
+        return self._block(action.chunk, action.microbatch)
 
     def _reduces(self, action: Action) -> bool:
         return self._buckets is not None or any(
             row.weight_grad.comms for row in self._rows_of(action)
         )
 
-    def _entry(self, parts: Sequence[Action], place: int) -> None:
-        """An action or a fused pair; a final one releases its rows' gradient reductions."""
+    def _entry(self, parts: Sequence[Action], edges: Sequence[Action]) -> None:
+        """An action or a fused pair; a final one releases its rows' gradient reductions.
+
+        `edges` are those that are the first of their chunk, or final.
+        """
         if any(row.shards for action in parts for row in self._rows_of(action)):
             if len(parts) == 1 and parts[0].kind in (ActionKind.FORWARD, ActionKind.BACKWARD):
-                self._sharded(parts[0], place)
+                self._sharded(parts[0], is_edge=bool(edges))
                 return
-            self._gather_before(parts, place)
-        final = [action for action in parts if self._final.get(action.chunk) == (place, action)]
+            self._gather_before(parts, edges)
+        final = (action for action in edges if action.kind is not ActionKind.FORWARD)
         reducing = [action for action in final if self._reduces(action)]
         if len(parts) == 1 and reducing:
             self._row_by_row(parts[0])
@@ -532,7 +557,7 @@ class _StageWriter(Struct, kw_only=True, dict=True):
             )
             self.rows.append(row)
 
-    def _gather_before(self, parts: Sequence[Action], place: int) -> None:
+    def _gather_before(self, parts: Sequence[Action], edges: Sequence[Action]) -> None:
         """Gather what fused and split actions need once a step, before they begin.
 
         Raises ScheduleError where it is needed again and again: that is not modelled.
@@ -544,7 +569,7 @@ class _StageWriter(Struct, kw_only=True, dict=True):
                     f"schedule {self.schedule.name}: parameters gathered layer by layer (zero 2 "
                     "and 3) with fused or split backwards are not modelled"
                 )
-            if action.kind is ActionKind.FORWARD and self._first[action.chunk] == place:
+            if action.kind is ActionKind.FORWARD and action in edges:
                 for shards in held:
                     self._gather(shards)
 
@@ -552,7 +577,7 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         """Gather parameters; what comes next waits for it."""
         self._beside("gather", shards.gather, Stream.FSDP, joins=_Joins.BESIDE, paced=paced)
 
-    def _sharded(self, action: Action, place: int) -> None:
+    def _sharded(self, action: Action, *, is_edge: bool) -> None:
         """An action unit by unit: parameters are gathered before, gradients reduced after.
 
         What a unit needs is gathered while the one before it computes, and not sooner, since two
@@ -560,8 +585,7 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         waits for nothing. Where nothing else is gathered or reduced the action stays whole.
         """
         rows, forward = self._rows_of(action), action.kind is ActionKind.FORWARD
-        is_first = forward and self._first[action.chunk] == place
-        is_final = not forward and self._final[action.chunk] == (place, action)
+        is_first, is_final = forward and is_edge, is_edge and not forward
         held = [row.shards for row in rows if row.shards]
         again = not all(shards.once and not shards.reduce for shards in held)
         if not (again or is_first or (is_final and self._reduces(action))):
@@ -602,10 +626,10 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         self.rows.append(row)
 
 
-def _codes(order: Order, work: StageWork, single: Ints) -> Ints:
+def _codes(order: Order, work: StageWork, edges: Bools) -> Ints:
     """A row for every entry, equal where kinds, chunks and rows of all parts are the same.
 
-    Those at the places `single` are like no other.
+    Parts at the `edges` of a chunk are like no other.
     """
     counts = np.array([len(blocks) for blocks in work.chunks])
     alike = np.zeros((len(counts), int(counts.max())), np.int64)
@@ -613,9 +637,7 @@ def _codes(order: Order, work: StageWork, single: Ints) -> Ints:
         known: dict[int, int] = {}
         alike[chunk, : len(blocks)] = [known.setdefault(id(b), i) for i, b in enumerate(blocks)]
     block = alike[order.chunk, order.microbatch % counts[order.chunk]]
-    code: Ints = np.concatenate((order.kind, order.chunk, block), axis=1)
-    code[single, 0] = -2 - np.arange(len(single))
-    return code
+    return np.concatenate((order.kind, order.chunk, block, edges), axis=1)
 
 
 def _looks_of(

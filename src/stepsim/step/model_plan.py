@@ -188,7 +188,7 @@ def chunks_of(options: StepOptions, pp: int) -> int:
     if isinstance(schedule, Schedule):
         return schedule.placement.stages // schedule.placement.ranks
     held = options.chunks or parse_name(schedule)[1]
-    if needs_times(schedule) or pp == 1:
+    if needs_times(schedule) or pp == 1 or (held or 1) > 1:
         return held or 1
     placement = build(schedule, ranks=pp, microbatches=2 * pp, chunks=held).placement
     return placement.stages // placement.ranks

@@ -12,13 +12,11 @@ import numpy as np
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.structs import Noun
 from stepsim.parallel.p2p import P2POptions, P2PProgram, StepKind
-from stepsim.parallel.p2p.plain import Steps, exchanges, program_of
+from stepsim.parallel.p2p.plain import MessageEnds, Steps, exchanges, program_of
 from stepsim.parallel.schedules import ActionKind, Schedule
 
 _STEPS = 16
 """Steps of a turn at most: keys of one turn lie below those of the next."""
-
-_KINDS = (ActionKind.FORWARD, ActionKind.BACKWARD)
 
 
 class _Half(Noun):
@@ -41,7 +39,7 @@ def interleaved_blocking(schedule: Schedule, rank: int) -> P2PProgram:
     receive of the first backward; steady F, B, [send F, send B, recv F, recv B]; then (B, [send,
     recv]).
     """
-    forward, backward = (_half(schedule, rank, kind) for kind in _KINDS)
+    forward, backward = _halves(schedule, rank)
     total, lead = len(forward.places), schedule.warm_up[rank]
     turn = np.arange(total) * _STEPS
     late = 2 if lead == total else 0
@@ -68,7 +66,7 @@ def interleaved_overlap(schedule: Schedule, rank: int, options: P2POptions) -> P
 
     Warm-up and drain stay blocking unless `options.warmup_flush`.
     """
-    forward, backward = (_half(schedule, rank, kind) for kind in _KINDS)
+    forward, backward = _halves(schedule, rank)
     total, lead = len(forward.places), schedule.warm_up[rank]
     flush, turn = options.warmup_flush, np.arange(total)
     steps = _batch(-_STEPS, forward.inputs[:1])
@@ -118,22 +116,26 @@ def _turns(
         yield Steps(StepKind.WAIT, key + 6, np.where(blocked, -1, half.outputs))
 
 
-def _half(schedule: Schedule, rank: int, kind: ActionKind) -> _Half:
-    """Forwards, which enter again at rank 0, or backwards, which do at the last rank."""
-    delay = schedule.placement.ranks - 1
-    first, far = (0, delay) if kind is ActionKind.FORWARD else (delay, 0)
-    places, inputs, outputs = _moved(schedule, rank, kind)
-    fed = np.full(len(places), -1)
-    if rank == first:
-        leaving = _moved(schedule, far, kind)[2][: len(fed) - 1 - delay]
-        fed[delay:-1] = np.where(leaving < 0, -1, leaving + 1)
-    else:
-        fed[:-1] = inputs[1:]
-    return _Half(places=places, inputs=inputs, outputs=outputs, fed=fed)
+def _halves(schedule: Schedule, rank: int) -> Iterator[_Half]:
+    """Forwards, which enter again at rank 0, and backwards, which do at the last rank."""
+    last = schedule.placement.ranks - 1
+    ends = exchanges(schedule, rank)
+    for kind, first in ((ActionKind.FORWARD, 0), (ActionKind.BACKWARD, last)):
+        places, (inputs, outputs) = _moved(schedule, rank, kind, ends)
+        fed = np.full(len(places), -1)
+        if rank == first:
+            far = last - first
+            _, (_, leaving) = _moved(schedule, far, kind, exchanges(schedule, far))
+            leaving = leaving[: len(fed) - 1 - last]
+            fed[last:-1] = np.where(leaving < 0, -1, leaving + 1)
+        else:
+            fed[:-1] = inputs[1:]
+        yield _Half(places=places, inputs=inputs, outputs=outputs, fed=fed)
 
 
-def _moved(schedule: Schedule, rank: int, kind: ActionKind) -> tuple[Ints, Ints, Ints]:
-    """Places of a rank's forwards, or backwards, the ends they need and those they send."""
+def _moved(
+    schedule: Schedule, rank: int, kind: ActionKind, ends: MessageEnds
+) -> tuple[Ints, Iterator[Ints]]:
+    """Places of a rank's forwards, or backwards; of all its ends those they need, and send."""
     places = np.flatnonzero(schedule.columns[rank].runs(kind)[:, 0])
-    received, sent = (ends[places, 0] for ends in exchanges(schedule, rank))
-    return places, received, sent
+    return places, (each[places, 0] for each in ends)
