@@ -3,7 +3,7 @@
 `stepsim compare --json` writes the comparison as a document.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -153,7 +153,20 @@ class ComparisonDocument(Document):
     @classmethod
     def of(cls, comparison: ComparedSchedules) -> Self:
         """The document of a comparison."""
-        return cls(candidates=tuple(_candidates(comparison)))
+        return cls(
+            candidates=tuple(
+                _RefusedEntry(name=each.name, refusal=each.refusal)
+                if each.result is None
+                else CandidateDocument(
+                    **asdict(each.result.report),
+                    name=each.name,
+                    valid=True,
+                    speedup=comparison.speedup(each.result),
+                    exposed_p2p_ps=exposed_p2p_ps(each.result),
+                )
+                for each in comparison.candidates
+            )
+        )
 
     @classmethod
     def from_plain(cls, raw: dict[str, Any], place: str) -> Self:
@@ -179,17 +192,3 @@ class ComparisonDocument(Document):
     def refused(self) -> tuple[_RefusedEntry, ...]:
         """Schedules that cannot run."""
         return tuple(each for each in self.candidates if isinstance(each, _RefusedEntry))
-
-
-def _candidates(comparison: ComparedSchedules) -> Iterator[CandidateDocument | _RefusedEntry]:
-    for each in comparison.candidates:
-        if each.result is None:
-            yield _RefusedEntry(name=each.name, refusal=each.refusal)
-        else:
-            yield CandidateDocument(
-                **asdict(each.result.report),
-                name=each.name,
-                valid=True,
-                speedup=comparison.speedup(each.result),
-                exposed_p2p_ps=exposed_p2p_ps(each.result),
-            )

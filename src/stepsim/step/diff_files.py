@@ -4,7 +4,6 @@ A file of `stepsim compare` holds several results: those of two files are compar
 schedule, those of one file with its first.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from stepsim.base.errors import StepsimError
@@ -38,6 +37,7 @@ class FileDiffs(Noun):
 
 
 Recorded = ResultDocument | ComparisonDocument | ProfileDocument
+_Results = dict[tuple[str, int], Report]
 
 
 def diff_files(a: Path, b: Path | None = None) -> FileDiffs:
@@ -58,7 +58,7 @@ def diff_files(a: Path, b: Path | None = None) -> FileDiffs:
         raise StepsimError(f"{place}: expected two results or two profiles, not one of each")
     if isinstance(first, ResultDocument) and isinstance(second, ResultDocument):
         return FileDiffs(diffs=(_named_diff(first, second),))
-    return _diffs_by_schedule(_results(first), _results(second), place)
+    return _diffs_by_schedule(_by_schedule(first), _by_schedule(second), place)
 
 
 def load_recorded(path: str | Path) -> Recorded:
@@ -75,11 +75,6 @@ def load_recorded(path: str | Path) -> Recorded:
     return document.from_plain(raw, str(path))
 
 
-def _results(recorded: ResultDocument | ComparisonDocument) -> tuple[Report, ...]:
-    """The results of a file, in its order."""
-    return (recorded,) if isinstance(recorded, ResultDocument) else recorded.runs
-
-
 def _diffs_inside(recorded: Recorded, place: str) -> tuple[NamedDiff, ...]:
     """How all schedules of a comparison differ from the first that ran."""
     if not isinstance(recorded, ComparisonDocument):
@@ -90,9 +85,8 @@ def _diffs_inside(recorded: Recorded, place: str) -> tuple[NamedDiff, ...]:
     return tuple(_named_diff(first, other) for other in others)
 
 
-def _diffs_by_schedule(a: Iterable[Report], b: Iterable[Report], place: str) -> FileDiffs:
+def _diffs_by_schedule(of_a: _Results, of_b: _Results, place: str) -> FileDiffs:
     """How the n-th result of every schedule in A differs from the n-th of the same in B."""
-    of_a, of_b = _by_schedule(a), _by_schedule(b)
     both = [key for key in of_a if key in of_b]
     if not both:
         one, other = (", ".join(name for name, _ in of) for of in (of_a, of_b))
@@ -104,10 +98,10 @@ def _diffs_by_schedule(a: Iterable[Report], b: Iterable[Report], place: str) -> 
     )
 
 
-def _by_schedule(results: Iterable[Report]) -> dict[tuple[str, int], Report]:
-    """Results by their schedule, and how many of the same schedule stand before them."""
-    keyed: dict[tuple[str, int], Report] = {}
-    for result in results:
+def _by_schedule(recorded: ResultDocument | ComparisonDocument) -> _Results:
+    """Results of a file by their schedule, and how many of the same schedule stand before them."""
+    keyed: _Results = {}
+    for result in (recorded,) if isinstance(recorded, ResultDocument) else recorded.runs:
         before = sum(name == result.schedule for name, _ in keyed)
         keyed[result.schedule, before] = result
     return keyed

@@ -6,7 +6,6 @@ of the job take.
 """
 
 from collections.abc import Mapping
-from functools import partial
 from math import lcm, prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -31,7 +30,7 @@ from stepsim.parallel.schedules import (
 )
 from stepsim.parallel.schedules.base import numbered
 from stepsim.parallel.schedules.check import check_schedule
-from stepsim.parallel.stages import Stages, split_stages
+from stepsim.parallel.stages import split_stages
 from stepsim.workload.axes import EpLayout, Group, ParallelAxis, RankOrder
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
@@ -388,7 +387,10 @@ def _searched(job: Job, network: Topology) -> dict[str, object]:
     Collectives inside an action count. A stage's ranks wait for the slowest of them, so it
     represents them where they differ. `took_ps` says what a step takes with a schedule.
     """
-    from stepsim.core.write import SegmentKind, write_graph
+    from stepsim.core.ends import ends
+    from stepsim.core.flat import flatten
+    from stepsim.core.write import write_graph
+    from stepsim.network.fold import fold
 
     plan, options, alone = job.plan, job.options, Placement(ranks=job.plan.pp)
     stages = split_stages(job.workload, plan, alone, options.stage_rows)
@@ -400,8 +402,29 @@ def _searched(job: Job, network: Topology) -> dict[str, object]:
         microbatches=plan.microbatches,
         orders=tuple(numbered(slots, rank, alone) for rank in range(plan.pp)),
     )
+    slow = options.slow.factors(plan.npus) if options.slow else None
+
+    def flat(graph: "TaskGraph") -> "Flat":
+        """The tasks of a step, whose transfers slow nobody."""
+        prices = prices_of(graph, network)
+        return flatten(graph, fold(prices, graph.uses, slow), prices, slow)
+
+    def took_ps(tasks: "Flat") -> int:
+        return int(ends(tasks.waits, tasks.duration_ps).max(initial=0))
+
     eager = replace(options, p2p=P2PMode.EAGER)
-    flat = _flat(write_graph(stages, one_by_one, plan, eager), network)
+    means = _mean_times(flat(write_graph(stages, one_by_one, plan, eager)))
+    return {
+        **means,
+        "took_ps": lambda schedule: took_ps(flat(write_graph(stages, schedule, plan, options))),
+    }
+
+
+def _mean_times(flat: "Flat") -> dict[str, object]:
+    """Mean time per rank of F, I and W, each alone, and the longest of a message, in ps."""
+    from stepsim.core.write import SegmentKind
+
+    plan = flat.graph.plan
     sums = {name: [0] * plan.pp for name in _KINDS}
     hop = 0
     for laid in flat.programs:
@@ -414,23 +437,4 @@ def _searched(job: Job, network: Topology) -> dict[str, object]:
             spent = int(took[(entry >= 0) & is_kind[entry]].sum())
             sums[name][program.stage] = max(sums[name][program.stage], spent)
     means = {name: [each // plan.microbatches for each in times] for name, times in sums.items()}
-    return {**means, "hop_ps": hop, "took_ps": partial(_took_ps, stages, job, network)}
-
-
-def _flat(graph: "TaskGraph", network: Topology) -> "Flat":
-    """The tasks of a step, whose transfers slow nobody."""
-    from stepsim.core.flat import flatten
-    from stepsim.network.fold import fold
-
-    prices, stragglers = prices_of(graph, network), graph.options.slow
-    slow = stragglers.factors(graph.plan.npus) if stragglers else None
-    return flatten(graph, fold(prices, graph.uses, slow), prices, slow)
-
-
-def _took_ps(stages: Stages, job: Job, network: Topology, schedule: Schedule) -> int:
-    """What a step takes with a schedule, in ps."""
-    from stepsim.core.ends import ends
-    from stepsim.core.write import write_graph
-
-    flat = _flat(write_graph(stages, schedule, job.plan, job.options), network)
-    return int(ends(flat.waits, flat.duration_ps).max(initial=0))
+    return {**means, "hop_ps": hop}

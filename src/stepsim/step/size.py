@@ -9,7 +9,7 @@ share links in time.
 Of a model all is known that ranks hold (`fits`), of a workload what its user said of its chunks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +22,7 @@ from stepsim.core.timeline import MOST_EVENTS
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import Schedule, build, needs_times
-from stepsim.parallel.stages import Stages
+from stepsim.parallel.stages import Stages, StageWork
 from stepsim.step.job import Job
 from stepsim.workload.rows import Workload
 
@@ -120,7 +120,7 @@ def memory_of(job: Job, schedule: Schedule, stages: Stages) -> "StepMemory | Non
     of_sample, shares = job.options.activation_size_bytes, None
     if of_sample is not None:
         of_microbatch = of_sample * job.options.samples
-        shares = of_microbatch * _chunk_shares(job.workload, stages, schedule)
+        shares = of_microbatch * _chunk_shares(job.workload, stages.works, schedule)
     if job.setup is None:
         return None if shares is None else _of_chunks(whole_bytes(shares, schedule), schedule)
     from stepsim.explain.memory import step_memory
@@ -141,7 +141,7 @@ def _of_chunks(kept: Ints, schedule: Schedule) -> "StepMemory":
     return step_memory(held, schedule)
 
 
-def _chunk_shares(work: Workload, stages: Stages, schedule: Schedule) -> Floats:
+def _chunk_shares(work: Workload, works: Sequence[StageWork], schedule: Schedule) -> Floats:
     """Layers of every chunk over those that a stage has on average; shape (ranks, chunks).
 
     Rows of layers are counted, for a chunk may have a part of a layer.
@@ -150,10 +150,7 @@ def _chunk_shares(work: Workload, stages: Stages, schedule: Schedule) -> Floats:
     layers = [layer for block in blocks for layer in (*block.layers, *block.prediction)]
     names = {row.name for layer in layers for row in layer}
     rows = np.array(
-        [
-            [sum(row.name in names for row in blocks[0]) for blocks in each.chunks]
-            for each in stages.works
-        ],
+        [[sum(row.name in names for row in blocks[0]) for blocks in each.chunks] for each in works],
         np.float64,
     )
     held_by = placement.ranks * placement.chunks / placement.stages
