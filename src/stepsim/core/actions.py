@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate
-from typing import Self
+from typing import Any, Self
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import listed_waits
@@ -133,14 +134,12 @@ class _TaskListBuilder(Struct, kw_only=True):
         That is `after` itself where there is neither.
         """
         if work.wait_ps:
-            wait = Task(TaskKind.HOST, Stream.COMPUTE, "wait for the host", phase, work.wait_ps)
-            after = self.add(wait, after)
+            what = "wait for the host"
+            after = self.add(after, TaskKind.HOST, Stream.COMPUTE, what, phase, work.wait_ps)
         if not work.compute_ps:
             return after
-        own = Task(
-            TaskKind.COMPUTE, Stream.COMPUTE, label, phase, work.compute_ps, kernels=work.kernels
-        )
-        return self.add(own, after)
+        own = TaskKind.COMPUTE, Stream.COMPUTE, label, phase, work.compute_ps
+        return self.add(after, *own, kernels=work.kernels)
 
     def collectives(
         self, label: str, phase: Phase, work: Work, after: tuple[int, ...]
@@ -149,11 +148,9 @@ class _TaskListBuilder(Struct, kw_only=True):
         for op in work.comms:
             number = self.comms.number(op)
             if number is not None:
-                if not self.tasks and self.detached is None:
-                    after = self.add(Task(TaskKind.COMPUTE, Stream.COMPUTE, label, phase), after)
+                after = self._begun(label, phase, after)
                 stream = op.axis.stream if self.detached is None else self.detached
-                own = Task(TaskKind.COLLECTIVE, stream, label, phase, comm=number)
-                after = self.add(own, after)
+                after = self.add(after, TaskKind.COLLECTIVE, stream, label, phase, comm=number)
         return after
 
     def host(
@@ -163,16 +160,14 @@ class _TaskListBuilder(Struct, kw_only=True):
         if not duration_ps:
             return after
         label = _HOST_LABELS.get(part, part.option)
-        own = Task(TaskKind.HOST, Stream.COMPUTE, label, phase, duration_ps, host_part=part)
-        return self.add(own, after)
+        own = TaskKind.HOST, Stream.COMPUTE, label, phase, duration_ps
+        return self.add(after, *own, host_part=part)
 
     def launch(self, label: str, phase: Phase, host_ps: int, after: tuple[int, ...]) -> None:
         """Add the host's launches, which begin after `after`; `launched` waits for them."""
         if host_ps:
-            if not self.tasks and self.detached is None:
-                after = self.add(Task(TaskKind.COMPUTE, Stream.COMPUTE, label, phase), after)
-            own = Task(TaskKind.HOST, Stream.HOST, label, phase, host_ps)
-            self._launches = self.add(own, after)
+            after = self._begun(label, phase, after)
+            self._launches = self.add(after, TaskKind.HOST, Stream.HOST, label, phase, host_ps)
 
     def launched(self, after: tuple[int, ...]) -> tuple[int, ...]:
         """What kernels wait for that the host launches next: `after`, and its launches so far."""
@@ -182,16 +177,31 @@ class _TaskListBuilder(Struct, kw_only=True):
     def build(self, label: str, phase: Phase) -> TaskList:
         """The task list; an empty one gets a task of no duration, so that it has a place."""
         if not self.tasks:
-            self.add(Task(TaskKind.COMPUTE, Stream.COMPUTE, label, phase), ())
+            self.add((), TaskKind.COMPUTE, Stream.COMPUTE, label, phase)
         return TaskList(tasks=tuple(self.tasks))
 
-    def add(self, task: Task, after: tuple[int, ...]) -> tuple[int, ...]:
-        """Add a task with such predecessors in place of its own; returns what follows it."""
-        queued = self._last.get(task.stream, ())
+    def _begun(self, label: str, phase: Phase, after: tuple[int, ...]) -> tuple[int, ...]:
+        """What follows the beginning, which is on the compute stream unless detached."""
+        if self.tasks or self.detached is not None:
+            return after
+        return self.add(after, TaskKind.COMPUTE, Stream.COMPUTE, label, phase)
+
+    def add(
+        self,
+        after: tuple[int, ...],
+        kind: TaskKind,
+        stream: Stream,
+        label: str,
+        phase: Phase,
+        duration_ps: int = 0,
+        **more: Any,
+    ) -> tuple[int, ...]:
+        """Add a task with such predecessors, and the fields of `Task`; returns what follows it."""
+        queued = self._last.get(stream, ())
         if after != queued:
             after = tuple(sorted({*after, *queued}))
-        self._last[task.stream] = own = (len(self.tasks),)
-        self.tasks.append(replace(task, after=after))
+        self._last[stream] = own = (len(self.tasks),)
+        self.tasks.append(Task(kind, stream, label, phase, duration_ps, after=after, **more))
         return own
 
 
@@ -314,7 +324,7 @@ def fused_tasks(forward: TaskList, backward: TaskList, comms: CommNumbers) -> Ta
     for half, number in _turns(halves, comms):
         task = halves[half].tasks[number]
         after = tuple(i for earlier in task.after for i in place[half, earlier])
-        place[half, number] = builder.add(task, after)
+        place[half, number] = builder.add(**asdict(task) | {"after": after})
     return builder.build("fused", Phase.FORWARD)
 
 
@@ -458,7 +468,10 @@ class Buckets(Struct, kw_only=True):
 
     def add(self, row: Row) -> tuple[CommOp, ...]:
         """The row's gradients are ready: what to reduce now, nothing until a bucket is full."""
-        self._passed += self.weight_of(row)
+        weight = self.weight_of(row)
+        if not weight:
+            return ()
+        self._passed += weight
         taken = self._taken or (0,) * len(self.ops)
         ready = tuple(op.size_bytes * self._passed // self.weight for op in self.ops)
         if sum(ready) - sum(taken) < self.bucket_bytes and self._passed < self.weight:

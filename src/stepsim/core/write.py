@@ -408,21 +408,16 @@ class _StageWriter(Struct, kw_only=True, dict=True):
     def _entries(self) -> tuple[Small, Ints, Ints]:
         """What entries compute, once for all that look alike: rows, their starts, and looks.
 
-        The first forward of a chunk and its last gradients look like no others. Task lists are made
+        A chunk's last gradients look like no others. Task lists are made
         in the order of the entries, and last what follows the pipeline: it is the last row.
         """
         order = self.schedule.columns[self.stage]
-        codes = _codes(order, self.work, self._edges)
+        codes = _codes(order, self.work, self._edges, self.lists.last_stage)
         first, look = row_numbers(codes)
         turns = np.argsort(first)
         places = first[turns]
-        stage = order.stage[places]
-        at_ends = stage == 0, stage == self.lists.last_stage
-        key = (
-            tuple(tuple(map(id, blocks)) for blocks in self.work.chunks),
-            id(self.work.per_step),
-            *(column.tobytes() for column in (codes[places], *at_ends)),
-        )
+        blocks = tuple(id(block) for chunk in self.work.chunks for block in chunk)
+        key = blocks, id(self.work.per_step), codes[places].tobytes()
         if key not in self.written:
             starts = [0]
             for place in places.tolist():
@@ -626,18 +621,21 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         self.rows.append(row)
 
 
-def _codes(order: Order, work: StageWork, edges: Bools) -> Ints:
-    """A row for every entry, equal where kinds, chunks and rows of all parts are the same.
+def _codes(order: Order, work: StageWork, edges: Bools, last_stage: int) -> Ints:
+    """A row for every entry, equal where kinds and rows of all parts are the same.
 
-    Parts at the `edges` of a chunk are like no other.
+    So must be whether they are at the `edges` of a chunk, of which no final one is like another,
+    and whether the first stage or the last one runs them.
     """
     counts = np.array([len(blocks) for blocks in work.chunks])
     alike = np.zeros((len(counts), int(counts.max())), np.int64)
+    known: dict[int, int] = {}
     for chunk, blocks in enumerate(work.chunks):
-        known: dict[int, int] = {}
-        alike[chunk, : len(blocks)] = [known.setdefault(id(b), i) for i, b in enumerate(blocks)]
+        alike[chunk, : len(blocks)] = [known.setdefault(id(b), len(known)) for b in blocks]
     block = alike[order.chunk, order.microbatch % counts[order.chunk]]
-    return np.concatenate((order.kind, order.chunk, block, edges), axis=1)
+    final = np.where(edges & ~order.runs(ActionKind.FORWARD), order.chunk, NONE)
+    at_ends = order.stage == 0, order.stage == last_stage
+    return np.concatenate((order.kind, block, edges, final, *at_ends), axis=1)
 
 
 def _looks_of(

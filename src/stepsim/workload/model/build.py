@@ -37,7 +37,7 @@ from stepsim.workload.model.architecture import (
     Mixer,
     Tower,
 )
-from stepsim.workload.model.blocks import layer_blocks, tower_blocks
+from stepsim.workload.model.blocks import tower_blocks
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import Effort
@@ -299,11 +299,9 @@ class _Builder(TimedModel):
         parts: list[tuple[object, bool]] = [*layers, *((layer, False) for layer in ahead)]
         counted = Counter(parts)
         counted |= {("tower", False): 1, ("head", False): 1 + len(ahead)}
-        if not known:
-            columns, seeing = PlanTable(plans=[plan]), architecture.seeing
-            for layer in architecture.layer_kinds():
-                known[layer] = _flops(layer_blocks(layer, architecture, columns), plan)
-            known["tower"] = _flops(tower_blocks(seeing, columns) if seeing else (), plan)
+        if "head" not in known:
+            seeing = architecture.seeing
+            known["tower"] = _flops(tower_blocks(seeing, self.columns) if seeing else (), plan)
             once, both, _ = _flops(self.head.blocks, plan)
             known["head"] = once, both, 0.0
         forward = hardware = spared = 0.0
@@ -374,6 +372,7 @@ class _Builder(TimedModel):
                     "unknown"
                 )
         part = self.layer(layer)
+        self.flops[layer] = _flops(part.blocks, self.plan)
         if any(map(_one, part.waits_ps)):
             self.networked.append(layer)
         rows = self._held_up(layer, self._rows(part), _one(part.host_ps), again=again)
