@@ -13,16 +13,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepsim.explore.executors import pack
-from stepsim.explore.plan.asked import make_space
-from stepsim.explore.plan.document import why_slower
-from stepsim.explore.plan.runs import PlanJob, simulator
+from stepsim.base.executors import pack
+from stepsim.explore.plan.asked import make_space, why_slower
 from stepsim.explore.plan.search import (
     FittingPlans,
+    PlanJob,
     SearchedPlan,
     fitting_plans,
     search_plans,
     searched,
+    simulator,
 )
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.step.plans import PlanSpace, plan_words

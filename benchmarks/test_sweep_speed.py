@@ -9,8 +9,8 @@ from sizes import sized
 
 import stepsim
 from stepsim.explore.sweep import Grid, Outcomes, ScenarioSpan, Study, open_for_reading, parse_axis
-from stepsim.explore.sweep.document import write_table
-from stepsim.explore.sweep.table import (
+from stepsim.files.sweep_document import write_table
+from stepsim.files.sweep_table import (
     SweepTable,
     missing_spans,
     open_for_writing,

@@ -14,9 +14,9 @@ import stepsim
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.explore.sweep import Grid, Outcomes, ScenarioGroup, Study, open_for_reading, parse_axis
-from stepsim.explore.sweep.axes import AxisColumn
-from stepsim.explore.sweep.document import write_table
-from stepsim.explore.sweep.table import SweepTable
+from stepsim.files.axes import AxisColumn
+from stepsim.files.sweep_document import write_table
+from stepsim.files.sweep_table import SweepTable
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ROOT / "workloads" / "gpt_tp4.txt"

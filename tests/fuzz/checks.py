@@ -145,7 +145,7 @@ def check_schedule(path: Path) -> None:
 
 def check_sweep_file(path: Path) -> None:
     from stepsim.explore.sweep import Grid
-    from stepsim.explore.sweep.axes import make_axis
+    from stepsim.files.axes import make_axis
     from stepsim.files.sweep_toml import read_sweep
 
     content = read_sweep(path)
@@ -296,8 +296,8 @@ def check_report(path: Path) -> None:
 
 def check_sweep(path: Path) -> None:
     from stepsim.explore.sweep import open_for_reading
-    from stepsim.explore.sweep.document import write_table
-    from stepsim.explore.sweep.table import SweepTable
+    from stepsim.files.sweep_document import write_table
+    from stepsim.files.sweep_table import SweepTable
     from stepsim.show.tables.studies import sweep_shown
 
     with open_for_reading(path) as store:

@@ -10,7 +10,7 @@ from sweeps import Quick, study
 
 from stepsim.base.errors import SweepError
 from stepsim.explore.sweep import open_for_reading, run_sweep
-from stepsim.explore.sweep.table import SweepProgress, progress_of
+from stepsim.files.sweep_table import SweepProgress, progress_of
 
 
 def half_done(path: Path) -> None:

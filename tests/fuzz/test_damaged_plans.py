@@ -10,9 +10,9 @@ from helpers import Run
 from sweeps import Quick, study
 
 from stepsim.base.errors import StepsimError
-from stepsim.explore.plan.runs import SEARCH
-from stepsim.explore.store import write_store
+from stepsim.explore.plan.search import SEARCH
 from stepsim.explore.sweep import run_sweep
+from stepsim.files.store import write_store
 
 JOB = {"model": "small 0123", "topology": "hgx-h100 4567"}
 RUNS = {f"{i:08x}": b'{"step_time_ps": %d}' % (i * 1_000_003) for i in range(60)}

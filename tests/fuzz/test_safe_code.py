@@ -12,7 +12,7 @@ PACKAGE = Path(stepsim.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 NEVER_CALLED = {"eval", "exec", "compile", "os.system", "os.popen", "__import__", "input"}
 NEVER_IMPORTED = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "subprocess", "yaml"}
-PICKLES = "explore/executors.py"
+PICKLES = "base/executors.py"
 """Packs a job for the question's own workers, and is never given bytes from a file."""
 YAML = {"files/models/recipes.py", "files/topology/astra_network.py"}
 """Read recipes and networks by the readers of YAML that make plain values alone."""
@@ -23,7 +23,7 @@ INPUTS = "files/reading.py"
 OWN_FILES = {
     "show/page/page.py",
     "base/structs.py",
-    "explore/store.py",
+    "files/store.py",
     "cli/root.py",
     "serve/alone.py",
 }
@@ -82,7 +82,7 @@ def test_only_workers_unpack(modules: list[Named]) -> None:
         for name, _ in calls(tree)
         if name.rpartition(".")[2] == "unpack" and "struct" not in name
     }
-    assert users == {"explore/sweep/run.py", "explore/plan/runs.py"}
+    assert users == {"explore/sweep/run.py", "explore/plan/search.py"}
 
 
 def test_files_are_written_in_one_place(modules: list[Named]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from published_plans import find_published, published_plans
 
-from stepsim.explore.plan.document import why_slower
+from stepsim.explore.plan.asked import why_slower
 
 ROWS = 6
 WORST = 0.065

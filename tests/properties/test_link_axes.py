@@ -15,8 +15,8 @@ import stepsim
 from stepsim.base.structs import replace
 from stepsim.explain.report import Report
 from stepsim.explore.sweep import Grid, Study, open_for_reading, parse_axis, run_sweep
-from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.asked import read_options
+from stepsim.files.sweep_table import SweepTable
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import with_values
 from stepsim.workload.axes import Group, Phase, degrees_of

@@ -15,7 +15,7 @@ from stepsim.base.errors import PlanError, ScheduleError, StepsimError
 from stepsim.base.units import Quantity
 from stepsim.cli.options import NO_MEMORY, ON_COMMAND_LINE
 from stepsim.cli.root import make_app
-from stepsim.explore.sweep.axes import OPTION_AXES
+from stepsim.files.axes import OPTION_AXES
 from stepsim.files.step_table import MeasuredStepRow
 from stepsim.options import OPTIONS, StepOptions
 

@@ -104,7 +104,7 @@ def plan_command(
     and compare it with a budget; exit code 1 if it exceeds the budget.
     """
     from stepsim.explore.plan.asked import answer
-    from stepsim.explore.plan.runs import Workers
+    from stepsim.explore.plan.search import Workers
     from stepsim.show.tables.plan import plans_shown
     from stepsim.show.terminal import plan_bar
 

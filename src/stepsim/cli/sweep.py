@@ -34,7 +34,7 @@ from stepsim.options import OPTIONS
 
 if TYPE_CHECKING:
     from stepsim.explore.sweep import Study
-    from stepsim.explore.sweep.table import SweepTable
+    from stepsim.files.sweep_table import SweepTable
     from stepsim.files.sweep_toml import SweepFile
 
 _OF_COMMAND = tuple(each.name for each in fields(RunOptions) if each.name != "asked")
@@ -63,7 +63,7 @@ class _ShowOptions(StudyFiles):
 
         A file that is `written` beside those of these options is none of the inputs.
         """
-        from stepsim.explore.sweep.document import check_export_path
+        from stepsim.files.sweep_document import check_export_path
         from stepsim.show.figures.sweep.views import figure_kind
 
         figure_kind(self.plot_kind)
@@ -126,7 +126,7 @@ def sweep_command(
     from tempfile import TemporaryDirectory
 
     from stepsim.explore.sweep import swept
-    from stepsim.explore.sweep.axes import is_drawn
+    from stepsim.files.axes import is_drawn
     from stepsim.show.terminal import sweep_bar
 
     if _is_database(file):
@@ -177,7 +177,7 @@ def _show_draws(file: Path, options: _SweepOptions) -> None:
         parse_drawn_axis,
         sweep_batches,
     )
-    from stepsim.explore.sweep.axes import PACKER
+    from stepsim.files.axes import PACKER
     from stepsim.show.tables.batches import batch_sweep_shown
     from stepsim.show.terminal import sweep_bar
 
@@ -321,7 +321,7 @@ def _show(table: "SweepTable", options: _ShowOptions, *, kept: bool) -> None:
 
     The database is named where it is `kept`.
     """
-    from stepsim.explore.sweep.document import SweepDocument, write_csv, write_table
+    from stepsim.files.sweep_document import SweepDocument, write_csv, write_table
     from stepsim.show.tables.studies import sweep_shown
 
     for path in options.export or ():

@@ -34,6 +34,7 @@ from stepsim.core.ends import TOO_LONG, ends, ordered_waits
 from stepsim.core.write import Look, Program, SegmentKind, TaskGraph
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Prices, Use
+from stepsim.parallel.schedules import ActionKind
 from stepsim.run.spans import NodeWaits, TaskKind
 from stepsim.workload.axes import Group
 from stepsim.workload.plan import Plan
@@ -170,6 +171,25 @@ class Flat(Noun, eq=False, dict=True):
         inner = task - own.first.item(segment)
         met = [(a, self.programs[a].first.item(segment) + inner) for a in others if a != actor]
         return [(actor, task), *met]
+
+    def spent_ps(self, kind: ActionKind) -> list[int]:
+        """How long single actions of a kind take in all, on the slowest rank of each stage."""
+        found = [0] * len(self.graph.programs)
+        for tasks in self.programs:
+            stage, entry = tasks.program.stage, tasks.program.entry[tasks.segment]
+            is_kind = self.graph.schedule.columns[stage].runs(kind)[:, 0]
+            spent = int(tasks.duration_ps[(entry >= 0) & is_kind[entry]].sum())
+            found[stage] = max(found[stage], spent)
+        return found
+
+    @property
+    def hop_ps(self) -> int:
+        """How long the longest message between stages takes."""
+        sends = (
+            tasks.duration_ps[tasks.program.kind[tasks.segment] == SegmentKind.SEND]
+            for tasks in self.programs
+        )
+        return max((int(took.max(initial=0)) for took in sends), default=0)
 
 
 def flatten(

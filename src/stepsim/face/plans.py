@@ -8,10 +8,9 @@ from stepsim.base.errors import PlanError
 from stepsim.base.fields import checked
 from stepsim.base.structs import Document, Names
 from stepsim.explore.batches.draws import DrawnBatches
-from stepsim.explore.plan.asked import PlanQuestion, answer
+from stepsim.explore.plan.asked import PlanDocument, PlanQuestion, answer
 from stepsim.explore.plan.budget import BudgetDocument, check_plan_file
-from stepsim.explore.plan.document import PlanDocument
-from stepsim.explore.plan.runs import Workers
+from stepsim.explore.plan.search import Workers
 from stepsim.face.described import takes_options
 from stepsim.face.keywords import SharedKeywords
 from stepsim.face.viewed import Viewed, taken_as

@@ -19,11 +19,11 @@ from stepsim.explore.sweep import (
     open_for_reading,
     swept,
 )
-from stepsim.explore.sweep.document import SweepDocument
 from stepsim.face.described import takes_options
 from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Viewed
 from stepsim.files.asked import read_inputs
+from stepsim.files.sweep_document import SweepDocument
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.frames import Columns, Tables
 from stepsim.show.tables.model import Shown

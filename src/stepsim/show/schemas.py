@@ -21,13 +21,13 @@ from stepsim.explain.report import ResultDocument
 from stepsim.explore.batches.draws import BatchDocument
 from stepsim.explore.batches.sweeps import BatchSweepDocument
 from stepsim.explore.noise.draws import NoiseDocument, NoiseSweepDocument
+from stepsim.explore.plan.asked import PlanDocument
 from stepsim.explore.plan.budget import BudgetDocument
-from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.sensitivity import Sensitivity
-from stepsim.explore.sweep.document import SweepDocument
 from stepsim.files.catalog import CatalogDocument
 from stepsim.files.models.launch import PlanFile
 from stepsim.files.step_table import StepTable
+from stepsim.files.sweep_document import SweepDocument
 from stepsim.files.sweep_toml import SweepFile
 from stepsim.files.topology.toml import TopologyFile
 from stepsim.measured.calibration.calibration import Calibration

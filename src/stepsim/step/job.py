@@ -413,28 +413,12 @@ def _searched(job: Job, network: Topology) -> dict[str, object]:
         return int(ends(tasks.waits, tasks.duration_ps).max(initial=0))
 
     eager = replace(options, p2p=P2PMode.EAGER)
-    means = _mean_times(flat(write_graph(stages, one_by_one, plan, eager)))
+    apart = flat(write_graph(stages, one_by_one, plan, eager))
     return {
-        **means,
+        **{
+            name: [each // plan.microbatches for each in apart.spent_ps(kind)]
+            for name, kind in _KINDS.items()
+        },
+        "hop_ps": apart.hop_ps,
         "took_ps": lambda schedule: took_ps(flat(write_graph(stages, schedule, plan, options))),
     }
-
-
-def _mean_times(flat: "Flat") -> dict[str, object]:
-    """Mean time per rank of F, I and W, each alone, and the longest of a message, in ps."""
-    from stepsim.core.write import SegmentKind
-
-    plan = flat.graph.plan
-    sums = {name: [0] * plan.pp for name in _KINDS}
-    hop = 0
-    for laid in flat.programs:
-        took, program = laid.duration_ps, laid.program
-        entry = program.entry[laid.segment]
-        sends = (entry < 0) & (program.kind[laid.segment] == SegmentKind.SEND)
-        hop = max(hop, int(took[sends].max(initial=0)))
-        for name, kind in _KINDS.items():
-            is_kind = flat.graph.schedule.columns[program.stage].runs(kind)[:, 0]
-            spent = int(took[(entry >= 0) & is_kind[entry]].sum())
-            sums[name][program.stage] = max(sums[name][program.stage], spent)
-    means = {name: [each // plan.microbatches for each in times] for name, times in sums.items()}
-    return {**means, "hop_ps": hop}

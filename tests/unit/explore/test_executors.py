@@ -8,7 +8,7 @@ from time import sleep
 import pytest
 
 from stepsim.base.errors import SweepError
-from stepsim.explore.executors import Pool, Processes
+from stepsim.base.executors import Pool, Processes
 
 SOON = 60
 MADE_BY: list[int] = []
@@ -55,7 +55,7 @@ def test_workers_end_with_the_pool_whatever_they_do() -> None:
 def test_a_worker_is_a_fork_unless_another_thread_might_hold_a_lock(
     threads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepsim.explore.executors.active_count", lambda: 1 + threads)
+    monkeypatch.setattr("stepsim.base.executors.active_count", lambda: 1 + threads)
     monkeypatch.setitem(globals(), "MADE_BY", [os.getpid()])
     with Processes(2) as workers:
         parent, forked = workers.submit(_pids).result(SOON)

@@ -9,7 +9,7 @@ import pytest
 import stepsim
 from stepsim.core.actions import TaskList
 from stepsim.core.write import Program, TaskGraph
-from stepsim.explore.plan.runs import PlanJob
+from stepsim.explore.plan.search import PlanJob
 from stepsim.explore.sweep.run import SweepJob
 from stepsim.network.prices import Prices
 from stepsim.parallel.schedules import Schedule

@@ -20,11 +20,16 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan import Objective, PlanSpace, search_plans
-from stepsim.explore.plan.asked import make_space, parse_fixed, parse_npu_counts
+from stepsim.explore.plan.asked import (
+    PlanDocument,
+    held_values,
+    make_space,
+    parse_fixed,
+    parse_npu_counts,
+    wider_values,
+)
 from stepsim.explore.plan.budget import check_plan_file
-from stepsim.explore.plan.document import PlanDocument, held_values, wider_values
-from stepsim.explore.plan.runs import HERE, PlanRun, PlanRuns, Workers
-from stepsim.explore.plan.search import fitting_plans
+from stepsim.explore.plan.search import HERE, PlanRun, PlanRuns, Workers, fitting_plans
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model
 from stepsim.files.models.megatron_plan import argument_texts, counted_ends, megatron_plan

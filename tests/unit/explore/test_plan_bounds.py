@@ -6,12 +6,11 @@ import pytest
 
 import stepsim
 from stepsim.base.errors import PlanError
+from stepsim.base.executors import pack
 from stepsim.base.units import PS_PER_S
-from stepsim.explore.executors import pack
 from stepsim.explore.plan import search_plans
 from stepsim.explore.plan.asked import make_space, parse_fixed
-from stepsim.explore.plan.runs import PlanJob, simulator
-from stepsim.explore.plan.search import fitting_plans
+from stepsim.explore.plan.search import PlanJob, fitting_plans, simulator
 from stepsim.files.asked import read_inputs
 from stepsim.workload.model.model import Model
 

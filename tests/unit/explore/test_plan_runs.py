@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from stepsim.base.errors import SweepError
-from stepsim.explore.executors import Pool, pack
+from stepsim.base.executors import Pool, pack
 from stepsim.explore.plan.asked import make_space, parse_fixed
-from stepsim.explore.plan.runs import PlanJob, PlanRuns, simulator
+from stepsim.explore.plan.search import PlanJob, PlanRuns, simulator
 from stepsim.files.asked import read_inputs
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan

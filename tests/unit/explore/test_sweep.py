@@ -16,8 +16,8 @@ from stepsim.base.errors import OutputError, SweepError
 from stepsim.base.structs import replace
 from stepsim.explore.sweep import Study, SweepProgress, open_for_reading, run_sweep
 from stepsim.explore.sweep.study import ScenarioGroup
-from stepsim.explore.sweep.table import SweepTable, progress_of
 from stepsim.files.load import read_model
+from stepsim.files.sweep_table import SweepTable, progress_of
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology.nested import with_link
 from stepsim.workload.axes import CollectiveKind
@@ -286,7 +286,7 @@ def test_parquet_holds_the_table_of_the_csv(database: Path) -> None:
 def test_parquet_without_pyarrow_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stepsim.explore.sweep.document import check_export_path
+    from stepsim.files.sweep_document import check_export_path
 
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(OutputError, match=r"pip install 'stepsim\[parquet\]'"):

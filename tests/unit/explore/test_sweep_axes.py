@@ -11,7 +11,7 @@ from sweeps import SMALL
 import stepsim
 from stepsim.base.errors import PlanError, SweepError
 from stepsim.explore.sweep import Grid, ScenarioSpan, Study, parse_axis
-from stepsim.explore.sweep.axes import OPTION_AXES, make_axis
+from stepsim.files.axes import OPTION_AXES, make_axis
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from stepsim.explore.sweep import Grid, Study, open_for_reading, parse_axis, run_sweep
-from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.asked import read_inputs
+from stepsim.files.sweep_table import SweepTable
 from stepsim.network.topology.nested import with_values
 from stepsim.step.prepared import prepare
 

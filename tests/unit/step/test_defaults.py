@@ -11,16 +11,16 @@ import pytest
 
 from stepsim import load_topology, simulate
 from stepsim.base.errors import PlanError
+from stepsim.base.executors import pack
 from stepsim.base.structs import replace
 from stepsim.explain.report import Report
-from stepsim.explore.executors import pack
 from stepsim.explore.sweep import Grid, Study, parse_axis
-from stepsim.explore.sweep.axes import ScenarioSpan
 from stepsim.explore.sweep.run import SweepJob, evaluate_span
 from stepsim.explore.sweep.study import ScenarioGroup
 from stepsim.face.steps import sensitivity
 from stepsim.files.accelerators import framework_names, read_framework
 from stepsim.files.asked import StepInputs, read_inputs
+from stepsim.files.axes import ScenarioSpan
 from stepsim.files.load import public_names
 from stepsim.step.compare import compare_schedules
 from stepsim.step.job import held_degrees, job_of

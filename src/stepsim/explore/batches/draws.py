@@ -10,10 +10,10 @@ from stepsim.base.arrays import Floats, Ints, slices
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, Document, Entry, Names, Noun, Picoseconds
 from stepsim.explain.memory import MemoryPart, StepMemory
+from stepsim.explore.batch.columns import ColumnNode, NodeColumns
 from stepsim.explore.batch.evaluation import Batch
+from stepsim.explore.batch.samples import StepSamples
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices, spread_prices
-from stepsim.explore.noise.columns import ColumnNode, NodeColumns
-from stepsim.explore.sampled_sweep import StepSamples
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.packers import (

@@ -10,7 +10,8 @@ from stepsim.base.structs import Document, Entry, Names, Picoseconds
 from stepsim.base.units import Quantity, Value
 from stepsim.explore.batches.draws import BatchSteps, simulate_batches
 from stepsim.explore.sampled_sweep import SampledSweep, sample_sweep
-from stepsim.explore.sweep.axes import (
+from stepsim.explore.sweep.study import Study
+from stepsim.files.axes import (
     LENGTHS,
     PACKER,
     Axis,
@@ -19,7 +20,6 @@ from stepsim.explore.sweep.axes import (
     axis_of_kind,
     parse_axis,
 )
-from stepsim.explore.sweep.study import Study
 from stepsim.files.lengths import read_lengths
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions

@@ -17,10 +17,11 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import check_fields
 from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds, replace
+from stepsim.explore.batch.columns import ColumnNode, NodeColumns
 from stepsim.explore.batch.evaluation import Batch, make_batch
+from stepsim.explore.batch.samples import StepSamples, lognormal
 from stepsim.explore.batch.scenarios import PHASES
-from stepsim.explore.noise.columns import ColumnNode, NodeColumns
-from stepsim.explore.sampled_sweep import SampledSweep, StepSamples, lognormal, sample_sweep
+from stepsim.explore.sampled_sweep import SampledSweep, sample_sweep
 from stepsim.explore.sweep.study import Study
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions

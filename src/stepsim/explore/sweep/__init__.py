@@ -5,11 +5,11 @@ study = Study(workload=load_workload(FILE), topology=load_topology("hgx-h100"), 
 run_sweep(study, "sweep.sqlite")
 """
 
-from stepsim.explore.executors import ExecutorKind
-from stepsim.explore.sweep.axes import Axis, Grid, ScenarioSpan, axis_of, make_axis, parse_axis
+from stepsim.base.executors import ExecutorKind
 from stepsim.explore.sweep.run import run_sweep, swept
 from stepsim.explore.sweep.study import Outcomes, ScenarioGroup, Study
-from stepsim.explore.sweep.table import SweepProgress, SweepTable, open_for_reading
+from stepsim.files.axes import Axis, Grid, ScenarioSpan, axis_of, make_axis, parse_axis
+from stepsim.files.sweep_table import SweepProgress, SweepTable, open_for_reading
 
 __all__ = [
     "Axis",

@@ -11,9 +11,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError, SweepError
-from stepsim.base.structs import Noun, replace
-from stepsim.base.units import Value
-from stepsim.explore.executors import (
+from stepsim.base.executors import (
     ExecutorKind,
     Pool,
     check_executor,
@@ -23,10 +21,12 @@ from stepsim.explore.executors import (
     pack,
     unpack,
 )
-from stepsim.explore.store import Store
-from stepsim.explore.sweep.axes import ScenarioSpan
-from stepsim.explore.sweep.study import Outcomes, ScenarioGroup, Study, outcomes_of
-from stepsim.explore.sweep.table import (
+from stepsim.base.structs import Noun, replace
+from stepsim.base.units import Value
+from stepsim.explore.sweep.study import Outcomes, ScenarioGroup, Study, identity, outcomes_of
+from stepsim.files.axes import ScenarioSpan
+from stepsim.files.store import Store
+from stepsim.files.sweep_table import (
     SweepProgress,
     SweepTable,
     missing_spans,
@@ -89,7 +89,9 @@ def swept(
         # a scheduler that cannot be reached must not leave a database behind
         pool = opened.enter_context(dask_pool(scheduler)) if scheduler else None
         store = opened.enter_context(
-            open_for_writing(Path(database), study, resume=resume, force=force)
+            open_for_writing(
+                Path(database), study.grid, identity(study), resume=resume, force=force
+            )
         )
         if spans := missing_spans(store, study.grid.size):
             with ExitStack() as started:
@@ -141,7 +143,7 @@ def _run(
     task = partial(evaluate_span, pack(job))
     cut = job.study.grid.cut(spans, lambda group: job.group(group).chunk)
     for span, found in pool.results(task, cut, partial(_first_missing, job)):
-        write_span(store, span, found)
+        write_span(store, span, found.stored())
         done, failed = seen.done + span.stop - span.start, seen.failed + len(found.errors)
         seen = replace(seen, done=done, failed=failed)
         if progress:

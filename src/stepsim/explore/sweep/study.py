@@ -24,11 +24,12 @@ from stepsim.core.actions import HostTimes
 from stepsim.explain.make_report import StepTotals, make_totals
 from stepsim.explore.batch import Batch, BatchResult, make_batch
 from stepsim.explore.batch.scenarios import BatchBase
-from stepsim.explore.sweep.axes import Axis, AxisColumn, Grid
 from stepsim.files.accelerators import read_device
 from stepsim.files.asked import with_axis_values
+from stepsim.files.axes import Axis, AxisColumn, Grid
 from stepsim.files.load import topology_of
 from stepsim.files.reading import read_bytes
+from stepsim.files.sweep_table import PART_COLUMNS, STEP_COLUMNS
 from stepsim.network.placement import place
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
@@ -331,6 +332,29 @@ class Outcomes(BatchResult, eq=False):
     memory_bytes: Floats | None = None
     fits: Floats | None = None
     errors: Mapping[int, str] = {}
+
+    def stored(self) -> dict[str, Sequence[object]]:
+        """Columns as a table has them, without those of which nobody knows a value.
+
+        A failed scenario has an error and no numbers, a free link no bandwidth.
+        """
+        ran = np.ones(len(self.step_time_ps), bool)
+        ran[list(self.errors)] = False
+        parts = () if self.parts_ps is None else zip(PART_COLUMNS, self.parts_ps.T, strict=True)
+        columns = {name: getattr(self, name) for name in STEP_COLUMNS} | dict(parts)
+        shown: dict[str, Sequence[object]] = {}
+        for name, column in columns.items():
+            if column is None:
+                continue
+            known = np.isfinite(column) & (ran | (name == "total_bandwidth"))
+            if known.all():
+                shown[name] = column.tolist()
+            elif known.any():
+                values = zip(column.tolist(), known.tolist(), strict=True)
+                shown[name] = [value if is_known else None for value, is_known in values]
+        if self.errors:
+            shown["error"] = list(map(self.errors.get, range(len(ran))))
+        return shown
 
 
 _BY_TIME = ("tokens_per_s", "mfu")

@@ -10,9 +10,9 @@ from stepsim.base.structs import replace
 from stepsim.explain.report import Report, ResultDocument
 from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
 from stepsim.explore.sweep import open_for_reading
-from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.asked import StepInputs
 from stepsim.files.reading import first_bytes, read_json
+from stepsim.files.sweep_table import SweepTable
 from stepsim.files.writing import write_whole
 from stepsim.measured.profile.events import Profile
 from stepsim.runs.improve import Improvements

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
-from stepsim.explore.plan.document import PlanDocument, PlanEntry
+from stepsim.explore.plan.asked import PlanDocument, PlanEntry
 from stepsim.files.models.launch import LaunchForm
 from stepsim.options import OPTIONS
 from stepsim.show.tables.model import (

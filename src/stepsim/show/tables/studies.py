@@ -10,8 +10,8 @@ from stepsim.base.units import format_time_ps
 from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.sampled_sweep import Sampled, SampledSweep
 from stepsim.explore.sensitivity import Sensitivity, Slope, describe, show_value
-from stepsim.explore.sweep.axes import Axis
-from stepsim.explore.sweep.table import Extreme, SweepTable
+from stepsim.files.axes import Axis
+from stepsim.files.sweep_table import Extreme, SweepTable
 from stepsim.show.tables.model import (
     AS_IS,
     COUNT,

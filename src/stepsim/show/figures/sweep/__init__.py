@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import OutputError, SweepError
-from stepsim.explore.sweep.table import SweepTable
+from stepsim.files.sweep_table import SweepTable
 from stepsim.show.figures.drawing import drawn
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.breakdowns import breakdown_figure

@@ -7,7 +7,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SweepError
 from stepsim.base.units import time_unit
-from stepsim.explore.sweep.table import PART_COLUMNS, SweepTable
+from stepsim.files.sweep_table import PART_COLUMNS, SweepTable
 from stepsim.show.figures.drawing import above, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.scales import name_ticks, plots_by, scale_of

@@ -13,7 +13,7 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import Names
-from stepsim.explore.sweep.table import SweepTable
+from stepsim.files.sweep_table import SweepTable
 from stepsim.parallel.schedules import build, parse_name
 from stepsim.show.figures.drawing import head, legend
 from stepsim.show.figures.style import FigureStyle

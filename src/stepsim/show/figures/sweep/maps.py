@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepsim.base.arrays import Floats
-from stepsim.explore.sweep.table import SweepTable
+from stepsim.files.sweep_table import SweepTable
 from stepsim.show.figures.drawing import above
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.scales import Scale, plots_by, scale_of, value_axis

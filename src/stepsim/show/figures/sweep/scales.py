@@ -8,7 +8,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.structs import Noun
 from stepsim.base.units import Quantity
-from stepsim.explore.sweep.axes import Axis
+from stepsim.files.axes import Axis
 from stepsim.show.figures.style import CHARACTER_EM, FigureStyle
 from stepsim.show.tables.model import axis_words
 

@@ -9,8 +9,8 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import SweepError, member
 from stepsim.base.structs import Noun
 from stepsim.base.units import time_unit
-from stepsim.explore.sweep.axes import Axis
-from stepsim.explore.sweep.table import SweepTable
+from stepsim.files.axes import Axis
+from stepsim.files.sweep_table import SweepTable
 from stepsim.show.tables.model import axis_words
 
 _MOST_PANELS = 6

@@ -5,7 +5,7 @@ found by scenario number. It is read piece by piece.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from math import prod
@@ -18,9 +18,8 @@ from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import SweepError
 from stepsim.base.structs import Names, Noun
 from stepsim.base.units import Quantity
-from stepsim.explore.store import IDENTITY, Store, StoreKind, read_store, write_store
-from stepsim.explore.sweep.axes import Axis, Grid, ScenarioSpan
-from stepsim.explore.sweep.study import Outcomes, Study, identity
+from stepsim.files.axes import Axis, Grid, ScenarioSpan
+from stepsim.files.store import IDENTITY, Store, StoreKind, read_store, write_store
 from stepsim.workload.axes import Part
 
 PART_COLUMNS = tuple(f"{part.key}_ps" for part in Part)
@@ -83,17 +82,23 @@ class SweepProgress(Noun):
 
 
 def open_for_writing(
-    path: Path, study: Study, *, resume: bool = False, force: bool = False
+    path: Path,
+    grid: Grid,
+    identity: Mapping[str, str],
+    *,
+    resume: bool = False,
+    force: bool = False,
 ) -> AbstractContextManager[Store]:
-    """The database of a study, as `stepsim.explore.store.write_store` opens it.
+    """The database of a grid's scenarios, as `stepsim.files.store.write_store` opens it.
 
-    Raises SweepError for options that contradict each other.
+    `identity` is what all scenarios have in common. Raises SweepError for options that contradict
+    each other.
     """
     if resume and force:
         raise SweepError("resume and force contradict each other: give one of them")
 
-    fill = partial(_write_axes, study.grid)
-    return write_store(path, _SWEEP, identity(study), fill, resume=resume, force=force)
+    fill = partial(_write_axes, grid)
+    return write_store(path, _SWEEP, identity, fill, resume=resume, force=force)
 
 
 def open_for_reading(path: Path) -> AbstractContextManager[Store]:
@@ -115,12 +120,12 @@ def progress_of(store: Store) -> SweepProgress:
     return SweepProgress(size=size, done=done, failed=failed)
 
 
-def write_span(store: Store, span: ScenarioSpan, found: Outcomes) -> None:
-    """Store the results of a span, all or none of them; raises SweepError.
+def write_span(store: Store, span: ScenarioSpan, results: Mapping[str, Sequence[object]]) -> None:
+    """Store columns of the results of a span, all or none of them; raises SweepError.
 
     Rows are written several with a statement: a third faster than one by one.
     """
-    columns = {"id": range(*span), **_columns(found)}
+    columns = {"id": range(*span), **results}
     width = len(columns)
     values: list[object] = [None] * (width * len(columns["id"]))
     for place, column in enumerate(columns.values()):
@@ -155,30 +160,6 @@ def _write_axes(grid: Grid, connection: sqlite3.Connection) -> None:
         f"CREATE VIEW scenario AS SELECT {', '.join(columns)}, result.* FROM result "
         + " ".join(joins)
     )
-
-
-def _columns(found: Outcomes) -> dict[str, Sequence[object]]:
-    """Columns of `result` by name, without those of which nobody knows a value.
-
-    A failed scenario has an error and no numbers, a free link no bandwidth.
-    """
-    ran = np.ones(len(found.step_time_ps), bool)
-    ran[list(found.errors)] = False
-    parts = () if found.parts_ps is None else zip(PART_COLUMNS, found.parts_ps.T, strict=True)
-    columns = {name: getattr(found, name) for name in STEP_COLUMNS} | dict(parts)
-    shown: dict[str, Sequence[object]] = {}
-    for name, column in columns.items():
-        if column is None:
-            continue
-        known = np.isfinite(column) & (ran | (name == "total_bandwidth"))
-        if known.all():
-            shown[name] = column.tolist()
-        elif known.any():
-            values = zip(column.tolist(), known.tolist(), strict=True)
-            shown[name] = [value if is_known else None for value, is_known in values]
-    if found.errors:
-        shown["error"] = list(map(found.errors.get, range(len(ran))))
-    return shown
 
 
 class Extreme(NamedTuple):

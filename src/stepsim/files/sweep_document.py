@@ -18,8 +18,8 @@ from stepsim.base.structs import (
     Share,
 )
 from stepsim.base.units import Quantity
-from stepsim.explore.sweep.table import NUMBER_TYPES, STEP_COLUMNS, SweepTable
 from stepsim.files.reading import parquet_library
+from stepsim.files.sweep_table import NUMBER_TYPES, STEP_COLUMNS, SweepTable
 from stepsim.files.writing import csv_lines, whole_file
 
 
