@@ -182,15 +182,6 @@ class Flat(Noun, eq=False, dict=True):
             found[stage] = max(found[stage], spent)
         return found
 
-    @property
-    def hop_ps(self) -> int:
-        """How long the longest message between stages takes."""
-        sends = (
-            tasks.duration_ps[tasks.program.kind[tasks.segment] == SegmentKind.SEND]
-            for tasks in self.programs
-        )
-        return max((int(took.max(initial=0)) for took in sends), default=0)
-
 
 def flatten(
     graph: TaskGraph,

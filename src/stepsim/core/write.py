@@ -490,16 +490,13 @@ class _StageWriter(Struct, kw_only=True, dict=True):
             return None
         order = self.schedule.columns[self.stage]
         final = (self._edges & ~order.runs(ActionKind.FORWARD)).nonzero()
-        held = zip(order.chunk[final].tolist(), order.microbatch[final].tolist(), strict=True)
-        rows = [row for chunk, microbatch in held for row in self._block(chunk, microbatch)]
+        last = (order[place].parts()[part] for place, part in np.stack(final, axis=1).tolist())
+        rows = [row for action in last for row in self._rows_of(action)]
         return gradient_buckets(gradients, rows, self.options.dp_bucket_bytes)
 
-    def _block(self, chunk: int, microbatch: int) -> tuple[Row, ...]:
-        blocks = self.work.chunks[chunk]
-        return blocks[microbatch % len(blocks)]
-
     def _rows_of(self, action: Action) -> tuple[Row, ...]:
-        return self._block(action.chunk, action.microbatch)
+        blocks = self.work.chunks[action.chunk]
+        return blocks[action.microbatch % len(blocks)]
 
     def _reduces(self, action: Action) -> bool:
         return self._buckets is not None or any(

@@ -40,7 +40,7 @@ class Answers(Noun):
         kind, more = str(question["kind"]), tuple[object, ...]()
         if kind == "choices":
             return self.choices()
-        state = _state(question)
+        state = ExplorerState.of(question.get("state"))
         if kind == "lines":
             return self.lines(state)
         if kind == "tasks":
@@ -111,10 +111,6 @@ _KINDS = (
 """Kinds of questions; those that `Answers` does not name are questions to the explorer."""
 LONG = frozenset({"shown", "varies", "worth", "map", "helps", "tasks"})
 """Kinds of questions that may take long; `live` is asked of structures that are known."""
-
-
-def _state(question: Mapping[str, object]) -> ExplorerState:
-    return ExplorerState.of(question.get("state"))
 
 
 def _whole(question: Mapping[str, object], name: str) -> int:

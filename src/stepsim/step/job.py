@@ -389,7 +389,7 @@ def _searched(job: Job, network: Topology) -> dict[str, object]:
     """
     from stepsim.core.ends import ends
     from stepsim.core.flat import flatten
-    from stepsim.core.write import write_graph
+    from stepsim.core.write import SegmentKind, write_graph
     from stepsim.network.fold import fold
 
     plan, options, alone = job.plan, job.options, Placement(ranks=job.plan.pp)
@@ -414,11 +414,15 @@ def _searched(job: Job, network: Topology) -> dict[str, object]:
 
     eager = replace(options, p2p=P2PMode.EAGER)
     apart = flat(write_graph(stages, one_by_one, plan, eager))
+    sends = (
+        tasks.duration_ps[tasks.program.kind[tasks.segment] == SegmentKind.SEND]
+        for tasks in apart.programs
+    )
     return {
         **{
             name: [each // plan.microbatches for each in apart.spent_ps(kind)]
             for name, kind in _KINDS.items()
         },
-        "hop_ps": apart.hop_ps,
+        "hop_ps": max(int(took.max(initial=0)) for took in sends),
         "took_ps": lambda schedule: took_ps(flat(write_graph(stages, schedule, plan, options))),
     }
