@@ -198,7 +198,9 @@ class _TaskListBuilder(Struct, kw_only=True):
     ) -> tuple[int, ...]:
         """Add a task with such predecessors, and the fields of `Task`; returns what follows it."""
         queued = self._last.get(stream, ())
-        if after != queued:
+        if not after:
+            after = queued
+        elif after != queued:
             after = tuple(sorted({*after, *queued}))
         self._last[stream] = own = (len(self.tasks),)
         self.tasks.append(Task(kind, stream, label, phase, duration_ps, after=after, **more))
