@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from stepsim.parallel import schedules as schedules
 
 __version__ = "0.1.0"
+# The public names, by the modules that have them.
 _HOMES = {
     "base.errors": "StepsimError StepsimWarning",
     "face.results": "AgainstResult Comparison NoiseDistribution Result SensitivityResult",
@@ -85,7 +86,6 @@ _HOMES = {
     "face.models": "Plan make_schedule model",
     "face.sweeps": "SweepResult load_sweep sweep",
 }
-"""The public names, by the modules that have them."""
 __all__ = ["__version__", "schedules", *" ".join(_HOMES.values()).split()]  # noqa: PLE0604
 
 

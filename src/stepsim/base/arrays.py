@@ -22,8 +22,8 @@ _Number = TypeVar("_Number", bound=np.number)
 _SPARSE = 16
 _AT_ONCE = 1 << 18
 _ROUNDING = 1e-12
+# Bytes that are as good a key as a digest of them.
 _PLAIN = 1 << 12
-"""Bytes that are as good a key as a digest of them."""
 
 
 def ints(values: Any) -> Ints:

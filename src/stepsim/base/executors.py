@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
+# Tasks of a worker, which keep it busy: one at work, one for when it ends, one to choose from.
 _AHEAD = 3
-"""Tasks of a worker, which keep it busy: one at work, one for when it ends, one to choose from."""
 _POLL_S = 2.0
 _LOSSES = 3
 _CONNECT_S = 5

@@ -14,8 +14,8 @@ from stepsim.cli.terminal import (
     warn_of,
 )
 
+# Lines of what the recording lacks, where nobody asks for all.
 _MOST_NOTES = 3
-"""Lines of what the recording lacks, where nobody asks for all."""
 
 
 def hold_step_against(file: Path, trace: Path, options: SimulateOptions) -> None:

@@ -105,7 +105,7 @@ def _follow(log: Path, explain: Callable[[], "LogExplanation"]) -> None:
         still_s += _EVERY_S
 
 
+# How often a log is looked at, and when it grows no longer.
 _EVERY_S, _STILL_S, _STILL_STEPS = 5.0, 60.0, 20
-"""How often a log is looked at, and when it grows no longer."""
+# Exit codes of what `--check` finds; 3 of the others.
 _CODES = {"inside": 0, "faster": 0, "slower": 1}
-"""Exit codes of what `--check` finds; 3 of the others."""

@@ -27,8 +27,8 @@ from stepsim.cli.profiles import inspect_profile
 from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show, show_tables, warn
 from stepsim.show.figures.style import FigureStyle
 
+# Options that do something with a schedule.
 _OF_SCHEDULE = ("file", "pp", "microbatches", "csv")
-"""Options that do something with a schedule."""
 
 
 @takes(CommandOptions, OF_SIZE | OF_MODEL | {"compute_scale"})

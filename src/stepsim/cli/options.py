@@ -286,10 +286,10 @@ def takes(
     return decorate
 
 
+# Options that stand last in the help of a command: how it runs, not what it asks.
 _LAST = frozenset(name for name, option in OPTIONS.items() if option.panel is Panel.RUN) | {
     *("strict", "quiet", "verbose")
 }
-"""Options that stand last in the help of a command: how it runs, not what it asks."""
 
 
 _SHARED = (CommandOptions, RunOptions, OneStepOptions)
@@ -679,5 +679,5 @@ class SimulateOptions(ViewOptions):
             )
 
 
+# Lines of what was assumed, where nobody asks for all: with the answer they are twelve at most.
 _MOST_SAID = 7
-"""Lines of what was assumed, where nobody asks for all: with the answer they are twelve at most."""

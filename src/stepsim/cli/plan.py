@@ -36,8 +36,8 @@ _SEARCHED = {
 }
 _ASKED = ON_COMMAND_LINE - _SEARCHED
 _BUDGET = ("max_bubble", "max_memory", "max_step")
+# Options that do something beside --check.
 _OF_CHECK = {*_BUDGET, "model", "check", "calibration", "json", "csv"}
-"""Options that do something beside --check."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,15 +31,15 @@ from stepsim.base.units import Quantity
 from stepsim.cli.commands import COMMANDS, first_page
 from stepsim.cli.terminal import Stopped
 
+# The variable by which a shell asks what could stand at the end of a line.
 _COMPLETING = "_STEPSIM_COMPLETE"
-"""The variable by which a shell asks what could stand at the end of a line."""
+# The variables of which bash sets the first to that line, and other shells the second.
 _LINES = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
-"""The variables of which bash sets the first to that line, and other shells the second."""
 _HERE = f".{os.sep}"
 _STDOUT = "<stdout>"
 _READER_LEFT = 141  # what a shell says of a command that SIGPIPE ended
+# New objects after which it is worth to look for garbage.
 _MANY = 100_000
-"""New objects after which it is worth to look for garbage."""
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
 
 
@@ -95,8 +95,8 @@ def _nothing() -> None:
     """Stand for a command in a list."""
 
 
+# Options of other programs that people type here, and what they are called.
 _MEANT = {"--fsdp": "--zero 3", "--batch-size": "--global-batch, and --mbs of a microbatch"}
-"""Options of other programs that people type here, and what they are called."""
 
 
 def _run(typed: list[str]) -> None:

@@ -37,20 +37,20 @@ from stepsim.cli.terminal import (
     warn_of,
 )
 
+# Options that do something beside --sensitivity.
 _OF_SENSITIVITY = OF_STUDY | {"sensitivity", "plan_file"}
-"""Options that do something beside --sensitivity."""
+# Options that do something beside --against.
 _BESIDE_TRACES = OF_STUDY | {"activation_size", "against", "report", "full", "plan_file"}
-"""Options that do something beside --against."""
+# Options under which transfers run beside compute.
 _BESIDE = ("dp_overlap", "tp_comm_overlap")
-"""Options under which transfers run beside compute."""
 
 if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
     from stepsim.step.prepared import PreparedStep, SimulatedStep
     from stepsim.step.size import StepSize
 
+# Seconds from which a run is told of before it begins.
 _MANY_TASKS = 100_000
-"""Seconds from which a run is told of before it begins."""
 
 
 @takes(SimulateOptions, ON_COMMAND_LINE)

@@ -76,8 +76,8 @@ class _ShowOptions(StudyFiles):
         self.check_files(*inputs, files=[*(self.export or ()), written])
 
 
+# Options that do something with the database of a sweep.
 _OF_DATABASE = {each.name for each in fields(_ShowOptions)} | {"file"}
-"""Options that do something with the database of a sweep."""
 _DATABASES = (".sqlite", ".sqlite3", ".db")
 _SQLITE = b"SQLite format 3\0"
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from stepsim.step.prepared import SimulatedStep
 
 _STDOUT = "-"
+# What changes the step time by more is said first.
 _HEAVY = 0.01
-"""What changes the step time by more is said first."""
 
 
 class Stopped(BaseException):

@@ -45,8 +45,8 @@ class HostPart(IntEnum):
         return f"{self.option}_ps"
 
 
+# Labels of host tasks that are not called as their option.
 _HOST_LABELS = {HostPart.HOST_OVERHEAD: "host", HostPart.LOSS_TIME: "loss"}
-"""Labels of host tasks that are not called as their option."""
 
 
 class Task(Noun, kw_only=False):

@@ -102,10 +102,10 @@ def _few_levels(missing: list[int], starts: list[int], values: list[int]) -> tup
     return np.array(order, np.int32), np.array(levels, np.int32)
 
 
+# Nodes up to which levels are found as fast in Python's numbers as in columns.
 _FEW_NODES = 1 << 16
-"""Nodes up to which levels are found as fast in Python's numbers as in columns."""
+# Nodes of a mean level up to which ends are: a level in columns takes as long as four nodes.
 _NARROW = 4
-"""Nodes of a mean level up to which ends are: a level in columns takes as long as four nodes."""
 
 
 @overload

@@ -24,8 +24,8 @@ PHASES_OF_ACTIONS = {
     ActionKind.INPUT_GRAD: TaskPhase.INPUT_GRAD,
     ActionKind.WEIGHT_GRAD: TaskPhase.WEIGHT_GRAD,
 }
+# Phases by the numbers of kinds of actions.
 _PHASES_OF_KINDS = np.array([PHASES_OF_ACTIONS[kind] for kind in ACTION_KINDS])
-"""Phases by the numbers of kinds of actions."""
 _WHOLE = {
     SegmentKind.ACTION: (TaskKind.COMPUTE, UNKNOWN, "action"),
     SegmentKind.PER_STEP: (TaskKind.COMPUTE, TaskPhase.UPDATE, "optimizer and gradient sync"),
@@ -34,8 +34,8 @@ _WHOLE = {
 STREAMS: Mapping[int, str] = {stream.value: stream.name.lower() for stream in Stream}
 """Names of the streams of simulated ranks."""
 
+# Kind, stream, phase, label and communication of a row.
 _Facts = tuple[int, int, int, str, int]
-"""Kind, stream, phase, label and communication of a row."""
 
 
 def columns_of(

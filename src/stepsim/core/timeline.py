@@ -202,8 +202,8 @@ MOST_EVENTS = 20_000
 """Tasks above which columns take the place of events, unless an engine is asked for."""
 
 
+# Runs of a step whose compute is slowed, at most, and the change of its end that ends them.
 _SLOWED_RUNS, _STEADY = 16, 1e-3
-"""Runs of a step whose compute is slowed, at most, and the change of its end that ends them."""
 
 
 def find_actors(

@@ -322,18 +322,18 @@ class _PostedRow(NamedTuple):
     paced: int = False
 
 
+# Columns of rows by the fields of `_PostedRow`; `entry` is the place in the order, or -1.
 _PostedRows = dict[str, Small]
-"""Columns of rows by the fields of `_PostedRow`; `entry` is the place in the order, or -1."""
 
+# Streams of sends to the rank before and to the next, and of receipts of such.
 _QUEUES = np.array(
     [Stream.PP_BACKWARD, Stream.PP_FORWARD, Stream.PP_BACKWARD_RECV, Stream.PP_FORWARD_RECV],
     np.int32,
 )
-"""Streams of sends to the rank before and to the next, and of receipts of such."""
 
 
+# Columns of rows of stages, and where those of each look start, by what makes stages alike.
 _Written = dict[tuple[object, ...], tuple[Small, Ints]]
-"""Columns of rows of stages, and where those of each look start, by what makes stages alike."""
 
 
 class _StageWriter(Struct, kw_only=True, dict=True):

@@ -45,6 +45,7 @@ _PHASES = {
     TaskPhase.FORWARD: "forward",
     TaskPhase.UPDATE: "update",
 }
+# Parts of the names of collectives, the longest first, and the kind that they say.
 _CALLED = (
     ("reducescatter", "reduce_scatter"),
     ("allreduce", "all_reduce"),
@@ -58,17 +59,16 @@ _CALLED = (
     ("scatter", "scatter"),
     ("reduce", "reduce"),
 )
-"""Parts of the names of collectives, the longest first, and the kind that they say."""
 
 _Key = tuple[StepPart, str, str]
+# By row what steps show in ps, what kernels run in ps, and how many there are, over all ranks.
 _Sums = dict[_Key, Ints]
-"""By row what steps show in ps, what kernels run in ps, and how many there are, over all ranks."""
+# Rows of no operation.
 _ENDS: Sequence[_Key] = (
     (StepPart.GAPS, "gaps before kernels launched in time", ""),
     (StepPart.WAITING, "other ranks at the end of the step", ""),
     (StepPart.GAPS, f"{HOST_GAPS} the next step", ""),
 )
-"""Rows of no operation."""
 
 
 class AgainstRow(Entry):
@@ -128,8 +128,8 @@ class Against(Document):
         return tuple(replace(row, name="") for row in self.summed("part"))
 
 
+# Of each number the predicted one, then the measured one.
 _NUMBERS = tuple(name for name in AgainstRow.__struct_fields__ if name.endswith(("_ps", "_count")))
-"""Of each number the predicted one, then the measured one."""
 
 
 def _added(row: AgainstRow, other: AgainstRow) -> AgainstRow:

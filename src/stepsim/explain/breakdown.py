@@ -20,13 +20,13 @@ from stepsim.core.write import SegmentKind, TaskGraph
 from stepsim.run.spans import TaskKind
 from stepsim.workload.axes import Part, Stream
 
+# The part of a task of a list, and earlier ones that it waits for.
 _Row = tuple[Part, tuple[int, ...]]
-"""The part of a task of a list, and earlier ones that it waits for."""
 _WORK = {TaskKind.COMPUTE: Part.COMPUTE, TaskKind.HOST: Part.HOST}
+# The part of a contracted task of the compute stream: it has several.
 _CONTRACTED = -1
-"""The part of a contracted task of the compute stream: it has several."""
+# Parts of the compute stream.
 _BUSY = (*_WORK.values(), _CONTRACTED)
-"""Parts of the compute stream."""
 _NO_LISTS = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 

@@ -11,8 +11,8 @@ from stepsim.network.collectives.flows import step_load
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.schedules import ActionKind
 
+# Why an activation is still held: its input gradient is to come, or only its weight gradient.
 _LIVE = ("until input gradient", "until weight gradient")
-"""Why an activation is still held: its input gradient is to come, or only its weight gradient."""
 
 _HELD = {
     ActionKind.FORWARD: (1, 0),

@@ -21,8 +21,8 @@ from stepsim.core.write import Look, TaskGraph
 from stepsim.explain.breakdown import part_of
 from stepsim.workload.axes import Part
 
+# An actor and the number of one of its tasks.
 _Place = tuple[int, int]
-"""An actor and the number of one of its tasks."""
 
 _Node = TypeVar("_Node")
 

@@ -15,8 +15,8 @@ from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import LinkUse, Report
 from stepsim.workload.axes import Part, PartKind, part_label
 
+# Components that are idle time for want of others: of slower members, of pipeline neighbours.
 _WAITING = frozenset(p.key for p in Part if p.kind in (PartKind.SKEW, PartKind.IDLE))
-"""Components that are idle time for want of others: of slower members, of pipeline neighbours."""
 
 _SETTINGS = (
     *("workload", "topology", "schedule", "p2p", "contention", "npus", "microbatches"),

@@ -8,16 +8,16 @@ from stepsim.explain.against import STAGE_MESSAGES, AgainstRow, StepPart
 from stepsim.measured.profile.kernel_classes import KernelClass
 
 _MOST = 3
+# Differences of a smaller share of the step are not named where there are larger ones.
 _NOTICED = 0.0005
-"""Differences of a smaller share of the step are not named where there are larger ones."""
+# Waiting follows from something else that differs at least by this share of it.
 _CAUSE = 0.01
-"""Waiting follows from something else that differs at least by this share of it."""
+# Rows whose prediction rests on rates that were measured.
 _OF_RATES = frozenset(KernelClass)
-"""Rows whose prediction rests on rates that were measured."""
+# Ints that differ by a larger factor are of other work.
 _FAR = 20.0
-"""Ints that differ by a larger factor are of other work."""
+# Ints that differ by a smaller share are alike, in words.
 _SAME = 0.02
-"""Ints that differ by a smaller share are alike, in words."""
 
 
 def largest_differences(

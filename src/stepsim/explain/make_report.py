@@ -296,10 +296,10 @@ def _steady_state(order: Order, start_ps: Ints, end_ps: Ints) -> tuple[int, int]
     return int(first.min()) if len(first) else 0, int(last.max(initial=0))
 
 
+# Communications that take less of the step are passed over.
 _WORTH = 0.02
-"""Communications that take less of the step are passed over."""
+# Groups of so many times the ranks that were measured are named.
 _FAR = 4
-"""Groups of so many times the ranks that were measured are named."""
 
 
 def known_accuracy(

@@ -16,10 +16,10 @@ from stepsim.network.topology import Topology
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis
 from stepsim.workload.rows import CommOp
 
+# NPUs that are traced together: what all of a large job put on links takes much memory.
 _AT_ONCE = 1 << 18
-"""NPUs that are traced together: what all of a large job put on links takes much memory."""
+# Whose bytes are on a link: communications of a kind in groups, along an axis.
 _User = tuple[Group, CollectiveKind, ParallelAxis]
-"""Whose bytes are on a link: communications of a kind in groups, along an axis."""
 
 
 Traffic = Mapping[_User, Summand]

@@ -35,8 +35,8 @@ from stepsim.workload.model.evidence import Throughput
 WEIGHTY = 0.02
 """The least share of the step time that is said first."""
 
+# A smaller share of the step time is said only to those who want to know everything.
 _NEGLIGIBLE = 0.001
-"""A smaller share of the step time is said only to those who want to know everything."""
 
 
 class CommUse(Entry):
@@ -115,8 +115,8 @@ def by_weight(finding: Finding) -> float:
 
 _DEGREES = tuple(map(str, ParallelAxis))
 _PARTS = tuple(part.key for part in Part)
+# What a result may lack because it was written before there was such an axis or part.
 _YOUNGER = frozenset({"cp", "fsdp", "exposed_cp", "exposed_fsdp", "slowed"})
-"""What a result may lack because it was written before there was such an axis or part."""
 
 _Plan = msgspec.defstruct(
     "Plan",
@@ -129,8 +129,8 @@ _Parts = msgspec.defstruct(
     namespace={"__doc__": "Where the step of a rank goes; the parts sum to `step_time_ps`."},
 )
 _Degrees = Annotated[dict[str, Count], Meta(extra_json_schema={"$ref": "#/$defs/Plan"})]
+# By name: those that a later stepsim adds are kept, and the parts still sum to the step.
 _PartTimes = Annotated[dict[str, Picoseconds], Meta(extra_json_schema={"$ref": "#/$defs/Parts"})]
-"""By name: those that a later stepsim adds are kept, and the parts still sum to the step."""
 
 
 class Bubble(Noun):

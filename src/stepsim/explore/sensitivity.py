@@ -40,8 +40,8 @@ _WORDS = {
 
 _RELATIVE_STEP = 1e-3
 _GAIN = 0.01
+# Differences of both sides that agree so far are of one path: a rate is no straight line.
 _AGREE = 1e-2
-"""Differences of both sides that agree so far are of one path: a rate is no straight line."""
 _DEFAULTS = StepOptions()
 
 

@@ -44,8 +44,8 @@ from stepsim.workload.rows import Workload
 if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
 
+# The table of names with values.
 _FACTS = "facts"
-"""The table of names with values."""
 
 
 class InspectionResult(Viewed, Noun):

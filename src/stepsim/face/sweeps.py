@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from stepsim.network.topology.network import TopologyLike
 
+# Scenarios whose parts take no more than a fifth of a second to compute and keep.
 _MOST_IN_PARTS = 10_000
-"""Scenarios whose parts take no more than a fifth of a second to compute and keep."""
 
 __all__ = ["SweepResult", "load_sweep", "sweep"]
 

@@ -15,8 +15,8 @@ from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.layout import named_layout
 
+# Formats that run at another's rates where a device has none of their own.
 _LENT = MappingProxyType({Precision.FP16: Precision.BF16, Precision.MXFP8: Precision.FP8})
-"""Formats that run at another's rates where a device has none of their own."""
 
 
 def device_names() -> list[str]:

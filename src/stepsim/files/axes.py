@@ -115,6 +115,7 @@ OPTION_AXES: Mapping[str, AxisKind] = MappingProxyType(
 )
 """Axes that are options of a step."""
 
+# Options by their flags, e.g. `mbs`.
 _OPTION_OF_FLAG: Mapping[str, str] = MappingProxyType(
     {
         flag.lstrip("-").replace("-", "_"): name
@@ -123,20 +124,19 @@ _OPTION_OF_FLAG: Mapping[str, str] = MappingProxyType(
         if name in OPTION_AXES and "/" not in flag
     }
 )
-"""Options by their flags, e.g. `mbs`."""
 
+# Axes of the whole topology.
 _TOPOLOGY_AXES: Mapping[str, AxisKind] = MappingProxyType(
     {LAUNCH_LATENCY.name: AxisKind(quantity=LAUNCH_LATENCY.quantity, durations_only=True)}
 )
-"""Axes of the whole topology."""
 
+# Axes of a class of links, written CLASS.bandwidth and so on.
 _LINK_AXES: Mapping[str, AxisKind] = MappingProxyType(
     {
         field.name: AxisKind(quantity=field.quantity, durations_only=True)
         for field in (*LINK_FIELDS, OVERSUBSCRIPTION)
     }
 )
-"""Axes of a class of links, written CLASS.bandwidth and so on."""
 
 
 def parse_axis(text: str) -> Axis:
@@ -239,8 +239,8 @@ def _values(kind: AxisKind, text: str) -> tuple[Names, tuple[Value, ...]]:
     return texts, tuple(parse(each) for each in texts)
 
 
+# Largest number of values of one axis.
 _MAX_VALUES = 100_000
-"""Largest number of values of one axis."""
 
 _DIGITS = Context(prec=12)
 _WIDEST = 10**100

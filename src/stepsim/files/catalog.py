@@ -185,10 +185,10 @@ def _sizes(name: str, file: TopologyFile) -> Iterator[str]:
         yield "any" if said == "auto" else str(said)
 
 
+# What says what is known of a name, by its kind; others have words of their own.
 _ENTRIES: Mapping[str, Callable[[str], Entry]] = {
     "models": _model,
     "devices": _device,
     "frameworks": _framework,
     "topologies": _topology,
 }
-"""What says what is known of a name, by its kind; others have words of their own."""

@@ -19,8 +19,8 @@ _COLUMNS = ("length", "lengths", "tokens", "num_tokens", "n_tokens")
 _COUNT = "count"
 _MOST = 50_000_000
 _MOST_ALIKE = 1 << 40
+# A line of a file, the length there, and how many documents have it.
 _Row = tuple[int, object, object]
-"""A line of a file, the length there, and how many documents have it."""
 
 
 def lengths_of(
@@ -112,6 +112,7 @@ def _of_parquet(path: Path) -> Iterator[_Row]:
         raise WorkloadError(f"{path}: cannot read the lengths of documents: {reason}") from None
 
 
+# What reads files by their suffix; others have a number a line.
 _READERS: Mapping[str, Callable[[Path], Iterator[_Row]]] = {
     ".parquet": _of_parquet,
     ".csv": _of_rows,
@@ -119,7 +120,6 @@ _READERS: Mapping[str, Callable[[Path], Iterator[_Row]]] = {
     ".jsonl": _of_json_lines,
     ".ndjson": _of_json_lines,
 }
-"""What reads files by their suffix; others have a number a line."""
 
 
 def _column_of(path: Path, names: Sequence[str], line: str = "") -> str:

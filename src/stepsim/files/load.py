@@ -134,8 +134,9 @@ _CONFIG = "config.json"
 _BASE = "based_on"
 
 
+# What a job of torchtitan has.
 _IS_JOB = r"(?m)^\s*flavor\s*="
-"""What a job of torchtitan has."""
+# What files that say their model have, by their suffix; scripts have any.
 _SAYS_MODEL = {
     ".json": re.compile(rb'(?s)"architectures"|"model_type".*"hidden|"hidden.*"model_type"'),
     ".toml": re.compile(rf"{_IS_JOB}|architectures|{_BASE}".encode()),
@@ -144,7 +145,6 @@ _SAYS_MODEL = {
         rb"(--num[-_]layers|--hidden[-_]size|--model[-_]name[-_]or[-_]path|\bmodel\.num_layers=|\A\s*--)"
     ),
 }
-"""What files that say their model have, by their suffix; scripts have any."""
 _OF_MODELS = {"num-layers", "hidden-size", "hybrid-layer-pattern", "hybrid-override-pattern"}
 _SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 
@@ -479,11 +479,11 @@ def read_numbers(texts: Iterable[str]) -> dict[str, str]:
 
 _TOML = reader_of("topology.toml", "read_topology_toml")
 _ASTRA_SIM = reader_of("topology.astra_network", "read_astra_network")
+# What reads the files of topologies, by their suffix.
 _TOPOLOGIES = {".toml": _TOML, ".yml": _ASTRA_SIM, ".yaml": _ASTRA_SIM}
-"""What reads the files of topologies, by their suffix."""
 _SIMAI = reader_of("topology.simai_topology", "read_simai_topology")
+# SimAI's first line: five numbers and a word. Its files have any other suffix.
 _SIMAI_BEGINS = re.compile(rb"\s*(\d+\s+){5}\S+\s*(\n|$)")
-"""SimAI's first line: five numbers and a word. Its files have any other suffix."""
 _BEGINNING_OF_TOPOLOGIES = 200
 
 

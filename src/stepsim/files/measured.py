@@ -21,8 +21,8 @@ from stepsim.measured.summary import RunSummary, summarise
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology.network import MAX_NPUS
 
+# What names of tables of measured steps end in.
 _TABLES = (".csv", ".toml")
-"""What names of tables of measured steps end in."""
 Run = RunSummary | LeafRun | str | Path
 """A measured run: read already, or its path."""
 

@@ -36,8 +36,8 @@ from stepsim.workload.model.held import layout_of_costs
 from stepsim.workload.model.layout import LayerLayout, counted_layout, even_or_ends, parse_layout
 from stepsim.workload.plan import Plan
 
+# Samples that fill a packed sequence: a guess, for no source says their lengths.
 _SAMPLES = 8
-"""Samples that fill a packed sequence: a guess, for no source says their lengths."""
 
 _BITS = 8
 _T = TypeVar("_T")

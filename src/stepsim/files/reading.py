@@ -185,8 +185,8 @@ def parquet_library(path: Path, error: type[StepsimError]) -> tuple[Any, Any]:
 
 DEFAULT_TOPOLOGY = "hgx-h100"
 DEFAULT_FRAMEWORK = "megatron-core"
+# Kinds of files that come with stepsim, each a folder.
 _SHIPPED = ("topologies", "devices", "frameworks", "models")
-"""Kinds of files that come with stepsim, each a folder."""
 
 _Noun = TypeVar("_Noun")
 

@@ -25,12 +25,12 @@ from stepsim.files.traces.step_lines import read_step_log
 from stepsim.options import OPTIONS
 
 _KINDS = {Quantity.COUNT: int, Quantity.SWITCH: bool, Quantity.FACTOR: float}
+# Options of a row beside workload, topology and schedule, and what each is in TOML.
 _OPTIONS: Mapping[str, type[Any]] = {
     name: str if option.read else _KINDS.get(option.quantity, str)
     for name, option in OPTIONS.items()
     if option.flags != () and (option.read or not option.is_file) and name != "schedule"
 }
-"""Options of a row beside workload, topology and schedule, and what each is in TOML."""
 
 MeasuredStepRow = msgspec.defstruct(
     "MeasuredStepRow",

@@ -27,8 +27,8 @@ STEP_COLUMNS = (
     *("step_time_ps", "pipeline_time_ps", "bubble_fraction", "total_bandwidth"),
     *("tokens_per_s", "mfu", "memory_bytes", "fits"),
 )
+# What exports call them: with the unit.
 _NAMES = tuple(name.replace("bandwidth", "bandwidth_bytes_per_s") for name in STEP_COLUMNS)
-"""What exports call them: with the unit."""
 _REALS = ("bubble_fraction", "total_bandwidth", "tokens_per_s", "mfu")
 _QUANTITIES = ", ".join(f"'{quantity}'" for quantity in Quantity)
 NUMBER_TYPES = {
@@ -69,8 +69,8 @@ _MISSING = """
 
 
 _PIECE = 65_536
+# Whether a scenario is known not to fit; in an order such ones follow all others.
 _LACKS = "fits IS 0"
-"""Whether a scenario is known not to fit; in an order such ones follow all others."""
 
 
 class SweepProgress(Noun):

@@ -20,8 +20,8 @@ from stepsim.measured.run_profile import sent_and_received
 from stepsim.run.spans import UNKNOWN
 
 DEFAULT_NODE_SIZE = 8
+# Two ranks whose messages end that far apart, in the median, have clocks that differ.
 _FAR_APART_PS = PS_PER_MS // 2
-"""Two ranks whose messages end that far apart, in the median, have clocks that differ."""
 
 
 class NodePlacement(StrEnum):

@@ -14,8 +14,8 @@ from stepsim.measured.profile.busy import Busy
 from stepsim.measured.profile.events import Events, Profile, unknown
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
+# Kernels of DeepEP that tell sizes before tokens follow: neither compute nor communication.
 _ANNOUNCES = re.compile(r"(?:::|deep_ep )\w*notify|dispatch_layout")
-"""Kernels of DeepEP that tell sizes before tokens follow: neither compute nor communication."""
 _FEWEST = 2
 
 

@@ -32,14 +32,14 @@ from stepsim.measured.run_profile import (
 from stepsim.measured.summary import RankTimes, RunSummary, summary_of, traced_actions
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
+# Numbers in the name of a group, which tell it from those of other ranks.
 _NUMBERS = re.compile(r"\b\d+\b|\d+$")
-"""Numbers in the name of a group, which tell it from those of other ranks."""
+# So many names of kernels outside of actions are shown one by one.
 _FEW_NAMES = 4
-"""So many names of kernels outside of actions are shown one by one."""
+# What time after the pipeline is called in which nothing runs: the host has not launched it.
 _IDLE = "idle"
-"""What time after the pipeline is called in which nothing runs: the host has not launched it."""
+# What kernels of no action are together, where they have several names.
 _OPTIMIZER = OpKind.OPTIMIZER, "optimizer_step"
-"""What kernels of no action are together, where they have several names."""
 
 
 def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSummary:
@@ -133,8 +133,8 @@ def _numbered(step: Profile, found: Actions) -> tuple[Profile, list[int]]:
     ]
 
 
+# What runs outside of actions and messages: its kind, and what it is called.
 _After = tuple[OpKind, str]
-"""What runs outside of actions and messages: its kind, and what it is called."""
 
 
 def _ran(step: Profile, found: Actions) -> list[_Ran]:

@@ -22,8 +22,8 @@ _ACTIONS = {
     OpKind.WEIGHT_GRAD: ActionKind.WEIGHT_GRAD,
 }
 
+# Actions of a rank in order, with their microbatches and virtual stages.
 _Steps = list[tuple[ActionKind, int, int]]
-"""Actions of a rank in order, with their microbatches and virtual stages."""
 
 
 def recognise(run: Profile, degrees: Degrees) -> Schedule | None:

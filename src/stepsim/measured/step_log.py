@@ -22,8 +22,8 @@ _NORMAL = 1.4826
 _LEAST = 0.02
 _LEAST_TREND = 0.02
 _FEWEST_SLOW = 3
+# Steps, and how straight their line is (the correlation with their number), that make a trend.
 _FEWEST, _STRAIGHT = 6, 0.9
-"""Steps, and how straight their line is (the correlation with their number), that make a trend."""
 
 
 class SteadySteps(Noun):

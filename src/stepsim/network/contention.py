@@ -25,14 +25,14 @@ from stepsim.workload.axes import Stream
 _NOTHING = (np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 TransferKey = tuple[int, int]
 """Colour of a site, and a communication there."""
+# Colour of a site, communication and phase.
 _Slot = tuple[int, int, int]
-"""Colour of a site, communication and phase."""
 
+# Transfers that never overlap each other: the colour of their site, and their stream.
 _User = tuple[int, Stream]
-"""Transfers that never overlap each other: the colour of their site, and their stream."""
 
+# Communications and the streams on which each runs.
 _Streams = tuple[tuple[int, Stream], ...]
-"""Communications and the streams on which each runs."""
 
 
 class Contention(Noun, dict=True):

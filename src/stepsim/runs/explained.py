@@ -31,16 +31,15 @@ from stepsim.workload.model.model import Model
 if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
 
+# Suspects that change the step by a smaller share are worth nothing: a log would not show them.
+#
+# It is chosen, not fitted. Half of the steps in Optimus's logs of A40 are more than 2.1 to 4.1 %
+# off their median, so that the mean of 250 of the steadiest is still uncertain by 0.2 %.
 _LEAST_WORTH = 0.002
-"""Suspects that change the step by a smaller share are worth nothing: a log would not show them.
-
-It is chosen, not fitted. Half of the steps in Optimus's logs of A40 are more than 2.1 to 4.1 % off
-their median, so that the mean of 250 of the steadiest is still uncertain by 0.2 %.
-"""
 _NEAR_GAP = 0.15
 _NO_NUMBERS: Mapping[str, object] = MappingProxyType({})
+# A log's count of operations that differs by more is another model or another way to count.
 _FLOPS_APART = 0.1
-"""A log's count of operations that differs by more is another model or another way to count."""
 
 
 class LogVerdict(StrEnum):

@@ -32,10 +32,10 @@ from stepsim.measured.profile.works import MicrobatchWorks
 from stepsim.measured.summary import RunSummary
 from stepsim.runs.orders import notes_of, order_changes, told_stages
 
+# A smaller gain is none: it would be shown as 0.0 %.
 _LEAST_GAIN = 5e-5
-"""A smaller gain is none: it would be shown as 0.0 %."""
+# Changes of stages and microbatches, which traces of kernels seldom name.
 _OF_PIPELINE = {"even-stages", "even-microbatches", "swap-microbatches"}
-"""Changes of stages and microbatches, which traces of kernels seldom name."""
 
 
 # Steps are means. `ceiling` is the gain where every worker, every microbatch and the host were

@@ -34,13 +34,13 @@ from stepsim.step.prepared import SimulatedStep
 
 _BACKWARD_OVER_FORWARD = 2
 _FEWEST_LOGS = 2
+# No host time, and layers that are their leaf modules: what cannot be less.
 _NONE = np.array([0.0, 1.0])
-"""No host time, and layers that are their leaf modules: what cannot be less."""
 _PROBE = np.array([float(PS_PER_MS), 0.1])
 _ROUNDS = 10
 _SETTLED = 1e-6
+# A change of relative errors, per probe, that is none.
 _FLAT = 1e-3
-"""A change of relative errors, per probe, that is none."""
 
 
 def simulate_leaves(run: LeafRun, overhead: LeafOverhead | None = None) -> SimulatedStep:

@@ -45,10 +45,10 @@ from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
 
+# Fewer kernels of a class do not tell its rate.
 _LEAST_KERNELS = 3
-"""Fewer kernels of a class do not tell its rate."""
+# A guess: times that differ by a larger factor are of other work.
 _FAR = 5.0
-"""A guess: times that differ by a larger factor are of other work."""
 _Missing = list[tuple[str, str]]
 
 

@@ -18,8 +18,8 @@ from stepsim.parallel.schedules import Schedule
 from stepsim.runs.ready import MeasuredRuntime, with_runtime
 from stepsim.runs.what_if import RunChange, change_run
 
+# A run whose own order comes out worse tells nothing of other orders.
 _MOST_OFF = 0.05
-"""A run whose own order comes out worse tells nothing of other orders."""
 _TWICE = 2
 
 

@@ -28,13 +28,13 @@ from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import PipelineOrder, Plan
 
+# Sizes are solved for where the step is so many times slower than predicted.
 _SOLVED_FROM = 1.03
-"""Sizes are solved for where the step is so many times slower than predicted."""
 _TRIES, _CLOSE = 14, 0.02
 _FAR_MEMORY, _SAME_MEMORY = 0.15, 0.07
 _HALF = 0.5
+# Timers whose slowest rank is so many times slower than the quickest tell of a slow one.
 _UNEVEN = 1.03
-"""Timers whose slowest rank is so many times slower than the quickest tell of a slow one."""
 
 
 class LogEvidence(StrEnum):
@@ -218,11 +218,11 @@ def held_bytes(report: Report) -> int:
     return max((each.memory.total_bytes for each in report.stages if each.memory), default=0)
 
 
+# Timers of Megatron-LM by pattern, and the beginnings of names of the suspects that they time.
 _TIMERS = {
     "batch-generator": ("data-loader",),
     "(all-)?(grads|params)-.*": ("slow-", "dp-overlap"),
 }
-"""Timers of Megatron-LM by pattern, and the beginnings of names of the suspects that they time."""
 _COMPUTE_TIMERS = "(forward|backward)-compute"
 
 

@@ -104,11 +104,11 @@ def _text(question: Mapping[str, object], name: str) -> str:
     return value
 
 
+# Kinds of questions; those that `Answers` does not name are questions to the explorer.
 _KINDS = (
     *("choices", "numbers", "lines", "live", "shown", "varies", "sliders"),
     *("plans", "helps", "tasks", "worth", "map"),
 )
-"""Kinds of questions; those that `Answers` does not name are questions to the explorer."""
 LONG = frozenset({"shown", "varies", "worth", "map", "helps", "tasks"})
 """Kinds of questions that may take long; `live` is asked of structures that are known."""
 

@@ -19,16 +19,16 @@ from stepsim.step.prepared import prepare
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.model import Model
 
+# The share of its compute time that a step is tried with.
 _FASTER = 0.9
-"""The share of its compute time that a step is tried with."""
+# _Texts that save less than this share of the step are left out.
 _LEAST = 0.0005
-"""_Texts that save less than this share of the step are left out."""
 _MOST_SHOWN, _MOST_PLANS = 7, 2
+# Schedules that are tried beside two interleaved ones.
 _SCHEDULES = ("1f1b", "zb-h1")
-"""Schedules that are tried beside two interleaved ones."""
 
+# Options and numbers of links that a state would have, as typed; an empty text is the default.
 _Texts = dict[str, str]
-"""Options and numbers of links that a state would have, as typed; an empty text is the default."""
 
 
 def speed_changes(batch: Batch, columns: Mapping[str, float]) -> list[Plain]:

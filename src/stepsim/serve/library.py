@@ -38,6 +38,7 @@ Ran = RunSummary | LeafRun | Profile | ResultDocument
 _MOST_UPLOADS = 32
 
 
+# What a name of the page's first list stands for.
 _KINDS: Mapping[type, str] = MappingProxyType(
     {
         Workload: "workload",
@@ -48,7 +49,6 @@ _KINDS: Mapping[type, str] = MappingProxyType(
         ResultDocument: "result",
     }
 )
-"""What a name of the page's first list stands for."""
 
 
 def _read_work(path: Path) -> Workload | Model | Ran:
@@ -66,13 +66,13 @@ def _read_work(path: Path) -> Workload | Model | Ran:
     return load_work(path)
 
 
+# What reads an upload of a kind, and how its name may end.
 _UPLOADS: Mapping[str, tuple[Callable[[Path], object], Sequence[str]]] = MappingProxyType(
     {
         "workload": (_read_work, (".txt", ".json", ".toml", ".log", ".gz", ".parquet", ".sqlite")),
         "topology": (topology_of, (".toml", ".yml", ".yaml", ".txt")),
     }
 )
-"""What reads an upload of a kind, and how its name may end."""
 
 
 class NamedNouns(Struct, kw_only=True):

@@ -36,13 +36,13 @@ from stepsim.show.page.page import page_of
 
 LOOPBACK = "127.0.0.1"
 _MOST_UPLOADED = 64 << 20
+# Bytes of an upload, and of any other body.
 _MOST_ASKED = 128 << 10
-"""Bytes of an upload, and of any other body."""
 _UPLOADS_AT_ONCE = 2
 _MOST_BUFFERED = 1 << 20
 _MOST_CONNECTIONS = 256
+# Seconds that a client has for a request's headers, its body, and the body of an upload.
 _IDLE_S, _BODY_S, _UPLOAD_S = 30.0, 20.0, 300.0
-"""Seconds that a client has for a request's headers, its body, and the body of an upload."""
 _WORKERS = 2
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 

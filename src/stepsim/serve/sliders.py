@@ -17,15 +17,15 @@ from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 
 _OF_MODELS = ("npus", "sequence", "global_batch", "tp", "pp", "cp", "ep", "microbatch_size")
+# Options beside the sliders that a plan by default may set.
 _PLANNED = ("expert_tp", "recompute", "recompute_layers", "layout", "schedule")
-"""Options beside the sliders that a plan by default may set."""
 _OF_FILES = ("npus", "pp", "microbatches", "microbatch_size")
 _MOST_NPUS, _MOST_RANKS, _MOST_BATCH, _MOST_SEQUENCE = 4096, 64, 8192, 1 << 17
 _MOST_SAMPLES, _MOST_MICROBATCHES = 16, 256
 _LEAST_SEQUENCE = 512
 _MOST_CHUNKS = 8
+# Values are these numbers times powers of two.
 _STEPS = (2, 3)
-"""Values are these numbers times powers of two."""
 
 
 def slider_values(job: StepInputs) -> dict[str, object]:

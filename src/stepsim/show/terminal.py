@@ -21,8 +21,8 @@ _BETWEEN = "  "
 _LEAST_FOLDED = 16
 _LEAST_FIRST = 8
 _LEFT_OUT = "..."
+# Variables by which users tell `rich` that it prints on a terminal, or not.
 _FORCES = ("FORCE_COLOR", "TTY_COMPATIBLE")
-"""Variables by which users tell `rich` that it prints on a terminal, or not."""
 
 
 class PlainPaper:

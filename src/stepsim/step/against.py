@@ -19,10 +19,10 @@ from stepsim.measured.profile.kernel_classes import KernelClass
 from stepsim.run.spans import UNKNOWN, TaskKind
 from stepsim.step.prepared import SimulatedStep
 
+# A recording with a smaller share of the model's products is one of another model.
 _ALIKE = 0.1
-"""A recording with a smaller share of the model's products is one of another model."""
+# Steps that differ by a larger factor are of different jobs, or of another batch.
 _FAR = 4.0
-"""Steps that differ by a larger factor are of different jobs, or of another batch."""
 
 
 class StepAgainst(Noun):

@@ -110,19 +110,19 @@ def _filled(held: int, device: Device) -> str:
     return f"the fullest rank holds {sizes} on {device.name}, {held / capacity:.0%}"
 
 
+# Options that the other answers know of, too, or that change a step by little.
 _COUNTED = frozenset(
     name
     for name, option in OPTIONS.items()
     if option.panel in (Panel.JOB, Panel.MODEL, Panel.RUN)
     or name in ("schedule", "chunks", "dp_overlap", "contention")
 )
-"""Options that the other answers know of, too, or that change a step by little."""
 
+# Schedules that the closed form of a plan knows.
 _CLOSED_FORMS = ("1f1b", "interleaved", PAIRED)
-"""Schedules that the closed form of a plan knows."""
 
+# A guess: factors on a step where nothing is known of predictions of its kind.
 _RANGE = (0.8, 1.25)
-"""A guess: factors on a step where nothing is known of predictions of its kind."""
 
 
 def second_look(job: Job, step_time_ps: int) -> Iterator[Finding]:

@@ -56,11 +56,11 @@ class ComparedSchedules(Noun):
 
 
 _PLAIN, _LEAST_PP = "1f1b", 2
+# Schedules that are compared with 1F1B and its interleaved forms where nobody names any.
 _USUAL = ("zb-h1", "zb-v", "dualpipe-v")
-"""Schedules that are compared with 1F1B and its interleaved forms where nobody names any."""
 _MOST_CHUNKS = 8
+# How many interleaved forms are compared.
 _INTERLEAVED = 2
-"""How many interleaved forms are compared."""
 
 
 def compare_schedules(
@@ -136,11 +136,11 @@ class _RefusedEntry(Entry):
 
 
 _EITHER = (CandidateDocument, _RefusedEntry)
+# One of two types that no key of text tells apart, as msgspec wants it.
 _AnyCandidate = Annotated[
     Any,
     Meta(extra_json_schema={"anyOf": [{"$ref": f"#/$defs/{each.__name__}"} for each in _EITHER]}),
 ]
-"""One of two types that no key of text tells apart, as msgspec wants it."""
 
 
 class ComparisonDocument(Document):

@@ -23,8 +23,8 @@ from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.overlap import CommSms
 from stepsim.workload.rows import Doubt, Work, Workload
 
+# The slowest picoseconds per byte of communications of a kind in a group.
 _Rates = dict[tuple[str, str], float]
-"""The slowest picoseconds per byte of communications of a kind in a group."""
 
 
 def weighed(report: Report, ready: PreparedStep) -> Report:

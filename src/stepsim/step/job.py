@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 WorkSource = Workload | Model
 """What a step is made of: a workload, or a model that becomes one under a plan on a device."""
 
+# What a workload file's step has of options that are not asked for.
 _USUAL: Mapping[str, bool | int] = MappingProxyType(
     {
         **dict.fromkeys(("dp_overlap", "tp_comm_overlap", "cuda_graph"), False),
@@ -59,8 +60,8 @@ _USUAL: Mapping[str, bool | int] = MappingProxyType(
         "microbatch_size": 1,
     }
 )
-"""What a workload file's step has of options that are not asked for."""
 _MODEL_ALONE = tuple(name for name, option in OPTIONS.items() if option.panel is Panel.MODEL)
+# Largest values of counts.
 _MOST: Mapping[str, int] = MappingProxyType(
     {
         **dict.fromkeys(("tp", "cp", "pp", "ep", "expert_tp", "npus", "shard_ranks"), MAX_NPUS),
@@ -69,7 +70,6 @@ _MOST: Mapping[str, int] = MappingProxyType(
         "global_batch": MAX_NPUS << 20,
     }
 )
-"""Largest values of counts."""
 
 
 class Job(Noun):

@@ -40,12 +40,12 @@ DEFAULT_TOKENS = 4 * 2**20
 """Tokens of a step, about, where nobody says how large its batch is."""
 USUAL_SCHEDULE = OPTIONS["schedule"].default
 
+# Options that are the plan's fields of the same name.
 _NAMED = (
     *("expert_tp", "precision", "recompute", "recompute_layers", "zero", "shard_ranks"),
     *("attention", "dispatch", "sequence_parallel", "reshard", "tp_comm_overlap"),
     *("dp_overlap", "cuda_graph", "expert_overlap", "shared_overlap", "delay_wgrad", "packed"),
 )
-"""Options that are the plan's fields of the same name."""
 _MOST_CHUNKS = 1 << 20
 
 
@@ -427,6 +427,7 @@ def _said(values: Mapping[str, Any]) -> Iterator[str]:
             yield words.format(between.join(value) if isinstance(value, tuple) else value)
 
 
+# Words about the fields that a recipe sets, in the order in which they are said.
 _SET: Mapping[str, str] = MappingProxyType(
     {
         "zero": "zero {}",
@@ -445,7 +446,6 @@ _SET: Mapping[str, str] = MappingProxyType(
         "free_sms": "products that leave {} SMs free",
     }
 )
-"""Words about the fields that a recipe sets, in the order in which they are said."""
 
 
 def interconnect_of(topology: Topology) -> Interconnect:

@@ -38,12 +38,12 @@ _COUNTS = ("tp", "cp", "pp", "chunks", "ep", "expert_tp", "microbatch_size")
 SHORT_NAMES = {"microbatch_size": "mbs", "chunks": "vpp", "expert_tp": "etp"}
 """What people call some of them."""
 
+# Fields of a plan about how it runs: as the options have them, unless they are searched.
 _RUN = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
-"""Fields of a plan about how it runs: as the options have them, unless they are searched."""
 
 _Fields = dict[str, Any]
+# How far a plan comes that is none, and what stands in its way.
 _Obstacle = tuple[tuple[int, int], str]
-"""How far a plan comes that is none, and what stands in its way."""
 _Found = Iterator[_Fields | _Obstacle]
 
 MOST_NPUS = 1 << 22
@@ -52,15 +52,15 @@ _MOST_CHUNKS = 12
 _MOST_UNEVEN = 1.125
 _EVEN_CHUNKS = (1, 2, 4, 8)
 _MOST_SAMPLES = 8
+# Tokens of a part under cp: shorter ones are not worth their exchange.
 _LEAST_SEQUENCE = 4096
-"""Tokens of a part under cp: shorter ones are not worth their exchange."""
+# Costs of the ends are rounded to this part of a layer: most plans share their layout.
 _PER_LAYER = 16
-"""Costs of the ends are rounded to this part of a layer: most plans share their layout."""
+# What decides how long a layer and the ends take.
 _OF_LAYERS = (
     *("tp", "cp", "dp", "ep", "expert_tp", "microbatch_size"),
     *("recompute", "zero", "precision", "dispatch", "cuda_graph", "tp_comm_overlap"),
 )
-"""What decides how long a layer and the ends take."""
 
 
 class PlanSpace(Noun):
@@ -504,8 +504,8 @@ def step_options_of(plan: Plan, base: StepOptions) -> StepOptions:
     )
 
 
+# Options that are the plan's fields of the same name.
 _SAME = (
     *("npus", "tp", "cp", "pp", "ep", "expert_tp", "microbatch_size", "global_batch", "sequence"),
     *("recompute_layers", "zero", "dp_overlap", "tp_comm_overlap", "cuda_graph"),
 )
-"""Options that are the plan's fields of the same name."""

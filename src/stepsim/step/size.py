@@ -111,8 +111,8 @@ def _tasks_of_rows(workload: Workload) -> int:
     return tasks if workload.layout else tasks * workload.degrees["pp"]
 
 
+# Bytes of one part of a rank's memory, so that the sum of all parts has 64 bits.
 _LARGEST = MAX_INT64 >> 4
-"""Bytes of one part of a rank's memory, so that the sum of all parts has 64 bits."""
 
 
 def memory_of(job: Job, schedule: Schedule, stages: Stages) -> "StepMemory | None":

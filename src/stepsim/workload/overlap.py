@@ -57,10 +57,9 @@ MEMORY_DRAW = 0.8
 MOST_TAKEN = 0.95
 """A guess: communication leaves kernels at least a twentieth of the memory bandwidth."""
 _MOST_SMS = 1024
+# A guess: communication leaves kernels half of the SMs. More blocks than that, as low-latency
+# kernels launch, wait for SMs like those of any kernel.
 _MOST_HELD = 0.5
-"""A guess: communication leaves kernels half of the SMs. More blocks than that, as low-latency
-kernels launch, wait for SMs like those of any kernel.
-"""
 ACROSS_NODES_SMS = 16
 """SMs of a ring between nodes of eight GPUs and eight NICs (stated, NVIDIA/nccl#689)."""
 

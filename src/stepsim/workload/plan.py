@@ -350,6 +350,10 @@ def as_table(plans: "Sequence[Plan] | PlanTable") -> "PlanTable":
     return plans if isinstance(plans, PlanTable) else PlanTable(plans=plans)
 
 
+# Columns that are no field or property of a plan, or not as it stands where it does nothing.
+#
+# `tokens` are those of a rank in products, `shard_tokens` outside of them: fewer with sequence
+# parallelism. `expert_replicas` are the ranks that hold the same experts.
 _COLUMNS: Mapping[str, Callable[[Plan], float]] = MappingProxyType(
     {
         "sequence_parallel": lambda plan: plan.sequence_parallel and plan.tp > 1,
@@ -378,11 +382,6 @@ _COLUMNS: Mapping[str, Callable[[Plan], float]] = MappingProxyType(
         "delay_wgrad": lambda plan: plan.delay_wgrad and plan.ep > 1,
     }
 )
-"""Columns that are no field or property of a plan, or not as it stands where it does nothing.
-
-`tokens` are those of a rank in products, `shard_tokens` outside of them: fewer with sequence
-parallelism. `expert_replicas` are the ranks that hold the same experts.
-"""
 
 
 class PlanTable(Noun, dict=True, eq=False):

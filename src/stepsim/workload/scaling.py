@@ -230,8 +230,8 @@ def load_experts(workload: Workload, load: ExpertLoad, microbatches: int | None)
     return replace(workload, microbatches=tuple(loaded), warnings=(*workload.warnings, text))
 
 
+# Microbatches whose loads differ: more would be tasks without end.
 _MOST_LOADS = 64
-"""Microbatches whose loads differ: more would be tasks without end."""
 
 
 def _always(load: ExpertLoad, ep: int) -> float | None:

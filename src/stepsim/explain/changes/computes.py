@@ -23,10 +23,10 @@ from stepsim.run.spans import UNKNOWN, TaskKind
 
 _EXPERTS = re.compile(r"expert|moe|\bep\d*\b", re.IGNORECASE)
 _EXCHANGE = re.compile(r"all_?to_?all|sendrecv|a2a", re.IGNORECASE)
+# A worker is slow from so many times the median compute on: healthy ones differ by 1 to 3 %.
 _SLOW = 1.1
-"""A worker is slow from so many times the median compute on: healthy ones differ by 1 to 3 %."""
+# Slow workers that are named.
 _NAMED = 8
-"""Slow workers that are named."""
 _NOT_TOLD = "the run does not name stages: Kineto and Nsight know no pipeline"
 
 

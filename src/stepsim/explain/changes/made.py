@@ -50,8 +50,8 @@ class UntoldChange(Entry):
     why: str
 
 
+# Share of operations that ranks have in common which run the same.
 _ALIKE = 0.97
-"""Share of operations that ranks have in common which run the same."""
 
 Judged = ProfileChange | UntoldChange
 Changes = Iterator[Judged]

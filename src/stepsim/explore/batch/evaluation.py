@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from stepsim.network.contention import Contention
 
 _TOTALS_AT_ONCE = 4096
+# Scenarios evaluated together, so that what is in use fits the cache: measured.
 _TIMES_AT_ONCE = 1024
-"""Scenarios evaluated together, so that what is in use fits the cache: measured."""
 
 _OF_TASKS = ("compute_scale", *HOST)
 _DEFAULTS = StepOptions()

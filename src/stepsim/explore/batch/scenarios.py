@@ -23,8 +23,8 @@ AXES = tuple(ParallelAxis)
 HOST = tuple(part.option for part in HostPart)
 """Options of host times, in the order of `HostPart`."""
 _ALONE = np.array([None])
+# Scenarios per distinct one from which on it is worth the gathering.
 _WORTH = 2
-"""Scenarios per distinct one from which on it is worth the gathering."""
 
 
 class Scenarios(Noun):

@@ -29,12 +29,12 @@ from stepsim.parallel.packers import (
 from stepsim.workload.documents import Lengths
 from stepsim.workload.model.model import Model
 
+# Most microbatches of all steps and ranks: what their columns hold is 3 GB.
 _MOST_LOADS = 1 << 27
-"""Most microbatches of all steps and ranks: what their columns hold is 3 GB."""
+# Steps whose documents are drawn and packed together: a loader's window, and part of a seed.
 _WINDOW = 50
-"""Steps whose documents are drawn and packed together: a loader's window, and part of a seed."""
+# Ranks times steps that are evaluated together, so that what is in use fits the cache.
 _AT_ONCE = 1 << 15
-"""Ranks times steps that are evaluated together, so that what is in use fits the cache."""
 _DEFAULTS = StepOptions()
 USUAL_PACKERS = ("padded", "grouped", "concat", "first-fit", "balanced")
 """Packers that are compared where nobody names some."""

@@ -28,14 +28,14 @@ from stepsim.options import StepOptions
 from stepsim.step.job import WorkSource
 from stepsim.workload.expert_load import ExpertLaw
 
+# Part of what a seed means: samples are drawn so many at a time.
 _SAMPLES_AT_ONCE = 256
-"""Part of what a seed means: samples are drawn so many at a time."""
 
+# Most tasks times samples: minutes of computing.
 _MOST_DRAWS = 50_000_000_000
-"""Most tasks times samples: minutes of computing."""
 
+# Ranks times samples evaluated together, so that what is in use fits the cache: measured.
 _AT_ONCE = 16384
-"""Ranks times samples evaluated together, so that what is in use fits the cache: measured."""
 
 _MOST_SAMPLES = 10_000_000
 _DEFAULTS = StepOptions()
@@ -151,8 +151,8 @@ def simulate_noise(
     )
 
 
+# Loads of experts that are drawn for the samples of a job whose loads follow a law.
 _MOST_LOADS = 16
-"""Loads of experts that are drawn for the samples of a job whose loads follow a law."""
 
 
 def _batch(

@@ -241,13 +241,13 @@ _WIDER: Mapping[str, _Values] = MappingProxyType(
         "graphs": {"cuda_graph": (False, True)},
     }
 )
+# Of these torchtitan has others.
 _OF_TORCH: Mapping[str, _Values] = MappingProxyType(
     {
         "zero": {"zero": (0, 3)},
         "recompute": {"recompute": (Recompute.NONE, Recompute.OPERATORS, Recompute.FULL)},
     }
 )
-"""Of these torchtitan has others."""
 
 _HELD = (
     *("zero", "recompute", "dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph"),
@@ -278,8 +278,8 @@ def held_values(space: PlanSpace) -> dict[str, str]:
     return {n: OPTIONS[n].text(each[0]) for n, each in values.items() if len(each) == 1}
 
 
+# Plans of a search of which it is said what overlap would cost.
 _WITH_OVERLAP = 5
-"""Plans of a search of which it is said what overlap would cost."""
 _NAMES = {short: name for name, short in SHORT_NAMES.items()}
 
 

@@ -112,8 +112,8 @@ def _line(what: str, most: float | None, found: float, write: Callable[[Any], st
 _MOST_DOUBLINGS = 12
 _DEGREES = ("tp", "cp", "pp")
 
+# The plan of a space that would do, in words; None where none does.
 _Choose = Callable[[PlanSpace], str | None]
-"""The plan of a space that would do, in words; None where none does."""
 
 
 def what_would_do(space: PlanSpace, choose: _Choose) -> str:

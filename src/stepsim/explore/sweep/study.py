@@ -52,8 +52,8 @@ _CHUNK = 50_000
 _PREPARED_S, _SHARED_PER_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 32, 50_000, 500_000
 _FEWEST = 4
 _DEGREES = ("tp", "cp", "pp", "microbatch_size")
+# Combinations of those along axes whose plans are priced at once.
 _MOST_PRICED = 1024
-"""Combinations of those along axes whose plans are priced at once."""
 
 
 class Study(Noun):

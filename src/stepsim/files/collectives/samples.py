@@ -9,8 +9,8 @@ from stepsim.base.errors import CalibrationError, bad_value
 from stepsim.network.measured_times import MeasuredCurve
 from stepsim.workload.axes import CollectiveKind
 
+# Machine, source, kind, ranks, nodes.
 _CurveKey = tuple[str, str, CollectiveKind, int, int]
-"""Machine, source, kind, ranks, nodes."""
 CurveSample = tuple[_CurveKey, int, int]
 """A measurement: its curve, bytes, ps."""
 

@@ -39,11 +39,11 @@ from stepsim.workload.model.architecture import (
 _OF_MIXERS = r"mamba_|linear_|conv_|ssm_|time_step_|index_"
 _OF_ENCODERS = ("is_encoder_decoder", "type_vocab_size")
 _DECODES = re.compile("CausalLM|LMHead|ConditionalGeneration|^[a-z0-9_.-]*$")
+# Parts of a configuration beside its text model.
 _BESIDE = ("vision_config", "audio_config", "sound_config", "talker_config", "code2wav_config")
-"""Parts of a configuration beside its text model."""
 _Part = TypeVar("_Part", Attention, Mlp)
+# Parts of a pattern by the names of newer releases of transformers.
 _NAMES = {"linear_attention": "mamba", "full_attention": "attention"}
-"""Parts of a pattern by the names of newer releases of transformers."""
 
 
 def architecture_of(

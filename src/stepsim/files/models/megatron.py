@@ -48,20 +48,20 @@ from stepsim.workload.model.mamba import Mamba2
 from stepsim.workload.model.model import Model, Unread
 from stepsim.workload.model.sparse_attention import SparseLatentAttention
 
+# What Megatron-DeepSpeed's scripts say of models without experts.
 _NO_EFFECT = (("moe-expert-parallel-size", "1"), ("num-experts", "1"))
-"""What Megatron-DeepSpeed's scripts say of models without experts."""
+# The sequence of a decoder alone, too.
 _ENCODER = "encoder-seq-length"
-"""The sequence of a decoder alone, too."""
 _DEEPSPEED = ("deepspeed", "zero-stage", "deepspeed-config")
 _SPECS = re.compile(r"[\w.]*\b(mamba|hybrid)_layer_specs\b.*")
 _PATTERNS = ("hybrid-layer-pattern", "hybrid-override-pattern")
 _RATIOS = ("hybrid-attention-ratio", "hybrid-mlp-ratio")
+# Parts of a pattern by their letter, those included that configurations do not have.
 _LETTERS = {**PART_LETTERS, "G": "gated_delta_net", "D": "dsa"}
-"""Parts of a pattern by their letter, those included that configurations do not have."""
 _LARGEST = 1 << 40
 _EXPERT_LAYERS, _WINDOW_LAYERS = "moe-layer-freq", "window-attn-skip-freq"
+# What GPT-NeoX does: two thirds of the width are shared by the gate and what it gates.
 _SHARED = "gates-share-width"
-"""What GPT-NeoX does: two thirds of the width are shared by the gate and what it gates."""
 
 
 class _Words(Noun, forbid_unknown_fields=True):
@@ -426,8 +426,8 @@ def _spread(letters: list[str], letter: str, section: float) -> None:
             left -= 1
 
 
+# Options of a step by name, as people type them.
 _Asked = Iterator[tuple[str, Any]]
-"""Options of a step by name, as people type them."""
 
 
 def asked_of(source: str, values: Mapping[str, str]) -> dict[str, Any]:

@@ -208,10 +208,10 @@ def layout_slices(text: str) -> tuple[StageSlice, ...]:
         return ()
 
 
+# An argument, and its value behind `=` or behind a space.
 _ARGUMENT = re.compile(r"(?<!\S)--([A-Za-z][\w-]*)(?:=(\S*)|\s+(?!--)(\S+)|(?!\S))")
-"""An argument, and its value behind `=` or behind a space."""
+# Quotes and a list's brackets, but not the brackets of a pipeline's layout, `(tt|)*29`.
 _QUOTES = re.compile(r"(\([EtmL|*,0-9]*\)\*[0-9]+)|[\"'()]")
-"""Quotes and a list's brackets, but not the brackets of a pipeline's layout, `(tt|)*29`."""
 _ENDS = ("\\", "&&", "||", "|", ";", "&")
 
 

@@ -22,18 +22,18 @@ from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.model import Unread
 
 _NOTHING = ("", "null", "none", "~")
+# Values of keys that are no arguments of Megatron-LM, where all others are those of their name.
 _OFF = ("false", "null", "none", "~")
-"""Values of keys that are no arguments of Megatron-LM, where all others are those of their name."""
 _HOLE = re.compile(r"\$\{(?:oc\.env:|env:)?([\w.]+)(?:(?::?-|,)\s*([^{}]*))?\}")
 _PRODUCT = re.compile(r"\$\{multiply:\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\}")
 _WORD = re.compile(r"(\w+)(\*?=)(.*)", re.DOTALL)
 _AUTO = "auto"
 _DEGREES = ("tp", "cp", "pp", "ep")
+# Options that stay open where a file leaves them to whoever runs it.
 _OPEN = ("npus", "shard_ranks")
-"""Options that stay open where a file leaves them to whoever runs it."""
 _MOST_KEYS = 10_000
+# The value of a key that holds other keys.
 _SECTION = "{}"
-"""The value of a key that holds other keys."""
 RECIPES = (".yaml", ".yml", ".json")
 """Suffixes of files that may be recipes."""
 

@@ -20,8 +20,8 @@ _LAUNCHERS = re.compile(
 )
 _OVERRIDE = re.compile(r"\+{0,2}((?:model|trainer)\.[\w.]+)=(.*)", re.DOTALL)
 _OTHERWISE = re.compile(r"\b(pretrain_(bert|t5|ict|vision\w*)|posttrain_\w+|train_rlhf)\.py")
+# What a person is to fill in, which a shell takes for files to read and to write.
 _PLACEHOLDER = re.compile(r"(?<!<)<([A-Za-z][A-Za-z _./-]*[A-Za-z])>")
-"""What a person is to fill in, which a shell takes for files to read and to write."""
 _SETS = re.compile(r"^\s*(?:export\s+)?\w+=", re.MULTILINE)
 _SIZE = re.compile("(?!0+$)[0-9]{1,9}")
 _DIRECTIVE = r"^#SBATCH\s+(.*)$"

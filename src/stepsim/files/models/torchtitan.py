@@ -28,10 +28,10 @@ from stepsim.workload.model.layout import StageSlice
 from stepsim.workload.plan import PipelineOrder, Plan
 
 _SCHEDULE = "parallelism.pipeline_parallel_schedule"
+# Sections that degrees stood in before release 0.1, the later one last.
 _OLD = ("training", "experimental")
-"""Sections that degrees stood in before release 0.1, the later one last."""
+# Options of a step by name, as people type them.
 _Asked = Iterator[tuple[str, object]]
-"""Options of a step by name, as people type them."""
 
 _CONVERTERS = {
     Precision.FP8: "quantize.linear.float8",

@@ -13,8 +13,8 @@ from stepsim.workload.model.architecture import (
     Tower,
 )
 
+# Fields of a tower that its configuration says, and the `width` of its MLPs if that is other.
 _Said = dict[str, Any]
-"""Fields of a tower that its configuration says, and the `width` of its MLPs if that is other."""
 
 
 def read_tower(kind: str, outer: Fields, hidden: int) -> tuple[Tower | None, Mapping[str, Any]]:

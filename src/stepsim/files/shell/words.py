@@ -33,8 +33,8 @@ class Unknown(Noun, kw_only=False):
     unset: bool = False
 
 
+# A mark: what nobody knows in hexadecimal digits, which are one word for a shell.
 _MARK = re.compile("\x01([0-9a-f]*)\x02")
-"""A mark: what nobody knows in hexadecimal digits, which are one word for a shell."""
 Words = tuple[str, ...]
 """Those of a command, or of a variable; what nobody knows stands in them as a mark."""
 

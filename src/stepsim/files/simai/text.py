@@ -47,8 +47,8 @@ _VPP_NOTE = (
     "header says vpp {}: AICB writes the layers per stage there, "
     "so it is no evidence of interleaving (--schedule interleaved:2 asks for it)"
 )
+# Line number and text.
 _Line = tuple[int, str]
-"""Line number and text."""
 
 
 class _Words(Noun):
@@ -267,8 +267,8 @@ _LIKE_OPTIMIZER = (0.4, 1.2)
 _LONG_LOOKUP = 3
 _TIED = "embedding_norm"
 
+# Microbatches up to which a step is run once more to weigh a doubt: that should be quick.
 _MOST_WEIGHED = 1024
-"""Microbatches up to which a step is run once more to weigh a doubt: that should be quick."""
 
 
 def find_doubts(workload: Workload, activation_bytes: int, ga: int) -> Iterator[Doubt]:

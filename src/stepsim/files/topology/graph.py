@@ -214,6 +214,7 @@ def _refuse_unknown(place: str, data: Mapping[Any, Any], allowed: Collection[str
             raise TopologyError(f"{place}: {key!r} is no attribute of it: {expected}")
 
 
+# Attributes of a graph: of which type they are, and what errors call it.
 _OF_GRAPH: Mapping[str, tuple[Any, str]] = {
     "name": (str, "a text"),
     "source": (str, "a text"),
@@ -221,7 +222,6 @@ _OF_GRAPH: Mapping[str, tuple[Any, str]] = {
     "algorithms": (list | tuple, "a list of names"),
     "library": (Library, "a stepsim library"),
 }
-"""Attributes of a graph: of which type they are, and what errors call it."""
 
 
 def _of_graph(data: Mapping[str, Any], npus: int) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from stepsim.network.topology import LinkClass
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_NPUS
 
+# What a cable joins, bandwidth and latency.
 _Class = tuple[str, str, str]
-"""What a cable joins, bandwidth and latency."""
 
 
 def read_simai_topology(path: Path) -> ListedTopology:

@@ -37,14 +37,14 @@ _NODES = {
     TaskKind.SEND: ChakraNode.COMM_SEND,
     TaskKind.RECV: ChakraNode.COMM_RECV,
 }
+# Collectives by their numbers (CollectiveCommType).
 _COLLECTIVES = (
     *("all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "all_to_all"),
     *("reduce_scatter", "reduce_scatter_block", "barrier"),
 )
-"""Collectives by their numbers (CollectiveCommType)."""
 
+# Columns of events that tell one kind of node from the others, on any rank.
 _KIND = ("kind", "name", "step", "size_bytes", *TOLD)
-"""Columns of events that tell one kind of node from the others, on any rank."""
 
 
 def write_chakra(profile: Profile, folder: Path) -> list[Path]:

@@ -14,16 +14,16 @@ from stepsim.files.reading import first_bytes, reader_of
 if TYPE_CHECKING:
     from stepsim.measured.profile.events import Profile
 
+# Bytes that tell what a profile is.
 _OF_PROFILES = 1 << 16
-"""Bytes that tell what a profile is."""
+# Bytes that tell what a run is: a log says so after its settings and its model.
 _OF_RUNS = 1 << 20
-"""Bytes that tell what a run is: a log says so after its settings and its model."""
 TRACE_ENDS = (".json", ".json.gz", ".json.tar.gz")
 CHAKRA_ENDS = (".et", ".et.gz")
+# Field of Chakra's metadata.
 _METADATA_ATTRIBUTE = 2
-"""Field of Chakra's metadata."""
+# A length, and the key of a field that is a text or the metadata: no text file begins so.
 _LIKE_CHAKRA = re.compile(rb"[\x80-\xff]*[\x00-\x7f][\x0a\x12]")
-"""A length, and the key of a field that is a text or the metadata: no text file begins so."""
 
 
 def is_kineto(start: bytes) -> bool:

@@ -28,10 +28,10 @@ from stepsim.run.spans import UNKNOWN, TaskKind
 
 _DAY_PS = 86_400 * PS_PER_S
 _HOURS_APART_PS = 3600 * PS_PER_S
+# Clocks that count from 1970 are past it, those that count from the start of a machine are not.
 _TIME_OF_DAY_PS = 30 * 365 * _DAY_PS
-"""Clocks that count from 1970 are past it, those that count from the start of a machine are not."""
+# What ranks meet in ends at the same time, give or take this.
 _CLOCK_STEP_PS = PS_PER_S // 20
-"""What ranks meet in ends at the same time, give or take this."""
 
 
 class RankOperations(RankPlace, eq=False):

@@ -35,15 +35,16 @@ from stepsim.run.spans import UNKNOWN, TaskKind
 _PS_PER_US = 10**6
 _COMPUTES = ("kernel", "mtia_ccp_events")
 _KERNELS = (*_COMPUTES, "gpu_memcpy", "gpu_memset")
+# What ends the names of categories of launches: of CUDA, HIP, XPU, MTIA and of other devices.
 _LAUNCHES = ("runtime", "driver")
-"""What ends the names of categories of launches: of CUDA, HIP, XPU, MTIA and of other devices."""
 _RANGES = ("user_annotation", "gpu_user_annotation", "cpu_op")
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 _NO_DIMS = msgspec.Raw(b"[]")
+# Of an event of the allocator.
 _ON_GPU = 1
-"""Of an event of the allocator."""
 
 
+# Arguments by what they are called here.
 _KEYS = {
     "collective": "Collective name",
     "elements_in": "In msg nelems",
@@ -61,7 +62,6 @@ _KEYS = {
     "registers": "registers per thread",
     "shared_bytes": "shared memory",
 }
-"""Arguments by what they are called here."""
 
 
 class _Arguments(msgspec.Struct, gc=False, rename=_KEYS):

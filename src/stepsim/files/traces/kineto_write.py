@@ -24,16 +24,16 @@ from stepsim.measured.profile.marks import ACTION_PHASES
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 
 _PS_PER_US = 10**6
+# PyTorch's own streams begin there.
 _FIRST_STREAM = 7
-"""PyTorch's own streams begin there."""
+# In the text that ranks share: their own number, and what is known of a communication's ends.
 _RANK, _TRANSFER = "\0", '"transfer":0'
-"""In the text that ranks share: their own number, and what is known of a communication's ends."""
 _NUMBER = msgspec.Raw(_RANK.encode())
+# Columns that ranks must have in common for their files to differ in numbers alone.
 _SHARED = (
     *("kind", "name", "stream", "size_bytes", "operator", "step", "phase", "chunk", "microbatch"),
     *("start_ps", "end_ps", "launch_ps"),
 )
-"""Columns that ranks must have in common for their files to differ in numbers alone."""
 _LETTERS = {phase: letter for letter, phase in ACTION_PHASES.items()}
 _MESSAGES = {TaskKind.SEND: "send", TaskKind.RECV: "recv"}
 

@@ -28,8 +28,8 @@ from stepsim.files.traces.step_lines import plain_lines
 from stepsim.workload.model.model import Model
 
 _ARGUMENT = re.compile(r"(?:^|\s)([a-z]\w*) \.{2,} (.*)$")
+# A line of YAML: a section, a key in it or an item of its list; srun puts the rank before it.
 _YAML_LINE = re.compile(r"(?:\d+: )?(  )?(?:([a-z]\w*):|- )\s*(.*)")
-"""A line of YAML: a section, a key in it or an item of its list; srun puts the rank before it."""
 _NOTHING = ("None", "False", "null", "false", "[]", "")
 
 
@@ -106,8 +106,8 @@ def _megatron_job(path: Path, lines: list[str], form: str) -> LoggedJob:
 
 
 _FRAMEWORKS = {"Megatron-Bridge": "megatron-bridge", "NeMo": "nemo-performance"}
+# The padded vocabulary, which older logs print beside the arguments.
 _PADDED = re.compile(r"> padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (\d+)\)")
-"""The padded vocabulary, which older logs print beside the arguments."""
 
 
 def _first(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:

@@ -11,8 +11,8 @@ from stepsim.files.traces.megatron_lines import RankLines
 from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
 from stepsim.measured.run_profile import after_pipeline, fused, of_kinds
 
+# Operations may seem to overlap by as much: times are written in hundredths of a millisecond.
 _TOLERANCE_PS = PS_PER_MS // 20
-"""Operations may seem to overlap by as much: times are written in hundredths of a millisecond."""
 
 
 def last_step(trace: RankLines) -> tuple[RankLines, int]:

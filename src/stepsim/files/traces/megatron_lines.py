@@ -36,10 +36,10 @@ _TIMES = "milliseconds from 0 to 1e14"
 _INNER_MARK = "'trace_src_func="
 
 
+# Kind, microbatch, duration and timestamp in ms as written, bytes, line and name.
 _Operation = tuple[OpKind, int, float, float, int, int, str]
-"""Kind, microbatch, duration and timestamp in ms as written, bytes, line and name."""
+# A collective inside an operation: whose it is, kind, duration in ms, and rows.
 _Inner = tuple[int, int, float, int]
-"""A collective inside an operation: whose it is, kind, duration in ms, and rows."""
 
 
 class RankLines(Noun, eq=False):

@@ -53,8 +53,8 @@ _DEGREES = {
 _PART = re.compile(r"([A-Za-z]+)(\d{1,9})")
 _DATE = re.compile(r"\d{10,20}")
 _TIME = "time"
+# Ranks of one run write their files as they start, within about a minute.
 _STARTED_TOGETHER_S = 60
-"""Ranks of one run write their files as they start, within about a minute."""
 
 
 def read_megatron_trace(path: Path) -> Profile:

@@ -27,20 +27,20 @@ from stepsim.measured.profile.events import (
 )
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
+# Clocks of ranks may be as far apart.
 _APART_PS = 50 * 10**6
-"""Clocks of ranks may be as far apart."""
 _LONGEST_S = 1e6
 _MOST_ROWS = 50_000_000
 _MOST_BYTES = 4 << 30
 
 
 _OF_STAGE = ("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce")
+# What groups of collectives are called, what their members have in common, and the names.
 _MEMBERS = (
     ("replicas of stage", "stage", _OF_STAGE),
     ("ends of replica", "replica", ("embedding-grads-all-reduce",)),
     ("all workers", "", ("optimizer-clip-main-grad",)),
 )
-"""What groups of collectives are called, what their members have in common, and the names."""
 _MESSAGE_NAMES = ("forward-send", "forward-recv", "backward-send", "backward-recv")
 _NUMBERS = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "mb_id", "gmc")
 _TIMES = ("start_ts", "duration")

@@ -31,8 +31,8 @@ from stepsim.run.spans import UNKNOWN, TaskKind
 _MOST_BYTES = 16 << 30
 _MOST_ROWS = 50_000_000
 _TABLE = "CUPTI_ACTIVITY_KIND_"
+# What a thread's number has in common with that of its process.
 _PROCESS = ~0xFFFFFF
-"""What a thread's number has in common with that of its process."""
 
 _STEP = re.compile(
     r"(?:profiler|train(?:ing)?)?[\s_]*(?:step|iteration|iter)[\s_#:=]*(\d{1,18})", re.IGNORECASE
@@ -41,14 +41,14 @@ _FORM = (
     *("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
     *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory"),
 )
+# Numbers of a row before its name and kind.
 _NAMED = 7
-"""Numbers of a row before its name and kind."""
+# CUPTI_ACTIVITY_MEMCPY_KIND_PTOP.
 _PEER_TO_PEER = 10
-"""CUPTI_ACTIVITY_MEMCPY_KIND_PTOP."""
 
 _Row = tuple[Any, ...]
+# Process, begin and end in ns, and text of an NVTX range.
 _Range = tuple[int, int, int, str]
-"""Process, begin and end in ns, and text of an NVTX range."""
 
 
 def read_nsys(path: Path) -> Profile:

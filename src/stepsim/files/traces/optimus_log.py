@@ -31,8 +31,8 @@ _SETTING = re.compile(r"> (PP|TP|DP|GBS|MBS): (\d{1,9})")
 _LEAVES_PER_LAYER = 8
 _LARGEST = 1e12
 
+# Milliseconds and operations of layers by their names.
 _Layers = dict[str, tuple[float, int]]
-"""Milliseconds and operations of layers by their names."""
 
 
 class _Log(Struct, kw_only=True):

@@ -16,16 +16,16 @@ _NUMBER = f"({_PLAIN})"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TIMERS = re.compile(r"\(?(?:min, )?max\)? time across ranks \(ms\):")
 _TIMER = re.compile(rf"\s+([\w-]+) \.*: (?:\({_NUMBER}, {_NUMBER}\)|{_NUMBER})\s*$")
+# The most memory of a rank as Megatron-LM prints it, in MiB, and torchtitan, in GiB.
 _MEMORY = re.compile(r"\bmax allocated: (\d{1,12}(?:\.\d*)?)|\bmemory:\s*(\d{1,12}(?:\.\d*)?)GiB")
-"""The most memory of a rank as Megatron-LM prints it, in MiB, and torchtitan, in GiB."""
+# How torchrun marks the lines of a rank: several may print the same step.
 _OF_RANK = re.compile(r"\[(?:rank|default)(\d+)\]:")
-"""How torchrun marks the lines of a rank: several may print the same step."""
+# Endings of nanotron's numbers for people.
 _HUMAN = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "P": 1e15}
-"""Endings of nanotron's numbers for people."""
 
 
+# What a line may say of a step, by the names of its groups.
 _RATES = ("s", "ms", "tokens_per_s", "samples_per_s", "steps_per_s")
-"""What a line may say of a step, by the names of its groups."""
 
 
 class _Form(Noun):
@@ -103,8 +103,8 @@ def plain_lines(text: str) -> list[str]:
     return _COLOURS.sub("", text).splitlines()
 
 
+# A step: its number, what is said of it, the value, and TFLOP/s where the line has them.
 _Line = tuple[int, StepUnit, float, float | None]
-"""A step: its number, what is said of it, the value, and TFLOP/s where the line has them."""
 
 
 def _steps(path: Path, lines: list[str], form: _Form) -> Iterator[_Line]:

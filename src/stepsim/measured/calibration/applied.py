@@ -6,6 +6,7 @@ from stepsim.measured.calibration.calibration import Calibration
 from stepsim.options import StepOptions
 from stepsim.workload.model.calibration import ModelCalibration
 
+# Fields of a calibration that measured runs alone make use of.
 _OF_RUNS = (
     "gradient_launch",
     "gradient_scaling",
@@ -14,7 +15,6 @@ _OF_RUNS = (
     "expert_imbalance",
     "layer_times",
 )
-"""Fields of a calibration that measured runs alone make use of."""
 
 
 def with_calibration(options: StepOptions, calibration: Calibration, path: str = "") -> StepOptions:

@@ -91,6 +91,7 @@ class LinkFit(TomlTable):
         return self.latency_ps + size_bytes / self.bandwidth * PS_PER_S
 
 
+# Messages that cost nothing.
 _FREE = LinkFit(
     placement=NodePlacement.INTRA_NODE,
     latency_ps=0,
@@ -99,7 +100,6 @@ _FREE = LinkFit(
     samples=0,
     sizes=(),
 )
-"""Messages that cost nothing."""
 
 
 class ExpertImbalance(TomlTable):

@@ -17,8 +17,8 @@ from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.workload.axes import CollectiveKind
 
+# All-reduces that tell the scaling alone: below, the launch is as long.
 _LARGE_BYTES = 10**9
-"""All-reduces that tell the scaling alone: below, the launch is as long."""
 
 Samples = NDArray[np.float64]
 """A row per group and operation: bytes, ps beside the collective, ps in all, ranks."""

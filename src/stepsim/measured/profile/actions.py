@@ -24,16 +24,16 @@ _KINDS = {
     TaskPhase.INPUT_GRAD: OpKind.BACKWARD,
     TaskPhase.WEIGHT_GRAD: OpKind.WEIGHT_GRAD,
 }
+# Kernels of a forward that stage times have apart.
 _PARTS = {
     "get_batch": OpKind.GET_BATCH,
     "get-batch": OpKind.GET_BATCH,
     "loss": OpKind.LOSS,
 }
-"""Kernels of a forward that stage times have apart."""
+# Names of groups that hold copies of the same layers: what they exchange is beside actions.
 _DATA_PARALLEL = re.compile(r"(?:^|[\W_])e?dp(?:[\W_\d]|$)|data|fsdp|zero|replicate", re.IGNORECASE)
-"""Names of groups that hold copies of the same layers: what they exchange is beside actions."""
+# Part of the shorter of two actions that may run beside the other, as rounding and copies do.
 _MOST_OVERLAP = 0.05
-"""Part of the shorter of two actions that may run beside the other, as rounding and copies do."""
 
 
 class Actions(Noun, eq=False):

@@ -146,11 +146,11 @@ class Events(ColumnTable, eq=False):
         return among(self.kind, kinds)
 
 
+# Columns of a profile that its table of spans has as they are.
 _ALIKE = (
     *("stream", "kind", "phase", "name", "chunk", "microbatch", "size_bytes", "group"),
     *("meeting", "start_ps", "end_ps"),
 )
-"""Columns of a profile that its table of spans has as they are."""
 
 Following = tuple[Ints, Ints]
 """Pairs of operations: what comes before, and what after."""

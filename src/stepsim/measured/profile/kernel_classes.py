@@ -42,18 +42,18 @@ class KernelClass(StrEnum):
 _C = KernelClass
 
 
+# Classes by name that are of another one where the operator says so.
 _TOLD_BY = {
     _C.PRODUCTS: (_C.EXPERTS, _C.CONVOLUTIONS),
     _C.ACTIVATIONS: (_C.CONVOLUTIONS,),
     _C.ATTENTION: (_C.LOSS,),
 }
-"""Classes by name that are of another one where the operator says so."""
 _BATCHED = re.compile(r"::(?:bmm|baddbmm)\b")
 _UNFUSED = re.compile(r"softmax|bmm", re.IGNORECASE)
 SIMULATED = "stepsim::"
 """What the names of kernels of simulated steps begin with: they mean nothing to others."""
+# A softmax over so many sides is not one of attention's scores: it chooses experts.
 _ROUTER_SIDES = 2
-"""A softmax over so many sides is not one of attention's scores: it chooses experts."""
 _MATRIX = 2
 
 

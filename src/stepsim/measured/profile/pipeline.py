@@ -14,8 +14,8 @@ from stepsim.measured.profile.waits import Waits, chained
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _SOON_PS = 10**7
+# A message may seem to be posted by as much before the compute that it follows ends.
 _ROUNDING_PS = 10**6
-"""A message may seem to be posted by as much before the compute that it follows ends."""
 
 
 def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:

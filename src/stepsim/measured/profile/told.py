@@ -16,8 +16,8 @@ from stepsim.base.structs import Noun
 from stepsim.measured.profile.events import Profile, unknown
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
+# Names of kernels that a forward of the last stage ends with.
 _LOSS = re.compile(r"^(?!.*(?:backward|bwd|grad)).*(?:loss|cross_?entropy)", re.IGNORECASE)
-"""Names of kernels that a forward of the last stage ends with."""
 _F, _B = TaskPhase.FORWARD, TaskPhase.BACKWARD
 
 

@@ -19,8 +19,8 @@ from stepsim.measured.profile.busy import busy_axes
 from stepsim.measured.profile.events import Following, Profile, earliest, latest, same
 from stepsim.run.spans import COMMUNICATIONS, NodeWaits, TaskKind
 
+# Times of nodes in as many cases that are looked at together: 134 MB.
 _MOST_TIMES = 1 << 24
-"""Times of nodes in as many cases that are looked at together: 134 MB."""
 
 
 Case = tuple[Ints, Ints, Ints]

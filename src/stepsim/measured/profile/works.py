@@ -18,10 +18,10 @@ from stepsim.measured.profile.events import Profile, same
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _ROUNDS = 200
+# Work that stages share counts where it is as many standard errors above that of pure noise.
 _STANDARD_ERRORS = 3.0
-"""Work that stages share counts where it is as many standard errors above that of pure noise."""
+# A microbatch has at least so much of the mean's work: estimates of little work may be below 0.
 _LEAST_WORK = 0.01
-"""A microbatch has at least so much of the mean's work: estimates of little work may be below 0."""
 
 
 class MicrobatchWorks(Noun, eq=False):

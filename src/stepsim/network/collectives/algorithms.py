@@ -64,16 +64,16 @@ FLAT: Mapping[Algorithm, FlatAlgorithm] = MappingProxyType(
 LEVELLED: Mapping[Algorithm, LevelledAlgorithm] = MappingProxyType(
     {Algorithm.HIERARCHICAL: HIERARCHICAL, Algorithm.PER_DIMENSION: PER_DIMENSION}
 )
+# What each algorithm carries out, on some group at least.
 _KINDS: Mapping[Algorithm, tuple[Kind, ...]] = MappingProxyType(
     {Algorithm.AUTO: ()}
     | {name: algorithm.kinds for name, algorithm in FLAT.items()}
     | {name: algorithm.kinds for name, algorithm in LEVELLED.items()}
 )
-"""What each algorithm carries out, on some group at least."""
 LEVEL_ALGORITHMS = tuple(name for name, algorithm in FLAT.items() if algorithm.level)
 """What a level of a levelled algorithm can use."""
+# What carries a kind out on every machine, whatever its library offers beside it.
 _EVERYWHERE = MappingProxyType({Kind.ALL_TO_ALL: (Algorithm.DIRECT,)})
-"""What carries a kind out on every machine, whatever its library offers beside it."""
 _MAX_CHUNKS = 1 << 16
 
 

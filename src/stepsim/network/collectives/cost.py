@@ -50,12 +50,11 @@ from stepsim.workload.rows import CommOp
 MEASURED = "measured"
 """What stands for the algorithm of a time that was measured."""
 
+# What a step between nodes costs more for each doubling of the nodes beyond two.
+#
+# Protocols are measured on one node and two, and more nodes are later than that. With 0.1 to 0.2
+# they meet all-reduce on 4, 8 and 16 nodes of 8 A100 (Azure, NetX-lab/Echo) best, below 100 MB.
 _GROWTH = 0.15
-"""What a step between nodes costs more for each doubling of the nodes beyond two.
-
-Protocols are measured on one node and two, and more nodes are later than that. With 0.1 to 0.2 they
-meet all-reduce on 4, 8 and 16 nodes of 8 A100 (Azure, NetX-lab/Echo) best, below 100 MB.
-"""
 _LONGEST_PS = MAX_INT64 * (1 - 1e-9)  # a sum of floats below it is below 2**63 in integers too
 
 

@@ -24,8 +24,8 @@ from stepsim.network.topology.exchange import exchange
 from stepsim.workload.axes import CollectiveKind
 
 _FLOWS_AT_ONCE = 1 << 20
+# Members of a group from which on an exchange is worth more than listing its pairs.
 _MANY = 64
-"""Members of a group from which on an exchange is worth more than listing its pairs."""
 
 
 class FlowStep(Noun, kw_only=False):
@@ -247,8 +247,8 @@ def bus_factor(kind: CollectiveKind, ranks: int) -> float:
             return (ranks - 1) / ranks
 
 
+# Links or dimensions that the flows of a step may cross: what is soon traced.
 _MOST_CROSSINGS = 1 << 20
-"""Links or dimensions that the flows of a step may cross: what is soon traced."""
 
 
 class FlatAlgorithm(Noun):

@@ -21,8 +21,8 @@ from stepsim.network.collectives.flows import (
 from stepsim.network.topology import Layout
 from stepsim.workload.axes import CollectiveKind
 
+# How often blocks go round, if not once.
 _ROUNDS = {CollectiveKind.ALL_REDUCE: 2}
-"""How often blocks go round, if not once."""
 
 
 def _ring(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:

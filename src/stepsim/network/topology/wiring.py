@@ -78,8 +78,8 @@ class Digit(Noun):
     any_order: bool = False
 
 
+# Most NICs of an NPU, and most NPUs of a NIC.
 _MAX_SHARED = 1024
-"""Most NICs of an NPU, and most NPUs of a NIC."""
 
 
 class Ports(Noun):

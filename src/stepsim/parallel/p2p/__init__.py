@@ -74,11 +74,10 @@ class P2POptions(Protocol):
         """Its `deallocate_pipeline_outputs`: asynchronous forward sends are waited for at once."""
 
 
+# Steps of every rank, made when their turn comes.
+#
+# Raises ScheduleError where a schedule does not define the mode.
 _Programs = Callable[[Schedule, P2POptions], Iterable[P2PProgram]]
-"""Steps of every rank, made when their turn comes.
-
-Raises ScheduleError where a schedule does not define the mode.
-"""
 
 
 def _eager(schedule: Schedule, _: P2POptions) -> Iterable[P2PProgram]:

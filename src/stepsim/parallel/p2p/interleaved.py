@@ -15,8 +15,8 @@ from stepsim.parallel.p2p import P2POptions, P2PProgram, StepKind
 from stepsim.parallel.p2p.plain import MessageEnds, Steps, exchanges, program_of
 from stepsim.parallel.schedules import ActionKind, Schedule
 
+# Steps of a turn at most: keys of one turn lie below those of the next.
 _STEPS = 16
-"""Steps of a turn at most: keys of one turn lie below those of the next."""
 
 
 class _Half(Noun):

@@ -14,8 +14,8 @@ from stepsim.parallel.p2p.plain import MessageEnds, Steps, exchanges, far_ranks,
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.schedules.check import stuck_words
 
+# The turn of what is not sent yet.
 _NEVER = 1 << 62
-"""The turn of what is not sent yet."""
 
 
 def overlapped(schedule: Schedule) -> list[P2PProgram]:

@@ -5,8 +5,8 @@ import numpy as np
 from stepsim.base.arrays import Ints
 from stepsim.parallel.packers.base import BatchShape, Packing, cut, dealt, padded
 
+# Batches of a rank that a window holds: `get_length_grouped_indices` of transformers.
 _WINDOW_BATCHES = 50
-"""Batches of a rank that a window holds: `get_length_grouped_indices` of transformers."""
 
 
 def group_by_length(lengths: Ints, shape: BatchShape) -> Packing:

@@ -44,6 +44,7 @@ BUILDERS: dict[str, Callable[..., Schedule]] = {
     "dualpipe-v": dualpipe_v,
     "auto-zb": auto_zb,
 }
+# Programs whose code runs a schedule: zero-bubble is Sea AI Lab's fork of Megatron-LM.
 _RUN_BY: Mapping[str, str] = MappingProxyType(
     {
         "1f1b": "Megatron-LM, torch",
@@ -61,7 +62,6 @@ _RUN_BY: Mapping[str, str] = MappingProxyType(
         "auto-zb": "zero-bubble",
     }
 )
-"""Programs whose code runs a schedule: zero-bubble is Sea AI Lab's fork of Megatron-LM."""
 
 
 def run_by(name: str) -> str:
@@ -69,8 +69,8 @@ def run_by(name: str) -> str:
     return _RUN_BY.get(name.partition(":")[0], "")
 
 
+# Largest product of ranks, microbatches and chunks: more would not fit a computer's memory.
 _MAX_ACTIONS = 1 << 22
-"""Largest product of ranks, microbatches and chunks: more would not fit a computer's memory."""
 
 _SHAPE = ("ranks", "microbatches", "chunks")
 

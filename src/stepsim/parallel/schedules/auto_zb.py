@@ -26,16 +26,16 @@ _NAME = "auto-zb"
 _SLOTS = ("F0", "I0", "W0")
 _F, _I, _W = range(len(_SLOTS))
 _PRIORITIES = ((_I, _F, _W), (_I, _W, _F), (_F, _I, _W))
+# Arrival of an input whose producer is not in the order yet.
 _UNKNOWN = 1 << 80
-"""Arrival of an input whose producer is not in the order yet."""
+# What rounding may add to a sum of activations.
 _SLACK = 1e-9
-"""What rounding may add to a sum of activations."""
 
+# Orders of least makespan of which a step is asked what it takes.
 _JUDGED = 3
-"""Orders of least makespan of which a step is asked what it takes."""
 
+# Picoseconds of one action: the same on every rank, or one value per rank.
 _Times = int | Sequence[int]
-"""Picoseconds of one action: the same on every rank, or one value per rank."""
 
 
 def auto_zb(

@@ -19,8 +19,8 @@ _SPLIT = {ActionKind.FORWARD, ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD}
 COMPLETE = (_WHOLE, _SPLIT)
 """What a stage may run of a microbatch: F and B, or F, I and W."""
 
+# Output (F) or input gradient (I) of a stage and microbatch.
 _Result = tuple[ActionKind, int, int]
-"""Output (F) or input gradient (I) of a stage and microbatch."""
 
 
 class _Misplaced(Noun):

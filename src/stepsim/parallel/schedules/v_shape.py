@@ -22,16 +22,16 @@ from stepsim.parallel.schedules.base import (
 )
 
 _PERIOD = 6
+# The four actions of a building block, in their order on every rank: kind and chunk.
 _SLOTS = (
     (ActionKind.FORWARD, 0),
     (ActionKind.FORWARD, 1),
     (ActionKind.INPUT_GRAD, 1),
     (ActionKind.INPUT_GRAD, 0),
 )
-"""The four actions of a building block, in their order on every rank: kind and chunk."""
 
+# Starts of a rank's four actions, from ranks, rank and the wait between forwards and gradients.
 _Block = Callable[[int, int, int], tuple[int, ...]]
-"""Starts of a rank's four actions, from ranks, rank and the wait between forwards and gradients."""
 
 
 def v_min(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
@@ -86,8 +86,8 @@ def _shortest_wait(ranks: int, block: _Block) -> int:
     return next(wait for wait in range(_PERIOD) if is_free(wait))
 
 
+# An action of a rank: kind, chunk and microbatch.
 _Step = tuple[ActionKind, int, int]
-"""An action of a rank: kind, chunk and microbatch."""
 
 
 def _repeated(starts: tuple[int, ...], microbatches: int) -> Iterator[_Step]:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Documents of the histogram of lengths.
 _SAMPLE = 10_000
-"""Documents of the histogram of lengths."""
 _BINS = 50
 _HIGH_IN = 7.2
 

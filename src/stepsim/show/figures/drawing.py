@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
 
+# Characters of a line of a legend where a figure is narrow.
 _NARROW_LABEL = 16
-"""Characters of a line of a legend where a figure is narrow."""
 
 
 FigureMaker = Callable[..., "Figure"]

@@ -21,11 +21,10 @@ from stepsim.workload.model.memory import TIGHT_SHARE
 Plain = dict[str, object]
 """What JSON holds."""
 
+# Numbers in their order: `name`, `text`, the plain `value`, and whether `less` or `more` is good.
+#
+# A `note` says more in words. A `share` is between 0 and 1, so that two of them differ by points.
 _Facts = list[Plain]
-"""Numbers in their order: `name`, `text`, the plain `value`, and whether `less` or `more` is good.
-
-A `note` says more in words. A `share` is between 0 and 1, so that two of them differ by points.
-"""
 
 _TIGHT = "close to full: retries of the allocator cost published runs 20 to 30 % there"
 _OVER = "it does not fit: the job would end for want of memory"

@@ -16,8 +16,8 @@ import msgspec
 
 from stepsim import __version__
 
+# The files of the page's script, in the order in which they run as one.
 _SCRIPTS = ("base", "answer", "timeline", "panels", "controls", "explorer")
-"""The files of the page's script, in the order in which they run as one."""
 
 
 def page_of(answers: Mapping[str, object] | None = None, title: str = "stepsim explorer") -> bytes:

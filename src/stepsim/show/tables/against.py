@@ -22,10 +22,10 @@ _RUN = paths(
     "predicted_run_ps, measured_run_ps, kernels predicted = predicted_count, "
     "kernels measured = measured_count"
 )
+# Steps that are further apart than this factor are of two jobs, not of one that runs badly.
 _OF_ANOTHER = 3.0
-"""Steps that are further apart than this factor are of two jobs, not of one that runs badly."""
+# A part that is a smaller share of both steps stands in the whole table alone.
 _LARGE = 0.002
-"""A part that is a smaller share of both steps stands in the whole table alone."""
 
 
 def against_answer(against: Against) -> Iterator[Shown]:

@@ -16,10 +16,10 @@ from stepsim.workload.axes import PartKind, part_label, parts_of
 from stepsim.workload.model.evidence import Throughput
 
 _BETWEEN = "   "
+# Parts that are a smaller share of the step stand in the tables alone.
 _SMALLEST = 0.005
-"""Parts that are a smaller share of the step stand in the tables alone."""
+# A loss from this share of the step on has its own advice.
 _LARGE = 0.1
-"""A loss from this share of the step on has its own advice."""
 _IDLE = tuple(part.key for part in parts_of(PartKind.IDLE))
 
 

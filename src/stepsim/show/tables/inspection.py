@@ -126,8 +126,8 @@ _NOT_NUMBERS = (
 _USUAL = f"{Evidence.SHARED}: the usual case, which a framework's file leaves out"
 
 
+# A number's name, its value in words, and where it is from.
 _Constant = tuple[str, str, Provenance]
-"""A number's name, its value in words, and where it is from."""
 
 _COLUMNS = paths("number = 0, value = 1, 2.evidence, source = 2.text")
 _ERRORS = paths(

@@ -71,12 +71,12 @@ def run_shown(summary: RunSummary) -> Iterator[Shown]:
 
 
 _MOST_NUMBERS = 8
+# What the values of a log are of, and how they are written, by their unit.
 _PRINTED = {
     "seconds": ("per step", seconds_words),
     "tokens_per_s": ("per GPU", "{:,.0f} tokens/s".format),
     "samples_per_s": ("of all", "{:,.2f} samples/s".format),
 }
-"""What the values of a log are of, and how they are written, by their unit."""
 
 
 def step_log_shown(log: StepLog) -> Iterator[Shown]:

@@ -121,11 +121,11 @@ def _ratio(part: str, whole: str) -> Column:
     return SHARE.of(lambda item: share_of(value(item), other(item)))
 
 
+# What the numbers of an attribute are, by the end of its name.
 _UNITS: Mapping[str, Callable[[str], Column]] = {
     "difference_ps": SIGNED.of, "_ps": TIME.of, "_bytes": SIZE.of, "bandwidth": BANDWIDTH.of,
     "_s": _in_seconds,
 }  # fmt: skip
-"""What the numbers of an attribute are, by the end of its name."""
 
 
 _NONE: Mapping[str, Column] = {}

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from stepsim.explore.plan.budget import BudgetDocument
 
 _DEGREES = ("npus", "tp", "cp", "pp", "dp", "ep", "expert_tp", "chunks", "microbatch_size")
+# Degrees that are named also where they are 1.
 _NAMED = ("tp", "pp", "dp", "microbatch_size")
-"""Degrees that are named also where they are 1."""
+# How a job runs: told where plans differ in it.
 _RUNS = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
-"""How a job runs: told where plans differ in it."""
 _USUAL = {1, "none", "1f1b"}
+# Columns of plans that are judged by drawn steps.
 _DRAWN = paths("drawn = drawn.mean_ps, drawn.p90_ps, drawn.waiting")
-"""Columns of plans that are judged by drawn steps."""
 _HEADS = {
     "npus": "gpus",
     "chunks": "vpp",

@@ -30,10 +30,10 @@ from stepsim.show.tables.model import (
 
 _MOST = 16
 _LONGEST = 60
+# A delay that makes the step so many times as long is told as a factor.
 _MANY = 2
-"""A delay that makes the step so many times as long is told as a factor."""
+# Less of the step, or of a replica's work, is told as none.
 _EQUAL = 0.01
-"""Less of the step, or of a replica's work, is told as none."""
 
 
 def profile_shown(found: Stragglers) -> Iterator[Shown]:

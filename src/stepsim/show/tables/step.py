@@ -38,12 +38,12 @@ from stepsim.workload.model.evidence import Throughput
 _OPTIONAL = ("skew", "host")
 _IDLE = ("head", "inner", "tail")
 _BUBBLE = ("before", "between", "after")
+# Which transfers share links, by the name of the mode.
 _SHARING = {
     str(Sharing.NONE): "every transfer has its links to itself",
     str(Sharing.SIBLINGS): "groups that act together share links, other transfers do not",
     str(Sharing.FAIR): "all transfers that overlap share links",
 }
-"""Which transfers share links, by the name of the mode."""
 _MOST_CLASSES = 512
 _MOST_STAGES = 16
 _MOST_COMMS = 8

@@ -86,8 +86,8 @@ def trace_lines(runs: Sequence[TracedRun | TracedProfile], command: str = "") ->
     yield "\n]}\n"
 
 
+# JSON; only what must be is escaped, for Perfetto shows other escapes as they are written.
 _quoted = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-"""JSON; only what must be is escaped, for Perfetto shows other escapes as they are written."""
 
 
 def _head(label: Label) -> str:

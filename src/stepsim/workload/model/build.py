@@ -109,12 +109,12 @@ def build_workload(
     return builder.workload(plan)
 
 
+# Width of the widest heads that flash attention's own kernels take.
 _WIDEST = 256
-"""Width of the widest heads that flash attention's own kernels take."""
+# Bytes of a gathered parameter.
 _PARAMETER = 2
-"""Bytes of a gathered parameter."""
+# Bytes that an optimizer moves per owned parameter in shards, or whole, and per parameter.
 _OWNED, _OWNED_WHOLE, _EVERY = 30.0, 26.0, 8.0
-"""Bytes that an optimizer moves per owned parameter in shards, or whole, and per parameter."""
 
 
 def _shards(plan: Plan, framework: Framework, dense: int, routed: int) -> Shards | None:
@@ -202,11 +202,10 @@ def _per_parameter(plan: Plan, framework: Framework, device: Device) -> Iterator
             )
 
 
+# Operations of the forward, of both passes, and how many fewer than twice the forward's these are.
+#
+# They are those of a rank's microbatch.
 _Operations = tuple[float, float, float]
-"""Operations of the forward, of both passes, and how many fewer than twice the forward's these are.
-
-They are those of a rank's microbatch.
-"""
 
 
 class _Made(Noun, eq=False):
@@ -628,8 +627,8 @@ def _visible(exposed: float, _: Phase, work: Work) -> Work:
 
 
 _WEIGHT_GRAD = 2
+# A forward, input gradients and weight gradients take about as many kernels, and as long.
 _PASSES = 3
-"""A forward, input gradients and weight gradients take about as many kernels, and as long."""
 
 
 def with_launches(rows: Sequence[Row], host_ps: int) -> tuple[Row, ...]:
@@ -652,12 +651,11 @@ def with_launches(rows: Sequence[Row], host_ps: int) -> tuple[Row, ...]:
     return tuple(found)
 
 
+# Rows and columns of results of a block of a product, and blocks that an SM runs at a time.
+#
+# Tiles in names of kernels of A100 (`hta`), the large ones first: the first that fills the device
+# is taken, a guess at what libraries choose.
 _TILES = ((256, 128, 1), (128, 128, 1), (64, 64, 2))
-"""Rows and columns of results of a block of a product, and blocks that an SM runs at a time.
-
-Tiles in names of kernels of A100 (`hta`), the large ones first: the first that fills the device is
-taken, a guess at what libraries choose.
-"""
 
 
 def _kernel_of(

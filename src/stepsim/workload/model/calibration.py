@@ -87,8 +87,8 @@ class HeldStep(TomlTable):
 
 LEAST_JOBS = 3
 """Fewer jobs do not tell how far off the prediction of another one is."""
+# Standard deviations above which a tenth of normal draws are: between both limits lie 80 %.
 _TENTH = 1.2816
-"""Standard deviations above which a tenth of normal draws are: between both limits lie 80 %."""
 
 
 def bands_of(held: Iterable[HeldStep]) -> tuple[ErrorBand, ...]:

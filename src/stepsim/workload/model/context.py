@@ -32,12 +32,12 @@ from stepsim.workload.model.operators import memory
 from stepsim.workload.model.parts import Block, Exchange, MixerExchanges, Operator, OperatorKind
 from stepsim.workload.plan import PlanTable
 
+# Bytes per element of an all-to-all of heads: read and written before it, and again after it.
 _TURNED_BYTES = 8.0
-"""Bytes per element of an all-to-all of heads: read and written before it, and again after it."""
 
 
+# Parts of some work that the first hop does, those between and the last; by plan.
 _Shares = tuple[Floats, Floats, Floats]
-"""Parts of some work that the first hop does, those between and the last; by plan."""
 
 
 class ContextParallel(TomlTable):

@@ -113,12 +113,12 @@ class Recipe(TomlTable):
         return same and self.sharded == (zero >= _SHARDED)
 
 
+# What sources leave out of a model's name: `llama3-70b` and `Llama-3-70B` are the same.
 _SPELLED = str.maketrans("", "", "-.")
-"""What sources leave out of a model's name: `llama3-70b` and `Llama-3-70B` are the same."""
+# Releases after all that are named.
 _NEWEST, _NEVER = "~", "~~"
-"""Releases after all that are named."""
+# ZeRO's stage from which on parameters are held in parts.
 _SHARDED = 3
-"""ZeRO's stage from which on parameters are held in parts."""
 _ADAM_BYTES = 12.0  # fp32 master weight and two moments
 
 Gradient = Annotated[int, Meta(ge=2, le=4)]
@@ -322,8 +322,8 @@ def error_band(
     return replace(here[0], low=here[0].low ** power, high=here[0].high ** power)
 
 
+# A guess: how much wider a range is beyond the runs in one respect, as a power of its factors.
 _WIDER = 1.5
-"""A guess: how much wider a range is beyond the runs in one respect, as a power of its factors."""
 
 
 def _beyond(band: ErrorBand, plan: Plan) -> int:

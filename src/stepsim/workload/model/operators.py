@@ -335,13 +335,12 @@ def mlp_operators(
     yield from products(columns, ("mlp out", t, width, h))
 
 
+# Small kernels of a router in a forward and in a backward, of Megatron-Core with fused routing.
+#
+# The forward has scores with their choice, scores for the auxiliary loss and the loss (3), counts
+# of tokens by expert and by rank, and the splits of the exchange (6), maps of rows and of chunks
+# (4); the backward has those of both scores and of the loss, and the sum of the two gradients (4).
 _CHOICE_KERNELS = (13.0, 4.0)
-"""Small kernels of a router in a forward and in a backward, of Megatron-Core with fused routing.
-
-The forward has scores with their choice, scores for the auxiliary loss and the loss (3), counts of
-tokens by expert and by rank, and the splits of the exchange (6), maps of rows and of chunks (4);
-the backward has those of both scores and of the loss, and the sum of the two gradients (4).
-"""
 
 
 def router_operators(mlp: ExpertMlp, hidden: int, columns: PlanTable) -> Iterator[Operator]:

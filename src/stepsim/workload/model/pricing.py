@@ -41,8 +41,8 @@ Its attention with norms has 16, norm, router, choice, layout of tokens and the 
 10, these with the ways of results and gradients 10, return of tokens, residual and the last way 5.
 """
 
+# Calls of a low-rank adapter beside a frozen product: two products, forward and backward.
 _ADAPTER_CALLS = 4
-"""Calls of a low-rank adapter beside a frozen product: two products, forward and backward."""
 _ADAPTED = (OperatorKind.MATRIX, OperatorKind.GROUPED)
 
 

@@ -39,11 +39,10 @@ class DragonflyShape(Noun):
         return self.group * (self.routers * self.global_links + 1)
 
 
+# Parts of flows: copy, routers from and to, with those left and entered between, port, weight.
+#
+# The port is that of the global link, -1 where there is none.
 _Way = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Floats]
-"""Parts of flows: copy, routers from and to, with those left and entered between, port, weight.
-
-The port is that of the global link, -1 where there is none.
-"""
 
 
 class Dragonfly(Noun, dict=True):
