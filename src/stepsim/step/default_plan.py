@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, islice
-from math import inf, lcm
+from math import inf
 from operator import attrgetter, ne
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +23,7 @@ from stepsim.step.model_plan import (
     asked_layout,
     chunks_of,
     interconnect_of,
+    job_size,
     with_recipe,
 )
 from stepsim.step.plans import (
@@ -80,8 +81,7 @@ def choose_plan(asked: "PlanAsked") -> tuple[dict[str, Any], list[str]]:
     chunks = options.chunks or (options.pp or 1) == 1 or options.schedule != USUAL_SCHEDULE
     if asked.says_degrees and chunks and (options.microbatch_size or options.microbatches):
         return {}, []
-    unit = lcm(*((getattr(options, name) or 1) for name in DEGREES))
-    priced = asked.priced(options.npus or -(-asked.topology.default_npus // unit) * unit)
+    priced = asked.priced(job_size(options, asked.topology.default_npus))
     best = asked.fastest(_in_order(priced))
     if best is not None:
         return asked.taken(best, "the fastest that fits by a quick estimate")

@@ -245,15 +245,24 @@ def as_jobs_run(options: StepOptions, setup: StepModel) -> tuple[StepOptions, Ma
     return replace(options, **unsaid), unsaid
 
 
+def job_size(options: StepOptions, default_npus: int) -> int:
+    """NPUs of a job: those asked for, else so many, rounded up to what its degrees divide.
+
+    Experts lie within a stage. For example tp 8 and pp 4 on a machine of 8 NPUs are 32.
+    """
+    names = ("tp", "cp", "pp", "ep", "expert_tp")
+    tp, cp, pp, ep, expert_tp = (getattr(options, name) or 1 for name in names)
+    unit = pp * lcm(tp * cp, ep * expert_tp)
+    return options.npus or -(-default_npus // unit) * unit
+
+
 def _as_asked(options: StepOptions, default_npus: int) -> tuple[Plan, list[str]]:
     """The plan that the options say but its layout, and what was assumed; raises PlanError."""
     notes: list[str] = []
     check_counts(options)
     tp, cp, pp, ep = (getattr(options, name) or 1 for name in ("tp", "cp", "pp", "ep"))
-    npus = options.npus
-    if npus is None:
-        unit = lcm(tp * cp * pp, ep)
-        npus = -(-default_npus // unit) * unit
+    npus = job_size(options, default_npus)
+    if options.npus is None:
         notes.append(assumed("npus", npus))
     dp, rest = divmod(npus, tp * cp * pp)
     if rest:

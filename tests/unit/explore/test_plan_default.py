@@ -59,6 +59,19 @@ def test_the_plan_by_default_and_the_best_of_a_search_are_within_3_percent(
     assert step_ps(job) == pytest.approx(found.plans[0].step_ps, rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("model", "degrees", "npus"),
+    [("llama-3-70b", {"tp": 8, "pp": 4}, 32), ("mixtral-8x7b", {"pp": 4, "ep": 8}, 32)],
+)
+def test_a_job_of_the_size_that_is_assumed_has_the_plan_of_one_that_is_asked_for(
+    model: str, degrees: dict[str, int], npus: int
+) -> None:
+    """The machine has 16: degrees that do not divide it make the job larger, for the guess too."""
+    asked = {**degrees, "global_batch": BATCH, "sequence": 4096}
+    assumed = default_of(read_inputs(model, "hgx-h100", asked))
+    assert assumed == default_of(question(model, "hgx-h100", npus, **degrees))
+
+
 def test_full_recomputation_is_taken_where_it_is_faster() -> None:
     """Without it only one sample of half a layer fits, and the host launches for ages."""
     free = question("qwen3-30b-a3b", "hgx-h100", 8)
