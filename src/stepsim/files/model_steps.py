@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from enum import StrEnum
+from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -225,7 +226,8 @@ class _Row(defaultdict[str, str]):
         graphs = self._noted("graph")
         context = self._context() or (framework.context if framework else ContextParallel())
         return Plan.of_batch(
-            **{degree: self._count(degree, 1) for degree in ("tp", "cp", "dp", "ep")},
+            **{degree: self._count(degree, 1) for degree in ("tp", "cp", "ep")},
+            dp=self._data_parallel(),
             pp=pp,
             expert_tp=self._count("etp", 1) if architecture.is_sparse else None,
             chunks=chunks,
@@ -257,6 +259,19 @@ class _Row(defaultdict[str, str]):
             packed=sequence // _SAMPLES if self._noted("packed") else None,
             adapters=bool(self._noted("adapters")),
         )
+
+    def _data_parallel(self) -> int:
+        """Replicas of the model: those of the row, which are what the GPUs leave to them.
+
+        For example 32 GPUs of tp 4 and pp 2 are 4, whether dp says so or is empty.
+        """
+        npus = self._count("n_gpus", 0, least=1)
+        replica = prod(self._count(degree, 1, least=1) for degree in ("tp", "cp", "pp"))
+        dp = self._count("dp", npus // replica or 1)
+        if npus not in (0, dp * replica):
+            expected = f"tp x cp x pp x dp, {dp * replica}"
+            raise TraceError(bad_value("run", "n_gpus", npus, expected))
+        return dp
 
     def _usual(self, framework: Framework, architecture: Architecture) -> dict[str, Any]:
         """How tokens reach experts and what graphs hold in the release, if the source is silent."""

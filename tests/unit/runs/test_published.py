@@ -61,12 +61,18 @@ def test_a_row_is_a_model_a_plan_and_a_machine(tmp_path: Path) -> None:
     assert step.node_bandwidth == 50e9
 
 
+def test_replicas_that_no_cell_counts_are_those_that_fill_the_gpus(tmp_path: Path) -> None:
+    assert read_one(tmp_path, {"dp": "", "n_gpus": "16"}).plan.dp == 4
+    assert read_one(tmp_path, {"dp": "4", "n_gpus": ""}).plan.npus == 16
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"tp": "-2"}, "run: tp is '-2': expected a whole number"),
         ({"pp": "0"}, "run: pp is '0': expected a whole number of at least 1"),
         ({"gpn": "0"}, "run: gpn is '0': expected a whole number of at least 1"),
+        ({"n_gpus": "16"}, "run: n_gpus is 16: expected tp x cp x pp x dp, 8"),
         ({"act": "tanh"}, "run: act is 'tanh': expected one of swiglu"),
         ({"precision": "int8"}, "run: precision is 'int8'"),
         ({"step_s": "fast"}, "run: step_s is 'fast': expected a number from 1e-06"),
