@@ -111,9 +111,13 @@ class Attentions(Kinds, kw_only=True):
 
     def _sizes(self, heads: int, kind: Kind, layer: int) -> dict[str, Any]:
         """Heads of a layer, heads of keys and values, and widths of both, by their fields."""
-        own = self.items("num_attention_heads_per_layer")
+        name = "num_attention_heads_per_layer"
+        own = self.items(name)
         if own is not None:
-            heads = _entry(self, "num_attention_heads_per_layer", own, layer)
+            heads = own[layer] if layer < len(own) else None
+            if type(heads) is not int or heads < 1:
+                expected = f"a whole number of at least 1 for layer {layer}"
+                raise self.wrong(name, heads, expected)
         kv_heads = self.inside("attn_config").some("KV_HEADS")
         if kv_heads is None:
             grouped, kv_heads = self.flag("new_decoder_architecture"), self.some("KV_HEADS")
@@ -317,12 +321,3 @@ class Attentions(Kinds, kw_only=True):
     def convolution_mixer(self) -> ShortConvolution:
         """A gated short convolution, in the words of Lfm2Config."""
         return ShortConvolution(heads=self.hidden, **self.part("convolution"))
-
-
-def _entry(fields: Fields, name: str, items: Any, layer: int) -> int:
-    """A layer's number of a list; raises WorkloadError where it has none."""
-    said = items[layer] if layer < len(items) else None
-    if type(said) is not int or said < 1:
-        expected = f"a whole number of at least 1 for layer {layer}"
-        raise fields.wrong(name, said, expected)
-    return said

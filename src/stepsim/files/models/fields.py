@@ -103,6 +103,23 @@ class Fields(Struct, kw_only=True):
         """A whole number, None where nothing is said."""
         return self.count(*names, least=least) if self.has(*names) else None
 
+    def or_one(self, *names: str) -> int:
+        """A whole number, or 1 where it is false or left out."""
+        return self.count(*names, default=1) if self.raw(*names) else 1
+
+    def uniform(self, name: str, least: int = 0) -> int | None:
+        """A whole number, or a list of one for every layer that say the same; None for none.
+
+        Raises WorkloadError where layers differ.
+        """
+        said = self.raw(name)
+        if not isinstance(said, list):
+            return self.some(name, least=least)
+        if not said or any(item != said[0] for item in said) or not isinstance(said[0], int):
+            expected = "the same whole number for all layers"
+            raise self.wrong(self.name_of(name), said, expected)
+        return int(said[0])
+
     def number(self, name: str, default: float) -> float:
         """A number above 0; raises WorkloadError for anything else."""
         value = self.raw(name)

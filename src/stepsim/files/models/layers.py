@@ -201,20 +201,7 @@ class Feeding(Reading, kw_only=True):
 
     def _experts_number(self) -> int:
         ffn = self.inside("ffn_config")
-        return self.uniform(self, "EXPERTS") or self.uniform(ffn, "EXPERTS") or 0
-
-    def uniform(self, fields: Fields, *names: str, least: int = 0) -> int | None:
-        """A whole number, or a list of one for every layer that say the same; None for none.
-
-        Raises WorkloadError where layers differ.
-        """
-        said = fields.raw(*names)
-        if not isinstance(said, list):
-            return fields.some(*names, least=least)
-        if not said or any(item != said[0] for item in said) or not isinstance(said[0], int):
-            expected = "the same whole number for all layers"
-            raise fields.wrong(fields.name_of(*names), said, expected)
-        return int(said[0])
+        return self.uniform("EXPERTS") or ffn.uniform("EXPERTS") or 0
 
     def sparse(self, count: int) -> list[bool]:
         """Whether each layer has experts."""
@@ -228,7 +215,7 @@ class Feeding(Reading, kw_only=True):
         first = self.count(
             "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", default=0
         )
-        last = self.uniform(self, "moe_layer_end_index", least=-1)
+        last = self.uniform("moe_layer_end_index", least=-1)
         dense = self.items("mlp_only_layers") or []
         names = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval")
         every = self.count(*names, default=1)
@@ -250,21 +237,25 @@ class Feeding(Reading, kw_only=True):
         """Experts by a list: words, flags, or numbers of layers."""
         frequency = self.raw("moe_layer_freq")
         if isinstance(frequency, list):
-            padded = [
-                *frequency[:count],
-                *[True] * (count - len(frequency)),
-            ]  # experts beyond its end
-            return [bool(item) for item in padded]
+            # experts beyond its end
+            return [*map(bool, frequency[:count]), *[True] * (count - len(frequency))]
         for name in ("mlp_layer_types", "is_moe_layer"):
             items = self.listed(name, count, spare=64)
             if items is not None:
-                return [_is_sparse(self, name, item) for item in items]
+                return [self._is_sparse(name, item) for item in items]
         members = self.raw("moe_layers", "moe_layers_enum")
         if isinstance(members, str):
             members = [int(number) for number in re.findall(r"\d{1,6}", members)]
         if isinstance(members, list):
             return [layer in members for layer in range(count)]
         return None
+
+    def _is_sparse(self, name: str, item: Any) -> bool:
+        if isinstance(item, int):
+            return bool(item)
+        if item not in _SPARSE:
+            raise self.wrong(name, item, f"one of {', '.join(_SPARSE)}")
+        return _SPARSE[item]
 
     # experts
 
@@ -273,11 +264,11 @@ class Feeding(Reading, kw_only=True):
         family = self.family
         ffn = self.inside("ffn_config")
         fields = ffn if ffn.has("EXPERTS") else self
-        own = self.uniform(fields, "EXPERT_WIDTH")
+        own = fields.uniform("EXPERT_WIDTH")
         self.pass_over("WIDTH")
         width = own or fields.count("WIDTH")
         return ExpertMlp(
-            experts=self.uniform(fields, "EXPERTS", least=1) or 1,
+            experts=fields.uniform("EXPERTS", least=1) or 1,
             top_k=self._top_k(fields),
             width=width,
             shared_width=self._shared_width(fields, width),
@@ -286,19 +277,19 @@ class Feeding(Reading, kw_only=True):
             router_bias=family.router_bias,
             clamped=family.clamps,
             shared_gate=family.shared_gate and self._shared_width(fields, width) > 0,
-            groups=_or_one(fields, "n_group", "num_expert_group"),
-            token_groups=_or_one(fields, "topk_group"),
+            groups=fields.or_one("n_group", "num_expert_group"),
+            token_groups=fields.or_one("topk_group"),
             latent=fields.some("moe_latent_size"),
         )
 
     def _top_k(self, fields: Fields) -> int:
         """Experts of a token; of identity ones among them a share computes nothing."""
-        said = self.uniform(fields, "TOP_K", least=1) or fields.count("TOP_K")
+        said = fields.uniform("TOP_K", least=1) or fields.count("TOP_K")
         idle = fields.count("zero_expert_num", default=0)
         fields.pass_over("zero_expert_type")
         if not idle:
             return said
-        real = self.uniform(fields, "EXPERTS", least=1) or 1
+        real = fields.uniform("EXPERTS", least=1) or 1
         chosen = max(round(said * real / (real + idle)), 1)
         self.note(
             f"{idle} of {real + idle} experts change nothing: a token counts as going to {chosen} "
@@ -308,9 +299,9 @@ class Feeding(Reading, kw_only=True):
 
     def _shared_width(self, fields: Fields, width: int) -> int:
         """Width of all shared experts together."""
-        number = self.uniform(fields, "SHARED") or 0
+        number = fields.uniform("SHARED") or 0
         fields.pass_over("dense_intermediate_size", "shared_expert_rank")
-        said = self.uniform(fields, "SHARED_WIDTH")
+        said = fields.uniform("SHARED_WIDTH")
         shared = number * width if said is None else said
         if fields.has("interleave_moe_layer_step"):
             shared = width
@@ -318,16 +309,3 @@ class Feeding(Reading, kw_only=True):
         if self.family.dense_beside:
             shared = fields.count("WIDTH")
         return shared
-
-
-def _or_one(fields: Fields, *names: str) -> int:
-    """A whole number, or 1 where it is false or left out."""
-    return fields.count(*names, default=1) if fields.raw(*names) else 1
-
-
-def _is_sparse(fields: Fields, name: str, item: Any) -> bool:
-    if isinstance(item, bool | int):
-        return bool(item)
-    if item not in _SPARSE:
-        raise fields.wrong(name, item, f"one of {', '.join(_SPARSE)}")
-    return _SPARSE[item]
