@@ -1,7 +1,6 @@
 """Devices and training frameworks: TOML files, shipped ones by name."""
 
 import os
-from difflib import get_close_matches
 from os.path import isfile
 from pathlib import Path
 from types import MappingProxyType
@@ -9,7 +8,14 @@ from types import MappingProxyType
 from stepsim.base.errors import PlanError, errors_at
 from stepsim.base.process import remembered
 from stepsim.base.structs import replace
-from stepsim.files.reading import first_bytes, read_toml, shipped_folder, shipped_once
+from stepsim.files.reading import (
+    first_bytes,
+    question,
+    read_toml,
+    shipped_folder,
+    shipped_names,
+    shipped_once,
+)
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
@@ -21,12 +27,12 @@ _LENT = MappingProxyType({Precision.FP16: Precision.BF16, Precision.MXFP8: Preci
 
 def device_names() -> list[str]:
     """Names of the shipped devices."""
-    return sorted(path.stem for path in shipped_folder("devices").glob("*.toml"))
+    return shipped_names("devices")
 
 
 def framework_names() -> list[str]:
     """Names of the shipped frameworks."""
-    return sorted(path.stem for path in shipped_folder("frameworks").glob("*.toml"))
+    return shipped_names("frameworks")
 
 
 def is_device(name_or_path: str | Path) -> bool:
@@ -82,22 +88,19 @@ def _file(name_or_path: str | Path, kind: str) -> Path:
 
     What files hold is read where the name is that of none of them: most people type that name.
     """
-    path = Path(name_or_path)
-    called = shipped_folder(f"{kind}s") / f"{str(name_or_path).lower()}.toml"
-    if path.name == str(name_or_path) and isfile(called):
+    path, typed = Path(name_or_path), str(name_or_path)
+    name = typed.lower()
+    called = shipped_folder(f"{kind}s") / f"{name}.toml"
+    if path.name == typed and isfile(called):
         return called
     names = names_of_files(kind)
-    found = names.get(str(name_or_path).lower())
-    if found is not None:
-        return found
-    if path.suffix == ".toml" or os.sep in str(name_or_path) or isfile(path):
+    if name in names:
+        return names[name]
+    if path.suffix == ".toml" or os.sep in typed or isfile(path):
         return path
-    close = get_close_matches(str(name_or_path).lower(), names, n=1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
-    known = ", ".join(sorted({path.stem for path in names.values()}))
-    raise PlanError(
-        f"no {kind} named {str(name_or_path)!r}{hint}: expected a file or one of {known}"
-    )
+    known = ", ".join(shipped_names(f"{kind}s"))
+    hint = question(name, names)
+    raise PlanError(f"no {kind} named {typed!r}{hint}: expected a file or one of {known}")
 
 
 @remembered

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ from stepsim.base.structs import (
 )
 from stepsim.files.accelerators import device_names, framework_names, read_device, read_framework
 from stepsim.files.load import public_model, public_names, read_model, topology_of
-from stepsim.files.reading import read_toml, topology_file, topology_names
+from stepsim.files.reading import question, read_toml, topology_file, topology_names
 from stepsim.files.topology.toml import TopologyFile
 from stepsim.network.collectives import Algorithm
 from stepsim.network.topology import NestedTopology
@@ -112,8 +111,7 @@ def make_catalog(kind: str | None = None) -> CatalogDocument:
     """What is known of a kind, such as `models`, or of all; raises PlanError for another kind."""
     names = catalog_names()
     if kind is not None and kind not in names:
-        close = get_close_matches(kind, names, n=1)
-        meant = f" (did you mean {close[0]}?)" if close else ""
+        meant = question(kind, names)
         raise PlanError(f"kind is {kind!r}{meant}: expected one of {', '.join(names)}")
     found: dict[str, Any] = dict.fromkeys(names)
     for each in [kind] if kind else names:

@@ -11,7 +11,7 @@ import os
 import stat
 import tomllib
 from codecs import BOM_UTF8
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
@@ -205,7 +205,18 @@ def shipped_once(read: Callable[[Path], _Noun]) -> Callable[[Path], _Noun]:
 
 def topology_names() -> list[str]:
     """Names of the shipped topologies."""
-    return sorted(path.stem for path in shipped_folder("topologies").glob("*.toml"))
+    return shipped_names("topologies")
+
+
+def shipped_names(kind: str) -> list[str]:
+    """Names of the TOML files of a kind that come with stepsim."""
+    return sorted(path.stem for path in shipped_folder(kind).glob("*.toml"))
+
+
+def question(name: str, names: Iterable[str]) -> str:
+    """What to ask behind a name that nothing has, where one of the known names is close."""
+    close = get_close_matches(name, names, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def topology_file(name_or_path: str | Path) -> Path:
@@ -222,11 +233,9 @@ def topology_file(name_or_path: str | Path) -> Path:
         return shipped
     if isfile(path):
         return path
-    names = topology_names()
-    close = get_close_matches(str(name_or_path), names, n=1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
+    name, names = str(name_or_path), topology_names()
     raise TopologyError(
-        f"no topology named {str(name_or_path)!r}{hint}: expected a file or one of "
+        f"no topology named {name!r}{question(name, names)}: expected a file or one of "
         f"{', '.join(names)}"
     )
 
