@@ -257,18 +257,22 @@ def _of_job(path: Path, text: str, environment: Mapping[str, str]) -> Model:
 
 def _asking(path: Path, model: Model, asked: Mapping[str, object], notes: Sequence[str]) -> Model:
     """The model with what a recipe asks and says; its size stays open where nothing says it."""
-    size = Unread(f"{path}: nothing says on how many GPUs it runs: give --gpus")
     return replace(
         model,
         source=path.name,
-        asked={"npus": size, **model.asked, **asked},
+        asked={"npus": _unsized(path), **model.asked, **asked},
         warnings=(*model.warnings, *notes),
     )
 
 
+def _unsized(path: Path) -> Unread:
+    """The size of a job of which nothing says how large it is."""
+    return Unread(f"{path}: nothing says on how many GPUs it runs: give --gpus")
+
+
 def _of_arguments(path: Path, text: str, environment: Mapping[str, str]) -> Model:
     """The model and the plan of a recipe, or of what a launch script starts."""
-    from stepsim.files.models.megatron import model_of_script
+    from stepsim.files.models.megatron import model_of_arguments
     from stepsim.files.models.recipes import RECIPES, recipe_of, recipe_of_file
     from stepsim.files.models.scripts import script_arguments
 
@@ -290,12 +294,16 @@ def _of_arguments(path: Path, text: str, environment: Mapping[str, str]) -> Mode
             )
         return _on(read_model(beside, environment), script.npus)
     if recipe is None or (recipe.form.megatron and "num-layers" in script.values):
-        return model_of_script(path, script)
-    return _on(_of_recipe(path, recipe), script.npus)
+        model = model_of_arguments(path, script.values, script.unknown)
+        if script.launches:
+            model = _on(model, model.asked.get("npus", _unsized(path)))
+    else:
+        model = _of_recipe(path, recipe)
+    return _on(model, script.npus)
 
 
-def _on(model: Model, npus: int | None) -> Model:
-    """The model on so many GPUs, where a script says that."""
+def _on(model: Model, npus: object) -> Model:
+    """The model on so many GPUs, where something says that."""
     return replace(model, asked={**model.asked, "npus": npus}) if npus else model
 
 

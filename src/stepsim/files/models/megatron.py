@@ -28,7 +28,7 @@ from stepsim.files.models.megatron_rules import (
     broken_rules,
     layout_slices,
 )
-from stepsim.files.models.scripts import ScriptArguments, needed
+from stepsim.files.models.scripts import needed
 from stepsim.files.shell.words import Unknown
 from stepsim.workload.model.architecture import (
     Activation,
@@ -78,18 +78,6 @@ class _Words(Noun, forbid_unknown_fields=True):
 
 def _words() -> _Words:
     return shipped(__file__, "megatron.toml", _Words)
-
-
-def model_of_script(path: Path, script: ScriptArguments) -> Model:
-    """The model and the plan of the arguments of a script, and how large its job is.
-
-    Raises WorkloadError as `model_of_arguments`.
-    """
-    model = model_of_arguments(path, script.values, script.unknown)
-    size: dict[str, object] = {"npus": script.npus} if script.npus else {}
-    if script.launches and not script.npus and "npus" not in model.asked:
-        size = {"npus": Unread(f"{path}: nothing says on how many GPUs it runs: give --gpus")}
-    return replace(model, asked={**model.asked, **size})
 
 
 def model_of_arguments(
