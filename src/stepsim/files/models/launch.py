@@ -160,7 +160,6 @@ def _bridge(table: str) -> Mapping[str, str]:
     return shipped(__file__, "bridge.toml", dict[str, dict[str, str]])[table]
 
 
-_ALSO = {"seq-length": "dataset.sequence_length"}
 _OVERRIDE = re.compile(r"\+{0,2}([a-z_]+(?:\.[a-z_0-9]+)?)=(.*)", re.DOTALL)
 _NOTHING = ("null", "none", "false", "~", "")
 
@@ -170,13 +169,14 @@ def _overrides(arguments: Mapping[str, str], plan: Plan) -> Iterator[str]:
     if plan.chunks > 1:  # beside a layout too: a recipe may have set another number
         values["num-virtual-stages-per-pipeline-rank"] = str(plan.chunks)
     for name, key in _bridge("keys").items():
-        if name in values:
-            value = values[name] or "true"
-            if name == "recompute-modules":
-                value = f"[{','.join(value.split())}]"
-            yield f"'{key}=\"{value}\"'" if "(" in value or "|" in value else f"{key}={value}"
-        if name in values and name in _ALSO:
-            yield f"{_ALSO[name]}={values[name]}"
+        if name not in values:
+            continue
+        value = values[name] or "true"
+        if name == "recompute-modules":
+            value = f"[{','.join(value.split())}]"
+        yield f"'{key}=\"{value}\"'" if "(" in value or "|" in value else f"{key}={value}"
+        if name == "seq-length":
+            yield f"dataset.sequence_length={value}"
     if "moe-enable-deepep" in values:
         yield "model.moe_flex_dispatcher_backend=deepep"
     if "cpu-offloading-num-layers" in values:
