@@ -149,18 +149,18 @@ def _lacks_of_experts(plan: Plan) -> Iterator[str]:
 
 
 def torchtitan_plan(plan: Plan, architecture: Architecture, compiled: bool) -> Names:
-    """The lines of a job's TOML file."""
+    """The lines of a job's TOML file, of a plan that torchtitan can run."""
     local = plan.global_batch // plan.dp if plan.pp > 1 else plan.microbatch_size
     parts = (
         _model(plan, architecture),
         ("[training]", f"local_batch_size = {local}", f"global_batch_size = {plan.global_batch}"),
         (f"seq_len = {plan.sequence}", 'mixed_precision_param = "bfloat16"'),
         _parallelism(plan, architecture),
-        ("[activation_checkpoint]", *_CHECKPOINTS.get(plan.recompute, ())),
+        ("[activation_checkpoint]", *_CHECKPOINTS[plan.recompute]),
         ("[compile]", f"enable = {str(compiled).lower()}"),
         ('components = ["model", "loss"]',) if compiled else (),
     )
-    return tuple(line for part in parts for line in part)
+    return tuple(chain.from_iterable(parts))
 
 
 def _model(plan: Plan, architecture: Architecture) -> Iterator[str]:
@@ -188,11 +188,11 @@ def _parallelism(plan: Plan, architecture: Architecture) -> Iterator[str]:
     yield f"enable_async_tensor_parallel = {str(plan.tp_comm_overlap and plan.tp > 1).lower()}"
     yield f"context_parallel_degree = {plan.cp}"
     if plan.cp > 1:
-        yield f'context_parallel_rotate_method = "{_ROTATE.get(plan.context, "")}"'
+        yield f'context_parallel_rotate_method = "{_ROTATE[plan.context]}"'
     yield f"expert_parallel_degree = {plan.ep}"
     if plan.ep > 1:
         yield f"expert_tensor_parallel_degree = {plan.expert_degree}"
-        yield f'expert_parallel_comm_backend = "{_BACKENDS.get(plan.dispatch, "")}"'
+        yield f'expert_parallel_comm_backend = "{_BACKENDS[plan.dispatch]}"'
     yield f"pipeline_parallel_degree = {plan.pp}"
     if plan.pp > 1:
         yield from _pipeline(plan, stage_slices(architecture, plan))
@@ -200,7 +200,7 @@ def _parallelism(plan: Plan, architecture: Architecture) -> Iterator[str]:
 
 def _pipeline(plan: Plan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
     looped = plan.chunks > 1 and not plan.order.chunks
-    schedule = "Interleaved1F1B" if looped else _SCHEDULES.get(plan.order, "")
+    schedule = "Interleaved1F1B" if looped else _SCHEDULES[plan.order]
     yield f'pipeline_parallel_schedule = "{schedule}"'
     yield f"pipeline_parallel_microbatch_size = {plan.microbatch_size}"
     counts = [stage.layers for stage in slices]
