@@ -211,15 +211,15 @@ def _option(name: str) -> str:
 
 def _kind(name: str) -> AxisKind:
     link, dot, field = name.rpartition(".")
-    known = _LINK_AXES if dot and link else {**OPTION_AXES, **_TOPOLOGY_AXES}
-    if (field if dot else name) not in known:
+    known = _LINK_AXES if link else {**OPTION_AXES, **_TOPOLOGY_AXES}
+    if field not in known:
         expected = (
             f"CLASS.{' or CLASS.'.join(_LINK_AXES)}"
             if dot
             else f"{', '.join(known)}, or CLASS.FIELD"
         )
         raise SweepError(f"unknown axis {name!r}: expected {expected}")
-    return known[field if dot else name]
+    return known[field]
 
 
 def _values(kind: AxisKind, text: str) -> tuple[Names, tuple[Value, ...]]:

@@ -118,10 +118,9 @@ def _single(row: Row) -> Iterator[Row]:
 
 def _item(item: StepItem) -> str:
     experts = any(op.group is Group.DP_EP for op in item.work.comms)
-    nothing, work = Work(), item.work
-    work = replace(work, compute_ps=max(work.compute_ps, work.host_ps))
-    works = {phase: work if phase is item.phase else nothing for phase in Phase}
-    return _fields(_word("experts" if experts else "dense", item.role), works.values())
+    work = replace(item.work, compute_ps=max(item.work.compute_ps, item.work.host_ps))
+    works = (work if phase is item.phase else Work() for phase in Phase)
+    return _fields(_word("experts" if experts else "dense", item.role), works)
 
 
 def _fields(name: str, works: Iterable[Work]) -> str:
