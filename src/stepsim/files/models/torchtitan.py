@@ -7,6 +7,7 @@ ranks of a sequence; `alltoall` passes keys and values on from rank to rank, as 
 """
 
 import ast
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, chain
 from pathlib import Path
@@ -219,9 +220,9 @@ def _pipeline(plan: Plan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
 
 def _modules(stage: StageSlice, end: int) -> str:
     """Names of a stage's modules as a list of TOML."""
-    names = [f"layers.{layer}" for layer in range(end - stage.layers, end)]
-    ends = (["tok_embeddings"] if stage.embedding else []), (["norm", "output"] * stage.head)
-    return "[" + ", ".join(f'"{name}"' for name in (*ends[0], *names, *ends[1])) + "]"
+    layers = (f"layers.{layer}" for layer in range(end - stage.layers, end))
+    first, last = ["tok_embeddings"] * stage.embedding, ["norm", "output"] * stage.head
+    return json.dumps([*first, *layers, *last])
 
 
 def torchtitan_asked(source: str, values: Mapping[str, Any], depth: int) -> dict[str, Any]:
@@ -336,9 +337,9 @@ def sharding(shards: int, replicas: int, degrees: Mapping[str, int]) -> _Asked:
 def _read_pipeline(job: Fields, pp: int, depth: int) -> _Asked:
     stages = _read_stages(job, pp, depth)
     yield "layout", ",".join(map(str, stages))
-    known = {"1F1B": "1f1b", "GPipe": "gpipe", "ZBVZeroBubble": "zb-v"}
-    known["Interleaved1F1B"] = f"interleaved:{max(len(stages) // pp, 2)}"
-    known |= {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved_1f1b": known["Interleaved1F1B"]}
+    looped = f"interleaved:{max(len(stages) // pp, 2)}"
+    known = {"1F1B": "1f1b", "GPipe": "gpipe", "ZBVZeroBubble": "zb-v", "Interleaved1F1B": looped}
+    known |= {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved_1f1b": looped}
     yield "schedule", _of(job, _SCHEDULE, "1F1B", known)
 
 
