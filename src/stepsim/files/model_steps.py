@@ -289,10 +289,9 @@ class _Row(defaultdict[str, str]):
     def _layout(self, architecture: Architecture, stages: int) -> LayerLayout:
         """The layout that a note says: letters, or layers of the first and last of two stages."""
         ahead = len(architecture.prediction_layers)
-        letters, ends = self._noted("layout"), self._noted("ends")
+        letters, ends = self._named("layout"), self._noted("ends")
         if letters:
-            text = letters.group(1)
-            return parse_layout(text if ahead else text.replace("m", ""))
+            return parse_layout(letters if ahead else letters.replace("m", ""))
         counts = [int(count) for count in ends.groups()] if ends else []
         if stages == 2 and sum(counts) == architecture.depth:
             return counted_layout(counts, ahead)
@@ -313,9 +312,9 @@ class _Row(defaultdict[str, str]):
             allowed = f"one of {', '.join(filter(None, known))}"
             raise TraceError(bad_value("run", "recompute", said, allowed))
         recompute = known[said]
-        listed = self._noted("modules")
-        if listed and recompute is not Recompute.FULL:
-            return Recompute.NONE, _listed(listed.group(1), RecomputeModule), 0
+        listed = self._named("modules")
+        if listed is not None and recompute is not Recompute.FULL:
+            return Recompute.NONE, _listed(listed, RecomputeModule), 0
         recipe = self._recipe() if said == "unknown" else None
         if recipe is None:
             return recompute, (), 0
