@@ -370,7 +370,10 @@ def _weights_ps(rows: Iterable[Row]) -> int:
 
 _WEIGHT_FIRST = (Policy.DATA, Policy.HYBRID_DLRM, Policy.HYBRID_DLRM_ENHANCED)
 _FIRST_ROW_KEEPS_GRADIENT = (
-    *(Policy.MODEL, Policy.HYBRID_DATA_MODEL, Policy.HYBRID_MODEL_DATA, Policy.HYBRID_CUSTOMIZED),
+    Policy.MODEL,
+    Policy.HYBRID_DATA_MODEL,
+    Policy.HYBRID_MODEL_DATA,
+    Policy.HYBRID_CUSTOMIZED,
 )
 
 

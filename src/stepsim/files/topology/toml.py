@@ -168,11 +168,7 @@ class TopologyFile(TomlTable):
 
 def class_name(place: str, field: str, name: object) -> str:
     """A name of a class of links; raises TopologyError for what axes could not name."""
-    if (
-        not isinstance(name, str)
-        or not re.fullmatch(r"[A-Za-z][\w-]*", name)
-        or name.startswith("npu")
-    ):
+    if not isinstance(name, str) or not re.fullmatch(r"(?!npu)[A-Za-z][\w-]*", name):
         expected = "letters, digits, _ and -, not starting with 'npu'"
         raise TopologyError(bad_value(place, field, name, expected))
     return name
