@@ -231,13 +231,13 @@ def _topology_or_default(
     """
     if topology is not None:
         return topology_of(topology), []
+    assumed, why = DEFAULT_TOPOLOGY, ""
     if device and device.topology:
-        note = f"no topology given: stepsim assumes {device.topology}, the machine of {device.name}"
-        return topology_of(device.topology), [f"{note} (--topology sets it)"]
-    note = f"no topology given: stepsim assumes {DEFAULT_TOPOLOGY}"
-    if device:
-        note += f", whose links are not those of {device.name}"
-    return topology_of(DEFAULT_TOPOLOGY), [f"{note} (--topology sets it)"]
+        assumed, why = device.topology, f", the machine of {device.name}"
+    elif device:
+        why = f", whose links are not those of {device.name}"
+    note = f"no topology given: stepsim assumes {assumed}{why} (--topology sets it)"
+    return topology_of(assumed), [note]
 
 
 def _read(option: Option, value: Any, comm_source: str, notes: list[str]) -> object:
