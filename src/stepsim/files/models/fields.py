@@ -57,7 +57,7 @@ class Fields(Struct, kw_only=True):
         keys = spelled(*names)
         self.read.update(keys)
         said = next((self.values[key] for key in keys if self.values.get(key) is not None), None)
-        silent = said is None and not any(key in self.values for key in keys)
+        silent = self.values.keys().isdisjoint(keys)
         left = next((key for key in keys if key in self.defaults), None) if silent else None
         if left is not None:
             said = self.assumed[left] = self.defaults[left]
