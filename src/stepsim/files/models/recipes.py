@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import islice, pairwise
 from math import prod
 from pathlib import Path
 from typing import Any, cast
@@ -144,11 +144,9 @@ class ForeignRecipe:
                 self._leave_open(place, value, words)
         else:
             said = None if value == _AUTO else words
-        parts = shlex.split(said or "")
-        for i, part in enumerate(parts):
+        for part, after in pairwise([*shlex.split(said or ""), "--"]):
             found = _WORD.fullmatch(part)
             if part.startswith("--"):
-                after = parts[i + 1] if i + 1 < len(parts) else "--"
                 self._argue(part[2:], "" if after.startswith("--") else after.replace("{}", value))
             elif found:
                 self._set(place, found[1], found[2], found[3].replace("{}", value))

@@ -6,6 +6,7 @@ What the script leaves to its environment stays unknown, and is asked for where 
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from stepsim.base.errors import WorkloadError
@@ -145,14 +146,12 @@ def _flags(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Unknown]]:
     """Arguments by name, and those whose value is not known."""
     values: dict[str, str] = {}
     unknown: dict[str, Unknown] = {}
-    parts = list(_parts(words))
-    for i, word in enumerate(parts):
+    for word, after in pairwise([*_parts(words), ""]):
         if found := _OVERRIDE.fullmatch(shown_word(word)):
             values[found[1]] = found[2]
         if not re.fullmatch(r"--[A-Za-z][\w-]*|-[nN]p?", word):
             continue
         name = word.lstrip("-").replace("_", "-")
-        after = parts[i + 1] if i + 1 < len(parts) else ""
         value = "" if after.startswith("--") else shown_word(after)
         is_list = value.startswith("([") and value.endswith(")")  # those of a layout stay
         values[name] = value[1:-1] if is_list else value
