@@ -116,8 +116,7 @@ class Attentions(Kinds, kw_only=True):
         if own is not None:
             heads = own[layer] if layer < len(own) else None
             if type(heads) is not int or heads < 1:
-                expected = f"a whole number of at least 1 for layer {layer}"
-                raise self.wrong(name, heads, expected)
+                raise self.wrong(name, heads, f"a whole number of at least 1 for layer {layer}")
         kv_heads = self.inside("attn_config").some("KV_HEADS")
         if kv_heads is None:
             grouped, kv_heads = self.flag("new_decoder_architecture"), self.some("KV_HEADS")
@@ -197,8 +196,7 @@ class Attentions(Kinds, kw_only=True):
         Raises WorkloadError for a ratio that is not known.
         """
         if ratio not in (0, _INDEXED, _POOLED):
-            expected = f"0, {_INDEXED} or {_POOLED}"
-            raise self.wrong("compress_ratios", ratio, expected)
+            raise self.wrong("compress_ratios", ratio, f"0, {_INDEXED} or {_POOLED}")
         self.pass_over("KV_HEADS", "qk_rope_head_dim")
         return CompressedAttention(
             **self.part("compressed"),

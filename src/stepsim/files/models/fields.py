@@ -116,8 +116,7 @@ class Fields(Struct, kw_only=True):
         if not isinstance(said, list):
             return self.some(name, least=least)
         if not said or any(item != said[0] for item in said) or not isinstance(said[0], int):
-            expected = "the same whole number for all layers"
-            raise self.wrong(self.name_of(name), said, expected)
+            raise self.wrong(self.name_of(name), said, "the same whole number for all layers")
         return int(said[0])
 
     def number(self, name: str, default: float) -> float:
@@ -180,8 +179,7 @@ class Fields(Struct, kw_only=True):
                 counts = isinstance(value, list) or (type(value) is int and value > 1)
                 sized = counts and re.search(structural, name)
                 if shapes or sized or (is_table and is_suspect):
-                    expected = "it absent: what it changes is not modelled"
-                    raise self.wrong(name, value, expected)
+                    raise self.wrong(name, value, "it absent: what it changes is not modelled")
         return passed
 
 

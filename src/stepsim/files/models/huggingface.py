@@ -279,8 +279,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
             (part for part in said if not isinstance(part, str) or part not in known), None
         )
         if wrong is not None:
-            expected = f"one of {', '.join(known)}"
-            raise self.wrong(key, wrong, expected)
+            raise self.wrong(key, wrong, f"one of {', '.join(known)}")
         return [known[part] for part in said]
 
     def _makers(self) -> Makers:

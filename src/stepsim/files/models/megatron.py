@@ -474,8 +474,7 @@ def _exchanges(arguments: MegatronArguments) -> _Asked:
     kind = (arguments.text(named).split() or ["p2p"])[0]
     known = _words().contexts
     if kind not in known:
-        expected = f"one of {', '.join(known)}"
-        raise arguments.wrong(f"--{named}", kind, expected)
+        raise arguments.wrong(f"--{named}", kind, f"one of {', '.join(known)}")
     yield "cp_comm", known[kind]
     backend = arguments.text("moe-flex-dispatcher-backend")
     if arguments.has("num-experts", "moe-token-dispatcher-type"):
@@ -507,8 +506,7 @@ def _recompute(arguments: MegatronArguments) -> _Asked:
     if arguments.has("checkpoint-activations", "deepspeed-activation-checkpointing"):
         kind = "full"  # before Megatron-LM had granularities
     if kind not in ("", "full", "selective"):
-        expected = "full or selective"
-        raise arguments.wrong("--recompute-granularity", kind, expected)
+        raise arguments.wrong("--recompute-granularity", kind, "full or selective")
     modules = re.findall(r"\w+", arguments.text("recompute-modules"))
     if kind == "selective" and modules and "core_attn" not in modules:
         return  # a public recipe may say the same modules

@@ -103,8 +103,7 @@ def parse_header(place: str, line: str) -> Header:
     words = line.split()
     known = words[0].rstrip(":").upper()
     if known not in [*Policy]:
-        expected = f"one of {', '.join(Policy)}"
-        raise WorkloadError(bad_value(place, "policy", words[0], expected))
+        raise WorkloadError(bad_value(place, "policy", words[0], f"one of {', '.join(Policy)}"))
     policy = Policy(known)
     values, unknown = _collect(place, policy, words[1:])
     said = {key: value for key, value in values.items() if value and key != "mode"}

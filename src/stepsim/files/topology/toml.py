@@ -404,8 +404,7 @@ def _with_size(table: DimensionTable, dimension: Dimension, inside: int) -> Dime
 def _grid(table: DimensionTable) -> dict[str, Any]:
     sides = table.shape
     if not sides or min(sides) < 1 or prod(sides) > MAX_NPUS:
-        expected = "the length of every side, e.g. [4, 4, 4]"
-        raise _wrong("shape", sides, expected)
+        raise _wrong("shape", sides, "the length of every side, e.g. [4, 4, 4]")
     return {"shape": tuple(sides), "size": prod(sides)}
 
 
