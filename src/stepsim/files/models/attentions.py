@@ -167,7 +167,7 @@ class Attentions(Kinds, kw_only=True):
             said = self.flag(family.bias_key, default=family.bias)
             return said, said
         if self.has("no_bias"):
-            said = not self.flag("no_bias", default=True)
+            said = not self.flag("no_bias")
             return said, said
         bias = self.flag(family.attention_bias_key, default=family.bias)
         follows = family.output_follows and self.has(family.attention_bias_key)

@@ -109,8 +109,8 @@ class Kinds(Reading, kw_only=True):
     def _by_period(self, count: int) -> list[Kind] | None:
         """Attention in every nth layer: Jamba, Qwen3-Next, Ring."""
         for name in ("attn_layer_period", "full_attention_interval", "layer_group_size"):
-            if self.has(name):
-                nth, offset, whole = self.count(name), -1, count
+            if nth := self.some(name):
+                offset, whole = -1, count
                 if name == "attn_layer_period":
                     offset = self.count("attn_layer_offset", default=0)
                 if name == "layer_group_size":  # layers beyond the last whole group have attention
@@ -194,7 +194,7 @@ class Feeding(Reading, kw_only=True):
         if family.bias_key:
             return self.flag(family.bias_key, default=family.mlp_bias)
         if self.has("no_bias"):
-            return not self.flag("no_bias", default=True)
+            return not self.flag("no_bias")
         return self.flag("mlp_bias", default=family.mlp_bias)
 
     # which layers have experts
@@ -219,13 +219,11 @@ class Feeding(Reading, kw_only=True):
         dense = self.items("mlp_only_layers") or []
         names = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval")
         every = self.count(*names, default=1)
-        if self.has("moe_layer_freq"):
-            every = self.count("moe_layer_freq")
-            return [layer >= first and layer % every == 0 for layer in range(count)]
-        if self.has("expert_layer_period"):
-            every = self.count("expert_layer_period")
+        if nth := self.some("moe_layer_freq"):
+            return [layer >= first and layer % nth == 0 for layer in range(count)]
+        if nth := self.some("expert_layer_period"):
             offset = self.count("expert_layer_offset", default=0)
-            return [layer % every == offset % every for layer in range(count)]
+            return [layer % nth == offset % nth for layer in range(count)]
         return [
             first <= layer <= (count if last is None or last < 0 else last)
             and layer not in dense
