@@ -209,19 +209,19 @@ def split_sections(path: Path, rows: Sequence[Row], header: Header) -> Workload:
     """
     starts = [i for i, row in enumerate(rows) if row.name.startswith(EMBEDDING)]
     others = (i for i, row in enumerate(rows) if not _is(row.name, "before"))
-    first = starts[0] if starts else next(others, len(rows))
+    starts = starts or [next(others, len(rows))]
     end = len(rows)
-    while end > first and _is(rows[end - 1].name, "loss", "optimizer"):
+    while end > starts[0] and _is(rows[end - 1].name, "loss", "optimizer"):
         end -= 1
-    bounds = [*(start for start in starts if start < end), end] if starts else [first, end]
-    blocks = [rows[a:b] for a, b in pairwise(bounds) if a < b]
+    bounds = [*(start for start in starts if start < end), end]
+    blocks = [rows[a:b] for a, b in pairwise(bounds)]
     if header.last_bottom_layer:
         blocks = [
             [replace(block[0], forward_lag=header.last_bottom_layer), *block[1:]]
             for block in blocks
         ]
     trailing = rows[end:]
-    per_step = (*rows[:first], *(row for row in trailing if not _is(row.name, "loss")))
+    per_step = (*rows[: starts[0]], *(row for row in trailing if not _is(row.name, "loss")))
     distinct = {tuple(map(id, block)): block for block in blocks}
     known = {same: _microbatch(block) for same, block in distinct.items()}
     parts = [known[tuple(map(id, block))] for block in blocks]
