@@ -175,11 +175,10 @@ def _npus(
     """NPUs of the job: nodes times those of each, else all of them."""
     words, world = _names("words"), variables.get("WORLD_SIZE", ())
     said = {**slurm, "WORLD_SIZE": world[0] if world else "", **values}
-    sizes = {
-        size: next((int(said[n]) for n in words[size] if _SIZE.fullmatch(said.get(n, ""))), None)
+    nodes, each, total = (
+        next((int(said[n]) for n in words[size] if _SIZE.fullmatch(said.get(n, ""))), None)
         for size in ("nodes", "per_node", "total")
-    }
-    nodes, each = sizes["nodes"], sizes["per_node"]
+    )
     if each and (nodes or not any(name in values for name in words["nodes"])):
         return each * (nodes or 1)
-    return sizes["total"]
+    return total
