@@ -43,10 +43,6 @@ _MAX_COMPUTE_NS = 10**13
 _FIELDS = 12
 _DECIMALS = re.compile(r"([0-9]+)\.([0-9]{1,3})", re.ASCII)
 _OUTPUT_ROW = "attention_row"
-_VPP_NOTE = (
-    "header says vpp {}: AICB writes the layers per stage there, "
-    "so it is no evidence of interleaving (--schedule interleaved:2 asks for it)"
-)
 # Line number and text.
 _Line = tuple[int, str]
 
@@ -79,6 +75,10 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
         raise WorkloadError(f"{path}: {first} (refused by --strict)")
     told, assumed = _told_pp_comm(workload)
     degrees, said = header.degrees, header.pp_comm_bytes
+    looped = (
+        f"header says vpp {header.vpp}: AICB writes the layers per stage there, "
+        "so it is no evidence of interleaving (--schedule interleaved:2 asks for it)"
+    )
     workload = replace(
         workload,
         pp_comm_bytes=said or told,
@@ -92,7 +92,7 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
             ),
         ),
         warnings=(*warnings, *(() if is_astra else unknown_names(rows))),
-        notes=(_VPP_NOTE.format(header.vpp),) if header.vpp > 1 else (),
+        notes=(looped,) if header.vpp > 1 else (),
     )
     return replace(workload, doubts=tuple(find_doubts(workload, told, header.ga or 1)))
 
