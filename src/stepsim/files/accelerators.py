@@ -22,7 +22,7 @@ from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.layout import named_layout
 
 # Formats that run at another's rates where a device has none of their own.
-_LENT = MappingProxyType({Precision.FP16: Precision.BF16, Precision.MXFP8: Precision.FP8})
+_LENT = {Precision.FP16: Precision.BF16, Precision.MXFP8: Precision.FP8}
 
 
 def device_names() -> list[str]:

@@ -116,27 +116,23 @@ OPTION_AXES: Mapping[str, AxisKind] = MappingProxyType(
 """Axes that are options of a step."""
 
 # Options by their flags, e.g. `mbs`.
-_OPTION_OF_FLAG: Mapping[str, str] = MappingProxyType(
-    {
-        flag.lstrip("-").replace("-", "_"): name
-        for name, option in OPTIONS.items()
-        for flag in option.flags or ()
-        if name in OPTION_AXES and "/" not in flag
-    }
-)
+_OPTION_OF_FLAG: Mapping[str, str] = {
+    flag.lstrip("-").replace("-", "_"): name
+    for name, option in OPTIONS.items()
+    for flag in option.flags or ()
+    if name in OPTION_AXES and "/" not in flag
+}
 
 # Axes of the whole topology.
-_TOPOLOGY_AXES: Mapping[str, AxisKind] = MappingProxyType(
-    {LAUNCH_LATENCY.name: AxisKind(quantity=LAUNCH_LATENCY.quantity, durations_only=True)}
-)
+_TOPOLOGY_AXES: Mapping[str, AxisKind] = {
+    LAUNCH_LATENCY.name: AxisKind(quantity=LAUNCH_LATENCY.quantity, durations_only=True)
+}
 
 # Axes of a class of links, written CLASS.bandwidth and so on.
-_LINK_AXES: Mapping[str, AxisKind] = MappingProxyType(
-    {
-        field.name: AxisKind(quantity=field.quantity, durations_only=True)
-        for field in (*LINK_FIELDS, OVERSUBSCRIPTION)
-    }
-)
+_LINK_AXES: Mapping[str, AxisKind] = {
+    field.name: AxisKind(quantity=field.quantity, durations_only=True)
+    for field in (*LINK_FIELDS, OVERSUBSCRIPTION)
+}
 
 
 def parse_axis(text: str) -> Axis:
