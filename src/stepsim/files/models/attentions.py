@@ -114,9 +114,10 @@ class Attentions(Kinds, kw_only=True):
         name = "num_attention_heads_per_layer"
         own = self.items(name)
         if own is not None:
-            heads = own[layer] if layer < len(own) else None
-            if type(heads) is not int or heads < 1:
-                raise self.wrong(name, heads, f"a whole number of at least 1 for layer {layer}")
+            said = own[layer] if layer < len(own) else None
+            if type(said) is not int or said < 1:
+                raise self.wrong(name, said, f"a whole number of at least 1 for layer {layer}")
+            heads = said
         kv_heads = self.inside("attn_config").some("KV_HEADS")
         if kv_heads is None:
             grouped, kv_heads = self.flag("new_decoder_architecture"), self.some("KV_HEADS")
