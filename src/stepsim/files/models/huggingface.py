@@ -274,11 +274,9 @@ class _Reader(Attentions, Feeding, kw_only=True):
         if not isinstance(said, str | list) or not 0 < len(said) <= MOST_LAYERS:
             raise self.wrong(key, said, "letters, or a list of names")
         known = {**PART_LETTERS, **{name: name for name in PART_LETTERS.values()}, **_NAMES}
-        wrong = next(
-            (part for part in said if not isinstance(part, str) or part not in known), None
-        )
-        if wrong is not None:
-            raise self.wrong(key, wrong, f"one of {', '.join(known)}")
+        for part in said:
+            if not isinstance(part, str) or part not in known:
+                raise self.wrong(key, part, f"one of {', '.join(known)}")
         return [known[part] for part in said]
 
     def _makers(self) -> Makers:
