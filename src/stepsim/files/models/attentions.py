@@ -182,10 +182,9 @@ class Attentions(Kinds, kw_only=True):
 
         Raises WorkloadError where there are fewer than layers.
         """
-        types = self.items("layer_types")
-        if self.items("compress_ratios") is None and types and set(types) <= set(_RATIOS):
+        types, ratios = self.items("layer_types"), self.items("compress_ratios")
+        if ratios is None and types and set(types) <= set(_RATIOS):
             return [_RATIOS[name] for name in types]
-        ratios = self.items("compress_ratios")
         if ratios is None or len(ratios) < count:
             said = None if ratios is None else len(ratios)
             raise self.wrong("compress_ratios", said, f"at least {count} numbers")

@@ -246,9 +246,9 @@ class _Reader(Attentions, Feeding, kw_only=True):
         if self.family.compresses and ratios:  # what follows the layers' ratios is of the modules
             last = replace(last, attention=self.compressed(ratios[-1]))
         members = self.raw("moe_layers_enum")  # Step-3.5 counts layers that predict on
-        listed = re.findall(r"\d{1,6}", members) if isinstance(members, str) else None
-        if last.is_sparse and listed is not None and str(count) not in listed:
-            last = replace(last, mlp=self.dense())
+        if last.is_sparse and isinstance(members, str):
+            listed = str(count) in re.findall(r"\d{1,6}", members)
+            last = last if listed else replace(last, mlp=self.dense())
         return (last,) * number
 
     def _compressed_layers(self, count: int) -> Iterator[Layer]:
