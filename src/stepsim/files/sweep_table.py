@@ -244,17 +244,13 @@ class SweepTable(Noun, dict=True):
 
         Numbers of axes are in their unit, with `texts` as the user wrote them.
         """
-        columns = ", ".join((*STEP_COLUMNS, *self.part_columns, "error"))
-        for scenarios, *found in self._read(f"id, {columns}"):
-            ids = ints(scenarios)
-            yield [self._shown(axis, ids, texts=texts) for axis in self.axes] + found
-
-    def _read(self, columns: str) -> Iterator[list[list[Any]]]:
-        """Columns of the results, the first of which is `id`, so many scenarios at a time."""
+        columns = ", ".join(("id", *STEP_COLUMNS, *self.part_columns, "error"))
         query = f"SELECT {columns} FROM result WHERE id >= ? ORDER BY id LIMIT {_PIECE}"
         start = 0
         while rows := self._all(query, start):
-            yield list(map(list, zip(*rows, strict=True)))
+            scenarios, *found = map(list, zip(*rows, strict=True))
+            ids = ints(scenarios)
+            yield [self._shown(axis, ids, texts=texts) for axis in self.axes] + found
             start = rows[-1][0] + 1
 
     def _shown(self, axis: Axis, scenarios: Ints, *, texts: bool) -> list[object]:
