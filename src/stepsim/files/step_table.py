@@ -111,17 +111,20 @@ def _step(path: Path, where: str, row: Mapping[str, Value]) -> MeasuredStep:
     file = Path(topology or "")
     if file.suffix or len(file.parts) > 1:  # else it is a shipped one's name
         topology = str(path.parent / file)
+    options = {name: _option(where, name, row[name]) for name in row if name in _OPTIONS}
     return MeasuredStep(
         where=where,
         workload=beside(path, str(row["workload"])),
         topology=topology,
         schedule=str(row.get("schedule", "1f1b")),
-        options={name: _option(where, name, row[name]) for name in row if name in _OPTIONS},
-        measured_ps=_measured(path, where, row),
+        options=options,
+        measured_ps=_measured(path, where, row, options),
     )
 
 
-def _measured(path: Path, where: str, row: Mapping[str, Value]) -> int:
+def _measured(
+    path: Path, where: str, row: Mapping[str, Value], options: Mapping[str, Value]
+) -> int:
     """The step as stated, or as a framework's log tells it."""
     if "measured_s" in row:
         value = row["measured_s"]
@@ -130,10 +133,10 @@ def _measured(path: Path, where: str, row: Mapping[str, Value]) -> int:
             raise TraceError(bad_value(where, "measured_s", value, "seconds from 1e-6, below 1e6"))
         return round(seconds * PS_PER_S)
     names = ("npus", "global_batch", "sequence")
-    counts = [_option(where, name, row[name]) for name in names if name in row]
+    counts = [each for each in map(options.get, names) if isinstance(each, int) and each > 0]
     tokens = None
-    if len(counts) == len(names) and all(isinstance(each, int) and each > 0 for each in counts):
-        npus, samples, length = map(int, counts)
+    if len(counts) == len(names):
+        npus, samples, length = counts
         tokens = samples * length // npus
     return read_step_log(path.parent / str(row["measured_log"])).step_ps(tokens)
 
