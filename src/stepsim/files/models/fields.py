@@ -160,7 +160,7 @@ class Fields(Struct, kw_only=True):
         value = self.raw(name, kind=dict, expected="a table of keys")
         return Fields(place=f"{self.place}: {name}", values=value or {})
 
-    def refuse_rest(self, *, every: bool = False) -> dict[str, Any]:
+    def refuse_rest(self, *, every: bool) -> dict[str, Any]:
         """Keys that nobody read and that may change the work of a step a little, or `every` one.
 
         Raises WorkloadError for one that surely does: it changes what a layer is, or says how large

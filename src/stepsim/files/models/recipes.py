@@ -110,23 +110,24 @@ class ForeignRecipe:
         return _PRODUCT.sub(lambda two: str(int(two[1]) * int(two[2])), _HOLE.sub(found, value))
 
     def _read(self, place: str, value: str) -> None:
+        word = value.lower()
         for key, pattern in self.form.refused.items():
-            if _is(place, key) and value.lower() not in _NOTHING and _fits(pattern, value):
+            if _is(place, key) and word not in _NOTHING and _fits(pattern, value):
                 said = place if value == _SECTION else f"{place} is {value}"
                 raise WorkloadError(
                     f"{self.path}: {said}: only a full training by next tokens is "
                     "modelled: no adapters, frozen or quantized weights, rewards, other optimizers"
                 )
         for key, notes in self.form.noted.items():
-            if _is(place, key) and value.lower() not in (*_NOTHING, "false"):
+            if _is(place, key) and word not in (*_NOTHING, "false"):
                 fits = (note for pattern, note in notes.items() if _fits(pattern, value))
                 self.notes += [f"{place} is {value}: {note}" for note in islice(fits, 1)]
         if value == _SECTION:
             return
         found = [words for key, words in self.form.keys.items() if _is(place, key)]
-        if found and value.lower() not in _NOTHING:
+        if found and word not in _NOTHING:
             self._say(place, value, found[-1])
-        elif self.form.megatron and not found and value.lower() not in _OFF:
+        elif self.form.megatron and not found and word not in _OFF:
             name = place.rpartition(".")[2].replace("_", "-")
             self._argue(name, "" if value == "true" else value)
 

@@ -251,9 +251,8 @@ def _listed(file: TopologyFile) -> "ListedTopology":
     if file.npus > most:
         allowed = f"at most {most}: {len(file.link)} links cannot join more"
         raise TopologyError(bad_value("npus", "value", file.npus, allowed))
-    graph = _graph(file, file.npus)
     return listed_topology(
-        graph,
+        _graph(file, file.npus),
         file.link_class,
         node_size=file.node_size or file.npus,
         npus_forward=file.npus_forward,
