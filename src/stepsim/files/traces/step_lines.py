@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -70,8 +70,14 @@ def read_step_log(path: Path, line: str | None = None) -> StepLog:
     lines = plain_lines(read_text(path, TraceError, "log", "a log with a line per step"))
     forms = _forms() if line is None else [_own_form(line)]
     for form in forms:
-        adds = {"iter", "step"} <= re.compile(form.line).groupindex.keys()
-        found = list((_whole_steps if adds else _steps)(path, lines, form))
+        pattern = re.compile(form.line)
+        told = [
+            (f"{path}:{number}", match)
+            for number, line in enumerate(lines, 1)
+            if (match := pattern.search(line))
+        ]
+        adds = {"iter", "step"} <= pattern.groupindex.keys()
+        found = list(_whole_steps(told) if adds else _steps(told, form))
         if found:
             numbers, kinds, values, tflops = zip(*found, strict=True)
             _check_order(path, numbers)
@@ -105,21 +111,19 @@ def plain_lines(text: str) -> list[str]:
 
 # A step: its number, what is said of it, the value, and TFLOP/s where the line has them.
 _Line = tuple[int, StepUnit, float, float | None]
+# Lines of a form: where each stands, and what it says.
+_Matches = Iterable[tuple[str, re.Match[str]]]
 
 
-def _steps(path: Path, lines: list[str], form: _Form) -> Iterator[_Line]:
+def _steps(matches: _Matches, form: _Form) -> Iterator[_Line]:
     """The steps of a form; of ranks that print the same step the first one counts.
 
     Lines of a form that have no number of their own are counted.
     """
-    pattern = re.compile(form.line)
     last: _Line | None = None
     first_rank = total = None
-    for number, line in enumerate(lines, 1):
-        told = pattern.search(line)
-        if told is None:
-            continue
-        where, groups = f"{path}:{number}", told.groupdict()
+    for where, told in matches:
+        line, groups = told.string, told.groupdict()
         rank = (_OF_RANK.match(line) or [""])[0]
         first_rank = rank if first_rank is None else first_rank
         total = total or groups.get("total")
@@ -137,22 +141,20 @@ def _steps(path: Path, lines: list[str], form: _Form) -> Iterator[_Line]:
         yield last
 
 
-def _whole_steps(path: Path, lines: list[str], form: _Form) -> Iterator[_Line]:
+def _whole_steps(matches: _Matches) -> Iterator[_Line]:
     """The steps of a form whose lines are iterations: a step's number stands at its last one.
 
     Iterations 1, 2, 3 of step 0 and 4 of step 1 are step 1. Raises TraceError where one is missing.
     """
     seconds, before, done = 0.0, None, math.inf
-    for number, line in enumerate(lines, 1):
-        if (told := re.search(form.line, line)) is None:
-            continue
-        iteration, step = (_step(f"{path}:{number}", told[name]) for name in ("iter", "step"))
+    for where, told in matches:
+        iteration, step = (_step(where, told[name]) for name in ("iter", "step"))
         if before not in (None, iteration - 1):
             raise TraceError(
-                f"{path}:{number}: iteration {iteration} follows {before}: expected a line of each "
+                f"{where}: iteration {iteration} follows {before}: expected a line of each "
                 "iteration, for a step is all of its own (or --line)"
             )
-        seconds += _said(f"{path}:{number}", told)[1]
+        seconds += _said(where, told)[1]
         if step > done:
             yield step, StepUnit.SECONDS, seconds, None
         if step != done:
