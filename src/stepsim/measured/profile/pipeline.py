@@ -84,33 +84,24 @@ def _messages(events: Events, in_order: Ints) -> list[Following]:
 
 
 def _posted(events: Events) -> list[Following]:
-    """Messages after the compute that ended before them, and before the next if they block."""
+    """Messages after the compute that ended before them, and before the next if they block.
+
+    They block if none runs beside a compute of its rank: the program waits for its messages.
+    """
     compute = np.flatnonzero(~events.is_message)
     message = np.flatnonzero(events.is_message)
     if not len(compute) or not len(message):
         return []
     start, end = events.start_ps, events.end_ps
-    before = _last_computes(events, compute, message)
-    after = _last_by(events, compute, -start[compute], message, -end[message] + _ROUNDING_PS)
+    posted, done = start[message] + _ROUNDING_PS, end[message] - _ROUNDING_PS
+    before = _last_by(events, compute, end[compute], message, posted)
     found = [(before[before >= 0], message[before >= 0])]
-    if _messages_block(events):
+    started = _last_by(events, compute, start[compute], message, done)
+    is_beside = (started >= 0) & (end[started] > posted)
+    if not is_beside.any():
+        after = _last_by(events, compute, -start[compute], message, -done)
         found.append((message[after >= 0], after[after >= 0]))
     return found
-
-
-def _last_computes(events: Events, compute: Ints, message: Ints) -> Ints:
-    """Of these computes, the one that each message's rank ended last before it; -1 for none."""
-    limits = events.start_ps[message] + _ROUNDING_PS
-    return _last_by(events, compute, events.end_ps[compute], message, limits)
-
-
-def _messages_block(events: Events) -> bool:
-    """Whether no message runs beside a compute of its rank: the program waits for its messages."""
-    is_message = events.is_message
-    compute, message = np.flatnonzero(~is_message), np.flatnonzero(is_message)
-    start, end = events.start_ps, events.end_ps
-    started = _last_by(events, compute, start[compute], message, end[message] - _ROUNDING_PS)
-    return not ((started >= 0) & (end[started] > start[message] + _ROUNDING_PS)).any()
 
 
 def _tells_phases(events: Events) -> bool:
