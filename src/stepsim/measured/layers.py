@@ -44,8 +44,8 @@ def stage_costs(summary: RunSummary) -> tuple[list[StageCost], list[str]]:
     notes = []
     if layers is None or layers % pp:
         layers = pp
-    if layers == pp and pp > 1 and summary.degrees.layers != pp:
-        notes.append("the layers of a stage are not known: each counts as one layer")
+        if pp > 1:
+            notes.append("the layers of a stage are not known: each counts as one layer")
     held = layers // pp
     count = summary.degrees.microbatches
     means = [_of_microbatch(stage, stage.work, count) for stage in summary.stages]
