@@ -43,8 +43,13 @@ GRADIENT_KINDS = (OpKind.DP_ALLREDUCE, OpKind.EP_DP_ALLREDUCE, OpKind.COLLECTIVE
 """What data-parallel ranks exchange in a step."""
 
 
-_FORWARD_PARTS = (OpKind.GET_BATCH, OpKind.FORWARD, OpKind.LOSS)
-WORK_KINDS = (*_FORWARD_PARTS, OpKind.BACKWARD, OpKind.WEIGHT_GRAD)
+WORK_KINDS = (
+    OpKind.GET_BATCH,
+    OpKind.FORWARD,
+    OpKind.LOSS,
+    OpKind.BACKWARD,
+    OpKind.WEIGHT_GRAD,
+)
 MESSAGE_KINDS = (
     OpKind.SEND_FORWARD,
     OpKind.RECV_FORWARD,

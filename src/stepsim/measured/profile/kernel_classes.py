@@ -73,16 +73,14 @@ def kernel_work(name: str, operator: HostOperator | None = None) -> KernelWork:
     own = "" if name.startswith(SIMULATED) else name
     called = operator.name if operator else ""
     work = _class_of(own, called)
-    sides = product_sides(operator.sides) if operator else ()
+    shapes = operator.sides if operator else ()
     if work in (_C.PRODUCTS, _C.BATCHED) and _class_by(called) is _C.ATTENTION:
         return KernelWork(work=_C.ATTENTION, unfused=True)
     if work is _C.ATTENTION and _is_softmax(own, called):
-        shapes = operator.sides if operator else ()
         narrow = bool(shapes) and len(shapes[0]) <= _ROUTER_SIDES
         return KernelWork(work=_C.ROUTING if narrow else work, unfused=not narrow)
-    if work in (_C.PRODUCTS, _C.EXPERTS):
-        return KernelWork(work=work, sides=sides)
-    return KernelWork(work=work)
+    is_product = work in (_C.PRODUCTS, _C.EXPERTS)
+    return KernelWork(work=work, sides=product_sides(shapes) if is_product else ())
 
 
 def _class_of(name: str, called: str) -> KernelClass:
