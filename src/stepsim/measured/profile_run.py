@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, among, bins, distinct, ints, places_by
+from stepsim.base.arrays import Ints, among, bins, distinct, ints, places_by
 from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks
 from stepsim.measured.profile.actions import Actions, pipeline_actions
@@ -88,11 +88,8 @@ class _Ran(Noun, eq=False):
 
 def _run(step: Profile, found: Actions, every: Sequence[_Ran]) -> Profile:
     """The stage times of a step as a run."""
-    meets = step.events.of_kind(TaskKind.COLLECTIVE)
-    started = np.where(meets, step.events.complete_ps, step.events.start_ps)
-    others = _other_names(step, found, every)
     timed = _timed(step, found, every)
-    after, labels = _following(step, found, every, started, others, timed)
+    after, labels = _following(step, found, every, timed)
     both = Events.joined(timed, after)
     both = both.taken(np.argsort(both.rank, kind="stable"))
     none = np.zeros(len(both), np.int64)
@@ -169,28 +166,29 @@ def _timed(step: Profile, found: Actions, ran: Sequence[_Ran]) -> Events:
 
 
 def _following(
-    step: Profile,
-    found: Actions,
-    ran: Sequence[_Ran],
-    own: Ints,
-    others: Sequence[Mapping[int, _After]],
-    timed: Events,
+    step: Profile, found: Actions, ran: Sequence[_Ran], timed: Events
 ) -> tuple[Events, list[str]]:
     """What follows the pipeline on each rank, one after the other, and what each is called.
 
-    `own` is when the operations of the profile began but for waiting, `others` are those of each
-    rank that are no part of actions, `timed` the operations before. The group is that of the first
-    operation of a name.
+    `timed` are the operations before. All ranks of a stage have the same names, in order. The group
+    is that of the first operation of a name.
     """
+    events = step.events
+    meets = events.of_kind(TaskKind.COLLECTIVE)
+    own = np.where(meets, events.complete_ps, events.start_ps)
+    others = [_others(step, found, each.every) for each in ran]
+    of_stage = {stage: dict[_After, int]() for stage in found.stages}
+    for stage, named in zip(found.stages, others, strict=True):
+        of_stage[stage] |= dict.fromkeys(named.values(), 0)
     rows, labels = list[tuple[int, ...]](), list[str]()
     begins = latest(timed.rank, timed.end_ps, len(ran)).tolist()
-    for each in ran:
-        named = reversed([*others[each.place].items()])
-        group = {name: int(step.events.group[i]) for i, name in named}
+    for each, stage, named in zip(ran, found.stages, others, strict=True):
+        group = {name: int(events.group[i]) for i, name in reversed([*named.items()])}
         begin = begins[each.place]
-        for name, lasts in _after_ps(step, found, each, own, others).items():
-            kind, text = name
-            rows.append((each.place, kind, group.get(name, UNKNOWN), begin, begin + lasts))
+        times = of_stage[stage] | _after_ps(events, found, each, own, named)
+        for (kind, text), lasts in times.items():
+            known = group.get((kind, text), UNKNOWN)
+            rows.append((each.place, kind, known, begin, begin + lasts))
             labels.append(text)
             begin += lasts
     names = ("rank", "name", "group", "start_ps", "end_ps")
@@ -240,21 +238,16 @@ def _of_messages(
 
 
 def _after_ps(
-    step: Profile, found: Actions, ran: _Ran, own: Ints, named: Sequence[Mapping[int, _After]]
+    events: Events, found: Actions, ran: _Ran, own: Ints, named: Mapping[int, _After]
 ) -> dict[_After, int]:
     """Time of a rank outside of actions and messages, by what it runs: nothing is counted twice.
 
-    All ranks of a stage have the same names, in order. Time in which nothing runs after the
-    pipeline is the host's.
+    `own` is when the operations of the profile began but for waiting, `named` are the rank's that
+    are no part of actions. Time in which nothing runs after the pipeline is the host's.
     """
-    names: dict[_After, int] = {}
-    for rank, stage in enumerate(found.stages):
-        if stage == found.stages[ran.place]:
-            names |= dict.fromkeys(named[rank].values(), 0)
-    events = step.events
-    others = ints([*named[ran.place]])
-    if not len(others):
-        return names
+    if not named:
+        return {}
+    others, times = ints([*named]), dict.fromkeys(named.values(), 0)
     acts, sent = ran.acts, ran.sent
     starts = np.concatenate([found.start_ps[acts], events.start_ps[sent]])
     ends = np.concatenate([found.end_ps[acts], events.end_ps[sent]])
@@ -263,29 +256,23 @@ def _after_ps(
     start = np.maximum(own[others], np.append(own[others[:1]], before[:-1]))
     start = np.minimum(start, lasts)
     exposed = lasts - start - busy.within(start, lasts)
-    for name, took in zip(named[ran.place].values(), exposed.tolist(), strict=True):
-        names[name] += took
+    for name, took in zip(named.values(), exposed.tolist(), strict=True):
+        times[name] += took
     all_busy = Busy.of(np.append(starts, events.start_ps[others]), np.append(ends, lasts))
     first, last = np.array([ends.max()]), np.array([max(ends.max(), lasts.max())])
     idle = int(last[0] - first[0] - all_busy.within(first, last)[0])
-    return names | {(OpKind.OTHER, _IDLE): idle}
+    return times | {(OpKind.OTHER, _IDLE): idle}
 
 
-def _other_names(step: Profile, found: Actions, ran: Sequence[_Ran]) -> list[dict[int, _After]]:
-    """Operations of each rank that are no part of actions, by their start, and their names.
+def _others(step: Profile, found: Actions, own: Ints) -> dict[int, _After]:
+    """Those of a rank's operations that are no part of actions, by their start, and their names.
 
     Kernels that have many names are the optimizer's together.
     """
     events = step.events
-    collective = events.of_kind(TaskKind.COLLECTIVE)
-    which = events.of_kind(TaskKind.COMPUTE, TaskKind.COPY) | collective
-    which &= found.holds == UNKNOWN
-    parts = [events.in_time(each.every[which[each.every]]) for each in ran]
-    return [_called(step, places, collective[places]) for places in parts]
-
-
-def _called(step: Profile, places: Ints, collective: Bools) -> dict[int, _After]:
-    events = step.events
+    which = among(events.kind[own], (TaskKind.COMPUTE, TaskKind.COPY, TaskKind.COLLECTIVE))
+    places = events.in_time(own[which & (found.holds[own] == UNKNOWN)])
+    collective = events.kind[places] == TaskKind.COLLECTIVE
     few = len({*events.name[places[~collective]].tolist()}) <= _FEW_NAMES
     told = {}
     for i, communicates in zip(places.tolist(), collective.tolist(), strict=True):
