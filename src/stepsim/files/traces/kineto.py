@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints, ints
+from stepsim.base.arrays import Ints, distinct, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.process import paused
 from stepsim.base.units import MAX_INT64
@@ -163,9 +163,9 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     begins.pop(UNKNOWN, None)
     launch = ints([begins.get(a.correlation, UNKNOWN) for a in arguments])
     marked_steps = sorted(ours.steps)
-    opened, ended = (_since([each[i] for each in marked_steps], ours.base) for i in (1, 2))
+    bounds = _since([each[1:] for each in marked_steps], ours.base)
     numbers = [number for number, _, _ in marked_steps]
-    steps, step = placed(numbers, opened, ended, np.where(launch >= 0, launch, start))
+    steps, step = placed(numbers, bounds, np.where(launch >= 0, launch, start))
     kinds = _kinds(ours.kernels, arguments, ours.copied)
     stream = ints([*map(_stream, ours.kernels, arguments)])
     ranges = _ranges(ours)
@@ -188,14 +188,13 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     kept = kept[np.argsort(start[kept], kind="stable")]
     if not len(kept):
         raise TraceError(f"{name}: no kernel was launched inside of the recorded steps")
-    used, columns["step"][kept] = np.unique(step[kept], return_inverse=True)
     group_of = cache(_group)
     groups = [(arguments[i].group, arguments[i].described, arguments[i].ranks) for i in kept]
     return RankOperations(
         rank=rank,
         world=known.world_size,
         file=name,
-        steps=tuple(steps[place] for place in used.tolist()),
+        steps=steps,
         has_steps=bool(ours.steps),
         names=[kinds[i][1] for i in kept.tolist()],
         groups=[group_of(*each) for each in groups],
@@ -370,7 +369,7 @@ def _arguments(event: _Event, name: str) -> _Arguments:
         raise TraceError(f"{name}: arguments of {event.name!r}: {error}") from None
 
 
-def _since(times_us: Sequence[float], base_us: int) -> Ints:
+def _since(times_us: Sequence[float | tuple[float, ...]], base_us: int) -> Ints:
     """Picoseconds from a whole microsecond on: those since 1970 are too many."""
     apart = np.rint((np.array(times_us, np.float64) - base_us) * _PS_PER_US)
     if (np.abs(apart) > MAX_INT64 / 2).any():
@@ -407,19 +406,20 @@ def _group(group: str, described: str, ranks: str) -> tuple[str, tuple[int, ...]
     return " ".join(filter(None, (group, described))), tuple(map(int, numbers))
 
 
-def placed(
-    numbers: Sequence[int], begins: Ints, ends: Ints, times: Ints
-) -> tuple[tuple[int, ...], Ints]:
-    """Numbers of the steps, and the place of each operation's by a time of it, all in ps.
+def placed(numbers: Sequence[int], bounds: Ints, times: Ints) -> tuple[tuple[int, ...], Ints]:
+    """Numbers of the steps that hold operations, and the place of each one's by a time of it.
 
-    A recording without steps is one step, number 0.
+    `bounds` are begin and end of every step, in the unit of the times; `UNKNOWN` is the place of an
+    operation outside. A recording without steps is one step, number 0.
     """
     if not numbers:
         return (0,), np.zeros(len(times), np.int64)
     found = unknown(len(times))
-    for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+    for place, (begin, end) in enumerate(bounds):
         found[(times >= begin) & (times < end)] = place
-    return tuple(numbers), found
+    used = distinct(found[found != UNKNOWN])
+    step = np.where(found == UNKNOWN, UNKNOWN, np.searchsorted(used, found))
+    return tuple(numbers[place] for place in used.tolist()), step
 
 
 def _kinds(

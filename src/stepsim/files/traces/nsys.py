@@ -211,20 +211,18 @@ def _rank(
     times = ints([launches.get((row[0], row[3]), row[4]) for row in every])
     named = [each for each in ranges if each[0] == process]
     own = _steps(named)
-    bounds = ints([*own.values()]).reshape(-1, 2)
-    numbers, place = placed([*own], bounds[:, 0], bounds[:, 1], times)
-    kept = np.flatnonzero(place != UNKNOWN)
+    steps, step = placed([*own], ints([*own.values()]), times)
+    kept = np.flatnonzero(step != UNKNOWN)
     ordered = [every[i] for i in kept.tolist()]
     if not ordered:
         raise TraceError(f"{path}: device {rank}: no kernel was launched inside of the NVTX steps")
-    used, step = np.unique(place[kept], return_inverse=True)
     base = int(ordered[0][4])
     marks = _marked_ranges(named, base)
     # what was launched before the first kernel began is launched before 0
     launched = (times[kept] - base) * PS_PER_NS
     told = np.array([(row[0], row[3]) in launches for row in ordered])
     columns = {
-        "step": step.astype(np.int64),
+        "step": step[kept],
         "kind": ints([row[8] for row in ordered]),
         "stream": ints([row[2] for row in ordered]),
         "start_ps": ints([(row[4] - base) * PS_PER_NS for row in ordered]),
@@ -237,7 +235,7 @@ def _rank(
         rank=rank,
         world=None,
         file=str(path),
-        steps=tuple(numbers[i] for i in used.tolist()),
+        steps=steps,
         has_steps=bool(own),
         names=[row[7] for row in ordered],
         groups=[("", ())] * len(ordered),
