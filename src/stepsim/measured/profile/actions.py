@@ -114,7 +114,7 @@ def _labels(profile: Profile) -> PhaseLabels:
         return PhaseLabels(
             phase=events.phase, stage=events.chunk, microbatch=events.microbatch, how=""
         )
-    form = np.array([mark.form for mark in profile.marks] + [UNKNOWN])[events.mark]
+    form = _of_marks(profile, "form")
     best = int(form[compute].max(initial=UNKNOWN))
     if best == MarkForm.ACTION:
         return _marked(profile, form == best, "the program marked every action")
@@ -133,13 +133,16 @@ def _labels(profile: Profile) -> PhaseLabels:
     return _one_stage(profile, form)
 
 
+def _of_marks(profile: Profile, name: str) -> Ints:
+    """A field of the mark of every operation, `UNKNOWN` without one."""
+    told = [getattr(mark, name) for mark in profile.marks]
+    return ints([*told, UNKNOWN])[profile.events.mark]
+
+
 def _marked(profile: Profile, inside: Bools, how: str) -> PhaseLabels:
     """What the ranges of some operations say; the n-th forward of a rank is of microbatch n."""
-    marks, events = profile.marks, profile.events
-    phase, stage, number = (
-        ints([getattr(mark, name) for mark in marks] + [UNKNOWN])[events.mark]
-        for name in ("phase", "stage", "microbatch")
-    )
+    events, names = profile.events, ("phase", "stage", "microbatch")
+    phase, stage, number = (_of_marks(profile, name) for name in names)
     for value in np.unique(phase[inside]).tolist():
         chosen = inside & (phase == value) & events.of_kind(TaskKind.COMPUTE)
         if (number[chosen] != UNKNOWN).all():
@@ -162,8 +165,7 @@ def _one_stage(profile: Profile, form: Ints) -> PhaseLabels:
             f"{profile.source}: no stage times: the recording has no ranges of forwards and "
             "backwards (record_function, NVTX), no autograd events and no messages of a pipeline"
         )
-    marked = ints([mark.phase for mark in profile.marks] + [UNKNOWN])
-    phase = np.where(form >= 0, marked[events.mark], TaskPhase.FORWARD)
+    phase = np.where(form >= 0, _of_marks(profile, "phase"), TaskPhase.FORWARD)
     for rank in range(len(profile.ranks)):
         back = (events.rank == rank) & (phase == TaskPhase.BACKWARD)
         last = events.start_ps[back].max(initial=-1)
