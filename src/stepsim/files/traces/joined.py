@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
+from msgspec import convert
 
 from stepsim.base.arrays import Ints, bins, distinct, ints, places_by
 from stepsim.base.errors import TraceError
@@ -113,10 +114,7 @@ def join_ranks(
     profile = Profile(
         source=source,
         format=form,
-        ranks=tuple(
-            RankPlace(**{name: getattr(part, name) for name in RankPlace.__struct_fields__})
-            for part in parts
-        ),
+        ranks=tuple(convert(part, RankPlace, from_attributes=True) for part in parts),
         steps=tuple(steps),
         names=tuple(names),
         groups=tuple(ProcessGroup(name=name or "unknown", ranks=ranks) for name, ranks in groups),
@@ -124,8 +122,8 @@ def join_ranks(
         follows=_follows(parts),
         marks=tuple(mark for part in parts for mark in part.marks),
         operators=tuple(operators),
-        world=max((part.world or 0 for part in parts), default=0) or None,
-        peak_bytes=max((part.peak_bytes or 0 for part in parts), default=0) or None,
+        world=max(part.world or 0 for part in parts) or None,
+        peak_bytes=max(part.peak_bytes or 0 for part in parts) or None,
         forms=tuple(forms),
         has_steps=any(part.has_steps for part in parts),
     )
@@ -297,11 +295,10 @@ def _warnings(profile: Profile, parts: Sequence[RankOperations]) -> Iterator[str
     left = sum(part.left_out for part in parts)
     if left:
         yield f"{profile.source}: {left} operations launched outside of the steps are left out"
-    world = max((part.world or 0 for part in parts), default=0)
-    if len(parts) < world:
+    if len(parts) < (profile.world or 0):
         yield (
-            f"{profile.source}: {len(parts)} of {world} ranks were traced: time of a collective "
-            "holds what it waits for the ranks that were not"
+            f"{profile.source}: {len(parts)} of {profile.world} ranks were traced: time of a "
+            "collective holds what it waits for the ranks that were not"
         )
     lone = _lone_collectives(profile) if len(parts) > 1 else 0
     if lone:
