@@ -66,15 +66,16 @@ def _launches(events: Events) -> Ints:
 
 
 def _bounds(profile: Profile) -> tuple[Ints, Ints]:
-    """The first and the last launch of every step on every rank, in ps: of shape (ranks, steps).
+    """The first launch of every step, and the last until its end: of shape (ranks, steps), in ps.
 
-    Of a rank without operations in a step they are the largest and the smallest number.
+    The first of a rank without operations in a step is the largest number.
     """
     events, launch = profile.events, _launches(profile.events)
     ranks, steps = len(profile.ranks), len(profile.steps)
     place = events.rank * steps + events.step
     first, last = (each(place, launch, ranks * steps) for each in (earliest, latest))
-    return first.reshape(ranks, steps), last.reshape(ranks, steps)
+    so_far = np.maximum.accumulate(last.reshape(ranks, steps), axis=1)
+    return first.reshape(ranks, steps), so_far
 
 
 def _on_one_clock(profile: Profile) -> Profile:
@@ -82,8 +83,7 @@ def _on_one_clock(profile: Profile) -> Profile:
 
     For example steps from 0 to 5 ps and from 0 to 3 ps are then from 0 to 5 and from 6 to 9 ps.
     """
-    first, last = _bounds(profile)
-    so_far = np.maximum.accumulate(last, axis=1)
+    first, so_far = _bounds(profile)
     if (first[:, 1:] > so_far[:, :-1]).all():
         return profile
     events = profile.events
@@ -103,8 +103,7 @@ def _marks(profile: Profile) -> list[list[tuple[int, int]]]:
     A mark goes from the first launch of the step on any rank to just after its last end, but only
     over launches of this step on its own rank.
     """
-    first, last = _bounds(profile)
-    so_far = np.maximum.accumulate(last, axis=1)
+    first, so_far = _bounds(profile)
     begin = first.min(axis=0)
     end = latest(profile.events.step, profile.events.end_ps + 1, len(profile.steps))
     begins, ends = (np.tile(times, (len(profile.ranks), 1)) for times in (begin, end))
