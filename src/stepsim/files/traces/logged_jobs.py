@@ -95,7 +95,7 @@ def _megatron_job(path: Path, lines: list[str], form: str) -> LoggedJob:
     values = dict(_by_argument(printed))
     is_known = {"num-layers", "hidden-size"} <= values.keys()
     options = {} if is_known else _said("megatron", lines[::-1])
-    options |= dict(_device_option(lines))
+    options |= _device_option(lines)
     if form in _FRAMEWORKS or (is_known and not listed):
         options["framework"] = _FRAMEWORKS.get(form, "megatron-bridge")
     if not is_known:
@@ -183,7 +183,7 @@ def _torchtitan_job(path: Path, lines: list[str]) -> LoggedJob:
             name = torchtitan_model(built[1] or built[3], built[2] or built[4]) or name
         if mesh := _MESH.search(line) or _OLD_MESH.search(line):
             options |= dict(_degrees(mesh))
-    options |= _said("torchtitan", lines) | dict(_device_option(lines))
+    options |= _said("torchtitan", lines) | _device_option(lines)
     configured = _torchtitan_config(lines)
     section = configured.get("model", {})
     name = name or torchtitan_model(str(section.get("name")), str(section.get("flavor")))
@@ -290,10 +290,9 @@ def _llama(path: Path, text: str) -> Model | None:
     return Model(source=path.name, architecture=architecture, warnings=tuple(notes))
 
 
-def _device_option(lines: list[str]) -> Iterator[tuple[str, object]]:
+def _device_option(lines: list[str]) -> dict[str, object]:
     """The device that a log names by what its driver calls it; the longest name that fits."""
     told = _first(_CAPACITY, lines)
     words = re.sub(r"[^a-z0-9]+", "-", told[1].lower()) if told else ""
     known = [name for name in names_of_files("device") if re.search(rf"\b{name}\b", words)]
-    if known:
-        yield "device", max(known, key=len)
+    return {"device": max(known, key=len)} if known else {}

@@ -98,7 +98,6 @@ _FREE = LinkFit(
     bandwidth=math.inf,
     residual=0.0,
     samples=0,
-    sizes=(),
 )
 
 
