@@ -155,9 +155,8 @@ class Waits(Noun, eq=False, dict=True):
         count = np.bincount(key)
         ideal = whole_totals(key, own, len(count)) / count
         if communicates.any():
-            median = medians(key[communicates], own[communicates], len(count))
-            is_communication = np.bincount(key[communicates], minlength=len(count)) > 0
-            ideal[is_communication] = median[is_communication]
+            mine = key[communicates]
+            ideal[mine] = medians(mine, own[communicates], len(count))[mine]
         return np.asarray(np.rint(ideal).astype(np.int64)[key])
 
     def ends_ps(self, own_ps: Ints, delay_ps: Ints | int = 0) -> Ints:
