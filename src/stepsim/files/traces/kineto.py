@@ -29,7 +29,7 @@ from stepsim.files.traces.joined import RankOperations, join_ranks
 from stepsim.files.traces.packed import packed_files, rank_in_name
 from stepsim.measured.profile.events import HostOperator, KernelForm, Profile, other_end, unknown
 from stepsim.measured.profile.kernels import communication_kernel, is_peer_copy
-from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
+from stepsim.measured.profile.marks import Mark, MarkedRange, marked, read_mark
 from stepsim.run.spans import UNKNOWN, TaskKind
 
 _PS_PER_US = 10**6
@@ -166,10 +166,10 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     bounds = _since([each[1:] for each in marked_steps], ours.base)
     numbers = [number for number, _, _ in marked_steps]
     steps, step = placed(numbers, bounds, np.where(launch >= 0, launch, start))
-    kinds = _kinds(ours.kernels, arguments, ours.copied)
+    kinds = _kinds(ours)
     stream = ints([*map(_stream, ours.kernels, arguments)])
     ranges = _ranges(ours)
-    operators, operator = _operators(ours, arguments)
+    operators, operator = _operators(ours)
     bytes_of = element_bytes("kineto")
     columns = {
         "operator": operator,
@@ -221,7 +221,7 @@ class _Sorted(Struct, kw_only=True):
     arguments: list[_Arguments] = []
     launches: list[tuple[int, float, int | str]] = []
     steps: list[tuple[int, float, float]] = []
-    marks: list[_Event] = []
+    marks: list[tuple[_Event, Mark]] = []
     copied: dict[int | str, list[tuple[float, float]]] = {}
     called: list[tuple[_Event, _Arguments]] = []
     base: int = 0
@@ -249,8 +249,8 @@ def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
         elif event.cat in _RANGES:
             if event.cat == "cpu_op":
                 found.called.append((event, _readable(event)))
-            if read_mark(event.name or ""):
-                found.marks.append(event)
+            if mark := read_mark(event.name or ""):
+                found.marks.append((event, mark))
     found.base = int(earliest) if found.kernels else 0
     for ranges in found.copied.values():
         ranges.sort()
@@ -259,13 +259,13 @@ def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
 
 def _ranges(ours: _Sorted) -> list[MarkedRange]:
     """The ranges that name a phase; those of the device hold what ran on their stream."""
-    begins = _since([event.ts for event in ours.marks], ours.base).tolist()
-    took = _since([event.dur for event in ours.marks], 0).tolist()
+    begins = _since([event.ts for event, _ in ours.marks], ours.base).tolist()
+    took = _since([event.dur for event, _ in ours.marks], 0).tolist()
     found = []
-    for event, begin, lasts in zip(ours.marks, begins, took, strict=True):
-        mark, on_device = read_mark(event.name or ""), event.cat == "gpu_user_annotation"
+    for (event, mark), begin, lasts in zip(ours.marks, begins, took, strict=True):
+        on_device = event.cat == "gpu_user_annotation"
         stream = event.tid if on_device and isinstance(event.tid, int) else UNKNOWN
-        if mark and (stream != UNKNOWN or not on_device):
+        if stream != UNKNOWN or not on_device:
             end = begin + lasts
             found.append(MarkedRange(mark=mark, start_ps=begin, end_ps=end, stream=stream))
     return found
@@ -278,11 +278,9 @@ def _allocated(event: _Event) -> int:
     return min(arguments.allocated, MAX_INT64) if is_told else 0
 
 
-def _operators(
-    ours: _Sorted, arguments: Sequence[_Arguments]
-) -> tuple[tuple[HostOperator, ...], Ints]:
+def _operators(ours: _Sorted) -> tuple[tuple[HostOperator, ...], Ints]:
     """The operators that launched kernels; of every kernel the place of its own, or `UNKNOWN`."""
-    called, known = _called(ours, arguments), dict[tuple[str, bytes], int]()
+    called, known = _called(ours), dict[tuple[str, bytes], int]()
     numbers = unknown(len(called))
     for kernel, call in enumerate(called):
         if call != UNKNOWN:
@@ -292,7 +290,7 @@ def _operators(
     return tuple(HostOperator(name=name, sides=_sides(dims)) for name, dims in known), numbers
 
 
-def _called(ours: _Sorted, arguments: Sequence[_Arguments]) -> list[int]:
+def _called(ours: _Sorted) -> list[int]:
     """The call in `ours.called` that launched each kernel, `UNKNOWN` without one.
 
     A kernel and its operator have a number in common; in older traces, and for what no operator of
@@ -307,9 +305,9 @@ def _called(ours: _Sorted, arguments: Sequence[_Arguments]) -> list[int]:
         UNKNOWN
         if type(kernel.external) is not int or kernel.external == kernel.correlation
         else numbered.get(kernel.external, UNKNOWN)
-        for kernel in arguments
+        for kernel in ours.arguments
     ]
-    pairs = list(zip(arguments, calls, strict=True))
+    pairs = list(zip(ours.arguments, calls, strict=True))
     lacking = {kernel.correlation for kernel, call in pairs if call == UNKNOWN}
     inside = dict(_inside(ours, lacking - {UNKNOWN}))
     return [
@@ -422,16 +420,12 @@ def placed(numbers: Sequence[int], bounds: Ints, times: Ints) -> tuple[tuple[int
     return tuple(numbers[place] for place in used.tolist()), step
 
 
-def _kinds(
-    kernels: Sequence[_Event],
-    arguments: Sequence[_Arguments],
-    copied: Mapping[int | str, list[tuple[float, float]]],
-) -> list[tuple[TaskKind, str]]:
+def _kinds(ours: _Sorted) -> list[tuple[TaskKind, str]]:
     """What operations are; each form is looked at once, but for copies in a range of NCCL."""
     kind_of, found = cache(_kind), []
-    for event, told in zip(kernels, arguments, strict=True):
+    for event, told in zip(ours.kernels, ours.arguments, strict=True):
         kind, name = kind_of(event.cat, event.name or "", told.collective)
-        if event.cat == "gpu_memcpy" and _is_inside(event, copied.get(event.tid, ())):
+        if event.cat == "gpu_memcpy" and _is_inside(event, ours.copied.get(event.tid, ())):
             kind = TaskKind.SEND
         found.append((kind, name))
     return found
