@@ -277,8 +277,6 @@ def _put_on_one_axis(events: Events, shift: Ints) -> list[int]:
 def _clock_steps(events: Events, shift: Ints) -> Iterator[tuple[int, int]]:
     """Ranks, and how far ends that they should have in common with others move against these."""
     met = np.flatnonzero(events.meeting != UNKNOWN)
-    if not len(met):
-        return
     ends = events.end_ps[met] + shift[events.rank[met]]
     order = np.lexsort((ends, events.meeting[met]))
     first = np.flatnonzero(np.diff(events.meeting[met][order], prepend=-1))
@@ -310,7 +308,5 @@ def _lone_collectives(profile: Profile) -> int:
     events, traced = profile.events, {each.rank for each in profile.ranks}
     members = [len(traced & set(g.ranks)) or len(traced) for g in profile.groups]
     met = np.flatnonzero((events.meeting != UNKNOWN) & (events.group != UNKNOWN))
-    if not len(met):
-        return 0
     _, first, count = np.unique(events.meeting[met], return_index=True, return_counts=True)
     return int((count % np.array(members)[events.group[met[first]]] > 0).sum())

@@ -90,8 +90,6 @@ def _posted(events: Events) -> list[Following]:
     """
     compute = np.flatnonzero(~events.is_message)
     message = np.flatnonzero(events.is_message)
-    if not len(compute) or not len(message):
-        return []
     start, end = events.start_ps, events.end_ps
     posted, done = start[message] + _ROUNDING_PS, end[message] - _ROUNDING_PS
     before = _last_by(events, compute, end[compute], message, posted)
