@@ -8,7 +8,7 @@ from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.files.asked import StepInputs
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.serve.sliders import held_options, moved
+from stepsim.serve.sliders import held_options, moved, round_numbers
 from stepsim.show.page.facts import Plain
 from stepsim.step.job import Job, for_schedule, job_of
 from stepsim.step.model_plan import interconnect_of
@@ -51,9 +51,7 @@ def plan_map(job: StepInputs) -> Plain:
 
 def _degrees(npus: int, most: int) -> list[int]:
     """Divisors of a number of ranks up to a limit that are powers of two, or three times one."""
-    most = min(npus, most)
-    tried = {step << i for step in (1, 3) for i in range(most.bit_length())}
-    return sorted(n for n in tried if n <= most and npus % n == 0)
+    return [n for n in round_numbers(min(npus, most)) if npus % n == 0]
 
 
 def _built(model: Model, topology: Topology, options: StepOptions) -> Job | None:

@@ -24,8 +24,6 @@ _MOST_NPUS, _MOST_RANKS, _MOST_BATCH, _MOST_SEQUENCE = 4096, 64, 8192, 1 << 17
 _MOST_SAMPLES, _MOST_MICROBATCHES = 16, 256
 _LEAST_SEQUENCE = 512
 _MOST_CHUNKS = 8
-# Values are these numbers times powers of two.
-_STEPS = (2, 3)
 
 
 def slider_values(job: StepInputs) -> dict[str, object]:
@@ -113,10 +111,10 @@ def _candidates(name: str, work: WorkSource, now: Job | None) -> Iterable[int]:
     if name == "ep" and isinstance(work, Model) and not work.architecture.is_sparse:
         return (1,)
     tried: Mapping[str, Iterable[int]] = {
-        "npus": _round_numbers(_MOST_NPUS),
+        "npus": round_numbers(_MOST_NPUS),
         "sequence": (n for n in _powers(_MOST_SEQUENCE) if n >= _LEAST_SEQUENCE),
-        "global_batch": (replicas * n for n in _round_numbers(_MOST_BATCH // replicas)),
-        "microbatches": _round_numbers(_MOST_MICROBATCHES),
+        "global_batch": (replicas * n for n in round_numbers(_MOST_BATCH // replicas)),
+        "microbatches": round_numbers(_MOST_MICROBATCHES),
         "microbatch_size": _powers(_MOST_SAMPLES),
         "pp": range(1, 1 + min(_MOST_RANKS, _depth(work))),
     }
@@ -138,10 +136,9 @@ def _powers(most: int) -> Iterator[int]:
     return (1 << i for i in range(most.bit_length()))
 
 
-def _round_numbers(most: int) -> list[int]:
-    """1, and powers of two times 2 and 3, up to a number."""
-    numbers = {1, *(step * power for power in _powers(most) for step in _STEPS)}
-    return sorted(number for number in numbers if number <= most)
+def round_numbers(most: int) -> list[int]:
+    """Powers of two and three times those, ascending up to a number."""
+    return sorted({*_powers(most), *(3 * power for power in _powers(most // 3))})
 
 
 def _schedules(
