@@ -3,13 +3,11 @@
 Nothing here knows of a connection: a state comes in, plain data goes out.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable
-from threading import Lock
-from typing import Any, TypeVar, cast
+from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats
@@ -48,19 +46,19 @@ from stepsim.workload.scaling import ComputeScale
 _KEPT = 4
 _MAP_SIDE = 24
 _DRAWS = 64
-_Made = TypeVar("_Made")
 
 
 class Explorer(Struct, kw_only=True):
     """Answers about the nouns of a library; keeps what the last few structures compiled to."""
 
     library: NamedNouns
-    _batches: "OrderedDict[tuple[object, ...], Batch]" = field(default_factory=OrderedDict)
     _known: Known = {}
-    _plans: "OrderedDict[tuple[object, ...], tuple[dict[str, Any], list[str]]]" = field(
-        default_factory=OrderedDict
-    )
-    _lock: Lock = field(default_factory=Lock)
+    _compiled_once: Any = None
+    _unsaid_once: Any = None
+
+    def __post_init__(self) -> None:
+        self._compiled_once = lru_cache(_KEPT)(self._compiled)
+        self._unsaid_once = lru_cache(_KEPT)(self._found_unsaid)
 
     def inputs(self, state: ExplorerState) -> StepInputs:
         """The nouns of a state, as `stepsim simulate` would read them; raises StepsimError.
@@ -77,12 +75,11 @@ class Explorer(Struct, kw_only=True):
 
     def _unsaid(self, state: ExplorerState) -> tuple[dict[str, Any], list[str]]:
         """What nobody says of a model's plan, found once for all questions about a structure."""
+        found: tuple[dict[str, Any], list[str]] = self._unsaid_once(state.bare())
+        return found
 
-        def choose() -> tuple[dict[str, Any], list[str]]:
-            bare = self._read(state.bare())
-            return held_degrees(*bare.nouns)
-
-        return self._remembered(self._plans, state.structure, choose)
+    def _found_unsaid(self, bare: ExplorerState) -> tuple[dict[str, Any], list[str]]:
+        return held_degrees(*self._read(bare).nouns)
 
     def live(self, state: ExplorerState) -> Plain:
         """Totals, breakdown and times; equal to a run's. Raises PlanError where none can be.
@@ -249,30 +246,12 @@ class Explorer(Struct, kw_only=True):
 
     def _batch(self, state: ExplorerState) -> Batch:
         """What the structure of a state compiles to; raises PlanError where times are no sums."""
+        batch: Batch = self._compiled_once(state.bare())
+        return batch
 
-        def compiled() -> Batch:
-            job = self.inputs(state.bare())
-            return make_batch(*job.nouns, notes=job.notes, known=self._known)
-
-        return self._remembered(self._batches, state.structure, compiled)
-
-    def _remembered(
-        self,
-        known: "OrderedDict[tuple[object, ...], _Made]",
-        key: tuple[object, ...],
-        make: Callable[[], _Made],
-    ) -> _Made:
-        """What a structure has, made once while it is among the last ones asked for."""
-        with self._lock:
-            if key in known:
-                known.move_to_end(key)
-                return known[key]
-        made = make()
-        with self._lock:
-            known[key] = made
-            while len(known) > _KEPT:
-                known.popitem(last=False)
-        return made
+    def _compiled(self, bare: ExplorerState) -> Batch:
+        job = self.inputs(bare)
+        return make_batch(*job.nouns, notes=job.notes, known=self._known)
 
 
 def _columns(state: ExplorerState) -> dict[str, float]:

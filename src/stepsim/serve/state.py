@@ -42,6 +42,9 @@ class ExplorerState(Noun):
     numbers: Mapping[str, str]
     noise: Mapping[str, str]
 
+    def __hash__(self) -> int:
+        return hash((self.workload, self.topology, *self.options.items()))
+
     @classmethod
     def of(cls, plain: object) -> "ExplorerState":
         """The state in a page's message, an object of texts; raises PlanError for anything else."""
@@ -72,14 +75,11 @@ class ExplorerState(Noun):
             noise={name: texts[name] for name in _NOISES if texts.get(name)},
         )
 
-    @property
-    def structure(self) -> tuple[object, ...]:
-        """What decides which tasks there are; states that share it differ in durations only."""
-        fixed = ((n, t) for n, t in self.options.items() if not KNOBS[n].durations_only)
-        return self.workload, self.topology, *fixed
-
     def bare(self) -> "ExplorerState":
-        """The state of the same structure with the durations of its files."""
+        """The state of the same structure with the durations of its files.
+
+        It decides which tasks there are: states that share it differ in durations only.
+        """
         kept = {n: t for n, t in self.options.items() if not KNOBS[n].durations_only}
         return replace(self, options=kept, numbers={}, noise={})
 
