@@ -44,9 +44,9 @@ class Answers(Noun):
         if kind == "lines":
             return self.lines(state)
         if kind == "tasks":
-            more = _whole(question, "low"), _whole(question, "high")
+            more = tuple(_part(question, name, int, "whole number") for name in ("low", "high"))
         elif kind == "map":
-            more = _text(question, "x"), _text(question, "y")
+            more = tuple(_part(question, name, str, "text") for name in ("x", "y"))
         found: Any = getattr(self.explorer, kind)(state, *more)
         return {kind: found} if kind == "numbers" else found
 
@@ -97,10 +97,11 @@ def _control(option: Option, part: str) -> Plain:
     }
 
 
-def _text(question: Mapping[str, object], name: str) -> str:
+def _part(question: Mapping[str, object], name: str, kind: type, words: str) -> object:
+    """What a question says under a name, of one kind alone: True and False are no numbers."""
     value = question.get(name)
-    if not isinstance(value, str):
-        raise PlanError(f"{name} is {value!r}: expected a text")
+    if type(value) is not kind:
+        raise PlanError(f"{name} is {value!r}: expected a {words}")
     return value
 
 
@@ -111,10 +112,3 @@ _KINDS = (
 )
 LONG = frozenset({"shown", "varies", "worth", "map", "helps", "tasks"})
 """Kinds of questions that may take long; `live` is asked of structures that are known."""
-
-
-def _whole(question: Mapping[str, object], name: str) -> int:
-    value = question.get(name)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise PlanError(f"{name} is {value!r}: expected a whole number")
-    return value
