@@ -45,6 +45,14 @@ _MOST_CONNECTIONS = 256
 _IDLE_S, _BODY_S, _UPLOAD_S = 30.0, 20.0, 300.0
 _WORKERS = 2
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+# Headers of all answers.
+_HEADERS = {
+    "Server": "stepsim",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 _Result = TypeVar("_Result")
 
@@ -264,11 +272,8 @@ class _Handler(RequestHandler):
                 raise HTTPError(403, reason="the token is missing")
 
     def set_default_headers(self) -> None:
-        self.set_header("Server", "stepsim")
-        self.set_header("Cache-Control", "no-store")
-        self.set_header("X-Content-Type-Options", "nosniff")
-        self.set_header("Referrer-Policy", "no-referrer")
-        self.set_header("Cross-Origin-Resource-Policy", "same-origin")
+        for name, value in _HEADERS.items():
+            self.set_header(name, value)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         self.finish({"error": self._reason})
