@@ -1,7 +1,11 @@
-"""What functions of the interface tell of the options that they take: in `help`, and to editors."""
+"""What functions of the interface tell of their options, and how they take their arguments.
+
+Options are told in `help`, and to editors.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter, cleandoc, signature
+from pathlib import Path
 from textwrap import fill
 from typing import Any, ParamSpec, TypeVar
 from warnings import warn
@@ -55,6 +59,11 @@ def _told(option: Option) -> str:
     ends = f" Default: {default}." if default else ""
     text = f"{names}: {option.about.rstrip('.')}{unit}.{ends}"
     return fill(text, _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
+
+
+def opened(given: Any, read: Callable[..., _Output], **how: Any) -> _Output:
+    """What an argument is: a noun by itself, else what is read of its file or name."""
+    return read(given, **how) if isinstance(given, str | Path) else given
 
 
 def warn_caller(texts: Iterable[str]) -> None:

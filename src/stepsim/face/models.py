@@ -9,6 +9,7 @@ from pathlib import Path
 
 from stepsim.base.errors import PlanError, one_line
 from stepsim.base.fields import checked
+from stepsim.face.described import opened
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model
 from stepsim.files.models.launch import with_launch
@@ -40,10 +41,7 @@ class TrainableModel(Model):
 
         Raises PlanError where plan, model and device do not go together.
         """
-        if not isinstance(device, Device):
-            device = read_device(device)
-        if not isinstance(framework, Framework):
-            framework = read_framework(framework)
+        device, framework = opened(device, read_device), opened(framework, read_framework)
         try:
             check_plan(self.architecture, plan)
             return build_workload(self, plan, device, framework)

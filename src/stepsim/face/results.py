@@ -9,6 +9,7 @@ from stepsim.base.structs import Document, Names
 from stepsim.base.units import npu_word
 from stepsim.explore.noise.draws import NoiseDocument, NoiseResult
 from stepsim.explore.sensitivity import Sensitivity
+from stepsim.face.described import opened
 from stepsim.face.viewed import Drawn, Viewed, taken_as
 from stepsim.files.asked import StepInputs
 from stepsim.files.spans_csv import span_lines
@@ -151,8 +152,7 @@ class Result(Viewed, SimulatedStep):
         """
         from stepsim.files.measured import load_profile
 
-        recorded = trace if isinstance(trace, Profile) else load_profile(trace)
-        return taken_as(AgainstResult, hold_against(self, recorded))
+        return taken_as(AgainstResult, hold_against(self, opened(trace, load_profile)))
 
 
 class AgainstResult(Drawn, StepAgainst):
@@ -229,7 +229,7 @@ class SensitivityResult(Drawn, Sensitivity):  # type: ignore[misc]
         """Write everything there is to see as one HTML page; raises OutputError."""
         from stepsim.show.page.write import write_sensitivity
 
-        write_sensitivity(taken_as(Sensitivity, self), path, command="")
+        write_sensitivity(self, path, command="")
 
 
 class NoiseDistribution(Drawn, NoiseResult, eq=False):

@@ -12,6 +12,7 @@ from stepsim.base.fields import checked
 from stepsim.base.structs import Document
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.stragglers import Stragglers, find_stragglers
+from stepsim.face.described import opened
 from stepsim.face.results import Result
 from stepsim.face.viewed import Drawn, Viewed, taken_as
 from stepsim.files.asked import read_options
@@ -87,7 +88,7 @@ def calibrate(
     Raises TraceError for runs that cannot be read, CalibrationError for benchmarks of several
     machines.
     """
-    loaded = [_loaded(run, node_size) for run in _several(runs)]
+    loaded = [opened(run, load_run, node_size=node_size) for run in _several(runs)]
     return calibrate_measured(loaded, load_benchmarks(nccl, comm_source))
 
 
@@ -106,8 +107,9 @@ def simulate_run(
     microbatch; without it a mean per microbatch where every rank was traced, else one mean. Raises
     TraceError for runs that cannot be read or replayed.
     """
-    durations, known = parse_durations(times), _known(calibration)
-    return taken_as(Result, replay_measured(_loaded(run, node_size), known, durations))
+    durations, known = parse_durations(times), opened(calibration, read_calibration)
+    ran = opened(run, load_run, node_size=node_size)
+    return taken_as(Result, replay_measured(ran, known, durations))
 
 
 @checked
@@ -127,7 +129,7 @@ def validate(
     calibrates each run on all others. Raises PlanError for options that would do nothing,
     TraceError for runs and tables that cannot be read.
     """
-    durations, known = parse_durations(times), _known(calibration)
+    durations, known = parse_durations(times), opened(calibration, read_calibration)
     loaded, steps = load_measurements(_several(runs), node_size=node_size)
     found = validate_measured(
         loaded,
@@ -164,7 +166,7 @@ def what_if(
     ScheduleError for changes that the run cannot make, TraceError for runs that cannot be read or
     replayed.
     """
-    summary = run if isinstance(run, RunSummary) else load_trace(run, node_size=node_size)
+    summary = opened(run, load_trace, node_size=node_size)
     change = RunChange(
         schedule=schedule,
         p2p=read_options({"p2p": p2p})[0].p2p,
@@ -175,20 +177,13 @@ def what_if(
         overlap=overlap_gradients,
     )
     bandwidths = message_bandwidths(bandwidth or {})
-    return change_measured(summary, change, calibration=_known(calibration), bandwidths=bandwidths)
+    known = opened(calibration, read_calibration)
+    return change_measured(summary, change, calibration=known, bandwidths=bandwidths)
 
 
 def _several(runs: Run | Iterable[Run]) -> Iterable[Run]:
     """One run as a list of it."""
     return [runs] if isinstance(runs, RunSummary | LeafRun | str | Path) else runs
-
-
-def _loaded(run: Run, node_size: int | None) -> RunSummary | LeafRun:
-    return load_run(run, node_size=node_size) if isinstance(run, str | Path) else run
-
-
-def _known(given: Calibration | str | Path | None) -> Calibration | None:
-    return read_calibration(given) if isinstance(given, str | Path) else given
 
 
 # to_json gives bytes of documents and a text of results
@@ -226,7 +221,8 @@ def stragglers(run: Profile | str | Path) -> StragglersResult:
 
     Raises TraceError for profiles that cannot be read or replayed.
     """
-    return taken_as(StragglersResult, find_stragglers(pipeline_waits(_profile(run))))
+    profile = opened(run, load_profile)
+    return taken_as(StragglersResult, find_stragglers(pipeline_waits(profile)))
 
 
 @checked
@@ -236,9 +232,5 @@ def improve(run: Profile | str | Path, *, node_size: int | None = None) -> Impro
     `node_size` is the ranks per node where the profile does not tell them. Raises TraceError for
     profiles that cannot be read or replayed.
     """
-    profile = _profile(run).on_nodes(node_size)
+    profile = opened(run, load_profile).on_nodes(node_size)
     return taken_as(ImprovementsResult, improve_profile(profile), profile=profile)
-
-
-def _profile(run: Profile | str | Path) -> Profile:
-    return run if isinstance(run, Profile) else load_profile(run)
