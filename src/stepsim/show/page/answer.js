@@ -102,14 +102,10 @@ function memoryFact({ memory }) {
   }
   const { held, capacity, level, words, text } = memory, [size, rest] = text.split(" of "), [most] = rest.split(",");
   pair.classList.toggle("full", level === "over");
-  const tank = element("div", "", "tank"), fill = element("span"), then = page.pin && page.pin.memory;
-  const aside = element("span", `of ${most}`, "aside"), share = `${Math.round(100 * held / capacity)}%`;
-  fill.style.width = `${Math.min(100, 100 * held / capacity)}%`;
-  tank.append(fill);
-  tank.title = words || text;
-  tank.role = "img";
-  tank.ariaLabel = share;
-  value.append(element("span", size, "value"), aside, tank);
+  const filled = tank(held / capacity), then = page.pin && page.pin.memory;
+  const aside = element("span", `of ${most}`, "aside"), share = shareText(held, capacity, 0);
+  Object.assign(filled, { title: words || text, role: "img", ariaLabel: share });
+  value.append(element("span", size, "value"), aside, filled);
   if (then) value.append(difference({ name: "memory", value: held, better: "less" }, { value: then.held, text: then.text }));
   else if (level === "over") value.append(element("span", `${share}: does not fit`, "change worse"));
   else value.append(element("span", level === "tight" ? `${share}, close to full` : share, "change"));
@@ -131,7 +127,7 @@ function showBars(found) {
   const list = element("ul", "", "parts");
   for (const [name, words, tint, ps, title] of partsOf(found)) {
     const row = swatch(words, tint, tint ? "" : "idle");
-    row.append(element("span", `${(100 * ps / found.step_ps).toFixed(1)}%`, "size"));
+    row.append(element("span", shareText(ps, found.step_ps), "size"));
     row.title = `${title}: ${time(ps)}`;
     row.dataset.part = name;
     list.append(row);
@@ -158,12 +154,9 @@ function partsOf({ breakdown }) {
 function stepBar(run, longest, said) {
   const bar = element("div", "", "bar");
   for (const [, words, tint, ps, title] of partsOf(run)) {
-    const piece = element("span", "", tint ? "" : "idle");
-    piece.style.width = `${100 * ps / longest}%`;
-    if (tint) dye(piece, tint);
-    piece.title = `${words}: ${time(ps)}, ${(100 * ps / run.step_ps).toFixed(1)}%. ${title}`;
-    said.push(`${words} ${time(ps)}, ${(100 * ps / run.step_ps).toFixed(1)}%`);
-    bar.append(piece);
+    const size = `${time(ps)}, ${shareText(ps, run.step_ps)}`;
+    said.push(`${words} ${size}`);
+    bar.append(piece(ps / longest, tint, `${words}: ${size}. ${title}`));
   }
   return bar;
 }
@@ -183,12 +176,10 @@ function showMemory({ memory }) {
   line.title = words;
   const bar = element("div", "", "bar"), limit = element("i"), list = element("ul", "", "parts");
   for (const [part, size, said] of parts) {
-    const piece = element("span"), tint = page.choices.memory[part] || page.choices.idle, row = swatch(part, tint);
-    piece.style.width = `${100 * size / most}%`;
-    dye(piece, tint);
-    piece.title = row.title = `${part}: ${said}`;
+    const tint = page.choices.memory[part] || page.choices.idle, row = swatch(part, tint), title = `${part}: ${said}`;
+    row.title = title;
     row.append(element("span", said, "size"));
-    bar.append(piece);
+    bar.append(piece(size / most, tint, title));
     list.append(row);
   }
   limit.style.left = `min(${100 * capacity / most}%, 100% - 2px)`;
@@ -229,11 +220,9 @@ function cell(value, look) {
   if (!Array.isArray(value[0])) return Object.assign(element("td", value[0], look), { order: value[1] });
   const made = element("td"), bar = element("div", "", "bar");
   for (const [start, share, name, words] of value) {
-    const [, tint, kind] = page.choices.parts[name] || ["", page.choices.memory[name] || page.choices.idle], piece = element("span", "", kind);
-    piece.style.cssText = `left: ${100 * start}%; width: ${100 * share}%`;
-    if (!kind) dye(piece, tint);
-    piece.title = words;
-    bar.append(piece);
+    const [, tint, kind] = page.choices.parts[name] || ["", page.choices.memory[name] || page.choices.idle], one = piece(share, !kind && tint, words);
+    one.style.left = `${100 * start}%`;
+    bar.append(one);
   }
   made.append(bar);
   return made;

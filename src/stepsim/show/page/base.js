@@ -101,6 +101,7 @@ function percent(now, then) {
   return `${signed(Math.abs(share).toFixed(Math.abs(share) < 1 ? 2 : 1), share)}%`;
 }
 
+const shareText = (part, whole, digits = 1) => `${(100 * part / whole).toFixed(digits)}%`;
 const short = (value) => String(Number(value.toPrecision(4)));
 const grouped = (value) => Number(value).toLocaleString("en-US");
 
@@ -115,6 +116,23 @@ const partsOfColour = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at +
 
 function dye(box, [light, dark]) {
   box.style.background = `light-dark(${light}, ${dark})`;
+}
+
+/** A piece of a bar: a share of its width in a colour, or as idle time looks. */
+function piece(share, tint, title) {
+  const made = element("span", "", tint ? "" : "idle");
+  made.style.width = `${100 * share}%`;
+  if (tint) dye(made, tint);
+  made.title = title;
+  return made;
+}
+
+/** A bar that is filled to a share. */
+function tank(share, look) {
+  const made = element("div", "", "tank"), fill = element("span", "", look);
+  fill.style.width = `${Math.min(100, 100 * share)}%`;
+  made.append(fill);
+  return made;
 }
 
 function swatch(name, tint, look = "") {

@@ -83,14 +83,12 @@ function levelDrawn(level, links, nodes, x, bottom) {
 function loadTable(links) {
   const rows = element("table", "", "loads");
   for (const link of links) {
-    const row = rows.insertRow(), bar = element("div", "", "tank"), fill = element("span", "", link.share > LOAD_HOT ? "hot" : "");
-    fill.style.width = `${Math.min(100, 100 * link.share)}%`;
-    bar.append(fill);
+    const row = rows.insertRow();
     row.append(element("th", link.name), element("td", link.bandwidth, "number"));
     const cell = row.insertCell();
     cell.style.width = "40%";
-    cell.append(bar);
-    row.append(element("td", `${(100 * link.share).toFixed(1)}%`, "number"));
+    cell.append(tank(link.share, link.share > LOAD_HOT ? "hot" : ""));
+    row.append(element("td", shareText(link.share, 1), "number"));
     row.dataset.link = link.name;
     row.title = link.words;
   }

@@ -76,7 +76,7 @@ function fitted(pen, text, room) {
 
 /** A state in short: its step, its idle share, its plan, and where else it differs from the other one. */
 function runWords(run, state) {
-  const idle = partsOf(run).find(([name]) => name === "idle"), share = idle && `idle ${(100 * idle[3] / run.step_ps).toFixed(0)}%`;
+  const idle = partsOf(run).find(([name]) => name === "idle"), share = idle && `idle ${shareText(idle[3], run.step_ps, 0)}`;
   if (!page.pin) return [time(run.step_ps), share].filter(Boolean).join(" \u00B7 ");
   const other = state === page.state ? page.pin.asked : page.state;
   const words = state === page.state ? page.jobWords : page.pin.jobWords, plan = words && words.plan;
@@ -94,7 +94,7 @@ function sayUnder(found, runs) {
   const count = lanes ? lanes.rows.length : 0, kind = lanes && lanes.rows.every((name) => /^stage \d+$/.test(name)) ? "stage" : "class of ranks";
   const counted = lanes && lanes.left_out || (count === 1 ? `1 ${kind}` : `${count} ${kind === "stage" ? "stages" : "classes of ranks"}`);
   const said = [count ? lanes.apart ? `${count} rows` : counted : "There is no timeline to show."];
-  if (idle && runs.length === 1) said.push(`idle ${(100 * idle[3] / found.step_ps).toFixed(1)}%`);
+  if (idle && runs.length === 1) said.push(`idle ${shareText(idle[3], found.step_ps)}`);
   if (runs.some(isMixed)) said.push("mixed colours: actions narrower than a dot");
   if (page.zoom) said.push(`${time(page.zoom[0])} to ${time(page.zoom[1])}`);
   if (page.zoom && runs.some(({ run }) => run.tasks && run.tasks.too_many)) said.push(page.report ? "too many kernels for a report" : "zoom in further to see kernels");
