@@ -40,8 +40,6 @@ function sliderLine(words, help, field, moved) {
 }
 
 function sayValue(field, words) {
-  const { min, max, value } = field, share = max > min ? (value - min) / (max - min) : 0;
-  field.style.setProperty("--fill", `${100 * share}%`);
   field.ariaValueText = words;
   const out = field.closest("label") && field.closest("label").querySelector("output");
   if (out) out.textContent = words;
