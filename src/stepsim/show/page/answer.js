@@ -170,7 +170,7 @@ function showMemory({ memory }) {
     return;
   }
   const { held, capacity, text, words, level, parts } = memory, most = Math.max(held, capacity);
-  const line = element("p", text, level === "over" ? "full-words quiet" : "quiet");
+  const line = element("p", text, level === "over" ? "worse quiet" : "quiet");
   line.id = "memory-text";
   if (level) line.append(level === "over" ? ": does not fit" : ": close to full");
   line.title = words;
