@@ -26,7 +26,7 @@ function showParts({ lanes, figures, breakdown, network }) {
 
 /** A figure that was drawn elsewhere. */
 function image(figure) {
-  return Object.assign(element("img"), { src: `data:image/svg+xml,${encodeURIComponent(figure)}`, alt: "figure" });
+  return element("img", "", "", { src: `data:image/svg+xml,${encodeURIComponent(figure)}`, alt: "figure" });
 }
 
 function showJob(found) {
@@ -62,18 +62,12 @@ function factShown(fact, found) {
 /** Words beside a number: where measured steps lie, the band of noise, whether it is only if it fitted. */
 function asides(fact, found) {
   const made = [];
-  if (fact.range) {
-    const range = element("span", fact.range, "aside");
-    range.title = `Where measured steps lie: ${fact.range_of}`;
-    made.push(range);
-  }
+  if (fact.range) made.push(element("span", fact.range, "aside", { title: `Where measured steps lie: ${fact.range_of}` }));
   if (fact.note && fact.name === "MFU") made.push(element("span", fact.note, "aside"));
   if (fact.name !== "step time") return made;
   if (found.band) {
-    const { text, draws } = found.band, band = element("span", `with noise ${text}`, "aside");
-    band.title = `Nine of ten steps: 5th to 95th percentile of ${draws} draws, seed 0`;
-    band.id = "band";
-    made.push(band);
+    const { text, draws } = found.band, title = `Nine of ten steps: 5th to 95th percentile of ${draws} draws, seed 0`;
+    made.push(element("span", `with noise ${text}`, "aside", { title, id: "band" }));
   } else if ((page.state["noise.compute"] || page.state["noise.links"]) && found.not_live) {
     made.push(element("span", `with noise: not known, ${found.not_live}`, "aside"));
   }
@@ -85,19 +79,15 @@ function difference({ name, value, better, share }, then) {
   if (!more) return element("span", "as pinned", "change");
   const text = share ? `${signed(Math.abs(100 * more).toFixed(1), more)} points` : percent(value, then.value);
   const words = name === "step time" ? `${signed(time(Math.abs(more)), more)}, ${text} since pin` : `${text} since pin`;
-  const made = element("span", words, (more < 0) === (better === "less") ? "change better" : "change worse");
-  made.title = `pinned: ${then.text}`;
-  return made;
+  return element("span", words, (more < 0) === (better === "less") ? "change better" : "change worse", { title: `pinned: ${then.text}` });
 }
 
 function memoryFact({ memory }) {
-  const pair = element("div"), name = element("dt", "memory of the fullest GPU"), value = element("dd");
-  name.title = page.choices.terms.facts.memory;
-  pair.append(name, value);
-  pair.id = "memory-fact";
+  const pair = element("div", "", "", { id: "memory-fact" }), value = element("dd");
+  const title = memory ? page.choices.terms.facts.memory : "Only a model says what its GPUs hold";
+  pair.append(element("dt", "memory of the fullest GPU", "", { title }), value);
   if (!memory) {
     value.append(element("span", "\u2013", "value"), element("span", "not known", "aside"), element("span", "", "change"));
-    name.title = "Only a model says what its GPUs hold";
     return pair;
   }
   const { held, capacity, level, words, text } = memory, [size, rest] = text.split(" of "), [most] = rest.split(",");
@@ -170,11 +160,9 @@ function showMemory({ memory }) {
     return;
   }
   const { held, capacity, text, words, level, parts } = memory, most = Math.max(held, capacity);
-  const line = element("p", text, level === "over" ? "worse quiet" : "quiet");
-  line.id = "memory-text";
+  const line = element("p", text, level === "over" ? "worse quiet" : "quiet", { id: "memory-text", title: words });
   if (level) line.append(level === "over" ? ": does not fit" : ": close to full");
-  line.title = words;
-  const bar = element("div", "", "bar"), limit = element("i"), list = element("ul", "", "parts");
+  const bar = element("div", "", "bar"), limit = element("i", "", "", { title: "what the GPU has" }), list = element("ul", "", "parts");
   for (const [part, size, said] of parts) {
     const tint = page.choices.memory[part] || page.choices.idle, row = swatch(part, tint), title = `${part}: ${said}`;
     row.title = title;
@@ -183,7 +171,6 @@ function showMemory({ memory }) {
     list.append(row);
   }
   limit.style.left = `min(${100 * capacity / most}%, 100% - 2px)`;
-  limit.title = "what the GPU has";
   bar.append(limit);
   bar.role = "img";
   bar.ariaLabel = `${text}: ${parts.map(([part, , said]) => `${part} ${said}`).join(", ")}`;
@@ -193,22 +180,19 @@ function showMemory({ memory }) {
 // ---- tables of the details
 
 function table(found) {
-  const made = element("div"), scroll = element("div", "", "scroll"), rows = element("table");
+  const made = element("div"), rows = element("table");
+  const scroll = element("div", "", "scroll", { tabIndex: 0, role: "region", ariaLabel: found.caption });
   const looks = found.columns.map((column) => column.number ? "number" : "");
   const head = rows.createTHead().insertRow(), body = rows.createTBody();
   found.columns.forEach((column, i) => {
-    const one = element("th", "", looks[i]), by = element("button", column.name);
-    by.onclick = () => sortBy(body, i, one);
-    one.append(by);
+    const one = element("th", "", looks[i]);
+    one.append(element("button", column.name, "", { onclick: () => sortBy(body, i, one) }));
     head.append(one);
   });
   for (const row of found.rows) {
     const line = body.insertRow();
     row.forEach((text, i) => line.append(cell(text, looks[i])));
   }
-  scroll.tabIndex = 0;
-  scroll.role = "region";
-  scroll.ariaLabel = found.caption;
   scroll.append(rows);
   made.append(element("h3", found.caption), scroll);
   return made;
@@ -217,7 +201,7 @@ function table(found) {
 /** A text, a text with the number that sorts it, or a bar of pieces. */
 function cell(value, look) {
   if (!Array.isArray(value)) return element("td", value, look);
-  if (!Array.isArray(value[0])) return Object.assign(element("td", value[0], look), { order: value[1] });
+  if (!Array.isArray(value[0])) return element("td", value[0], look, { order: value[1] });
   const made = element("td"), bar = element("div", "", "bar");
   for (const [start, share, name, words] of value) {
     const [, tint, kind] = page.choices.parts[name] || ["", page.choices.memory[name] || page.choices.idle], one = piece(share, !kind && tint, words);

@@ -53,18 +53,15 @@ function spansOf({ of, classes, waits, ...lanes }) {
   return spans;
 }
 
-function element(kind, text = "", look = "") {
+/** An element with a text, classes, and whatever `more` of it differs from a new one. */
+function element(kind, text = "", look = "", more = {}) {
   const made = document.createElement(kind);
   made.textContent = text;
   if (look) made.className = look;
-  return made;
+  return Object.assign(made, more);
 }
 
-function option(value, text = value) {
-  const made = element("option", text);
-  made.value = value;
-  return made;
-}
+const option = (value, text = value) => element("option", text, "", { value });
 
 function busy(words) {
   find("status").textContent = words;
@@ -120,10 +117,9 @@ function dye(box, [light, dark]) {
 
 /** A piece of a bar: a share of its width in a colour, or as idle time looks. */
 function piece(share, tint, title) {
-  const made = element("span", "", tint ? "" : "idle");
+  const made = element("span", "", tint ? "" : "idle", { title });
   made.style.width = `${100 * share}%`;
   if (tint) dye(made, tint);
-  made.title = title;
   return made;
 }
 

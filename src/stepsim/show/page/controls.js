@@ -29,9 +29,8 @@ function jobSlider({ name, now, values }) {
 }
 
 function sliderLine(words, help, field, moved) {
-  const line = element("label", "", "line slider"), name = element("span", words), out = element("output");
-  name.title = help;
-  line.append(name, field, out);
+  const line = element("label", "", "line slider");
+  line.append(element("span", words, "", { title: help }), field, element("output"));
   field.oninput = () => {
     if (field.values) sayValue(field, grouped(field.values[field.value]));
     moved();
@@ -73,20 +72,14 @@ function showSchedules(names) {
 // ---- all options, as texts
 
 function control(one) {
-  const label = element("label", nameWords(one.name));
-  const closed = one.choices.length && !one.open, field = element(closed ? "select" : "input");
-  label.title = one.help;
-  field.id = `option-${one.name}`;
-  if (closed) field.append(option("", one.absent), ...one.choices.map((name) => option(name)));
-  else {
-    field.type = "text";
-    field.placeholder = one.absent;
-    field.autocomplete = "off";
-  }
-  if (one.choices.length && one.open) {
-    const list = element("datalist");
-    list.id = `${one.name}-names`;
-    list.append(...one.choices.map((name) => option(name)));
+  const label = element("label", nameWords(one.name), "", { title: one.help });
+  const closed = one.choices.length && !one.open, field = element(closed ? "select" : "input", "", "", { id: `option-${one.name}` });
+  const choices = one.choices.map((name) => option(name));
+  if (closed) field.append(option("", one.absent), ...choices);
+  else Object.assign(field, { type: "text", placeholder: one.absent, autocomplete: "off" });
+  if (choices.length && one.open) {
+    const list = element("datalist", "", "", { id: `${one.name}-names` });
+    list.append(...choices);
     field.setAttribute("list", list.id);
     label.append(list);
   }
@@ -132,7 +125,7 @@ function readable(text) {
 }
 
 function range(name, min, max, value) {
-  return Object.assign(element("input"), { type: "range", min, max, step: 1, id: `slider-${name}`, value });
+  return element("input", "", "", { type: "range", min, max, step: 1, id: `slider-${name}`, value });
 }
 
 function speedSlider({ name, value, text, quantity }, words, help) {
@@ -219,8 +212,7 @@ function fillWorks() {
   const kinds = new Map(), { works } = page.choices, shown = page.state.workload;
   for (const [name, kind] of works) kinds.set(kind, [...(kinds.get(kind) || []), option(name)]);
   const groups = [...kinds].map(([kind, names]) => {
-    const group = element("optgroup");
-    group.label = `${kind}s`;
+    const group = element("optgroup", "", "", { label: `${kind}s` });
     group.append(...names);
     return group;
   });
@@ -281,18 +273,13 @@ async function take(kind) {
   const reply = await send("export", body, { "Content-Type": "application/json" });
   busy("ready");
   if (!reply.ok) return problem((await reply.json()).error);
-  const link = element("a");
-  link.href = URL.createObjectURL(await reply.blob());
-  link.download = /filename="([^"]+)"/.exec(reply.headers.get("Content-Disposition"))[1];
-  link.click();
-  URL.revokeObjectURL(link.href);
+  const href = URL.createObjectURL(await reply.blob()), [, download] = /filename="([^"]+)"/.exec(reply.headers.get("Content-Disposition"));
+  element("a", "", "", { href, download }).click();
+  URL.revokeObjectURL(href);
 }
 
 function addExports() {
   for (const kind of page.choices.exports) {
-    const button = element("button", `Save ${kind}`);
-    button.id = `save-${kind}`;
-    button.onclick = () => take(kind);
-    find("exports").append(button, " ");
+    find("exports").append(element("button", `Save ${kind}`, "", { id: `save-${kind}`, onclick: () => take(kind) }), " ");
   }
 }

@@ -8,13 +8,13 @@ function showHelps(found) {
 }
 
 function helpRow({ words, change: texts, step_ps: step, saved_ps: saved, mends }) {
-  const made = element("button", "", "help"), now = step + saved;
-  made.append(element("span", words), element("span", mends ? `fits, ${time(step)}` : `\u2212${time(saved)}`, "saved"));
-  made.title = `${words}: ${time(step)} in place of ${time(now)}, ${percent(step, now)}. Choose it to make this change.`;
-  made.onclick = () => {
+  const now = step + saved, title = `${words}: ${time(step)} in place of ${time(now)}, ${percent(step, now)}. Choose it to make this change.`;
+  const onclick = () => {
     change(texts);
     syncControls();
   };
+  const made = element("button", "", "help", { title, onclick });
+  made.append(element("span", words), element("span", mends ? `fits, ${time(step)}` : `\u2212${time(saved)}`, "saved"));
   return made;
 }
 
@@ -133,17 +133,14 @@ function plansDrawn({ tp, pp, cells, now }) {
 
 function planCell(cell, tp, pp, { best, scale, now }) {
   if (!cell) return element("span");
-  const value = cell.step_ps / scale, made = element("button", value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1) : value.toFixed(0));
+  const value = cell.step_ps / scale, words = value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0);
   const [most, share] = NEARNESS.find(([most]) => cell.step_ps <= most * best);
-  made.className = !cell.fits ? "large" : most === NEARNESS[0][0] ? "fast" : "";
+  const title = `tp ${tp}, pp ${pp}: about ${cell.text}, ${cell.memory} of the GPU's memory${cell.fits ? "" : ": does not fit"}`;
+  const onclick = () => slideTo({ tp: String(tp), pp: String(pp) });
+  const made = element("button", words, !cell.fits ? "large" : most === NEARNESS[0][0] ? "fast" : "", { title, ariaLabel: title, onclick });
   made.style.setProperty("--share", `${share}%`);
-  made.dataset.tp = tp;
-  made.dataset.pp = pp;
-  const said = `tp ${tp}, pp ${pp}: about ${cell.text}, ${cell.memory} of the GPU's memory${cell.fits ? "" : ": does not fit"}`;
-  made.title = said;
-  made.ariaLabel = said;
+  Object.assign(made.dataset, { tp, pp });
   if (tp === now[0] && pp === now[1]) made.ariaCurrent = "true";
-  made.onclick = () => slideTo({ tp: String(tp), pp: String(pp) });
   return made;
 }
 
