@@ -3,21 +3,18 @@
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
 
 from stepsim.base.errors import PlanError
 from stepsim.files.asked import StepInputs
 from stepsim.step.prepared import SimulatedStep
 
-_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "report": "step.html",
-        "figure": "step.svg",
-        "trace": "step.json.gz",
-        "csv": "spans.csv",
-        "json": "step.json",
-    }
-)
+_NAMES: Mapping[str, str] = {
+    "report": "step.html",
+    "figure": "step.svg",
+    "trace": "step.json.gz",
+    "csv": "spans.csv",
+    "json": "step.json",
+}
 EXPORTS = tuple(_NAMES)
 """Kinds of files that a page offers."""
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct, field
@@ -39,16 +38,14 @@ _MOST_UPLOADS = 32
 
 
 # What a name of the page's first list stands for.
-_KINDS: Mapping[type, str] = MappingProxyType(
-    {
-        Workload: "workload",
-        Model: "model",
-        RunSummary: "measured run",
-        LeafRun: "measured run",
-        Profile: "profile",
-        ResultDocument: "result",
-    }
-)
+_KINDS: Mapping[type, str] = {
+    Workload: "workload",
+    Model: "model",
+    RunSummary: "measured run",
+    LeafRun: "measured run",
+    Profile: "profile",
+    ResultDocument: "result",
+}
 
 
 def _read_work(path: Path) -> Workload | Model | Ran:
@@ -67,12 +64,10 @@ def _read_work(path: Path) -> Workload | Model | Ran:
 
 
 # What reads an upload of a kind, and how its name may end.
-_UPLOADS: Mapping[str, tuple[Callable[[Path], object], Sequence[str]]] = MappingProxyType(
-    {
-        "workload": (_read_work, (".txt", ".json", ".toml", ".log", ".gz", ".parquet", ".sqlite")),
-        "topology": (topology_of, (".toml", ".yml", ".yaml", ".txt")),
-    }
-)
+_UPLOADS: Mapping[str, tuple[Callable[[Path], object], Sequence[str]]] = {
+    "workload": (_read_work, (".txt", ".json", ".toml", ".log", ".gz", ".parquet", ".sqlite")),
+    "topology": (topology_of, (".toml", ".yml", ".yaml", ".txt")),
+}
 
 
 class NamedNouns(Struct, kw_only=True):

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
@@ -19,9 +18,10 @@ KNOBS: Mapping[str, Option] = {
 }
 """Options of a step that a page can set: none of them names a file."""
 
-SHIPPED_NAMES: Mapping[str, Callable[[], Iterable[str]]] = MappingProxyType(
-    {"device": device_names, "framework": framework_names}
-)
+SHIPPED_NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
+    "device": device_names,
+    "framework": framework_names,
+}
 """Options that may name a file on the command line: a page gives a shipped name."""
 
 NOISE = "noise."

@@ -8,7 +8,6 @@ tuple, of CSV its JSON text.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
-from types import MappingProxyType
 from typing import Any, get_args
 
 import msgspec
@@ -21,7 +20,7 @@ from stepsim.show.tables.model import Ordered, Shown, Table
 Columns = Mapping[str, list[Any]]
 """Values of a table by the names of its columns, one per row each; None where there is none."""
 
-_NAMES: Mapping[str, str] = MappingProxyType({"comms": "communications"})
+_NAMES: Mapping[str, str] = {"comms": "communications"}
 
 
 Tables = dict[str, Callable[[], Columns]]

@@ -5,7 +5,6 @@ matplotlib is imported only for more series than there are chosen colours.
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from types import MappingProxyType
 
 import numpy as np
 
@@ -54,20 +53,18 @@ class Shade(IntEnum):
     TRANSFER = 8
 
 
-AXIS_SHADES: Mapping[ParallelAxis, int] = MappingProxyType(
-    {axis: len(Shade) + i for i, axis in enumerate(ParallelAxis)}
-)
+AXIS_SHADES: Mapping[ParallelAxis, int] = {
+    axis: len(Shade) + i for i, axis in enumerate(ParallelAxis)
+}
 """Shades of communication: collectives of an axis, and the messages of a pipeline."""
-ACTION_SHADES: Mapping[ActionKind, Shade] = MappingProxyType(
-    {kind: Shade[kind.name] for kind in ActionKind}
-)
-SHADE_LOOKS: Mapping[int, tuple[str, Tint]] = MappingProxyType(
-    dict(enumerate((*_COLOURS.shades.values(), *_COLOURS.axes.values())))
+ACTION_SHADES: Mapping[ActionKind, Shade] = {kind: Shade[kind.name] for kind in ActionKind}
+SHADE_LOOKS: Mapping[int, tuple[str, Tint]] = dict(
+    enumerate((*_COLOURS.shades.values(), *_COLOURS.axes.values()))
 )
 """Name and colour of every shade, in the order of their numbers."""
-SHADES: Mapping[int, tuple[str, str]] = MappingProxyType(
-    {number: (name, light) for number, (name, (light, _)) in SHADE_LOOKS.items()}
-)
+SHADES: Mapping[int, tuple[str, str]] = {
+    number: (name, light) for number, (name, (light, _)) in SHADE_LOOKS.items()
+}
 """The same in figures."""
 _PART_SHADES: Mapping[Part, int] = {
     Part.COMPUTE: Shade.COMPUTE,
@@ -75,17 +72,11 @@ _PART_SHADES: Mapping[Part, int] = {
     Part.SLOWED: Shade.SLOWED,
     **{axis.exposed: number for axis, number in AXIS_SHADES.items()},
 }
-PART_TINTS: Mapping[Part, Tint] = MappingProxyType(
-    {
-        part: SHADE_LOOKS[_PART_SHADES[part]][1]
-        if part in _PART_SHADES
-        else _COLOURS.parts[part.key]
-        for part in Part
-    }
-)
-PART_COLOURS: Mapping[Part, str] = MappingProxyType(
-    {part: light for part, (light, _) in PART_TINTS.items()}
-)
+PART_TINTS: Mapping[Part, Tint] = {
+    part: SHADE_LOOKS[_PART_SHADES[part]][1] if part in _PART_SHADES else _COLOURS.parts[part.key]
+    for part in Part
+}
+PART_COLOURS: Mapping[Part, str] = {part: light for part, (light, _) in PART_TINTS.items()}
 MEMORY_LOOKS: Mapping[str, Tint] = _COLOURS.memory
 """The colours of what memory is for, by its name."""
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from inspect import cleandoc
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -42,13 +41,11 @@ from stepsim.step.compare import ComparisonDocument
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 
-_WRITES: Mapping[str, Callable[[Any], str]] = MappingProxyType(
-    {
-        TIME_PATTERN: Quantity.TIME.text,
-        SIZE_PATTERN: Quantity.SIZE.text,
-        BANDWIDTH_PATTERN: Quantity.BANDWIDTH.text,
-    }
-)
+_WRITES: Mapping[str, Callable[[Any], str]] = {
+    TIME_PATTERN: Quantity.TIME.text,
+    SIZE_PATTERN: Quantity.SIZE.text,
+    BANDWIDTH_PATTERN: Quantity.BANDWIDTH.text,
+}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -59,38 +56,36 @@ class _Format(NamedTuple):
     root: type
 
 
-FORMATS: Mapping[str, _Format] = MappingProxyType(
-    {
-        "topology": _Format("a topology file, TOML", TopologyFile),
-        "sweep": _Format("a sweep file, TOML", SweepFile),
-        "calibration": _Format("a calibration file, TOML", Calibration),
-        "step-table": _Format("a table of measured steps, TOML", StepTable),
-        "device": _Format("a device file, TOML", Device),
-        "framework": _Format("a framework file, TOML", Framework),
-        "result": _Format("simulate --json", ResultDocument),
-        "against": _Format("simulate --against --json", Against),
-        "comparison": _Format("compare --json", ComparisonDocument),
-        "collective": _Format("collective --json", CollectiveDocument),
-        "topology-numbers": _Format("inspect --json", TopologyNumbers),
-        "sensitivity": _Format("simulate --sensitivity --json", Sensitivity),
-        "batches": _Format("simulate --lengths --json", BatchDocument),
-        "batch-sweep": _Format("sweep --lengths --json", BatchSweepDocument),
-        "sweep-result": _Format("sweep --json", SweepDocument),
-        "noise": _Format("noise --json", NoiseDocument),
-        "noise-sweep": _Format("noise --set ... --json", NoiseSweepDocument),
-        "run": _Format("inspect --json of traces", RunDocument),
-        "log": _Format("inspect --json of a log of leaf modules", LogDocument),
-        "profile": _Format("inspect --json of a profile", ProfileDocument),
-        "improvements": _Format("improve --json", Improvements),
-        "validation": _Format("validate --json", ValidationDocument),
-        "explanation": _Format("explain --json", LogExplanation),
-        "published": _Format("validate --json of published steps of models", PublishedDocument),
-        "plan": _Format("plan --json", PlanDocument),
-        "budget": _Format("plan --check --json", BudgetDocument),
-        "plan-file": _Format("a plan file, TOML", PlanFile),
-        "list": _Format("list --json", CatalogDocument),
-    }
-)
+FORMATS: Mapping[str, _Format] = {
+    "topology": _Format("a topology file, TOML", TopologyFile),
+    "sweep": _Format("a sweep file, TOML", SweepFile),
+    "calibration": _Format("a calibration file, TOML", Calibration),
+    "step-table": _Format("a table of measured steps, TOML", StepTable),
+    "device": _Format("a device file, TOML", Device),
+    "framework": _Format("a framework file, TOML", Framework),
+    "result": _Format("simulate --json", ResultDocument),
+    "against": _Format("simulate --against --json", Against),
+    "comparison": _Format("compare --json", ComparisonDocument),
+    "collective": _Format("collective --json", CollectiveDocument),
+    "topology-numbers": _Format("inspect --json", TopologyNumbers),
+    "sensitivity": _Format("simulate --sensitivity --json", Sensitivity),
+    "batches": _Format("simulate --lengths --json", BatchDocument),
+    "batch-sweep": _Format("sweep --lengths --json", BatchSweepDocument),
+    "sweep-result": _Format("sweep --json", SweepDocument),
+    "noise": _Format("noise --json", NoiseDocument),
+    "noise-sweep": _Format("noise --set ... --json", NoiseSweepDocument),
+    "run": _Format("inspect --json of traces", RunDocument),
+    "log": _Format("inspect --json of a log of leaf modules", LogDocument),
+    "profile": _Format("inspect --json of a profile", ProfileDocument),
+    "improvements": _Format("improve --json", Improvements),
+    "validation": _Format("validate --json", ValidationDocument),
+    "explanation": _Format("explain --json", LogExplanation),
+    "published": _Format("validate --json of published steps of models", PublishedDocument),
+    "plan": _Format("plan --json", PlanDocument),
+    "budget": _Format("plan --check --json", BudgetDocument),
+    "plan-file": _Format("a plan file, TOML", PlanFile),
+    "list": _Format("list --json", CatalogDocument),
+}
 
 
 def json_schema(name: str) -> dict[str, Any]:

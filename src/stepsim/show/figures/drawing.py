@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from textwrap import fill
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import OutputError, member
@@ -107,9 +106,7 @@ def legend(
     )
 
 
-IDLE_LOOK: Mapping[str, Any] = MappingProxyType(
-    {"facecolor": IDLE_GROUND, "edgecolor": IDLE, "linewidth": 0.4}
-)
+IDLE_LOOK: Mapping[str, Any] = {"facecolor": IDLE_GROUND, "edgecolor": IDLE, "linewidth": 0.4}
 """How idle time is filled: paper, in a thin line as on pages."""
 
 

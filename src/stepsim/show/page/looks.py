@@ -4,7 +4,6 @@ On light paper a phase, an axis or a part of the step has the colour that it has
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from stepsim.base.structs import shipped
@@ -15,14 +14,12 @@ PAPERS = ("#ffffff", "#11161d")
 """What marks are drawn on: the page in light and in dark."""
 IDLE: Tint = ("#858c96", "#7d8794")
 """The outline of idle time."""
-PART_LOOKS: Mapping[str, tuple[str, Tint, str]] = MappingProxyType(
-    {
-        part.key: (part.label, IDLE, "idle")
-        if part.kind is PartKind.IDLE
-        else (part.label, PART_TINTS[part], "")
-        for part in Part
-    }
-)
+PART_LOOKS: Mapping[str, tuple[str, Tint, str]] = {
+    part.key: (part.label, IDLE, "idle")
+    if part.kind is PartKind.IDLE
+    else (part.label, PART_TINTS[part], "")
+    for part in Part
+}
 """Name and colour of every part of a step, by its key, and whether it is idle time."""
 
 
@@ -30,8 +27,8 @@ def looks() -> dict[str, object]:
     """What a page needs to draw answers: names, colours, inks of words, what terms mean."""
     return {
         "shades": [(name, tint, tuple(map(ink_on, tint))) for name, tint in SHADE_LOOKS.values()],
-        "parts": dict(PART_LOOKS),
-        "memory": dict(MEMORY_LOOKS),
+        "parts": PART_LOOKS,
+        "memory": MEMORY_LOOKS,
         "idle": IDLE,
         "terms": shipped(__file__, "terms.toml", dict[str, Any]),
     }
