@@ -5,7 +5,7 @@ from itertools import accumulate, count, pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import bins
+from stepsim.base.arrays import bins, places_by
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
@@ -75,10 +75,9 @@ class TracedRun(Noun, kw_only=False):
         """The actors that are shown, and the ranks for which each is."""
         asked = np.arange(self.step.report.npus) if self.ranks is None else np.array(self.ranks)
         asked = np.sort(asked.astype(np.int64))
-        actor_of = self.step.timeline.actors.actor_of[asked]
-        actors, firsts = np.unique(np.sort(actor_of), return_index=True)
-        classes = np.split(asked[np.argsort(actor_of, kind="stable")], firsts[1:])
-        return dict(zip(actors.tolist(), classes, strict=True))
+        actors = self.step.timeline.actors
+        places = places_by(actors.actor_of[asked], len(actors))
+        return {actor: asked[some] for actor, some in enumerate(places) if len(some)}
 
     @property
     def messages(self) -> int:
