@@ -62,10 +62,7 @@ class Column(Noun):
 
         A path is names of attributes such as `link.name`, of keys, and places in rows.
         """
-        if callable(value):
-            return replace(self, value=value)
-        steps = value.split(".")
-        return replace(self, value=lambda item: reduce(_step, steps, item))
+        return replace(self, value=value if callable(value) else _at(value))
 
     def text(self, value: Cell) -> str:
         """A value as it is shown; `-` where there is none."""
@@ -74,6 +71,12 @@ class Column(Noun):
         if isinstance(value, tuple):
             return value.text if isinstance(value, Ordered) else "; ".join(p.text for p in value)
         return value if isinstance(value, str) else self.write(value)
+
+
+def _at(path: str) -> Callable[[Any], Any]:
+    """What stands at a path, of any item."""
+    steps = path.split(".")
+    return lambda item: reduce(_step, steps, item)
 
 
 def _step(item: Any, name: str) -> Any:
@@ -110,14 +113,13 @@ AS_IS = Column(write=lambda value: f"{value:.1%}" if isinstance(value, float) el
 
 def _in_seconds(path: str) -> Column:
     """A column of times for an attribute that is in seconds."""
-    value: Any = AS_IS.of(path).value
+    value = _at(path)
     return TIME.of(lambda item: round(value(item) * PS_PER_S))
 
 
 def _ratio(part: str, whole: str) -> Column:
     """A column of shares: what is at a path, of what is at another one."""
-    value: Any = AS_IS.of(part).value
-    other: Any = AS_IS.of(whole).value
+    value, other = _at(part), _at(whole)
     return SHARE.of(lambda item: share_of(value(item), other(item)))
 
 
