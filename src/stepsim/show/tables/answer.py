@@ -11,8 +11,8 @@ from stepsim.show.tables.model import (
     range_words,
     share_of,
 )
-from stepsim.show.tables.step import bubble_words
-from stepsim.workload.axes import PartKind, part_label, parts_of
+from stepsim.show.tables.step import IDLE, bubble_words, idle_ps
+from stepsim.workload.axes import part_label
 from stepsim.workload.model.evidence import Throughput
 
 _BETWEEN = "   "
@@ -20,7 +20,6 @@ _BETWEEN = "   "
 _SMALLEST = 0.005
 # A loss from this share of the step on has its own advice.
 _LARGE = 0.1
-_IDLE = tuple(part.key for part in parts_of(PartKind.IDLE))
 
 
 class Answer(Noun):
@@ -112,8 +111,8 @@ def _memory(rates: Throughput) -> Iterator[str]:
 
 def _parts(result: Report) -> Iterator[str]:
     """The parts of the step, the largest first, and what the bubble is due to."""
-    parts = {key: time for key, time in result.breakdown_ps.items() if key not in _IDLE}
-    parts["idle"] = sum(result.breakdown_ps.get(key, 0) for key in _IDLE)
+    parts = {key: time for key, time in result.breakdown_ps.items() if key not in IDLE}
+    parts["idle"] = idle_ps(result.breakdown_ps)
     for key, time in sorted(parts.items(), key=lambda item: -item[1]):
         share = share_of(time, result.step_time_ps)
         if share >= _SMALLEST:

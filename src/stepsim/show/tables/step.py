@@ -32,11 +32,11 @@ from stepsim.show.tables.model import (
     size_words,
     table_of,
 )
-from stepsim.workload.axes import part_label
+from stepsim.workload.axes import PartKind, part_label, parts_of
 from stepsim.workload.model.evidence import Throughput
 
 _OPTIONAL = ("skew", "host")
-_IDLE = ("head", "inner", "tail")
+IDLE = tuple(part.key for part in parts_of(PartKind.IDLE))
 _BUBBLE = ("before", "between", "after")
 # Which transfers share links, by the name of the mode.
 _SHARING = {
@@ -184,6 +184,11 @@ def option_pairs(result: Report) -> Pairs:
     return (("contention", contention), *([("settings", settings)] if settings else []))
 
 
+def idle_ps(parts: Mapping[str, int]) -> int:
+    """The idle time of a step, of all kinds."""
+    return sum(parts.get(name, 0) for name in IDLE)
+
+
 def parts_table(result: Report) -> Table:
     """Mean over ranks of each part that is not zero."""
     columns = {"part": TEXT.of(lambda item: part_label(item[0])), **_of_step(result)}
@@ -221,7 +226,7 @@ def stages_table(result: Report) -> Table:
         {
             **paths("stage, forward_ps, backward_ps, breakdown_ps.compute"),
             "exposed": TIME.of(lambda stage: exposed_ps(stage.breakdown_ps)),
-            **parts_columns((*optional, *_IDLE)),
+            **parts_columns((*optional, *IDLE)),
             **{name: TIME.of(f"bubble_ps.{key}") for name, key in bubble.items()},
         },
         most=_MOST_STAGES,
@@ -342,7 +347,7 @@ def _bar_columns(scale: Report) -> dict[str, Column]:
         "step": BAR.of(lambda bar: _bar_of(bar[-1], scale)),
         "compute": TIME.of(lambda bar: bar[-1].get("compute", 0)),
         "exposed": TIME.of(lambda bar: exposed_ps(bar[-1])),
-        "idle": TIME.of(lambda bar: sum(bar[-1].get(name, 0) for name in _IDLE)),
+        "idle": TIME.of(lambda bar: idle_ps(bar[-1])),
     }
 
 
