@@ -66,11 +66,9 @@ def _of_profile(profile: Profile) -> Plain:
     steps = {"measured step": found.measured_ps, "replayed": found.replayed_ps}
     facts = [time_fact(name, int(each.mean())) for name, each in steps.items()]
     return {
+        **recorded_run(profile),
         "step_ps": facts[0]["value"],
         "facts": facts,
-        "breakdown": {},
-        "memory": None,
-        "lanes": recorded_run(profile)["lanes"],
         "job": pairs,
         "tables": [*map(plain_table, tables)],
         "warnings": list(profile.warnings),
