@@ -155,12 +155,6 @@ def first_largest(sums: Floats) -> int:
     return int(np.argmax(sums >= sums.max() * (1 - _ROUNDING)))
 
 
-def carried(parts: Sequence[Summand]) -> Summand:
-    """As `add_up`, without what adds up to nothing."""
-    numbers, sums = add_up(parts)
-    return numbers[sums > 0], sums[sums > 0]
-
-
 def distinct(numbers: NDArray[_Number]) -> NDArray[_Number]:
     """The distinct numbers, ascending: as `np.unique`, which takes longer for few numbers."""
     ordered = np.sort(numbers, axis=None)

@@ -1,23 +1,19 @@
 """What an exchange of all pairs puts on nested dimensions, without a flow per pair.
 
 Routing is by dimensions, and the members are all combinations of some coordinates, so that copies
-of a wiring are alike, and one tells the loads of all. Of switches in layers those of layer l are
-above `layers[l]` neighbours each; they say what they carry where position i exchanges with
-`others[l][i]` outside its switch of layer l, layer 0 being the positions themselves.
+of a wiring are alike, and one tells the loads of all.
 """
 
-from itertools import pairwise
 from math import prod
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, distinct_rows, slices
+from stepsim.base.arrays import Ints, Summand, add_up, distinct, distinct_rows, slices
 from stepsim.network.topology.dimension import Load
 from stepsim.network.topology.nested import NestedTopology
 from stepsim.network.topology.network import Topology
 from stepsim.network.topology.placed import PlacedWiring
 from stepsim.network.topology.wiring import Flows
-from stepsim.network.topology.wirings import FatTree
 
 _PAIRS_AT_ONCE = 1 << 20
 
@@ -64,37 +60,15 @@ def _and_perhaps(paths: Ints, more: Ints) -> Ints:
 def _along(axis: PlacedWiring, positions: Ints) -> tuple[Summand, Ints]:
     """Loads in one copy of an axis of a flow between any two of these positions; kinds of paths.
 
-    Positions of one block do not send to each other. Other wirings than switches whose layers nest
-    are asked pair by pair, about a million at a time.
+    Positions of one block do not send to each other. About a million pairs are asked at a time.
     """
     wiring, block = axis.wiring, axis.outer_stride if axis.joins_inside else 1
-    if isinstance(wiring, FatTree):
-        sizes = [max(block, size) for size in (1, *wiring.layers)]
-        if all(high % low == 0 for low, high in pairwise(sorted((block, *wiring.layers)))):
-            # a path of each kind leads to the first position behind the neighbours, or to the first
-            behind = [np.searchsorted(positions, (positions // n + 1) * n) for n in {*sizes}]
-            ends = positions[np.concatenate(behind) % len(positions)]
-            flows = _flows(block, np.tile(positions, len(behind)), ends)
-            loads = wiring.exchange(positions, [_others(positions, size) for size in sizes])
-            return loads, distinct_rows(wiring.hops(flows))
     parts, hops = [], []
     for part in slices(len(positions), max(1, _PAIRS_AT_ONCE // len(positions))):
-        some = positions[part]
-        flows = _flows(block, np.repeat(some, len(positions)), np.tile(positions, len(some)))
+        start = np.repeat(positions[part], len(positions))
+        end = np.tile(positions, len(positions[part]))
+        every = Flows(copy=np.zeros_like(start), start=start, end=end, weight=np.ones(len(start)))
+        flows = every.where(start // block != end // block)
         parts.append(add_up(wiring.load(flows)))
         hops.append(distinct_rows(wiring.hops(flows)))
     return add_up(parts), distinct_rows(np.concatenate(hops))
-
-
-def _flows(block: int, starts: Ints, ends: Ints) -> Flows:
-    """Flows of weight 1 in one copy, but those within a block of so many neighbours."""
-    apart = starts // block != ends // block
-    start, end = starts[apart], ends[apart]
-    return Flows(copy=np.zeros_like(start), start=start, end=end, weight=np.ones(len(start)))
-
-
-def _others(positions: Ints, size: int) -> Floats:
-    """How many of the positions are not in the same `size` neighbours as each one is."""
-    _, place, count = np.unique(positions // size, return_inverse=True, return_counts=True)
-    others: Floats = (len(positions) - count[place]).astype(np.float64)
-    return others

@@ -7,7 +7,7 @@ side: copy c of a wiring with L links has the links `c * L` to `c * L + L - 1`.
 `steps_crossed` is what flows cross that walk from neighbour to neighbour of a ring or line.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 
 import numpy as np
@@ -140,20 +140,6 @@ class Ports(Noun):
         if self.shared:
             parts.append((flows.copy * links + wires + flows.start, flows.weight))
             parts.append((flows.copy * links + wires + size + flows.end, flows.weight))
-        return parts
-
-    def exchange(self, positions: Ints, size: int, others: Sequence[Floats]) -> list[Summand]:
-        """Loads of `size` positions, each of which exchanges with so many others of each layer.
-
-        Layer 0 are the positions themselves, layer 1 their NICs.
-        """
-        wires = self.link_counts(size)[0]
-        nic, load = add_up([(positions // self.npus_per_nic, others[1] / self.nics)])
-        parts = []
-        for nics, places in ((0, 0), (wires // 2, size)):
-            parts += [(nic * self.nics + nics + k, load) for k in range(self.nics)]
-            if self.shared:
-                parts.append((positions + wires + places, others[0]))
         return parts
 
     def hops(self, flows: Flows) -> list[Ints]:

@@ -5,12 +5,11 @@ k-ary: Al-Fares et al., "A scalable, commodity data center network architecture"
 general form: Öhring et al., "On generalized fat trees", IPPS 1995.
 """
 
-from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Summand, add_up, carried
+from stepsim.base.arrays import Ints, Summand, add_up
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Noun
 from stepsim.network.topology.wiring import ONE_NIC, Digit, DimensionKind, Flows, Node, Ports
@@ -164,23 +163,6 @@ class FatTree(Noun):
                 )
                 base += trees * links
         return parts
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """Those of NICs, leaves and, with three layers, pods."""
-        return (self.ports.npus_per_nic, *(npus for _, npus, _ in self._layers))
-
-    def exchange(self, positions: Ints, others: Sequence[Floats]) -> Summand:
-        """Up to the first layer that joins both ends, evenly, and down again."""
-        parts = self.ports.exchange(positions, self.size, others)
-        base = sum(self.ports.link_counts(self.size))
-        for (trees, npus, links), flows in zip(self._layers, others[2:], strict=True):
-            tree, load = add_up([(positions // npus, flows / links)])
-            for _ in range(2):
-                ways = base + tree[:, None] * links + np.arange(links)
-                parts.append((ways.reshape(-1), np.repeat(load, links)))
-                base += trees * links
-        return carried(parts)
 
     def hops(self, flows: Flows) -> Ints:
         """Two, and two for every layer climbed."""
