@@ -230,7 +230,7 @@ class Router(Noun, dict=True):
         found = np.flatnonzero((npu_ends < self.inner) & (inner_ends >= self.inner))
         found = found[np.argsort(npu_ends[found], kind="stable")]
         count = np.bincount(npu_ends[found], minlength=self.npus)
-        place = np.arange(len(found)) - np.repeat(np.cumsum(count) - count, count)
+        place = spans(np.zeros_like(count), count)
         width = max(1, int(count.max(initial=0)))
         nodes, bundles = (np.full((self.npus, width), -1, np.int64) for _ in range(2))
         nodes[npu_ends[found], place] = inner_ends[found] - self.inner

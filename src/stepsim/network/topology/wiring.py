@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Summand, add_up, totals
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, spans, totals
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Noun
 
@@ -168,9 +168,7 @@ def steps_crossed(size: int, copy: Ints, start: Ints, count: Ints, weight: Float
     if not copy.size:
         return np.zeros(0, np.int64), np.zeros(0)
     if int(count.sum()) <= 2 * len(count) + size:
-        first = np.repeat(np.cumsum(count) - count, count)
-        step = np.arange(len(first), dtype=np.int64) - first
-        position = (np.repeat(start, count) + step) % size
+        position = spans(start, count) % size
         return np.repeat(copy, count) * size + position, np.repeat(weight, count)
     copies, row = np.unique(copy, return_inverse=True)
     flows = _differences(size, len(copies), row, start, count, np.ones(len(row)))

@@ -6,7 +6,7 @@ for k sets as verl's `get_seqlen_balanced_partitions` has it with equal counts.
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, spans
 from stepsim.parallel.packers.base import BatchShape, Packing, cut, packed
 
 
@@ -29,7 +29,7 @@ def shared_out(weight: Floats, owner: Ints, owners: int, sets: int) -> Ints:
     """The set of every document among those of its owner, by differencing."""
     order = np.argsort(owner, kind="stable")
     counts = np.bincount(owner, minlength=owners)
-    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    place = spans(np.zeros_like(counts), counts)
     held = np.zeros((owners, int(counts.max(initial=0))))
     held[owner[order], place] = weight[order]
     found = np.zeros_like(owner)

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, ints
+from stepsim.base.arrays import Floats, Ints, ints, spans
 from stepsim.parallel.packers.balanced import shared_out
 from stepsim.parallel.packers.base import BatchShape, Packing
 
@@ -52,8 +52,7 @@ def _spread(lengths: Ints, needed: Ints, shape: BatchShape) -> Packing:
         degree[low:high] = own
         slots.append(slot + step * shape.step_slots)
     document = np.repeat(np.arange(len(lengths)), degree)
-    first = np.cumsum(degree) - degree
-    member = np.arange(len(document)) - first[document]
+    member = spans(np.zeros_like(degree), degree)
     tokens = lengths[document] // degree[document]
     tokens += member < lengths[document] % degree[document]
     return Packing(

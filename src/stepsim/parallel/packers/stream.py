@@ -4,7 +4,7 @@ from bisect import bisect_right
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, spans
 from stepsim.parallel.packers.base import BatchShape, Packing, cut, dealt, packed
 
 
@@ -29,7 +29,7 @@ def first_fit(lengths: Ints, shape: BatchShape) -> Packing:
     counts = np.diff(_edges(length, shape.step_slots * shape.full_tokens))
     worth = np.repeat(np.arange(len(counts)), counts)
     order = np.lexsort((-length, worth))
-    turn = np.arange(len(length)) - np.repeat(np.cumsum(counts) - counts, counts)
+    turn = spans(np.zeros_like(counts), counts)
     # a document of no tokens is where a worth has fewer than others: it changes nothing
     by_turn = np.zeros((int(counts.max()), len(counts)), np.int64)
     by_turn[turn, worth] = length[order]
