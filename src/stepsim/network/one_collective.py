@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, distinct, first_largest, ints
+from stepsim.base.arrays import Floats, Ints, add_up, distinct, first_largest, ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, BytesPerSecond, Document, Entry, Noun, Picoseconds
 from stepsim.base.units import PS_PER_S, parse_size_bytes
@@ -25,7 +25,6 @@ from stepsim.network.collectives import (
 )
 from stepsim.network.collectives.flows import bus_factor, step_load
 from stepsim.network.topology import Topology
-from stepsim.network.topology.dimension import sum_loads
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.workload.axes import CollectiveKind
 
@@ -181,8 +180,7 @@ def _traffic(
         if np.any(step.fraction):
             load = step_load(topology, members, step)
             parts.append((load.links, load.loads * step.repeat))
-    total = sum_loads(parts, np.zeros((1, 1), np.int64))
-    return total.links, total.loads
+    return add_up(parts)
 
 
 def _link_traffic(

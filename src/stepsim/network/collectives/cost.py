@@ -21,7 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, distinct, ints, mark_of
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, ints, mark_of
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
@@ -43,7 +43,7 @@ from stepsim.network.collectives.flows import (
     trace,
 )
 from stepsim.network.topology import Layout, Topology
-from stepsim.network.topology.dimension import Library, Load, sum_loads
+from stepsim.network.topology.dimension import Library
 from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.rows import CommOp
 
@@ -233,7 +233,7 @@ class Siblings(Noun, eq=False, dict=True):
     topology: Topology
     looks: tuple[Ints, ...]
     groups: tuple[Ints, ...]
-    _parts: dict[tuple[int, bytes], Load] = {}
+    _parts: dict[tuple[int, bytes], Summand] = {}
 
     @cached_property
     def count(self) -> int:
@@ -250,19 +250,18 @@ class Siblings(Noun, eq=False, dict=True):
         """How groups of each look lie."""
         return tuple(self.topology.layout(look) for look in self.looks)
 
-    def loads(self, look: int, steps: Sequence[FlowStep]) -> Load:
+    def loads(self, look: int, steps: Sequence[FlowStep]) -> Summand:
         """What all groups put on the links that groups of a look cross; `steps[i]` is of look i."""
         parts = []
-        for key in ((each, step.key()) for each, step in enumerate(steps)):
+        for each, step in enumerate(steps):
+            key = each, step.key()
             if key not in self._parts:
-                each = key[0]
-                self._parts[key] = step_load(self.topology, self.groups[each], steps[each])
+                load = step_load(self.topology, self.groups[each], step)
+                self._parts[key] = load.links, load.loads
             parts.append(self._parts[key])
-        if len(parts) == 1:
-            return parts[0]
-        total = sum_loads([(part.links, part.loads) for part in parts], parts[0].hops)
-        crossed = np.isin(total.links, parts[look].links, assume_unique=True)
-        return replace(total, links=total.links[crossed], loads=total.loads[crossed])
+        links, loads = add_up(parts)
+        crossed = np.isin(links, parts[look][0], assume_unique=True)
+        return links[crossed], loads[crossed]
 
 
 class Beside(Noun, eq=False):
@@ -279,9 +278,9 @@ class Beside(Noun, eq=False):
         """A step's shape with the flows of all siblings on its links; `steps[i]` is of look i."""
         if self.siblings.count == 1 or not np.any(shape.loads):
             return shape
-        load = self.siblings.loads(self.look, steps)
+        links, loads = self.siblings.loads(self.look, steps)
         most = np.zeros_like(shape.loads)
-        np.maximum.at(most, self.siblings.topology.link_class(load.links), load.loads)
+        np.maximum.at(most, self.siblings.topology.link_class(links), loads)
         more = most > shape.loads * _SAME
         return replace(shape, shared=np.where(more, most, shape.loads)) if more.any() else shape
 
