@@ -72,8 +72,8 @@ _KINDS: Mapping[Algorithm, tuple[Kind, ...]] = MappingProxyType(
 )
 LEVEL_ALGORITHMS = tuple(name for name, algorithm in FLAT.items() if algorithm.level)
 """What a level of a levelled algorithm can use."""
-# What carries a kind out on every machine, whatever its library offers beside it.
-_EVERYWHERE = MappingProxyType({Kind.ALL_TO_ALL: (Algorithm.DIRECT,)})
+# A kind that every machine carries out so, whatever its library offers beside it.
+_EVERYWHERE = Kind.ALL_TO_ALL, Algorithm.DIRECT
 _MAX_CHUNKS = 1 << 16
 
 
@@ -142,7 +142,13 @@ def parse_algorithms(texts: Sequence[str]) -> dict[Kind, AlgorithmChoice]:
         name, equals, algorithm = text.rpartition("=")
         choice = parse_algorithm(algorithm)
         if equals:
-            kinds = [_asked_kind(text, name)]
+            try:
+                kinds = [Kind(name.strip())]
+            except ValueError:
+                expected = ", ".join(Kind)
+                raise PlanError(
+                    f"algorithm is {text!r}: expected one of {expected} before ="
+                ) from None
             if not _carries_out(kinds[0], choice):
                 raise PlanError(f"algorithm is {text!r}: {choice} cannot carry out {kinds[0]}")
         else:
@@ -150,14 +156,6 @@ def parse_algorithms(texts: Sequence[str]) -> dict[Kind, AlgorithmChoice]:
             kinds = [kind for kind in every if _carries_out(kind, choice)]
         asked |= dict.fromkeys(kinds, choice)
     return asked
-
-
-def _asked_kind(text: str, name: str) -> Kind:
-    try:
-        return Kind(name.strip())
-    except ValueError:
-        expected = ", ".join(Kind)
-        raise PlanError(f"algorithm is {text!r}: expected one of {expected} before =") from None
 
 
 def basic_algorithm(kind: Kind) -> Algorithm:
@@ -256,7 +254,7 @@ def candidates(
     found = [
         choice
         for algorithm in Algorithm
-        if algorithm in (*offered, *_EVERYWHERE.get(kind, ())) or not offered
+        if not offered or algorithm in offered or (kind, algorithm) == _EVERYWHERE
         if not refusal(kind, layout, algorithm)
         if _worth_pricing(kind, layout, algorithm)
         for choice in _with_levels(kind, layout, _as_choice(algorithm), offered)

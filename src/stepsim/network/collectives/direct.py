@@ -19,28 +19,20 @@ _MOST_PAIRS = 1 << 17
 
 
 def _direct(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
-    """Steps of a collective whose blocks all travel at once."""
+    """Steps of a collective whose blocks all travel at once.
+
+    A scatter sends everyone its block of S/n, as NCCL's grouped sends do. Others are one step of
+    n(n-1) flows of S/n, two of an all-reduce: reduce-scatter, then all-gather. In an all-to-all S
+    is what each rank sends, its own share included.
+    """
     if kind is CollectiveKind.SEND_RECV:
         return _send_recv(layout)
     if kind in (CollectiveKind.SCATTER, CollectiveKind.GATHER):
-        steps = _scatter(layout)
+        others = np.arange(1, layout.ranks, dtype=np.int64)
+        steps = [FlowStep((np.zeros_like(others), others), 1 / layout.ranks)]
         return swapped(steps) if inwards(kind) else steps
-    return _exchange(kind, layout)
-
-
-def _exchange(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
-    """One step of n(n-1) flows of S/n, two for an all-reduce: reduce-scatter, then all-gather.
-
-    In an all-to-all S is what each rank sends, its own share included.
-    """
     repeat = 2 if kind is CollectiveKind.ALL_REDUCE else 1
     return [FlowStep((), 1 / layout.ranks, repeat, everyone=layout.ranks)]
-
-
-def _scatter(layout: Layout) -> list[FlowStep]:
-    """The first member sends everyone its block of S/n at once, as NCCL's grouped sends do."""
-    others = np.arange(1, layout.ranks, dtype=np.int64)
-    return [FlowStep((np.zeros_like(others), others), 1 / layout.ranks)]
 
 
 def _send_recv(layout: Layout) -> list[FlowStep]:

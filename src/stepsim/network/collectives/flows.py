@@ -347,11 +347,10 @@ def levels_of(layout: Layout) -> Levels | None:
             shape.append(len(starts) // blocks)
             kinds.append(layout.kinds[axis])
             blocks = len(starts)
-    innermost = len(layout.kinds) > 0 and np.ptp(layout.coordinates[:, 0]) > 0
     return Levels(
         grid=order.reshape(shape).astype(np.int64),
         kinds=tuple(reversed(kinds)),
-        reduces_inside=layout.reduces_inside and bool(innermost),
+        reduces_inside=layout.reduces_inside and bool(np.ptp(layout.coordinates[:, 0])),
         reduce_efficiency=layout.reduce_efficiency,
     )
 

@@ -26,14 +26,19 @@ _ROUNDS = {CollectiveKind.ALL_REDUCE: 2}
 
 
 def _ring(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
-    """Steps of a ring collective along the rings of the layout, an equal share on each."""
+    """Steps of a ring collective along the rings of the layout, an equal share on each.
+
+    Of an all-to-all everything goes round and shrinks: in step k of n-1 a rank passes on n-k blocks
+    of S/n. It loads a ring's links as ASTRA-sim's ring all-to-all does, with fewer messages. No
+    network exists on which sending directly is slower.
+    """
     if kind in (CollectiveKind.BROADCAST, CollectiveKind.REDUCE):
         steps = _chains(layout)
         return swapped(steps) if inwards(kind) else steps
+    edges, ranks, rings = _edges(layout), layout.ranks, len(layout.orders)
     if kind is CollectiveKind.ALL_TO_ALL:
-        return _all_to_all(layout)
-    share, rounds = 1 / layout.ranks / len(layout.orders), _ROUNDS.get(kind, 1)
-    return [FlowStep(_edges(layout), share, rounds * (layout.ranks - 1), chained=True)]
+        return [FlowStep(edges, left / ranks / rings) for left in range(ranks - 1, 0, -1)]
+    return [FlowStep(edges, 1 / ranks / rings, _ROUNDS.get(kind, 1) * (ranks - 1), chained=True)]
 
 
 def _bidirectional(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
@@ -49,19 +54,6 @@ def _bidirectional(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
         FlowStep(edges, fraction, _ROUNDS.get(kind, 1) * steps)
         for fraction, steps in ((block, whole), (block / 2, int(half)))
         if steps
-    ]
-
-
-def _all_to_all(layout: Layout) -> list[FlowStep]:
-    """Everything goes round and shrinks: in step k of n-1 a rank passes on n-k blocks of S/n.
-
-    It loads a ring's links as ASTRA-sim's ring all-to-all does, with fewer messages. No network
-    exists on which sending directly is slower.
-    """
-    edges = _edges(layout)
-    return [
-        FlowStep(edges, left / layout.ranks / len(layout.orders))
-        for left in range(layout.ranks - 1, 0, -1)
     ]
 
 

@@ -360,10 +360,9 @@ def with_leaves(topology: Topology, link: str) -> Topology:
     if not isinstance(topology, NestedTopology):
         return topology
     tree = TreeShape(down=(_LEAF,), up=(_LEAF,))
-    leaves = {"kind": DimensionKind.FAT_TREE, "rails": True, "tree": tree}
     up = FollowingLinks(name=f"{link}-up")
     dimensions = (
-        replace(each, up=up, **cast(Any, leaves))
+        replace(each, kind=DimensionKind.FAT_TREE, rails=True, tree=tree, up=up)
         if each.link.name == link and each.kind is DimensionKind.RAIL
         else each
         for each in topology.dimensions

@@ -100,7 +100,8 @@ def grid_rings(coordinates: Ints, sizes: Sequence[int], closed: Sequence[bool]) 
     if prod(shape) != len(coordinates):
         return ()
     around = [
-        ring and _goes_around(level, size)
+        # whether the way from the last coordinate on to the first is no longer than other steps
+        ring and bool(size - level[-1] + level[0] <= np.diff(level).max())
         for level, size, ring in zip(levels, sizes, closed, strict=True)
     ]
     place = np.empty(shape, np.int64)
@@ -111,11 +112,6 @@ def grid_rings(coordinates: Ints, sizes: Sequence[int], closed: Sequence[bool]) 
     cycles = _disjoint_cycles(shape) if all(around) else []
     cycles = cycles or [_snake(shape, around)]
     return tuple(ints([place[cell] for cell in cycle]) for cycle in cycles)
-
-
-def _goes_around(level: Ints, size: int) -> bool:
-    """Whether the way from the last coordinate on to the first is no longer than other steps."""
-    return bool(size - level[-1] + level[0] <= np.diff(level).max())
 
 
 def _disjoint_cycles(shape: _Cell) -> list[list[_Cell]]:
