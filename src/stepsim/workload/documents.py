@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import PlanError, bad_value
@@ -231,7 +232,7 @@ def with_law_numbers(lengths: Lengths, numbers: Mapping[str, float]) -> Lengths:
     if not name:
         shown = ", ".join(numbers)
         raise PlanError(f"{shown}: a list or a mixture of lengths has no such number")
-    return _law(name, {n: getattr(lengths, n) for n in lengths.__struct_fields__} | dict(numbers))
+    return _law(name, asdict(lengths) | dict(numbers))
 
 
 def _values(name: str, text: str) -> dict[str, float]:

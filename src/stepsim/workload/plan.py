@@ -325,13 +325,13 @@ class Plan(Noun):
         }
         return spans[group]
 
-    def groups(self, group: Group, ranks: int | None = None) -> Ranks:
+    def groups(self, group: Group) -> Ranks:
         """All groups of a kind, an array of shape (groups, ranks of a group), members ascending.
 
-        Groups inside a stage are listed stage by stage; of so many `ranks` only, where given.
+        Groups inside a stage are listed stage by stage.
         """
         low, high = self.span(group)
-        grid = np.arange(ranks or self.npus, dtype=np.int64).reshape(-1, high // low, low)
+        grid = np.arange(self.npus, dtype=np.int64).reshape(-1, high // low, low)
         return grid.transpose(0, 2, 1).reshape(-1, high // low)
 
     @property

@@ -107,7 +107,7 @@ class GroupedAttention(ModelPart):
 
     def parameters(self, hidden: int) -> int:
         """Weights, biases, norms, gates and sinks."""
-        queries = self.heads * self.head_dim * (2 if self.gated else 1)
+        queries = self.heads * self.head_dim * (1 + self.gated)
         keys, values = self.own
         inner = queries + keys + values
         normed = 0 if self.borrows else 1
@@ -123,11 +123,11 @@ class GroupedAttention(ModelPart):
         return (
             weights
             + self.heads * self.values * hidden
-            + (self.heads * hidden if self.head_gates else 0)
-            + (inner if self.bias else 0)
-            + (hidden if self.output_bias else 0)
+            + self.heads * hidden * self.head_gates
+            + inner * self.bias
+            + hidden * self.output_bias
             + norms[self.qk_norm]
-            + (self.heads if self.sinks else 0)
+            + self.heads * self.sinks
         )
 
 
@@ -173,8 +173,8 @@ class LatentAttention(ModelPart):
             + hidden * down
             + self.kv_rank * (1 + self.heads * (self.nope_dim + self.value_dim))
             + self.heads * self.value_dim * hidden
-            + ((rank or 0) + down + hidden if self.bias else 0)
-            + (self.heads * hidden if self.head_gates else 0)
+            + ((rank or 0) + down + hidden) * self.bias
+            + self.heads * hidden * self.head_gates
         )
 
 
@@ -240,11 +240,9 @@ class Mixer(ModelPart):
 class LinearBlock(Noun):
     """One product of hidden to hidden in place of attention or MLP, as pruned models have it."""
 
-    bias: bool = False
-
     def parameters(self, hidden: int) -> int:
-        """The weight and its bias."""
-        return hidden * hidden + (hidden if self.bias else 0)
+        """The weight."""
+        return hidden * hidden
 
 
 class DenseMlp(ModelPart):
@@ -258,7 +256,7 @@ class DenseMlp(ModelPart):
         """Weights and biases."""
         inputs = self.activation.inputs
         weights = hidden * self.width * (inputs + 1)
-        return weights + (inputs * self.width + hidden if self.bias else 0)
+        return weights + (inputs * self.width + hidden) * self.bias
 
 
 class ExpertMlp(Routing):
@@ -315,10 +313,10 @@ class ExpertMlp(Routing):
         shared = self.shared.parameters(hidden) if self.shared else 0
         routed = self.routed_parameters(hidden) * (self.top_k if active else self.experts)
         return (
-            self.experts * (hidden + (1 if self.router_bias else 0))
+            self.experts * (hidden + self.router_bias)
             + routed // self.experts
             + shared
-            + (hidden if self.shared_gate else 0)
+            + hidden * self.shared_gate
             + 2 * hidden * (self.latent or 0)
         )
 
@@ -479,11 +477,10 @@ class Architecture(ModelPart):
     @property
     def head_parameters(self) -> int:
         """Final norm, the head's weight unless it is the embedding's, the collapse of streams."""
-        weight = 0 if self.tied else self.vocabulary * self.hidden
-        bias = self.vocabulary if self.head_bias else 0
+        weight = self.vocabulary * (self.hidden * (not self.tied) + self.head_bias)
         n = self.streams
         streams = n * (n * self.hidden + 1) + 1 if n > 1 else 0
-        return weight + bias + self.norm.weights * self.hidden + streams
+        return weight + self.norm.weights * self.hidden + streams
 
     def parameters(self, *, active: bool = False) -> int:
         """All parameters without multi-token prediction and tower.

@@ -202,9 +202,14 @@ def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanTable) ->
     gathered, summed = _gathered(architecture, columns), _summed(architecture, columns)
     scope = GraphScope.MLP
     yield Block(name="mlp norm", operators=before, forward=gathered, backward=gathered, scope=scope)
-    operators = (*mlp_operators(mlp, architecture.hidden, columns), after)
-    whole = Block(name="mlp", operators=operators, forward=summed, backward=summed, scope=scope)
-    yield replace(whole, module=RecomputeModule.MLP)
+    yield Block(
+        name="mlp",
+        operators=(*mlp_operators(mlp, architecture.hidden, columns), after),
+        forward=summed,
+        backward=summed,
+        scope=scope,
+        module=RecomputeModule.MLP,
+    )
 
 
 def _input_block(layer: Layer, architecture: Architecture, columns: PlanTable) -> Block:
@@ -261,7 +266,6 @@ def _expert_blocks(
         name="router",
         operators=(*before, *router_operators(mlp, architecture.hidden, columns)),
         forward=(mapped, way("to"), gather),
-        backward=(),
         scope=GraphScope.ROUTER,
         module=module,
     )
@@ -302,9 +306,15 @@ def _shared_blocks(
     gathered, summed = _gathered(architecture, columns), _summed(architecture, columns)
     around = (*gathered, *summed)
     if not columns.shared_overlap.any():
-        whole = Block(name="shared experts", operators=operators, forward=around, backward=around)
-        held = replace(whole, scope=GraphScope.ROUTER, module=RecomputeModule.EXPERTS)
-        return (), (held,)
+        whole = Block(
+            name="shared experts",
+            operators=operators,
+            forward=around,
+            backward=around,
+            scope=GraphScope.ROUTER,
+            module=RecomputeModule.EXPERTS,
+        )
+        return (), (whole,)
     half = next(i for i, each in enumerate(operators) if each.name == "mlp out")
     into = Block(name="shared experts in", operators=operators[:half], backward=around)
     out = Block(name="shared experts out", operators=operators[half:], forward=around)

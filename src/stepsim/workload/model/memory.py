@@ -110,9 +110,9 @@ def rank_memory(
         found = np.stack([*states, live, logits, held.buffers])
         fullest = found.sum(axis=0).argmax(axis=1)
         parts[:, chosen] = np.take_along_axis(found, fullest[None, :, None], axis=2)[:, :, 0]
-    names = ("weights", "gradients", "optimizer", "activations", "logits", "buffers")
     reserved = np.full(len(plans), float(device.reserved_bytes))
-    return RankMemory(reserved=reserved, **dict(zip(names, parts, strict=True)))
+    names = RankMemory.__struct_fields__
+    return RankMemory(**dict(zip(names, (*parts, reserved), strict=True)))
 
 
 class _RankParts(Noun, eq=False):

@@ -227,7 +227,7 @@ def _grouped_projections(
 ) -> Iterator[Operator]:
     t = columns.tokens
     kv = heads_of_keys(attention, columns)
-    queries = heads * attention.head_dim * (2 if attention.gated else 1)
+    queries = heads * attention.head_dim * (1 + attention.gated)
     keys = kv * attention.head_dim * (not attention.borrows)
     values = kv * attention.values * (attention.own[1] > 0)
     gates = heads * attention.head_gates

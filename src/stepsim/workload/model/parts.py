@@ -167,10 +167,9 @@ def operator_of(
     where no other name is given.
     """
     one = np.ones_like(flops[0])
-    amounts = (
+    operations, size, count = (
         np.stack([each * one for each in (*phases, 0.0)[:3]]) for phases in (flops, moved, launches)
     )
-    operations, size, count = amounts
     return Operator(
         name=name,
         kind=kind,
