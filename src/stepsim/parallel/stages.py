@@ -168,23 +168,6 @@ def _warnings(
     placement: Placement,
 ) -> Iterator[str]:
     """Warnings about how layers are shared out; raises PlanError when there are too few."""
-    yield from _check_chunks(workload, layers, pp, placement)
-    if pp != workload.degrees["pp"]:
-        yield (
-            f"the file has pp {workload.degrees['pp']}, you asked for {pp}: layers are split "
-            "again; gradients, parameters and optimizer compute of a stage grow with its layers"
-        )
-    if pp > 1 and workload.pp_comm_assumed:
-        yield workload.pp_comm_assumed
-
-
-def _check_chunks(
-    workload: Workload,
-    layers: list[list[list[_Rows]]],
-    pp: int,
-    placement: Placement,
-) -> Iterable[str]:
-    """Those about chunks; raises PlanError when there are too few layers."""
     longest = max(layers, key=lambda stages: sum(map(len, stages)))
     lengths = [len(stage) for stage in longest]
     total, chunks = sum(lengths), placement.chunks
@@ -192,17 +175,22 @@ def _check_chunks(
         raise PlanError(f"pp is {pp}: the model has {total} layers, one per stage at least")
     if placement.kind is PlacementKind.BIDIRECTIONAL:
         yield "every stage is held by two ranks: reducing gradients between the two is not modelled"
-        return
-    rows = min(sum(map(len, stage)) for stage in longest)
-    if chunks > workload.layers or chunks > rows:
+    elif chunks > min(workload.layers, *(sum(map(len, stage)) for stage in longest)):
         raise PlanError(
             f"{chunks} chunks: a stage of the file has {workload.layers} layers, one per chunk at "
             "least"
         )
-    if chunks > min(lengths):
+    elif chunks > min(lengths):
         yield f"{min(lengths)} layers per stage in {chunks} chunks: layers are cut between rows"
     elif len(set(lengths)) > 1 or max(lengths) % chunks:
         yield f"{total} layers over {pp} stages of {chunks} chunks: shared unevenly"
+    if pp != workload.degrees["pp"]:
+        yield (
+            f"the file has pp {workload.degrees['pp']}, you asked for {pp}: layers are split "
+            "again; gradients, parameters and optimizer compute of a stage grow with its layers"
+        )
+    if pp > 1 and workload.pp_comm_assumed:
+        yield workload.pp_comm_assumed
 
 
 def _chunk_rows(

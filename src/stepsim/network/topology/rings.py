@@ -119,7 +119,7 @@ def _disjoint_cycles(shape: _Cell) -> list[list[_Cell]]:
     if len(shape) < 2 or min(shape) < 3:
         return []
     if len(shape) == 2:
-        return [list[_Cell](cycle) for cycle in _two_cycles(*shape)]
+        return _two_cycles(*shape)
     inner = _disjoint_cycles(shape[:-1])
     if not inner:
         return []
@@ -127,7 +127,7 @@ def _disjoint_cycles(shape: _Cell) -> list[list[_Cell]]:
     return [[(*inner[0][a], b) for a, b in cycle] for cycle in flat]
 
 
-def _two_cycles(m: int, k: int) -> list[list[tuple[int, int]]]:
+def _two_cycles(m: int, k: int) -> list[list[_Cell]]:
     """Edge-disjoint cycles through an m by k torus; none where the formula does not hold."""
     if m < k:
         return [[(a, b) for b, a in cycle] for cycle in _two_cycles(k, m)]

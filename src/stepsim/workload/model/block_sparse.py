@@ -62,21 +62,17 @@ class BlockSparseAttention(Mixer):
         """
         own = tuple(attention_operators(self.attention, hidden, columns))
         core = next(i for i, item in enumerate(own) if item.core)
+        width = float(self.indexer.width + self.indexer.dim)
+        made = "index queries and keys", columns.tokens, float(hidden), width
         pair = keys_and_values(self.attention, columns)
         back = gathered_keys(pair, None, columns).back_after
         return Mixing(
-            before=(*own[:core], *self._projections(float(hidden), columns)),
+            # the indexer's queries and keys, forward alone
+            before=(*own[:core], *(item.times(FORWARD_ALONE) for item in products(columns, made))),
             mix=tuple(replace(item, core=True) for item in self._mix(columns)),
             after=own[core + 1 :],
             sent=replace(gathered_keys(pair + self.indexer.dim, None, columns), back_after=back),
         )
-
-    def _projections(self, hidden: float, columns: PlanTable) -> Iterator[Operator]:
-        """Products for the indexer's queries and keys, forward alone."""
-        width = float(self.indexer.width + self.indexer.dim)
-        made = "index queries and keys", columns.tokens, hidden, width
-        for item in products(columns, made):
-            yield item.times(FORWARD_ALONE)
 
     def _mix(self, columns: PlanTable) -> Iterator[Operator]:
         """Scores of all keys and the choice of blocks, then attention.
