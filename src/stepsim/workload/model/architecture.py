@@ -447,16 +447,11 @@ class Architecture(ModelPart):
 
     def layer_counts(self) -> Mapping[Layer, int]:
         """How many layers there are of each kind, in order of first appearance."""
-        counts: Counter[Layer] = Counter()
-        alike = Counter(map(id, self.layers))  # most layers are one object, and hashing is slow
-        for key, layer in {id(layer): layer for layer in self.layers}.items():
-            counts[layer] += alike[key]
-        return counts
+        return Counter(self.layers)
 
     def layer_kinds(self) -> tuple[Layer, ...]:
         """Every kind of layer once, those of multi-token prediction included."""
-        objects = {id(layer): layer for layer in (*self.layers, *self.prediction_layers)}
-        return tuple(dict.fromkeys(objects.values()))
+        return tuple(dict.fromkeys((*self.layers, *self.prediction_layers)))
 
     @property
     def embedding_parameters(self) -> int:

@@ -289,11 +289,11 @@ def counts_by_chunk(architecture: Architecture, layout: LayerLayout, places: Pla
     stages = 1 + max(max(held) for held in places)
     slices = layout.resolve(architecture.depth, len(architecture.prediction_layers), stages)
     kinds = architecture.layer_kinds()
-    # most layers are one object, and comparing them is slow
-    objects = {id(one): one for one in (*architecture.layers, *architecture.prediction_layers)}
-    numbers = {key: kinds.index(one) for key, one in objects.items()}
-    layers = ints([numbers[id(one)] for one in architecture.layers])
-    ahead = [numbers[id(one)] for one in architecture.prediction_layers]
+    numbers = {kind: number for number, kind in enumerate(kinds)}
+    layers, ahead = (
+        ints([numbers[one] for one in several])
+        for several in (architecture.layers, architecture.prediction_layers)
+    )
     by_stage = np.zeros((len(kinds) + 2, stages))
     stage_of = np.repeat(np.arange(stages), [one.layers for one in slices])
     np.add.at(by_stage, (layers, stage_of), 1)
