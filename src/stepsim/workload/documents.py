@@ -194,14 +194,15 @@ def parse_lengths(text: str) -> Lengths:
     Laws joined by `+` are a mixture, each with its weight before it. `siblings=8` and `spread=0.3`
     in the first law make families. Raises PlanError naming what is wrong, and the laws there are.
     """
-    parts = [part.strip() for part in text.split("+")]
-    read = [match for part in parts if (match := _CALL.fullmatch(part))]
-    if len(read) < len(parts):
-        wrong = next(part for part in parts if not _CALL.fullmatch(part))
-        raise PlanError(
-            f"lengths are {wrong!r}: expected a file of lengths, or a law such as "
-            "'lognormal(mu=5, sigma=1, least=16, most=1024)'"
-        )
+    read = []
+    for part in map(str.strip, text.split("+")):
+        match = _CALL.fullmatch(part)
+        if match is None:
+            raise PlanError(
+                f"lengths are {part!r}: expected a file of lengths, or a law such as "
+                "'lognormal(mu=5, sigma=1, least=16, most=1024)'"
+            )
+        read.append(match)
     weights = tuple(float(match["weight"] or 1.0) for match in read)
     values = [_values(match["name"], match["values"]) for match in read]
     count, spread = values[0].pop("siblings", None), values[0].pop("spread", None)

@@ -387,8 +387,7 @@ class Workload:
     def comms(self) -> Iterator[CommOp]:
         """Every collective, of rows and of items; of a row in several places once."""
         for row in {id(row): row for row in self.rows()}.values():
-            yield from row.forward.comms
-            yield from row.input_grad.comms
-            yield from row.weight_grad.comms
+            for _, work in row.works():
+                yield from work.comms
         for item in self.per_step:
             yield from item.work.comms

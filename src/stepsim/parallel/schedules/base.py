@@ -248,16 +248,6 @@ class Order(Sequence[OrderEntry]):
         kind, stage, chunk, microbatch = found
         return cls(kind=kind.astype(np.int8), stage=stage, chunk=chunk, microbatch=microbatch)
 
-    @classmethod
-    def of_actions(
-        cls, kind: ArrayLike, stage: ArrayLike, chunk: ArrayLike, microbatch: ArrayLike
-    ) -> Self:
-        """An order of single actions, from a number or a column of each."""
-        columns = np.broadcast_arrays(kind, stage, chunk, microbatch)
-        first, *others = (column.reshape(-1, 1) for column in columns)
-        second, third, fourth = (column.astype(np.int32) for column in others)
-        return cls(kind=first.astype(np.int8), stage=second, chunk=third, microbatch=fourth)
-
     def __len__(self) -> int:
         return len(self.kind)
 
@@ -349,8 +339,13 @@ def by_turns(rank: int, ranks: int, *columns: Turns) -> Order:
     order = np.argsort(np.concatenate(turns), kind="stable")
     every = zip(counts, columns, strict=True)
     kind = np.concatenate([np.broadcast_to(each.kind, count) for count, each in every])
-    chunk, microbatch = np.concatenate([each.table for each in columns], axis=1)[:, order]
-    return Order.of_actions(kind[order], chunk * ranks + rank, chunk, microbatch)
+    chunk, microbatch = np.concatenate([each.table for each in columns], axis=1)[:, order, None]
+    return Order(
+        kind=kind[order, None].astype(np.int8),
+        stage=chunk * ranks + rank,
+        chunk=chunk,
+        microbatch=microbatch,
+    )
 
 
 def alternating(warm_up: Sequence[int], forwards: Small, backwards: Small) -> tuple[Order, ...]:

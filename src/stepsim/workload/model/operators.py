@@ -203,7 +203,7 @@ def attention_operators(
     """Projections, norms, rotary embedding, core attention and gate of a rank."""
     h, t, window, gated = float(hidden), columns.tokens, None, False
     if isinstance(attention, LinearBlock):
-        yield from products(columns, ("linear", t, h, h / columns.tp))
+        yield from mlp_operators(attention, hidden, columns)
         return
     heads = attention.heads / columns.tp
     if isinstance(attention, GroupedAttention):
