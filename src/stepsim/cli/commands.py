@@ -3,9 +3,7 @@
 The list needs no module of a command, so that the first page of the help is there at once.
 """
 
-from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -33,50 +31,46 @@ class Listed(NamedTuple):
 
 _PREDICT, _EXPLAIN, _MEASURED, _SHOW = CommandGroup
 
-COMMANDS: Mapping[str, Listed] = MappingProxyType(
-    {
-        "simulate": Listed(
-            "simulate", "Simulate one training step of a model or a workload.", _PREDICT
-        ),
-        "plan": Listed("plan", "Search the plans of a model on some GPUs for the best.", _PREDICT),
-        "compare": Listed(
-            "compare",
-            "Compare pipeline schedules, or packers of documents.",
-            _PREDICT,
-        ),
-        "sweep": Listed("sweep", "Simulate every combination of some values of options.", _PREDICT),
-        "inspect": Listed(
-            "inspect", "Print what stepsim understands of a file or a name.", _EXPLAIN
-        ),
-        "diff": Listed("compare", "Explain the difference of two step times.", _EXPLAIN),
-        "explain": Listed(
-            "explain", "Explain a training log: measured and predicted, usual suspects.", _EXPLAIN
-        ),
-        "collective": Listed(
-            "collective", "Price one collective: time, algbw, busbw and links.", _EXPLAIN
-        ),
-        "noise": Listed(
-            "noise", "Print how step times spread when task times vary at random.", _EXPLAIN
-        ),
-        "improve": Listed(
-            "profiles", "Rank changes of a profiled run by the step time they save.", _MEASURED
-        ),
-        "what-if": Listed(
-            "measured", "Simulate a measured run or a profile with other settings.", _MEASURED
-        ),
-        "validate": Listed("measured", "Compare measured runs with their simulation.", _MEASURED),
-        "calibrate": Listed(
-            "calibrate",
-            "Fit the numbers of a machine to measurements.",
-            _MEASURED,
-            has_parts=True,
-        ),
-        "serve": Listed("serve", "Open an explorer in the browser.", _SHOW),
-        "report": Listed("documents", "Write a stored result as one HTML page.", _SHOW),
-        "list": Listed("listing", "List models, devices, topologies and the like by name.", _SHOW),
-        "schema": Listed("documents", "Print the JSON Schema of a file format."),
-    }
-)
+COMMANDS = {
+    "simulate": Listed(
+        "simulate", "Simulate one training step of a model or a workload.", _PREDICT
+    ),
+    "plan": Listed("plan", "Search the plans of a model on some GPUs for the best.", _PREDICT),
+    "compare": Listed(
+        "compare",
+        "Compare pipeline schedules, or packers of documents.",
+        _PREDICT,
+    ),
+    "sweep": Listed("sweep", "Simulate every combination of some values of options.", _PREDICT),
+    "inspect": Listed("inspect", "Print what stepsim understands of a file or a name.", _EXPLAIN),
+    "diff": Listed("compare", "Explain the difference of two step times.", _EXPLAIN),
+    "explain": Listed(
+        "explain", "Explain a training log: measured and predicted, usual suspects.", _EXPLAIN
+    ),
+    "collective": Listed(
+        "collective", "Price one collective: time, algbw, busbw and links.", _EXPLAIN
+    ),
+    "noise": Listed(
+        "noise", "Print how step times spread when task times vary at random.", _EXPLAIN
+    ),
+    "improve": Listed(
+        "profiles", "Rank changes of a profiled run by the step time they save.", _MEASURED
+    ),
+    "what-if": Listed(
+        "measured", "Simulate a measured run or a profile with other settings.", _MEASURED
+    ),
+    "validate": Listed("measured", "Compare measured runs with their simulation.", _MEASURED),
+    "calibrate": Listed(
+        "calibrate",
+        "Fit the numbers of a machine to measurements.",
+        _MEASURED,
+        has_parts=True,
+    ),
+    "serve": Listed("serve", "Open an explorer in the browser.", _SHOW),
+    "report": Listed("documents", "Write a stored result as one HTML page.", _SHOW),
+    "list": Listed("listing", "List models, devices, topologies and the like by name.", _SHOW),
+    "schema": Listed("documents", "Print the JSON Schema of a file format."),
+}
 """Commands by name, in the order of the first page."""
 
 _FIRST_PAGE = """\

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 # off their median, so that the mean of 250 of the steadiest is still uncertain by 0.2 %.
 _LEAST_WORTH = 0.002
 _NEAR_GAP = 0.15
-_NO_NUMBERS: Mapping[str, object] = MappingProxyType({})
 # A log's count of operations that differs by more is another model or another way to count.
 _FLOPS_APART = 0.1
 
@@ -129,7 +128,7 @@ def explained_log(
     config: str | Path | None = None,
     plan_file: Path | None = None,
     topology: "TopologyLike | None" = None,
-    numbers: Mapping[str, object] = _NO_NUMBERS,
+    numbers: Mapping[str, object] = MappingProxyType({}),
     comm_source: str = "",
     line: str | None = None,
     suspects: bool = True,

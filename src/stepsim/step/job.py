@@ -7,7 +7,6 @@ of the job take.
 
 from collections.abc import Mapping
 from math import lcm, prod
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import CalibrationError, PlanError, ScheduleError
@@ -52,24 +51,20 @@ WorkSource = Workload | Model
 """What a step is made of: a workload, or a model that becomes one under a plan on a device."""
 
 # What a workload file's step has of options that are not asked for.
-_USUAL: Mapping[str, bool | int] = MappingProxyType(
-    {
-        **dict.fromkeys(("dp_overlap", "tp_comm_overlap", "cuda_graph"), False),
-        **dict.fromkeys(("expert_overlap", "shared_overlap", "delay_wgrad"), False),
-        "reshard": True,
-        "microbatch_size": 1,
-    }
-)
+_USUAL = {
+    **dict.fromkeys(("dp_overlap", "tp_comm_overlap", "cuda_graph"), False),
+    **dict.fromkeys(("expert_overlap", "shared_overlap", "delay_wgrad"), False),
+    "reshard": True,
+    "microbatch_size": 1,
+}
 _MODEL_ALONE = tuple(name for name, option in OPTIONS.items() if option.panel is Panel.MODEL)
 # Largest values of counts.
-_MOST: Mapping[str, int] = MappingProxyType(
-    {
-        **dict.fromkeys(("tp", "cp", "pp", "ep", "expert_tp", "npus", "shard_ranks"), MAX_NPUS),
-        **dict.fromkeys(("microbatch_size", "microbatches"), 1 << 20),
-        **dict.fromkeys(("sequence", "packed"), 1 << 30),
-        "global_batch": MAX_NPUS << 20,
-    }
-)
+_MOST = {
+    **dict.fromkeys(("tp", "cp", "pp", "ep", "expert_tp", "npus", "shard_ranks"), MAX_NPUS),
+    **dict.fromkeys(("microbatch_size", "microbatches"), 1 << 20),
+    **dict.fromkeys(("sequence", "packed"), 1 << 30),
+    "global_batch": MAX_NPUS << 20,
+}
 
 
 class Job(Noun):

@@ -8,7 +8,6 @@ network in two levels: inside a node, and between nodes.
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from math import lcm
-from types import MappingProxyType
 from typing import Any
 
 from stepsim.base.errors import PlanError, TopologyError
@@ -340,14 +339,12 @@ def asked_layout(setup: StepModel, options: StepOptions, stages: int) -> LayerLa
     return named_layout("even") if options.layout is None and uneven else found
 
 
-_COUNTED_ENDS: Mapping[str | None, str] = MappingProxyType(
-    {
-        "even": "some stages have a layer more than others",
-        "ends": "embedding and loss count as layers",
-        "embedding": "the embedding counts as a layer",
-        "head": "the loss counts as a layer",
-    }
-)
+_COUNTED_ENDS = {
+    "even": "some stages have a layer more than others",
+    "ends": "embedding and loss count as layers",
+    "embedding": "the embedding counts as a layer",
+    "head": "the loss counts as a layer",
+}
 
 
 def _said_of_defaults(
@@ -437,24 +434,22 @@ def _said(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 # Words about the fields that a recipe sets, in the order in which they are said.
-_SET: Mapping[str, str] = MappingProxyType(
-    {
-        "zero": "zero {}",
-        "dispatch": "dispatch {}",
-        "layout": "layout {}",
-        "recompute_modules": "recompute {}",
-        "offload_layers": "activations of {} layers wait in the host's memory (no time)",
-        "gradient_bytes": "gradients of {} bytes",
-        "optimizer_bytes": "optimizer of {:g} bytes a parameter",
-        "gate_bytes": "inputs of experts' activations of {:g} bytes",
-        "result_bytes": "results of attention of {:g} bytes",
-        "casts_weights": "weights in 8 bits alone",
-        "drops_cast_norms": "nothing kept of what norms make",
-        "graph_scopes": "CUDA graphs of {}",
-        "pads_experts": "experts with as many tokens as fit",
-        "free_sms": "products that leave {} SMs free",
-    }
-)
+_SET = {
+    "zero": "zero {}",
+    "dispatch": "dispatch {}",
+    "layout": "layout {}",
+    "recompute_modules": "recompute {}",
+    "offload_layers": "activations of {} layers wait in the host's memory (no time)",
+    "gradient_bytes": "gradients of {} bytes",
+    "optimizer_bytes": "optimizer of {:g} bytes a parameter",
+    "gate_bytes": "inputs of experts' activations of {:g} bytes",
+    "result_bytes": "results of attention of {:g} bytes",
+    "casts_weights": "weights in 8 bits alone",
+    "drops_cast_norms": "nothing kept of what norms make",
+    "graph_scopes": "CUDA graphs of {}",
+    "pads_experts": "experts with as many tokens as fit",
+    "free_sms": "products that leave {} SMs free",
+}
 
 
 def interconnect_of(topology: Topology) -> Interconnect:

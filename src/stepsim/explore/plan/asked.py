@@ -7,7 +7,6 @@ parts; of the best ones also what overlap would cost them.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from msgspec import Meta
@@ -232,22 +231,18 @@ def why_slower(found: SearchedPlan, best: SearchedPlan) -> str:
 
 _Values = Mapping[str, tuple[object, ...]]
 
-_WIDER: Mapping[str, _Values] = MappingProxyType(
-    {
-        "zero": {"zero": (1, 3)},
-        "recompute": {"recompute": (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)},
-        "overlap": {"dp_overlap": (False, True), "tp_comm_overlap": (False, True)},
-        "dispatch": {"dispatch": tuple(ExpertDispatch)},
-        "graphs": {"cuda_graph": (False, True)},
-    }
-)
+_WIDER: Mapping[str, _Values] = {
+    "zero": {"zero": (1, 3)},
+    "recompute": {"recompute": (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)},
+    "overlap": {"dp_overlap": (False, True), "tp_comm_overlap": (False, True)},
+    "dispatch": {"dispatch": tuple(ExpertDispatch)},
+    "graphs": {"cuda_graph": (False, True)},
+}
 # Of these torchtitan has others.
-_OF_TORCH: Mapping[str, _Values] = MappingProxyType(
-    {
-        "zero": {"zero": (0, 3)},
-        "recompute": {"recompute": (Recompute.NONE, Recompute.OPERATORS, Recompute.FULL)},
-    }
-)
+_OF_TORCH: Mapping[str, _Values] = {
+    "zero": {"zero": (0, 3)},
+    "recompute": {"recompute": (Recompute.NONE, Recompute.OPERATORS, Recompute.FULL)},
+}
 
 _HELD = (
     *("zero", "recompute", "dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph"),
