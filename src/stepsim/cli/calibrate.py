@@ -198,7 +198,7 @@ def calibrate_model(
     from stepsim.workload.model.calibration import ModelCalibration
 
     paths = steps or []
-    check_outputs([*paths, *([gemm] if gemm else [])], files=[output, csv])
+    check_outputs([*paths, gemm], files=[output, csv])
     if not paths and gemm is None:
         raise CalibrationError("nothing to calibrate on: expected a table of steps, or --gemm")
     read = [read_published_steps(path) for path in paths]
@@ -209,7 +209,7 @@ def calibrate_model(
     calibration = ModelCalibration(
         factors=fitted.factors if fitted else (),
         rates=tuple(rates),
-        sources=tuple(path.name for path in (*paths, *([gemm] if gemm else []))),
+        sources=tuple(path.name for path in (*paths, gemm) if path),
         notes=fitted.notes if fitted else (),
     )
     warn(calibration.notes, quiet=quiet)

@@ -157,5 +157,5 @@ def diff_command(
     from stepsim.show.tables.comparison import diffs_shown
     from stepsim.step.diff_files import diff_files
 
-    check_outputs([a, *([b] if b else [])], files=[csv])
+    check_outputs([a, b], files=[csv])
     show_tables(diffs_shown(diff_files(a, b)), csv)

@@ -67,8 +67,7 @@ def explain_command(
     from stepsim.show.tables.explanation import explanation_shown
     from stepsim.show.terminal import progress_bar
 
-    given = [options.plan_file] if options.plan_file else []
-    check_outputs([log, *given], json=json, files=[csv])
+    check_outputs([log, options.plan_file], json=json, files=[csv])
     explain = partial(
         explained_log,
         log,

@@ -461,7 +461,7 @@ class StudyFiles:
 
     def check_files(
         self,
-        *inputs: Path,
+        *inputs: Path | None,
         figures: Iterable[Path | None] = (),
         files: Iterable[Path | None] = (),
         folders: Iterable[Path | None] = (),
@@ -565,13 +565,12 @@ class ViewOptions(BatchOptions, StudyFiles):
 
     def check(
         self,
-        *inputs: Path,
-        figures: Iterable[Path | None] = (),
+        *inputs: Path | None,
         files: Iterable[Path | None] = (),
-        folders: Iterable[Path | None] = (),
+        **others: Iterable[Path | None],
     ) -> None:
         """As `check_files`, with the trace; raises PlanError for what it cannot show."""
-        self.check_files(*inputs, figures=figures, files=[self.trace, *files], folders=folders)
+        self.check_files(*inputs, files=[self.trace, *files], **others)
         if self.messages and not self.plot:
             raise OutputError("--messages draws arrows into a figure: name one with --plot")
         _ = self.traced
@@ -639,8 +638,7 @@ class SimulateOptions(ViewOptions):
 
     def write_step(self, step: "SimulatedStep", source: str) -> None:
         """Write what ran in a step, as a table and as traces; raises OutputError."""
-        if self.trace:
-            self.write_trace([("", step)])
+        self.write_trace([("", step)])
         if self.chakra or self.kineto:
             write_traces(step, source, self.chakra, self.kineto)
         if self.csv:

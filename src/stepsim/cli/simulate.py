@@ -77,7 +77,8 @@ def simulate_command(
         return
     gc.disable()  # the process ends with what it makes
     options.check(
-        *(file, *([options.plan_file] if options.plan_file else [])),
+        file,
+        options.plan_file,
         figures=[options.plot_memory],
         files=[options.write_workload],
         folders=[options.chakra, options.kineto],

@@ -54,7 +54,7 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print no warni
 
 
 def check_outputs(
-    inputs: Sequence[Path],
+    inputs: Iterable[Path | None],
     *,
     json: str | None = None,
     figures: Iterable[Path | None] = (),
@@ -64,7 +64,8 @@ def check_outputs(
 ) -> None:
     """Refuse outputs that cannot be written before the work, not after it; raises OutputError.
 
-    `inputs` are files to read, `folders` hold files that shall be all that is in them.
+    `inputs` are files to read, as far as they are given; `folders` hold files that shall be all
+    that is in them.
     """
     drawn = [path for path in figures if path]
     written = [*drawn, *(path for path in (*files, page) if path)]
@@ -86,7 +87,7 @@ def check_outputs(
         if str(path) == _STDOUT:
             raise OutputError("only --json can be written to stdout: name a file")
         (check_new_folder if path in made else check_writable)(path)
-    check_separate(inputs, every)
+    check_separate([path for path in inputs if path], every)
     for path in drawn:
         check_figure_path(path)
     if page:
