@@ -1,6 +1,5 @@
 """`stepsim improve`, and profiles given to `inspect` and `simulate`: their tables and views."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,8 +25,6 @@ from stepsim.cli.terminal import (
 if TYPE_CHECKING:
     from stepsim.explain.stragglers import Stragglers
     from stepsim.measured.profile.events import Profile
-    from stepsim.show.tables.answer import Answer
-    from stepsim.show.tables.model import Shown
 
 
 def improve_command(
@@ -67,32 +64,32 @@ def improve_command(
     show(json, found.to_json, improvements_shown(found, profile, full=full))
 
 
-def inspect_profile(
-    path: Path, *, json: str | None = None, csv: Path | None = None, quiet: bool = False
-) -> None:
+def inspect_profile(path: Path, *, json: str | None, csv: Path | None, quiet: bool) -> None:
     """Print where the steps of a profile go, and which workers are slow."""
+    from stepsim.explain.profile_document import ProfileDocument
     from stepsim.show.tables.profiles import profile_shown
 
     check_outputs([path], json=json, files=[csv])
-    found = _stragglers(read_with_progress(path, quiet=quiet), quiet=quiet)
-    _show_profile(found, profile_shown(found), json=json, csv=csv)
+    found = _stragglers(path, quiet=quiet)
+    show(json, lambda: ProfileDocument.of(found).to_json(), profile_shown(found), csv)
 
 
 def simulate_profile(path: Path, options: SimulateOptions) -> None:
     """Replay every step of a profile, and show what was recorded."""
+    from stepsim.explain.profile_document import ProfileDocument
     from stepsim.show.tables.profiles import PROFILE_TABLES, profile_answer, profile_tables
 
     options.check_tables(PROFILE_TABLES)
     quiet, json = options.quiet, options.json
-    found = _stragglers(read_with_progress(path, quiet=quiet), quiet=quiet)
+    found = _stragglers(path, quiet=quiet)
     options.write_profile(found)
     answer, shown = profile_answer(found), options.chosen(lambda: profile_tables(found))
-    _show_profile(found, shown, json=json, answer=answer)
+    show(json, lambda: ProfileDocument.of(found).to_json(), shown, answer=answer)
     if not (quiet or json):
         typer.echo(answer.advice, err=True)
 
 
-def read_with_progress(path: Path, *, quiet: bool = False) -> "Profile":
+def read_with_progress(path: Path, *, quiet: bool) -> "Profile":
     """Read a profile; a bar on stderr counts the files of a folder."""
     from stepsim.files.measured import load_profile
     from stepsim.show.terminal import progress_bar
@@ -101,23 +98,11 @@ def read_with_progress(path: Path, *, quiet: bool = False) -> "Profile":
         return load_profile(path, progress=progress)
 
 
-def _stragglers(profile: "Profile", *, quiet: bool) -> "Stragglers":
-    """What slows the steps of a profile, once it is said what is wrong with it."""
+def _stragglers(path: Path, *, quiet: bool) -> "Stragglers":
+    """What slows the steps of a profile that is read, once it is said what is wrong with it."""
     from stepsim.explain.stragglers import find_stragglers
     from stepsim.measured.profile.pipeline import pipeline_waits
 
+    profile = read_with_progress(path, quiet=quiet)
     warn(profile.warnings, quiet=quiet)
     return find_stragglers(pipeline_waits(profile))
-
-
-def _show_profile(
-    found: "Stragglers",
-    tables: "Iterable[Shown]",
-    *,
-    json: str | None,
-    csv: Path | None = None,
-    answer: "Answer | None" = None,
-) -> None:
-    from stepsim.explain.profile_document import ProfileDocument
-
-    show(json, lambda: ProfileDocument.of(found).to_json(), tables, csv, answer)
