@@ -9,10 +9,10 @@ from stepsim.base.arrays import Bools, Floats, Ints, bins, distinct
 from stepsim.base.structs import Noun
 from stepsim.explain.changes.made import (
     Changes,
+    Judged,
     ProfileChange,
     UntoldChange,
     programs_of,
-    times_changed,
 )
 from stepsim.explain.stragglers import slowest_parts
 from stepsim.measured.kernels_beside import alone_times_ps
@@ -79,7 +79,7 @@ def compute_changes(waits: Waits) -> Changes:
     yield from _host(waits)
 
 
-def _replaced(seen: _Seen, slow_rank: int) -> ProfileChange | UntoldChange:
+def _replaced(seen: _Seen, slow_rank: int) -> Judged:
     """The slowest worker, and others as slow, compute as the rest of those that run the same do."""
     waits, events, ranks = seen.waits, seen.events, seen.waits.profile.ranks
     slow = next(i for i, ran in enumerate(ranks) if ran.rank == slow_rank)
@@ -94,7 +94,7 @@ def _replaced(seen: _Seen, slow_rank: int) -> ProfileChange | UntoldChange:
     of_stage = "" if stage is None or len(names) > 1 else f" of stage {stage}"
     several = ", ".join(map(str, names[:_NAMED])) + (", ..." if len(names) > _NAMED else "")
     said = f"rank {slow_rank} computes" if len(names) == 1 else f"ranks {several} compute"
-    return times_changed(
+    return ProfileChange(
         waits,
         name,
         f"{said} as the others{of_stage} do",
@@ -121,7 +121,7 @@ def _slow_places(seen: _Seen) -> list[int]:
     return found
 
 
-def _even_stages(seen: _Seen, slow_stage: int) -> ProfileChange | UntoldChange:
+def _even_stages(seen: _Seen, slow_stage: int) -> Judged:
     """Every stage computes equally long; says how much the slowest has to hand over."""
     if seen.stage.max(initial=UNKNOWN) < 1:
         why = "the run has one stage" if (seen.stage == 0).any() else _NOT_TOLD
@@ -131,7 +131,7 @@ def _even_stages(seen: _Seen, slow_stage: int) -> ProfileChange | UntoldChange:
     ranks = [sum(each.stage == i for each in waits.profile.ranks) for i in range(len(work))]
     work = work / np.array(ranks)
     shares = ", ".join(f"{each / work.mean():.2f}" for each in work)
-    return times_changed(
+    return ProfileChange(
         waits,
         "even-stages",
         f"every stage computes as long as their mean; stage {slow_stage} is the slowest; the "
@@ -152,11 +152,11 @@ def _scaled(own: Ints, seen: _Seen) -> Ints:
     return changed
 
 
-def _even_replicas(seen: _Seen) -> ProfileChange | UntoldChange:
+def _even_replicas(seen: _Seen) -> Judged:
     events, waits = seen.events, seen.waits
     if len(waits.profile.ranks) < 2:
         return UntoldChange(name="even-replicas", why="one rank was traced")
-    return times_changed(
+    return ProfileChange(
         waits,
         "even-replicas",
         "ranks that run the same compute equally long",
@@ -170,13 +170,13 @@ def _even_replicas(seen: _Seen) -> ProfileChange | UntoldChange:
     )
 
 
-def _even_microbatches(seen: _Seen) -> ProfileChange | UntoldChange:
+def _even_microbatches(seen: _Seen) -> Judged:
     events = seen.events
     if events.microbatch.max(initial=UNKNOWN) < 1:
         why = "the run does not name microbatches"
         return UntoldChange(name="even-microbatches", why=why)
     alike = same(seen.alike, events.rank, events.chunk)
-    return times_changed(
+    return ProfileChange(
         seen.waits,
         "even-microbatches",
         "microbatches of a rank compute equally long",
@@ -185,7 +185,7 @@ def _even_microbatches(seen: _Seen) -> ProfileChange | UntoldChange:
     )
 
 
-def _even_experts(seen: _Seen) -> ProfileChange | UntoldChange:
+def _even_experts(seen: _Seen) -> Judged:
     """Between two exchanges of an expert group all its ranks compute equally long."""
     waits, events, profile = seen.waits, seen.events, seen.waits.profile
     of_experts = [i for i, group in enumerate(profile.groups) if _EXPERTS.search(group.name)]
@@ -207,7 +207,7 @@ def _even_experts(seen: _Seen) -> ProfileChange | UntoldChange:
     had = np.maximum(total[of_rank[chosen]], 1)
     changed = own.copy()
     changed[chosen] = np.rint(own[chosen] * wanted / had).astype(np.int64)
-    return times_changed(
+    return ProfileChange(
         waits,
         "even-experts",
         "ranks of an expert group compute equally long between two exchanges",
@@ -216,13 +216,13 @@ def _even_experts(seen: _Seen) -> ProfileChange | UntoldChange:
     )
 
 
-def _unslowed(waits: Waits) -> ProfileChange | UntoldChange:
+def _unslowed(waits: Waits) -> Judged:
     """Kernels beside communication take what they take alone: it holds no SMs, nor memory."""
     alone = alone_times_ps(waits.profile)
     if (alone == UNKNOWN).all():
         why = "no kernel ran both alone, twice, and beside communication"
         return UntoldChange(name="no-comm-sms", why=why)
-    return times_changed(
+    return ProfileChange(
         waits,
         "no-comm-sms",
         "kernels beside communication take as long as the same kernels alone",
@@ -234,7 +234,7 @@ def _unslowed(waits: Waits) -> ProfileChange | UntoldChange:
 def _host(waits: Waits) -> Changes:
     """No collection of garbage, and no late launch."""
     host = waits.profile.events.of_kind(TaskKind.HOST)
-    yield times_changed(
+    yield ProfileChange(
         waits,
         "no-gc",
         "the host never stops",
@@ -242,12 +242,12 @@ def _host(waits: Waits) -> Changes:
         "memory is freed elsewhere",
     )
     yield ProfileChange(
-        name="no-host-gaps",
-        what="operations start when what they wait for has ended",
-        assumed="launches cost nothing",
-        waits=waits,
-        own_ps=waits.own_ps,
-        delay_ps=waits.held_ps(),
+        waits,
+        "no-host-gaps",
+        "operations start when what they wait for has ended",
+        waits.own_ps,
+        "launches cost nothing",
+        is_prompt=True,
     )
 
 

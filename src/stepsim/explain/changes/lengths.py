@@ -9,7 +9,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Entry, Share
-from stepsim.explain.changes.made import Changes, UntoldChange, times_changed
+from stepsim.explain.changes.made import Changes, ProfileChange, UntoldChange
 from stepsim.explain.stragglers import mean_share
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits
@@ -71,7 +71,7 @@ def length_changes(waits: Waits, works: MicrobatchWorks | str) -> Changes:
     moved = swap_works(works.works)
     own_ps, best_own_ps = works.changed_ps(waits.own_ps, (moved, _equal(works.works)))
     longest, then = (float(longest_over_mean(each).mean()) for each in (works.works, moved))
-    yield times_changed(
+    yield ProfileChange(
         waits,
         _SWAP,
         "unequal lengths: whole microbatches change replicas, longest first; the replica with most "

@@ -12,20 +12,25 @@ from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import UNKNOWN
 
 
-class ProfileChange(Noun, eq=False):
-    """A change of a profile: its waits, what operations take and the host's delays, in ps.
+class ProfileChange(Noun, eq=False, kw_only=False):
+    """A change of a profile: its waits, and what operations then take, in ps.
 
     Where what it changes is as good as can be, operations take `best_own_ps`, None where the change
-    is that. `assumed` is what has to hold for it.
+    is that. `assumed` is what has to hold for it. With `is_prompt` the host delays nothing.
     """
 
+    waits: Waits
     name: str
     what: str
-    assumed: str
-    waits: Waits
     own_ps: Ints
-    delay_ps: Ints
+    assumed: str
     best_own_ps: Ints | None = None
+    is_prompt: bool = False
+
+    @property
+    def delay_ps(self) -> Ints:
+        """The host's delays, in ps."""
+        return self.waits.held_ps() if self.is_prompt else self.waits.delay_ps
 
 
 # `low` and `high` are the least and the largest gain of a step. `ceiling` is the gain where what is
@@ -55,21 +60,6 @@ _ALIKE = 0.97
 
 Judged = ProfileChange | UntoldChange
 Changes = Iterator[Judged]
-
-
-def times_changed(
-    waits: Waits, name: str, what: str, own_ps: Ints, assumed: str, best_own_ps: Ints | None = None
-) -> ProfileChange:
-    """A change of what operations take; `best_own_ps` is what they take at best."""
-    return ProfileChange(
-        name=name,
-        what=what,
-        assumed=assumed,
-        waits=waits,
-        own_ps=own_ps,
-        delay_ps=waits.delay_ps,
-        best_own_ps=best_own_ps,
-    )
 
 
 def programs_of(profile: Profile) -> Ints:

@@ -11,7 +11,6 @@ from stepsim.explain.changes.made import (
     ProfileChange,
     UntoldChange,
     leaves_node,
-    times_changed,
 )
 from stepsim.measured.profile.events import Events, same
 from stepsim.measured.profile.waits import Waits, chained
@@ -40,7 +39,7 @@ def _overlaps(waits: Waits) -> Changes:
     for name in profile.names:
         which = profile.named(name) & collective
         if which.any():
-            yield times_changed(
+            yield ProfileChange(
                 waits,
                 f"overlap-{name.replace(' ', '-')}",
                 f"{name} runs beside computes",
@@ -53,7 +52,7 @@ def _faster(waits: Waits, name: str, what: str, which: Bools) -> ProfileChange:
     """Some communications at twice the bandwidth; at best they take no time."""
     own = waits.own_ps
     halved, none = (np.where(which, each, own) for each in (own // _TWICE, 0))
-    return times_changed(waits, name, what, halved, _ALL_THERE_IS, none)
+    return ProfileChange(waits, name, what, halved, _ALL_THERE_IS, none)
 
 
 def _links(waits: Waits) -> Changes:
@@ -101,14 +100,14 @@ def _buckets(waits: Waits) -> Changes:
         yield UntoldChange(name="larger-buckets", why=found)
         yield UntoldChange(name="smaller-buckets", why=found)
         return
-    yield times_changed(
+    yield ProfileChange(
         waits,
         "larger-buckets",
         "gradients are reduced in buckets of twice the bytes",
         _merged(waits, found),
         f"{found.told}; the second of two buckets carries both",
     )
-    yield times_changed(
+    yield ProfileChange(
         waits,
         "smaller-buckets",
         "gradients are reduced in buckets of half the bytes",
