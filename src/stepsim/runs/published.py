@@ -20,7 +20,6 @@ from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.parts import Interconnect
 from stepsim.workload.model.step_time import StepModel
 
-"""Where runs are whose device says no topology."""
 _GIB = 2**30
 _Entry = TypeVar("_Entry", bound=Entry)
 _KINDS = {False: "dense", True: "with experts"}

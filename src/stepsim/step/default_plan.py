@@ -271,12 +271,11 @@ def _words(values: Mapping[str, object]) -> str:
 
 def _nearest(plans: Sequence[Plan], plan: Plan) -> Plan | None:
     """The other plan that differs in fewest options, the first of these."""
-    own, least, found = _NUMBERS(plan), inf, None
-    for other in plans:
-        differ = sum(map(ne, _NUMBERS(other), own))
-        if 0 < differ < least:
-            least, found = differ, other
-    return found
+
+    def differ(other: Plan) -> int:
+        return sum(map(ne, _NUMBERS(other), _NUMBERS(plan)))
+
+    return min(filter(differ, plans), key=differ, default=None)
 
 
 _NUMBERS = attrgetter(

@@ -25,6 +25,7 @@ from stepsim.base.structs import (
     replace,
 )
 from stepsim.base.units import PS_PER_S, format_time_ps
+from stepsim.explain.report import exposed_ps
 from stepsim.explore.plan.search import (
     HERE,
     DrawnSteps,
@@ -198,7 +199,6 @@ def _other_first(found: PlanSearch, best: SearchedPlan) -> str:
 def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> PlanEntry:
     """A plan beside the best one."""
     plan, run, rates = found.plan, found.run, found.run.throughput
-    parts = run.mean_breakdown_ps()
     options = step_options_of(plan, space.base)
     return PlanEntry.taken_from(
         found,
@@ -211,7 +211,7 @@ def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> Pl
         error=rates.error if rates else None,
         error_runs=rates.error_runs if rates else 0,
         bubble_fraction=run.bubble_fraction,
-        exposed_ps=sum(time for part, time in parts.items() if part.key.startswith("exposed")),
+        exposed_ps=exposed_ps(run.breakdown_ps),
         why="" if found is best else why_slower(found, best),
         drawn=run.drawn,
     )
