@@ -116,8 +116,8 @@ def warn(warnings: Iterable[str], *, quiet: bool = False) -> None:
 def warn_of(
     reports: "Iterable[Report]",
     *,
-    quiet: bool = False,
-    verbose: bool = False,
+    quiet: bool,
+    verbose: bool,
     most: int | None = None,
 ) -> None:
     """Print once what reports say of their input, at most so many lines: the weightiest first.

@@ -21,7 +21,7 @@ _SAME = 0.02
 
 
 def largest_differences(
-    rows: Sequence[AgainstRow], step_ps: int, *, device: str, unfused: bool | None = None
+    rows: Sequence[AgainstRow], step_ps: int, *, device: str, unfused: bool | None
 ) -> Names:
     """At most three sentences, the largest difference of the step first.
 

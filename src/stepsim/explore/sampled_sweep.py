@@ -55,7 +55,7 @@ def sample_sweep(
     *,
     steps: int,
     seed: int,
-    progress: Callable[[int, int, int], None] | None = None,
+    progress: Callable[[int, int, int], None] | None,
 ) -> SampledSweep[Sampled]:
     """What is found of each scenario of a study, or why it fails.
 

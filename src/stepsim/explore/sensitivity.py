@@ -42,7 +42,6 @@ _RELATIVE_STEP = 1e-3
 _GAIN = 0.01
 # Differences of both sides that agree so far are of one path: a rate is no straight line.
 _AGREE = 1e-2
-_DEFAULTS = StepOptions()
 
 
 class Slope(Entry):
@@ -102,7 +101,7 @@ class _Parameter(Noun):
 def find_sensitivity(
     workload: WorkSource,
     topology: Topology,
-    options: StepOptions = _DEFAULTS,
+    options: StepOptions,
     *,
     notes: Sequence[str] = (),
 ) -> Sensitivity:

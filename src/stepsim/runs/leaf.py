@@ -106,10 +106,10 @@ def _solve(runs: Sequence[LeafRun]) -> tuple[Floats, Floats]:
 
 def validate_logs(
     runs: Sequence[LeafRun],
-    calibration: Calibration | None = None,
+    calibration: Calibration | None,
     *,
-    leave_one_out: bool = False,
-    notes: list[str] | None = None,
+    leave_one_out: bool,
+    notes: list[str],
 ) -> list[TimeEntry]:
     """Steps of logs, simulated from their leaf modules and the overhead of a calibration.
 
@@ -122,7 +122,6 @@ def validate_logs(
             f"{len(runs)} logs of leaf modules: expected at least {_FEWEST_LOGS + 1} for "
             "--leave-one-out, two numbers are fitted on the others"
         )
-    notes = notes if notes is not None else []
     found = []
     for run in runs:
         overhead = calibration.leaf_overhead if calibration else None

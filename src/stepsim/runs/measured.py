@@ -27,7 +27,7 @@ from stepsim.step.prepared import SimulatedStep, prepare
 
 
 def calibrate_measured(
-    runs: Sequence[RunSummary | LeafRun], benchmarks: CommTable | None = None
+    runs: Sequence[RunSummary | LeafRun], benchmarks: CommTable | None
 ) -> Calibration:
     """Host, message and gradient costs of a machine, and the overhead of its leaf-module logs.
 

@@ -24,8 +24,6 @@ from stepsim.workload.axes import Part
 if TYPE_CHECKING:
     from stepsim.core.events import OnProgress
 
-_DEFAULTS = StepOptions()
-
 
 class _Candidate(Noun):
     """A schedule as the user named it: its result, or why it cannot run this job."""
@@ -67,7 +65,7 @@ def compare_schedules(
     workload: WorkSource,
     topology: Topology,
     schedules: Sequence[tuple[str, str | Schedule]] | None,
-    options: StepOptions = _DEFAULTS,
+    options: StepOptions,
     *,
     notes: Sequence[str] = (),
     progress: "OnProgress | None" = None,

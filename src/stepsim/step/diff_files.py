@@ -40,7 +40,7 @@ Recorded = ResultDocument | ComparisonDocument | ProfileDocument
 _Results = dict[tuple[str, int], Report]
 
 
-def diff_files(a: Path, b: Path | None = None) -> FileDiffs:
+def diff_files(a: Path, b: Path | None) -> FileDiffs:
     """The differences of two files of `--json`, or of the schedules in one of `compare`.
 
     Two files are compared by schedules that both have, in the order of A; two single results are

@@ -35,7 +35,6 @@ _MOST_LOADS = 1 << 27
 _WINDOW = 50
 # Ranks times steps that are evaluated together, so that what is in use fits the cache.
 _AT_ONCE = 1 << 15
-_DEFAULTS = StepOptions()
 USUAL_PACKERS = ("padded", "grouped", "concat", "first-fit", "balanced")
 """Packers that are compared where nobody names some."""
 
@@ -155,13 +154,13 @@ class BatchStudy(Noun, eq=False):
 def simulate_batches(
     model: Model,
     topology: Topology,
-    options: StepOptions = _DEFAULTS,
+    options: StepOptions,
     *,
     lengths: Lengths,
     source: str = "",
-    packers: Sequence[str | Packer | PackerEntry] = ("padded",),
-    steps: int = 1000,
-    seed: int = 0,
+    packers: Sequence[str | Packer | PackerEntry],
+    steps: int,
+    seed: int,
     notes: Sequence[str] = (),
 ) -> BatchStudy:
     """Steps of drawn batches under each packer; equal arguments give equal steps.

@@ -271,7 +271,7 @@ def spread_prices(
     prices: MicrobatchPrices,
     longest: int,
     step_ps: StepTimes,
-    notes: Sequence[str] = (),
+    notes: Sequence[str],
 ) -> MicrobatchPrices:
     """The prices of the same ranks without a degree for all documents, none longer than `longest`.
 

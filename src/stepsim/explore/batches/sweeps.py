@@ -28,7 +28,6 @@ from stepsim.workload.documents import Lengths, with_law_numbers
 from stepsim.workload.model.model import Model
 
 _OF_LAW = f"{LENGTHS}."
-_DEFAULTS = StepOptions()
 
 
 def parse_drawn_axis(text: str) -> Axis:
@@ -52,13 +51,13 @@ def parse_drawn_axis(text: str) -> Axis:
 def sweep_batches(
     model: Model,
     topology: Topology,
-    options: StepOptions = _DEFAULTS,
+    options: StepOptions,
     *,
     axes: Sequence[Axis],
-    lengths: str = "",
-    steps: int = 1000,
-    seed: int = 0,
-    progress: Callable[[int, int, int], None] | None = None,
+    lengths: str,
+    steps: int,
+    seed: int,
+    progress: Callable[[int, int, int], None] | None,
 ) -> SampledSweep[BatchSteps]:
     """Drawn steps of every combination of some axes, all from one seed.
 

@@ -38,7 +38,6 @@ _MOST_DRAWS = 50_000_000_000
 _AT_ONCE = 16384
 
 _MOST_SAMPLES = 10_000_000
-_DEFAULTS = StepOptions()
 
 
 class NoiseModel(Noun):
@@ -113,11 +112,11 @@ class NoiseResult(StepSamples, eq=False):
 def simulate_noise(
     workload: WorkSource,
     topology: Topology,
-    options: StepOptions = _DEFAULTS,
+    options: StepOptions,
     *,
     model: NoiseModel,
-    samples: int = 1000,
-    seed: int = 0,
+    samples: int,
+    seed: int,
     notes: Sequence[str] = (),
 ) -> NoiseResult:
     """Distribution of the step time of a job under noise.
