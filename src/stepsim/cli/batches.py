@@ -8,12 +8,12 @@ from stepsim.base.errors import PlanError
 from stepsim.cli.options import (
     OF_STUDY,
     USUAL_NAMES,
-    BatchOptions,
     CommandOptions,
     ViewOptions,
 )
 from stepsim.cli.terminal import (
     command_line,
+    warn,
 )
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def show_batches(file: Path, options: ViewOptions) -> None:
             warnings=study.warnings,
         )
     document, draw = BatchDocument.of(study), partial(plot_batches, study)
-    said = () if options.quiet else study.warnings
-    options.show_study(document, batches_shown(study), draw, said)
+    warn(study.warnings, quiet=options.quiet)
+    options.show_study(document, batches_shown(study), draw)
 
 
 def job_of_lengths(file: Path, options: CommandOptions) -> "tuple[StepInputs, Model]":
@@ -71,7 +71,7 @@ def job_of_lengths(file: Path, options: CommandOptions) -> "tuple[StepInputs, Mo
     return job, job.workload
 
 
-def _study(job: "StepInputs", model: "Model", options: BatchOptions) -> "BatchStudy":
+def _study(job: "StepInputs", model: "Model", options: ViewOptions) -> "BatchStudy":
     """The drawn steps under all packers."""
     from stepsim.explore.batches.draws import simulate_batches
     from stepsim.files.lengths import read_lengths

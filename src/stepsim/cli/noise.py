@@ -73,11 +73,11 @@ def noise_command(
             seed=seed,
             notes=job.notes,
         )
+    warn(found.warnings, quiet=options.quiet)
     files.show_study(
         NoiseDocument.of(found),
         noise_shown(found),
         partial(plot_noise, found),
-        () if options.quiet else found.warnings,
         {"step_time_ps": found.step_time_ps.tolist()},
     )
 

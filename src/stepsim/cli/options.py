@@ -407,7 +407,6 @@ def refuse_given(path: Path, why: str, **options: object) -> None:
         raise PlanError(f"{path}: {why}: leave out {', '.join(asked)}")
 
 
-PACKER_NAMES = "sequence, padded, grouped, concat, first-fit, balanced, dynamic-cp."
 USUAL_NAMES = "padded,grouped,concat,first-fit,balanced"
 """Packers that are compared where nobody names some."""
 
@@ -421,7 +420,8 @@ class LengthOptions:
         rich_help_panel=Panel.JOB.value,
     )
     packers: str | None = flag(
-        "With --lengths, how documents become microbatches: " + PACKER_NAMES,
+        "With --lengths, how documents become microbatches: sequence, padded, grouped, concat, "
+        "first-fit, balanced, dynamic-cp.",
         show_default=f"{USUAL_NAMES.replace(',', ', ')}; first-fit for plans",
         rich_help_panel=Panel.JOB.value,
     )
@@ -442,11 +442,6 @@ class LengthOptions:
         if given and self.lengths is None:
             flags = ", ".join(f"--{name}" for name in given)
             raise PlanError(f"{flags}: without --lengths there are no documents to pack")
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchOptions(LengthOptions, OneStepOptions):
-    """What commands take that draw steps of one job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -481,15 +476,13 @@ class StudyFiles:
         document: "Document",
         shown: "Iterable[Shown]",
         draw: Callable[..., object] | None = None,
-        warnings: Iterable[str] = (),
         rows: "Columns | None" = None,
     ) -> None:
-        """Print warnings and the result, draw it and write it where asked for.
+        """Print the result, draw it and write it where asked for.
 
         `draw` takes the path of a figure and its style. `rows` are those of its CSV, where that is
         not the first table of the document.
         """
-        warn(warnings)
         if self.plot and draw:
             draw(self.plot, style=self.style)
         write_rows(self.csv, document, rows)
@@ -497,7 +490,7 @@ class StudyFiles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewOptions(BatchOptions, StudyFiles):
+class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
     """What commands take that show steps: tables below the answer, and files beside it."""
 
     full: FullOption = False

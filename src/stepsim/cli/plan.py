@@ -9,7 +9,8 @@ import typer
 from stepsim.base.errors import PlanError, printable
 from stepsim.cli.options import (
     ON_COMMAND_LINE,
-    BatchOptions,
+    LengthOptions,
+    OneStepOptions,
     flag,
     refuse_beside,
     takes,
@@ -41,7 +42,7 @@ _OF_CHECK = {*_BUDGET, "model", "check", "calibration", "json", "csv"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SearchOptions(BatchOptions):
+class _SearchOptions(LengthOptions, OneStepOptions):
     """What a search takes beside the options that all its plans share."""
 
     gpus: str = flag(

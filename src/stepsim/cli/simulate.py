@@ -166,8 +166,8 @@ def _show_sensitivity(file: Path, options: SimulateOptions) -> None:
     with progress_bar("changing one number at a time", enabled=not options.quiet):
         found = find_sensitivity(*job.nouns, notes=job.notes)
     draw = partial(plot_sensitivity, found)
-    said = () if options.quiet else found.warnings
-    options.show_study(found, sensitivity_shown(found), draw, said)
+    warn(found.warnings, quiet=options.quiet)
+    options.show_study(found, sensitivity_shown(found), draw)
 
 
 def _recorded(file: Path) -> tuple[bool, bool]:
