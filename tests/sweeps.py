@@ -33,6 +33,14 @@ def study(*axes: str, breakdown: bool = False, **options: Any) -> Study:
     )
 
 
+class Alone(ScenarioGroup):
+    """Scenarios that are simulated one by one."""
+
+    @property
+    def _together(self) -> bool:
+        return False
+
+
 class Quick(ScenarioGroup):
     """Results made of the values themselves; fails for `failing` microbatches.
 

@@ -9,7 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sweeps import AXES, ROOT, SMALL, Deadly, Quick, Wrong, WrongLater, exported, rows_of, study
+from sweeps import (
+    AXES,
+    ROOT,
+    SMALL,
+    Alone,
+    Deadly,
+    Quick,
+    Wrong,
+    WrongLater,
+    exported,
+    rows_of,
+    study,
+)
 
 import stepsim
 from stepsim.base.errors import OutputError, SweepError
@@ -92,8 +104,7 @@ def test_batched_scenarios_are_the_simulated_ones(
     links = ("fabric.bandwidth=100,inf Gbps", "nvlink.latency=0,3 us")
     asked = study(*links, *axes, breakdown=True, npus=32, pp=4, **options)
     tables = []
-    alone = partial(ScenarioGroup, may_batch=False)
-    ways: dict[str, Callable[..., ScenarioGroup]] = {"batched": ScenarioGroup, "one": alone}
+    ways: dict[str, Callable[..., ScenarioGroup]] = {"batched": ScenarioGroup, "one": Alone}
     for name, make in ways.items():
         run_sweep(asked, tmp_path / f"{name}.sqlite", jobs=1, make=make)
         tables.append(exported(tmp_path / f"{name}.sqlite"))
@@ -162,8 +173,7 @@ def test_models_on_links_shared_in_time_are_the_simulated_ones(tmp_path: Path) -
     options |= {"contention": "fair", "global_batch": 32, "pp": 2}
     asked = replace(study("fabric.bandwidth=1..800 Gbps:6", **options), workload=read_model("gpt2"))
     run_sweep(asked, tmp_path / "batched.sqlite", jobs=1)
-    alone = partial(ScenarioGroup, may_batch=False)
-    run_sweep(asked, tmp_path / "one.sqlite", jobs=1, make=alone)
+    run_sweep(asked, tmp_path / "one.sqlite", jobs=1, make=Alone)
     assert exported(tmp_path / "batched.sqlite") == exported(tmp_path / "one.sqlite")
 
 

@@ -162,13 +162,12 @@ def _shown(option: Option, value: object) -> str:
 class ScenarioGroup(Noun, dict=True):
     """Scenarios that share a task graph: a study, and the values of the axes that change graphs.
 
-    Several are evaluated together where `may_batch` and their steps add up; `known` are prices of
-    those that were simulated one by one.
+    Several are evaluated together where their steps add up; `known` are prices of those that were
+    simulated one by one.
     """
 
     study: Study
     settings: Mapping[str, Value]
-    may_batch: bool = True
     known: Known = {}
 
     @cached_property
@@ -236,8 +235,7 @@ class ScenarioGroup(Noun, dict=True):
     @property
     def _together(self) -> bool:
         """Whether one graph serves enough scenarios, whose steps are sums of durations."""
-        enough = self.may_batch and self.study.grid.group_size >= _FEWEST
-        return enough and self.study.adds_up(self.settings)
+        return self.study.grid.group_size >= _FEWEST and self.study.adds_up(self.settings)
 
     @property
     def chunk(self) -> int:
