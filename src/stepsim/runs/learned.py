@@ -17,7 +17,6 @@ from stepsim.base.units import PS_PER_S, format_bandwidth
 from stepsim.explain.against import StepPart, class_operators, unfused_attention
 from stepsim.files.asked import StepInputs
 from stepsim.files.collectives.samples import CurveSample, curves_of
-from stepsim.measured.calibration.applied import with_calibration
 from stepsim.measured.calibration.calibration import Calibration, curve_tables
 from stepsim.measured.calibration.rates import recorded_rate
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
@@ -28,10 +27,10 @@ from stepsim.measured.profile_run import run_of_profile
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.run.spans import TaskKind
+from stepsim.runs.measured import calibrated_step
 from stepsim.runs.validate import validate_runs
 from stepsim.step.against import StepAgainst, doubts, hold_against
 from stepsim.step.model_plan import setup_of
-from stepsim.step.prepared import prepare
 from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.calibration import (
     LEAST_JOBS,
@@ -88,7 +87,7 @@ class TracedStep(Noun):
             profile=profile,
             job=job,
             machine=_Machine(setup.device, setup.framework, precision),
-            held=_held(profile, job),
+            held=hold_against(calibrated_step(job, None), profile),
         )
 
     @property
@@ -99,13 +98,6 @@ class TracedStep(Noun):
         rates = step.report.throughput
         size = f", sequence {rates.sequence}, batch {rates.global_batch}" if rates else ""
         return f"{model.architecture.name}, {step.plan.words}, {step.report.schedule}{size}"
-
-
-def _held(profile: Profile, job: StepInputs, calibration: Calibration | None = None) -> StepAgainst:
-    """The step of a job, calibrated or not, beside its profile."""
-    options = with_calibration(job.options, calibration) if calibration else job.options
-    ready = prepare(job.workload, job.topology, options, notes=job.notes)
-    return hold_against(ready.simulated(), profile)
 
 
 def calibrate_profiles(
@@ -229,10 +221,11 @@ def learn_kernels(steps: Sequence[TracedStep], missing: _Missing) -> Iterator[Me
                 missing.append((f"rate of {work}", doubt or "nothing says what they do"))
                 continue
             factor = total.measured_ps / total.predicted_ps
+            device, framework, precision = machine.names
             yield MeasuredKernels(
-                device=machine.device.name,
-                framework=machine.framework.name,
-                precision=machine.precision,
+                device=device,
+                framework=framework,
+                precision=precision,
                 kernels=work,
                 operators=total.operators,
                 factor=round(factor, 6),
@@ -323,7 +316,8 @@ def _left_out(steps: Sequence[TracedStep], node_size: int | None) -> tuple[HeldS
         others = [other for other in steps if other.name != step.name]
         if others:
             known, _ = _learned(others, node_size)
-            found.append(_held_step(step, _held(step.profile, step.job, known)))
+            held = hold_against(calibrated_step(step.job, known), step.profile)
+            found.append(_held_step(step, held))
     return tuple(found)
 
 

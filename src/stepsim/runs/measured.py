@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from stepsim.base.errors import PlanError, StepsimError, TraceError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
-from stepsim.files.asked import read_inputs
+from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.step_table import MeasuredStep
 from stepsim.measured.calibration.applied import with_calibration
 from stepsim.measured.calibration.calibration import Calibration, curve_tables, message_topology
@@ -173,6 +173,12 @@ def _with_warnings(result: SimulatedStep, more: Sequence[str]) -> SimulatedStep:
     return replace(result, report=report)
 
 
+def calibrated_step(job: StepInputs, calibration: Calibration | None) -> SimulatedStep:
+    """The step of a job, calibrated if there is anything to calibrate it with."""
+    options = with_calibration(job.options, calibration) if calibration else job.options
+    return prepare(job.workload, job.topology, options, notes=job.notes).simulated()
+
+
 def validate_table(
     measurements: Sequence[MeasuredStep],
     calibration: Calibration | None = None,
@@ -189,9 +195,7 @@ def validate_table(
         typed = {"comm_table": table, "schedule": each.schedule, **each.options}
         try:
             job = read_inputs(each.workload, each.topology, typed)
-            asked = with_calibration(job.options, calibration) if calibration else job.options
-            ready = prepare(job.workload, job.topology, asked, notes=job.notes)
-            report = ready.simulated().report
+            report = calibrated_step(job, calibration).report
         except StepsimError as error:
             raise TraceError(f"{each.where}: {error}") from None
         notes += [f"{each.where}: {note}" for note in (*report.findings, *report.warnings)]

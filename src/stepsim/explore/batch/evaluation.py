@@ -136,7 +136,7 @@ class Batch(Noun, dict=True):
 
         Raises PlanError for columns that cannot vary within this batch.
         """
-        refused = [name for name in columns if not self.takes([name])]
+        refused = list(filter(self._why_not, columns))
         if refused:
             why = self._why_not(refused[0])
             raise PlanError(f"{', '.join(refused)} cannot vary within a batch: {why}")
