@@ -7,6 +7,7 @@ paths, and the file knows no software latency.
 """
 
 from collections import Counter
+from itertools import count
 from pathlib import Path
 
 from stepsim.base.errors import TopologyError, bad_value, errors_at, one_line
@@ -39,7 +40,7 @@ def _read(path: Path, lines: list[str]) -> ListedTopology:
     from stepsim.network.topology.cabled import listed_topology
 
     gpu, counts = _header(lines[0] if lines else "")
-    nodes, node_size, nvswitches, switches, count = counts
+    nodes, node_size, nvswitches, switches, links = counts
     if nodes > max(1, 2 * (len(lines) - 2)):
         raise TopologyError(f"line 1: {nodes} nodes: the file has too few links to join them")
     listed = lines[1].split() if len(lines) > 1 else []
@@ -50,23 +51,23 @@ def _read(path: Path, lines: list[str]) -> ListedTopology:
         for number, line in enumerate(lines[2:], start=3)
         if line.strip()
     ]
-    if len(cables) != count:
-        raise TopologyError(f"line 1: links is {count}: the file has {len(cables)}")
+    if len(cables) != links:
+        raise TopologyError(f"line 1: links is {links}: the file has {len(cables)}")
     kinds = Counter(kind for kind, _, _ in classes)
-    links = {
+    named = {
         key: replace(link, name=key[0]) if kinds[key[0]] == 1 else link
         for key, link in classes.items()
     }
     graph = nx.MultiDiGraph()
     graph.add_nodes_from(names)
     graph.add_edges_from(
-        (*ends, {"link_class": links[key].name})
+        (*ends, {"link_class": named[key].name})
         for a, b, key in cables
         for ends in ((a, b), (b, a))
     )
     return listed_topology(
         graph,
-        tuple(links.values()),
+        tuple(named.values()),
         name=one_line(path.stem),
         source=one_line(f"SimAI topology file {path.name}, {gpu}"),
         node_size=min(node_size, nodes - nvswitches - switches),
@@ -98,12 +99,8 @@ def _names(nodes: int, nvswitches: int, expected: int, words: list[str]) -> list
         if names[number]:
             raise TopologyError(f"line 2: switch {number} is listed twice")
         names[number] = f"{'nvswitch' if place < nvswitches else 'switch'}{number}"
-    gpus = 0
-    for number, name in enumerate(names):
-        if not name:
-            names[number] = f"npu{gpus}"
-            gpus += 1
-    return names
+    gpus = count()
+    return [name or f"npu{next(gpus)}" for name in names]
 
 
 def _cable(
