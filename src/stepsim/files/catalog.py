@@ -144,8 +144,7 @@ def _device(name: str) -> CatalogDevice:
 
 
 def _framework(name: str) -> CatalogFramework:
-    framework = read_framework(name)
-    errors = framework.errors
+    errors = read_framework(name).errors
     return CatalogFramework(
         name=name,
         error_bands=len(errors),

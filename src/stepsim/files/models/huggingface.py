@@ -142,7 +142,7 @@ def _named(values: Mapping[str, Any], place: str) -> str:
         known = (
             name for name in (*families().family, *families().refused) if _bare(name) == _bare(kind)
         )
-        named = [next(known, kind)]
+        named = next(known, kind)
     if isinstance(named, str):
         named = [named]
     if not isinstance(named, list) or not named or not all(isinstance(n, str) for n in named):

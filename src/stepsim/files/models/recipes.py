@@ -298,9 +298,9 @@ def _flat(place: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, bool) or value is None:
-        return "null" if value is None else str(value).lower()
-    return str(value).strip()
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value).strip()
 
 
 def recipe_of(

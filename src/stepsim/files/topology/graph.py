@@ -227,8 +227,14 @@ _OF_GRAPH: Mapping[str, tuple[Any, str]] = {
 def _of_graph(data: Mapping[str, Any], npus: int) -> dict[str, Any]:
     """What the graph's own attributes say of the topology."""
     place = "the graph"
-    known: dict[str, Any] = {"name": "graph", "source": "a networkx graph", "npus_forward": False}
-    known |= {"node_size": npus, "algorithms": (), "library": PLAIN}
+    known: dict[str, Any] = {
+        "name": "graph",
+        "source": "a networkx graph",
+        "npus_forward": False,
+        "node_size": npus,
+        "algorithms": (),
+        "library": PLAIN,
+    }
     found = known | _numbers(place, data, (LAUNCH_LATENCY,), extra=tuple(known))
     found |= {key: value for key, value in data.items() if key in known}
     for key, (kind, expected) in _OF_GRAPH.items():
