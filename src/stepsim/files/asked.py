@@ -136,7 +136,7 @@ def read_inputs(
     device = None  # of the compute times of a file
     if isinstance(work, Model):
         device = typed.get("device")
-        device = dict(work.asked).get("device") if device is None else device
+        device = work.asked.get("device") if device is None else device
         device = None if device is None else _read(OPTIONS["device"], device, "", [])
     device = cast("Device | None", device)
     network, assumed = _topology_or_default(topology, device)
