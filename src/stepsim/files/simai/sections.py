@@ -435,7 +435,7 @@ def unknown_names(rows: Sequence[Row]) -> Iterator[str]:
     before = [i for i in unknown if starts and i < starts[0]]
     if before:
         yield f"{_shown(rows, before)}: no known name: run once per step"
-    inside = [i for i in unknown if i not in set(before)]
+    inside = unknown[len(before) :]
     if not starts and any("embed" in rows[i].name.lower() for i in inside):
         yield "no row begins with embedding_layer: the rows are one microbatch without embedding"
     if not layers:
