@@ -6,6 +6,7 @@ nothing of a step's work are passed over; those of layers that are not modelled 
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -231,7 +232,7 @@ class MegatronArguments(Noun):
             "moe": lambda: sparse or dense,
         }
         modules = (part_predictions([_LETTERS[x] for x in other], makers) for other in others)
-        return part_layers(parts, makers), tuple(layer for module in modules for layer in module)
+        return part_layers(parts, makers), tuple(chain.from_iterable(modules))
 
     def sparse_attention(self) -> SparseLatentAttention:
         """Attention to what an indexer chooses; raises WorkloadError unless it is latent."""

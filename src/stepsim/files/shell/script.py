@@ -9,6 +9,7 @@ Syntax trees are those of tree-sitter-bash.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -549,7 +550,7 @@ def _compared(first: str, operator: str, second: str) -> bool | None:
 def _merged(ends: Sequence[Mapping[str, Words]], why: Unknown) -> dict[str, Words]:
     """What is known after one of several ways, whichever it was."""
     found = dict(ends[0])
-    for name in dict.fromkeys(name for each in ends for name in each):
+    for name in dict.fromkeys(chain.from_iterable(ends)):
         values = [each.get(name) for each in ends]
         if any(value != values[0] for value in values):
             flags = any("--" in word for value in values if value for word in value)

@@ -381,8 +381,7 @@ def _lookups(workload: Workload) -> Iterator[Doubt]:
                 lambda row: _shortened(row, Phase.WEIGHT_GRAD, row.forward.compute_ps)
             ),
         )
-    rows = (row for layer in block.layers for row in layer)
-    longest = max(row.forward.compute_ps for row in rows)
+    longest = max(row.forward.compute_ps for layer in block.layers for row in layer)
     if not is_placeholder(longest) and forward_ps > _LONG_LOOKUP * longest > 0:
         yield Doubt(
             text=f"the forward of {row.name} takes {format_time_ps(forward_ps)}, "
