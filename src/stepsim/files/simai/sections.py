@@ -354,8 +354,12 @@ def _head_share(block: Microbatch) -> Fraction:
     A row's share of the parameters is its share of the weight-gradient compute, for both grow with
     it; an embedding has as many as a head row.
     """
-    rows = [row for layer in block.layers for row in layer]
-    layers = _weights_ps(row for row in rows if not any(word in row.name for word in _EXPERTS))
+    layers = _weights_ps(
+        row
+        for layer in block.layers
+        for row in layer
+        if not any(word in row.name for word in _EXPERTS)
+    )
     heads = _weights_ps(row for row in block.head if not row.lookup)
     ends = 2 * heads if block.embedding else heads
     return Fraction(heads, layers + ends) if layers else Fraction(0)
