@@ -99,8 +99,9 @@ def _file(name_or_path: str | Path, kind: str) -> Path:
     if path.suffix == ".toml" or os.sep in typed or isfile(path):
         return path
     known = ", ".join(shipped_names(f"{kind}s"))
-    hint = question(name, names)
-    raise PlanError(f"no {kind} named {typed!r}{hint}: expected a file or one of {known}")
+    raise PlanError(
+        f"no {kind} named {typed!r}{question(name, names)}: expected a file or one of {known}"
+    )
 
 
 @remembered

@@ -257,8 +257,9 @@ def _read(option: Option, value: Any, comm_source: str, notes: list[str]) -> obj
             from stepsim.files.accelerators import read_device, read_framework
 
             if not isinstance(value, str | Path) or not str(value).strip():
-                expected = "a shipped name or a TOML file"
-                raise PlanError(f"{option.name} is {value!r}: expected {expected}")
+                raise PlanError(
+                    f"{option.name} is {value!r}: expected a shipped name or a TOML file"
+                )
             return (read_device if option.name == "device" else read_framework)(value)
         case "calibration":
             return _calibration(value)

@@ -111,8 +111,9 @@ def make_catalog(kind: str | None = None) -> CatalogDocument:
     """What is known of a kind, such as `models`, or of all; raises PlanError for another kind."""
     names = catalog_names()
     if kind is not None and kind not in names:
-        meant = question(kind, names)
-        raise PlanError(f"kind is {kind!r}{meant}: expected one of {', '.join(names)}")
+        raise PlanError(
+            f"kind is {kind!r}{question(kind, names)}: expected one of {', '.join(names)}"
+        )
     found: dict[str, Any] = dict.fromkeys(names)
     for each in [kind] if kind else names:
         found[each] = tuple(map(_ENTRIES.get(each, partial(_named, each)), names[each]))

@@ -15,5 +15,7 @@ def refuse_foreign(path: Path) -> None:
     start = first_bytes(path, _BEGINNING)
     for each in shipped(__file__, "foreign.toml", dict[str, list[dict[str, str]]])["kind"]:
         if re.search(each["pattern"].encode(), start, re.DOTALL):
-            what = f"this looks like {each['what']}: {each['give']}"
-            raise WorkloadError(f"{path}: not a file that stepsim reads: {what}")
+            raise WorkloadError(
+                f"{path}: not a file that stepsim reads: this looks like {each['what']}: "
+                f"{each['give']}"
+            )

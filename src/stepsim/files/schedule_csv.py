@@ -146,8 +146,9 @@ def _check_complete(fields: list[_Field], placement: Placement, microbatches: in
         for part in field.parts:
             first = seen.setdefault(part, field)
             if first is not field:
-                where = f"line {first.line}, column {first.column}"
-                raise field.error(f"each action once (this one is at {where})")
+                raise field.error(
+                    f"each action once (this one is at line {first.line}, column {first.column})"
+                )
     for stage in range(placement.stages):
         for microbatch in range(microbatches):
             kinds = {kind for kind in ActionKind if _Part(stage, kind, microbatch) in seen}

@@ -157,8 +157,8 @@ class ForeignRecipe:
         said = map(_WORD.fullmatch, " ".join(words.values()).split())
         for name in (each[1] for each in said if each):
             why = f"{self.path}: {place} is {value}: expected one of {', '.join(words)}"
-            option = f"or --{name.replace('_', '-')}"
-            self.asked.setdefault(name, Unread(f"{why}, {option}"))
+            option = name.replace("_", "-")
+            self.asked.setdefault(name, Unread(f"{why}, or --{option}"))
 
     def _set(self, place: str, name: str, sign: str, value: str) -> None:
         if _HOLE.search(value):

@@ -63,8 +63,10 @@ def topology_of_graph(graph: object) -> ListedTopology:
     Raises TopologyError naming node or edge, attribute, value and what is allowed.
     """
     if not isinstance(graph, nx.Graph):
-        expected = "a name, a file, a networkx graph or a topology"
-        raise TopologyError(f"topology is {type(graph).__name__}: expected {expected}")
+        raise TopologyError(
+            f"topology is {type(graph).__name__}: expected a name, a file, a networkx graph or a "
+            "topology"
+        )
     names = _names(graph)
     npus = sum(name.startswith("npu") for name in names.values())
     plain = nx.MultiDiGraph()
@@ -100,19 +102,22 @@ def _names(graph: nx.Graph) -> dict[Hashable, str]:
                 if not name.strip() or one_line(name) != name:
                     raise TopologyError(f"{place}: expected one line of text as a switch's name")
                 if name.startswith("npu"):
-                    why = "a name that begins with npu is an NPU's"
-                    raise TopologyError(f"{place}: kind is 'switch': {why}")
+                    raise TopologyError(
+                        f"{place}: kind is 'switch': a name that begins with npu is an NPU's"
+                    )
                 names[node] = name
             case kind:
                 raise TopologyError(bad_value(place, "kind", kind, "npu or switch"))
     if not 1 <= len(npus) <= MAX_NPUS:
-        allowed = f"1 to {MAX_NPUS} nodes of kind npu"
-        raise TopologyError(f"the graph has {len(npus)} NPUs: expected {allowed}")
+        raise TopologyError(
+            f"the graph has {len(npus)} NPUs: expected 1 to {MAX_NPUS} nodes of kind npu"
+        )
     texts: dict[str, Hashable] = {}
     for node, name in names.items():
         if name and texts.setdefault(name, node) is not node:
-            twins = f"nodes {texts[name]!r} and {node!r}"
-            raise TopologyError(f"{twins}: expected nodes of different text")
+            raise TopologyError(
+                f"nodes {texts[name]!r} and {node!r}: expected nodes of different text"
+            )
     return names | {node: f"npu{i}" for i, node in enumerate(_in_order(npus))}
 
 
@@ -210,8 +215,9 @@ def _is_whole(value: object) -> TypeGuard[int]:
 def _refuse_unknown(place: str, data: Mapping[Any, Any], allowed: Collection[str]) -> None:
     for key in data:
         if key not in allowed:
-            expected = f"expected {', '.join(allowed)}"
-            raise TopologyError(f"{place}: {key!r} is no attribute of it: {expected}")
+            raise TopologyError(
+                f"{place}: {key!r} is no attribute of it: expected {', '.join(allowed)}"
+            )
 
 
 # Attributes of a graph: of which type they are, and what errors call it.
