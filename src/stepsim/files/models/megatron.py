@@ -181,8 +181,7 @@ class MegatronArguments(Noun):
         said = next((self.text(name) for name in _PATTERNS if self.has(name)), "")
         if not said and self.has(*_RATIOS):
             return [self.by_ratios()]
-        wrong = set(said) - {*_LETTERS, "|", "/"}
-        if wrong:
+        if not set(said) <= {*_LETTERS, "|", "/"}:
             expected = f"letters of {' '.join(_LETTERS)}, | between stages, / before predictions"
             raise self.wrong("hybrid pattern", said, expected)
         return said.split("/") if said else []
