@@ -123,7 +123,7 @@ class StepLog(Noun):
     @property
     def steady_tflops(self) -> float | None:
         """The median TFLOP/s of an NPU over the steady lines; None where they are not printed."""
-        if len(self.tflops) != len(self.numbers):
+        if not self.tflops:
             return None
         return median(self.tflops[place] for place in self.steady.kept)
 
