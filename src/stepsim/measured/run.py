@@ -13,6 +13,7 @@ from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 
+PS_PER_US = 1_000_000
 PS_PER_MS = 1_000_000_000
 
 

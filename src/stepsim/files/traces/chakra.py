@@ -35,12 +35,12 @@ from stepsim.files.traces.protobuf import (
 )
 from stepsim.measured.profile.events import Following, Profile, other_end
 from stepsim.measured.profile.waits import Waits
+from stepsim.measured.run import PS_PER_US
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 GROUPS_FILE = "comm_groups.json"
 """Ranks of the process groups, beside the traces: ASTRA-sim's communicator groups."""
 _RANK = re.compile(r"(?:\.|rank[-_]?|npu[-_]?)(\d{1,9})\.et")
-_PS_PER_US = 10**6
 _ATTRIBUTE = 2
 _MOST_PLACES = 1 << 20
 PLACES = ("stage", "replica")
@@ -104,7 +104,7 @@ class _Node(Struct, kw_only=True):
     def ps(self, name: str) -> int:
         """Start or duration in ps: as stepsim wrote it, else from microseconds."""
         exact = self.number_of(f"{name}_ps")
-        return exact if exact >= 0 else getattr(self, f"{name}_us") * _PS_PER_US
+        return exact if exact >= 0 else getattr(self, f"{name}_us") * PS_PER_US
 
     def peer(self, rank: int) -> int:
         """The rank at the other end of a message."""

@@ -26,9 +26,9 @@ from stepsim.files.traces.protobuf import write_field, write_integers, write_mes
 from stepsim.files.writing import write_folder
 from stepsim.measured.profile.events import Events, Profile, RankPlace
 from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.measured.run import PS_PER_US
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
-_PS_PER_US = 10**6
 _NODES = {
     TaskKind.COMPUTE: ChakraNode.COMP,
     TaskKind.HOST: ChakraNode.COMP,
@@ -129,8 +129,8 @@ def _nodes(
     for number, (kind, start, took, before, links) in enumerate(rows):
         name, host, told = shared(kind)
         after = write_integers(NodeField.DATA_DEPS, tuple(sorted(set(before))))
-        rounded = write_field(NodeField.START_US, round(start / _PS_PER_US))
-        rounded += write_field(NodeField.DURATION_US, round(took / _PS_PER_US))
+        rounded = write_field(NodeField.START_US, round(start / PS_PER_US))
+        rounded += write_field(NodeField.DURATION_US, round(took / PS_PER_US))
         exact = _told("start_ps", start) + _told("duration_ps", took)
         node = write_field(NodeField.ID, number) + name + after + rounded + host + exact + told
         yield node if links else write_message(node)

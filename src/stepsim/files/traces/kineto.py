@@ -30,9 +30,9 @@ from stepsim.files.traces.packed import packed_files, rank_in_name
 from stepsim.measured.profile.events import HostOperator, KernelForm, Profile, other_end, unknown
 from stepsim.measured.profile.kernels import communication_kernel, is_peer_copy
 from stepsim.measured.profile.marks import Mark, MarkedRange, marked, read_mark
+from stepsim.measured.run import PS_PER_US
 from stepsim.run.spans import UNKNOWN, TaskKind
 
-_PS_PER_US = 10**6
 _COMPUTES = ("kernel", "mtia_ccp_events")
 _KERNELS = (*_COMPUTES, "gpu_memcpy", "gpu_memset")
 # What ends the names of categories of launches: of CUDA, HIP, XPU, MTIA and of other devices.
@@ -200,7 +200,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         groups=[group_of(*each) for each in groups],
         columns={key: column[kept] for key, column in columns.items()},
         left_out=len(ours.kernels) - len(kept),
-        base_ps=ours.base * _PS_PER_US + (trace.base_ns or 0) * 1000,
+        base_ps=ours.base * PS_PER_US + (trace.base_ns or 0) * 1000,
         operators=operators,
         peak_bytes=ours.peak_bytes,
         node=rank // len(trace.devices) if len(trace.devices) > 1 else None,
@@ -369,7 +369,7 @@ def _arguments(event: _Event, name: str) -> _Arguments:
 
 def _since(times_us: Sequence[float | tuple[float, ...]], base_us: int) -> Ints:
     """Picoseconds from a whole microsecond on: those since 1970 are too many."""
-    apart = np.rint((np.array(times_us, np.float64) - base_us) * _PS_PER_US)
+    apart = np.rint((np.array(times_us, np.float64) - base_us) * PS_PER_US)
     if (np.abs(apart) > MAX_INT64 / 2).any():
         raise OverflowError
     return np.asarray(apart, np.int64)

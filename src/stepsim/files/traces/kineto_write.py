@@ -21,9 +21,9 @@ from stepsim.base.structs import replace, shipped
 from stepsim.files.writing import write_folder
 from stepsim.measured.profile.events import Events, Profile, earliest, latest
 from stepsim.measured.profile.marks import ACTION_PHASES
+from stepsim.measured.run import PS_PER_US
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 
-_PS_PER_US = 10**6
 # PyTorch's own streams begin there.
 _FIRST_STREAM = 7
 # In the text that ranks share: their own number, and what is known of a communication's ends.
@@ -146,7 +146,7 @@ def _steps(profile: Profile, marks: list[tuple[int, int]]) -> Iterator[str]:
     """A mark of every step that the rank has a part in."""
     for number, (begin, end) in zip(profile.steps, marks, strict=True):
         if begin < end:
-            name, times = f"ProfilerStep#{number}", (begin / _PS_PER_US, (end - begin) / _PS_PER_US)
+            name, times = f"ProfilerStep#{number}", (begin / PS_PER_US, (end - begin) / PS_PER_US)
             yield _event("user_annotation", name, *times)
 
 
@@ -246,7 +246,7 @@ def _communication(profile: Profile, kind: int, name: int, size: int, group: int
 
 def _microseconds(times_ps: Ints) -> list[float]:
     """Times in ps as microseconds, exact to the ps."""
-    return [time / _PS_PER_US for time in times_ps.tolist()]
+    return [time / PS_PER_US for time in times_ps.tolist()]
 
 
 def _text(told: dict[str, Any]) -> str:

@@ -11,10 +11,11 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints, bins, ints
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Names, Noun, replace, shipped
+from stepsim.base.units import PS_PER_NS
 from stepsim.files.reading import open_file
 from stepsim.files.traces.forms import element_bytes
 from stepsim.measured.profile.events import Events
-from stepsim.measured.run import PS_PER_MS, InnerKind, InnerOps, OpKind
+from stepsim.measured.run import InnerKind, InnerOps, OpKind
 from stepsim.measured.run_profile import meant
 from stepsim.run.spans import UNKNOWN
 
@@ -247,4 +248,4 @@ def _trace(
 
 def _picoseconds(milliseconds: Floats) -> Ints:
     """Whole nanoseconds, in ps: exact for what is written with up to six decimals."""
-    return np.rint(milliseconds * 1e6).astype(np.int64) * (PS_PER_MS // 10**6)
+    return np.rint(milliseconds * 1e6).astype(np.int64) * PS_PER_NS

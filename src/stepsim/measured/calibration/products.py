@@ -6,12 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from stepsim.base.errors import CalibrationError
-from stepsim.base.units import PS_PER_S
+from stepsim.base.units import PS_PER_NS, PS_PER_S
 from stepsim.workload.model.calibration import MeasuredRate
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
 
-_PS_PER_NS = 1000
 _LEAST_SHAPES = 3
 _LEAST_SIDE = 1024
 
@@ -45,7 +44,7 @@ def fit_products(
         precision=precision,
         rate=rate,
         peak=device.rate_of(precision).peak or rate,
-        start_ps=round(float(start) * PS_PER_S / _PS_PER_NS) * _PS_PER_NS,
+        start_ps=round(float(start) * PS_PER_S / PS_PER_NS) * PS_PER_NS,
         shapes=len(work),
         spread=float(np.abs(residuals).mean()),
     )
