@@ -158,9 +158,8 @@ def _launches(database: sqlite3.Connection) -> Iterator[tuple[tuple[int, int], i
         return
     rows = database.execute(f"SELECT globalTid, correlationId, start FROM {_TABLE}RUNTIME")
     for thread, correlation, start in rows:
-        if not all(isinstance(each, int) for each in (thread, correlation, start)):
-            continue
-        yield (thread & _PROCESS, correlation), start
+        if all(isinstance(each, int) for each in (thread, correlation, start)):
+            yield (thread & _PROCESS, correlation), start
 
 
 def _steps(ranges: Sequence[_Range]) -> dict[int, tuple[int, int]]:
@@ -254,7 +253,6 @@ def _kind(short: str, whole: object) -> tuple[str, TaskKind]:
         return short, TaskKind.SEND if whole == _PEER_TO_PEER else TaskKind.COPY
     if communication_kernel(short):
         return short, TaskKind.COLLECTIVE
-    called = communication_kernel(whole) if isinstance(whole, str) else ""
-    if called:
-        return called, TaskKind.COLLECTIVE
-    return whole if isinstance(whole, str) else short, TaskKind.COMPUTE
+    name = whole if isinstance(whole, str) else short
+    called = communication_kernel(name)
+    return (called, TaskKind.COLLECTIVE) if called else (name, TaskKind.COMPUTE)
