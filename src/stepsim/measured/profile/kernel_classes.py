@@ -84,13 +84,12 @@ def kernel_work(name: str, operator: HostOperator | None = None) -> KernelWork:
 
 
 def _class_of(name: str, called: str) -> KernelClass:
-    by_name = _class_by(name)
+    by_name, by_operator = _class_by(name), _class_by(called)
     if by_name in (_C.PRODUCTS, None) and _BATCHED.search(called):
         return _C.BATCHED
-    if by_name in _TOLD_BY:
-        by_operator = _class_by(called)
-        return by_operator if by_operator in _TOLD_BY[by_name] else by_name
-    known = by_name or _class_by(called)
+    if by_name in _TOLD_BY and by_operator in _TOLD_BY[by_name]:
+        return by_operator
+    known = by_name or by_operator
     return known or _class_by(name, general=True) or _class_by(called, general=True) or _C.OTHER
 
 
