@@ -19,6 +19,7 @@ from stepsim.base.arrays import (
     ints,
     narrowed,
     places_by,
+    spans,
 )
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Names, Noun, replace
@@ -337,5 +338,5 @@ def counted(*columns: Ints) -> Ints:
     count = np.bincount(alike)
     order = np.argsort(narrowed(alike, len(count)), kind="stable")
     found = np.empty(len(order), np.int64)
-    found[order] = np.arange(len(order)) - np.repeat(np.cumsum(count) - count, count)
+    found[order] = spans(np.zeros_like(count), count)
     return found

@@ -7,7 +7,7 @@ are reduced once the last backward of their chunk has ended.
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, bins, distinct
+from stepsim.base.arrays import Bools, Ints, bins, distinct, spans
 from stepsim.base.errors import TraceError
 from stepsim.measured.profile.events import Events, Following, Profile, same
 from stepsim.measured.profile.waits import Waits, chained
@@ -194,7 +194,4 @@ def _joined(before: Bools, after: Bools, key: Ints) -> Following:
     left, right = left[by_left], right[by_right]
     first = np.searchsorted(key[right], key[left], side="left")
     count = np.searchsorted(key[right], key[left], side="right") - first
-    places = np.repeat(np.arange(len(left)), count)
-    skipped = np.repeat(np.cumsum(count) - count, count)
-    within = np.arange(int(count.sum())) - skipped
-    return left[places], right[np.repeat(first, count) + within]
+    return np.repeat(left, count), right[spans(first, count)]
