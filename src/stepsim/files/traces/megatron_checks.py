@@ -120,11 +120,10 @@ def check_ranks(traces: Sequence[RankLines], source: str, pp: int) -> None:
                 "run per folder"
             )
         seen[trace.rank] = trace
-        counts = [each.microbatches for each in (first, trace)]
-        if counts[0] != counts[1]:
+        if trace.microbatches != first.microbatches:
             raise TraceError(
-                f"{trace.file}: holds {counts[1]} microbatches, {first.file} {counts[0]}: expected "
-                "one run per folder"
+                f"{trace.file}: holds {trace.microbatches} microbatches, {first.file} "
+                f"{first.microbatches}: expected one run per folder"
             )
     missing = sorted(set(range(pp)) - {trace.stage for trace in traces})
     if missing and len(traces) > 1:
