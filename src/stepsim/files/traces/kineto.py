@@ -188,8 +188,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     kept = kept[np.argsort(start[kept], kind="stable")]
     if not len(kept):
         raise TraceError(f"{name}: no kernel was launched inside of the recorded steps")
-    group_of = cache(_group)
-    groups = [(arguments[i].group, arguments[i].described, arguments[i].ranks) for i in kept]
+    group_of, told = cache(_group), [arguments[i] for i in kept.tolist()]
     return RankOperations(
         rank=rank,
         world=known.world_size,
@@ -197,7 +196,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         steps=steps,
         has_steps=bool(ours.steps),
         names=[kinds[i][1] for i in kept.tolist()],
-        groups=[group_of(*each) for each in groups],
+        groups=[group_of(each.group, each.described, each.ranks) for each in told],
         columns={key: column[kept] for key, column in columns.items()},
         left_out=len(ours.kernels) - len(kept),
         base_ps=ours.base * PS_PER_US + (trace.base_ns or 0) * 1000,
@@ -206,7 +205,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         node=rank // len(trace.devices) if len(trace.devices) > 1 else None,
         marks=tuple(each.mark for each in ranges),
         gpu=str(trace.devices[0].get("name", "")) if trace.devices else "",
-        forms=_forms([arguments[i] for i in kept.tolist()], _shapes(ours.called)),
+        forms=_forms(told, _shapes(ours.called)),
     )
 
 
