@@ -152,9 +152,8 @@ def _steps(profile: Profile, marks: list[tuple[int, int]]) -> Iterator[str]:
 
 def _actions(events: Events) -> Iterator[str]:
     """A range of every action on every stream, named as torch's pipelines name it: `PP:2F0`."""
-    order = np.flatnonzero(events.kind != TaskKind.HOST)
-    order = order[np.lexsort((events.end_ps[order], events.start_ps[order], events.stream[order]))]
-    run = events.taken(order)
+    run = events.taken(events.kind != TaskKind.HOST)
+    run = run.taken(np.lexsort((run.end_ps, run.start_ps, run.stream)))
     told = (run.microbatch != UNKNOWN) & (run.chunk != UNKNOWN) & np.isin(run.phase, [*_LETTERS])
     columns = np.stack([run.stream, run.step, run.phase, run.chunk, run.microbatch, told])
     firsts = np.flatnonzero(np.any(np.diff(columns, prepend=-2) != 0, axis=0))
@@ -212,7 +211,7 @@ def _called(task: TaskKind, name: str) -> tuple[str, str, str]:
 def _transfers(profile: Profile, events: Events) -> list[str]:
     """The last arguments of the communications of a rank, in order."""
     text_of = cache(partial(_communication, profile))
-    run = events.taken(np.flatnonzero(events.of_kind(*COMMUNICATIONS)))
+    run = events.taken(events.of_kind(*COMMUNICATIONS))
     columns = (run.kind, run.name, run.size_bytes, run.group, run.peer, run.meeting)
     found = []
     for *kind, meeting in zip(*(column.tolist() for column in columns), strict=True):
