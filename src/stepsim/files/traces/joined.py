@@ -81,11 +81,11 @@ def join_ranks(
     names = sorted({name for part in parts for name in part.names})
     groups = sorted({group for part in parts for group in part.groups})
     operators = sorted({operator for part in parts for operator in part.operators})
-    of_name, of_group, of_step, of_operator = (
-        {each: i for i, each in enumerate(every)} for every in (names, groups, steps, operators)
-    )
     forms = list(dict.fromkeys(form for part in parts for form in part.forms if form))
-    of_form: dict[KernelForm | None, int] = {form: i for i, form in enumerate(forms)}
+    of_name, of_group, of_step, of_operator, of_form = (
+        {each: i for i, each in enumerate(every)}
+        for every in (names, groups, steps, operators, forms)
+    )
     traced = ints([part.rank for part in parts])
     tables, tags, skipped = [], [], 0
     for place, part in enumerate(parts):
