@@ -78,8 +78,7 @@ def align(
     shift, apart = offset[events.rank], _shifted(ahead, ends, offset)
     residual = int(np.median(np.abs(apart))) if len(apart) else 0
     events = replace(events, start_ps=events.start_ps + shift, end_ps=events.end_ps + shift)
-    nodes = [rank.rank // size for rank in ranks]
-    placed = (replace(rank, node=at, clock=at) for rank, at in zip(ranks, nodes, strict=True))
+    placed = (replace(rank, clock=rank.node) for rank in run.on_nodes(size).ranks)
     clocks = Clocks(node_size=size, residual_ps=residual)
     return replace(run, events=events, ranks=tuple(placed)), clocks, (sent, received)
 
