@@ -55,7 +55,7 @@ def _executions(profile: Profile) -> tuple[Ints, Ints, Ints, Bools]:
     )
     told = (events.of_kind(*COMMUNICATIONS) | talks) & ~silent
     works = ~told & ~silent & (events.kind != TaskKind.HOST)
-    gpus = [ran.gpu for ran in profile.ranks]
+    gpus, stage = [ran.gpu for ran in profile.ranks], profile.column_of_ranks("stage")
     parts = []
     for rank, places in enumerate(profile.places_of_ranks()):
         own = events.in_time(places[events.end_ps[places] != UNKNOWN])
@@ -65,8 +65,7 @@ def _executions(profile: Profile) -> tuple[Ints, Ints, Ints, Bools]:
         took, is_beside = events.duration_ps[work], _are_beside(events, work, own[told[own]])
         chosen = ~_beside_others(events, work) & (took > 0)
         gpu = np.full(len(work), gpus.index(gpus[rank]))
-        stage = np.full(len(work), UNKNOWN if (at := profile.ranks[rank].stage) is None else at)
-        columns = (*kernels, gpu, stage, work, took, is_beside)
+        columns = (*kernels, gpu, stage[work], work, took, is_beside)
         parts.append([column[chosen] for column in columns])
     *kernels, place, took, is_beside = map(np.concatenate, zip(*parts, strict=True))
     return column_numbers(kernels), place, took, is_beside
