@@ -7,6 +7,7 @@ autograd launched are backwards, and without such marks as many kernels as a for
 """
 
 import re
+from itertools import compress
 
 import numpy as np
 
@@ -133,10 +134,7 @@ def _blocks(
     if not ahead.any():
         before = next((known[r] for r in known if stages[r] == stages[place] - 1), None)
         return _last_stage(profile, runs, before, autograd)
-    return _Blocks(
-        forwards=[run for run, on in zip(runs, ahead.tolist(), strict=True) if on],
-        backwards=[run for run, on in zip(runs, ahead.tolist(), strict=True) if not on],
-    )
+    return _Blocks(forwards=[*compress(runs, ahead)], backwards=[*compress(runs, ~ahead)])
 
 
 def _first_stage(
