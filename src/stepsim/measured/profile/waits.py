@@ -182,7 +182,7 @@ class Waits(Noun, eq=False, dict=True):
 
     def steps_ps(self, own_ps: Ints, delay_ps: Ints) -> Ints:
         """How long every step takes, with the times of `ends_ps`."""
-        return self.cases_ps(own_ps, delay_ps, [(np.arange(0), own_ps, delay_ps)])[:, 0]
+        return self.of_times([(own_ps, delay_ps)])[:, 0]
 
     def of_times(self, times: Iterable[tuple[Ints, Ints]]) -> Ints:
         """How long every step takes in ps, of shape (steps, cases).
