@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, bins, ints
+from stepsim.base.arrays import Bools, Ints, bins, ints, places_by
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Names, replace, shipped
 from stepsim.base.units import MAX_INT64, PS_PER_S
@@ -237,8 +237,8 @@ def _attached(profile: Profile, warnings: list[str]) -> Events:
 
 def _grouped(events: Events, places: Ints, of_group: Ints) -> list[Ints]:
     """Places of each group, in the order of their operations."""
-    places = places[np.lexsort([events.order[places], of_group[places]])]
-    return np.split(places, np.searchsorted(of_group[places], np.arange(1, of_group.max() + 1)))
+    places = places[np.argsort(events.order[places], kind="stable")]
+    return [places[own] for own in places_by(of_group[places], bins(of_group))]
 
 
 def _paired(
