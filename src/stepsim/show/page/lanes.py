@@ -29,7 +29,9 @@ _ACTIONS, _GRADIENTS, _MESSAGES = range(3)
 _WAYS: Mapping[int, str] = {TaskKind.SEND: "send to", TaskKind.RECV: "receive from"}
 
 
-def lanes_of_timeline(timeline: Timeline) -> dict[str, object]:
+def lanes_of_timeline(
+    timeline: Timeline, *, whole: bool = True, between: tuple[int, int] | None = None
+) -> dict[str, Any]:
     """The spans of a run as a message to a page: span i is of class `of[i]`.
 
     Columns of `classes` say the row of a span, its lane there (one for actions, one for gradient
@@ -37,37 +39,9 @@ def lanes_of_timeline(timeline: Timeline) -> dict[str, object]:
     it `took`, whether it is on the critical path, and, bit by bit, the parallel axes that it uses.
     It is called by its `stem`, and where it is `counted` by a number behind it, which is so much
     above that of the last counted span. `waits` are classes of how far before a span those stand
-    that it waits for. `left_out` says which rows are not shown.
+    that it waits for. `left_out` says which rows are not shown. What is not `whole` is of tasks, as
+    `tasks_of_timeline` says.
     """
-    return _lanes_of(timeline)
-
-
-def stored(step: SimulatedStep) -> ResultDocument:
-    """The document of a step with the spans that a page draws, where they are not too many."""
-    lanes = lanes_of_timeline(step.timeline)
-    timeline = msgspec.convert(lanes, Lanes) if "classes" in lanes else None
-    return replace(step.document(), timeline=timeline)
-
-
-def tasks_of_timeline(
-    timeline: Timeline, report: Report | None = None, *, between: tuple[int, int] | None = None
-) -> dict[str, object]:
-    """The tasks of a run as `lanes_of_timeline` has its actions, and what their `lanes` are called.
-
-    Classes have `comm`, the number in `comms` of what a transfer sends, and `alone`, how long a
-    slowed task would take, in place of axes; both are -1 where a task has none. Of a run of too
-    many those that run `between` two times, without what they wait for.
-    """
-    uses = report.comms if report else ()
-    known = {(use.group, use.kind, use.size_bytes): use for use in uses}
-    ops = timeline.graph.comms
-    told = [comm_words(op, known.get((op.group, op.kind, op.size_bytes))) for op in ops]
-    return _lanes_of(timeline, whole=False, between=between) | {"comms": told}
-
-
-def _lanes_of(
-    timeline: Timeline, *, whole: bool = True, between: tuple[int, int] | None = None
-) -> dict[str, Any]:
     graph, actors = timeline.graph, timeline.actors
     chosen, left_out = shown_actors(graph, actors)
     rows = _Rows.of(graph, actors, chosen, whole=whole)
@@ -103,6 +77,29 @@ def _lanes_of(
         "waits": None if partly else _classes({}, {"back": rows.waits(graph, actors)}),
         **_classes(columns, names),
     }
+
+
+def stored(step: SimulatedStep) -> ResultDocument:
+    """The document of a step with the spans that a page draws, where they are not too many."""
+    lanes = lanes_of_timeline(step.timeline)
+    timeline = msgspec.convert(lanes, Lanes) if "classes" in lanes else None
+    return replace(step.document(), timeline=timeline)
+
+
+def tasks_of_timeline(
+    timeline: Timeline, report: Report | None = None, *, between: tuple[int, int] | None = None
+) -> dict[str, object]:
+    """The tasks of a run as `lanes_of_timeline` has its actions, and what their `lanes` are called.
+
+    Classes have `comm`, the number in `comms` of what a transfer sends, and `alone`, how long a
+    slowed task would take, in place of axes; both are -1 where a task has none. Of a run of too
+    many those that run `between` two times, without what they wait for.
+    """
+    uses = report.comms if report else ()
+    known = {(use.group, use.kind, use.size_bytes): use for use in uses}
+    ops = timeline.graph.comms
+    told = [comm_words(op, known.get((op.group, op.kind, op.size_bytes))) for op in ops]
+    return lanes_of_timeline(timeline, whole=False, between=between) | {"comms": told}
 
 
 def lanes_of_recorded(run: DrawnRun) -> dict[str, object]:
