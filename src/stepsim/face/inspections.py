@@ -82,12 +82,13 @@ def inspect(
     it runs on and how, as for `simulate`. The result prints itself, and gives its tables by
     `to_frame`. Raises the errors of the readers.
     """
+    path = Path(subject) if isinstance(subject, str | Path) and exists(subject) else None
     if isinstance(subject, Workload | Model):
         found = _of_work(read_inputs(subject, topology, options))
-    elif isinstance(subject, str | Path) and exists(subject) and is_profile(Path(subject)):
-        found = _of_profile(Path(subject))
-    elif isinstance(subject, str | Path) and exists(subject) and is_measured(Path(subject)):
-        run = load_run(Path(subject))
+    elif path and is_profile(path):
+        found = _of_profile(path)
+    elif path and is_measured(path):
+        run = load_run(path)
         found = InspectionResult(shown=tuple(_run(run)), warnings=tuple(warnings_of([run])))
     elif isinstance(subject, str | Path) and is_accelerator(subject):
         found = InspectionResult(shown=tuple(_constants(subject)))
