@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import (
     LinkUse,
+    RankReport,
     Report,
     ResultDocument,
     exposed_ps,
@@ -311,15 +312,18 @@ _LINKS = paths(
 
 def bars_table(result: ResultDocument) -> Table:
     """A bar per class of ranks; per stage where a document holds none, or too many."""
-    classes: dict[int, list[int]] = {}
+    classes: dict[int, list[RankReport]] = {}
     for rank in result.ranks:
-        classes.setdefault(rank.like, []).append(rank.rank)
+        classes.setdefault(rank.like, []).append(rank)
     bars: list[tuple[str, int, dict[str, int]]]
     if 0 < len(classes) <= _MOST_CLASSES:
-        first = {rank.like: rank for rank in reversed(result.ranks)}
         bars = [
-            (name_ranks(sorted(set(ranks))), first[like].stage, first[like].breakdown_ps)
-            for like, ranks in classes.items()
+            (
+                name_ranks(sorted({each.rank for each in alike})),
+                alike[0].stage,
+                alike[0].breakdown_ps,
+            )
+            for alike in classes.values()
         ]
         caption = "breakdown of each class of ranks that behave alike"
     else:
