@@ -147,7 +147,8 @@ def diffs_shown(found: FileDiffs) -> Iterator[Shown]:
     """A difference; of several first a row for each, and then each with its schedule."""
     if len(found.diffs) > 1:
         caption = "schedules: step times, and the part that changed most"
-        yield table_of(caption, found.diffs, _OF_DIFFS)
+        rows = [(named, _largest(named)) for named in found.diffs]
+        yield table_of(caption, rows, _OF_DIFFS)
     for file, names in (("A", found.only_a), ("B", found.only_b)):
         if names:
             yield f"only {file} has {', '.join(names)}"
@@ -237,10 +238,7 @@ def _largest(named: NamedDiff) -> Change | None:
 
 
 _OF_DIFFS = {
-    **paths("schedule = name"),
-    **_times("diff.step."),
-    "largest part": TEXT.of(lambda named: most.label if (most := _largest(named)) else None),
-    "its change": SIGNED.of(
-        lambda named: most.difference_ps if (most := _largest(named)) else None
-    ),
+    **paths("schedule = 0.name"),
+    **_times("0.diff.step."),
+    **paths("largest part = 1.label, its change = 1.difference_ps"),
 }
