@@ -13,7 +13,8 @@ function showSliders(found) {
   const made = found.sliders.map(jobSlider).filter(Boolean);
   const list = find("plan-sliders"), known = [...list.children];
   if (known.length !== made.length || made.some((one, i) => one !== known[i])) list.replaceChildren(...made);
-  showSchedules(found.schedules);
+  const asked = page.state.schedule || page.held.schedule || "1f1b";
+  fill("schedule", [...new Set([...found.schedules, asked])], asked);
 }
 
 /** A slider over the values of a name: the one that stands there, with these values, or a new one. */
@@ -62,11 +63,6 @@ function slideTo(texts) {
   for (const [name, text] of Object.entries(held)) if (!text && !texts[name]) delete page.state[name];
   change(texts);
   syncFields();
-}
-
-function showSchedules(names) {
-  const asked = page.state.schedule || page.held.schedule || "1f1b", list = [...new Set([...names, asked])];
-  fill("schedule", list, asked);
 }
 
 // ---- all options, as texts
@@ -128,20 +124,20 @@ function range(name, min, max, value) {
   return element("input", "", "", { type: "range", min, max, step: 1, id: `slider-${name}`, value });
 }
 
+/** The factor where a slider stands, from an eighth to eight times, and where it stands for a factor. */
+const factorOf = (field) => SPAN ** (field.value / NOTCHES);
+const notchOf = (factor) => Math.round(Math.log(factor) / Math.log(SPAN) * NOTCHES);
+
 function speedSlider({ name, value, text, quantity }, words, help) {
   const field = range(name, -NOTCHES, NOTCHES, 0), asked = page.state[name];
-  const typedNow = () => {
-    const moved = value * SPAN ** (field.value / NOTCHES);
-    return field.value === "0" ? "" : typed(quantity, moved);
-  };
   const line = sliderLine(words, help, field, () => {
-    const now = typedNow();
+    const now = field.value === "0" ? "" : typed(quantity, value * factorOf(field));
     sayValue(field, readable(now || text));
     change({ [name]: now }, page.live.links);
   });
   if (asked) {
     const factor = parseFloat(asked) * (SCALES[asked.replace(/^[\d.e+-]+\s*/, "")] || 1) / value;
-    if (factor > 0) field.value = Math.round(Math.log(factor) / Math.log(SPAN) * NOTCHES);
+    if (factor > 0) field.value = notchOf(factor);
   }
   sayValue(field, readable(asked || text));
   return line;
@@ -150,14 +146,14 @@ function speedSlider({ name, value, text, quantity }, words, help) {
 /** Compute speed: the inverse of the option compute_scale, so that to the right is faster. */
 function computeSlider() {
   const field = range("compute_scale", -NOTCHES, NOTCHES, 0), asked = page.state.compute_scale;
-  const speed = () => SPAN ** (field.value / NOTCHES);
   const line = sliderLine("compute", "Speed of compute: a factor on what the kernels take", field, () => {
-    sayValue(field, `\u00D7 ${short(speed())}`);
-    change({ compute_scale: field.value === "0" ? "" : short(1 / speed()) }, page.live.compute);
+    const speed = factorOf(field);
+    sayValue(field, `\u00D7 ${short(speed)}`);
+    change({ compute_scale: field.value === "0" ? "" : short(1 / speed) }, page.live.compute);
     syncFields();
   });
   const scale = Number(asked);
-  if (scale > 0) field.value = Math.round(-Math.log(scale) / Math.log(SPAN) * NOTCHES);
+  if (scale > 0) field.value = notchOf(1 / scale);
   sayValue(field, asked && !(scale > 0) ? "as typed" : `\u00D7 ${asked ? short(1 / scale) : 1}`);
   return line;
 }

@@ -55,28 +55,30 @@ function networkDrawn({ levels, links }) {
   return drawing;
 }
 
+/** How thick a level's links are drawn, and how its wires and hubs look. */
 function loadOf(name, links) {
   const own = links.filter((link) => link.name === name || link.name.startsWith(`${name}.`));
   const share = Math.max(0, ...own.map((link) => link.share));
-  return { thick: 1 + 5 * Math.min(1, share * 2), hot: share > LOAD_HOT ? "hot" : "" };
+  const look = (kind) => ({ class: `${kind} ${share > LOAD_HOT ? "hot" : ""}`, "data-link": name });
+  return { thick: 1 + 5 * Math.min(1, share * 2), wire: look("wire"), hub: look("hub") };
 }
 
 function nodeDrawn(level, links, left, top, wide) {
-  const { thick, hot } = loadOf(level.name, links), count = Math.min(MOST_GPUS, level.size), step = wide / count, size = Math.min(9, step - 2);
+  const { thick, wire, hub } = loadOf(level.name, links), count = Math.min(MOST_GPUS, level.size), step = wide / count, size = Math.min(9, step - 2);
   const made = [svg("rect", { x: left, y: top, width: wide, height: 34, rx: 4, class: "box" })];
-  made.push(svg("rect", { x: left + 4, y: top + 7 - thick / 2, width: wide - 8, height: thick, class: `hub ${hot}`, "data-link": level.name }));
+  made.push(svg("rect", { x: left + 4, y: top + 7 - thick / 2, width: wide - 8, height: thick, ...hub }));
   for (let i = 0; i < count; i++) {
     const x = left + (i + 0.5) * step;
-    made.push(svg("line", { x1: x, x2: x, y1: top + 7, y2: top + 20, "stroke-width": Math.max(1, thick / 2), class: `wire ${hot}`, "data-link": level.name }));
+    made.push(svg("line", { x1: x, x2: x, y1: top + 7, y2: top + 20, "stroke-width": Math.max(1, thick / 2), ...wire }));
     made.push(svg("rect", { x: x - size / 2, y: top + 20, width: size, height: 9, rx: 1, class: "gpu" }));
   }
   return made;
 }
 
 function levelDrawn(level, links, nodes, x, bottom) {
-  const { thick, hot } = loadOf(level.name, links), y = bottom - LEVEL_TALL + 10, made = [];
-  for (let i = 0; i < nodes; i++) made.push(svg("line", { x1: x(i), y1: bottom, x2: x(i), y2: y, "stroke-width": thick, class: `wire ${hot}`, "data-link": level.name }));
-  made.push(svg("rect", { x: x(0) - 5, y: y - 4, width: Math.max(10, x(nodes - 1) - x(0) + 10), height: 8, rx: 3, class: `hub ${hot}`, "data-link": level.name }));
+  const { thick, wire, hub } = loadOf(level.name, links), y = bottom - LEVEL_TALL + 10, made = [];
+  for (let i = 0; i < nodes; i++) made.push(svg("line", { x1: x(i), y1: bottom, x2: x(i), y2: y, "stroke-width": thick, ...wire }));
+  made.push(svg("rect", { x: x(0) - 5, y: y - 4, width: Math.max(10, x(nodes - 1) - x(0) + 10), height: 8, rx: 3, ...hub }));
   return made;
 }
 
