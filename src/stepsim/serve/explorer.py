@@ -177,8 +177,8 @@ class Explorer(Struct, kw_only=True):
         """Where nine of ten steps lie under the noise asked for; None without noise."""
         if not state.noise:
             return None
-        texts = {name.removeprefix(NOISE): text for name, text in state.noise.items()}
-        noise = SpeedNoise(**{name: _factor(name, text) for name, text in texts.items()})
+        factors = {n.removeprefix(NOISE): _factor(n, text) for n, text in state.noise.items()}
+        noise = SpeedNoise(**factors)
         steps = noisy_speeds(batch, _columns(state), noise, samples=_DRAWS, seed=0)
         low, high = (round(each) for each in np.percentile(steps, [5, 95]).tolist())
         between = f"{format_time_ps(low)} to {format_time_ps(high)}"
@@ -280,7 +280,7 @@ def _factor(name: str, text: str) -> float:
     try:
         return float(cast(float, Quantity.FACTOR.parse(text)))
     except UnitError as error:
-        raise PlanError(f"{NOISE}{name}: {error}") from None
+        raise PlanError(f"{name}: {error}") from None
 
 
 def _memory(memory: StepMemory | None) -> Plain | None:
