@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Unpack
 
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import checked
-from stepsim.base.structs import Document
 from stepsim.explore.batches.draws import USUAL_PACKERS, BatchDocument, BatchStudy, simulate_batches
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
@@ -28,8 +27,7 @@ class BatchesResult(Drawn, BatchStudy, eq=False):
     `plot` draws lengths, steps by packer and work of ranks.
     """
 
-    def _document(self) -> Document:
-        return BatchDocument.of(self)
+    _kind = BatchDocument
 
     _shown = batches_shown
 

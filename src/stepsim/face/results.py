@@ -185,11 +185,10 @@ class Comparison(Viewed, ComparedSchedules):
 
     inputs: StepInputs
 
-    def _document(self) -> ComparisonDocument:
-        return ComparisonDocument.of(self)
+    _kind = ComparisonDocument
 
     def _shown(self) -> Iterable[Shown]:
-        return comparison_shown(self._document())
+        return comparison_shown(ComparisonDocument.of(self))
 
     @checked
     def plot(
@@ -235,8 +234,7 @@ class SensitivityResult(Drawn, Sensitivity):  # type: ignore[misc]
 class NoiseDistribution(Drawn, NoiseResult, eq=False):
     """Step times under noise, and the ways to see them; `plot` draws a histogram."""
 
-    def _document(self) -> Document:
-        return NoiseDocument.of(self)
+    _kind = NoiseDocument
 
     _shown = noise_shown
 

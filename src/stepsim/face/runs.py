@@ -65,8 +65,7 @@ __all__ = [
 class ValidationResult(Drawn, Validation):
     """Measured beside simulated times, and the ways to see them; `plot` draws these over those."""
 
-    def _document(self) -> Document:
-        return ValidationDocument.of(self)
+    _kind = ValidationDocument
 
     _shown = validation_shown
 
@@ -209,8 +208,7 @@ class ImprovementsResult(Viewed, Improvements, eq=False):  # type: ignore[misc]
 class StragglersResult(Viewed, Stragglers, eq=False):
     """What the slow workers of a profile cost, and the ways to see it."""
 
-    def _document(self) -> Document:
-        return ProfileDocument.of(self)
+    _kind = ProfileDocument
 
     _shown = profile_replay_shown
 

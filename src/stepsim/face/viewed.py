@@ -6,7 +6,7 @@ Notebooks show a result as a piece of HTML.
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec.structs import asdict
@@ -34,9 +34,13 @@ class Viewed:
 
     __slots__ = ()
 
+    _kind: ClassVar[Any] = None
+    """The type of its document, which is made `of` it."""
+
     def _document(self) -> Document:
         """The result as a document."""
-        raise NotImplementedError
+        document: Document = self._kind.of(self)
+        return document
 
     def _shown(self) -> Iterable[Shown]:
         """What the command line prints of it."""
