@@ -54,21 +54,22 @@ class DrawnRun(Noun):
 def drawn_step(timeline: Timeline, report: Report) -> DrawnRun:
     """A simulated step: the first rank of every stage, or the streams of the only stage."""
     plan = timeline.graph.plan
+    piped = plan.pp > 1
     count = f"{plan.microbatches} microbatch" + ("es" if plan.microbatches > 1 else "")
-    sent = f", {report.p2p} p2p" if plan.pp > 1 else ""
+    sent = f", {report.p2p} p2p" if piped else ""
     title = (
         f"{report.workload} on {report.topology}, {plan.words}",
         f"{report.schedule}, {count}{sent}: "
         f"step {format_time_ps(report.step_time_ps)}, bubble {report.bubble_fraction:.1%}",
     )
     ranks = range(0, plan.npus, plan.stage_ranks)
-    tables = list(timeline.spans(ranks, whole=plan.pp > 1))
+    tables = list(timeline.spans(ranks, whole=piped))
     stages = tuple((str(stage), spans) for stage, spans in enumerate(tables))
-    path = critical_path(timeline) if plan.pp > 1 else ()
+    path = critical_path(timeline) if piped else ()
     return DrawnRun(
         title=title,
-        axis="stage" if plan.pp > 1 else "",
-        rows=stages if plan.pp > 1 else _streams(tables[0]),
+        axis="stage" if piped else "",
+        rows=stages if piped else _streams(tables[0]),
         width_ps=report.step_time_ps,
         path=tuple((plan.stage_of(part.rank), part.start_ps, part.end_ps) for part in path),
         axes=tuple(op.axis for op in timeline.graph.comms),

@@ -26,6 +26,7 @@ _PERCENTILES = {
 def batches_shown(study: BatchStudy) -> Iterator[Shown]:
     """What each packer makes of the same documents: the answer, then a row for each."""
     best, first = study.best, study.packed[0]
+    ranked = sorted(study.packed, key=lambda steps: -steps.tokens_per_s)
     times = best.tokens_per_s / first.tokens_per_s
     over = "" if best is first else f", {times:.2f} times {first.packer}"
     yield (
@@ -43,7 +44,7 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
     )
     yield table_of(
         f"{len(first.step_time_ps)} steps of documents from {study.source}, seed {study.seed}",
-        sorted(study.packed, key=lambda steps: -steps.tokens_per_s),
+        ranked,
         paths(
             "packer, mean step = mean_ps, p50, p90, p99, waiting, padding, fullest:.2f, "
             "tokens/s = tokens_per_s:,.0f, gain",
@@ -53,11 +54,8 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
             },
         ),
     )
-    yield table_of(
-        "where the mean step goes",
-        sorted(study.packed, key=lambda steps: -steps.tokens_per_s),
-        paths(f"packer, {_PARTS}, step = mean_ps"),
-    )
+    parts = paths(f"packer, {_PARTS}, step = mean_ps")
+    yield table_of("where the mean step goes", ranked, parts)
     yield (
         "waiting: of the steps' time, against the same steps with equal microbatches; fullest: "
         f"tokens of the largest microbatch over a full one; gain: in tokens/s over {first.packer}"

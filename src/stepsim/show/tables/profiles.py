@@ -46,11 +46,11 @@ def profile_shown(found: Stragglers) -> Iterator[Shown]:
     if not found.by_stage:
         known = {name: column for name, column in known.items() if name not in _OF_STAGES}
     yield table_of("mean step of every rank", shares, known, most=_MOST)
-    if not found.by_stage:
-        devices = device_shares(found.profile)
-        yield table_of("from the first operation to the last", devices, _DEVICES, most=_MOST)
     if found.by_stage:
         yield _slowdowns(found)
+    else:
+        devices = device_shares(found.profile)
+        yield table_of("from the first operation to the last", devices, _DEVICES, most=_MOST)
     yield _path_table(critical_parts(waits))
 
 
