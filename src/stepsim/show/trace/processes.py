@@ -42,14 +42,12 @@ class TracedRun(Noun, kw_only=False):
     name: str = ""
 
     def __post_init__(self) -> None:
-        npus = self.step.report.npus
+        report = self.step.report
         for rank in self.ranks or ():
-            if not 0 <= rank < npus:
-                raise PlanError(f"ranks: the job has no rank {rank}: expected 0 to {npus - 1}")
-        step_ps = self.step.report.step_time_ps
-        if self.window.start_ps > step_ps:
-            step = f"the step{self.name and ' of '}{self.name} takes {format_time_ps(step_ps)}"
-            raise PlanError(f"window is {self.window}: {step}")
+            if not 0 <= rank < report.npus:
+                most = report.npus - 1
+                raise PlanError(f"ranks: the job has no rank {rank}: expected 0 to {most}")
+        self.window.check(f"the step{self.name and ' of '}{self.name}", report.step_time_ps)
 
     def facts(self) -> dict[str, Fact]:
         """What was run, what came out, what was assumed and warned of."""
@@ -151,11 +149,7 @@ class TracedProfile(Noun):
                     f"ranks: {self.profile.source} has no rank {rank}: expected one of "
                     f"{', '.join(map(str, sorted(known)[:16]))}"
                 )
-        last = int(self.profile.events.end_ps.max())
-        if self.window.start_ps > last:
-            raise PlanError(
-                f"window is {self.window}: {self.profile.source} takes {format_time_ps(last)}"
-            )
+        self.window.check(self.profile.source, int(self.profile.events.end_ps.max()))
 
     @property
     def messages(self) -> int:

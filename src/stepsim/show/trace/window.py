@@ -30,6 +30,11 @@ class Window(Noun):
         ends = (end_ps > self.start_ps) | (start_ps >= self.start_ps)
         return ends & (start_ps < self.end_ps)
 
+    def check(self, what: str, length_ps: int) -> None:
+        """Raise PlanError where it begins behind the end of what takes so long."""
+        if self.start_ps > length_ps:
+            raise PlanError(f"window is {self}: {what} takes {format_time_ps(length_ps)}")
+
     def of_curves(self, curves: Curves) -> Curves:
         """Curves from the window's begin, where they may be 0, up to its end."""
         first = int(np.searchsorted(curves.time_ps, self.start_ps, side="right")) - 1
