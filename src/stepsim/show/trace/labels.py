@@ -21,6 +21,9 @@ _RECORDED_PHASES = {
     TaskPhase.UPDATE: Category.PER_STEP,
 }
 
+# What is told of an operation of a recorded run, where it is known.
+_FACTS = ("step", "group", "peer", "size_bytes", "microbatch", "chunk")
+
 Ways = dict[Use, str]
 """The algorithm of each communication of a rank."""
 
@@ -119,23 +122,22 @@ def recorded_slices(spans: Spans, first_message: int) -> list[Slice]:
 
     The ends of a message have the number of their meeting, counted from `first_message`.
     """
-    facts = (spans.step, spans.group, spans.peer, spans.size_bytes, spans.microbatch, spans.chunk)
-    rows = np.stack([spans.name, spans.kind, spans.phase, *facts], axis=1)
+    columns = ("name", "kind", "phase", *_FACTS)
+    rows = np.stack([getattr(spans, name) for name in columns], axis=1)
     keys = [tuple(row) for row in rows.tolist()]
     labels = {key: _operation(spans, *key) for key in set(keys)}
     met = spans.of_kind(TaskKind.SEND, TaskKind.RECV) & (spans.meeting != UNKNOWN)
     messages = np.where(met, spans.meeting + first_message, 0)
-    columns = (each.tolist() for each in (spans.start_ps, spans.end_ps, messages))
+    times = (each.tolist() for each in (spans.start_ps, spans.end_ps, messages))
     return [
         Slice(labels[key], start, end, message=message)
-        for key, start, end, message in zip(keys, *columns, strict=True)
+        for key, start, end, message in zip(keys, *times, strict=True)
     ]
 
 
 def _operation(spans: Spans, name: int, kind: int, phase: int, *facts: int) -> Label:
     """What an operation is: its name, category, and the facts that are known."""
-    names = ("step", "group", "peer", "size_bytes", "microbatch", "chunk")
-    known: dict[str, Fact] = {n: fact for n, fact in zip(names, facts, strict=True) if fact >= 0}
+    known: dict[str, Fact] = {n: fact for n, fact in zip(_FACTS, facts, strict=True) if fact >= 0}
     if "group" in known:
         known["group"] = spans.groups[facts[1]]
     return Label(
