@@ -84,10 +84,9 @@ def _step_facts(found: Report) -> _Facts:
 
 def _range(rates: Throughput | None) -> Plain:
     """Where most measured steps of such models lie."""
-    words = range_words(rates) if rates else ""
-    if rates is None or not words:
-        return {}
-    return {"range": words, "range_of": rates.range_of}
+    if rates and (words := range_words(rates)):
+        return {"range": words, "range_of": rates.range_of}
+    return {}
 
 
 def time_fact(name: str, time_ps: int) -> Plain:
