@@ -120,7 +120,7 @@ class Result(Viewed, SimulatedStep):
         """Write everything there is to see as one HTML page; raises OutputError."""
         from stepsim.show.page.write import write_step
 
-        write_step(self, path, command="", job=self.inputs)
+        write_step(self, path, job=self.inputs)
 
     @checked
     def write_trace(
@@ -177,7 +177,7 @@ class AgainstResult(Drawn, StepAgainst):
         """Write both timelines and every row as one HTML page; raises OutputError."""
         from stepsim.show.page.write import write_against
 
-        write_against(self, path, command="")
+        write_against(self, path)
 
 
 class Comparison(Viewed, ComparedSchedules):
@@ -209,7 +209,7 @@ class Comparison(Viewed, ComparedSchedules):
         """Write everything there is to see as one HTML page; raises OutputError."""
         from stepsim.show.page.write import write_comparison
 
-        write_comparison(self, path, command="", job=self.inputs)
+        write_comparison(self, path, job=self.inputs)
 
 
 # to_json gives bytes of documents and a text of results
@@ -228,7 +228,7 @@ class SensitivityResult(Drawn, Sensitivity):  # type: ignore[misc]
         """Write everything there is to see as one HTML page; raises OutputError."""
         from stepsim.show.page.write import write_sensitivity
 
-        write_sensitivity(self, path, command="")
+        write_sensitivity(self, path)
 
 
 class NoiseDistribution(Drawn, NoiseResult, eq=False):

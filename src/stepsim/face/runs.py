@@ -202,7 +202,7 @@ class ImprovementsResult(Viewed, Improvements, eq=False):  # type: ignore[misc]
         """Write everything there is to see as one HTML page; raises OutputError."""
         from stepsim.show.page.write import write_improvements
 
-        write_improvements(self, self.profile, path, command="")
+        write_improvements(self, self.profile, path)
 
 
 class StragglersResult(Viewed, Stragglers, eq=False):

@@ -105,7 +105,7 @@ class SweepResult(Viewed, Noun, weakref=True):
         from stepsim.show.page.write import write_sweep
 
         with self._opened() as found:
-            write_sweep(found, path, command="", axes=axes)
+            write_sweep(found, path, axes=axes)
 
 
 @takes_options

@@ -131,7 +131,7 @@ def write_step(
     step: SimulatedStep,
     path: str | Path,
     *,
-    command: str,
+    command: str = "",
     job: StepInputs | None,
     measured: Profile | None = None,
     tables: Sequence[Table] = (),
@@ -155,7 +155,7 @@ def _concluded(report: Report) -> Iterator[str]:
 
 
 def write_improvements(
-    found: Improvements, profile: Profile, path: str | Path, *, command: str
+    found: Improvements, profile: Profile, path: str | Path, *, command: str = ""
 ) -> None:
     """Write what would help a profiled run, below what ran; raises OutputError."""
     title, runs = f"{Path(profile.source).name}: what would help", [recorded_run(profile)]
@@ -164,7 +164,7 @@ def write_improvements(
 
 
 def write_comparison(
-    comparison: ComparedSchedules, path: str | Path, *, command: str, job: StepInputs
+    comparison: ComparedSchedules, path: str | Path, *, command: str = "", job: StepInputs
 ) -> None:
     """Write a comparison with all timelines on one axis, the fastest first; raises OutputError."""
     document = ComparisonDocument.of(comparison)
@@ -193,7 +193,9 @@ def _write_comparison(
     write_report(path, title, shown, command=command, runs=runs, warnings=warnings)
 
 
-def write_sweep(table: SweepTable, path: str | Path, *, command: str, axes: Sequence[str]) -> None:
+def write_sweep(
+    table: SweepTable, path: str | Path, *, command: str = "", axes: Sequence[str]
+) -> None:
     """Write what a sweep has found; raises OutputError, and SweepError for axes it has not."""
     from stepsim.show.figures.sweep import plot_sweep
 
@@ -216,7 +218,7 @@ def write_sweep(table: SweepTable, path: str | Path, *, command: str, axes: Sequ
 _MOST_SCENARIOS = 1000
 
 
-def write_against(held: StepAgainst, path: str | Path, *, command: str) -> None:
+def write_against(held: StepAgainst, path: str | Path, *, command: str = "") -> None:
     """Write a step below the recorded one that it is held against; raises OutputError."""
     against, step = held.against, held.simulated
     runs = [simulated_run(step, "Predicted"), recorded_run(held.measured, "Measured")]
@@ -224,7 +226,7 @@ def write_against(held: StepAgainst, path: str | Path, *, command: str) -> None:
     write_report(path, title, shown, command=command, runs=runs, warnings=against.notes)
 
 
-def write_sensitivity(found: Sensitivity, path: str | Path, *, command: str) -> None:
+def write_sensitivity(found: Sensitivity, path: str | Path, *, command: str = "") -> None:
     """Write what one per cent of each parameter is worth; raises OutputError."""
     title = f"{found.workload} on {found.topology}: sensitivities"
     write_report(path, title, sensitivity_shown(found), command=command, warnings=found.warnings)
