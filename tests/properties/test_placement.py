@@ -9,7 +9,7 @@ from unit.network.test_placed_groups import racks
 
 from stepsim.base.structs import replace
 from stepsim.files.load import topology_of
-from stepsim.network.placement import KEPT_WHOLE, find_crossing, place
+from stepsim.network.placement import SIZES_OF_GROUPS, find_crossing, place
 from stepsim.network.topology import DimensionKind
 from stepsim.parallel.modes import JobPlacement
 from stepsim.workload.axes import Group, RankOrder
@@ -42,17 +42,17 @@ def racks_of_groups(plan: Plan, group: Group, size: int) -> np.ndarray:
 
 @given(plan=plans())
 def test_blocks_hold_whole_groups(plan: Plan) -> None:
-    for group in KEPT_WHOLE:
+    for group in SIZES_OF_GROUPS:
         assert racks_of_groups(plan, group, plan.npu_block(group)).max() == 1
 
 
 @given(plan=plans(), size=st.integers(2, 72), kind=st.sampled_from(["switch", "rail"]))
 def test_groups_that_fit_together_are_whole(plan: Plan, size: int, kind: str) -> None:
     """Where all blocks of groups nest in a number that fits in a rack, no group leaves one."""
-    unit = int(np.lcm.reduce([plan.npu_block(group) for group in KEPT_WHOLE]))
+    unit = int(np.lcm.reduce([plan.npu_block(group) for group in SIZES_OF_GROUPS]))
     assume(unit <= size)
     network = place(racks(size, kind=DimensionKind(kind)), plan, JobPlacement.ALIGNED)
-    for group in KEPT_WHOLE:
+    for group in SIZES_OF_GROUPS:
         assert racks_of_groups(plan, group, network.node_size).max() == 1
 
 
@@ -61,7 +61,7 @@ def test_a_group_whose_block_divides_what_is_used_is_whole(
     plan: Plan, size: int, used: int
 ) -> None:
     network = place(racks(size, used=min(used, size)), plan, JobPlacement.ALIGNED)
-    for group in KEPT_WHOLE:
+    for group in SIZES_OF_GROUPS:
         if network.node_size % plan.npu_block(group) == 0:
             assert racks_of_groups(plan, group, network.node_size).max() == 1
 
@@ -88,7 +88,7 @@ def test_a_crossing_is_told_where_another_placement_has_none(plan: Plan, size: i
     def cut(placement: JobPlacement, order: RankOrder) -> set[Group]:
         other = replace(plan, rank_order=order)
         size_of = place(topology, other, placement).node_size
-        found = {g for g in KEPT_WHOLE if racks_of_groups(other, g, size_of).max() > 1}
+        found = {g for g in SIZES_OF_GROUPS if racks_of_groups(other, g, size_of).max() > 1}
         return found - {Group.ETP} if plan.expert_degree == plan.tp else found
 
     network = place(topology, plan, JobPlacement.PACKED)

@@ -22,7 +22,6 @@ from stepsim.workload.plan import Plan
 SIZES_OF_GROUPS: Mapping[Group, str] = MappingProxyType(
     {Group.TP: "tp", Group.CP: "cp", Group.EP: "ep", Group.ETP: "expert_tp"}
 )
-KEPT_WHOLE = tuple(SIZES_OF_GROUPS)
 _FREE = (DimensionKind.SWITCH, DimensionKind.RAIL)
 
 
@@ -45,7 +44,7 @@ def place(topology: Topology, plan: Plan, placement: JobPlacement) -> Topology:
     if placement is JobPlacement.PACKED:
         return topology.fit_blocks(plan.npus, inside.whole)
     unit = lcm(*(dimension.ports.npus_per_nic for dimension in outside))
-    for block in sorted(plan.npu_block(group) for group in KEPT_WHOLE):
+    for block in sorted(map(plan.npu_block, SIZES_OF_GROUPS)):
         joint = lcm(unit, block)
         if joint <= inside.whole:
             unit = joint
@@ -66,7 +65,7 @@ def crossing(plan: Plan, network: Topology) -> tuple[Group, ...]:
     if plan.npus <= size or inside.link.bandwidth <= outside.link.bandwidth:
         return ()
     found = []
-    for group in KEPT_WHOLE:
+    for group in SIZES_OF_GROUPS:
         if plan.group_size(group) > 1 and size % plan.npu_block(group):
             blocks = plan.npus_of(plan.groups(group)) // size
             if (blocks.min(axis=1) < blocks.max(axis=1)).any():
@@ -124,13 +123,10 @@ def find_crossing(
     now = crossing(plan, network)
     if not now:
         return None
-    others = [
-        (JobPlacement.ALIGNED, order)
-        for order in dict.fromkeys((plan.rank_order, RankOrder.TP_DP_PP))
-    ]
+    aligned = JobPlacement.ALIGNED
     better = (
         (aligned, order)
-        for aligned, order in others
+        for order in dict.fromkeys((plan.rank_order, RankOrder.TP_DP_PP))
         for other in [replace(plan, rank_order=order)]
         if set(crossing(other, place(topology, other, aligned))) < set(now)
     )

@@ -239,9 +239,9 @@ def _states(
     if tower is not None and tower.frozen:
         weights = weights + 2.0 * np.outer(tower.parameters() / columns.tp, first)
     reduced = np.where((columns.zero >= 2)[:, None], own, whole)
-    own = own * (columns.adapters == 0)[:, None]
-    reduced = reduced * (columns.adapters == 0)[:, None]
-    gradients = framework.gradient_bytes * np.where(sharded, own, reduced)
+    trained = (columns.adapters == 0)[:, None]
+    own = own * trained
+    gradients = framework.gradient_bytes * np.where(sharded, own, reduced * trained)
     return weights, gradients, framework.optimizer_bytes * own
 
 

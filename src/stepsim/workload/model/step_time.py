@@ -260,21 +260,20 @@ class StepModel(Noun):
         shards = columns.shards, columns.tp
         gather = seconds(CollectiveKind.ALL_GATHER, 2.0 * parameters, *shards)
         scatter = seconds(CollectiveKind.REDUCE_SCATTER, size * parameters, *shards)
-        forward, backward = part.forward, part.backward
         gather_back = gather * (columns.reshard * sharded)
         slow = self.framework.fsdp_slowdown
         gather = gather * (sharded | (columns.pp == 1))  # stage 2 of a pipeline: once a step
         use = gathered & (columns.dp > 1)
-        f = np.maximum(forward + slow * np.minimum(gather, forward), gather)
-        b_comm = gather_back + scatter
-        b = np.maximum(backward + slow * np.minimum(b_comm, backward), b_comm)
-        shown = np.where(use, f - forward + b - backward, 0.0)
-        return replace(
-            part,
-            forward=np.where(use, f, forward),
-            backward=np.where(use, b, backward),
-            exchanged=part.exchanged + shown,
-        )
+
+        def beside(computed: Floats, sent: Floats) -> Floats:
+            longer = np.maximum(computed + slow * np.minimum(sent, computed), sent)
+            return np.where(use, longer, computed)
+
+        forward = beside(part.forward, gather)
+        backward = beside(part.backward, gather_back + scatter)
+        shown = forward - part.forward + backward - part.backward
+        exchanged = part.exchanged + shown
+        return replace(part, forward=forward, backward=backward, exchanged=exchanged)
 
     # ranks of a pipeline
 
