@@ -150,11 +150,12 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     ranks: list[int] = []
     for part in text.split(","):
         ends = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
-        if ends is None or int(ends[2] or ends[1]) < int(ends[1]):
+        first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
+        if last < first:
             raise PlanError(f"ranks is {text!r}: expected numbers and ranges such as 0-7,16")
-        if int(ends[2] or ends[1]) >= MAX_NPUS:
+        if last >= MAX_NPUS:
             raise PlanError(f"ranks is {text!r}: expected at most {MAX_NPUS - 1}")
-        ranks += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
+        ranks += range(first, last + 1)
     if len(set(ranks)) < len(ranks):
         raise PlanError(f"ranks is {text!r}: a rank is named twice")
     return tuple(ranks)

@@ -36,7 +36,7 @@ from stepsim.network.topology.wirings import (
 from stepsim.workload.axes import CollectiveKind
 
 
-class LinkField(Noun):
+class LinkField(Noun, kw_only=False):
     """A number of a network: its `name` in files, axes and columns, its `attribute` in the program.
 
     Files may leave out what has a `default`.
@@ -49,26 +49,17 @@ class LinkField(Noun):
 
 
 LINK_FIELDS = (
-    LinkField(name="bandwidth", attribute="bandwidth", quantity=Quantity.BANDWIDTH),
-    LinkField(name="latency", attribute="latency_ps", quantity=Quantity.TIME),
-    LinkField(
-        name="endpoint_latency",
-        attribute="endpoint_latency_ps",
-        quantity=Quantity.TIME,
-        default=0,
-    ),
-    LinkField(name="efficiency", attribute="efficiency", quantity=Quantity.FACTOR, default=1.0),
+    LinkField("bandwidth", "bandwidth", Quantity.BANDWIDTH),
+    LinkField("latency", "latency_ps", Quantity.TIME),
+    LinkField("endpoint_latency", "endpoint_latency_ps", Quantity.TIME, default=0),
+    LinkField("efficiency", "efficiency", Quantity.FACTOR, default=1.0),
 )
 """The numbers of a class of links; named `CLASS.bandwidth` and so on where there are several."""
 
-LAUNCH_LATENCY = LinkField(
-    name="launch_latency", attribute="launch_latency_ps", quantity=Quantity.TIME, default=0
-)
+LAUNCH_LATENCY = LinkField("launch_latency", "launch_latency_ps", Quantity.TIME, default=0)
 """The number that a topology has once."""
 
-OVERSUBSCRIPTION = LinkField(
-    name="oversubscription", attribute="oversubscription", quantity=Quantity.FACTOR
-)
+OVERSUBSCRIPTION = LinkField("oversubscription", "oversubscription", Quantity.FACTOR)
 """What a fat tree has beside its links: bandwidth into a leaf switch over bandwidth out of it."""
 
 

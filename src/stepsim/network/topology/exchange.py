@@ -67,7 +67,7 @@ def _along(axis: PlacedWiring, positions: Ints) -> tuple[Summand, Ints]:
     for part in slices(len(positions), max(1, _PAIRS_AT_ONCE // len(positions))):
         start = np.repeat(positions[part], len(positions))
         end = np.tile(positions, len(positions[part]))
-        every = Flows(copy=np.zeros_like(start), start=start, end=end, weight=np.ones(len(start)))
+        every = Flows(np.zeros_like(start), start, end, np.ones(len(start)))
         flows = every.where(start // block != end // block)
         parts.append(add_up(wiring.load(flows)))
         hops.append(distinct_rows(wiring.hops(flows)))

@@ -69,7 +69,7 @@ class PlacedWiring(Noun):
         """
         start, end = self.positions(here), self.positions(there)
         copy = self.copy_of(here) + owners * self.copies
-        flows = Flows(copy=copy, start=start, end=end, weight=weights)
+        flows = Flows(copy, start, end, weights)
         return self.wiring.load(flows), self.wiring.hops(flows), here + (end - start) * self.stride
 
     def class_of(self, links: Ints) -> Ints:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 import numpy as np
+from msgspec.structs import astuple
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, spans, totals
 from stepsim.base.errors import TopologyError
@@ -48,7 +49,7 @@ _SWITCHED = {
 }
 
 
-class Flows(Noun):
+class Flows(Noun, kw_only=False):
     """Flows within copies of a wiring: arrays with one element per flow, `start` != `end`."""
 
     copy: Ints
@@ -58,12 +59,7 @@ class Flows(Noun):
 
     def where(self, chosen: Ints) -> "Flows":
         """The flows of these numbers, or those a mask chooses."""
-        return Flows(
-            copy=self.copy[chosen],
-            start=self.start[chosen],
-            end=self.end[chosen],
-            weight=self.weight[chosen],
-        )
+        return Flows(*(column[chosen] for column in astuple(self)))
 
 
 class Digit(Noun):

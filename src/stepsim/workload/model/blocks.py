@@ -85,8 +85,8 @@ def embedding_block(architecture: Architecture, columns: PlanTable) -> Block:
         shape = "projection of inputs", s, hidden, float(architecture.input_width)
         operators += products(columns, shape)
     return Block(
-        name="embedding",
-        operators=tuple(operators),
+        "embedding",
+        tuple(operators),
         forward=_summed(architecture, columns),
         backward=_gathered(architecture, columns),
     )
@@ -108,8 +108,8 @@ def head_blocks(
         memory("loss", forward * t * share, backward * t * share, "aten::cross_entropy_loss"),
     )
     return (
-        Block(name="final norm", operators=(final,), forward=gathered, backward=gathered),
-        Block(name="head", operators=head, backward=_summed(architecture, columns)),
+        Block("final norm", (final,), forward=gathered, backward=gathered),
+        Block("head", head, backward=_summed(architecture, columns)),
     )
 
 
@@ -125,7 +125,7 @@ def _attention_blocks(
     gathered = _gathered(architecture, columns)
     summed = _summed(architecture, columns)
     before, after = _around("attention", layer, architecture, columns)
-    yield Block(name="attention norm", operators=before, forward=gathered, backward=gathered)
+    yield Block("attention norm", before, forward=gathered, backward=gathered)
     if isinstance(attention, Mixer):
         yield from _mixer_blocks(attention, after, architecture, columns)
         return
@@ -134,8 +134,8 @@ def _attention_blocks(
         yield from shared_blocks(attention, operators, columns, context, summed=summed)
         return
     core = next((i for i, each in enumerate(operators) if each.core), 0)
-    yield Block(name="qkv", operators=operators[:core], backward=summed)
-    yield Block(name="attention", operators=operators[core:], forward=summed)
+    yield Block("qkv", operators[:core], backward=summed)
+    yield Block("attention", operators[core:], forward=summed)
 
 
 def _around(
@@ -185,10 +185,10 @@ def _mixer_blocks(
     """A mixer between what runs on a rank's tokens before it and after it."""
     run, summed = mixer.mixing(architecture.hidden, columns), _summed(architecture, columns)
     sent = run.sent
-    yield Block(name="mixer in", operators=run.before, forward=sent.before, backward=summed)
-    yield Block(name="mixer", operators=run.mix, forward=sent.after, backward=sent.back_after)
+    yield Block("mixer in", run.before, forward=sent.before, backward=summed)
+    yield Block("mixer", run.mix, forward=sent.after, backward=sent.back_after)
     after = (*run.after, last)
-    yield Block(name="mixer out", operators=after, forward=summed, backward=sent.back_before)
+    yield Block("mixer out", after, forward=summed, backward=sent.back_before)
 
 
 def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanTable) -> Iterator[Block]:
@@ -201,10 +201,10 @@ def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanTable) ->
         return
     gathered, summed = _gathered(architecture, columns), _summed(architecture, columns)
     scope = GraphScope.MLP
-    yield Block(name="mlp norm", operators=before, forward=gathered, backward=gathered, scope=scope)
+    yield Block("mlp norm", before, forward=gathered, backward=gathered, scope=scope)
     yield Block(
-        name="mlp",
-        operators=(*mlp_operators(mlp, architecture.hidden, columns), after),
+        "mlp",
+        (*mlp_operators(mlp, architecture.hidden, columns), after),
         forward=summed,
         backward=summed,
         scope=scope,
@@ -220,8 +220,8 @@ def _input_block(layer: Layer, architecture: Architecture, columns: PlanTable) -
     s, h, width = columns.shard_tokens, float(architecture.hidden), float(layer.input_width)
     size = s * width
     return Block(
-        name="layer input",
-        operators=(
+        "layer input",
+        (
             *products(columns, ("gate of the input", s, h, width)),
             memory("gated input", 6.0 * size, 10.0 * size),
             *products(columns, ("input out", s, width, h)),
@@ -263,16 +263,16 @@ def _expert_blocks(
     scatter = Exchange(CollectiveKind.REDUCE_SCATTER, Group.ETP, split)
     first, last = _shared_blocks(mlp, architecture, columns)
     yield Block(
-        name="router",
-        operators=(*before, *router_operators(mlp, architecture.hidden, columns)),
+        "router",
+        (*before, *router_operators(mlp, architecture.hidden, columns)),
         forward=(mapped, way("to"), gather),
         scope=GraphScope.ROUTER,
         module=module,
     )
     yield from first
     yield Block(
-        name="experts",
-        operators=tuple(expert_operators(mlp, architecture.hidden, columns)),
+        "experts",
+        tuple(expert_operators(mlp, architecture.hidden, columns)),
         forward=(scatter, way("back")),
         backward=(scatter, way("gradients_back")),
         beside_weights=columns.delay_wgrad,
@@ -287,8 +287,8 @@ def _expert_blocks(
         t, h = columns.shard_tokens, float(architecture.hidden)
         combine += products(columns, ("latent out", t, float(width), h))
     yield Block(
-        name="combination",
-        operators=(*combine, after),
+        "combination",
+        (*combine, after),
         backward=(way("gradients_to"), gather),
         beside_weights=columns.delay_wgrad,
         module=module,
@@ -307,8 +307,8 @@ def _shared_blocks(
     around = (*gathered, *summed)
     if not columns.shared_overlap.any():
         whole = Block(
-            name="shared experts",
-            operators=operators,
+            "shared experts",
+            operators,
             forward=around,
             backward=around,
             scope=GraphScope.ROUTER,
@@ -316,8 +316,8 @@ def _shared_blocks(
         )
         return (), (whole,)
     half = next(i for i, each in enumerate(operators) if each.name == "mlp out")
-    into = Block(name="shared experts in", operators=operators[:half], backward=around)
-    out = Block(name="shared experts out", operators=operators[half:], forward=around)
+    into = Block("shared experts in", operators[:half], backward=around)
+    out = Block("shared experts out", operators[half:], forward=around)
     return (into,), (out,)
 
 
@@ -348,9 +348,9 @@ def tower_blocks(tower: Tower, columns: PlanTable) -> tuple[Block, ...]:
     ]
     layers = (_times(block, tower.depth) for block in layer_blocks(tower.layer, inner, own))
     blocks = (
-        Block(name="patches", operators=first),
+        Block("patches", first),
         *layers,
-        Block(name="projector", operators=tuple(products(own, *shapes))),
+        Block("projector", tuple(products(own, *shapes))),
     )
     return tuple(map(_forward_alone, blocks)) if tower.frozen else blocks
 
@@ -398,10 +398,10 @@ def _times(block: Block, count: int) -> Block:
         for sent in (block.forward, block.backward)
     )
     name = f"tower {block.name}"
-    return Block(name=name, operators=tuple(operators), forward=forward, backward=backward)
+    return Block(name, tuple(operators), forward=forward, backward=backward)
 
 
 def _forward_alone(block: Block) -> Block:
     """A block without its backward."""
     alone = (replace(each.times(FORWARD_ALONE), sides=None) for each in block.operators)
-    return Block(name=block.name, operators=tuple(alone), forward=block.forward)
+    return Block(block.name, tuple(alone), forward=block.forward)

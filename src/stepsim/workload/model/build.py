@@ -392,7 +392,7 @@ class _Builder(TimedModel):
         h = self.architecture.hidden
         columns = self.columns
         joint = linear("joint projection", columns, columns.tokens, 2 * h, h)
-        first = self.part([Block(name="prediction", operators=(joint,))])
+        first = self.part([Block("prediction", (joint,))])
         rows = (*self._rows(first, pipelined=False), *self._layer(layer, again=False))
         dense, routed = self._parameters(layer)
         owned = self._owned(tuple(replace(r, shards=None) for r in rows), dense + 2 * h * h, routed)

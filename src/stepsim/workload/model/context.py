@@ -204,8 +204,8 @@ def shared_blocks(
     if turned.any():
         before = (*before, memory("layouts of heads", turned, turned))
     yield Block(
-        name="qkv",
-        operators=before,
+        "qkv",
+        before,
         forward=(*sent.gathered, turn),
         backward=summed,
     )
@@ -220,9 +220,9 @@ def shared_blocks(
         ("last hop", 2, (), (*sent.rest, *sent.all_sums)),
     ):
         parts = tuple(_part_of(each, shares, hops, part) for each, shares in whole)
-        yield Block(name=name, operators=parts, forward=forward, backward=backward)
-    yield Block(name="ring", operators=(), backward=(*sent.gathered, turn_back))
-    yield Block(name="attention", operators=after, forward=summed)
+        yield Block(name, parts, forward=forward, backward=backward)
+    yield Block("ring", (), backward=(*sent.gathered, turn_back))
+    yield Block("attention", after, forward=summed)
 
 
 def _part_of(operator: Operator, shares: _Shares, hops: Bools, part: int) -> Operator:

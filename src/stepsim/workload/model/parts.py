@@ -218,7 +218,7 @@ class Exchange(Noun, kw_only=False):
         return np.where(seconds > 0, seconds + ahead, 0.0)
 
 
-class Block(Noun):
+class Block(Noun, kw_only=False):
     """Operators in order, and the exchanges that follow them in each pass.
 
     `scope` is the part of a layer that CUDA graphs may hold, None where they hold it never but with

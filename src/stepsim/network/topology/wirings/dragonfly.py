@@ -109,7 +109,7 @@ class Dragonfly(Noun, dict=True):
         if not apart.any():
             return (*FatTree(size=self.size, ports=self.ports).farthest, 0, 0)
         none = np.zeros(int(apart.sum()), np.int64)
-        flows = Flows(copy=none, start=start[apart], end=end[apart], weight=none.astype(np.float64))
+        flows = Flows(none, start[apart], end[apart], none.astype(np.float64))
         hops = self.hops(flows)
         return tuple(int(count) for count in hops[np.argmax(hops.sum(axis=1))])
 
