@@ -108,28 +108,28 @@ class Part(IntEnum):
     label: str
     kind: PartKind
 
-    def __new__(cls, number: int, label: str, kind: PartKind) -> "Part":
-        """A part with its number, its label and what it is."""
-        part = int.__new__(cls, number)
-        part._value_ = number
+    def __new__(cls, label: str, kind: PartKind) -> "Part":
+        """A part with the next number, its label and what it is."""
+        part = int.__new__(cls, len(cls.__members__))
+        part._value_ = len(cls.__members__)
         part.label = label
         part.kind = kind
         return part
 
-    COMPUTE = 0, "compute", PartKind.WORK
-    EXPOSED_TP = 1, "exposed tp", PartKind.EXPOSED
-    EXPOSED_CP = 2, "exposed cp", PartKind.EXPOSED
-    EXPOSED_EP = 3, "exposed ep", PartKind.EXPOSED
-    EXPOSED_FSDP = 4, "exposed fsdp", PartKind.EXPOSED
-    EXPOSED_DP = 5, "exposed dp", PartKind.EXPOSED
-    EXPOSED_PP = 6, "exposed pp", PartKind.EXPOSED
-    SKEW = 7, "skew", PartKind.SKEW
-    HEAD = 8, "idle, start-up", PartKind.IDLE
-    INNER = 9, "idle, steady", PartKind.IDLE
-    TAIL = 10, "idle, drain", PartKind.IDLE
-    HOST = 11, "host", PartKind.WORK
-    EXPOSED_HOST = 12, "exposed host", PartKind.LAUNCH
-    SLOWED = 13, "slowed by comm", PartKind.WORK
+    COMPUTE = "compute", PartKind.WORK
+    EXPOSED_TP = "exposed tp", PartKind.EXPOSED
+    EXPOSED_CP = "exposed cp", PartKind.EXPOSED
+    EXPOSED_EP = "exposed ep", PartKind.EXPOSED
+    EXPOSED_FSDP = "exposed fsdp", PartKind.EXPOSED
+    EXPOSED_DP = "exposed dp", PartKind.EXPOSED
+    EXPOSED_PP = "exposed pp", PartKind.EXPOSED
+    SKEW = "skew", PartKind.SKEW
+    HEAD = "idle, start-up", PartKind.IDLE
+    INNER = "idle, steady", PartKind.IDLE
+    TAIL = "idle, drain", PartKind.IDLE
+    HOST = "host", PartKind.WORK
+    EXPOSED_HOST = "exposed host", PartKind.LAUNCH
+    SLOWED = "slowed by comm", PartKind.WORK
 
     @property
     def key(self) -> str:
