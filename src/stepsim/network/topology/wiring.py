@@ -62,7 +62,7 @@ class Flows(Noun, kw_only=False):
         return Flows(*(column[chosen] for column in astuple(self)))
 
 
-class Digit(Noun):
+class Digit(Noun, kw_only=False):
     """Part of a position: `position // stride % size`, stride being the sizes before it.
 
     A digit that `turns` may be shifted (modulo its size) for all positions at once without changing

@@ -112,9 +112,9 @@ def _schedule(job: "_Job", draft: "_Draft") -> Schedule:
     """The schedule of a draft."""
     placement = Placement(ranks=job.ranks)
     return Schedule(
-        name=_NAME,
-        placement=placement,
-        microbatches=job.microbatches,
+        _NAME,
+        placement,
+        job.microbatches,
         orders=tuple(
             numbered([_SLOTS[kind] for kind in kinds], rank, placement)
             for rank, kinds in enumerate(draft.orders)

@@ -122,7 +122,7 @@ class Runtime(StrEnum):
     TORCH = "torch"
 
 
-class Schedule(Noun, dict=True):
+class Schedule(Noun, kw_only=False, dict=True):
     """`orders[r]` is what pipeline rank r runs, in order.
 
     `warm_up[r]` forwards of it come before its steady state, whose first backward follows one

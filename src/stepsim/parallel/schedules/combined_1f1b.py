@@ -46,9 +46,9 @@ def combined_1f1b(
     forwards = forward_table(held, microbatches, group)
     leads = warm_up(ranks, held * microbatches, 2, (held - 1) * group + 1)
     return Schedule(
-        name=PAIRED,
-        placement=placement,
-        microbatches=microbatches,
+        PAIRED,
+        placement,
+        microbatches,
         orders=tuple(
             numbered(_slots(lead, forwards), rank, placement) for rank, lead in enumerate(leads)
         ),

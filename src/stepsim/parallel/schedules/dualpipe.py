@@ -24,9 +24,9 @@ def dualpipe(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     placement = _placed("dualpipe", ranks, microbatches, chunks, kind)
     half, each_way = ranks // 2, microbatches // 2
     return Schedule(
-        name="dualpipe",
-        placement=placement,
-        microbatches=microbatches,
+        "dualpipe",
+        placement,
+        microbatches,
         orders=tuple(
             numbered(_slots(min(rank, ranks - 1 - rank), half, each_way), rank, placement)
             for rank in range(ranks)
@@ -41,9 +41,9 @@ def dualpipe_v(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     """
     placement = _placed("dualpipe-v", ranks, microbatches, chunks, PlacementKind.V)
     return Schedule(
-        name="dualpipe-v",
-        placement=placement,
-        microbatches=microbatches,
+        "dualpipe-v",
+        placement,
+        microbatches,
         orders=tuple(
             numbered(_slots(rank, ranks, microbatches), rank, placement) for rank in range(ranks)
         ),

@@ -41,10 +41,10 @@ def interleaved(
     forwards = forward_table(chunks, microbatches, group)
     leads = warm_up(ranks, chunks * microbatches, 2, (chunks - 1) * group)
     return Schedule(
-        name=_NAME,
+        _NAME,
+        placement,
+        microbatches,
         runtime=Runtime(grouping),
-        placement=placement,
-        microbatches=microbatches,
         fills_once=True,
         orders=alternating(leads, forwards, backward_table(forwards)),
         warm_up=leads,

@@ -31,9 +31,9 @@ def interleaved_zb(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedul
     backwards = backward_table(forwards)
     leads = warm_up(ranks, chunks * microbatches, 1, (chunks - 1) * group)
     return Schedule(
-        name="interleaved-zb",
-        placement=placement,
-        microbatches=microbatches,
+        "interleaved-zb",
+        placement,
+        microbatches,
         orders=tuple(
             by_turns(
                 rank,

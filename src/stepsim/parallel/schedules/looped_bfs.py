@@ -17,9 +17,9 @@ def looped_bfs(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     table = forward_table(chunks, microbatches, group_size=microbatches)
     warm_up = (table.shape[1],) * ranks
     return Schedule(
-        name="looped-bfs",
-        placement=placement,
-        microbatches=microbatches,
+        "looped-bfs",
+        placement,
+        microbatches,
         fills_once=True,
         orders=alternating(warm_up, table, table[:, ::-1]),
         warm_up=warm_up,

@@ -34,10 +34,10 @@ def one_chunk(
     """A schedule of one chunk per rank, which runs so many forwards before it alternates."""
     table = forward_table(1, microbatches, microbatches)
     return Schedule(
+        name,
+        placement,
+        microbatches,
         runtime=Runtime.MEGATRON,
-        name=name,
-        placement=placement,
-        microbatches=microbatches,
         fills_once=True,
         orders=alternating(leads, table, table),
         warm_up=leads,

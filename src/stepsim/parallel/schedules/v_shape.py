@@ -73,7 +73,7 @@ def _schedule(
     wait = _shortest_wait(ranks, block)
     timed = [list(_repeated(block(ranks, rank, wait), microbatches)) for rank in range(ranks)]
     orders = _with_weight_gradients(timed, placement, 2 * limit)
-    return Schedule(name=name, placement=placement, microbatches=microbatches, orders=orders)
+    return Schedule(name, placement, microbatches, orders=orders)
 
 
 def _shortest_wait(ranks: int, block: _Block) -> int:

@@ -34,9 +34,9 @@ def zb_h1(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
     )
     leads = warm_up(ranks, microbatches)
     return Schedule(
-        name="zb-h1",
-        placement=placement,
-        microbatches=microbatches,
+        "zb-h1",
+        placement,
+        microbatches,
         orders=tuple(_order(rank, ranks, lead, microbatches) for rank, lead in enumerate(leads)),
         warm_up=leads,
     )

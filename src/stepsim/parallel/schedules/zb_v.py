@@ -20,9 +20,9 @@ def zb_v(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     placement = chunks_on_ranks("zb-v", ranks, microbatches, chunks, held=2, kind=PlacementKind.V)
     full = max(microbatches, 2 * ranks - 1)
     return Schedule(
-        name="zb-v",
-        placement=placement,
-        microbatches=microbatches,
+        "zb-v",
+        placement,
+        microbatches,
         orders=tuple(
             numbered(_slots(rank, ranks, full), rank, placement, microbatches)
             for rank in range(ranks)

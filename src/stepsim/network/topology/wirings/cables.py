@@ -46,7 +46,7 @@ class Cables(Noun, dict=True):
     @property
     def digits(self) -> tuple[Digit, ...]:
         """One digit: no two positions are equivalent."""
-        return (Digit(size=self.size, turns=False),)
+        return (Digit(self.size, turns=False),)
 
     @property
     def farthest(self) -> tuple[int, ...]:

@@ -92,12 +92,12 @@ class Dragonfly(Noun, dict=True):
         """A router's NPUs look alike, and so do groups; routers have different global links."""
         shape, shared = self.shape, self.ports.npus_per_nic
         if self.size < shape.group:
-            return (Digit(size=self.size, turns=False),)
+            return (Digit(self.size, turns=False),)
         return (
-            *([Digit(size=shared, turns=True, any_order=True)] if shared > 1 else []),
-            Digit(size=shape.npus // shared, turns=True, any_order=True),
-            Digit(size=shape.routers, turns=False),
-            Digit(size=self._groups, turns=True),
+            *([Digit(shared, turns=True, any_order=True)] if shared > 1 else []),
+            Digit(shape.npus // shared, turns=True, any_order=True),
+            Digit(shape.routers, turns=False),
+            Digit(self._groups, turns=True),
         )
 
     @cached_property

@@ -110,10 +110,10 @@ class FatTree(Noun):
         """Place on the NIC and leaf, leaf, pod: each looks the same from every other."""
         shared, leaf = self.ports.npus_per_nic, min(self.size, self._down[0])
         if leaf % shared:
-            return (Digit(size=self.size, turns=False),)
+            return (Digit(self.size, turns=False),)
         above = (*self._down[1:], self.size // prod(self._down)) if self.size > leaf else ()
         sizes = (*((shared,) if self.ports.shared else ()), leaf // shared, *above)
-        return tuple(Digit(size=size, turns=True, any_order=True) for size in sizes)
+        return tuple(Digit(size, turns=True, any_order=True) for size in sizes)
 
     @property
     def farthest(self) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ class FullyConnected(Noun):
     @property
     def digits(self) -> tuple[Digit, ...]:
         """One digit: all positions are equivalent."""
-        return (Digit(size=self.size, turns=True),)
+        return (Digit(self.size, turns=True),)
 
     @property
     def farthest(self) -> tuple[int, ...]:

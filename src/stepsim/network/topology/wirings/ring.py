@@ -47,7 +47,7 @@ class Ring(Noun):
     @property
     def digits(self) -> tuple[Digit, ...]:
         """Every position of a ring looks the same, no two of a line do."""
-        return (Digit(size=self.size, turns=not self.is_open),)
+        return (Digit(self.size, turns=not self.is_open),)
 
     @property
     def farthest(self) -> tuple[int, ...]:
