@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from msgspec.structs import astuple
+from msgspec.structs import asdict, astuple
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun, replace
@@ -130,13 +130,7 @@ class StepModel(Noun):
 
     def microbatch(self, columns: PlanTable) -> list[_PartSeconds]:
         """Compute and exchanges of a layer of each kind, of the embedding and the head."""
-        timed = TimedModel(
-            architecture=self.architecture,
-            device=self.device,
-            framework=self.framework,
-            interconnect=self.interconnect,
-            columns=columns,
-        )
+        timed = TimedModel(columns=columns, **asdict(self))
         kinds = self.architecture.layer_kinds()
         layers = [self._part(timed.layer(layer), timed, layer) for layer in kinds]
         return [*layers, self._part(timed.embedding, timed), self._part(timed.head, timed)]
