@@ -135,6 +135,3 @@ def test_no_kernel_loses_more_than_half_of_the_sms() -> None:
 
 def test_every_dispatcher_has_what_carries_it() -> None:
     assert {*DISPATCH_ENGINES} == {*ExpertDispatch}
-    assert all(DISPATCH_ENGINES[each].traits.sms == each.sms for each in ExpertDispatch), (
-        "SMs of dispatchers are said twice"
-    )

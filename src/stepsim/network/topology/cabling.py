@@ -181,17 +181,6 @@ def find_swaps(cabling: Cabling, node_size: int) -> Iterator[Swap]:
         size *= run
 
 
-def canonical_groups(members: Ints, swaps: tuple[Swap, ...]) -> Ints:
-    """Groups (rows) in a form in which equal rows cost the same."""
-    order = np.argsort(members, axis=1)
-    ascending = np.take_along_axis(members.astype(np.int64), order, axis=1)
-    for swap in swaps:
-        ascending = swap.first_alike(ascending)
-    moved = np.empty_like(ascending)
-    np.put_along_axis(moved, order, ascending, axis=1)
-    return moved
-
-
 def _kinds(cabling: Cabling, size: int) -> Ints:
     """A number per block, equal for blocks that can be swapped."""
     owner = _owners(cabling, size)

@@ -12,7 +12,6 @@ from stepsim.network.topology.cabling import (
     Cabling,
     Swap,
     bundle_links,
-    canonical_groups,
     even_cut,
     find_swaps,
 )
@@ -122,8 +121,14 @@ class ListedTopology(Noun, eq=False, dict=True):
         return graph_of(self, npus_forward=self.npus_forward)
 
     def canonical(self, members: Ints) -> Ints:
-        """Groups (rows) moved to the first of the nodes that can be swapped."""
-        return canonical_groups(members, self._swaps)
+        """Groups (rows) moved to the first nodes that can be swapped: equal rows cost the same."""
+        order = np.argsort(members, axis=1)
+        ascending = np.take_along_axis(members.astype(np.int64), order, axis=1)
+        for swap in self._swaps:
+            ascending = swap.first_alike(ascending)
+        moved = np.empty_like(ascending)
+        np.put_along_axis(moved, order, ascending, axis=1)
+        return moved
 
     def layout(self, members: Ints) -> Layout:
         """How a group lies: by place within the node and by node."""

@@ -112,16 +112,14 @@ class ExpertDispatch(NameWithFields):
     DeepEP and HybridEP with `FP8` send tokens to their experts in 8 bits, with a scale for 128
     elements; all that comes back is in 16 (DeepSeek-V3 technical report, section 3.3.2). `once`
     says that a token goes to a node once, `element_bytes` what its elements take on the way to
-    experts, `sms` how many multiprocessors the kernels hold meanwhile: that of NCCL by
-    NVIDIA/nccl#689, Megatron-Core's default of DeepEP, Megatron-Bridge's recipes of HybridEP.
+    experts.
     """
 
     once: bool
     element_bytes: float
-    sms: int
 
-    ALL_TO_ALL = "all_to_all", False, 2.0, 16
-    DEEPEP = "deepep", True, 2.0, 20
-    DEEPEP_FP8 = "deepep_fp8", True, 1 + 4 / 128, 20
-    HYBRIDEP = "hybridep", True, 2.0, 32
-    HYBRIDEP_FP8 = "hybridep_fp8", True, 1 + 4 / 128, 32
+    ALL_TO_ALL = "all_to_all", False, 2.0
+    DEEPEP = "deepep", True, 2.0
+    DEEPEP_FP8 = "deepep_fp8", True, 1 + 4 / 128
+    HYBRIDEP = "hybridep", True, 2.0
+    HYBRIDEP_FP8 = "hybridep_fp8", True, 1 + 4 / 128
