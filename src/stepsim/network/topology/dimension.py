@@ -121,7 +121,7 @@ class FollowingLinks(Noun):
         return replace(link, **{name: value for name, value in own.items() if value is not None})
 
 
-class Load(Noun):
+class Load(Noun, kw_only=False):
     """What a set of simultaneous flows puts on the links.
 
     `links` are the distinct links crossed, ascending, and `loads` the flow weights (or shares of
@@ -143,9 +143,7 @@ def sum_loads(parts: Sequence[Summand], hops: Ints, flows: Ints | None = None) -
     links, loads = add_up(parts)
     counts = np.ones(len(hops), np.int64) if flows is None else flows
     first, kind = row_numbers(hops)
-    return Load(
-        links=links, loads=loads, hops=hops[first], flows=whole_totals(kind, counts, len(first))
-    )
+    return Load(links, loads, hops[first], whole_totals(kind, counts, len(first)))
 
 
 SIZE_BANDS = ((0, 10**7), (10**7, 10**8), (10**8, MAX_INT64))

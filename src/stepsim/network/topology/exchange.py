@@ -48,7 +48,7 @@ def exchange(topology: Topology, members: Ints) -> Load | None:
             walked, *joined = (_and_perhaps(each, rows) for each in (walked, *joined))
     links, loads = add_up(parts)
     paths = distinct_rows(np.concatenate([walked[walked.any(axis=1)], *joined]))
-    return Load(links=links, loads=loads, hops=paths, flows=np.zeros(len(paths), np.int64))
+    return Load(links, loads, paths, np.zeros(len(paths), np.int64))
 
 
 def _and_perhaps(paths: Ints, more: Ints) -> Ints:

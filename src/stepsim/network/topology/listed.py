@@ -164,7 +164,7 @@ class ListedTopology(Noun, eq=False, dict=True):
         owners = np.zeros_like(sources) if owners is None else owners
         (owner, links, loads), hops = self.router.load(sources, destinations, weights, owners)
         links += owner * self.link_numbers
-        return Load(links=links, loads=loads, hops=hops, flows=np.zeros(len(hops), np.int64))
+        return Load(links, loads, hops, np.zeros(len(hops), np.int64))
 
     @property
     def _bandwidth(self) -> Floats:

@@ -70,7 +70,7 @@ class BatchShape(Noun):
         return self.steps * self.step_slots
 
 
-class Packing(Noun, eq=False):
+class Packing(Noun, kw_only=False, eq=False):
     """Documents in microbatches: a row per piece of a document.
 
     `slot` is (step * ranks + rank) * microbatches + microbatch, `document` the number of the
@@ -184,14 +184,7 @@ def packed(
 ) -> Packing:
     """Pieces in their slots, without padding unless they are given more tokens."""
     tokens = length if tokens is None else tokens
-    return Packing(
-        shape=shape,
-        slot=slot,
-        document=document,
-        tokens=tokens,
-        real=length,
-        squares=tokens.astype(np.float64) ** 2,
-    )
+    return Packing(shape, slot, document, tokens, length, tokens.astype(np.float64) ** 2)
 
 
 def dealt(bins: Ints, shape: BatchShape) -> Ints:

@@ -55,14 +55,8 @@ def _spread(lengths: Ints, needed: Ints, shape: BatchShape) -> Packing:
     member = spans(np.zeros_like(degree), degree)
     tokens = lengths[document] // degree[document]
     tokens += member < lengths[document] % degree[document]
-    return Packing(
-        shape=shape,
-        slot=np.concatenate(slots),
-        document=document,
-        tokens=tokens,
-        real=tokens,
-        squares=shape.shared_squares(lengths[document], degree[document]),
-    )
+    squares = shape.shared_squares(lengths[document], degree[document])
+    return Packing(shape, np.concatenate(slots), document, tokens, tokens, squares)
 
 
 def _fastest(lengths: Ints, needed: Ints, shape: BatchShape) -> tuple[Ints, Ints]:
