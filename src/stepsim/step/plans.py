@@ -26,20 +26,15 @@ from stepsim.workload.model.memory import TIGHT_SHARE
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import PipelineOrder, Plan, PlanTable
 
-SEARCHED = (
-    *("tp", "cp", "pp", "chunks", "ep", "expert_tp"),
-    *("microbatch_size", "recompute", "zero", "schedule"),
-    *("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph"),
-)
-"""What a search can vary, by the names of the options."""
-
 _COUNTS = ("tp", "cp", "pp", "chunks", "ep", "expert_tp", "microbatch_size")
+# Fields of a plan about how it runs: as the options have them, unless they are searched.
+_RUN = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
+
+SEARCHED = (*_COUNTS, "recompute", "zero", "schedule", *_RUN)
+"""What a search can vary, by the names of the options."""
 
 SHORT_NAMES = {"microbatch_size": "mbs", "chunks": "vpp", "expert_tp": "etp"}
 """What people call some of them."""
-
-# Fields of a plan about how it runs: as the options have them, unless they are searched.
-_RUN = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
 
 _Fields = dict[str, Any]
 # How far a plan comes that is none, and what stands in its way.
