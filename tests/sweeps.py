@@ -36,9 +36,7 @@ def study(*axes: str, breakdown: bool = False, **options: Any) -> Study:
 class Alone(ScenarioGroup):
     """Scenarios that are simulated one by one."""
 
-    @property
-    def _together(self) -> bool:
-        return False
+    _together = False
 
 
 class Quick(ScenarioGroup):

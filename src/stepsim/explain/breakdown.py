@@ -20,8 +20,6 @@ from stepsim.core.write import SegmentKind, TaskGraph
 from stepsim.run.spans import TaskKind
 from stepsim.workload.axes import Part, Stream
 
-# The part of a task of a list, and earlier ones that it waits for.
-_Row = tuple[Part, tuple[int, ...]]
 _WORK = {TaskKind.COMPUTE: Part.COMPUTE, TaskKind.HOST: Part.HOST}
 # The part of a contracted task of the compute stream: it has several.
 _CONTRACTED = -1
@@ -50,7 +48,9 @@ class Gaps(Noun):
     left: Ints
 
 
-def find_gaps(part: NDArray[np.int8], after: Lists, detached: Bools, lists: Sequence[Ints]) -> Gaps:
+def find_gaps(
+    part: NDArray[np.int8], after: Lists, detached: Bools, lists: Sequence[Ints] = _NO_LISTS
+) -> Gaps:
     """The gaps of tasks of a `part` each, which wait for others.
 
     Nobody waits for a `detached` transfer at its own end. Task lists laid out, from `lists[0]` to
@@ -199,16 +199,15 @@ def step_breakdown(timeline: Timeline) -> Ints:
 
 def _parts_of_list(task_list: TaskList, times: ListTimes, graph: TaskGraph) -> Ints:
     """Parts of a task list that runs without interruption, of shape (parts, 1), in ps."""
-    gaps = list_gaps([(part_of(task, graph), task.after) for task in task_list.tasks])
+    gaps = list_gaps(task_list, graph)
     nothing = np.zeros((len(Part), 1), np.int64)
     return breakdown(gaps, times.start[:, None], times.end[:, None], nothing)
 
 
-def list_gaps(tasks: Sequence[_Row]) -> Gaps:
-    """The gaps of the tasks of a list, given by their part and what they wait for."""
-    part = np.array([each for each, _ in tasks], np.int8)
-    after = Lists.of([before for _, before in tasks])
-    return find_gaps(part, after, np.zeros(len(part), bool), _NO_LISTS)
+def list_gaps(task_list: TaskList, graph: TaskGraph) -> Gaps:
+    """The gaps of the tasks of a list."""
+    part = np.array([part_of(task, graph) for task in task_list.tasks], np.int8)
+    return find_gaps(part, task_list.waits.after, np.zeros(len(part), bool))
 
 
 def program_gaps(tasks: Tasks, graph: TaskGraph) -> Gaps:

@@ -5,7 +5,8 @@ from itertools import permutations
 import numpy as np
 from hypothesis import given, strategies as st
 
-from stepsim.explain.breakdown import breakdown, list_gaps
+from stepsim.base.arrays import Lists
+from stepsim.explain.breakdown import breakdown, find_gaps
 from stepsim.workload.axes import Part
 
 Flight = tuple[int, int, Part]
@@ -20,14 +21,14 @@ FLIGHTS = st.tuples(
 
 def parts(flights: list[Flight]) -> list[int]:
     """Parts of a program that computes from 0 to 5, waits for transfers, and computes again."""
-    every = tuple(range(len(flights) + 1))
-    awaited = [(part, (0,)) for _, _, part in flights]
-    gaps = list_gaps([(Part.COMPUTE, ()), *awaited, (Part.COMPUTE, every)])
-    starts = [0, *(start for start, _, _ in flights)]
-    ends = [5, *(start + duration for start, duration, _ in flights)]
+    begins, takes, awaited = np.array(flights).T
+    kinds = np.array([Part.COMPUTE, *awaited, Part.COMPUTE], np.int8)
+    after = Lists.of([(), *[(0,)] * len(flights), range(len(flights) + 1)])
+    gaps = find_gaps(kinds, after, np.zeros(len(kinds), bool))
+    starts, ends = [0, *begins], [5, *(begins + takes)]
     start, end = (np.array([*each, max(ends)])[:, None] for each in (starts, ends))
-    nothing = np.zeros((len(Part), 1), dtype=np.int64)
-    found: list[int] = breakdown(gaps, start, end, nothing)[:, 0].tolist()
+    nothing = np.zeros((len(Part), 1), np.int64)
+    found: list[int] = breakdown(gaps, start, end, nothing).ravel().tolist()
     assert sum(found) == max(ends)
     return found
 

@@ -19,7 +19,7 @@ from stepsim.base.structs import Noun, Same
 from stepsim.core.actions import Task, TaskList
 from stepsim.core.ends import ends, listed_waits
 from stepsim.core.write import TaskGraph
-from stepsim.explain.breakdown import Gaps, breakdown, list_gaps, part_of
+from stepsim.explain.breakdown import Gaps, breakdown, list_gaps
 from stepsim.explore.batch.scenarios import AXES, PHASES, Scenarios
 from stepsim.network.collectives import CollectiveShape, communication_ps
 from stepsim.network.prices import Prices, Use
@@ -226,7 +226,6 @@ class LengthTable(Struct, kw_only=True):
         found: dict[int, Ints] = {}
         for number, length in self.lists.items():
             if number not in self._gaps:
-                rows = [(part_of(task, self.graph), task.after) for task in length.task_list.tasks]
-                self._gaps[number] = list_gaps(rows)
+                self._gaps[number] = list_gaps(length.task_list, self.graph)
             found[number] = length.parts_ps(values, self._gaps[number])
         return found
