@@ -7,7 +7,7 @@ from stepsim.base.errors import PlanError
 from stepsim.cli.options import (
     SimulateOptions,
 )
-from stepsim.cli.profiles import read_with_progress
+from stepsim.cli.profiles import read_with_progress, recorded_forms
 from stepsim.cli.terminal import (
     command_line,
     warn,
@@ -20,8 +20,6 @@ _MOST_NOTES = 3
 
 def hold_step_against(file: Path, trace: Path, options: SimulateOptions) -> None:
     """Simulate a step and print it beside the recorded one; raises the errors of both."""
-    from stepsim.files.load import is_model_at_sight
-    from stepsim.files.traces.forms import is_measured, is_profile
     from stepsim.show.figures.timelines import plot_against
     from stepsim.show.tables.against import against_answer, against_tables
     from stepsim.show.tables.answer import job_line
@@ -29,7 +27,7 @@ def hold_step_against(file: Path, trace: Path, options: SimulateOptions) -> None
     from stepsim.step.prepared import prepare
 
     options.check_files(file, trace)
-    if not is_model_at_sight(file) and (is_profile(file) or is_measured(file)):
+    if any(recorded_forms(file)):
         raise PlanError(
             f"{file}: --against holds a prediction against a recording: expected a model or a "
             "workload first (stepsim diff compares two recordings)"

@@ -89,6 +89,16 @@ def simulate_profile(path: Path, options: SimulateOptions) -> None:
         typer.echo(answer.advice, err=True)
 
 
+def recorded_forms(file: Path) -> tuple[bool, bool]:
+    """Whether a file is a profile, and a measured run; a model by name or folder is neither."""
+    from stepsim.files.load import is_model_at_sight
+    from stepsim.files.traces.forms import is_measured, is_profile
+
+    if is_model_at_sight(file):
+        return False, False
+    return is_profile(file), is_measured(file)
+
+
 def read_with_progress(path: Path, *, quiet: bool) -> "Profile":
     """Read a profile; a bar on stderr counts the files of a folder."""
     from stepsim.files.measured import load_profile

@@ -27,7 +27,7 @@ from stepsim.cli.options import (
     refuse_options,
     takes,
 )
-from stepsim.cli.profiles import simulate_profile
+from stepsim.cli.profiles import recorded_forms, simulate_profile
 from stepsim.cli.terminal import (
     WorkloadArgument,
     command_line,
@@ -90,7 +90,7 @@ def simulate_command(
     }
     times, node_size = options.times, options.node_size
     calibration = options.file_of("calibration")
-    is_profile, is_measured = _recorded(file)
+    is_profile, is_measured = recorded_forms(file)
     if is_profile or is_measured:
         refuse_options(file, options, *filter(of_steps.get, of_steps), but="--calibration")
     if is_profile:
@@ -168,16 +168,6 @@ def _show_sensitivity(file: Path, options: SimulateOptions) -> None:
     draw = partial(plot_sensitivity, found)
     warn(found.warnings, quiet=options.quiet)
     options.show_study(found, sensitivity_shown(found), draw)
-
-
-def _recorded(file: Path) -> tuple[bool, bool]:
-    """Whether a file is a profile, and a measured run; a model by name or folder is neither."""
-    from stepsim.files.load import is_model_at_sight
-    from stepsim.files.traces.forms import is_measured, is_profile
-
-    if is_model_at_sight(file):
-        return False, False
-    return is_profile(file), is_measured(file)
 
 
 def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:

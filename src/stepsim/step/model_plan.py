@@ -389,11 +389,12 @@ def with_recipe(asked: StepOptions, plan: Plan, setup: StepModel) -> tuple[Plan,
         fields["layout"] = layout
     held = states.states.changed if states and states.states else {}
     told = [*_said({name: getattr(found, name) for name in fields}), *_said(held)]
+    plan = replace(plan, **fields)
     if not told:
-        return replace(plan, **fields), []
+        return plan, []
     source = next((each.source for each in (fields and found, states) if each), "")
     where = f"{source}; " if source else ""
-    return replace(plan, **fields), [
+    return plan, [
         f"public recipe of {model} for {framework.name}: {', '.join(told)} ({where}--no-recipe "
         "turns it off)"
     ]
