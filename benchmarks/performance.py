@@ -12,7 +12,7 @@ import numpy as np
 from gpt import GPT, SMALL, TOPOLOGY
 from sizes import sized
 
-from stepsim.explore.batch import Batch, make_batch
+from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.face.steps import noise, sensitivity, simulate
 from stepsim.files.load import topology_of, workload_of

@@ -5,7 +5,7 @@ from typing import Any
 
 from stepsim.base.structs import replace
 from stepsim.explain.make_report import StepTotals, make_totals
-from stepsim.explore.batch import Batch, make_batch as compile_batch
+from stepsim.explore.batch.evaluation import Batch, make_batch as compile_batch
 from stepsim.files.asked import read_inputs, read_options
 from stepsim.files.load import workload_of
 from stepsim.network.prices import Known

@@ -12,7 +12,7 @@ import pytest
 
 import stepsim
 from stepsim.base.errors import PlanError
-from stepsim.explore.batch import make_batch
+from stepsim.explore.batch.evaluation import make_batch
 from stepsim.face.steps import collective_time
 from stepsim.files.asked import read_options
 from stepsim.network.collectives import parse_algorithm

@@ -17,7 +17,7 @@ from stepsim.base.units import PS_PER_S, Quantity, format_time_ps
 from stepsim.core.actions import HostTimes
 from stepsim.core.timeline import Timeline
 from stepsim.explain.memory import StepMemory
-from stepsim.explore.batch import Batch, make_batch
+from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.scenarios import PHASES, BatchBase
 from stepsim.explore.noise.draws import SpeedNoise, noisy_speeds
 from stepsim.explore.sensitivity import find_sensitivity

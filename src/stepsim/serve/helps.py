@@ -6,7 +6,7 @@ from typing import Any
 
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import replace
-from stepsim.explore.batch import Batch
+from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batch.scenarios import PHASES
 from stepsim.files.asked import StepInputs, read_options
 from stepsim.network.prices import Known

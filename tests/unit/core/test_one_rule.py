@@ -15,7 +15,7 @@ import stepsim
 from stepsim.core.ends import ends
 from stepsim.core.events import run as run_events
 from stepsim.core.flat import flatten
-from stepsim.explore.batch import make_batch
+from stepsim.explore.batch.evaluation import make_batch
 from stepsim.files.load import topology_of, workload_of
 from stepsim.network.fold import every_rank
 from stepsim.serve.explorer import Explorer

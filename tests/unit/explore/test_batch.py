@@ -19,7 +19,7 @@ from stepsim.core.actions import (
     HostTimes,
     forward_tasks,
 )
-from stepsim.explore.batch import Batch
+from stepsim.explore.batch.evaluation import Batch
 from stepsim.face.steps import simulate
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase

@@ -13,8 +13,8 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.core.timeline import run_graph
-from stepsim.explore.batch import Batch
 from stepsim.explore.batch.columns import ColumnNode, NodeColumns
+from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.files.load import topology_of, workload_of
 from stepsim.step.prepared import prepare

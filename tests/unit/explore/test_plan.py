@@ -19,7 +19,6 @@ import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
-from stepsim.explore.plan import Objective, PlanSpace, search_plans
 from stepsim.explore.plan.asked import (
     PlanDocument,
     held_values,
@@ -29,13 +28,21 @@ from stepsim.explore.plan.asked import (
     wider_values,
 )
 from stepsim.explore.plan.budget import check_plan_file
-from stepsim.explore.plan.search import HERE, PlanRun, PlanRuns, Workers, fitting_plans
+from stepsim.explore.plan.search import (
+    HERE,
+    Objective,
+    PlanRun,
+    PlanRuns,
+    Workers,
+    fitting_plans,
+    search_plans,
+)
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model
 from stepsim.files.models.megatron_plan import argument_texts, counted_ends, megatron_plan
 from stepsim.show.figures.plans import plan_front, plot_plans
 from stepsim.step.model_plan import DEFAULT_SEQUENCE, default_batch, planned, setup_of
-from stepsim.step.plans import KNOWN_APART, plan_kind, step_options_of
+from stepsim.step.plans import KNOWN_APART, PlanSpace, plan_kind, step_options_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.model.choices import ExpertDispatch, Recompute

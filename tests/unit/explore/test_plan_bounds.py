@@ -8,9 +8,8 @@ import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.base.executors import pack
 from stepsim.base.units import PS_PER_S
-from stepsim.explore.plan import search_plans
 from stepsim.explore.plan.asked import make_space, parse_fixed
-from stepsim.explore.plan.search import PlanJob, fitting_plans, simulator
+from stepsim.explore.plan.search import PlanJob, fitting_plans, search_plans, simulator
 from stepsim.files.asked import read_inputs
 from stepsim.workload.model.model import Model
 

@@ -22,7 +22,7 @@ from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, Value
 from stepsim.core.actions import HostTimes
 from stepsim.explain.make_report import StepTotals, make_totals
-from stepsim.explore.batch import Batch, BatchResult, make_batch
+from stepsim.explore.batch.evaluation import Batch, BatchResult, make_batch
 from stepsim.explore.batch.scenarios import BatchBase
 from stepsim.files.accelerators import read_device
 from stepsim.files.asked import with_axis_values
