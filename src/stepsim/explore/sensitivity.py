@@ -117,7 +117,8 @@ def find_sensitivity(
     batch = make_batch(workload, topology, plain, notes=[*notes, *said])
     every = _parameters(batch.setting)
     linked = [each for each in every if not options.overlap_cost and batch.takes(each.around[0])]
-    rebuilt = [] if _searched(batch) else [each for each in every if each not in linked]
+    searched = needs_times(batch.job.graph.schedule.name)
+    rebuilt = [] if searched else [each for each in every if each not in linked]
     rows = [row for parameter in linked for row in parameter.around]
     here, *times = batch.step_times([{}, *rows])
     slopes = [_slope(each, here, times[3 * i : 3 * i + 3]) for i, each in enumerate(linked)]
@@ -213,16 +214,12 @@ def _slope(parameter: _Parameter, here: int, around: list[int]) -> Slope:
     )
 
 
-def _searched(batch: Batch) -> bool:
-    return needs_times(batch.job.graph.schedule.name)
-
-
 def _notes(batch: Batch) -> Iterator[str]:
     options = batch.job.graph.options
     if batch.fixed and any(HostTimes.of(options).by_part):
         yield f"host times are left out: {batch.fixed}"
-    if _searched(batch):
-        name = batch.job.graph.schedule.name
+    name = batch.job.graph.schedule.name
+    if needs_times(name):
         yield f"the order that {name} found for the job is kept, and compute is left out"
 
 

@@ -110,11 +110,6 @@ def _usual_schedules(job: Job) -> list[str]:
     return [_PLAIN, *(f"interleaved:{n}" for n in chunks[:_INTERLEAVED]), *_USUAL]
 
 
-def exposed_p2p_ps(result: SimulatedStep) -> int:
-    """Point-to-point time that compute waited for, mean over ranks, in ps."""
-    return result.report.breakdown_ps[Part.EXPOSED_PP.key]
-
-
 class CandidateDocument(Report, kw_only=False):
     """A schedule that runs; `speedup` is over the first that does."""
 
@@ -160,7 +155,7 @@ class ComparisonDocument(Document):
                     name=each.name,
                     valid=True,
                     speedup=comparison.speedup(each.result),
-                    exposed_p2p_ps=exposed_p2p_ps(each.result),
+                    exposed_p2p_ps=each.result.report.breakdown_ps[Part.EXPOSED_PP.key],
                 )
                 for each in comparison.candidates
             )
