@@ -245,7 +245,8 @@ class Batch(Noun, dict=True):
 
         Raises SimulationError where sums could wrap around.
         """
-        values, used = self.table.evaluate(scenarios, priced or {}, part), self.program.uses
+        values = self.table.evaluate(scenarios, priced or {}, part)
+        used = Counter(self.program.length)
         if sum(times * float(values[number].max()) for number, times in used.items()) > LARGEST_SUM:
             raise SimulationError(
                 "tasks of a scenario add up to more than 2**63 - 1 ps (106 days): too many to batch"

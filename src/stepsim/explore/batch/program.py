@@ -1,6 +1,6 @@
 """The graph of a job as one list of nodes: what each waits for, and how long it takes."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -33,11 +33,6 @@ class BatchProgram(Noun, dict=True):
     pipeline: frozenset[int]
     busy_lengths: dict[int, int]
     busy_nodes: dict[int, int]
-
-    @property
-    def uses(self) -> dict[int, int]:
-        """How many nodes take each length."""
-        return Counter(self.length)
 
     def __len__(self) -> int:
         return len(self.length)

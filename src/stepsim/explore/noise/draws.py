@@ -66,11 +66,6 @@ class NoiseModel(Noun):
         ]
         return ", ".join(text for amount, text in parts if amount) or "none"
 
-    @property
-    def ranks_are_alike(self) -> bool:
-        """Whether no rank is slower than others throughout a step."""
-        return not (self.rank or self.straggler_probability)
-
     def __post_init__(self) -> None:
         check_fields(self)
         for name in ("task", "communication", "rank"):
@@ -220,7 +215,7 @@ class _Draws(Struct, kw_only=True):
 
     def _slowness(self, ranks: int) -> Floats:
         """Factor on the compute of ranks, of shape (ranks, samples); of one for all alike."""
-        if self.model.ranks_are_alike:
+        if not (self.model.rank or self.model.straggler_probability):
             return np.ones((1, 1))
         shape = ranks, self.samples
         straggles = self.random.random(shape) < self.model.straggler_probability

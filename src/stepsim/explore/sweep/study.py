@@ -101,18 +101,6 @@ class Study(Noun):
         network = with_values(self.network(values), values)
         return self.workload, network, self.step_options(values)
 
-    def adds_up(self, settings: Mapping[str, Value]) -> bool:
-        """Whether many scenarios can be evaluated together.
-
-        Their order is then the same at all prices, communication slows no compute, and no
-        memory is asked for.
-        """
-        schedule = settings.get("schedule", self.options.schedule)
-        overlap = settings.get("overlap_cost", self.options.overlap_cost)
-        remembers = self.options.activation_size_bytes is not None
-        searches = isinstance(schedule, str) and needs_times(schedule)
-        return not (overlap or remembers or searches)
-
 
 def _check_axis(topology: Topology, axis: Axis) -> None:
     """Raise the error that a value of a link axis would cause on this topology."""
@@ -234,8 +222,19 @@ class ScenarioGroup(Noun, dict=True):
 
     @property
     def _together(self) -> bool:
-        """Whether one graph serves enough scenarios, whose steps are sums of durations."""
-        return self.study.grid.group_size >= _FEWEST and self.study.adds_up(self.settings)
+        """Whether one graph serves enough scenarios, whose steps are sums of durations.
+
+        Their order is then the same at all prices, communication slows no compute, and no memory is
+        asked for.
+        """
+        if self.study.grid.group_size < _FEWEST:
+            return False
+        settings, options = self.settings, self.study.options
+        schedule = settings.get("schedule", options.schedule)
+        searches = isinstance(schedule, str) and needs_times(schedule)
+        overlap = settings.get("overlap_cost", options.overlap_cost)
+        remembers = options.activation_size_bytes is not None
+        return not (overlap or remembers or searches)
 
     @property
     def chunk(self) -> int:
