@@ -86,18 +86,17 @@ def validate_command(
     from stepsim.runs.replay import parse_durations
     from stepsim.show.tables.validation import validation_shown
 
-    check_outputs(runs, json=json, figures=[plot], files=[csv])
+    files = StudyFiles(json=json, csv=csv, plot=plot, style=style)
+    files.check_files(*runs)
     limit, durations = _limit(max_error), parse_durations(times)
     if is_published_steps(runs[0]):
-        files = StudyFiles(json=json, csv=csv, plot=plot, style=style)
         _validate_published(runs, limit, leave_out or (), calibration, files, quiet=quiet)
         return
     if leave_out:
         raise PlanError("--leave-out names sources of published steps: there are none")
     known = read_calibration(calibration) if calibration else None
     loaded, steps = load_measurements(runs, node_size=node_size)
-    named = [step.workload for step in steps]
-    check_outputs(named, json=json, figures=[plot], files=[csv])
+    files.check_files(*(step.workload for step in steps))
     found = validate_measured(
         loaded,
         steps,
