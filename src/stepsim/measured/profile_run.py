@@ -124,7 +124,7 @@ def _numbered(step: Profile, found: Actions) -> tuple[Profile, list[int]]:
     if all(number // width == at for number, at in zip(own, stages, strict=True)):
         return replace(step, world=width * found.pp), own
     counts = [stages[:place].count(at) for place, at in enumerate(stages)]
-    width = max(counts) + 1
+    width = bins(ints(counts))
     return replace(step, world=width * found.pp), [
         at * width + count for at, count in zip(stages, counts, strict=True)
     ]
