@@ -9,6 +9,7 @@ from sizes import sized
 
 import stepsim
 from stepsim.explore.sweep import Grid, Outcomes, ScenarioSpan, Study, open_for_reading, parse_axis
+from stepsim.explore.sweep.study import identity
 from stepsim.files.sweep_document import write_table
 from stepsim.files.sweep_table import (
     SweepTable,
@@ -56,10 +57,10 @@ def test_parse_axis(benchmark: Any) -> None:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    path = tmp_path / "a.sqlite"
-    with open_for_writing(path, study(), resume=False) as store:
-        for result in results(study()):
-            write_span(store, *result)
+    path, asked = tmp_path / "a.sqlite", study()
+    with open_for_writing(path, asked.grid, identity(asked)) as store:
+        for span, outcomes in results(asked):
+            write_span(store, span, outcomes.stored())
     return path
 
 
@@ -70,9 +71,9 @@ def test_store(benchmark: Any, tmp_path: Path) -> None:
     def store_all() -> None:
         path = tmp_path / "a.sqlite"
         path.unlink(missing_ok=True)
-        with open_for_writing(path, asked, resume=False) as store:
-            for result in made:
-                write_span(store, *result)
+        with open_for_writing(path, asked.grid, identity(asked)) as store:
+            for span, outcomes in made:
+                write_span(store, span, outcomes.stored())
             assert missing_spans(store, asked.grid.size) == []
             assert progress_of(store).done == SCENARIOS
 
@@ -80,7 +81,8 @@ def test_store(benchmark: Any, tmp_path: Path) -> None:
 
 
 def test_find_what_is_missing(benchmark: Any, database: Path) -> None:
-    with open_for_writing(database, study(), resume=True) as store:
+    asked = study()
+    with open_for_writing(database, asked.grid, identity(asked), resume=True) as store:
         store.connection.execute("DELETE FROM result WHERE id BETWEEN 50 AND 99 OR id = 777")
         spans = benchmark(missing_spans, store, SCENARIOS + 1)
     assert spans == [

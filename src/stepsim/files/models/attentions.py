@@ -180,23 +180,21 @@ class Attentions(Kinds, kw_only=True):
     def ratios(self, count: int) -> list[Any]:
         """Tokens that a key stands for, by layer; what follows is of modules that predict.
 
-        Raises WorkloadError where there are fewer than layers.
+        Raises WorkloadError where there are fewer than layers, and for one that is not known.
         """
         types, ratios = self.items("layer_types"), self.items("compress_ratios")
-        if ratios is None and types and set(types) <= set(_RATIOS):
+        if ratios is None and types and all(each in [*_RATIOS] for each in types):
             return [_RATIOS[name] for name in types]
         if ratios is None or len(ratios) < count:
             said = None if ratios is None else len(ratios)
             raise self.wrong("compress_ratios", said, f"at least {count} numbers")
+        for ratio in ratios:
+            if ratio not in (0, _INDEXED, _POOLED):
+                raise self.wrong("compress_ratios", ratio, f"0, {_INDEXED} or {_POOLED}")
         return list(ratios)
 
     def compressed(self, ratio: Any) -> CompressedAttention:
-        """Attention of such a layer; the keys of ratio 4 are chosen by the indexer.
-
-        Raises WorkloadError for a ratio that is not known.
-        """
-        if ratio not in (0, _INDEXED, _POOLED):
-            raise self.wrong("compress_ratios", ratio, f"0, {_INDEXED} or {_POOLED}")
+        """Attention of such a layer; the keys of ratio 4 are chosen by the indexer."""
         self.pass_over("KV_HEADS", "qk_rope_head_dim")
         return CompressedAttention(
             **self.part("compressed"),

@@ -251,7 +251,7 @@ class Feeding(Reading, kw_only=True):
     def _is_sparse(self, name: str, item: Any) -> bool:
         if isinstance(item, int):
             return bool(item)
-        if item not in _SPARSE:
+        if item not in [*_SPARSE]:  # a list of JSON is no key
             raise self.wrong(name, item, f"one of {', '.join(_SPARSE)}")
         return _SPARSE[item]
 

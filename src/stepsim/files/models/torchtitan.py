@@ -71,8 +71,9 @@ def torchtitan_job(path: Path, text: str, environment: Mapping[str, str]) -> dic
         raise WorkloadError(bad_value(str(path), "CONFIG", chosen, expected))
     job = jobs[chosen]
     flavor = job.pop("model_spec", None)
-    names = [name for name in {n for n, _ in _models().values()} if chosen.startswith(name)]
-    job["model"] = {"name": (names or [path.absolute().parent.name])[0], "flavor": flavor}
+    names = (name for name, _ in _models().values() if chosen.startswith(name))
+    folder = path.absolute().parent.name
+    job["model"] = {"name": max(names, key=len, default=folder), "flavor": flavor}
     if "Float8" in str(job.pop("model_converters", "")):
         job["model"]["converters"] = [_CONVERTERS[Precision.FP8]]
     return job
@@ -89,7 +90,8 @@ def _returned(function: ast.FunctionDef) -> dict[str, Any]:
             continue
         call = keyword.value
         if keyword.arg == "model_spec":
-            sections[keyword.arg] = next((ast.literal_eval(each) for each in call.args), None)
+            first = (each.value for each in call.args[:1] if isinstance(each, ast.Constant))
+            sections[keyword.arg] = next(first, None)
         elif keyword.arg == "model_converters":
             sections[keyword.arg] = ast.unparse(call)
         else:

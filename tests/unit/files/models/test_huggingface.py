@@ -416,6 +416,10 @@ NOVA = {"architectures": ["NovaForCausalLM"]}
             COMPRESSED | {"compress_ratios": [0, 4, 8, 4]},
             "compress_ratios is 8: expected 0, 4 or 128",
         ),
+        (
+            COMPRESSED | {"compress_ratios": [0, [4], 8, 4]},
+            "compress_ratios is [4]: expected 0, 4 or 128",
+        ),
         (COMPRESSED | {"compress_ratios": "absent"}, "compress_ratios is None: expected at least"),
         (NOVA | {"altup_num_inputs": 4}, "altup_num_inputs is 4"),
         (NOVA | {"ssm_state_size": 128}, "ssm_state_size is 128"),
