@@ -37,7 +37,7 @@ from stepsim.workload.axes import PartKind, part_label, parts_of
 from stepsim.workload.model.evidence import Throughput
 
 _OPTIONAL = ("skew", "host")
-IDLE = tuple(part.key for part in parts_of(PartKind.IDLE))
+IDLE_KEYS = tuple(part.key for part in parts_of(PartKind.IDLE))
 _BUBBLE = ("before", "between", "after")
 # Which transfers share links, by the name of the mode.
 _SHARING = {
@@ -187,7 +187,7 @@ def option_pairs(result: Report) -> Pairs:
 
 def idle_ps(parts: Mapping[str, int]) -> int:
     """The idle time of a step, of all kinds."""
-    return sum(parts.get(name, 0) for name in IDLE)
+    return sum(parts.get(name, 0) for name in IDLE_KEYS)
 
 
 def parts_table(result: Report) -> Table:
@@ -227,7 +227,7 @@ def stages_table(result: Report) -> Table:
         {
             **paths("stage, forward_ps, backward_ps, breakdown_ps.compute"),
             "exposed": TIME.of(lambda stage: exposed_ps(stage.breakdown_ps)),
-            **parts_columns((*optional, *IDLE)),
+            **parts_columns((*optional, *IDLE_KEYS)),
             **{name: TIME.of(f"bubble_ps.{key}") for name, key in bubble.items()},
         },
         most=_MOST_STAGES,
