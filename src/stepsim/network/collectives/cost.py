@@ -63,7 +63,7 @@ def carriers(
     members: Ints,
     kind: CollectiveKind,
     algorithm: Algorithm,
-    beside: Sequence[Ints] = (),
+    beside: Sequence[Ints],
 ) -> tuple[Carrier, ...]:
     """The protocols of its library that carry a kind with an algorithm among these NPUs.
 
@@ -362,7 +362,7 @@ def communication_ps(
     size_bytes: Floats,
     launch_ps: Ints,
     links: Links,
-    measured_ps: int | None = None,
+    measured_ps: int | None,
 ) -> Ints:
     """Time of a traced communication in many scenarios, as `Prices.cost` has it of one.
 

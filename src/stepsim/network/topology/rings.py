@@ -20,7 +20,7 @@ _GRID = (DimensionKind.RING, DimensionKind.LINE)
 
 
 def rings(
-    members: Ints, node_size: int, axes: Sequence[PlacedWiring], *, duplex: bool = False
+    members: Ints, node_size: int, axes: Sequence[PlacedWiring], *, duplex: bool
 ) -> tuple[Ints, ...]:
     """Member positions in ring order, one order per channel.
 

@@ -90,9 +90,9 @@ class Ports(Noun):
 
     def __post_init__(self) -> None:
         for name in ("nics", "npus_per_nic"):
-            if not 1 <= getattr(self, name) <= _MAX_SHARED:
-                expected = f"expected 1 to {_MAX_SHARED}"
-                raise TopologyError(f"{name} is {getattr(self, name)}: {expected}")
+            value = getattr(self, name)
+            if not 1 <= value <= _MAX_SHARED:
+                raise TopologyError(f"{name} is {value}: expected 1 to {_MAX_SHARED}")
         if self.nics > 1 and self.npus_per_nic > 1:
             raise TopologyError("nics and npus_per_nic exclude each other")
 

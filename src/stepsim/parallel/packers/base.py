@@ -32,8 +32,8 @@ class BatchShape(Noun):
 
     def __post_init__(self) -> None:
         for name in ("ranks", "microbatches", "count", "full_tokens", "steps"):
-            if getattr(self, name) < 1:
-                raise PlanError(bad_value("batch", name, getattr(self, name), "at least 1"))
+            if (value := getattr(self, name)) < 1:
+                raise PlanError(bad_value("batch", name, value, "at least 1"))
         if not 0 <= self.attention <= 1:
             raise PlanError(bad_value("batch", "attention", self.attention, "0 to 1"))
 
