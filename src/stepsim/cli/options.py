@@ -407,6 +407,7 @@ def refuse_given(path: Path, why: str, **options: object) -> None:
         raise PlanError(f"{path}: {why}: leave out {', '.join(asked)}")
 
 
+PACKER_NAMES = "sequence, padded, grouped, concat, first-fit, balanced, dynamic-cp."
 USUAL_NAMES = "padded,grouped,concat,first-fit,balanced"
 """Packers that are compared where nobody names some."""
 
@@ -420,8 +421,7 @@ class LengthOptions:
         rich_help_panel=Panel.JOB.value,
     )
     packers: str | None = flag(
-        "With --lengths, how documents become microbatches: sequence, padded, grouped, concat, "
-        "first-fit, balanced, dynamic-cp.",
+        "With --lengths, how documents become microbatches: " + PACKER_NAMES,
         show_default=f"{USUAL_NAMES.replace(',', ', ')}; first-fit for plans",
         rich_help_panel=Panel.JOB.value,
     )

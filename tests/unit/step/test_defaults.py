@@ -3,11 +3,11 @@
 import csv
 import re
 import shlex
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sweeps import Alone
 
 from stepsim import load_topology, simulate
 from stepsim.base.errors import PlanError
@@ -16,7 +16,6 @@ from stepsim.base.structs import replace
 from stepsim.explain.report import Report
 from stepsim.explore.sweep import Grid, Study, parse_axis
 from stepsim.explore.sweep.run import SweepJob, evaluate_span
-from stepsim.explore.sweep.study import ScenarioGroup
 from stepsim.face.steps import sensitivity
 from stepsim.files.accelerators import framework_names, read_framework
 from stepsim.files.asked import StepInputs, read_inputs
@@ -55,7 +54,7 @@ def swept(job: StepInputs, axis: str, together: int) -> list[int]:
     """Step times of a job along an axis, so many of them evaluated together."""
     grid = Grid(axes=(parse_axis(axis),))
     study = Study(workload=job.workload, topology=job.topology, options=job.options, grid=grid)
-    packed = pack(SweepJob(study=study, make=partial(ScenarioGroup, may_batch=False)))
+    packed = pack(SweepJob(study=study, make=Alone))
     starts = range(0, grid.size, together)
     spans = [ScenarioSpan(start=start, stop=start + together) for start in starts]
     return [time for span in spans for time in evaluate_span(packed, span)[1].step_time_ps]
