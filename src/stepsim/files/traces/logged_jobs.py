@@ -252,7 +252,7 @@ def _nanotron_job(path: Path, text: str) -> LoggedJob:
         *("sequence_length", "micro_batch_size", "batch_accumulation_per_replica"),
     )
     options: dict[str, object] = {"framework": "nanotron"}
-    if len(degrees) > 2 and len(tokens) == 3:
+    if {"dp", "pp", "tp"} <= degrees.keys() and len(tokens) == 3:
         dp, tp, pp = (degrees[name] for name in ("dp", "tp", "pp"))
         cp, size = degrees.get("context_parallel_size", 1), tokens["micro_batch_size"]
         options |= {

@@ -82,9 +82,8 @@ def _check_pairs(trace: RankLines) -> None:
     count = bins(events.microbatch[[*forward, *backward]])
     done = [np.bincount(events.microbatch[each], minlength=count) for each in (forward, backward)]
     for microbatch in np.flatnonzero((done[0] != done[1]) | (done[0] != done[0].max())):
-        place = next(
-            int(p) for p in (*forward, *backward, 0) if events.microbatch[p] == microbatch or not p
-        )
+        own = [p for p in (*forward, *backward) if events.microbatch[p] == microbatch]
+        place = int(own[0]) if own else 0
         raise TraceError(
             f"{trace.where(place)}: microbatch {microbatch} of rank {trace.rank} has "
             f"{done[0][microbatch]} forwards and {done[1][microbatch]} backwards: expected "
