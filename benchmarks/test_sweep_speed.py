@@ -34,11 +34,17 @@ def study() -> Study:
     )
 
 
-def results(study: Study) -> list[tuple[ScenarioSpan, Outcomes]]:
+def written(path: Path) -> Any:
+    """The table of the study, open to be written."""
+    asked = study()
+    return open_for_writing(path, asked.grid, identity(asked), resume=path.exists())
+
+
+def results() -> list[tuple[ScenarioSpan, Outcomes]]:
     """Made-up results of all scenarios in five chunks."""
-    found = []
-    for span in study.grid.cut([ScenarioSpan(0, study.grid.size)], lambda _: CHUNK):
-        bandwidth = study.grid.columns(span)["fabric.bandwidth"].astype(np.float64)
+    found, grid = [], study().grid
+    for span in grid.cut([ScenarioSpan(0, SCENARIOS)], lambda _: CHUNK):
+        bandwidth = grid.columns(span)["fabric.bandwidth"].astype(np.float64)
         steps = (1e22 / bandwidth).astype(np.int64)
         half = np.full(len(steps), 0.5)
         outcomes = Outcomes(
@@ -57,32 +63,30 @@ def test_parse_axis(benchmark: Any) -> None:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    path, asked = tmp_path / "a.sqlite", study()
-    with open_for_writing(path, asked.grid, identity(asked)) as store:
-        for span, outcomes in results(asked):
+    path = tmp_path / "a.sqlite"
+    with written(path) as store:
+        for span, outcomes in results():
             write_span(store, span, outcomes.stored())
     return path
 
 
 def test_store(benchmark: Any, tmp_path: Path) -> None:
-    asked = study()
-    made = results(asked)
+    made = results()
 
     def store_all() -> None:
         path = tmp_path / "a.sqlite"
         path.unlink(missing_ok=True)
-        with open_for_writing(path, asked.grid, identity(asked)) as store:
+        with written(path) as store:
             for span, outcomes in made:
                 write_span(store, span, outcomes.stored())
-            assert missing_spans(store, asked.grid.size) == []
+            assert missing_spans(store, SCENARIOS) == []
             assert progress_of(store).done == SCENARIOS
 
     benchmark(store_all)
 
 
 def test_find_what_is_missing(benchmark: Any, database: Path) -> None:
-    asked = study()
-    with open_for_writing(database, asked.grid, identity(asked), resume=True) as store:
+    with written(database) as store:
         store.connection.execute("DELETE FROM result WHERE id BETWEEN 50 AND 99 OR id = 777")
         spans = benchmark(missing_spans, store, SCENARIOS + 1)
     assert spans == [

@@ -407,8 +407,8 @@ def _group(group: str, described: str, ranks: str) -> tuple[str, tuple[int, ...]
 def placed(numbers: Sequence[int], bounds: Ints, times: Ints) -> tuple[tuple[int, ...], Ints]:
     """Numbers of the steps that hold operations, and the place of each one's by a time of it.
 
-    `bounds` are begin and end of every step, in the unit of the times; `UNKNOWN` is the place of an
-    operation outside. A recording without steps is one step, number 0.
+    `bounds` are begin and end of every step, in the unit of the `times`, us or ns; `UNKNOWN` is the
+    place of an operation outside. A recording without steps is one step, number 0.
     """
     if not numbers:
         return (0,), np.zeros(len(times), np.int64)

@@ -101,7 +101,11 @@ def _part(graph: "nx.Graph[str]", topology: Topology) -> tuple["nx.Graph[str]", 
         others = (sorted({*graph[node]} - {*shown}, key=_natural) for node in shown)
         near = [[n for n in each if not n.startswith("npu")][:_MOST_ABOVE] for each in others]
         shown += dict.fromkeys(node for each in near for node in each)
-    return nx.Graph(graph.subgraph(shown)), (
+    # not `graph.subgraph`, whose order is that of a set of texts, another one in every process
+    part, kept = nx.Graph(), {*shown}
+    part.add_nodes_from((node, graph.nodes[node]) for node in shown)
+    part.add_edges_from((a, b, held) for a in shown for b, held in graph[a].items() if b in kept)
+    return part, (
         f"part: {npus} of {topology.npus:,} NPUs are drawn, "
         f"and {len(shown) - npus} of {len(graph) - topology.npus:,} switches"
     )
