@@ -1,5 +1,6 @@
 """Parts of a sweep that are not simulation: `pytest benchmarks/test_sweep_speed.py`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +41,21 @@ def written(path: Path) -> Any:
     return open_for_writing(path, asked.grid, identity(asked), resume=path.exists())
 
 
-def results() -> list[tuple[ScenarioSpan, Outcomes]]:
+def results() -> Iterator[tuple[ScenarioSpan, Outcomes]]:
     """Made-up results of all scenarios in five chunks."""
-    found, grid = [], study().grid
+    grid = study().grid
     for span in grid.cut([ScenarioSpan(0, SCENARIOS)], lambda _: CHUNK):
         bandwidth = grid.columns(span)["fabric.bandwidth"].astype(np.float64)
         steps = (1e22 / bandwidth).astype(np.int64)
-        half = np.full(len(steps), 0.5)
-        outcomes = Outcomes(
-            step_time_ps=steps,
-            pipeline_time_ps=steps,
-            bubble_fraction=half,
-            total_bandwidth=bandwidth,
+        yield (
+            span,
+            Outcomes(
+                step_time_ps=steps,
+                pipeline_time_ps=steps,
+                bubble_fraction=np.full(len(steps), 0.5),
+                total_bandwidth=bandwidth,
+            ),
         )
-        found.append((span, outcomes))
-    return found
 
 
 def test_parse_axis(benchmark: Any) -> None:
@@ -71,7 +72,7 @@ def database(tmp_path: Path) -> Path:
 
 
 def test_store(benchmark: Any, tmp_path: Path) -> None:
-    made = results()
+    made = [*results()]
 
     def store_all() -> None:
         path = tmp_path / "a.sqlite"
