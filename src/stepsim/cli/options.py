@@ -631,7 +631,8 @@ class SimulateOptions(ViewOptions):
 
     def write_step(self, step: "SimulatedStep", source: str) -> None:
         """Write what ran in a step, as a table and as traces; raises OutputError."""
-        self.write_trace([("", step)])
+        if self.trace:
+            self.write_trace([("", step)])
         if self.chakra or self.kineto:
             write_traces(step, source, self.chakra, self.kineto)
         if self.csv:

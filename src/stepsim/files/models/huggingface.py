@@ -240,7 +240,8 @@ class _Reader(Attentions, Feeding, kw_only=True):
         modules = self.count("num_mtp_modules", default=0, most=64)
         deep = self.count("mtp_transformer_layers", default=1, most=64)
         number = said or modules * deep * self.flag("use_mtp", default=True)
-        if pattern := self._pattern("PREDICTION_PATTERN"):
+        if self.has("PREDICTION_PATTERN"):
+            pattern = self._pattern("PREDICTION_PATTERN")
             return part_predictions(pattern, self._makers()) * number
         ratios = self.items("compress_ratios") or []
         if self.family.compresses and ratios:  # what follows the layers' ratios is of the modules

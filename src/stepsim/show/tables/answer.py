@@ -11,7 +11,7 @@ from stepsim.show.tables.model import (
     range_words,
     share_of,
 )
-from stepsim.show.tables.step import IDLE_KEYS, bubble_words, idle_ps
+from stepsim.show.tables.step import IDLE_KEYS, bubble_words
 from stepsim.workload.axes import part_label
 from stepsim.workload.model.evidence import Throughput
 
@@ -112,7 +112,7 @@ def _memory(rates: Throughput) -> Iterator[str]:
 def _parts(result: Report) -> Iterator[str]:
     """The parts of the step, the largest first, and what the bubble is due to."""
     parts = {key: time for key, time in result.breakdown_ps.items() if key not in IDLE_KEYS}
-    parts["idle"] = idle_ps(result.breakdown_ps)
+    parts["idle"] = sum(result.breakdown_ps.values()) - sum(parts.values())
     for key, time in sorted(parts.items(), key=lambda item: -item[1]):
         share = share_of(time, result.step_time_ps)
         if share >= _SMALLEST:

@@ -513,11 +513,17 @@ class _Builder(TimedModel):
         if self.plan.zero >= 2 and slow_b > 1 and self.framework.fsdp_slowdown:
             self.networked.append(layer)
 
-        def slowed(phase: Phase, work: Work) -> Work:
-            slow = slow_f if phase is Phase.FORWARD else slow_b
-            compute, wait = round(work.compute_ps * slow), round(work.wait_ps * slow)
-            return replace(work, compute_ps=compute, wait_ps=wait)
-
+        slowed = []
+        for row in rows:
+            longer = {
+                phase: replace(
+                    work,
+                    compute_ps=round(work.compute_ps * slow),
+                    wait_ps=round(work.wait_ps * slow),
+                )
+                for (phase, work), slow in zip(row.works(), (slow_f, slow_b, slow_b), strict=True)
+            }
+            slowed.append(replace(row, **longer))
         alone = slow_f * computed[0] * (2 if again else 1)
         alone += slow_b * (computed[1] + computed[2])
         if launched * (4 / 3 if again else 1) > alone:
@@ -526,7 +532,7 @@ class _Builder(TimedModel):
                 f"the host launches a layer{experts} in {format_time_ps(round(launched))} "
                 f"({self.framework.name}), longer than its kernels run: the host sets the time"
             )
-        return with_launches([row.with_works(slowed) for row in rows], round(launched))
+        return with_launches(slowed, round(launched))
 
     def _gather_slowdown(self, layer: Layer, forward: int, backward: int) -> tuple[float, float]:
         """Factors on both passes: kernels and collectives share the device; ranks drift apart."""
