@@ -274,6 +274,15 @@ def _check_layout_of_experts(workload: Workload, options: StepOptions) -> int | 
     return asked
 
 
+def filled(npus: int, pp: int, *within: int) -> int:
+    """So many NPUs, rounded up to `pp` stages whose ranks are multiples of all numbers `within`.
+
+    For example 16 in 4 stages, of which each has experts on 8 ranks, are 32.
+    """
+    unit = pp * lcm(*within)
+    return -(-npus // unit) * unit
+
+
 def _job_size(
     workload: Workload,
     topology: Topology,
@@ -290,10 +299,9 @@ def _job_size(
     size, pp = topology.default_npus, degrees["pp"]
     split = prod(n for axis, n in degrees.items() if ParallelAxis(axis).splits)
     tp, shards = degrees["tp"], degrees["fsdp"]
-    unit = pp * lcm(split // pp, (expert_tp or tp) * degrees["ep"], tp * shards)
     if not topology.grows:
         return size, f"the size of topology {topology.name}"
-    rounded = -(-size // unit) * unit
+    rounded = filled(size, pp, split // pp, (expert_tp or tp) * degrees["ep"], tp * shards)
     warnings.append(f"the file gives no all_gpus: stepsim assumes {rounded} NPUs (--npus sets it)")
     return rounded, "assumed"
 

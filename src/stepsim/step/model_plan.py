@@ -7,7 +7,6 @@ network in two levels: inside a node, and between nodes.
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from math import lcm
 from typing import Any
 
 from stepsim.base.errors import PlanError, TopologyError
@@ -18,7 +17,7 @@ from stepsim.network.topology import DimensionKind, NestedTopology, Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
-from stepsim.step.job import Job, check_counts
+from stepsim.step.job import Job, check_counts, filled
 from stepsim.workload.axes import RankOrder
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.build import build_workload
@@ -251,8 +250,7 @@ def job_size(options: StepOptions, default_npus: int) -> int:
     """
     names = ("tp", "cp", "pp", "ep", "expert_tp")
     tp, cp, pp, ep, expert_tp = (getattr(options, name) or 1 for name in names)
-    unit = pp * lcm(tp * cp, ep * expert_tp)
-    return options.npus or -(-default_npus // unit) * unit
+    return options.npus or filled(default_npus, pp, tp * cp, ep * expert_tp)
 
 
 def _as_asked(options: StepOptions, default_npus: int) -> tuple[Plan, list[str]]:
