@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from stepsim.step.prepared import PreparedStep, SimulatedStep
     from stepsim.step.size import StepSize
 
-# Seconds from which a run is told of before it begins.
+# Tasks from which a run is told of before it begins.
 _MANY_TASKS = 100_000
 
 

@@ -377,7 +377,9 @@ def _since(times_us: Sequence[float | tuple[float, ...]], base_us: int) -> Ints:
 def _shapes(called: Sequence[tuple[_Event, _Arguments]]) -> dict[int, str]:
     """The dimensions that operators worked on, as written, by their external numbers."""
     told = ((call.external, bytes(call.dims)) for _, call in called)
-    numbered = ((number, dims) for number, dims in told if type(number) is int and number >= 0)
+    numbered = (
+        (number, dims) for number, dims in told if type(number) is int and number != UNKNOWN
+    )
     return {number: dims.decode() for number, dims in numbered if dims != b"[]"}
 
 
