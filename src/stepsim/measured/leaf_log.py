@@ -29,7 +29,7 @@ class LeafStage(Timed):
 class LeafRun(Noun):
     """A logged run; `step_ps` is the median of its steps, the first left out as warm-up.
 
-    `step_spread_ps` is their median distance from it. `stages` are all of its pipeline.
+    `step_spread_ps` is their median distance from it.
     """
 
     source: str
@@ -45,6 +45,11 @@ class LeafRun(Noun):
     def __post_init__(self) -> None:
         if self.step_ps < 1:
             raise TraceError(f"{self.source}: step_ps is {self.step_ps}: expected 1 or more")
+        if len(self.stages) != self.plan.pp:
+            raise TraceError(
+                f"{self.source}: forward times of {len(self.stages)} of {self.plan.pp} stages: "
+                "expected all of them"
+            )
 
     @property
     def fingerprint(self) -> str:

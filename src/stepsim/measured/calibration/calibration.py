@@ -228,6 +228,8 @@ class Calibration(TomlTable, omit_defaults=False, dict=True):
     collective: tuple[CurveTable, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.node_size < 1:
+            raise CalibrationError(f"node_size is {self.node_size}: expected at least 1")
         placements = [link.placement for link in self.point_to_point]
         if len(set(placements)) != len(placements):
             raise CalibrationError("point_to_point: expected each placement once")
