@@ -14,7 +14,7 @@ from sizes import sized
 
 WORKLOADS = Path(__file__).resolve().parents[1] / "workloads"
 STEPSIM = [sys.executable, "-c", "from stepsim.cli import main; main()"]
-IMPORTS = [sys.executable, "-c", "import simpy, numpy, msgspec, typer, rich.table"]
+IMPORTS = [sys.executable, "-c", "import simpy, numpy, msgspec, click"]
 RUNS = sized(5, 1)
 LARGEST = str(WORKLOADS / sized("gpt_1024.txt", "gpt_tp4.txt"))
 

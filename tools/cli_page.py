@@ -1,19 +1,15 @@
 """The reference of the command line, made from the declarations of its commands."""
 
 import inspect
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
 from markdown_text import table
-from typer import Context
-from typer.models import ArgumentInfo, OptionInfo
 
 from stepsim.cli import make_app
 from stepsim.cli.commands import COMMANDS, CommandGroup
+from stepsim.cli.declared import Says
 from stepsim.cli.options import NO_MEMORY, OF_SIZE, CommandOptions
 
 _OF_COMMANDS = frozenset(CommandOptions.__dataclass_fields__) - {"asked"}
@@ -23,8 +19,7 @@ SHARED = {
 }
 """Options that several commands share, by the title of their section; the larger set first."""
 
-_DEFAULT = re.compile(r" \[default: (.+)\]$")
-_WORDS = {bool: "", str: "TEXT", int: "INTEGER", float: "NUMBER", Path: "PATH"}
+_WORDS = {"boolean": "", "text": "TEXT", "integer": "INTEGER", "float": "NUMBER", "path": "PATH"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,68 +35,31 @@ class Parameter:
 
 
 def commands() -> dict[str, Any]:
-    """The functions behind the commands, by what is typed."""
-    app = make_app()
-    found = {_name(each.name, each.callback): each.callback for each in app.registered_commands}
-    for group in app.registered_groups:
-        inner = group.typer_instance
-        if inner is not None:
-            for each in inner.registered_commands:
-                found[f"{group.name} {_name(each.name, each.callback)}"] = each.callback
+    """The commands, by what is typed."""
+    app, found = make_app(), dict[str, Any]()
+    for name in COMMANDS:
+        command = app.get_command(None, name)
+        parts = getattr(command, "commands", {"": command})
+        found |= {f"{name} {part}".strip(): each for part, each in parts.items()}
     return found
-
-
-def _name(name: str | None, callback: Any) -> str:
-    return name or callback.__name__.removesuffix("_command").replace("_", "-")
 
 
 def parameters(command: Any) -> list[Parameter]:
     """What a command takes, in the order of its help."""
-    given = inspect.signature(command).parameters.values()
-    return [_parameter(each) for each in given if each.annotation is not Context]
+    return [_parameter(each, command.says[each.name]) for each in command.params]
 
 
-def _parameter(given: inspect.Parameter) -> Parameter:
-    kind, info = get_args(given.annotation)[:2]
-    is_option = isinstance(info, OptionInfo)
-    assert isinstance(info, OptionInfo | ArgumentInfo)
-    what = info.help or ""
-    told = _DEFAULT.search(what)
-    # in Annotated, typer takes the first name for a default
-    flags = [each for each in (info.default, *(info.param_decls or ())) if each is not ...]
-    names = (flags or [f"--{given.name.replace('_', '-')}"]) if is_option else []
+def _parameter(given: Any, says: Says) -> Parameter:
+    kind = " or ".join(str(each) for each in getattr(given.type, "choices", []))
+    several = "..." if given.multiple or given.nargs == -1 else ""
     return Parameter(
-        name=", ".join(f"`{each}`" for each in names) or f"`{info.metavar or given.name.upper()}`",
+        name=", ".join(f"`{each}`" for each in says.flags or [says.metavar]),
         key=given.name,
-        value=_value(kind),
-        default=told[1] if told else _shown(info) or _default(given.default),
-        what=_DEFAULT.sub("", what),
-        is_option=is_option,
+        value=(kind or _WORDS[given.type.name]) + several,
+        default="required" if given.required else says.shown,
+        what=says.about,
+        is_option=bool(says.flags),
     )
-
-
-def _value(kind: Any) -> str:
-    if get_origin(kind) is list:
-        return f"{_value(get_args(kind)[0])}..."
-    options = [each for each in get_args(kind) if each is not type(None)]
-    if options:
-        return _value(options[0])
-    if issubclass(kind, Enum):
-        return " or ".join(str(each.value) for each in kind)
-    return _WORDS[kind]
-
-
-def _shown(info: OptionInfo | ArgumentInfo) -> str:
-    """The default that an option shows in place of its own."""
-    return info.show_default if isinstance(info.show_default, str) else ""
-
-
-def _default(value: Any) -> str:
-    if value is inspect.Parameter.empty:
-        return "required"
-    if value is None or value is False:
-        return ""
-    return "on" if value is True else str(getattr(value, "value", value))
 
 
 def cli_pages() -> dict[str, str]:
@@ -171,7 +129,7 @@ def _command(name: str, command: Any) -> Iterator[str]:
     own, group = _own(command)
     arguments = [each for each in own if not each.is_option]
     options = [each for each in own if each.is_option]
-    yield inspect.cleandoc(command.__doc__)
+    yield inspect.cleandoc(command.help)
     yield ""
     usage = " ".join(each.name.strip("`") for each in arguments)
     yield "```text"

@@ -34,7 +34,7 @@ _IMPORTED = (
     *("stepsim.step.prepared", "stepsim.explain.report", "stepsim.files.load"),
     *("stepsim.show.tables.step", "stepsim.show.terminal", "stepsim.show.page.write"),
     *("stepsim.explore.sweep", "stepsim.explore.plan", "stepsim.show.figures.timelines"),
-    *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "rich.table"),
+    *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
 )
 
 

@@ -51,11 +51,10 @@ def _chosen(path: Path, of: int) -> bool:
 
 def printed(path: Path, shown: Iterable[Shown]) -> None:
     """Print tables as in a terminal; they hold no number that is none, and no escapes."""
-    from stepsim.show.console import PlainConsole
-    from stepsim.show.terminal import print_shown
+    from stepsim.show.terminal import Paper, print_shown
 
     text = io.StringIO()
-    print_shown(PlainConsole(file=text, width=100), shown)
+    print_shown(Paper(text), shown)
     shown = text.getvalue()
     assert "nan" not in shown or b"nan" in path.read_bytes().lower(), shown
     assert "\x1b" not in shown, shown

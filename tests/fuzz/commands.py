@@ -65,11 +65,9 @@ def run_command(data: bytes, folder: Path) -> None:
 
 @cache
 def _command() -> Any:
-    import typer
-
     from stepsim.cli.root import make_app
 
-    return typer.main.get_command(make_app())
+    return make_app()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import typer
 from fuzz import seeds
 from logs import megatron_log
 
@@ -82,16 +81,13 @@ _SUFFIXES = {"JSON": ".json", "CSV": ".csv", "TOML": ".toml", "HTML": ".html", "
 
 def commands(group: Any = None, name: Words = ()) -> Iterator[tuple[Words, Any]]:
     """Every command by its words."""
-    group = group or typer.main.get_command(make_app())
-    for word, command in group.commands.items():
+    group = group or make_app()
+    for word in group.list_commands(None):
+        command = group.get_command(None, word)
         if hasattr(command, "commands"):
             yield from commands(command, (*name, word))
         else:
             yield (*name, word), command
-
-
-def _type_of(parameter: Any) -> str:
-    return str(parameter.type_descriptor.annotation)
 
 
 def _help_of(parameter: Any) -> str:
@@ -102,7 +98,7 @@ def is_output(parameter: Any) -> bool:
     """Whether a parameter names a file or a folder to write."""
     if parameter.name == "json":
         return True
-    return bool(re.search(r"\bPath\b", _type_of(parameter)) and _WRITES.search(_help_of(parameter)))
+    return parameter.type.name == "path" and bool(_WRITES.search(_help_of(parameter)))
 
 
 def is_folder(parameter: Any) -> bool:
@@ -114,13 +110,13 @@ def is_input(parameter: Any) -> bool:
     """Whether a parameter may name a file to read, by its type."""
     if is_output(parameter):
         return False
-    texts = r"\b(Path|str)\b" if parameter.name in NAMES_OR_FILES else r"\bPath\b"
-    return bool(re.search(texts, _type_of(parameter)))
+    kinds = ("path", "text") if parameter.name in NAMES_OR_FILES else ("path",)
+    return parameter.type.name in kinds
 
 
 def is_number(parameter: Any) -> bool:
     """Whether a parameter is a number."""
-    return bool(re.search(r"\b(int|float)\b", _type_of(parameter)))
+    return parameter.type.name in ("integer", "float")
 
 
 def suffix_of(output: Any) -> str:

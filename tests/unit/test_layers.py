@@ -34,7 +34,8 @@ HEAVY = {
     "networkx": ("network/topology", "files/topology", "show/figures/topologies"),
     "matplotlib": ("show", "cli", "face"),
     "pandas": ("show/frames.py",),
-    "rich": ("show", "cli"),
+    "click": ("show/terminal.py", "cli"),
+    "tqdm": ("show/terminal.py",),
     "tornado": ("serve/server.py",),
 }
 

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import typer
+import click
 
 from stepsim.base.errors import CalibrationError, PlanError, member
 from stepsim.base.option import Panel
+from stepsim.cli.declared import argument, flag
 from stepsim.cli.measured import (
     CommSourceOption,
     NcclOption,
@@ -18,10 +19,8 @@ from stepsim.cli.options import (
     NO_MEMORY,
     NodeSizeOption,
     OneStepOptions,
-    flag,
     takes,
 )
-from stepsim.cli.root import LightGroup
 from stepsim.cli.terminal import (
     CsvOption,
     QuietOption,
@@ -35,25 +34,7 @@ if TYPE_CHECKING:
     from stepsim.workload.model.calibration import MeasuredRate
 
 
-class RunsByDefault(LightGroup):
-    """A group whose command `runs` may be left out."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the command's name before arguments that name none."""
-        if args and args[0] not in (*self.commands, "--help", "-h"):
-            args = ["runs", *args]
-        return super().parse_args(ctx, args)
-
-
-app = typer.Typer(
-    name="calibrate",
-    cls=RunsByDefault,
-    help="Fit the numbers of a machine to measurements.",
-    no_args_is_help=True,
-)
-
-
-@app.command("runs")
+@takes()
 def runs(
     paths: RunsArgument,
     output: Path = flag("Calibration file to write.", "--output", "-o", default=...),
@@ -90,12 +71,12 @@ class _TraceOptions(OneStepOptions):
     models: list[str] | None = flag(
         "The model of the traces, or one for each: all kernels are learned. Repeatable.",
         "--model",
-        rich_help_panel=Panel.MODEL.value,
+        panel=Panel.MODEL,
     )
     plans: list[Path] | None = flag(
         "The plan of the models, or one for each trace. Repeatable.",
         "--plan-file",
-        rich_help_panel=Panel.MODEL.value,
+        panel=Panel.MODEL,
     )
 
     def jobs(self, traces: int) -> "list[StepInputs]":
@@ -128,12 +109,9 @@ def _for_each(flag: str, given: Sequence[_Given], traces: int) -> list[_Given]:
     return [*given] * (traces // len(given))
 
 
-@app.command("trace")
 @takes(_TraceOptions, NO_MEMORY - {"calibration"})
 def calibrate_trace(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="TRACE...", help="Profiles of one machine.")
-    ],
+    paths: Annotated[list[Path], argument("TRACE...", "Profiles of one machine.")],
     options: _TraceOptions,
     output: Path = flag("Calibration file to write.", "--output", "-o", default=...),
     node_size: NodeSizeOption = None,
@@ -170,11 +148,11 @@ def calibrate_trace(
     show_tables([*calibration_shown(found), *learned_shown(found)], csv)
 
 
-@app.command("model")
+@takes()
 def calibrate_model(
     steps: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[STEPS.csv]...", help="Tables of measured steps of models."),
+        argument("[STEPS.csv]...", "Tables of measured steps of models."),
     ] = None,
     output: Path | None = flag("Calibration file to write.", "--output", "-o"),
     gemm: Path | None = flag("Measured matrix products: CSV of m,n,k,tflops."),
@@ -229,11 +207,11 @@ def _gemm_rate(path: Path, device: str | None, precision: str) -> "MeasuredRate"
     return fit_gemm_rates(path, read_device(device), known)
 
 
-@app.command("nccl")
+@takes()
 def calibrate_nccl(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Output of nccl-tests, or tables as CSV."),
+        argument("FILE...", "Output of nccl-tests, or tables as CSV."),
     ],
     table: Path | None = flag("Write the times as a table for --comm-table."),
     csv: CsvOption = None,
@@ -256,3 +234,25 @@ def calibrate_nccl(
     if table:
         write_comm_table(clean, table)
     show_tables(measurements_shown(clean, outliers, every_size=sizes), csv)
+
+
+class _RunsByDefault(click.Group):
+    """A group whose command `runs` may be left out."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the command's name before arguments that name none."""
+        if args and args[0] not in (*self.commands, "--help", "-h"):
+            args = ["runs", *args]
+        return super().parse_args(ctx, args)
+
+
+calibrate_command = _RunsByDefault(
+    "calibrate",
+    help="Fit the numbers of a machine to measurements.",
+    commands={
+        "runs": runs,
+        "trace": calibrate_trace,
+        "model": calibrate_model,
+        "nccl": calibrate_nccl,
+    },
+)

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepsim.cli.declared import flag
 from stepsim.cli.options import (
     StyleOption,
     completed_collectives,
     completed_topologies,
-    flag,
+    takes,
 )
 from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show
 from stepsim.show.figures.style import FigureStyle
@@ -19,19 +20,20 @@ if TYPE_CHECKING:
 _EVERY = "all"
 
 
+@takes()
 def collective_command(
     kind: str = flag(
-        "all_reduce, all_gather, all_to_all, ...", default=..., autocompletion=completed_collectives
+        "all_reduce, all_gather, all_to_all, ...", default=..., offers=completed_collectives
     ),
     size: str = flag("Size, e.g. 64MiB, or a range such as 8..1GiB:x2.", default=...),
     topology: str | None = flag(
         "Shipped topology or TOML file.",
         "--topology",
         "-t",
-        show_default="hgx-h100",
-        autocompletion=completed_topologies,
+        shown="hgx-h100",
+        offers=completed_topologies,
     ),
-    ranks: str | None = flag("Ranks, e.g. 0-7,16.", show_default="all NPUs of the topology"),
+    ranks: str | None = flag("Ranks, e.g. 0-7,16.", shown="all NPUs of the topology"),
     algorithm: list[str] | None = flag(
         "auto, names separated by commas, hierarchical:ring,direct, or all. Repeatable."
     ),

@@ -80,8 +80,8 @@ Predict how long one training step takes on a cluster you do not have, and
 see why.
 
 {groups}`stepsim COMMAND --help` says what a command takes. `--version` prints the
-version, `--install-completion` lets the shell complete names and options.
-Also: `schema` prints JSON Schemas.
+version, `eval "$(_STEPSIM_COMPLETE=bash_source stepsim)"` lets bash complete
+names and options. Also: `schema` prints JSON Schemas.
 """
 
 

@@ -7,16 +7,16 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from stepsim.base.option import Panel
 from stepsim.cli.batches import BESIDE_LENGTHS, show_batches
+from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import (
     ON_COMMAND_LINE,
     ViewOptions,
     completed_list,
     completed_schedules,
-    flag,
     refuse_beside,
     takes,
     write_traces,
@@ -45,9 +45,9 @@ class _CompareOptions(ViewOptions):
         "Names or CSV files, separated by commas, e.g. 1f1b,interleaved:2.",
         "--schedules",
         "--schedule",
-        show_default="1f1b, interleaved by chunks that divide the layers, zb-h1, zb-v, dualpipe-v",
-        autocompletion=completed_list(completed_schedules),
-        rich_help_panel=Panel.PIPELINE.value,
+        shown="1f1b, interleaved by chunks that divide the layers, zb-h1, zb-v, dualpipe-v",
+        offers=completed_list(completed_schedules),
+        panel=Panel.PIPELINE,
     )
     results: Path | None = flag("Write what simulate --json writes, a file per schedule: a folder.")
     chakra: Path | None = flag("Write Chakra traces, one folder per schedule: a folder.")
@@ -55,15 +55,13 @@ class _CompareOptions(ViewOptions):
 
 
 @takes(_CompareOptions, ON_COMMAND_LINE - {"schedule", "chunks"})
-def compare_command(
-    context: typer.Context, file: WorkloadArgument, options: _CompareOptions
-) -> None:
+def compare_command(file: WorkloadArgument, options: _CompareOptions) -> None:
     """Compare pipeline schedules, or packers of documents.
 
     Schedules run a model or a workload; with --lengths, documents of a model are packed.
     """
     if options.lengths is not None:
-        refuse_beside(context, "--lengths", BESIDE_LENGTHS - {"schedule", "chunks"})
+        refuse_beside("--lengths", BESIDE_LENGTHS - {"schedule", "chunks"})
         show_batches(file, options)
         return
     options.check_lengths()
@@ -103,7 +101,7 @@ def compare_command(
     verbose = options.verbose or options.full
     warn_of(reports, quiet=quiet, verbose=verbose, most=options.most_said)
     if not (quiet or json or options.full or options.show):
-        typer.echo(answer.advice, err=True)
+        click.echo(answer.advice, err=True)
 
 
 def _write_each(comparison: "ComparedSchedules", source: str, options: _CompareOptions) -> None:
@@ -136,16 +134,17 @@ def _file_names(names: Sequence[str]) -> list[str]:
     return taken
 
 
+@takes()
 def diff_command(
     a: Annotated[
         Path,
-        typer.Argument(metavar="A.json", help="What --json of simulate or compare wrote."),
+        argument("A.json", "What --json of simulate or compare wrote."),
     ],
     b: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[B.json]",
-            help="The other; without it, the schedules of a comparison are held against its first.",
+        argument(
+            "[B.json]",
+            "The other; without it, the schedules of a comparison are held against its first.",
         ),
     ] = None,
     csv: CsvOption = None,

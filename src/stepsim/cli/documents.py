@@ -3,18 +3,20 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
-from stepsim.cli.options import flag
+from stepsim.cli.declared import argument, flag
+from stepsim.cli.options import takes
 from stepsim.cli.terminal import check_outputs, command_line
 
 
+@takes()
 def report_command(
     file: Annotated[
         Path,
-        typer.Argument(
-            metavar="RESULT",
-            help="JSON of simulate or compare, or the database of a sweep.",
+        argument(
+            "RESULT",
+            "JSON of simulate or compare, or the database of a sweep.",
         ),
     ],
     output: Path = flag("Page to write, .html.", "--output", "-o", default=...),
@@ -29,10 +31,9 @@ def report_command(
     write_file(file, output, command=command_line())
 
 
+@takes()
 def schema_command(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[FORMAT]", help="A format; without one, all names.")
-    ] = None,
+    name: Annotated[str | None, argument("[FORMAT]", "A format; without one, all names.")] = None,
 ) -> None:
     """Print the JSON Schema of a file format.
 
@@ -41,8 +42,8 @@ def schema_command(
     from stepsim.show.schemas import FORMATS, schema_json
 
     if name:
-        typer.echo(schema_json(name), nl=False)
+        click.echo(schema_json(name), nl=False)
         return
     width = max(map(len, FORMATS))
     for each, form in FORMATS.items():
-        typer.echo(f"{each:{width}}  {form.what}")
+        click.echo(f"{each:{width}}  {form.what}")

@@ -7,10 +7,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
+from click.exceptions import Exit
 
 from stepsim.base.option import Panel
-from stepsim.cli.options import NO_MEMORY, LineOption, OneStepOptions, PlanFileOption, flag, takes
+from stepsim.cli.declared import argument, flag
+from stepsim.cli.options import (
+    NO_MEMORY,
+    LineOption,
+    OneStepOptions,
+    PlanFileOption,
+    takes,
+)
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
@@ -31,7 +39,7 @@ class _ExplainOptions(OneStepOptions):
     config: str | None = flag(
         "The run's model, where the log does not say it: a public name, a config.json, "
         "or Megatron-LM's arguments.",
-        rich_help_panel=Panel.MODEL.value,
+        panel=Panel.MODEL,
     )
     plan_file: PlanFileOption = None
     line: LineOption = None
@@ -51,7 +59,7 @@ class _ExplainOptions(OneStepOptions):
 
 @takes(_ExplainOptions, NO_MEMORY)
 def explain_command(
-    log: Annotated[Path, typer.Argument(metavar="LOG", help="What a training framework printed.")],
+    log: Annotated[Path, argument("LOG", "What a training framework printed.")],
     options: _ExplainOptions,
     json: JsonOption = None,
     csv: CsvOption = None,
@@ -87,7 +95,7 @@ def explain_command(
     write_rows(csv, found)
     show(json, found.to_json, explanation_shown(found))
     if options.check and (code := _CODES.get(found.verdict, 3)):
-        raise typer.Exit(code)
+        raise Exit(code)
 
 
 def _follow(log: Path, explain: Callable[[], "LogExplanation"]) -> None:
@@ -98,7 +106,7 @@ def _follow(log: Path, explain: Callable[[], "LogExplanation"]) -> None:
     while still_s < most_s:
         if size != (grown := log.stat().st_size):
             found = explain()
-            typer.echo(next(iter(explanation_shown(found))))
+            click.echo(next(iter(explanation_shown(found))))
             size, still_s, most_s = grown, 0.0, max(_STILL_S, _STILL_STEPS * found.measured_s)
         time.sleep(_EVERY_S)
         still_s += _EVERY_S

@@ -4,9 +4,10 @@ from os.path import exists
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
 from stepsim.base.errors import OutputError, PlanError
+from stepsim.cli.declared import argument, flag
 from stepsim.cli.measured import inspect_measured
 from stepsim.cli.options import (
     OF_MODEL,
@@ -17,7 +18,6 @@ from stepsim.cli.options import (
     LineOption,
     NodeSizeOption,
     StyleOption,
-    flag,
     refuse_beside,
     refuse_given,
     refuse_options,
@@ -33,12 +33,11 @@ _OF_SCHEDULE = ("file", "pp", "microbatches", "csv")
 
 @takes(CommandOptions, OF_SIZE | OF_MODEL | {"compute_scale"})
 def inspect_command(
-    context: typer.Context,
     file: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE",
-            help="Workload, topology, GPU, framework or schedule (file or name), or measured run.",
+        argument(
+            "FILE",
+            "Workload, topology, GPU, framework or schedule (file or name), or measured run.",
         ),
     ],
     options: CommandOptions,
@@ -70,7 +69,7 @@ def inspect_command(
     from stepsim.parallel.schedules import BUILDERS
 
     if file.partition(":")[0] in BUILDERS:  # such as 1f1b or interleaved:4
-        refuse_beside(context, f"{file} is a schedule", _OF_SCHEDULE)
+        refuse_beside(f"{file} is a schedule", _OF_SCHEDULE)
         _inspect_schedule(file, options, csv)
         return
     kinds, path = shipped_kinds(file), typed_path(file)
@@ -130,7 +129,7 @@ def _inspect_schedule(name: str, options: CommandOptions, csv: Path | None) -> N
     if csv:
         write_whole(csv, text.encode())
     else:
-        typer.echo(text, nl=False)
+        click.echo(text, nl=False)
 
 
 def _inspect_constants(name: str, json: str | None, csv: Path | None) -> None:

@@ -2,25 +2,19 @@
 
 from typing import Annotated
 
-import typer
-
-from stepsim.cli.options import completed
+from stepsim.cli.declared import argument, completed
+from stepsim.cli.options import takes
 from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show
 
 
-def _kinds() -> list[str]:
-    from stepsim.files.catalog import catalog_names
-
-    return list(catalog_names())
-
-
+@takes()
 def list_command(
     kind: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[KIND]",
-            help="models, devices, frameworks, topologies, schedules or algorithms.",
-            autocompletion=completed(_kinds),
+        argument(
+            "[KIND]",
+            "models, devices, frameworks, topologies, schedules or algorithms.",
+            offers=completed("stepsim.files.catalog:catalog_names"),
         ),
     ] = None,
     json: JsonOption = None,

@@ -5,9 +5,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
+from click.exceptions import Exit
 
 from stepsim.base.errors import PlanError
+from stepsim.cli.declared import argument, flag, option
 from stepsim.cli.options import (
     NodeSizeOption,
     SimulateOptions,
@@ -15,7 +17,7 @@ from stepsim.cli.options import (
     StyleOption,
     TimesOption,
     completed_schedules,
-    flag,
+    takes,
 )
 from stepsim.cli.terminal import (
     CsvOption,
@@ -38,25 +40,24 @@ if TYPE_CHECKING:
 
 RunsArgument = Annotated[
     list[Path],
-    typer.Argument(metavar="RUN...", help="Folders of traces, traces of one rank, or leaf logs."),
+    argument("RUN...", "Folders of traces, traces of one rank, or leaf logs."),
 ]
-CalibrationOption = Annotated[Path | None, typer.Option(help="Calibration to use, a TOML file.")]
+CalibrationOption = Annotated[Path | None, option("Calibration to use, a TOML file.")]
 NcclOption = Annotated[
     list[Path] | None,
-    typer.Option(help="Micro-benchmarks of the machine: CSV or nccl-tests output."),
+    option("Micro-benchmarks of the machine: CSV or nccl-tests output."),
 ]
 CommSourceOption = Annotated[
     str,
-    typer.Option(help="Use benchmarks whose machine or source holds this text."),
+    option("Use benchmarks whose machine or source holds this text."),
 ]
 
 
+@takes()
 def validate_command(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="RUN...", help="Traces, leaf logs, or CSV or TOML tables of measured steps."
-        ),
+        argument("RUN...", "Traces, leaf logs, or CSV or TOML tables of measured steps."),
     ],
     calibration: CalibrationOption = None,
     nccl: NcclOption = None,
@@ -112,7 +113,7 @@ def validate_command(
         plot_validation(found, plot, style=style)
     show(json, lambda: ValidationDocument.of(found).to_json(), validation_shown(found), csv)
     if limit is not None and found.exceeds(limit):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _validate_published(
@@ -147,17 +148,18 @@ def _validate_published(
     document = PublishedDocument.of(found)
     show(files.json, document.to_json, published_shown(found), files.csv)
     if limit is not None and found.exceeds(limit):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
+@takes()
 def what_if_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A measured run, or a profile.")],
+    run: Annotated[Path, argument("RUN", "A measured run, or a profile.")],
     schedule: str | None = flag(
-        "Another schedule, e.g. interleaved:2.", autocompletion=completed_schedules
+        "Another schedule, e.g. interleaved:2.", offers=completed_schedules
     ),
     p2p: str | None = flag(
         "How the changed run sends messages: eager, blocking or overlap.",
-        show_default="as the schedule's runtime",
+        shown="as the schedule's runtime",
     ),
     microbatches: int | None = flag("Microbatches per pipeline.", "--microbatches", "-m"),
     balance: str | None = flag("Layers of every stage, e.g. 3,2,2,1."),
@@ -268,7 +270,7 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
     show(json, lambda: step_json(result), shown, answer=answer)
     warn_of([result.report], quiet=quiet, verbose=options.full, most=options.most_said)
     if not (quiet or json):
-        typer.echo("next: --full (all tables), stepsim what-if (changes)", err=True)
+        click.echo("next: --full (all tables), stepsim what-if (changes)", err=True)
 
 
 def _write_views(

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import OutputError
+from stepsim.cli.declared import flag
 from stepsim.cli.options import (
     RunOptions,
     SetOption,
     StudyFiles,
     StyleOption,
-    flag,
     takes,
 )
 from stepsim.cli.terminal import (

@@ -4,21 +4,30 @@ What a shell offers when Tab is pressed in a value stands first. Options of comm
 timelines (figures, traces, pages) stand last.
 """
 
-import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
-import typer
+import click
+from click.core import ParameterSource
 
 from stepsim.base.errors import OutputError, PlanError
 from stepsim.base.option import Option, Panel
 from stepsim.base.units import Quantity, format_size_bytes
+from stepsim.cli.declared import (
+    Declared,
+    DeclaredCommand,
+    Offers,
+    completed,
+    flag,
+    made,
+    option,
+    parameter,
+    parameters_of,
+)
 from stepsim.cli.terminal import (
     CsvOption,
     FullOption,
@@ -47,36 +56,19 @@ if TYPE_CHECKING:
     from stepsim.workload.model.model import Model
 
 
-def completed(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Completes names that are looked up when a shell asks."""
-
-    def complete(incomplete: str) -> list[str]:
-        return sorted(name for name in names() if name.startswith(incomplete))
-
-    return complete
+completed_figure_kinds = completed("stepsim.show.figures.sweep.views:FigureKind")
+completed_topologies = completed("stepsim.files.reading:topology_names")
+completed_schedules = completed("stepsim.parallel.schedules:BUILDERS")
+completed_collectives = completed("stepsim.workload.axes:CollectiveKind")
+completed_durations = completed("stepsim.runs.replay:Durations")
 
 
-def _topologies() -> Iterable[str]:
-    from stepsim.files.reading import topology_names
-
-    return topology_names()
-
-
-completed_figure_kinds = completed(
-    partial(resolve_name, "stepsim.show.figures.sweep.views:FigureKind")
-)
-completed_topologies = completed(_topologies)
-completed_schedules = completed(partial(resolve_name, "stepsim.parallel.schedules:BUILDERS"))
-completed_collectives = completed(partial(resolve_name, "stepsim.workload.axes:CollectiveKind"))
-completed_durations = completed(partial(resolve_name, "stepsim.runs.replay:Durations"))
-
-
-def completed_list(one: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+def completed_list(one: Offers) -> Offers:
     """Completes the last of several values that stand between commas."""
 
-    def complete(incomplete: str) -> list[str]:
-        before, comma, last = incomplete.rpartition(",")
-        return [before + comma + name for name in one(last)]
+    def complete(context: Any, parameter: Any, begun: str) -> list[str]:
+        before, comma, last = begun.rpartition(",")
+        return [before + comma + name for name in one(context, parameter, last)]
 
     return complete
 
@@ -106,28 +98,16 @@ class _Switch(StrEnum):
 
 LineOption = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "What a log's step lines look like, with groups such as (?P<step>..) and (?P<s>..).",
         metavar="REGEX",
-        help="What a log's step lines look like, with groups such as (?P<step>..) and (?P<s>..).",
     ),
 ]
 
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=RANGE",
-        help="An axis, e.g. tp=1,2,4 or 'fabric.latency=1us,2us'.",
-    ),
+    option("An axis, e.g. tp=1,2,4 or 'fabric.latency=1us,2us'.", "--set", metavar="NAME=RANGE"),
 ]
-
-
-def flag(about: str, *flags: str, default: object = None, **more: Any) -> Any:
-    """A field or a parameter that is an option of a command; `more` is what typer says of it.
-
-    `flags` are its flags where they are not the field's name.
-    """
-    return field(default=default, metadata={"typer": typer.Option(*flags, help=about, **more)})
 
 
 # no struct: options of commands are metadata of their fields
@@ -139,9 +119,9 @@ class CommandOptions:
         "Shipped topology or TOML file.",
         "--topology",
         "-t",
-        show_default="the device's machine, else hgx-h100",
-        autocompletion=completed_topologies,
-        rich_help_panel=Panel.NETWORK.value,
+        shown="the device's machine, else hgx-h100",
+        offers=completed_topologies,
+        panel=Panel.NETWORK,
     )
     strict: bool = flag("Refuse files whose header and rows disagree.", "--strict", default=False)
     quiet: bool = flag("Print no warnings and no progress.", "--quiet", "-q", default=False)
@@ -151,7 +131,7 @@ class CommandOptions:
     env: list[str] | None = flag(
         "A variable of a launch script's environment. Repeatable.",
         metavar="NAME=VALUE",
-        rich_help_panel=Panel.MODEL.value,
+        panel=Panel.MODEL,
     )
     asked: Mapping[str, object] = field(default_factory=dict)
 
@@ -213,7 +193,7 @@ class RunOptions(CommandOptions):
 
     comm_source: str | None = flag(
         "Use the curves whose machine or run holds this text; !TEXT leaves them out.",
-        rich_help_panel=Panel.NETWORK.value,
+        panel=Panel.NETWORK,
     )
 
 
@@ -225,7 +205,7 @@ class OneStepOptions(RunOptions):
         "A number of the topology, e.g. 'fabric.bandwidth=400 Gbps'. Repeatable.",
         "--set",
         metavar="NAME=VALUE",
-        rich_help_panel=Panel.NETWORK.value,
+        panel=Panel.NETWORK,
     )
 
 
@@ -233,55 +213,54 @@ _Options = TypeVar("_Options", bound="DataclassInstance")
 
 
 def takes(
-    kind: type[_Options], asked: Collection[str] = NO_MEMORY
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of a dataclass and of a step; it receives them as `options`."""
-    hints = get_type_hints(kind, include_extras=True)
+    kind: type[_Options] | None = None, asked: Collection[str] = NO_MEMORY
+) -> Callable[[Callable[..., None]], DeclaredCommand]:
+    """Make a command of a function, which takes a dataclass of options and those of a step.
+
+    It receives them as `options`; without a `kind` it takes what its own signature declares.
+    """
+    hints = get_type_hints(kind, include_extras=True) if kind else {}
     # its own options stand before those of its bases
     own = [
         name
-        for each in kind.__mro__
+        for each in (kind.__mro__ if kind else ())
         if each not in _SHARED
         for name in vars(each).get("__annotations__", ())
     ]
-    declared = [each for each in fields(kind) if each.name != "asked"]
+    declared = [each for each in (fields(kind) if kind else ()) if each.name != "asked"]
     declared.sort(key=lambda each: own.index(each.name) if each.name in own else len(own))
-    of_step = [
-        _parameter(option)
-        for name, option in OPTIONS.items()
-        if name in asked and issubclass(kind, CommandOptions)
-    ]
+    of_step = {
+        name: known
+        for name, known in OPTIONS.items()
+        if name in asked and kind and issubclass(kind, CommandOptions)
+    }
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        def run(**arguments: Any) -> None:
-            typed = {each.name: arguments.pop(each.name) for each in of_step}
-            given = {n: v for n, v in typed.items() if v not in (None, [])}
+    def decorate(command: Callable[..., None]) -> DeclaredCommand:
+        def run(**typed: Any) -> None:
+            arguments = {
+                name: ([*value] or None) if isinstance(value, tuple) else value
+                for name, value in typed.items()
+            }
+            said = {name: arguments.pop(name) for name in of_step}
+            given = {name: value for name, value in said.items() if value is not None}
             own = {each.name: arguments.pop(each.name) for each in declared}
-            options: Any = kind(**own, **({"asked": given} if of_step else {}))
-            # Numpy makes its types in thousands of calls. Deeper in the stack each of them may
-            # begin a new chunk of it, which Python asks the system for and gives back.
-            import numpy  # noqa: F401
+            if kind:
+                arguments["options"] = kind(**own, **({"asked": given} if of_step else {}))
+                # Numpy makes its types in thousands of calls. Deeper in the stack each of them may
+                # begin a new chunk of it, which Python asks the system for and gives back.
+                import numpy  # noqa: F401
 
             with log_shown() if own.get("verbose") else nullcontext():
-                command(**arguments, options=options)
+                command(**arguments)
 
-        own = inspect.signature(command).parameters
-        kept = [p.replace(kind=p.KEYWORD_ONLY) for n, p in own.items() if n != "options"]
-        shared = [
-            inspect.Parameter(
-                each.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=each,
-                annotation=hints[each.name],
-            )
-            for each in declared
-        ]
-        parameters = sorted([*kept, *of_step, *shared], key=lambda each: each.name in _LAST)
-        run.__name__, run.__doc__ = command.__name__, command.__doc__
-        # typer reads the signature, which mypy does not know functions to have
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in parameters}
-        return run
+        shared = (parameter(each.name, hints[each.name], each) for each in declared)
+        every = [*parameters_of(command), *map(_parameter, of_step.values()), *shared]
+        return DeclaredCommand(
+            command.__name__.removesuffix("_command").replace("_", "-"),
+            sorted(every, key=lambda each: each[0].name in _LAST),
+            callback=run,
+            help=command.__doc__,
+        )
 
     return decorate
 
@@ -296,57 +275,50 @@ _SHARED = (CommandOptions, RunOptions, OneStepOptions)
 _TYPES: Mapping[Quantity, type] = {Quantity.COUNT: int, Quantity.FACTOR: float}
 
 
-def _parameter(option: Option) -> inspect.Parameter:
-    """A parameter of a command that typer makes a flag of; absent, it is None."""
-    value: Any = str if option.read else _TYPES.get(option.quantity, str)
-    if option.quantity is Quantity.SWITCH:
-        value = bool if option.flags or option.default is False else _Switch
-    if option.is_file:
+def _parameter(known: Option) -> Declared:
+    """The option of a step; absent, it is None."""
+    value: Any = str if known.read else _TYPES.get(known.quantity, str)
+    if known.quantity is Quantity.SWITCH:
+        value = bool if known.flags or known.default is False else _Switch
+    if known.is_file:
         value = Path
-    flags = option.flags or ("--" + option.name.replace("_", "-"),)
-    offered = option.offers or option.choices
-    shown = option.absent or (option.text(option.default) if value is not bool else "")
-    declared = typer.Option(
-        *flags,
-        help=option.about,
-        show_default=shown or False,
-        autocompletion=completed(offered) if offered else None,
-        rich_help_panel=option.panel.value if option.panel is not Panel.RUN else None,
+    offered = known.offers or known.choices
+    says = option(
+        known.about,
+        *(known.flags or ()),
+        shown=known.absent or (known.text(known.default) if value is not bool else ""),
+        offers=completed(offered) if offered else None,
+        panel=known.panel,
     )
-    return inspect.Parameter(
-        option.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[list[value] | None if option.many else value | None, declared],
-    )
+    return made(known.name, list[value] if known.many else value, None, says)
 
 
 _LARGE_BYTES = 200_000_000
 
 PlanFileOption = Annotated[
     Path | None,
-    typer.Option(
-        help="A model's plan: what stepsim plan prints, or a framework's own file.",
-        rich_help_panel=Panel.MODEL.value,
+    option(
+        "A model's plan: what stepsim plan prints, or a framework's own file.",
+        panel=Panel.MODEL,
     ),
 ]
-ReportOption = Annotated[Path | None, typer.Option(help="Write the full report as one HTML page.")]
+ReportOption = Annotated[Path | None, option("Write the full report as one HTML page.")]
 NodeSizeOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Ranks per node.", show_default="as measured, or the topology's"),
+    option("Ranks per node.", least=1, shown="as measured, or the topology's"),
 ]
 TimesOption = Annotated[
     str | None,
-    typer.Option(
-        help="Stage times of a replay: median, mean or microbatch.",
-        show_default="microbatch if every rank was traced, else mean",
-        autocompletion=completed_durations,
+    option(
+        "Stage times of a replay: median, mean or microbatch.",
+        shown="microbatch if every rank was traced, else mean",
+        offers=completed_durations,
     ),
 ]
 StyleOption = Annotated[
     FigureStyle,
-    typer.Option(
-        help="Size of figures: screen, or a paper's column (3.3 in) or page (7 in).",
+    option(
+        "Size of figures: screen, or a paper's column (3.3 in) or page (7 in).",
     ),
 ]
 
@@ -378,19 +350,21 @@ def refuse_options(path: Path, options: CommandOptions, *others: str, but: str =
         )
 
 
-def given_options(context: typer.Context) -> frozenset[str]:
-    """Names of the options and arguments of a command that stand on the command line."""
-    sources = ((name, context.get_parameter_source(name)) for name in context.params)
-    return frozenset(name for name, source in sources if source and source.name == "COMMANDLINE")
+def given_options() -> frozenset[str]:
+    """Names of the options and arguments of the command that stand on the command line."""
+    context = click.get_current_context()
+    told = {name: context.get_parameter_source(name) for name in context.params}
+    return frozenset(name for name, by in told.items() if by is ParameterSource.COMMANDLINE)
 
 
-def refuse_beside(context: typer.Context, what: str, kept: Collection[str]) -> None:
+def refuse_beside(what: str, kept: Collection[str]) -> None:
     """Raise PlanError where options stand beside `what` that would do nothing.
 
     `kept` are the names of the options and arguments that do something.
     """
-    given = given_options(context) - {*kept, "quiet", "verbose"}
-    flags = [each.opts[0] for each in context.command.params if each.name in given]
+    given = given_options() - {*kept, "quiet", "verbose"}
+    parameters = click.get_current_context().command.params
+    flags = [each.opts[0] for each in parameters if each.name in given]
     if flags:
         raise PlanError(f"{what}: these options do nothing: leave out {', '.join(flags)}")
 
@@ -418,22 +392,22 @@ class LengthOptions:
 
     lengths: str | None = flag(
         "Documents' tokens: a file, or a law as 'lognormal(mu=6, sigma=1, most=8192)'.",
-        rich_help_panel=Panel.JOB.value,
+        panel=Panel.JOB,
     )
     packers: str | None = flag(
         "With --lengths, how documents become microbatches: " + PACKER_NAMES,
-        show_default=f"{USUAL_NAMES.replace(',', ', ')}; first-fit for plans",
-        rich_help_panel=Panel.JOB.value,
+        shown=f"{USUAL_NAMES.replace(',', ', ')}; first-fit for plans",
+        panel=Panel.JOB,
     )
     steps: int | None = flag(
         "With --lengths, steps to draw.",
-        show_default="1000; 100 of each plan",
-        rich_help_panel=Panel.JOB.value,
+        shown="1000; 100 of each plan",
+        panel=Panel.JOB,
     )
     seed: int | None = flag(
         "With --lengths, equal seeds give equal steps.",
-        show_default="0",
-        rich_help_panel=Panel.JOB.value,
+        shown="0",
+        panel=Panel.JOB,
     )
 
     def check_lengths(self) -> None:
@@ -502,10 +476,8 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
         "Draw an arrow for every message, with --plot.", "--messages", default=False
     )
     trace: Path | None = flag("Write a trace for Perfetto: .json or .json.gz.")
-    ranks: str | None = flag("Ranks in the trace, e.g. 0,8-15.", show_default="one of each class")
-    window: str | None = flag(
-        "Part of the step in the trace, e.g. 2s..3s.", show_default="all of it"
-    )
+    ranks: str | None = flag("Ranks in the trace, e.g. 0,8-15.", shown="one of each class")
+    window: str | None = flag("Part of the step in the trace, e.g. 2s..3s.", shown="all of it")
 
     @property
     def most_said(self) -> int | None:

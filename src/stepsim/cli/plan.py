@@ -4,14 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from click.exceptions import Exit
 
 from stepsim.base.errors import PlanError, printable
+from stepsim.base.units import format_time_ps
+from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import (
     ON_COMMAND_LINE,
     LengthOptions,
     OneStepOptions,
-    flag,
     refuse_beside,
     takes,
 )
@@ -53,15 +54,15 @@ class _SearchOptions(LengthOptions, OneStepOptions):
     )
     fix: list[str] | None = flag("Values an option may take, e.g. tp=8 or mbs=1,2. Repeatable.")
     search: str | None = flag("Options to vary too, of zero, recompute, overlap, dispatch, graphs.")
-    max_pp: int | None = flag("Largest number of pipeline stages.", min=1)
+    max_pp: int | None = flag("Largest number of pipeline stages.", least=1)
     objective: str = flag("What counts: step, tokens-per-dollar or memory.", default="step")
     memory_share: float | None = flag(
-        "Share of the device memory that a plan may use.", show_default="0.92, else 1"
+        "Share of the device memory that a plan may use.", shown="0.92, else 1"
     )
-    runs: int = flag("Plans to simulate at most.", default=20, min=1)
-    top: int = flag("Plans to show at most.", default=10, min=1)
+    runs: int = flag("Plans to simulate at most.", default=20, least=1)
+    top: int = flag("Plans to show at most.", default=10, least=1)
     explain: str | None = flag("Explain why this plan is not the best, e.g. tp=8,pp=4.")
-    jobs: int | None = flag("Local processes.", "--jobs", "-j", show_default="1")
+    jobs: int | None = flag("Local processes.", "--jobs", "-j", shown="1")
     store: Path | None = flag("SQLite file for simulated plans.")
     resume: bool = flag("Take what the file of --store holds.", "--resume", default=False)
     executor: str = flag("Who computes: local, or dask (with --scheduler).", default="local")
@@ -75,27 +76,22 @@ class _SearchOptions(LengthOptions, OneStepOptions):
         "Compare a plan of --toml with a budget, in place of a search.",
         "--check",
         default=False,
-        rich_help_panel="A plan against a budget",
+        panel="A plan against a budget",
     )
-    max_step: str | None = flag(
-        "Longest step, e.g. 12.5s.", rich_help_panel="A plan against a budget"
-    )
+    max_step: str | None = flag("Longest step, e.g. 12.5s.", panel="A plan against a budget")
     max_memory: str | None = flag(
-        "Most memory of a rank, e.g. 76GiB.", rich_help_panel="A plan against a budget"
+        "Most memory of a rank, e.g. 76GiB.", panel="A plan against a budget"
     )
     max_bubble: str | None = flag(
-        "Largest pipeline bubble, e.g. 8%.", rich_help_panel="A plan against a budget"
+        "Largest pipeline bubble, e.g. 8%.", panel="A plan against a budget"
     )
 
 
 @takes(_SearchOptions, _ASKED)
 def plan_command(
-    context: typer.Context,
     model: Annotated[
         Path,
-        typer.Argument(
-            metavar="MODEL", help="A model by name or file; a plan of --toml for --check."
-        ),
+        argument("MODEL", "A model by name or file; a plan of --toml for --check."),
     ],
     options: _SearchOptions,
 ) -> None:
@@ -107,10 +103,10 @@ def plan_command(
     from stepsim.explore.plan.asked import answer
     from stepsim.explore.plan.search import Workers
     from stepsim.show.tables.plan import plans_shown
-    from stepsim.show.terminal import plan_bar
+    from stepsim.show.terminal import progress_bar
 
     if options.check:
-        refuse_beside(context, "--check", _OF_CHECK)
+        refuse_beside("--check", _OF_CHECK)
         _check(model, options)
         return
     if budget := [name for name in _BUDGET if getattr(options, name) is not None]:
@@ -126,7 +122,10 @@ def plan_command(
         resume=options.resume,
     )
     try:
-        with plan_bar(enabled=not options.quiet) as progress:
+        with progress_bar("simulating plans", enabled=not options.quiet) as bar:
+            progress = bar and (
+                lambda done, total, best_ps: bar(done, total, f"best {format_time_ps(best_ps)}")
+            )
             found = answer(job, question, progress, workers)
     except Stopped as stopped:
         kept = f"{printable(str(options.store))} keeps what is done: --resume continues"
@@ -201,4 +200,4 @@ def _check(plan: Path, options: _SearchOptions) -> None:
     warn(found.warnings, quiet=options.quiet)
     show(options.json, found.to_json, budget_shown(found), options.csv)
     if not found.holds:
-        raise typer.Exit(1)
+        raise Exit(1)

@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from stepsim.base.errors import PlanError
+from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import (
     SimulateOptions,
-    flag,
+    takes,
 )
 from stepsim.cli.terminal import (
     CsvOption,
@@ -27,17 +28,18 @@ if TYPE_CHECKING:
     from stepsim.measured.profile.events import Profile
 
 
+@takes()
 def improve_command(
     run: Annotated[
         Path,
-        typer.Argument(metavar="RUN", help="A profile, or a folder with the traces of all ranks."),
+        argument("RUN", "A profile, or a folder with the traces of all ranks."),
     ],
     apply: str | None = flag("Write the run with this change, by its name."),
     output: Path | None = flag(
         "Where --apply writes: a folder for Chakra traces.", "--output", "-o"
     ),
     report: Path | None = flag("Write a page, one HTML file."),
-    node_size: int | None = flag("Ranks per node, where the run does not tell.", min=1),
+    node_size: int | None = flag("Ranks per node, where the run does not tell.", least=1),
     full: FullOption = False,
     json: JsonOption = None,
     csv: CsvOption = None,
@@ -86,7 +88,7 @@ def simulate_profile(path: Path, options: SimulateOptions) -> None:
     answer, shown = profile_answer(found), options.chosen(lambda: profile_tables(found))
     show(json, lambda: ProfileDocument.of(found).to_json(), shown, answer=answer)
     if not (quiet or json):
-        typer.echo(answer.advice, err=True)
+        click.echo(answer.advice, err=True)
 
 
 def recorded_forms(file: Path) -> tuple[bool, bool]:

@@ -4,10 +4,11 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from stepsim.base.errors import OutputError
-from stepsim.cli.options import flag
+from stepsim.cli.declared import argument, flag
+from stepsim.cli.options import takes
 from stepsim.cli.terminal import QuietOption, Stopped, warn
 
 if TYPE_CHECKING:
@@ -16,16 +17,17 @@ if TYPE_CHECKING:
     from stepsim.serve.server import Service
 
 
+@takes()
 def serve_command(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[FILE]...",
-            help="What the page offers: workloads, models, measured runs, profiles, results.",
+        argument(
+            "[FILE]...",
+            "What the page offers: workloads, models, measured runs, profiles, results.",
         ),
     ] = None,
     topology: str | None = flag("A topology file beside the shipped ones.", "--topology", "-t"),
-    port: int = flag("Port to listen on; 0 takes a free one.", default=5006, min=0, max=65535),
+    port: int = flag("Port to listen on; 0 takes a free one.", default=5006, least=0, most=65535),
     host: str | None = flag("Let other machines connect to this address, with a token."),
     show: bool = flag("Open the browser.", "--show/--no-show", default=True),
     quiet: QuietOption = False,
@@ -65,8 +67,8 @@ async def _serve(service: "Service", host: str, port: int, *, show: bool) -> int
         _, address = make_server(service, host, port)
     except OSError as error:
         raise OutputError(f"port {port} of {host}: {error.strerror}: choose another") from None
-    typer.echo(f"stepsim explorer: {address}")
-    typer.echo("Press Ctrl+C to end it.", err=True)
+    click.echo(f"stepsim explorer: {address}")
+    click.echo("Press Ctrl+C to end it.", err=True)
     if show:
         webbrowser.open(address)
     try:

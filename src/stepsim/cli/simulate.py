@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
@@ -54,25 +54,23 @@ _MANY_TASKS = 100_000
 
 
 @takes(SimulateOptions, ON_COMMAND_LINE)
-def simulate_command(
-    context: typer.Context, file: WorkloadArgument, options: SimulateOptions
-) -> None:
+def simulate_command(file: WorkloadArgument, options: SimulateOptions) -> None:
     """Simulate one training step of a model or a workload.
 
     A measured run or a profile is replayed. With --sensitivity, print the step time saved by 1 % of
     each bandwidth, latency and compute time.
     """
     if options.lengths is not None:
-        refuse_beside(context, "--lengths", BESIDE_LENGTHS | {"plan_file"})
+        refuse_beside("--lengths", BESIDE_LENGTHS | {"plan_file"})
         show_batches(file, options)
         return
     options.check_lengths()
     if options.against:
-        refuse_beside(context, "--against", _BESIDE_TRACES)
+        refuse_beside("--against", _BESIDE_TRACES)
         hold_step_against(file, options.against, options)
         return
     if options.sensitivity:
-        refuse_beside(context, "--sensitivity", _OF_SENSITIVITY)
+        refuse_beside("--sensitivity", _OF_SENSITIVITY)
         _show_sensitivity(file, options)
         return
     gc.disable()  # the process ends with what it makes
@@ -148,7 +146,7 @@ def _show_step(ready: "PreparedStep", result: "SimulatedStep", options: Simulate
         warn(said_of_step(ready, report.step_time_ps))
     warn_of([report], quiet=quiet, verbose=options.verbose or full, most=options.most_said)
     if not (quiet or full or options.show or json):
-        typer.echo(answer.advice, err=True)
+        click.echo(answer.advice, err=True)
 
 
 def _show_sensitivity(file: Path, options: SimulateOptions) -> None:
@@ -183,7 +181,7 @@ def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:
             "fewer microbatches or ranks, or --force"
         )
     if size.tasks > _MANY_TASKS and not quiet:
-        typer.echo(f"simulating {about}", err=True)
+        click.echo(f"simulating {about}", err=True)
 
 
 def _write_workload(job: "StepInputs", path: Path, options: OneStepOptions) -> None:

@@ -6,11 +6,10 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import typer
-
 from stepsim.base.errors import OutputError, PlanError, SweepError, errors_at, printable
 from stepsim.base.structs import replace
 from stepsim.cli.batches import BESIDE_DRAWN_SWEEP, job_of_lengths
+from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import (
     NO_MEMORY,
     USUAL_NAMES,
@@ -19,7 +18,6 @@ from stepsim.cli.options import (
     SetOption,
     StudyFiles,
     completed_figure_kinds,
-    flag,
     given_options,
     refuse_beside,
     takes,
@@ -49,7 +47,7 @@ class _ShowOptions(StudyFiles):
     plot_kind: str = flag(
         "What to draw: time, bubble or breakdown.",
         default="time",
-        autocompletion=completed_figure_kinds,
+        offers=completed_figure_kinds,
     )
     plot_axes: str | None = flag("Axes of the figure, e.g. fabric.bandwidth,schedule.")
 
@@ -90,12 +88,12 @@ class _SweepOptions(_ShowOptions, LengthOptions, RunOptions):
     database: Path | None = flag(
         "SQLite file that keeps the results, to continue or to look at later.",
         "--db",
-        show_default="a temporary one, which goes when the command ends",
+        shown="a temporary one, which goes when the command ends",
     )
     resume: bool = flag("Continue the sweep that the database holds.", "--resume", default=False)
     force: bool = flag("Throw away the sweep that the database holds.", "--force", default=False)
     breakdown: bool = flag("Store the parts of each step.", "--breakdown", default=False)
-    jobs: int | None = flag("Local processes.", "--jobs", "-j", show_default="as useful")
+    jobs: int | None = flag("Local processes.", "--jobs", "-j", shown="as useful")
     executor: str = flag("Where scenarios run: local, or dask (with --scheduler).", default="local")
     scheduler: str | None = flag("Address of a Dask scheduler.")
 
@@ -107,12 +105,11 @@ class _SweepOptions(_ShowOptions, LengthOptions, RunOptions):
 
 @takes(_SweepOptions)
 def sweep_command(
-    context: typer.Context,
     file: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE",
-            help="A model or a workload, a sweep file (.toml), or the database of a sweep.",
+        argument(
+            "FILE",
+            "A model or a workload, a sweep file (.toml), or the database of a sweep.",
         ),
     ],
     options: _SweepOptions,
@@ -130,15 +127,15 @@ def sweep_command(
     from stepsim.show.terminal import sweep_bar
 
     if _is_database(file):
-        refuse_beside(context, f"{file} holds a sweep that has run", _OF_DATABASE)
+        refuse_beside(f"{file} holds a sweep that has run", _OF_DATABASE)
         _show_database(file, options)
         return
     if options.lengths is not None or any(map(is_drawn, options.axis_names)):
-        refuse_beside(context, "--lengths", BESIDE_DRAWN_SWEEP)
+        refuse_beside("--lengths", BESIDE_DRAWN_SWEEP)
         _show_draws(file, options)
         return
     options.check_lengths()
-    file, options, given = _from_file(file, options, given_options(context))
+    file, options, given = _from_file(file, options, given_options())
     _check(options, file)
     study = _study(file, options, given)
     with ExitStack() as opened:

@@ -9,9 +9,10 @@ from os import environ
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from stepsim.base.errors import OutputError, one_line
+from stepsim.cli.declared import argument, option
 
 if TYPE_CHECKING:
     from stepsim.base.structs import Document
@@ -38,19 +39,28 @@ class Stopped(BaseException):
 
 WorkloadArgument = Annotated[
     Path,
-    typer.Argument(
-        metavar="FILE", help="Model by name or file, or a workload (SimAI, AICB, ASTRA-sim)."
-    ),
+    argument("FILE", "Model by name or file, or a workload (SimAI, AICB, ASTRA-sim)."),
 ]
-JsonOption = Annotated[str | None, typer.Option(help="Write the result as JSON; - is stdout.")]
+JsonOption = Annotated[str | None, option("Write the result as JSON; - is stdout.")]
 CsvOption = Annotated[
     Path | None,
-    typer.Option(help="Write the rows of the result as CSV, in ps and bytes."),
+    option("Write the rows of the result as CSV, in ps and bytes."),
 ]
 FullOption = Annotated[
-    bool, typer.Option("--full", help="Print every table, and all that was assumed.")
+    bool,
+    option(
+        "Print every table, and all that was assumed.",
+        "--full",
+    ),
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print no warnings.")]
+QuietOption = Annotated[
+    bool,
+    option(
+        "Print no warnings.",
+        "--quiet",
+        "-q",
+    ),
+]
 
 
 def check_outputs(
@@ -110,7 +120,7 @@ def _labelled(text: str) -> str:
 def warn(warnings: Iterable[str], *, quiet: bool = False) -> None:
     """Print warnings on stderr unless asked to be quiet."""
     for warning in () if quiet else warnings:
-        typer.echo(_labelled(warning), err=True)
+        click.echo(_labelled(warning), err=True)
 
 
 def warn_of(
@@ -134,11 +144,11 @@ def warn_of(
     for text, is_weighty in said[:most]:
         line = _labelled(text)
         coloured = is_weighty and not environ.get("NO_COLOR")
-        typer.echo(typer.style(line, fg="red") if coloured else line, err=True)
+        click.echo(click.style(line, fg="red") if coloured else line, err=True)
     if left := len(said[most:]) if most is not None else 0:
-        typer.echo(f"{left} more with --full", err=True)
+        click.echo(f"{left} more with --full", err=True)
     for note in dict.fromkeys(text for report in every for text in report.notes if verbose):
-        typer.echo(f"note: {one_line(note)}", err=True)
+        click.echo(f"note: {one_line(note)}", err=True)
 
 
 def _said_of(reports: "Sequence[Report]") -> list[tuple[str, bool]]:
@@ -198,15 +208,15 @@ def show(
         shown = list(shown)
         write_whole(csv, csv_text(first_table(shown)).encode())
     if json == _STDOUT:
-        typer.echo(document().decode(), nl=False)
+        click.echo(document().decode(), nl=False)
         return
     if json:
         from stepsim.files.writing import write_whole
 
         write_whole(Path(json), document())
-    from stepsim.show.terminal import paper, print_answer, print_shown
+    from stepsim.show.terminal import Paper, print_answer, print_shown
 
-    console = paper()
+    console = Paper()
     if answer:
         print_answer(console, answer)
     print_shown(console, shown, answer.time if answer else None)

@@ -6,54 +6,52 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from itertools import zip_longest
+from shutil import get_terminal_size
 from textwrap import wrap
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
+from unicodedata import east_asian_width
+
+import click
 
 from stepsim.base.errors import printable
-from stepsim.base.units import format_time_ps
 from stepsim.show.tables.answer import Answer
 from stepsim.show.tables.model import Cell, Pairs, Shown, Table
-
-if TYPE_CHECKING:
-    from stepsim.show.console import PlainConsole
 
 _BETWEEN = "  "
 _LEAST_FOLDED = 16
 _LEAST_FIRST = 8
 _LEFT_OUT = "..."
-# Variables by which users tell `rich` that it prints on a terminal, or not.
-_FORCES = ("FORCE_COLOR", "TTY_COMPATIBLE")
 
 
-class PlainPaper:
-    """A stream that is no terminal: lines as they are, without control characters."""
+class Paper:
+    """Where lines are printed: standard output unless a stream is given.
 
-    is_terminal = False
-    width = 0
+    A terminal, which is so many characters wide, gets styles, and texts broken between words;
+    other streams get lines as they are.
+    """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
+        self._stream = stream or sys.stdout
+        if width is None and self._stream.isatty():
+            width = get_terminal_size().columns
+        self.is_terminal, self.width = width is not None, width or 0
 
-    def print(self, text: str = "", *, style: str | None = None, soft_wrap: bool = False) -> None:
-        """Print a text, its lines cleaned of what a terminal would obey."""
-        stream = self._stream or sys.stdout
-        stream.write("\n".join(map(printable, text.split("\n"))) + "\n")
+    def print(self, text: str = "", *, style: str = "", breaks: bool = False) -> None:
+        """Print a text, its lines cleaned of what a terminal would obey.
+
+        A `style` is `bold`, or `red`, which is bold as well; with `breaks` long lines are broken.
+        """
+        lines = [printable(line) for line in text.split("\n")]
+        if self.is_terminal and breaks:
+            lines = [part for line in lines for part in _fold(line, self.width) or [""]]
+        shown = "\n".join(lines)
+        if self.is_terminal and style:
+            red = style == "red" and not os.environ.get("NO_COLOR")
+            shown = click.style(shown, bold=True, fg="red" if red else None)
+        self._stream.write(f"{shown}\n")
 
 
-if TYPE_CHECKING:
-    Paper = PlainConsole | PlainPaper
-
-
-def paper() -> "Paper":
-    """What standard output is: `rich` is for terminals, and takes a tenth of a second to import."""
-    if sys.stdout.isatty() or any(os.environ.get(name) for name in _FORCES):
-        from stepsim.show.console import PlainConsole
-
-        return PlainConsole()
-    return PlainPaper()
-
-
-def print_shown(console: "Paper", shown: Iterable[Shown], before: Shown | None = None) -> None:
+def print_shown(console: Paper, shown: Iterable[Shown], before: Shown | None = None) -> None:
     """Print one below the other, tables with an empty line before and after them.
 
     `before` is what was printed before.
@@ -69,36 +67,36 @@ def print_shown(console: "Paper", shown: Iterable[Shown], before: Shown | None =
         if isinstance(each, Table):
             _print_table(console, each)
         elif isinstance(each, str):
-            console.print(each, soft_wrap=not console.is_terminal)
+            console.print(each, breaks=True)
         else:
             _print_pairs(console, each)
         before = each
 
 
-def print_answer(console: "Paper", answer: Answer) -> None:
+def print_answer(console: Paper, answer: Answer) -> None:
     """Print an answer in its three lines; the second stands out, in red where it does not fit."""
     for number, line in enumerate(answer.lines):
-        style = ("bold" if answer.fits else "bold red") if number == 1 else None
-        console.print(line, style=style, soft_wrap=not console.is_terminal)
+        style = ("bold" if answer.fits else "red") if number == 1 else ""
+        console.print(line, style=style, breaks=True)
 
 
-def _print_pairs(console: "Paper", pairs: Pairs) -> None:
+def _print_pairs(console: Paper, pairs: Pairs) -> None:
     width = max(len(name) for name, _ in pairs)
     room = console.width - width - len(_BETWEEN)
     for name, value in pairs:
         lines = _fold(value, room) if console.is_terminal and room >= _LEAST_FOLDED else [value]
         for i, line in enumerate(lines):
-            console.print(f"{'' if i else name:<{width}}  {line}", soft_wrap=True)
+            console.print(f"{'' if i else name:<{width}}  {line}")
 
 
-def _print_table(console: "Paper", table: Table) -> None:
+def _print_table(console: Paper, table: Table) -> None:
     """Caption and names of the columns in bold, numbers right, texts left, no frame.
 
     On a terminal that is too narrow the columns stand in blocks below each other, each with the
     first column.
     """
     if table.caption:
-        console.print(table.caption, style="bold", soft_wrap=not console.is_terminal)
+        console.print(table.caption, style="bold", breaks=True)
     columns = table.in_words
     names = [name for _, name, _ in columns]
 
@@ -124,8 +122,8 @@ def _print_table(console: "Paper", table: Table) -> None:
             if number == len(first) + 1:
                 console.print(_LEFT_OUT)
             for line in zip_longest(*map(_fold, texts, spans), fillvalue=""):
-                style = None if number else "bold"
-                console.print(_line(line, spans, sides), style=style, soft_wrap=True)
+                style = "" if number else "bold"
+                console.print(_line(line, spans, sides), style=style)
         if more:
             console.print(_LEFT_OUT)
 
@@ -186,20 +184,18 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 def _cells(text: str) -> int:
     """Places that a text takes on a terminal; wide characters take two."""
-    if text.isascii():
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
+    return len(text) if text.isascii() else sum(_PLACES.get(east_asian_width(c), 1) for c in text)
 
 
+# Places of a character by its East Asian width: wide and full ones take two.
+_PLACES = {"W": 2, "F": 2}
 _SHOWN_AFTER_S = 1.0
 
 
 def shown_text(shown: Iterable[Shown]) -> str:
     """What `print_shown` prints where nobody looks, as a text."""
     text = StringIO()
-    print_shown(PlainPaper(text), shown)
+    print_shown(Paper(text), shown)
     return text.getvalue().rstrip()
 
 
@@ -210,41 +206,26 @@ def progress_bar(
     """A bar on stderr, shown once something has taken a second; None where nobody watches.
 
     Yields a function to call with how much is done, how much there is, and words on how it goes.
-    What never calls it shows that it goes on. The time that remains is at the rate since the first
-    call.
+    What never calls it shows that it goes on.
     """
     if not (enabled and sys.stderr.isatty()):
         yield None
         return
     from threading import Timer
 
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from tqdm import tqdm
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[words]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(text, total=None, visible=False, words="")
-        timer = Timer(_SHOWN_AFTER_S, lambda: bar.update(task, visible=True))
-        timer.daemon = True
-        timer.start()
+    bar = tqdm(desc=text, delay=_SHOWN_AFTER_S, leave=False, bar_format="{desc} ...")
 
-        def update(done: int, total: int, words: str = "") -> None:
-            if bar.tasks[task].total is None:
-                bar.reset(task, completed=done, total=total, visible=bar.tasks[task].visible)
-            bar.update(task, completed=done, total=total, words=words)
+    def update(done: int, total: int, words: str = "") -> None:
+        bar.total, bar.bar_format = total, None
+        bar.set_postfix_str(words, refresh=False)
+        bar.update(done - bar.n)
 
+    timer = Timer(_SHOWN_AFTER_S, bar.update, (0,))
+    timer.daemon = True
+    timer.start()
+    with bar:
         try:
             yield update
         finally:
@@ -257,13 +238,4 @@ def sweep_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], Non
     with progress_bar("sweeping", enabled=enabled) as bar:
         yield bar and (
             lambda done, failed, total: bar(done, total, f"{failed} failed" * bool(failed))
-        )
-
-
-@contextmanager
-def plan_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], None] | None]:
-    """A bar that is called with plans simulated, all, and the best step in ps."""
-    with progress_bar("simulating plans", enabled=enabled) as bar:
-        yield bar and (
-            lambda done, total, best_ps: bar(done, total, f"best {format_time_ps(best_ps)}")
         )

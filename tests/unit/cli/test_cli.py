@@ -16,7 +16,7 @@ from stepsim.workload.axes import Part
 @pytest.mark.parametrize(("name", "first"), [("plan", "--gpus"), ("sweep", "--set")])
 def test_help_begins_with_what_a_command_asks(run: Run, name: str, first: str) -> None:
     """How the program runs, its engine and its warnings, stands last."""
-    options = run(name, "--help")[1].partition("─ Options ─")[2]
+    options = run(name, "--help")[1].partition("\nOptions:\n")[2]
     flags = re.findall(r"^\W*(--[a-z-]+)", options, re.MULTILINE)
     assert flags[0] == first
     assert flags.index("--engine") > flags.index("--json")

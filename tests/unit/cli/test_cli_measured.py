@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from traces import MadeRun
-from typer.testing import CliRunner
 
 from stepsim import cli
 from stepsim.base.errors import CalibrationError, OutputError, PlanError, TraceError

@@ -10,10 +10,9 @@ import pytest
 from helpers import Run, few
 from published_rows import table
 
-from stepsim.cli.calibrate import app as calibrate
+from stepsim.cli.calibrate import calibrate_command
 from stepsim.cli.commands import COMMANDS
 from stepsim.show import terminal as shown_on_terminal
-from stepsim.show.console import PlainConsole
 from stepsim.show.tables.model import Shown, Table
 
 WIDTHS = (40, 60, 80, 200)
@@ -83,7 +82,7 @@ def here(tmp_path: Path, workloads: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 def test_every_command_is_tried() -> None:
-    of_groups = {f"calibrate {each.name}" for each in calibrate.registered_commands}
+    of_groups = {f"calibrate {name}" for name in calibrate_command.commands}
     more = {"sweep, its database", "plan --check", "simulate --sensitivity"}
     assert LINES.keys() | NO_TABLE == COMMANDS.keys() | of_groups | more
 
@@ -98,7 +97,7 @@ def numbers(shown: Table) -> set[str]:
 def lines_of(shown: list[Shown], width: int, *, terminal: bool) -> list[str]:
     """What is printed at a width, without colours."""
     out = StringIO()
-    console = PlainConsole(file=out, width=width, force_terminal=terminal, color_system=None)
+    console = shown_on_terminal.Paper(out, width if terminal else None)
     shown_on_terminal.print_shown(console, shown)
     return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
 

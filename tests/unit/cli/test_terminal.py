@@ -4,17 +4,15 @@ import os
 import pty
 import subprocess
 import sys
+import termios
 from collections import defaultdict
 from collections.abc import Iterator
-from inspect import signature
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_args, get_origin
+from typing import Any
 
 import pytest
-import typer
+from fuzz.surface import commands
 from helpers import Run
-from typer.models import OptionInfo
 
 from stepsim import cli
 from stepsim.cli.commands import COMMANDS
@@ -25,7 +23,7 @@ STEPSIM = Path(sys.executable).parent / "stepsim"
 def completing(line: str) -> dict[str, str]:
     """What bash sets to ask what could stand at the end of a line."""
     cursor = str(line.count(" "))
-    return {"_STEPSIM_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": cursor}
+    return {"_STEPSIM_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": cursor}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +46,7 @@ def test_a_shell_completes_values(
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit, match=r"^0$"):
         cli.make_app()(prog_name="stepsim")
-    assert capsys.readouterr().out.split() == offered
+    assert capsys.readouterr().out.split() == [f"plain,{name}" for name in offered]
 
 
 @pytest.mark.parametrize(
@@ -63,12 +61,13 @@ def test_a_shell_completes_values(
 def test_the_installed_command_completes(line: str, offered: list[str]) -> None:
     environment = os.environ | completing(line)
     found = subprocess.run([STEPSIM], env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == offered
+    assert found.stdout.split() == [f"plain,{name}" for name in offered]
 
 
 def in_terminal(*arguments: str, setup: str = "", **environment: str) -> str:
     """Output of a command whose stdout and stderr are a terminal, after some preparation."""
     parent, child = pty.openpty()
+    termios.tcsetwinsize(child, (24, 80))
     known = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "CI", "PY_COLORS")}
     process = subprocess.Popen(
         [sys.executable, "-c", f"{setup}\nfrom stepsim.cli import main; main()", *arguments],
@@ -97,7 +96,7 @@ def test_colour_is_for_terminals_that_want_it(moe: Path) -> None:
 
 
 def test_long_work_shows_that_it_goes_on(moe: Path) -> None:
-    soon = "from stepsim.show import terminal; terminal._SHOWN_AFTER_S = 0.05"
+    soon = "from stepsim.show import terminal; terminal._SHOWN_AFTER_S = 0.12"
     command = ("noise", str(moe), "--samples", "150")
     assert "drawing 150 steps" in in_terminal(*command, setup=soon)
     assert "drawing" not in in_terminal(*command, "-q", setup=soon)
@@ -112,36 +111,19 @@ def test_verbose_says_what_is_done_on_stderr(run: Run, moe: Path) -> None:
     assert err.index("task graph") < err.index("all tasks ended")
 
 
-def _plain(kind: Any) -> str:
-    """The type of one value, without saying that an option may be left out or repeated."""
-    present = [each for each in get_args(kind) if each is not NoneType]
-    kind = present[0] if NoneType in get_args(kind) else kind
-    kind = get_args(kind)[0] if get_origin(kind) is list else kind
-    return kind.__name__ if isinstance(kind, type) else str(kind)
-
-
-def declared(app: typer.Typer) -> Iterator[tuple[str, str, Any]]:
+def declared() -> Iterator[tuple[str, str, Any]]:
     """Command, longest option name, and what the option takes, of every option."""
-    for group in app.registered_groups:
-        if group.typer_instance:
-            yield from declared(group.typer_instance)
-    for command in app.registered_commands:
-        callback = command.callback
-        assert callback is not None
-        for parameter in signature(callback).parameters.values():
-            kind, *marks = get_args(parameter.annotation) or (None,)
-            for option in (mark for mark in marks if isinstance(mark, OptionInfo)):
-                first = [option.default] if isinstance(option.default, str) else []
-                usual = f"--{parameter.name.replace('_', '-')}"
-                given = [*first, *(option.param_decls or ())]
-                names = sorted(given or [usual], key=len)
-                yield callback.__name__, names[-1], (_plain(kind), *names)
+    for words, command in commands():
+        for option in command.params:
+            names = sorted([*option.opts, *option.secondary_opts], key=len)
+            if names[-1].startswith("-"):
+                yield " ".join(words), names[-1], (option.type.name, *names)
 
 
 def test_options_of_one_name_are_alike() -> None:
     """What an option takes and its short form do not depend on the command."""
     found: dict[str, dict[Any, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for command, name, alike in declared(cli.make_app()):
+    for command, name, alike in declared():
         found[name][alike].append(command)
     assert len(found) > 60
     different = {name: dict(uses) for name, uses in found.items() if len(uses) > 1}

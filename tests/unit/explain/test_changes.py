@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import profiles
 import pytest
+from click.testing import CliRunner
 from helpers import answers_of
 from profiles import made_rows, write_rows
-from typer.testing import CliRunner
 
 import stepsim
 from stepsim import cli

@@ -14,9 +14,8 @@ from stepsim.base.errors import StepsimError
 from stepsim.explain.diff import ResultDiff, diff_results, explain
 from stepsim.explain.report import LinkUse, ResultDocument, StageReport
 from stepsim.files.load import load_result
-from stepsim.show.console import PlainConsole
 from stepsim.show.tables.comparison import diff_shown
-from stepsim.show.terminal import print_shown
+from stepsim.show.terminal import Paper, print_shown
 from stepsim.workload.axes import Part
 
 MS = 10**9
@@ -60,7 +59,7 @@ def document(
 
 def printed(diff: ResultDiff) -> str:
     out = io.StringIO()
-    print_shown(PlainConsole(file=out, width=80), diff_shown(diff))
+    print_shown(Paper(out), diff_shown(diff))
     tables = [line for line in out.getvalue().splitlines() if line != explain(diff)]
     assert max(map(len, tables), default=0) <= 80
     return out.getvalue()

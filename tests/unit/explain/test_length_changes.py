@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from profiles import made_rows, with_works, write_rows
-from typer.testing import CliRunner
 
 from stepsim import cli
 from stepsim.base.arrays import Floats

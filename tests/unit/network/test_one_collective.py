@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.cli import make_app
@@ -143,7 +143,7 @@ def test_figure_has_a_line_per_algorithm_and_auto_behind() -> None:
 
 
 def run(*arguments: str) -> tuple[str, BaseException | None]:
-    result = CliRunner().invoke(make_app("collective"), ["collective", *arguments])
+    result = CliRunner().invoke(make_app(), ["collective", *arguments])
     return result.stdout, result.exception
 
 

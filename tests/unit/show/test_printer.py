@@ -9,10 +9,9 @@ from helpers import uniform_workload
 import stepsim
 from stepsim.files.load import topology_of
 from stepsim.network.topology.inspection import inspect_topology
-from stepsim.show.console import PlainConsole
 from stepsim.show.tables.inspection import topology_shown
 from stepsim.show.tables.model import Shown, Table
-from stepsim.show.terminal import PlainPaper, paper, print_shown
+from stepsim.show.terminal import Paper, print_shown
 
 WORK = uniform_workload(forward=10**9, backward=2 * 10**9, pp=4, microbatches=8)
 
@@ -29,40 +28,41 @@ def shown() -> dict[str, list[Shown]]:
     return {**{name: list(each._shown()) for name, each in results.items()}, "inspect": inspected}
 
 
-def printed(shown: list[Shown], width: int) -> list[str]:
-    """The lines of what is shown in a pipe, of a console of any width."""
+def printed(shown: list[Shown], width: int | None = None) -> list[str]:
+    """The lines of what is shown in a pipe, or on a terminal so wide."""
     out = StringIO()
-    print_shown(PlainConsole(file=out, width=width, force_terminal=False), shown)
+    print_shown(Paper(out, width), shown)
     return out.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("command", ["simulate", "compare", "inspect"])
 def test_a_row_is_one_line_in_a_pipe(shown: dict[str, list[Shown]], command: str) -> None:
-    lines = printed(shown[command], 80)
-    assert lines == printed(shown[command], 20)
+    lines = printed(shown[command])
     for table in (each for each in shown[command] if isinstance(each, Table)):
         columns = table.in_words
         for row in table.ends(table.rows)[0]:
             assert any(all(c.text(row[i]) in line for i, _, c in columns) for line in lines)
 
 
-@pytest.mark.parametrize("command", ["simulate", "compare", "inspect"])
-def test_a_pipe_gets_what_a_console_writes_to_one(
-    shown: dict[str, list[Shown]], command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without `rich`, which takes long to import."""
+def test_a_text_is_printed_as_it_is() -> None:
+    """What a terminal would obey is escaped; a line is broken on a terminal alone."""
     text = "[bold]text[/bold] :smile: \x1b[1m\tand\nlines"
-    every: list[Shown] = [*shown[command], text, (("名", "wide 字"),)]
+    plain = ["[bold]text[/bold] :smile: \\x1b[1m\\tand", "lines"]
+    assert printed([text]) == plain
+    assert printed([text], 80) == plain
+    assert " ".join(printed([text], 20)) == " ".join(plain)
+    assert max(map(len, printed([text], 20))) <= 20
+    assert printed([(("名", "wide 字"),)]) == ["名  wide 字"]
+
+
+def test_a_terminal_gets_styles(monkeypatch: pytest.MonkeyPatch) -> None:
     out = StringIO()
-    print_shown(PlainConsole(file=out, force_terminal=False), every)
-    print_shown(PlainPaper(), every)
-    assert capsys.readouterr().out == out.getvalue()
-
-
-def test_rich_prints_where_users_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-    monkeypatch.delenv("TTY_COMPATIBLE", raising=False)
-    monkeypatch.setattr("sys.stdout", StringIO())
-    assert isinstance(paper(), PlainPaper)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert isinstance(paper(), PlainConsole)
+    Paper(out, 80).print("text", style="red")
+    monkeypatch.setenv("NO_COLOR", "1")
+    Paper(out, 80).print("text", style="red")
+    Paper(out).print("text", style="red")
+    assert out.getvalue().splitlines() == [
+        "\x1b[31m\x1b[1mtext\x1b[0m",
+        "\x1b[1mtext\x1b[0m",
+        "text",
+    ]

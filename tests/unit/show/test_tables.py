@@ -9,7 +9,6 @@ import pytest
 
 from stepsim import simulate
 from stepsim.base.structs import replace
-from stepsim.show.console import PlainConsole
 from stepsim.show.page.facts import plain_table
 from stepsim.show.tables.model import (
     BAR,
@@ -23,7 +22,7 @@ from stepsim.show.tables.model import (
     Table,
 )
 from stepsim.show.tables.step import stages_table
-from stepsim.show.terminal import print_shown
+from stepsim.show.terminal import Paper, print_shown
 from stepsim.workload.axes import Part, PartKind
 
 LINKS = Table(
@@ -52,7 +51,7 @@ LINKS = Table(
 
 def printed(*shown: Shown, width: int = 80, terminal: bool = False) -> list[str]:
     out = io.StringIO()
-    console = PlainConsole(file=out, width=width, force_terminal=terminal, no_color=True)
+    console = Paper(out, width if terminal else None)
     print_shown(console, shown)
     return re.sub(r"\x1b\[[\d;]*m", "", out.getvalue()).splitlines()
 

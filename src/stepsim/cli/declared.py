@@ -1,0 +1,176 @@
+"""What commands say of their options and arguments, and the commands of `click` made of that."""
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, field
+from enum import Enum
+from math import inf
+from pathlib import Path
+from pkgutil import resolve_name
+from types import NoneType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+import click
+
+from stepsim.base.errors import UnitError
+from stepsim.base.units import Quantity
+
+_ARGUMENTS, _OPTIONS = "Arguments", "Options"
+
+
+Offers = Callable[[Any, Any, str], list[str]]
+"""What could stand in place of the beginning of a value, the last of three that a shell gives."""
+
+
+class Says(NamedTuple):
+    """What a command says of an option, or of an argument, which has no flags but a `metavar`.
+
+    `flags` are its flags where they are not the parameter's name, `shown` is what its absence means
+    where that is not its default, `panel` the part of the help that it stands in. `offers` are what
+    a shell could put in place of the beginning of a value. A number is `least` at least and `most`
+    at most.
+    """
+
+    about: str
+    flags: tuple[str, ...] = ()
+    shown: str = ""
+    panel: str = _OPTIONS
+    metavar: str | None = None
+    offers: Offers | None = None
+    least: float = -inf
+    most: float = inf
+
+
+def option(about: str, *flags: str, **more: Any) -> Says:
+    """What a command says of an option; `more` are fields of `Says`."""
+    return Says(about, flags, **more)
+
+
+def argument(metavar: str, about: str, **more: Any) -> Says:
+    """What a command says of an argument."""
+    return Says(about, metavar=metavar, panel=_ARGUMENTS, **more)
+
+
+def flag(about: str, *flags: str, default: object = None, **more: Any) -> Any:
+    """A field or a parameter that is an option of a command; without one, `default` is `...`."""
+    return field(default=default, metadata={"says": option(about, *flags, **more)})
+
+
+def completed(names: Any) -> Offers:
+    """Completes names that are looked up when a shell asks.
+
+    `names` has them or gives them, or is where that stands, as `module:name`.
+    """
+
+    def complete(_context: Any, _parameter: Any, begun: str) -> list[str]:
+        found = resolve_name(names) if isinstance(names, str) else names
+        known: Iterable[str] = found if isinstance(found, Iterable) else found()
+        return sorted(name for name in known if name.startswith(begun))
+
+    return complete
+
+
+Declared = tuple[click.Parameter, Says]
+"""An option or an argument of a command, and what the command says of it."""
+
+
+def parameters_of(command: Callable[..., None]) -> Iterator[Declared]:
+    """The options and arguments that a function declares, `options` left out."""
+    hints = get_type_hints(command, include_extras=True)
+    for name, given in inspect.signature(command).parameters.items():
+        if name != "options":
+            default = ... if given.default is given.empty else given.default
+            yield parameter(name, hints[name], default)
+
+
+def parameter(name: str, kind: Any, default: Any) -> Declared:
+    """An option or an argument of a command.
+
+    `default` is its field where that says what it is, else `kind` is annotated with it.
+    """
+    says = None
+    if isinstance(default, Field):
+        says, default = default.metadata.get("says"), default.default
+    if says is None:
+        kind, says = get_args(kind)
+    return made(name, kind, default, says)
+
+
+def made(name: str, kind: Any, default: Any, says: Says) -> Declared:
+    """A parameter of a type, which may be None or a list; one without a default is required."""
+    kind = next((each for each in get_args(kind) if NoneType in get_args(kind)), kind)
+    several = get_origin(kind) is list
+    kind = get_args(kind)[0] if several else kind
+    reader = _TYPES.get(kind) or _Count(says.least, says.most)
+    if issubclass(kind, Enum):
+        reader = click.Choice(kind, case_sensitive=False)
+    more: dict[str, Any] = {"required": default is ..., "metavar": says.metavar}
+    more |= {"type": reader, "shell_complete": says.offers}
+    if default is not ...:
+        more["default"] = default
+    if says.panel == _ARGUMENTS:
+        return click.Argument([name], nargs=-1 if several else 1, **more), says
+    absent = "on" * default if isinstance(default, bool) else str(default)
+    shown = says.shown or ("" if default in (None, ...) else absent)
+    told = "[required]" if more["required"] else shown and f"[default: {shown}]"
+    flags = says.flags or (f"--{name.replace('_', '-')}",)
+    more |= {"is_flag": kind is bool, "multiple": several, "help": f"{says.about} {told}".rstrip()}
+    return click.Option([*flags, name], **more), says._replace(flags=flags, shown=shown)
+
+
+class _Count(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4
+    """Reads a whole number within limits, also one with a prefix such as 4k."""
+
+    name = "integer"
+
+    def __init__(self, least: float, most: float) -> None:
+        self._least, self._most = least, most
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        """The number of a text; a usage error for what is none."""
+        try:
+            is_short = re.fullmatch("[0-9.]+[a-zA-Z]", str(value))
+            number = int(Quantity.COUNT.parse(value) if is_short else value)
+        except UnitError as error:
+            self.fail(str(error), param, ctx)
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        if not self._least <= number <= self._most:
+            upper = "or more" if self._most == inf else f"to {self._most}"
+            self.fail(f"{number}: expected {self._least} {upper}", param, ctx)
+        return number
+
+
+def path(text: str) -> Path:
+    """The path of a text; nothing is looked at: its reader says what is wrong."""
+    if os.sep not in text:
+        return Path(text)
+    from stepsim.files.load import typed_path
+
+    return typed_path(text)
+
+
+_TYPES: Mapping[type, Any] = {str: str, float: float, bool: bool, Path: path}
+
+
+class DeclaredCommand(click.Command):
+    """A command whose help has its options by panels; `says` is what it says of them by name."""
+
+    def __init__(self, name: str, declared: Sequence[Declared], **more: Any) -> None:
+        super().__init__(name, params=[each for each, _ in declared], **more)
+        self.says = {str(each.name): says for each, says in declared}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what the command takes, arguments first."""
+        panels: dict[str, list[Any]] = {_ARGUMENTS: [], _OPTIONS: []}
+        for each in self.get_params(ctx):
+            says = self.says.get(str(each.name), Says(""))
+            about = says.metavar, says.about
+            record = about if isinstance(each, click.Argument) else each.get_help_record(ctx)
+            panels.setdefault(says.panel, []).append(record)
+        for title, records in panels.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
