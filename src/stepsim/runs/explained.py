@@ -188,7 +188,8 @@ def _explain(
         raise PlanError(f"{log.source}: the log does not say its GPUs: expected --gpus")
     degrees, said = held_degrees(model, topology, options)
     options, notes = replace(options, **degrees), (*inputs.notes, *said)
-    report = prepare(model, topology, options, notes=notes).simulated(weigh=True).report
+    ready = prepare(model, topology, options, notes=notes)
+    report = ready.simulated(weigh=True).report
     rates = report.throughput
     if rates is None:
         raise WorkloadError(f"{log.source}: the predicted step takes no time")
@@ -205,7 +206,7 @@ def _explain(
         options=options,
         predicted=predicted,
         measured=measured,
-        memory=held_bytes(report),
+        memory=held_bytes(ready),
         log=log,
     )
     found = beside.simulated() if with_suspects else ()

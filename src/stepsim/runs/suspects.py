@@ -15,13 +15,12 @@ from typing import Any
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Noun, replace, shipped
 from stepsim.base.units import PS_PER_S
-from stepsim.explain.report import Report
 from stepsim.files.load import with_numbers
 from stepsim.measured.step_log import StepLog
 from stepsim.network.topology import LinkClass, Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.step.job import job_of
-from stepsim.step.prepared import prepare
+from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.expert_load import ExpertSkew
 from stepsim.workload.model.choices import AttentionKernel, ExpertDispatch, Precision, Recompute
 from stepsim.workload.model.framework import Framework
@@ -147,11 +146,11 @@ class Suspects(Noun):
         try:
             network = with_numbers(self.topology, change.numbers)
             options = replace(self.options, **change.options)
-            report = prepare(self.model, network, options).simulated().report
+            ready = prepare(self.model, network, options, quick=True)
+            step_s = ready.step_time_ps() / PS_PER_S
         except StepsimError:
             return None
-        evidence = self._evidence(change, held_bytes(report))
-        return replace(change, step_s=report.step_time_ps / PS_PER_S, evidence=evidence)
+        return replace(change, step_s=step_s, evidence=self._evidence(change, held_bytes(ready)))
 
     def _solved(self, sized: _Sized) -> Suspected | None:
         """The suspect of the size that explains the step; of a default one where none does."""
@@ -213,9 +212,9 @@ class Suspects(Noun):
         yield _Sized("data-loader", partial(_late_data, self.predicted, plan.microbatches))
 
 
-def held_bytes(report: Report) -> int:
-    """The most bytes that a rank holds; 0 where nobody knows."""
-    return max((each.memory.total_bytes for each in report.stages if each.memory), default=0)
+def held_bytes(ready: PreparedStep) -> int:
+    """The most bytes that a rank holds; 0 where that is unknown."""
+    return ready.memory.total_bytes if ready.memory else 0
 
 
 # Timers of Megatron-LM by pattern, and the beginnings of names of the suspects that they time.
