@@ -218,6 +218,23 @@ def test_closed_forms_hold_for_even_stages_and_free_messages() -> None:
         assert bubble_closed_form(name, 4, np.array(counts)) is None
 
 
+@pytest.mark.parametrize("style", FigureStyle)
+@pytest.mark.parametrize("runs", [1, 3])
+def test_titles_rows_and_legend_of_a_timeline_lie_apart(style: FigureStyle, runs: int) -> None:
+    """However narrow a figure is: it grows with the lines of its titles and of its legend."""
+    work = uniform_workload(forward=10**9, backward=2 * 10**9, pp=2, microbatches=2000)
+    step = stepsim.simulate(work, "hgx-h100", schedule="zb-h1")
+    with styled(style):
+        figure = timelines_figure([drawn_step(step.timeline, step.report)] * runs, style)
+        figure.draw_without_rendering()
+    parts: list[Any] = [figure.legends[0].get_window_extent()]
+    for axes in reversed(figure.axes):
+        title = axes._left_title  # type: ignore[attr-defined]
+        parts += [axes.get_window_extent(), title.get_window_extent()]
+    assert all(upper.y0 >= lower.y1 for lower, upper in zip(parts, parts[1:], strict=False))
+    assert parts[-1].y1 <= figure.bbox.y1
+
+
 def test_boxes_of_a_timeline_are_its_actions() -> None:
     result = stepsim.simulate(SMALL, "hgx-h100", microbatches=4, **JOB)
     with styled(FigureStyle.PAGE):

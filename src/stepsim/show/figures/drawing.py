@@ -87,8 +87,8 @@ _NOT_DRAWN = frozenset(("backend", "backend_fallback", "interactive", "toolbar",
 
 def legend(
     figure: "FigureBase", style: FigureStyle, handles: Sequence[Any], title: str = ""
-) -> None:
-    """A legend below all plots, in as many columns as there is room for."""
+) -> int:
+    """A legend below all plots, in as many columns as there is room for; returns its lines."""
     labels = [str(handle.get_label()) for handle in handles]
     if style.narrow:
         labels = [fill(label, _NARROW_LABEL) for label in labels]
@@ -104,6 +104,7 @@ def legend(
         ncols=-(-len(labels) // rows),
         columnspacing=1.2,
     )
+    return rows * max(label.count("\n") + 1 for label in labels)
 
 
 IDLE_LOOK: Mapping[str, Any] = {"facecolor": IDLE_GROUND, "edgecolor": IDLE, "linewidth": 0.4}

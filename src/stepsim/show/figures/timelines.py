@@ -32,6 +32,8 @@ _ROW_EM, _PAPER_ROW_EM = 2.4, 1.6
 _NUMBER_EM = 0.7  # of a row's microbatch numbers
 _LEAST_NUMBER_PT = 4.0
 _LEAST_BORDERED_DOTS = 6
+# Heights of the axis of time, and of a line of a title and of the legend.
+_AXIS_EM, _TITLE_EM, _LEGEND_EM = 3.2, 1.3, 1.5
 _BESIDE_EM = 4.5  # what ticks and label take of the width
 
 
@@ -131,8 +133,7 @@ def timelines_figure(
     scale, unit = time_unit(width_ps)
     row_em = _ROW_EM if style is FigureStyle.SCREEN else _PAPER_ROW_EM
     row_in = min(row_em, _MOST_EM / sum(rows)) * style.font_pt / 72
-    figure = style.figure(0.0)
-    figure.set_figheight(style.font_pt / 72 * (5 + 4.5 * len(runs)) + row_in * sum(rows))
+    figure = style.figure(1.0)
     every = figure.subplots(len(runs), squeeze=False, sharex=True, height_ratios=rows)[:, 0]
     shown = set[int]()
     for i, (axes, run) in enumerate(zip(every, runs, strict=True)):
@@ -146,7 +147,10 @@ def timelines_figure(
         _name_rows(plot, run)
     every[-1].set_xlim(0, width_ps / scale)
     every[-1].set_xlabel(f"time ({unit})")
-    _legend(figure, style, shown, path=any(run.path for run in runs))
+    lines = _legend(figure, style, shown, path=any(run.path for run in runs))
+    titles = sum(axes.get_title("left").count("\n") + 1 for axes in every)
+    about = _AXIS_EM + len(runs) + _TITLE_EM * titles + _LEGEND_EM * lines
+    figure.set_figheight(style.font_pt / 72 * about + row_in * sum(rows))
     return figure
 
 
@@ -297,10 +301,10 @@ def _name_rows(plot: _Plot, run: DrawnRun) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def _legend(figure: "Figure", style: FigureStyle, shown: set[int], *, path: bool) -> None:
-    """Only what the figure shows."""
+def _legend(figure: "Figure", style: FigureStyle, shown: set[int], *, path: bool) -> int:
+    """Only what the figure shows; returns its lines."""
     from matplotlib.patches import Patch
 
     named = [SHADES[each] for each in sorted(shown)] + [("critical path", PATH)] * path
     handles = [Patch(color=colour, label=name) for name, colour in named]
-    legend(figure, style, [*handles, Patch(label="idle", **IDLE_LOOK)])
+    return legend(figure, style, [*handles, Patch(label="idle", **IDLE_LOOK)])
