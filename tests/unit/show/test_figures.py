@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +231,7 @@ def test_titles_rows_and_legend_of_a_timeline_lie_apart(style: FigureStyle, runs
     for axes in reversed(figure.axes):
         title = axes._left_title  # type: ignore[attr-defined]
         parts += [axes.get_window_extent(), title.get_window_extent()]
-    assert all(upper.y0 >= lower.y1 for lower, upper in zip(parts, parts[1:], strict=False))
+    assert all(upper.y0 >= lower.y1 for lower, upper in pairwise(parts))
     assert parts[-1].y1 <= figure.bbox.y1
 
 
