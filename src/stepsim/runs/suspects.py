@@ -17,6 +17,7 @@ from stepsim.base.structs import Noun, replace, shipped
 from stepsim.base.units import PS_PER_S
 from stepsim.files.load import with_numbers
 from stepsim.measured.step_log import StepLog
+from stepsim.network.prices import Known
 from stepsim.network.topology import LinkClass, Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.step.job import job_of
@@ -120,7 +121,10 @@ class _Sized(Noun, kw_only=False):
 
 
 class Suspects(Noun):
-    """What makes suspects of a job and simulates them beside a log of `measured` seconds."""
+    """What makes suspects of a job and simulates them beside a log of `measured` seconds.
+
+    `known` are prices and rows of those before.
+    """
 
     model: Model
     topology: Topology
@@ -129,6 +133,7 @@ class Suspects(Noun):
     measured: float
     memory: int
     log: StepLog
+    known: Known = {}
 
     def simulated(self) -> Iterator[Suspected]:
         """All that the job can run with."""
@@ -146,7 +151,7 @@ class Suspects(Noun):
         try:
             network = with_numbers(self.topology, change.numbers)
             options = replace(self.options, **change.options)
-            ready = prepare(self.model, network, options, quick=True)
+            ready = prepare(self.model, network, options, known=self.known, quick=True)
             step_s = ready.step_time_ps() / PS_PER_S
         except StepsimError:
             return None
