@@ -245,6 +245,10 @@ class _RunsByDefault(click.Group):
             args = ["runs", *args]
         return super().parse_args(ctx, args)
 
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        """Names of the commands, `runs` first."""
+        return [*self.commands]
+
 
 calibrate_command = _RunsByDefault(
     "calibrate",

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from stepsim.cli.declared import flag
 from stepsim.cli.options import (
+    TOPOLOGIES,
     StyleOption,
-    completed_collectives,
-    completed_topologies,
     takes,
 )
 from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show
@@ -23,7 +22,9 @@ _EVERY = "all"
 @takes()
 def collective_command(
     kind: str = flag(
-        "all_reduce, all_gather, all_to_all, ...", default=..., offers=completed_collectives
+        "all_reduce, all_gather, all_to_all, ...",
+        default=...,
+        offers="stepsim.workload.axes:CollectiveKind",
     ),
     size: str = flag("Size, e.g. 64MiB, or a range such as 8..1GiB:x2.", default=...),
     topology: str | None = flag(
@@ -31,7 +32,7 @@ def collective_command(
         "--topology",
         "-t",
         shown="hgx-h100",
-        offers=completed_topologies,
+        offers=TOPOLOGIES,
     ),
     ranks: str | None = flag("Ranks, e.g. 0-7,16.", shown="all NPUs of the topology"),
     algorithm: list[str] | None = flag(

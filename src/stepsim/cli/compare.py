@@ -14,9 +14,8 @@ from stepsim.cli.batches import BESIDE_LENGTHS, show_batches
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import (
     ON_COMMAND_LINE,
+    SCHEDULES,
     ViewOptions,
-    completed_list,
-    completed_schedules,
     refuse_beside,
     takes,
     write_traces,
@@ -46,7 +45,7 @@ class _CompareOptions(ViewOptions):
         "--schedules",
         "--schedule",
         shown="1f1b, interleaved by chunks that divide the layers, zb-h1, zb-v, dualpipe-v",
-        offers=completed_list(completed_schedules),
+        offers=SCHEDULES,
         panel=Panel.PIPELINE,
     )
     results: Path | None = flag("Write what simulate --json writes, a file per schedule: a folder.")

@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, field
 from enum import Enum
@@ -20,17 +19,13 @@ from stepsim.base.units import Quantity
 _ARGUMENTS, _OPTIONS = "Arguments", "Options"
 
 
-Offers = Callable[[Any, Any, str], list[str]]
-"""What could stand in place of the beginning of a value, the last of three that a shell gives."""
-
-
 class Says(NamedTuple):
     """What a command says of an option, or of an argument, which has no flags but a `metavar`.
 
     `flags` are its flags where they are not the parameter's name, `shown` is what its absence means
-    where that is not its default, `panel` the part of the help that it stands in. `offers` are what
-    a shell could put in place of the beginning of a value. A number is `least` at least and `most`
-    at most.
+    where that is not its default, `panel` the part of the help that it stands in. `offers` are the
+    names that a shell completes: it has them or gives them, or is where that stands, as
+    `module:name`. A number is `least` at least and `most` at most.
     """
 
     about: str
@@ -38,7 +33,7 @@ class Says(NamedTuple):
     shown: str = ""
     panel: str = _OPTIONS
     metavar: str | None = None
-    offers: Offers | None = None
+    offers: Any = ()
     least: float = -inf
     most: float = inf
 
@@ -58,16 +53,17 @@ def flag(about: str, *flags: str, default: object = None, **more: Any) -> Any:
     return field(default=default, metadata={"says": option(about, *flags, **more)})
 
 
-def completed(names: Any) -> Offers:
-    """Completes names that are looked up when a shell asks.
+def _completes(names: Any) -> Callable[..., list[Any]]:
+    """Completes what is offered, also the last of several behind commas; files where it is none."""
 
-    `names` has them or gives them, or is where that stands, as `module:name`.
-    """
+    def complete(_context: object, _parameter: object, begun: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
 
-    def complete(_context: Any, _parameter: Any, begun: str) -> list[str]:
         found = resolve_name(names) if isinstance(names, str) else names
         known: Iterable[str] = found if isinstance(found, Iterable) else found()
-        return sorted(name for name in known if name.startswith(begun))
+        before, comma, last = begun.rpartition(",")
+        offered = sorted(before + comma + name for name in known if name.startswith(last))
+        return offered or [CompletionItem(begun, type="file")]
 
     return complete
 
@@ -86,28 +82,25 @@ def parameters_of(command: Callable[..., None]) -> Iterator[Declared]:
 
 
 def parameter(name: str, kind: Any, default: Any) -> Declared:
-    """An option or an argument of a command.
+    """An option or an argument of a type, which may be None or a list.
 
-    `default` is its field where that says what it is, else `kind` is annotated with it.
+    `default` is its field where that says what it is, else `kind` is annotated with it. Without a
+    default, which is `...` then, it is required.
     """
     says = None
     if isinstance(default, Field):
         says, default = default.metadata.get("says"), default.default
     if says is None:
         kind, says = get_args(kind)
-    return made(name, kind, default, says)
-
-
-def made(name: str, kind: Any, default: Any, says: Says) -> Declared:
-    """A parameter of a type, which may be None or a list; one without a default is required."""
     kind = next((each for each in get_args(kind) if NoneType in get_args(kind)), kind)
     several = get_origin(kind) is list
     kind = get_args(kind)[0] if several else kind
-    reader = _TYPES.get(kind) or _Count(says.least, says.most)
-    if issubclass(kind, Enum):
-        reader = click.Choice(kind, case_sensitive=False)
     more: dict[str, Any] = {"required": default is ..., "metavar": says.metavar}
-    more |= {"type": reader, "shell_complete": says.offers}
+    if issubclass(kind, Enum):
+        more["type"] = click.Choice(kind, case_sensitive=False)
+    else:
+        more["type"] = _TYPES.get(kind) or _Count(says.least, says.most)
+        more["shell_complete"] = _completes(says.offers)
     if default is not ...:
         more["default"] = default
     if says.panel == _ARGUMENTS:
@@ -116,7 +109,11 @@ def made(name: str, kind: Any, default: Any, says: Says) -> Declared:
     shown = says.shown or ("" if default in (None, ...) else absent)
     told = "[required]" if more["required"] else shown and f"[default: {shown}]"
     flags = says.flags or (f"--{name.replace('_', '-')}",)
-    more |= {"is_flag": kind is bool, "multiple": several, "help": f"{says.about} {told}".rstrip()}
+    more |= {
+        "is_flag": kind is bool or None,
+        "multiple": several,
+        "help": f"{says.about} {told}".rstrip(),
+    }
     return click.Option([*flags, name], **more), says._replace(flags=flags, shown=shown)
 
 
@@ -131,12 +128,12 @@ class _Count(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         """The number of a text; a usage error for what is none."""
         try:
-            is_short = re.fullmatch("[0-9.]+[a-zA-Z]", str(value))
-            number = int(Quantity.COUNT.parse(value) if is_short else value)
-        except UnitError as error:
-            self.fail(str(error), param, ctx)
+            number = int(value)
         except ValueError:
-            self.fail(f"{value!r} is not a whole number", param, ctx)
+            try:
+                number = int(Quantity.COUNT.parse(value))
+            except UnitError as error:
+                self.fail(str(error), param, ctx)
         if not self._least <= number <= self._most:
             upper = "or more" if self._most == inf else f"to {self._most}"
             self.fail(f"{number}: expected {self._least} {upper}", param, ctx)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from stepsim.cli.declared import argument, completed
+from stepsim.cli.declared import argument
 from stepsim.cli.options import takes
 from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show
 
@@ -14,7 +14,7 @@ def list_command(
         argument(
             "[KIND]",
             "models, devices, frameworks, topologies, schedules or algorithms.",
-            offers=completed("stepsim.files.catalog:catalog_names"),
+            offers="stepsim.files.catalog:catalog_names",
         ),
     ] = None,
     json: JsonOption = None,

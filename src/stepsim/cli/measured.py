@@ -11,12 +11,12 @@ from click.exceptions import Exit
 from stepsim.base.errors import PlanError
 from stepsim.cli.declared import argument, flag, option
 from stepsim.cli.options import (
+    SCHEDULES,
     NodeSizeOption,
     SimulateOptions,
     StudyFiles,
     StyleOption,
     TimesOption,
-    completed_schedules,
     takes,
 )
 from stepsim.cli.terminal import (
@@ -154,9 +154,7 @@ def _validate_published(
 @takes()
 def what_if_command(
     run: Annotated[Path, argument("RUN", "A measured run, or a profile.")],
-    schedule: str | None = flag(
-        "Another schedule, e.g. interleaved:2.", offers=completed_schedules
-    ),
+    schedule: str | None = flag("Another schedule, e.g. interleaved:2.", offers=SCHEDULES),
     p2p: str | None = flag(
         "How the changed run sends messages: eager, blocking or overlap.",
         shown="as the schedule's runtime",

@@ -6,10 +6,10 @@ timelines (figures, traces, pages) stand last.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import click
 from click.core import ParameterSource
@@ -20,10 +20,7 @@ from stepsim.base.units import Quantity, format_size_bytes
 from stepsim.cli.declared import (
     Declared,
     DeclaredCommand,
-    Offers,
-    completed,
     flag,
-    made,
     option,
     parameter,
     parameters_of,
@@ -43,8 +40,6 @@ from stepsim.options import OPTIONS
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from stepsim.base.structs import Document
     from stepsim.explain.stragglers import Stragglers
     from stepsim.files.asked import StepInputs
@@ -56,23 +51,9 @@ if TYPE_CHECKING:
     from stepsim.workload.model.model import Model
 
 
-completed_figure_kinds = completed("stepsim.show.figures.sweep.views:FigureKind")
-completed_topologies = completed("stepsim.files.reading:topology_names")
-completed_schedules = completed("stepsim.parallel.schedules:BUILDERS")
-completed_collectives = completed("stepsim.workload.axes:CollectiveKind")
-completed_durations = completed("stepsim.runs.replay:Durations")
-
-
-def completed_list(one: Offers) -> Offers:
-    """Completes the last of several values that stand between commas."""
-
-    def complete(context: Any, parameter: Any, begun: str) -> list[str]:
-        before, comma, last = begun.rpartition(",")
-        return [before + comma + name for name in one(context, parameter, last)]
-
-    return complete
-
-
+TOPOLOGIES = "stepsim.files.reading:topology_names"
+SCHEDULES = "stepsim.parallel.schedules:BUILDERS"
+"""Where the names stand that a shell completes."""
 ON_COMMAND_LINE = frozenset(name for name, option in OPTIONS.items() if option.flags != ())
 """Options of a step that have a flag."""
 NO_MEMORY = ON_COMMAND_LINE - {"activation_size"}
@@ -120,7 +101,7 @@ class CommandOptions:
         "--topology",
         "-t",
         shown="the device's machine, else hgx-h100",
-        offers=completed_topologies,
+        offers=TOPOLOGIES,
         panel=Panel.NETWORK,
     )
     strict: bool = flag("Refuse files whose header and rows disagree.", "--strict", default=False)
@@ -209,30 +190,28 @@ class OneStepOptions(RunOptions):
     )
 
 
-_Options = TypeVar("_Options", bound="DataclassInstance")
-
-
 def takes(
-    kind: type[_Options] | None = None, asked: Collection[str] = NO_MEMORY
+    kind: type = object, asked: Collection[str] = NO_MEMORY
 ) -> Callable[[Callable[..., None]], DeclaredCommand]:
     """Make a command of a function, which takes a dataclass of options and those of a step.
 
     It receives them as `options`; without a `kind` it takes what its own signature declares.
     """
-    hints = get_type_hints(kind, include_extras=True) if kind else {}
+    hints = get_type_hints(kind, include_extras=True)
     # its own options stand before those of its bases
     own = [
         name
-        for each in (kind.__mro__ if kind else ())
+        for each in kind.__mro__
         if each not in _SHARED
         for name in vars(each).get("__annotations__", ())
     ]
-    declared = [each for each in (fields(kind) if kind else ()) if each.name != "asked"]
+    found = getattr(kind, "__dataclass_fields__", {}).values()
+    declared = [each for each in found if each.name != "asked"]
     declared.sort(key=lambda each: own.index(each.name) if each.name in own else len(own))
     of_step = {
         name: known
         for name, known in OPTIONS.items()
-        if name in asked and kind and issubclass(kind, CommandOptions)
+        if name in asked and issubclass(kind, CommandOptions)
     }
 
     def decorate(command: Callable[..., None]) -> DeclaredCommand:
@@ -242,15 +221,16 @@ def takes(
                 for name, value in typed.items()
             }
             said = {name: arguments.pop(name) for name in of_step}
-            given = {name: value for name, value in said.items() if value is not None}
-            own = {each.name: arguments.pop(each.name) for each in declared}
-            if kind:
-                arguments["options"] = kind(**own, **({"asked": given} if of_step else {}))
+            values = {each.name: arguments.pop(each.name) for each in declared}
+            if of_step:
+                values["asked"] = {n: value for n, value in said.items() if value is not None}
+            if declared:
+                arguments["options"] = kind(**values)
                 # Numpy makes its types in thousands of calls. Deeper in the stack each of them may
                 # begin a new chunk of it, which Python asks the system for and gives back.
                 import numpy  # noqa: F401
 
-            with log_shown() if own.get("verbose") else nullcontext():
+            with log_shown() if values.get("verbose") else nullcontext():
                 command(**arguments)
 
         shared = (parameter(each.name, hints[each.name], each) for each in declared)
@@ -260,6 +240,7 @@ def takes(
             sorted(every, key=lambda each: each[0].name in _LAST),
             callback=run,
             help=command.__doc__,
+            short_help=str(command.__doc__).partition("\n")[0],
         )
 
     return decorate
@@ -282,15 +263,14 @@ def _parameter(known: Option) -> Declared:
         value = bool if known.flags or known.default is False else _Switch
     if known.is_file:
         value = Path
-    offered = known.offers or known.choices
-    says = option(
+    says = flag(
         known.about,
         *(known.flags or ()),
         shown=known.absent or (known.text(known.default) if value is not bool else ""),
-        offers=completed(offered) if offered else None,
+        offers=known.offers or known.choices or (),
         panel=known.panel,
     )
-    return made(known.name, list[value] if known.many else value, None, says)
+    return parameter(known.name, list[value] if known.many else value, says)
 
 
 _LARGE_BYTES = 200_000_000
@@ -312,7 +292,7 @@ TimesOption = Annotated[
     option(
         "Stage times of a replay: median, mean or microbatch.",
         shown="microbatch if every rank was traced, else mean",
-        offers=completed_durations,
+        offers="stepsim.runs.replay:Durations",
     ),
 ]
 StyleOption = Annotated[

@@ -83,7 +83,8 @@ def _run(typed: list[str]) -> int:
         click.echo(error.format_message())
         return 2
     except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "stepsim"
+        known = error.ctx.command_path if error.ctx else None
+        command = known or " ".join(["stepsim", *(COMMANDS.keys() & typed[:1])])
         said = one_line(error.format_message()).removesuffix(".")
         raise StepsimError(f"{said} ({command} --help says what it takes)") from None
     return code or 0
@@ -189,6 +190,8 @@ def _prepare_output() -> None:
             line_buffering=old.line_buffering,
             write_through=old.write_through,
         )
+    if sys.stdout is None:  # who started this has closed it
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _system_error(error: OSError) -> str:

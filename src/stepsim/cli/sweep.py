@@ -17,7 +17,6 @@ from stepsim.cli.options import (
     RunOptions,
     SetOption,
     StudyFiles,
-    completed_figure_kinds,
     given_options,
     refuse_beside,
     takes,
@@ -47,7 +46,7 @@ class _ShowOptions(StudyFiles):
     plot_kind: str = flag(
         "What to draw: time, bubble or breakdown.",
         default="time",
-        offers=completed_figure_kinds,
+        offers="stepsim.show.figures.sweep.views:FigureKind",
     )
     plot_axes: str | None = flag("Axes of the figure, e.g. fabric.bandwidth,schedule.")
 

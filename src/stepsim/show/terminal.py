@@ -9,7 +9,7 @@ from itertools import zip_longest
 from shutil import get_terminal_size
 from textwrap import wrap
 from typing import TextIO
-from unicodedata import east_asian_width
+from unicodedata import combining, east_asian_width
 
 import click
 
@@ -183,12 +183,12 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def _cells(text: str) -> int:
-    """Places that a text takes on a terminal; wide characters take two."""
-    return len(text) if text.isascii() else sum(_PLACES.get(east_asian_width(c), 1) for c in text)
+    """Places that a text takes on a terminal: wide characters two, accents of a letter none."""
+    if text.isascii():
+        return len(text)
+    return sum(1 + (east_asian_width(c) in "WF") for c in text if not combining(c))
 
 
-# Places of a character by its East Asian width: wide and full ones take two.
-_PLACES = {"W": 2, "F": 2}
 _SHOWN_AFTER_S = 1.0
 
 

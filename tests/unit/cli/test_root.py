@@ -57,6 +57,13 @@ def test_too_many_open_files_are_no_matter_of_stdout(moe: Path, tmp_path: Path) 
     assert "Traceback" not in err
 
 
+@pytest.mark.skipif(os.name != "posix", reason="closes stdout as shells do")
+def test_a_closed_stdout_is_nowhere_to_print() -> None:
+    command = [sys.executable, "-c", COMMAND, "list"]
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, check=True)
+    assert not done.stderr
+
+
 def test_the_list_of_commands_says_what_the_commands_say() -> None:
     app: Any = make_app()
     said = {name: str(app.get_command(None, name).help) for name in COMMANDS}

@@ -56,12 +56,16 @@ def test_a_shell_completes_values(
         ("stepsim sens", []),
         ("stepsim simulate file --sens", ["--sensitivity"]),
         ("stepsim list al", ["algorithms"]),
+        ("stepsim calibrate ", ["runs", "trace", "model", "nccl"]),
+        ("stepsim simulate da", "file,da"),
+        ("stepsim simulate file --topology da", "file,da"),
     ],
 )
-def test_the_installed_command_completes(line: str, offered: list[str]) -> None:
+def test_the_installed_command_completes(line: str, offered: list[str] | str) -> None:
     environment = os.environ | completing(line)
     found = subprocess.run([STEPSIM], env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == [f"plain,{name}" for name in offered]
+    names = [offered] if isinstance(offered, str) else [f"plain,{name}" for name in offered]
+    assert found.stdout.split() == names
 
 
 def in_terminal(*arguments: str, setup: str = "", **environment: str) -> str:

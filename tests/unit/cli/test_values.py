@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import pytest
 from click.testing import CliRunner
+from helpers import Run
 
 from stepsim.cli.declared import argument, flag, option
 from stepsim.cli.options import takes
@@ -50,6 +51,7 @@ def command(
         ("--set a=1 --set b=2 --path y/z", {"sets": ["a=1", "b=2"], "paths": [Path("y/z")]}),
         ("--count -3", {"count": -3}),
         ("--count 4k", {"count": 4096}),
+        ("--count 4.0", {"count": 4}),
     ],
 )
 def test_values_are_read_by_their_types(words: str, changed: dict[str, object]) -> None:
@@ -83,6 +85,11 @@ def test_a_value_that_cannot_be_is_refused(words: str, said: str) -> None:
     found = CliRunner().invoke(command, words.split())
     assert found.exit_code == 2
     assert said in found.output
+
+
+def test_a_required_option_needs_a_value(run: Run) -> None:
+    said = "error: Option '-o' requires an argument (stepsim report --help says what it takes)\n"
+    assert run("report", "a.json", "-o") == (2, "", said)
 
 
 def loaded(*words: str) -> set[str]:

@@ -11,7 +11,7 @@ from stepsim.files.load import topology_of
 from stepsim.network.topology.inspection import inspect_topology
 from stepsim.show.tables.inspection import topology_shown
 from stepsim.show.tables.model import Shown, Table
-from stepsim.show.terminal import Paper, print_shown
+from stepsim.show.terminal import Paper, _cells, print_shown
 
 WORK = uniform_workload(forward=10**9, backward=2 * 10**9, pp=4, microbatches=8)
 
@@ -53,6 +53,10 @@ def test_a_text_is_printed_as_it_is() -> None:
     assert " ".join(printed([text], 20)) == " ".join(plain)
     assert max(map(len, printed([text], 20))) <= 20
     assert printed([(("名", "wide 字"),)]) == ["名  wide 字"]
+
+
+def test_an_accent_takes_no_place() -> None:
+    assert _cells("e\u0301 字") == 4
 
 
 def test_a_terminal_gets_styles(monkeypatch: pytest.MonkeyPatch) -> None:
