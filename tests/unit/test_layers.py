@@ -34,7 +34,7 @@ HEAVY = {
     "networkx": ("network/topology", "files/topology", "show/figures/topologies"),
     "matplotlib": ("show", "cli", "face"),
     "pandas": ("show/frames.py",),
-    "click": ("show/terminal.py", "cli"),
+    "click": ("cli",),
     "tqdm": ("show/terminal.py",),
     "tornado": ("serve/server.py",),
 }

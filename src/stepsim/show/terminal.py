@@ -11,8 +11,6 @@ from textwrap import wrap
 from typing import TextIO
 from unicodedata import combining, east_asian_width
 
-import click
-
 from stepsim.base.errors import printable
 from stepsim.show.tables.answer import Answer
 from stepsim.show.tables.model import Cell, Pairs, Shown, Table
@@ -47,7 +45,7 @@ class Paper:
         shown = "\n".join(lines)
         if self.is_terminal and style:
             red = style == "red" and not os.environ.get("NO_COLOR")
-            shown = click.style(shown, bold=True, fg="red" if red else None)
+            shown = f"\x1b[{'1;31' if red else '1'}m{shown}\x1b[0m"
         self._stream.write(f"{shown}\n")
 
 

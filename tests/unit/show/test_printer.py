@@ -66,7 +66,7 @@ def test_a_terminal_gets_styles(monkeypatch: pytest.MonkeyPatch) -> None:
     Paper(out, 80).print("text", style="red")
     Paper(out).print("text", style="red")
     assert out.getvalue().splitlines() == [
-        "\x1b[31m\x1b[1mtext\x1b[0m",
+        "\x1b[1;31mtext\x1b[0m",
         "\x1b[1mtext\x1b[0m",
         "text",
     ]
