@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
-from io import BufferedWriter, FileIO, TextIOWrapper
+from io import BufferedWriter, FileIO, StringIO, TextIOWrapper
 from threading import current_thread, main_thread
 from typing import Any, NoReturn
 
@@ -191,7 +191,7 @@ def _prepare_output() -> None:
             write_through=old.write_through,
         )
     if sys.stdout is None:  # who started this has closed it
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        sys.stdout = StringIO()
 
 
 def _system_error(error: OSError) -> str:
