@@ -1,5 +1,6 @@
 """What a figure of a sweep shows: its kind, its axes, and what its title says of the others."""
 
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -17,6 +18,7 @@ _MOST_PANELS = 6
 _MOST_LINES = 24
 
 _OPTION, _LONGEST_TEXT = "option ", 24
+_HASH = re.compile(" [0-9a-f]{16}$")
 
 
 class View(Noun):
@@ -107,7 +109,7 @@ def title(table: SweepTable, view: View) -> list[str]:
     if over:
         facts.append(f"fastest over {', '.join(over)}")
     given = [
-        f"{axis_words(name.removeprefix(_OPTION))} {text}"
+        f"{axis_words(name.removeprefix(_OPTION))} {_HASH.sub('', text)}"
         for name, text in table.identity.items()
         if name.startswith(_OPTION) and len(text) <= _LONGEST_TEXT
     ]
