@@ -27,32 +27,28 @@ function linksOf(axes) {
   return network ? network.links.filter((link) => link.axes & axes) : [];
 }
 
-function svg(kind, values, words = "") {
+function svg(kind, values) {
   const made = document.createElementNS(find("drawing").namespaceURI, kind);
   for (const [name, value] of Object.entries(values)) made.setAttribute(name, value);
-  if (words) made.append(words);
   return made;
 }
 
 function showNetwork(network) {
   if (!network) return;
-  const drawn = network.levels.length ? [networkDrawn(network)] : [];
   const sizes = network.levels.map(({ name, size, kind }) => `${name} joins ${size} (${kind})`).join(", ");
+  const drawn = sizes ? [networkDrawn(network, sizes)] : [];
   find("network").replaceChildren(...drawn, loadTable(network.links), element("p", sizes, "quiet"));
 }
 
 /** The network as a tree: GPUs in nodes, every level joined by its links, thick where they carry much. */
-function networkDrawn({ levels, links }) {
+function networkDrawn({ levels, links }, ariaLabel) {
   const [inner, ...outer] = levels, high = 44 + LEVEL_TALL * outer.length;
   const drawing = svg("svg", { viewBox: `0 0 ${TREE_WIDE} ${high}`, role: "img" });
   const nodes = Math.min(MOST_NODES, outer.length ? outer[0].size : 1), gap = 6, wide = Math.min(110, (TREE_WIDE - 2) / nodes - gap);
   const left = (i) => (TREE_WIDE - nodes * (wide + gap) + gap) / 2 + i * (wide + gap), top = high - 42;
   outer.forEach((level, k) => drawing.append(...levelDrawn(level, links, nodes, (i) => left(i) + wide / 2, top - LEVEL_TALL * k)));
   for (let i = 0; i < nodes; i++) drawing.append(...nodeDrawn(inner, links, left(i), top, wide));
-  const sizes = levels.map(({ name, size, kind }) => `${name} joins ${size}${kind === "switch" ? "" : ` (${kind})`}`);
-  drawing.ariaLabel = `Network: ${sizes.join(", ")}`;
-  drawing.append(svg("title", {}, sizes.join(", ")));
-  return drawing;
+  return Object.assign(drawing, { ariaLabel });
 }
 
 /** How thick a level's links are drawn, and how its wires and hubs look. */
