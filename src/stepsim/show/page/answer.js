@@ -7,7 +7,7 @@ function show(found) {
   showJob(found);
   const known = TOP_FACTS.map((name) => found.facts.find((fact) => fact.name === name)).filter(Boolean);
   const shown = (known.length ? known : found.facts).slice(0, 3).map((fact) => factShown(fact, found));
-  find("facts").replaceChildren(...shown, ...(found.memory || !page.report ? [memoryFact(found)] : []));
+  find("facts").replaceChildren(...shown, ...(found.memory ? [memoryFact(found.memory)] : []));
   find("said").replaceChildren(...(found.said || []).map((words) => element("p", words)));
   find("figures").replaceChildren(...(found.figures || []).map(image));
   if (page.report) showParts(found);
@@ -19,8 +19,8 @@ function show(found) {
 
 /** Hide the parts of a report of which nothing is known. */
 function showParts({ lanes, figures, breakdown, network }) {
-  const parts = Object.keys(breakdown).length;
-  const known = { "job-plan": parts, "timeline-head": lanes, picture: lanes || figures.length, where: parts, links: network, below: parts || network };
+  const parts = Object.keys(breakdown).length, links = network && network.links.some(({ share }) => share);
+  const known = { "job-plan": parts, "timeline-head": lanes, picture: lanes || figures.length, links, below: parts || links };
   for (const [id, is] of Object.entries(known)) find(id).hidden = !is;
 }
 
@@ -82,15 +82,9 @@ function difference({ name, value, better, share }, then) {
   return element("span", words, (more < 0) === (better === "less") ? "change better" : "change worse", { title: `pinned: ${then.text}` });
 }
 
-function memoryFact({ memory }) {
-  const pair = element("div", "", "", { id: "memory-fact" }), value = element("dd");
-  const title = memory ? page.choices.terms.facts.memory : "Only a model says what its GPUs hold";
-  pair.append(element("dt", "memory of the fullest GPU", "", { title }), value);
-  if (!memory) {
-    value.append(element("span", "\u2013", "value"), element("span", "not known", "aside"), element("span", "", "change"));
-    return pair;
-  }
-  const { held, capacity, level, words, text } = memory, [size, rest] = text.split(" of "), [most] = rest.split(",");
+function memoryFact({ held, capacity, level, words, text }) {
+  const pair = element("div", "", "", { id: "memory-fact" }), value = element("dd"), [size, rest] = text.split(" of "), [most] = rest.split(",");
+  pair.append(element("dt", "memory of the fullest GPU", "", { title: page.choices.terms.facts.memory }), value);
   pair.classList.toggle("full", level === "over");
   const filled = tank(held / capacity), then = page.pin && page.pin.memory;
   const aside = element("span", `of ${most}`, "aside"), share = shareText(held, capacity, 0);
@@ -99,7 +93,6 @@ function memoryFact({ memory }) {
   if (then) value.append(difference({ name: "memory", value: held, better: "less" }, { value: then.held, text: then.text }));
   else if (level === "over") value.append(element("span", `${share}: does not fit`, "change worse"));
   else value.append(element("span", level === "tight" ? `${share}, close to full` : share, "change"));
-  if (words) value.title = words;
   return pair;
 }
 
@@ -122,7 +115,8 @@ function showBars(found) {
     row.dataset.part = name;
     list.append(row);
   }
-  find("bars").replaceChildren(...(said.length ? [rows, list] : [element("p", "No parts are known.", "quiet")]));
+  find("bars").replaceChildren(rows, list);
+  find("where").hidden = !said.length;
   find("bars").ariaLabel = `Where the step goes: ${said.join("; ")}`;
 }
 
@@ -154,11 +148,8 @@ function stepBar(run, longest, said) {
 // ---- memory
 
 function showMemory({ memory }) {
-  find("memory").replaceChildren(element("h2", memory ? `Memory of a GPU of stage ${memory.stage}` : "Memory"));
-  if (!memory) {
-    find("memory").append(element("p", "Not known: only a model says what its GPUs hold.", "quiet"));
-    return;
-  }
+  find("memory").hidden = !memory;
+  if (!memory) return;
   const { held, capacity, text, words, level, parts } = memory, most = Math.max(held, capacity);
   const line = element("p", text, level === "over" ? "worse quiet" : "quiet", { id: "memory-text", title: words });
   if (level) line.append(level === "over" ? ": does not fit" : ": close to full");
@@ -174,7 +165,7 @@ function showMemory({ memory }) {
   bar.append(limit);
   bar.role = "img";
   bar.ariaLabel = `${text}: ${parts.map(([part, , said]) => `${part} ${said}`).join(", ")}`;
-  find("memory").append(bar, list, line);
+  find("memory").replaceChildren(element("h2", `Memory of a GPU of stage ${memory.stage}`), bar, list, line);
 }
 
 // ---- tables of the details

@@ -140,7 +140,7 @@ function swatch(name, tint, look = "") {
 
 /** A pen for a canvas of so many dots, which a screen may draw finer. */
 function penOf(canvas, width, height) {
-  const ratio = window.devicePixelRatio || 1, pen = canvas.getContext("2d");
+  const ratio = onPaper ? 3 : window.devicePixelRatio || 1, pen = canvas.getContext("2d");
   canvas.width = width * ratio;
   canvas.height = height * ratio;
   pen.scale(ratio, ratio);
@@ -253,8 +253,8 @@ async function askStep(number) {
     problem(error);
     if (!error) {
       page.answer = found;
-      show(page.answer);
-      showTables(found);
+      showTables(found); // what it hides makes room for what is drawn
+      show(found);
       stale(false, [...QUICK, "tables", "warnings", "links"]);
       await fillPanels(fixed ? ["lines"] : ["lines", "varies"], number);
       askTasks();

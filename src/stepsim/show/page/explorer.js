@@ -85,10 +85,10 @@ async function showReport() {
   timelineEvents();
   addButtons();
   page.answer = await ask({ kind: "shown" });
-  show(page.answer);
   showTables(page.answer);
   showLines(await ask({ kind: "lines" }));
-  drawTimeline();
+  show(page.answer);
+  find("version").append(` \u00B7 ${new Date(document.lastModified).toLocaleDateString("sv")}`);
   busy("ready");
   document.documentElement.dataset.ready = "1";
 }

@@ -1,6 +1,6 @@
 // The timeline: stages with their actions on one axis of time for all states; tasks in lanes on zoom.
 
-const LEFT = 64, RIGHT = 12, BELOW = 22, TITLE = 20, ROW_GAP = 4;
+const LEFT = 70, RIGHT = 12, BELOW = 22, TITLE = 20, ROW_GAP = 4;
 const TALL_ROW = 210, WHOLE_ROWS = 2, LEAST_ROW = 5, LEAST_BELOW = 268, DETAIL_SHARE = 1 / 5, DETAIL_PAUSE_MS = 140;
 const AFTER = "after the pipeline";
 const ACTIONS = 0, GRADIENTS = 1, MESSAGES = 2;
@@ -20,7 +20,7 @@ function drawnRuns() {
 
 /** Pixels for the canvas: all that a screen without scrolling leaves, a fixed height on small ones. */
 function roomForTimeline(rows) {
-  if (page.report) return page.zoom && isNear(drawnRuns()) ? Math.min(1400, 84 * rows) + BELOW : Math.min(620, 48 * rows + BELOW);
+  if (page.report) return page.zoom && isNear(drawnRuns()) ? Math.min(1400, 84 * rows) + BELOW : Math.min(onPaper ? 440 : 620, 48 * rows + BELOW);
   const fits = matchMedia("(min-width: 1200px) and (min-height: 780px)").matches;
   if (!fits) return Math.min(460, TALL_ROW * rows + BELOW);
   const top = find("timeline").getBoundingClientRect().top, foot = find("lines").offsetHeight;
@@ -31,15 +31,14 @@ function drawTimeline() {
   const found = page.shown, canvas = find("timeline");
   if (!found) return;
   const runs = drawnRuns();
-  canvas.hidden = find("legend").hidden = !runs.length;
-  for (const id of ["zoom-in", "zoom-out", "zoom-all"]) find(id).hidden = !runs.length;
+  canvas.hidden = find("legend").hidden = find("zoom-in").parentNode.hidden = !runs.length;
   sayUnder(found, runs);
   if (!runs.length) return;
   showLegend(runs);
   const rows = runs.reduce((sum, { run }) => sum + run.lanes.rows.length, 0);
   const titles = TITLE * runs.filter(({ title }) => title).length + 6 * (runs.length - 1);
   const row = Math.max(LEAST_ROW, (roomForTimeline(rows) - titles - BELOW) / rows);
-  const height = Math.round(rows * row + titles + BELOW), width = canvas.clientWidth || 600, pen = penOf(canvas, width, height);
+  const height = Math.round(rows * row + titles + BELOW), width = onPaper ? 1000 : canvas.clientWidth || 600, pen = penOf(canvas, width, height);
   canvas.style.height = `${height}px`;
   const longest = Math.max(...runs.map(({ run }) => run.step_ps)) || 1, [low, high] = page.zoom || [0, longest];
   page.scale = { low, high, longest, width, x: (ps) => LEFT + (ps - low) / (high - low) * (width - LEFT - RIGHT) };
@@ -98,7 +97,7 @@ function sayUnder(found, runs) {
   if (runs.some(isMixed)) said.push("mixed colours: actions narrower than a dot");
   if (page.zoom) said.push(`${time(page.zoom[0])} to ${time(page.zoom[1])}`);
   if (page.zoom && runs.some(({ run }) => run.tasks && run.tasks.too_many)) said.push(page.report ? "too many kernels for a report" : "zoom in further to see kernels");
-  else if (!page.zoom && runs.length) said.push(`drag to zoom in${found.tasks || !page.report && !found.as_it_is ? "to kernels and messages" : ""}, double-click for the whole step`);
+  else if (!page.zoom && !onPaper) said.push(`drag to zoom in${found.tasks || !page.report && !found.as_it_is ? "to kernels and messages" : ""}`);
   find("under").textContent = said.join(" \u00B7 ");
 }
 
@@ -196,13 +195,13 @@ function mix(mixed, y, from, to, tint) {
   }
 }
 
-/** Dots of many narrow actions in the mean of their tints; what no action takes of a dot stays idle. */
+/** Dots of many narrow actions in the mean of their tints, with an edge that is seen; what no action takes of a dot stays idle. */
 function drawMixed(pen, mixed, high) {
   for (const [y, dots] of mixed) {
     for (const [dot, tints] of dots) {
       const all = [...tints.values()].reduce((sum, share) => sum + share, 0), mean = [0, 0, 0];
       for (const [tint, share] of tints) partsOfColour(tint).forEach((part, i) => { mean[i] += part * share / all; });
-      fillBox(pen, `rgb(${mean.map(Math.round).join(" ")} / ${Math.min(1, all)})`, dot, y, 1, high);
+      for (const [share, tall] of [[Math.min(1, all), high], [1, 3]]) fillBox(pen, `rgb(${mean.map(Math.round).join(" ")} / ${share})`, dot, y, 1, tall);
     }
   }
 }
@@ -317,6 +316,9 @@ function askTasks() {
 
 // ---- one task: what it is, what it waits for, which links it uses
 
+/** The two that end last, which are what a box waits for in the end. */
+const lastTwo = (found, end) => found.sort((a, b) => end(b) - end(a)).slice(0, 2);
+
 /** Actions that an action waits for; messages, which have no box, are passed through. */
 function waitsOf(lanes, i) {
   const { made, of } = actionsOf(lanes), found = new Set(), seen = new Set(made[i].spans), open = [...made[i].spans];
@@ -329,21 +331,22 @@ function waitsOf(lanes, i) {
       else if (of[before] !== i) found.add(of[before]);
     }
   }
-  return [...found];
+  return lastTwo([...found], (k) => made[k].end);
 }
 
 /** What a box is of, an action or a task: its row, shade, times and words, the axes it uses, what it waits for, what else is said. */
-function thingOf({ one: { run: { lanes, tasks } }, i, task }) {
+function thingOf({ one, i, task }) {
+  const { lanes, tasks } = one.run;
   if (task === undefined) {
     const { made } = actionsOf(lanes), action = made[i], { spans } = action;
     const axes = lanes.axes ? spans.reduce((bits, span) => bits | lanes.axes[span], 0) : 0;
-    return { ...action, axes, waits: waitsOf(lanes, i).map((k) => made[k]), critical: lanes.critical && spans.some((span) => lanes.critical[span]), said: [] };
+    return { ...action, axes, waits: waitsOf(lanes, i).map((k) => ({ ...made[k], one, i: k })), critical: lanes.critical && spans.some((span) => lanes.critical[span]), said: [] };
   }
   const of = (k) => Object.fromEntries(["row", "shade", "start", "end", "words", "critical"].map((name) => [name, tasks[name][k]]));
   const thing = of(task), alone = tasks.alone[task], sent = tasks.comm[task] >= 0 ? tasks.comms[tasks.comm[task]] : "";
   const said = [sent, alone >= 0 ? `Slowed by communication: ${time(alone)} alone.` : ""].filter(Boolean);
   const axes = thing.shade >= AXIS_SHADE ? 1 << (thing.shade - AXIS_SHADE) : 0;
-  return { ...thing, axes, waits: tasks.waits ? tasks.waits[task].map(of) : [], said };
+  return { ...thing, axes, waits: tasks.waits ? lastTwo([...tasks.waits[task]], (k) => tasks.end[k]).map((k) => ({ ...of(k), one, task: k })) : [], said };
 }
 
 function choose(box) {
@@ -364,7 +367,7 @@ function choose(box) {
 function boxWords(box) {
   const { rows } = box.one.run.lanes, { row, shade, start, end, words, axes, waits, critical, said } = thingOf(box);
   const [name] = page.choices.shades[shade], links = linksOf(axes).map((link) => link.name), told = (other) => `${other.words} of ${rows[other.row]}`;
-  const last = waits.sort((a, b) => b.end - a.end).slice(0, 2).map((before) => before.end > start ? `Meets ${told(before)}.` : `Waits for ${told(before)}, ends at ${time(before.end)}.`);
+  const last = waits.map((before) => before.end > start ? `Meets ${told(before)}.` : `Waits for ${told(before)}, ends at ${time(before.end)}.`);
   return [
     `${rows[row]}: ${words === name ? name : `${words} (${name})`}`, `${time(end - start)} from ${time(start)}`,
     ...said, ...last, ...(critical ? ["On the critical path."] : []), ...(links.length ? [`Uses ${links.join(" and ")}.`] : []),
@@ -374,20 +377,19 @@ function boxWords(box) {
 /** Whether two boxes are of one action or one task, which has a new box whenever it is drawn. */
 const isSame = (one, other) => one.one.run === other.one.run && one.i === other.i && one.task === other.task;
 
-/** An edge about the chosen box, about what it waits for, and lines between them. */
+/** An edge about the chosen box, about the two that it waits for, and lines between them. */
 function drawHover(pen) {
-  const { one, i, task } = page.hover, ink = colour("--ink");
   const box = page.boxes.find((other) => isSame(other, page.hover));
   if (!box) return;
   pen.save();
   pen.beginPath();
   pen.rect(LEFT, 0, page.scale.width - LEFT - RIGHT, find("timeline").clientHeight);
   pen.clip();
-  pen.strokeStyle = ink;
+  pen.strokeStyle = colour("--ink");
   pen.lineWidth = 2;
   pen.strokeRect(box.left, box.top + 1, box.wide, box.high - 2);
-  for (const before of task === undefined ? waitsOf(one.run.lanes, i) : []) {
-    const other = page.boxes.find((found) => isSame(found, { one, i: before }));
+  for (const before of thingOf(page.hover).waits) {
+    const other = page.boxes.find((found) => isSame(found, before));
     if (!other) continue;
     pen.setLineDash([4, 3]);
     pen.strokeRect(other.left, other.top + 1, other.wide, other.high - 2);
