@@ -36,6 +36,8 @@ from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 _NUMBERS = re.compile(r"\b\d+\b|\d+$")
 # So many names of kernels outside of actions are shown one by one.
 _FEW_NAMES = 4
+# The neighbour of a virtual stage at an end of the pipeline.
+_NOBODY = -2
 # What time after the pipeline is called in which nothing runs: the host has not launched it.
 _IDLE = "idle"
 # What kernels of no action are together, where they have several names.
@@ -216,24 +218,34 @@ def _of_messages(
 ) -> tuple[Ints, Ints]:
     """Microbatch and virtual stage of messages: those of the actions of their rank, in order.
 
-    A stage at an end has no message there. Where there is not one message for each action that
-    has some, the microbatch is as it was recorded, and the stage the rank's.
+    Chunks that lie down and up again talk to either neighbour: a message is of those that talk to
+    its peer, where it is known. A stage at an end has no message there, nor one whose neighbour is
+    on its rank. Where there is not one message for each action that has some, the microbatch is as
+    it was recorded, and the stage the rank's.
     """
-    number, chunk = step.events.microbatch.copy(), np.array(found.stages)[step.events.rank]
-    last = found.pp * found.chunks - 1
+    events, stages = step.events, np.array([*found.stages, UNKNOWN])
+    number, chunk, peer = events.microbatch.copy(), stages[events.rank], stages[events.peer]
+    # the pipeline stage of every virtual one; none comes before the first and after the last
+    held = np.full(found.pp * found.chunks + 1, UNKNOWN)
+    held[found.stage], held[-1] = stages[found.rank], _NOBODY
     ways = {
-        OpKind.SEND_FORWARD: (OpKind.FORWARD, last),
-        OpKind.RECV_FORWARD: (OpKind.FORWARD, 0),
-        OpKind.SEND_BACKWARD: (OpKind.BACKWARD, 0),
-        OpKind.RECV_BACKWARD: (OpKind.BACKWARD, last),
+        OpKind.SEND_FORWARD: (OpKind.FORWARD, 1),
+        OpKind.RECV_FORWARD: (OpKind.FORWARD, -1),
+        OpKind.SEND_BACKWARD: (OpKind.BACKWARD, -1),
+        OpKind.RECV_BACKWARD: (OpKind.BACKWARD, 1),
     }
-    for each, (kind, (action, end)) in product(ran, ways.items()):
-        own = each.acts[(found.kind[each.acts] == action) & (found.stage[each.acts] != end)]
-        mine = each.sent[kinds[each.sent] == kind]
-        if len(mine) == len(own):
-            mine = step.events.in_time(mine)
-            own = own[np.argsort(found.start_ps[own], kind="stable")]
-            number[mine], chunk[mine] = found.microbatch[own], found.stage[own]
+    for each, (kind, (action, ahead)) in product(ran, ways.items()):
+        acts = each.acts[found.kind[each.acts] == action]
+        acts = acts[np.argsort(found.start_ps[acts], kind="stable")]
+        other = held[found.stage[acts] + ahead]
+        talks = (other != _NOBODY) & (other != found.stages[each.place])
+        sent = events.in_time(each.sent[kinds[each.sent] == kind])
+        known = (peer[sent] != UNKNOWN).all()
+        for at in distinct(peer[sent]).tolist() if known else [UNKNOWN]:
+            mine = sent[(peer[sent] == at) | (not known)]
+            own = acts[talks & ((other == at) | (not known))]
+            if len(mine) == len(own):
+                number[mine], chunk[mine] = found.microbatch[own], found.stage[own]
     return number, chunk
 
 

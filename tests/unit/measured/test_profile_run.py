@@ -150,6 +150,13 @@ def test_the_order_of_messages_tells_what_nothing_marks(
     assert other == pytest.approx(one, rel=0.01)
 
 
+@pytest.mark.parametrize("schedule", ["interleaved:2", "zb-v", "v-half", "interleaved-zb"])
+def test_a_trace_of_several_chunks_is_improved(schedule: str, tmp_path: Path) -> None:
+    result, profile = simulated("llama-2-7b", schedule)
+    improved = stepsim.improve(recorded(profile, tmp_path / "traces"))
+    assert improved.replayed_ps == pytest.approx(result.report.step_time_ps, rel=1e-6)
+
+
 def test_chunks_that_nothing_marks_are_refused(tmp_path: Path) -> None:
     _, profile = simulated("llama-3.1-8b", "interleaved:2")
     with pytest.raises(TraceError, match="several chunks, and no range"):

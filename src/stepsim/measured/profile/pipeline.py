@@ -56,7 +56,8 @@ def _messages(events: Events, in_order: Ints) -> list[Following]:
     """A message is received before its computes, and sent after those that began before it.
 
     It is received after the compute of its phase before the first of them: a rank receives one at
-    a time. A weight gradient that a schedule puts off begins after the message was sent.
+    a time, but for messages of chunks that it posted ahead. A weight gradient that a schedule puts
+    off begins after the message was sent.
     """
     told = events.microbatch != UNKNOWN
     compute = events.of_kind(TaskKind.COMPUTE) & told
@@ -74,12 +75,11 @@ def _messages(events: Events, in_order: Ints) -> list[Following]:
     before[key[places[later[begins]]]] = places[earlier[begins]]
     message = np.flatnonzero(received)
     message = message[before[key[message]] != UNKNOWN]
-    done, sends = _joined(compute, sent, key)
-    in_time = in_order[done] < in_order[sends]
+    follows = ((before[key[message]], message), _joined(compute, sent, key))
+    in_time = [in_order[done] < in_order[moved] for done, moved in follows]
     return [
         _joined(received, compute, key),
-        (done[in_time], sends[in_time]),
-        (before[key[message]], message),
+        *((done[ok], moved[ok]) for (done, moved), ok in zip(follows, in_time, strict=True)),
     ]
 
 
