@@ -6,10 +6,11 @@ stage's layers; the first virtual stage has get_batch and embedding, the last on
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, ScheduleError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.measured.layers import WEIGHT_GRAD_SHARE, StageCost, stage_costs
 from stepsim.measured.recognise import RECORDED
@@ -54,7 +55,7 @@ class WhatIf(Noun):
     """The run replayed, and replayed with the change; `notes` say what was assumed.
 
     `messages` is the run as it was, but with messages sent as in the changed one: it tells what
-    of the gain is theirs. It is None where both send them alike.
+    of the gain is theirs. It is None where both send them alike, or the run's schedule cannot.
     """
 
     base: SimulatedStep
@@ -124,7 +125,8 @@ def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -
     messages = None
     if changed.report.p2p != base.report.p2p:
         as_changed = replace(old_runtime, p2p=P2PMode(changed.report.p2p))
-        messages = simulate_costs(measured, old_costs, own, as_changed, items)
+        with suppress(ScheduleError):  # the run's own schedule may not send messages that way
+            messages = simulate_costs(measured, old_costs, own, as_changed, items)
     return WhatIf(base=base, changed=changed, notes=tuple(notes), messages=messages)
 
 

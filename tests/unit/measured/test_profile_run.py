@@ -157,6 +157,16 @@ def test_a_trace_of_several_chunks_is_improved(schedule: str, tmp_path: Path) ->
     assert improved.replayed_ps == pytest.approx(result.report.step_time_ps, rel=1e-6)
 
 
+@pytest.mark.parametrize("schedule", ["zb-h1", "zb-v", "interleaved-zb"])
+def test_an_order_that_cannot_block_is_changed_to_one_that_does(
+    schedule: str, tmp_path: Path
+) -> None:
+    _, profile = simulated("llama-2-7b", schedule)
+    found = stepsim.what_if(recorded(profile, tmp_path / "traces"), schedule="1f1b")
+    assert found.changed.report.p2p == "blocking"
+    assert found.messages is None
+
+
 def test_chunks_that_nothing_marks_are_refused(tmp_path: Path) -> None:
     _, profile = simulated("llama-3.1-8b", "interleaved:2")
     with pytest.raises(TraceError, match="several chunks, and no range"):
