@@ -299,7 +299,10 @@ def _others(step: Profile, found: Actions, own: Ints) -> dict[int, _After]:
 
 
 def _rank_times(step: Profile, found: Actions, run: Profile, ran: _Ran) -> RankTimes:
-    """Where a rank's time went: the host's is that in which nothing runs."""
+    """Where a rank's time went: the host's is that in which nothing runs.
+
+    A message that runs beside an action is waited for only when that has ended.
+    """
     events, acts, sent = step.events, ran.acts, ran.sent
     busy_with = ran.every[events.kind[ran.every] != TaskKind.HOST]
     start = int(events.start_ps[busy_with].min())
@@ -309,15 +312,19 @@ def _rank_times(step: Profile, found: Actions, run: Profile, ran: _Ran) -> RankT
         np.concatenate([found.end_ps[acts], events.end_ps[busy_with]]),
     )
     bounds = ints([start]), ints([end])
-    waits = Busy.of(events.start_ps[sent], events.end_ps[sent])
+    work_ps = int((found.end_ps[acts] - found.start_ps[acts]).sum())
+    either = Busy.of(
+        np.concatenate([found.start_ps[acts], events.start_ps[sent]]),
+        np.concatenate([found.end_ps[acts], events.end_ps[sent]]),
+    )
     return RankTimes(
         rank=run.ranks[ran.place].rank,
         stage=found.stages[ran.place],
         pipeline_ps=end - start,
         step_ps=int(events.end_ps[busy_with].max()) - start,
-        work_ps=int((found.end_ps[acts] - found.start_ps[acts]).sum()),
+        work_ps=work_ps,
         host_ps=end - start - int(busy.within(*bounds)[0]),
-        wait_ps=waits.whole_ps,
+        wait_ps=either.whole_ps - work_ps,
         actions=max(traced_actions(run.of_rank(ran.place)), 1),
     )
 

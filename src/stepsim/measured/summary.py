@@ -262,8 +262,10 @@ def _work(summary: RunSummary, chosen: Bools, inner_ps: Ints) -> dict[OpKind, Op
         if not len(places):
             continue
         every, which = events.duration_ps[places], events.microbatch[places]
+        # a backward without weight gradients apart is whole, others were not traced
+        usual = every if kind is not OpKind.WEIGHT_GRAD else np.zeros(1, np.int64)
         by_microbatch = (
-            round(float(np.mean(every[which == j] if (which == j).any() else every)))
+            round(float(np.mean(every[which == j] if (which == j).any() else usual)))
             for j in range(summary.degrees.microbatches)
         )
         inner = round(float(np.median(inner_ps[places])))

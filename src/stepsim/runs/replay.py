@@ -4,7 +4,7 @@ Stage times come from the run, the order of actions from a schedule, message tim
 and host time is paid before every action but weight gradients.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from stepsim.base.errors import TraceError, member
@@ -14,7 +14,7 @@ from stepsim.core.write import write_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.explain.network_use import find_traffic
 from stepsim.measured.run import OpKind
-from stepsim.measured.summary import RunSummary, StageTimes, of_ranks
+from stepsim.measured.summary import OperationTimes, RunSummary, of_ranks
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -26,6 +26,8 @@ from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.axes import Phase
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Row, StepItem, Work
+
+_ChunkWork = Mapping[OpKind, OperationTimes]
 
 
 class Durations(StrEnum):
@@ -88,16 +90,17 @@ def columns(summary: RunSummary) -> Iterator[RunSummary]:
 
 
 def _known_schedule(summary: RunSummary) -> Schedule:
-    """The schedule a run followed; raises TraceError where it is unknown or has several chunks."""
+    """The schedule a run followed; raises TraceError where it is unknown or its chunks are."""
     if summary.schedule is None:
         raise TraceError(
             f"{summary.run.source}: its order of forwards and backwards is that of no schedule "
             "known here: expected 1f1b, gpipe, interleaved or looped-bfs"
         )
-    if summary.schedule.placement.chunks > 1:
+    chunks = summary.schedule.placement.chunks
+    if chunks > 1 and any(len(stage.chunks) != chunks for stage in summary.stages):
         raise TraceError(
-            f"{summary.run.source}: ran {summary.schedule.label}: a trace does not tell chunks "
-            "apart, so only runs with one chunk per rank can be simulated"
+            f"{summary.run.source}: ran {summary.schedule.label}: its trace does not tell chunks "
+            "apart, so it cannot be simulated"
         )
     return summary.schedule
 
@@ -114,7 +117,13 @@ def _measured_stages(summary: RunSummary, durations: Durations) -> Stages:
             f"{run.source}: only stage {known} of {degrees.pp} was traced: infer the others first"
         )
     works = tuple(
-        StageWork(chunks=(_blocks(stage, durations, degrees.microbatches),), per_step=items)
+        StageWork(
+            chunks=tuple(
+                _blocks(work, durations, degrees.microbatches)
+                for work in stage.chunks or (stage.work,)
+            ),
+            per_step=items,
+        )
         for stage, items in zip(summary.stages, measured_items(summary), strict=True)
     )
     return Stages(works=works, pp_comm_bytes=degrees.message_bytes, warnings=run.warnings)
@@ -177,19 +186,23 @@ def measured_items(summary: RunSummary) -> list[tuple[StepItem, ...]]:
 
 
 def _blocks(
-    stage: StageTimes, durations: Durations, microbatches: int
+    work: _ChunkWork, durations: Durations, microbatches: int
 ) -> tuple[tuple[Row, ...], ...]:
     count = microbatches if durations is Durations.MICROBATCH else 1
-    return tuple(tuple(_rows(stage, durations, j)) for j in range(count))
+    return tuple(tuple(_rows(work, durations, j)) for j in range(count))
 
 
-def _rows(stage: StageTimes, durations: Durations, microbatch: int) -> Sequence[Row]:
-    """get_batch, the layers and the loss of a stage, as far as it has them."""
+def _rows(work: _ChunkWork, durations: Durations, microbatch: int) -> Sequence[Row]:
+    """get_batch, the layers and the loss of a chunk, as far as it has them."""
     if durations is Durations.MICROBATCH:
-        times = {kind: each.by_microbatch_ps[microbatch] for kind, each in stage.work.items()}
+        times = {kind: each.by_microbatch_ps[microbatch] for kind, each in work.items()}
     else:
-        times = {kind: getattr(each, f"{durations}_ps") for kind, each in stage.work.items()}
-    rows = [work_row("layers", times[OpKind.FORWARD], times[OpKind.BACKWARD])]
+        times = {kind: getattr(each, f"{durations}_ps") for kind, each in work.items()}
+    backward_ps, weight_ps = times[OpKind.BACKWARD], times.get(OpKind.WEIGHT_GRAD, 0)
+    if weight_ps and durations is not Durations.MICROBATCH:  # some backwards may be whole
+        apart = work[OpKind.WEIGHT_GRAD].samples / work[OpKind.BACKWARD].samples
+        backward_ps -= round(weight_ps * (1 - apart))
+    rows = [work_row("layers", times[OpKind.FORWARD], backward_ps + weight_ps, weight_ps)]
     if OpKind.GET_BATCH in times:
         rows.insert(0, work_row("get_batch", times[OpKind.GET_BATCH], 0))
     if OpKind.LOSS in times:

@@ -167,6 +167,20 @@ def test_an_order_that_cannot_block_is_changed_to_one_that_does(
     assert found.messages is None
 
 
+@pytest.mark.parametrize("times", ["microbatch", "mean"])
+@pytest.mark.parametrize("schedule", ["zb-h1", "interleaved:2", "zb-v", "interleaved-zb"])
+def test_a_trace_of_chunks_or_weight_gradients_is_replayed(
+    schedule: str, times: str, tmp_path: Path
+) -> None:
+    result, profile = simulated("llama-2-7b", schedule)
+    found = summary(recorded(profile, tmp_path / "traces"))
+    (entry,) = stepsim.validate(found, times=times).runs
+    assert entry.step.simulated_ps == pytest.approx(result.report.step_time_ps, rel=0.05)
+    for wait in entry.waits:  # what runs beside an action is not waited for
+        assert abs(wait.simulated_ps - wait.measured_ps) < 0.05 * found.pipeline_ps
+    assert entry.worst_bubble_points < 5
+
+
 def test_chunks_that_nothing_marks_are_refused(tmp_path: Path) -> None:
     _, profile = simulated("llama-3.1-8b", "interleaved:2")
     with pytest.raises(TraceError, match="several chunks, and no range"):
