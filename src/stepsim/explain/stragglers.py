@@ -130,12 +130,11 @@ def find_stragglers(waits: Waits) -> Stragglers:
     )
 
 
-def slowest_parts(waits: Waits) -> tuple[int, int]:
-    """The rank that slows the steps of a profile most, and the stage, 0 where none is known."""
-    profile, stages = waits.profile, _parts(waits.profile.column_of_ranks("stage"))
-    _, _, slowdowns = _slowdowns(waits, waits.ideal_ps, [*stages, *profile.places_of_ranks()])
-    by_stage, by_rank = np.split(slowdowns, [len(stages)])
-    return profile.ranks[int(np.argmax(by_rank))].rank, int(np.argmax(by_stage)) if stages else 0
+def slowest_rank(waits: Waits) -> int:
+    """The rank that slows the steps of a profile most."""
+    profile = waits.profile
+    _, _, slowdowns = _slowdowns(waits, waits.ideal_ps, profile.places_of_ranks())
+    return profile.ranks[int(np.argmax(slowdowns))].rank
 
 
 def _parts(column: Ints) -> list[Ints]:

@@ -14,12 +14,14 @@ from profiles import made_rows, write_rows
 import stepsim
 from stepsim import cli
 from stepsim.base.errors import PlanError
+from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.changes.computes import compute_changes
 from stepsim.explain.changes.lengths import told_works
 from stepsim.explain.changes.made import Improvement, ProfileChange, UntoldChange
 from stepsim.explain.changes.transfers import transfer_changes
 from stepsim.files.measured import load_profile
 from stepsim.files.traces.chakra_write import write_chakra
+from stepsim.files.traces.kineto_write import write_kineto
 from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
@@ -162,6 +164,21 @@ def test_a_changed_trace_is_replayed_as_it_was_written(
     waits = pipeline_waits(load_profile(path))
     replayed = waits.steps_ps(waits.own_ps, waits.delay_ps)
     assert replayed == pytest.approx(changed.step_times_ps(), rel=1e-4)
+
+
+def test_even_stages_share_what_one_stage_alone_runs(tmp_path: Path) -> None:
+    """The head is on the last stage: kernels and tasks of one step tell the same gain of it."""
+    job = stepsim.simulate("llama-2-7b", npus=4, tp=1, pp=4, microbatches=8, schedule="1f1b")
+    write_kineto(profile_of_step(job.timeline, source="job", kernels=True), tmp_path / "kineto")
+    write_chakra(profile_of_step(job.timeline, source="job"), tmp_path / "chakra")
+    found = []
+    for folder in ("kineto", "chakra"):
+        changes = improve_profile(load_profile(tmp_path / folder)).changes
+        found += [each for each in changes if each.name == "even-stages"]
+    one, other = found
+    assert one.gain == pytest.approx(other.gain, rel=0.03)
+    assert one.gain > 0.02
+    assert all("stage 3 is the slowest" in each.what for each in found)
 
 
 @pytest.mark.parametrize("change", ["no-host-gaps", "even-stages"])

@@ -14,7 +14,7 @@ from stepsim.explain.changes.made import (
     UntoldChange,
     programs_of,
 )
-from stepsim.explain.stragglers import slowest_parts
+from stepsim.explain.stragglers import slowest_rank
 from stepsim.measured.kernels_beside import alone_times_ps
 from stepsim.measured.profile.events import Events, begun, counted, same, unknown
 from stepsim.measured.profile.pipeline import pipeline_waits
@@ -69,9 +69,8 @@ def compute_changes(waits: Waits) -> Changes:
         program=programs_of(waits.profile),
     )
     told = waits.profile.follows is not None
-    slow_rank, slow_stage = slowest_parts(waits if told else pipeline_waits(waits.profile))
-    yield _replaced(seen, slow_rank)
-    yield _even_stages(seen, slow_stage)
+    yield _replaced(seen, slowest_rank(waits if told else pipeline_waits(waits.profile)))
+    yield _even_stages(seen)
     yield _even_replicas(seen)
     yield _even_microbatches(seen)
     yield _even_experts(seen)
@@ -121,34 +120,38 @@ def _slow_places(seen: _Seen) -> list[int]:
     return found
 
 
-def _even_stages(seen: _Seen, slow_stage: int) -> Judged:
+def _even_stages(seen: _Seen) -> Judged:
     """Every stage computes equally long; says how much the slowest has to hand over."""
     if seen.stage.max(initial=UNKNOWN) < 1:
         why = "the run has one stage" if (seen.stage == 0).any() else _NOT_TOLD
         return UntoldChange(name="even-stages", why=why)
     waits = seen.waits
-    work = np.bincount(seen.stage[seen.compute], weights=waits.own_ps[seen.compute])
-    ranks = [sum(each.stage == i for each in waits.profile.ranks) for i in range(len(work))]
-    work = work / np.array(ranks)
+    traced, stage = np.unique(seen.stage, return_inverse=True)
+    ranks = np.array([sum(each.stage == i for each in waits.profile.ranks) for i in traced])
+    work = np.bincount(stage[seen.compute], waits.own_ps[seen.compute], len(traced)) / ranks
     shares = ", ".join(f"{each / work.mean():.2f}" for each in work)
     return ProfileChange(
         waits,
         "even-stages",
-        f"every stage computes as long as their mean; stage {slow_stage} is the slowest; the "
-        f"stages take {shares} of the mean now",
-        _scaled(waits.own_ps, seen),
+        f"every stage computes as long as their mean; stage {traced[work.argmax()]} is the "
+        f"slowest; the stages take {shares} of the mean now",
+        _scaled(waits.own_ps, seen, stage, ranks),
         "layers can be shared out evenly; messages stay as long",
     )
 
 
-def _scaled(own: Ints, seen: _Seen) -> Ints:
-    """Computes of every stage at the mean of all stages; its own differ as much as they did."""
+def _scaled(own: Ints, seen: _Seen, stage: Ints, ranks: Ints) -> Ints:
+    """Computes of every stage scaled to the mean of all stages, phase by phase of every step.
+
+    `ranks` of each stage were traced.
+    """
     chosen = np.flatnonzero(seen.compute)
-    mean, mean_of_stage = (
-        _means(own, seen.compute, key)[chosen] for key in (seen.alike, same(seen.alike, seen.stage))
-    )
+    at = same(seen.events.phase, seen.events.step)[chosen], stage[chosen]
+    total = np.zeros((bins(at[0]), len(ranks)))
+    np.add.at(total, at, own[chosen] / ranks[at[1]])
+    factor = total.mean(axis=1, keepdims=True) / np.maximum(total, 1)
     changed = own.copy()
-    changed[chosen] = np.rint(own[chosen] * mean / np.maximum(mean_of_stage, 1)).astype(np.int64)
+    changed[chosen] = np.rint(own[chosen] * factor[at]).astype(np.int64)
     return changed
 
 
