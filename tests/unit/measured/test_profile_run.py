@@ -205,9 +205,28 @@ def test_one_rank_of_each_stage_is_enough(tmp_path: Path) -> None:
     assert other.changed.report.step_time_ps == one.changed.report.step_time_ps
 
 
+def test_stages_after_the_last_that_was_recorded_are_missed(tmp_path: Path) -> None:
+    _, profile = simulated("llama-3.1-8b", "1f1b")
+    whole = recorded(profile, tmp_path / "traces")
+    for rank in (6, 7):
+        (whole / f"stepsim.rank{rank}.json").unlink()
+    with pytest.raises(TraceError, match="stage 2 sends forwards on, but no rank of the stage"):
+        stepsim.load_run(whole)
+
+
+@pytest.mark.parametrize(("schedule", "batch"), [("gpipe", 16), ("1f1b", 8)])
+def test_one_rank_without_a_steady_state_tells_no_stages(
+    schedule: str, batch: int, tmp_path: Path
+) -> None:
+    _, profile = simulated("llama-3.1-8b", schedule, batch=batch)
+    whole = recorded(profile, tmp_path / "traces")
+    with pytest.raises(TraceError, match="does not tell how many stages there are"):
+        stepsim.load_run(whole / "stepsim.rank0.json")
+
+
 @pytest.mark.parametrize("marked", [True, False])
 def test_one_rank_says_what_it_cannot_know(marked: bool, tmp_path: Path) -> None:
-    _, profile = simulated("llama-3.1-8b", "1f1b")
+    _, profile = simulated("llama-3.1-8b", "1f1b", batch=16)
     whole = recorded(profile, tmp_path / "all", marked=marked)
     found = stepsim.what_if(whole / "stepsim.rank0.json", schedule="gpipe")
     assert found.notes[0].startswith("no trace of stages 1, 2, 3: times are inferred")

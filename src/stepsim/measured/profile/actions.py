@@ -85,8 +85,13 @@ def pipeline_actions(profile: Profile) -> Actions:
     holds = unknown(len(kind))
     holds[places] = key
     rank, kind, stage, microbatch = (column[first] for column in columns)
-    warm_up = _warm_up(kind, start)
-    stages, pp, chunks = _layout(profile, rank, stage, warm_up)
+    stages, pp, chunks = _layout(profile, rank, stage, _warm_up(kind, start))
+    sends = profile.events.of_kind(TaskKind.SEND) & (labels.phase == TaskPhase.FORWARD)
+    if (sends & (profile.events.peer == UNKNOWN) & (labels.stage == pp * chunks - 1)).any():
+        raise TraceError(
+            f"{profile.source}: stage {pp - 1} sends forwards on, but no rank of the stage after "
+            "it was recorded: expected one rank of each stage"
+        )
     found = Actions(
         rank=rank,
         kind=kind,
@@ -220,6 +225,11 @@ def _layout(
     chunks = len(held[0])
     pp = bins(ints(stages))
     if chunks == 1 and len(held) == 1 and profile.events.is_message.any():
+        if not warm_up:
+            raise TraceError(
+                f"{profile.source}: all forwards come before the first backward: one rank alone "
+                "does not tell how many stages there are: expected one of each stage"
+            )
         pp = max(pp, stages[0] + warm_up)
     if chunks > 1 and len(set(stages)) == 1:
         last = held[0][1]
@@ -242,9 +252,11 @@ def _layout(
 
 
 def _warm_up(kind: Ints, start_ps: Ints) -> int:
-    """Forwards before the first backward; of one rank."""
+    """Forwards before the first backward; of one rank, 0 where several are all before it."""
     first = start_ps[kind == OpKind.BACKWARD].min(initial=np.iinfo(np.int64).max)
-    return int(((kind == OpKind.FORWARD) & (start_ps < first)).sum())
+    begins = start_ps[kind == OpKind.FORWARD]
+    ahead = int((begins < first).sum())
+    return 0 if 1 < ahead == len(begins) else ahead
 
 
 def _check_whole(profile: Profile, found: Actions) -> None:
