@@ -166,6 +166,16 @@ def test_a_changed_trace_is_replayed_as_it_was_written(
     assert replayed == pytest.approx(changed.step_times_ps(), rel=1e-4)
 
 
+@pytest.mark.parametrize("degrees", [{"tp": 2, "pp": 2}, {"tp": 1, "pp": 1, "cp": 4}])
+def test_what_ranks_of_one_layer_reduce_is_no_bucket_of_gradients(
+    degrees: dict[str, int], tmp_path: Path
+) -> None:
+    job = stepsim.simulate("llama-2-7b", npus=4, microbatches=4, dp_overlap=False, **degrees)
+    write_kineto(profile_of_step(job.timeline, source="job", kernels=True), tmp_path / "kineto")
+    untold = improve_profile(load_profile(tmp_path / "kineto")).untold
+    assert {"larger-buckets", "smaller-buckets"} <= {each.name for each in untold}
+
+
 def test_even_stages_share_what_one_stage_alone_runs(tmp_path: Path) -> None:
     """The head is on the last stage: kernels and tasks of one step tell the same gain of it."""
     job = stepsim.simulate("llama-2-7b", npus=4, tp=1, pp=4, microbatches=8, schedule="1f1b")

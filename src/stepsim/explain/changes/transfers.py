@@ -12,6 +12,7 @@ from stepsim.explain.changes.made import (
     UntoldChange,
     leaves_node,
 )
+from stepsim.measured.profile.actions import DATA_PARALLEL
 from stepsim.measured.profile.events import Events, same
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
@@ -19,6 +20,11 @@ from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 _TWICE = 2
 _ALL_THERE_IS = "bandwidth is all they wait for"
 _REDUCTION = re.compile(r"all_?reduce|reduce_?scatter", re.IGNORECASE)
+
+# Names of groups that share out one layer: what they reduce is no gradient of parameters.
+_MODEL_PARALLEL = re.compile(
+    r"(?:^|[\W_])e?[tcseu]p(?:[\W_\d]|$)|tensor|context|sequence|expert", re.IGNORECASE
+)
 
 
 def transfer_changes(waits: Waits) -> Changes:
@@ -122,6 +128,9 @@ def _reductions(waits: Waits) -> _Reductions | str:
     names = [i for i, name in enumerate(profile.names) if _REDUCTION.search(name)]
     which = events.of_kind(TaskKind.COLLECTIVE) & np.isin(events.name, names)
     which &= np.isin(events.phase, (TaskPhase.UNKNOWN, TaskPhase.BACKWARD))
+    called = [group.name for group in profile.groups]
+    inner = [bool(_MODEL_PARALLEL.search(n) and not DATA_PARALLEL.search(n)) for n in called]
+    which &= ~np.array([*inner, False])[events.group]
     which &= _beside(events, which)
     if not which.any():
         return "the run names no reduction of gradients that runs beside computes"

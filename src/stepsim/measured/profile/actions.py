@@ -30,8 +30,8 @@ _PARTS = {
     "get-batch": OpKind.GET_BATCH,
     "loss": OpKind.LOSS,
 }
-# Names of groups that hold copies of the same layers: what they exchange is beside actions.
-_DATA_PARALLEL = re.compile(r"(?:^|[\W_])e?dp(?:[\W_\d]|$)|data|fsdp|zero|replicate", re.IGNORECASE)
+DATA_PARALLEL = re.compile(r"(?:^|[\W_])e?dp(?:[\W_\d]|$)|data|fsdp|zero|replicate", re.IGNORECASE)
+"""Names of groups that hold copies of the same layers: what they exchange is beside actions."""
 # Part of the shorter of two actions that may run beside the other, as rounding and copies do.
 _MOST_OVERLAP = 0.05
 
@@ -203,7 +203,7 @@ def _is_inside(profile: Profile, kind: Ints) -> Bools:
     collective = events.of_kind(TaskKind.COLLECTIVE)
     key = same(events.name, events.group)
     forward = np.unique(key[collective & (kind == OpKind.FORWARD)])
-    beside = [bool(_DATA_PARALLEL.search(group.name)) for group in profile.groups]
+    beside = [bool(DATA_PARALLEL.search(group.name)) for group in profile.groups]
     named = np.array([*beside, False])[events.group]
     return np.asarray(inside | (collective & np.isin(key, forward) & ~named), np.bool_)
 
