@@ -28,7 +28,7 @@ class Takes(StrEnum):
 
 
 class PackerEntry(Noun, kw_only=False):
-    """A packer of the list: how it packs, what it takes, and in a line what it does.
+    """A packer of the list: how it packs, and what it takes.
 
     `shares` says that ranks share documents as it likes: its microbatches do not change ranks by
     themselves, and the ranks of a context-parallel group are ranks of its own.
@@ -36,21 +36,22 @@ class PackerEntry(Noun, kw_only=False):
 
     pack: Packer
     takes: Takes
-    words: str
     shares: bool = False
 
 
 PACKERS: Mapping[str, PackerEntry] = MappingProxyType(
     {
-        "sequence": PackerEntry(pad_to_sequence, Takes.COUNT, "padded to the sequence"),
-        "padded": PackerEntry(pad, Takes.COUNT, "padded to the longest of a microbatch"),
-        "grouped": PackerEntry(group_by_length, Takes.COUNT, "like lengths together, padded"),
-        "concat": PackerEntry(concatenate, Takes.STREAM, "end to end, cut at the sequence"),
-        "first-fit": PackerEntry(first_fit, Takes.STREAM, "whole documents, longest first"),
-        "balanced": PackerEntry(balance, Takes.STEP, "equal time for ranks and microbatches"),
-        "dynamic-cp": PackerEntry(
-            dynamic_cp, Takes.STEP, "long documents over several ranks", shares=True
-        ),
+        # padded to the sequence, or to the longest of a microbatch
+        "sequence": PackerEntry(pad_to_sequence, Takes.COUNT),
+        "padded": PackerEntry(pad, Takes.COUNT),
+        # like lengths together, padded
+        "grouped": PackerEntry(group_by_length, Takes.COUNT),
+        # end to end, cut at the sequence; whole documents, longest first
+        "concat": PackerEntry(concatenate, Takes.STREAM),
+        "first-fit": PackerEntry(first_fit, Takes.STREAM),
+        # equal time for ranks and microbatches; long documents over several ranks
+        "balanced": PackerEntry(balance, Takes.STEP),
+        "dynamic-cp": PackerEntry(dynamic_cp, Takes.STEP, shares=True),
     }
 )
 
@@ -64,7 +65,7 @@ def packer_of(name: str | Packer | PackerEntry) -> PackerEntry:
     if isinstance(name, PackerEntry):
         return name
     if callable(name):
-        return PackerEntry(name, Takes.STEP, "a function of one's own")
+        return PackerEntry(name, Takes.STEP)
     if not isinstance(name, str) or name not in PACKERS:
         raise PlanError(f"packer is {name!r}: expected one of {', '.join(PACKERS)}")
     return PACKERS[name]

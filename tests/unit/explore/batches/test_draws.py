@@ -223,7 +223,7 @@ def test_packers_of_ones_own_may_not_lose_documents() -> None:
     law = parse_lengths("uniform(least=1000, most=3000)")
     with pytest.raises(PlanError, match=r"packer one_a_microbatch packs \d+ of"):
         study(JOBS["dense"], law, one_a_microbatch)
-    entry = PackerEntry(one_a_microbatch, Takes.COUNT, "one document a microbatch")
+    entry = PackerEntry(one_a_microbatch, Takes.COUNT)
     own, padded = study(JOBS["dense"], law, entry, "padded").packed
     assert own.step_time_ps.tolist() == padded.step_time_ps.tolist()
 
