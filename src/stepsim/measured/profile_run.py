@@ -15,7 +15,7 @@ from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks
 from stepsim.measured.profile.actions import Actions, pipeline_actions
 from stepsim.measured.profile.busy import Busy
-from stepsim.measured.profile.events import Events, Profile, counted, latest
+from stepsim.measured.profile.events import Events, Profile, counted
 from stepsim.measured.recognise import recorded_schedule
 from stepsim.measured.run import (
     MESSAGE_KINDS,
@@ -80,18 +80,22 @@ def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSumm
 
 
 class _Ran(Noun, eq=False):
-    """What the rank at a place ran: its actions, its messages and all its operations, ascending."""
+    """What the rank at a place ran: its actions, its messages and all its operations, ascending.
+
+    `busy` is when it is in an action or a message.
+    """
 
     place: int
     acts: Ints
     sent: Ints
     every: Ints
+    busy: Busy
 
 
 def _run(step: Profile, found: Actions, every: Sequence[_Ran]) -> Profile:
     """The stage times of a step as a run."""
     timed = _timed(step, found, every)
-    after, labels = _following(step, found, every, timed)
+    after, labels = _following(step, found, every)
     both = Events.joined(timed, after)
     both = both.taken(np.argsort(both.rank, kind="stable"))
     none = np.zeros(len(both), np.int64)
@@ -138,12 +142,15 @@ _After = tuple[OpKind, str]
 
 def _ran(step: Profile, found: Actions) -> list[_Ran]:
     """What every rank ran."""
-    is_message = step.events.is_message
+    events, is_message, ran = step.events, step.events.is_message, list[_Ran]()
     pairs = zip(places_by(found.rank, len(step.ranks)), step.places_of_ranks(), strict=True)
-    return [
-        _Ran(place=place, acts=acts, sent=every[is_message[every]], every=every)
-        for place, (acts, every) in enumerate(pairs)
-    ]
+    for place, (acts, every) in enumerate(pairs):
+        sent = every[is_message[every]]
+        starts = np.concatenate([found.start_ps[acts], events.start_ps[sent]])
+        ends = np.concatenate([found.end_ps[acts], events.end_ps[sent]])
+        busy = Busy.of(starts, ends)
+        ran.append(_Ran(place=place, acts=acts, sent=sent, every=every, busy=busy))
+    return ran
 
 
 def _timed(step: Profile, found: Actions, ran: Sequence[_Ran]) -> Events:
@@ -167,13 +174,11 @@ def _timed(step: Profile, found: Actions, ran: Sequence[_Ran]) -> Events:
     return both.taken(np.lexsort((both.end_ps, both.start_ps, both.rank)))
 
 
-def _following(
-    step: Profile, found: Actions, ran: Sequence[_Ran], timed: Events
-) -> tuple[Events, list[str]]:
+def _following(step: Profile, found: Actions, ran: Sequence[_Ran]) -> tuple[Events, list[str]]:
     """What follows the pipeline on each rank, one after the other, and what each is called.
 
-    `timed` are the operations before. All ranks of a stage have the same names, in order. The group
-    is that of the first operation of a name.
+    All ranks of a stage have the same names, in order. The group is that of the first operation of
+    a name.
     """
     events = step.events
     meets = events.of_kind(TaskKind.COLLECTIVE)
@@ -183,11 +188,10 @@ def _following(
     for stage, named in zip(found.stages, others, strict=True):
         of_stage[stage] |= dict.fromkeys(named.values(), 0)
     rows, labels = list[tuple[int, ...]](), list[str]()
-    begins = latest(timed.rank, timed.end_ps, len(ran)).tolist()
     for each, stage, named in zip(ran, found.stages, others, strict=True):
         group = {name: int(events.group[i]) for i, name in reversed([*named.items()])}
-        begin = begins[each.place]
-        times = of_stage[stage] | _after_ps(events, found, each, own, named)
+        begin = int(each.busy.end_ps[-1])
+        times = of_stage[stage] | _after_ps(events, each, own, named)
         for (kind, text), lasts in times.items():
             known = group.get((kind, text), UNKNOWN)
             rows.append((each.place, kind, known, begin, begin + lasts))
@@ -250,7 +254,7 @@ def _of_messages(
 
 
 def _after_ps(
-    events: Events, found: Actions, ran: _Ran, own: Ints, named: Mapping[int, _After]
+    events: Events, ran: _Ran, own: Ints, named: Mapping[int, _After]
 ) -> dict[_After, int]:
     """Time of a rank outside of actions and messages, by what it runs: nothing is counted twice.
 
@@ -260,18 +264,18 @@ def _after_ps(
     if not named:
         return {}
     others, times = ints([*named]), dict.fromkeys(named.values(), 0)
-    acts, sent = ran.acts, ran.sent
-    starts = np.concatenate([found.start_ps[acts], events.start_ps[sent]])
-    ends = np.concatenate([found.end_ps[acts], events.end_ps[sent]])
-    busy, lasts = Busy.of(starts, ends), events.end_ps[others]
+    busy, lasts = ran.busy, events.end_ps[others]
     before = np.maximum.accumulate(lasts)
     start = np.maximum(own[others], np.append(own[others[:1]], before[:-1]))
     start = np.minimum(start, lasts)
     exposed = lasts - start - busy.within(start, lasts)
     for name, took in zip(named.values(), exposed.tolist(), strict=True):
         times[name] += took
-    all_busy = Busy.of(np.append(starts, events.start_ps[others]), np.append(ends, lasts))
-    first, last = np.array([ends.max()]), np.array([max(ends.max(), lasts.max())])
+    all_busy = Busy.of(
+        np.append(busy.start_ps, events.start_ps[others]), np.append(busy.end_ps, lasts)
+    )
+    first = busy.end_ps[-1:]
+    last = np.maximum(first, lasts.max())
     idle = int(last[0] - first[0] - all_busy.within(first, last)[0])
     return times | {(OpKind.OTHER, _IDLE): idle}
 
@@ -303,19 +307,13 @@ def _rank_times(step: Profile, found: Actions, run: Profile, ran: _Ran) -> RankT
 
     A message that runs beside an action is waited for only when that has ended.
     """
-    events, acts, sent = step.events, ran.acts, ran.sent
+    events, acts = step.events, ran.acts
     busy_with = ran.every[events.kind[ran.every] != TaskKind.HOST]
-    start = int(events.start_ps[busy_with].min())
-    end = int(max(found.end_ps[acts].max(), events.end_ps[sent].max(initial=0)))
+    start, end = int(events.start_ps[busy_with].min()), int(ran.busy.end_ps[-1])
+    work_ps = int((found.end_ps[acts] - found.start_ps[acts]).sum())
     busy = Busy.of(
         np.concatenate([found.start_ps[acts], events.start_ps[busy_with]]),
         np.concatenate([found.end_ps[acts], events.end_ps[busy_with]]),
-    )
-    bounds = ints([start]), ints([end])
-    work_ps = int((found.end_ps[acts] - found.start_ps[acts]).sum())
-    either = Busy.of(
-        np.concatenate([found.start_ps[acts], events.start_ps[sent]]),
-        np.concatenate([found.end_ps[acts], events.end_ps[sent]]),
     )
     return RankTimes(
         rank=run.ranks[ran.place].rank,
@@ -323,8 +321,8 @@ def _rank_times(step: Profile, found: Actions, run: Profile, ran: _Ran) -> RankT
         pipeline_ps=end - start,
         step_ps=int(events.end_ps[busy_with].max()) - start,
         work_ps=work_ps,
-        host_ps=end - start - int(busy.within(*bounds)[0]),
-        wait_ps=either.whole_ps - work_ps,
+        host_ps=end - start - int(busy.within(ints([start]), ints([end]))[0]),
+        wait_ps=ran.busy.whole_ps - work_ps,
         actions=max(traced_actions(run.of_rank(ran.place)), 1),
     )
 
