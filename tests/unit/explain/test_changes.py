@@ -168,7 +168,7 @@ def test_a_changed_trace_is_replayed_as_it_was_written(
 
 @pytest.mark.parametrize("degrees", [{"tp": 2, "pp": 2}, {"tp": 1, "pp": 1, "cp": 4}])
 def test_what_ranks_of_one_layer_reduce_is_no_bucket_of_gradients(
-    degrees: dict[str, int], tmp_path: Path
+    degrees: Shape, tmp_path: Path
 ) -> None:
     job = stepsim.simulate("llama-2-7b", npus=4, microbatches=4, dp_overlap=False, **degrees)
     write_kineto(profile_of_step(job.timeline, source="job", kernels=True), tmp_path / "kineto")
