@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, field
 from enum import Enum
+from functools import partial
 from math import inf
 from pathlib import Path
 from pkgutil import resolve_name
@@ -38,11 +39,6 @@ class Says(NamedTuple):
     most: float = inf
 
 
-def option(about: str, *flags: str, **more: Any) -> Says:
-    """What a command says of an option; `more` are fields of `Says`."""
-    return Says(about, flags, **more)
-
-
 def argument(metavar: str, about: str, **more: Any) -> Says:
     """What a command says of an argument."""
     return Says(about, metavar=metavar, panel=_ARGUMENTS, **more)
@@ -50,22 +46,18 @@ def argument(metavar: str, about: str, **more: Any) -> Says:
 
 def flag(about: str, *flags: str, default: object = None, **more: Any) -> Any:
     """A field or a parameter that is an option of a command; without one, `default` is `...`."""
-    return field(default=default, metadata={"says": option(about, *flags, **more)})
+    return field(default=default, metadata={"says": Says(about, flags, **more)})
 
 
-def _completes(names: Any) -> Callable[..., list[Any]]:
-    """Completes what is offered, also the last of several behind commas; files where it is none."""
+def _completed(names: Any, _context: object, _parameter: object, begun: str) -> list[Any]:
+    """What is offered, also for the last of several behind commas; files where it is none."""
+    from click.shell_completion import CompletionItem
 
-    def complete(_context: object, _parameter: object, begun: str) -> list[Any]:
-        from click.shell_completion import CompletionItem
-
-        found = resolve_name(names) if isinstance(names, str) else names
-        known: Iterable[str] = found if isinstance(found, Iterable) else found()
-        before, comma, last = begun.rpartition(",")
-        offered = sorted(before + comma + name for name in known if name.startswith(last))
-        return offered or [CompletionItem(begun, type="file")]
-
-    return complete
+    found = resolve_name(names) if isinstance(names, str) else names
+    known: Iterable[str] = found if isinstance(found, Iterable) else found()
+    before, comma, last = begun.rpartition(",")
+    offered = sorted(before + comma + name for name in known if name.startswith(last))
+    return offered or [CompletionItem(begun, type="file")]
 
 
 Declared = tuple[click.Parameter, Says]
@@ -100,7 +92,7 @@ def parameter(name: str, kind: Any, default: Any) -> Declared:
         more["type"] = click.Choice(kind, case_sensitive=False)
     else:
         more["type"] = _TYPES.get(kind) or _Count(says.least, says.most)
-        more["shell_complete"] = _completes(says.offers)
+        more["shell_complete"] = partial(_completed, says.offers)
     if default is not ...:
         more["default"] = default
     if says.panel == _ARGUMENTS:

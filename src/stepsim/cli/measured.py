@@ -9,7 +9,7 @@ import click
 from click.exceptions import Exit
 
 from stepsim.base.errors import PlanError
-from stepsim.cli.declared import argument, flag, option
+from stepsim.cli.declared import Says, argument, flag
 from stepsim.cli.options import (
     SCHEDULES,
     NodeSizeOption,
@@ -42,14 +42,14 @@ RunsArgument = Annotated[
     list[Path],
     argument("RUN...", "Folders of traces, traces of one rank, or leaf logs."),
 ]
-CalibrationOption = Annotated[Path | None, option("Calibration to use, a TOML file.")]
+CalibrationOption = Annotated[Path | None, Says("Calibration to use, a TOML file.")]
 NcclOption = Annotated[
     list[Path] | None,
-    option("Micro-benchmarks of the machine: CSV or nccl-tests output."),
+    Says("Micro-benchmarks of the machine: CSV or nccl-tests output."),
 ]
 CommSourceOption = Annotated[
     str,
-    option("Use benchmarks whose machine or source holds this text."),
+    Says("Use benchmarks whose machine or source holds this text."),
 ]
 
 

@@ -20,8 +20,8 @@ from stepsim.base.units import Quantity, format_size_bytes
 from stepsim.cli.declared import (
     Declared,
     DeclaredCommand,
+    Says,
     flag,
-    option,
     parameter,
     parameters_of,
 )
@@ -79,7 +79,7 @@ class _Switch(StrEnum):
 
 LineOption = Annotated[
     str | None,
-    option(
+    Says(
         "What a log's step lines look like, with groups such as (?P<step>..) and (?P<s>..).",
         metavar="REGEX",
     ),
@@ -87,7 +87,7 @@ LineOption = Annotated[
 
 SetOption = Annotated[
     list[str] | None,
-    option("An axis, e.g. tp=1,2,4 or 'fabric.latency=1us,2us'.", "--set", metavar="NAME=RANGE"),
+    Says("An axis, e.g. tp=1,2,4 or 'fabric.latency=1us,2us'.", ("--set",), metavar="NAME=RANGE"),
 ]
 
 
@@ -277,19 +277,19 @@ _LARGE_BYTES = 200_000_000
 
 PlanFileOption = Annotated[
     Path | None,
-    option(
+    Says(
         "A model's plan: what stepsim plan prints, or a framework's own file.",
         panel=Panel.MODEL,
     ),
 ]
-ReportOption = Annotated[Path | None, option("Write the full report as one HTML page.")]
+ReportOption = Annotated[Path | None, Says("Write the full report as one HTML page.")]
 NodeSizeOption = Annotated[
     int | None,
-    option("Ranks per node.", least=1, shown="as measured, or the topology's"),
+    Says("Ranks per node.", least=1, shown="as measured, or the topology's"),
 ]
 TimesOption = Annotated[
     str | None,
-    option(
+    Says(
         "Stage times of a replay: median, mean or microbatch.",
         shown="microbatch if every rank was traced, else mean",
         offers="stepsim.runs.replay:Durations",
@@ -297,7 +297,7 @@ TimesOption = Annotated[
 ]
 StyleOption = Annotated[
     FigureStyle,
-    option(
+    Says(
         "Size of figures: screen, or a paper's column (3.3 in) or page (7 in).",
     ),
 ]

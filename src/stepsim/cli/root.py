@@ -45,14 +45,6 @@ class _Root(click.Group):
         command.hidden = not known.group
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """The command that is typed; raises StepsimError for what is none, with what is like it."""
-        if args[0] in COMMANDS or ctx.resilient_parsing:
-            return super().resolve_command(ctx, args)
-        close = get_close_matches(args[0], COMMANDS, n=1)
-        meant = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(COMMANDS)}"
-        raise StepsimError(f"{args[0]}: no such command: {meant}")
-
     def format_help(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the first page."""
         formatter.write(first_page())
@@ -77,6 +69,13 @@ def _run(typed: list[str]) -> int:
     for word in typed:
         if (meant := _MEANT.get(word.partition("=")[0])) is not None:
             raise StepsimError(f"{word}: no such option: expected {meant}")
+    for word in typed[:1]:
+        if not (word.startswith("-") or word in COMMANDS):
+            close = get_close_matches(word, COMMANDS, n=1)
+            meant = (
+                f"did you mean {close[0]}?" if close else f"expected one of {', '.join(COMMANDS)}"
+            )
+            raise StepsimError(f"{word}: no such command: {meant}")
     try:
         code = make_app().main(typed, "stepsim", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

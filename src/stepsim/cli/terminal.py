@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from stepsim.base.errors import OutputError, one_line
-from stepsim.cli.declared import argument, option
+from stepsim.cli.declared import Says, argument
 
 if TYPE_CHECKING:
     from stepsim.base.structs import Document
@@ -41,24 +41,26 @@ WorkloadArgument = Annotated[
     Path,
     argument("FILE", "Model by name or file, or a workload (SimAI, AICB, ASTRA-sim)."),
 ]
-JsonOption = Annotated[str | None, option("Write the result as JSON; - is stdout.")]
+JsonOption = Annotated[str | None, Says("Write the result as JSON; - is stdout.")]
 CsvOption = Annotated[
     Path | None,
-    option("Write the rows of the result as CSV, in ps and bytes."),
+    Says("Write the rows of the result as CSV, in ps and bytes."),
 ]
 FullOption = Annotated[
     bool,
-    option(
+    Says(
         "Print every table, and all that was assumed.",
-        "--full",
+        ("--full",),
     ),
 ]
 QuietOption = Annotated[
     bool,
-    option(
+    Says(
         "Print no warnings.",
-        "--quiet",
-        "-q",
+        (
+            "--quiet",
+            "-q",
+        ),
     ),
 ]
 

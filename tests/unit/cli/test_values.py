@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from helpers import Run
 
-from stepsim.cli.declared import argument, flag, option
+from stepsim.cli.declared import Says, argument, flag
 from stepsim.cli.options import takes
 
 
@@ -27,7 +27,7 @@ SEEN: dict[str, Any] = {}
 @takes()
 def command(
     file: Annotated[Path, argument("FILE", "A file.")],
-    name: Annotated[str | None, option("A text.")] = None,
+    name: Annotated[str | None, Says("A text.")] = None,
     count: int | None = flag("A number.", "--count", "-n"),
     port: int = flag("A number within limits.", default=5, least=0, most=9),
     rate: float = flag("A number with a fraction.", default=1.0),
