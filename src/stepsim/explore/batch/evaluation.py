@@ -29,7 +29,7 @@ from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
-from stepsim.step.job import WorkSource
+from stepsim.step.job import WorkSource, job_of
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.scaling import ComputeScale
@@ -307,11 +307,14 @@ def make_batch(
     host = HostTimes.of(options)
     options.refuse(["activation_size"], "many scenarios are evaluated without memory")
     unscaled = replace(options, compute_scale=None, **{part.field: 1 for part in HostPart})
-    job = prepare(workload, topology, unscaled, notes=notes, known=known)
+    made = job_of(workload, topology, options, known)
+    asked = options if made.options.dp_overlap else unscaled  # such a job is fixed
+    job = prepare(workload, topology, asked, notes=notes, known=known)
     fixed = _why_fixed(job)
     if fixed:
-        job = prepare(workload, topology, options, notes=notes, known=known)
         scale, host = ComputeScale(), HostTimes()
+        if asked is unscaled:
+            job = prepare(workload, topology, options, notes=notes, known=known)
     setting = BatchBase(topology=job.prices.topology, scale=scale, host=host)
     graph, prices = job.graph, job.prices
     actors, contention = find_actors(graph, prices, job.slow, fold_ranks=True)
