@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from importlib import import_module
 from io import BufferedWriter, FileIO, StringIO, TextIOWrapper
 from threading import current_thread, main_thread
@@ -71,6 +70,8 @@ def _run(typed: list[str]) -> int:
             raise StepsimError(f"{word}: no such option: expected {meant}")
     for word in typed[:1]:
         if not (word.startswith("-") or word in COMMANDS):
+            from difflib import get_close_matches
+
             close = get_close_matches(word, COMMANDS, n=1)
             meant = (
                 f"did you mean {close[0]}?" if close else f"expected one of {', '.join(COMMANDS)}"
@@ -82,8 +83,8 @@ def _run(typed: list[str]) -> int:
         click.echo(error.format_message())
         return 2
     except click.UsageError as error:
-        known = error.ctx.command_path if error.ctx else None
-        command = known or " ".join(["stepsim", *(COMMANDS.keys() & typed[:1])])
+        own = " ".join(["stepsim", *(COMMANDS.keys() & typed[:1])])
+        command = error.ctx.command_path if error.ctx else own
         said = one_line(error.format_message()).removesuffix(".")
         raise StepsimError(f"{said} ({command} --help says what it takes)") from None
     return code or 0

@@ -308,13 +308,13 @@ def make_batch(
     options.refuse(["activation_size"], "many scenarios are evaluated without memory")
     unscaled = replace(options, compute_scale=None, **{part.field: 1 for part in HostPart})
     made = job_of(workload, topology, options, known)
-    asked = options if made.options.dp_overlap else unscaled  # such a job is fixed
-    job = prepare(workload, topology, asked, notes=notes, known=known)
+    kept = made if made.options.dp_overlap else None  # such a job is fixed, and taken as it is
+    job = prepare(workload, topology, unscaled, notes=notes, known=known, job=kept)
     fixed = _why_fixed(job)
     if fixed:
         scale, host = ComputeScale(), HostTimes()
-        if asked is unscaled:
-            job = prepare(workload, topology, options, notes=notes, known=known)
+        if kept is None:
+            job = prepare(workload, topology, options, notes=notes, known=known, job=made)
     setting = BatchBase(topology=job.prices.topology, scale=scale, host=host)
     graph, prices = job.graph, job.prices
     actors, contention = find_actors(graph, prices, job.slow, fold_ranks=True)
