@@ -4,15 +4,9 @@ from functools import partial
 from pathlib import Path
 
 from stepsim.base.errors import PlanError
-from stepsim.cli.options import (
-    SimulateOptions,
-)
+from stepsim.cli.options import SimulateOptions
 from stepsim.cli.profiles import read_with_progress, recorded_forms
-from stepsim.cli.terminal import (
-    command_line,
-    warn,
-    warn_of,
-)
+from stepsim.cli.terminal import command_line, warn, warn_of
 
 # Lines of what the recording lacks, where nobody asks for all.
 _MOST_NOTES = 3

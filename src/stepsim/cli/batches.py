@@ -5,16 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
-from stepsim.cli.options import (
-    OF_STUDY,
-    USUAL_NAMES,
-    CommandOptions,
-    ViewOptions,
-)
-from stepsim.cli.terminal import (
-    command_line,
-    warn,
-)
+from stepsim.cli.options import OF_STUDY, USUAL_NAMES, CommandOptions, ViewOptions
+from stepsim.cli.terminal import command_line, warn
 
 if TYPE_CHECKING:
     from stepsim.explore.batches.draws import BatchStudy

@@ -10,24 +10,9 @@ import click
 from stepsim.base.errors import CalibrationError, PlanError, member
 from stepsim.base.option import Panel
 from stepsim.cli.declared import argument, flag
-from stepsim.cli.measured import (
-    CommSourceOption,
-    NcclOption,
-    RunsArgument,
-)
-from stepsim.cli.options import (
-    NO_MEMORY,
-    NodeSizeOption,
-    OneStepOptions,
-    takes,
-)
-from stepsim.cli.terminal import (
-    CsvOption,
-    QuietOption,
-    check_outputs,
-    show_tables,
-    warn,
-)
+from stepsim.cli.measured import CommSourceOption, NcclOption, RunsArgument
+from stepsim.cli.options import NO_MEMORY, NodeSizeOption, OneStepOptions, takes
+from stepsim.cli.terminal import CsvOption, QuietOption, check_outputs, show_tables, warn
 
 if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs

@@ -5,11 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.cli.declared import flag
-from stepsim.cli.options import (
-    TOPOLOGIES,
-    StyleOption,
-    takes,
-)
+from stepsim.cli.options import TOPOLOGIES, StyleOption, takes
 from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show
 from stepsim.show.figures.style import FigureStyle
 
@@ -28,11 +24,7 @@ def collective_command(
     ),
     size: str = flag("Size, e.g. 64MiB, or a range such as 8..1GiB:x2.", default=...),
     topology: str | None = flag(
-        "Shipped topology or TOML file.",
-        "--topology",
-        "-t",
-        shown="hgx-h100",
-        offers=TOPOLOGIES,
+        "Shipped topology or TOML file.", "--topology", "-t", shown="hgx-h100", offers=TOPOLOGIES
     ),
     ranks: str | None = flag("Ranks, e.g. 0-7,16.", shown="all NPUs of the topology"),
     algorithm: list[str] | None = flag(

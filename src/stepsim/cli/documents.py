@@ -14,10 +14,7 @@ from stepsim.cli.terminal import check_outputs, command_line
 def report_command(
     file: Annotated[
         Path,
-        argument(
-            "RESULT",
-            "JSON of simulate or compare, or the database of a sweep.",
-        ),
+        argument("RESULT", "JSON of simulate or compare, or the database of a sweep."),
     ],
     output: Path = flag("Page to write, .html.", "--output", "-o", default=...),
 ) -> None:

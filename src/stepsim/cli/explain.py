@@ -12,21 +12,8 @@ from click.exceptions import Exit
 
 from stepsim.base.option import Panel
 from stepsim.cli.declared import argument, flag
-from stepsim.cli.options import (
-    NO_MEMORY,
-    LineOption,
-    OneStepOptions,
-    PlanFileOption,
-    takes,
-)
-from stepsim.cli.terminal import (
-    CsvOption,
-    JsonOption,
-    check_outputs,
-    show,
-    warn,
-    write_rows,
-)
+from stepsim.cli.options import NO_MEMORY, LineOption, OneStepOptions, PlanFileOption, takes
+from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show, warn, write_rows
 
 if TYPE_CHECKING:
     from stepsim.runs.explained import LogExplanation

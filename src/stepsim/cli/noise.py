@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.errors import OutputError
 from stepsim.cli.declared import flag
-from stepsim.cli.options import (
-    RunOptions,
-    SetOption,
-    StudyFiles,
-    StyleOption,
-    takes,
-)
-from stepsim.cli.terminal import (
-    CsvOption,
-    JsonOption,
-    WorkloadArgument,
-    warn,
-)
+from stepsim.cli.options import RunOptions, SetOption, StudyFiles, StyleOption, takes
+from stepsim.cli.terminal import CsvOption, JsonOption, WorkloadArgument, warn
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:

@@ -17,14 +17,7 @@ from click.core import ParameterSource
 from stepsim.base.errors import OutputError, PlanError
 from stepsim.base.option import Option, Panel
 from stepsim.base.units import Quantity, format_size_bytes
-from stepsim.cli.declared import (
-    Declared,
-    DeclaredCommand,
-    Says,
-    flag,
-    parameter,
-    parameters_of,
-)
+from stepsim.cli.declared import Declared, DeclaredCommand, Says, flag, parameter, parameters_of
 from stepsim.cli.terminal import (
     CsvOption,
     FullOption,
@@ -277,10 +270,7 @@ _LARGE_BYTES = 200_000_000
 
 PlanFileOption = Annotated[
     Path | None,
-    Says(
-        "A model's plan: what stepsim plan prints, or a framework's own file.",
-        panel=Panel.MODEL,
-    ),
+    Says("A model's plan: what stepsim plan prints, or a framework's own file.", panel=Panel.MODEL),
 ]
 ReportOption = Annotated[Path | None, Says("Write the full report as one HTML page.")]
 NodeSizeOption = Annotated[
@@ -297,9 +287,7 @@ TimesOption = Annotated[
 ]
 StyleOption = Annotated[
     FigureStyle,
-    Says(
-        "Size of figures: screen, or a paper's column (3.3 in) or page (7 in).",
-    ),
+    Says("Size of figures: screen, or a paper's column (3.3 in) or page (7 in)."),
 ]
 
 
@@ -380,14 +368,10 @@ class LengthOptions:
         panel=Panel.JOB,
     )
     steps: int | None = flag(
-        "With --lengths, steps to draw.",
-        shown="1000; 100 of each plan",
-        panel=Panel.JOB,
+        "With --lengths, steps to draw.", shown="1000; 100 of each plan", panel=Panel.JOB
     )
     seed: int | None = flag(
-        "With --lengths, equal seeds give equal steps.",
-        shown="0",
-        panel=Panel.JOB,
+        "With --lengths, equal seeds give equal steps.", shown="0", panel=Panel.JOB
     )
 
     def check_lengths(self) -> None:

@@ -9,13 +9,7 @@ from click.exceptions import Exit
 from stepsim.base.errors import PlanError, printable
 from stepsim.base.units import format_time_ps
 from stepsim.cli.declared import argument, flag
-from stepsim.cli.options import (
-    ON_COMMAND_LINE,
-    LengthOptions,
-    OneStepOptions,
-    refuse_beside,
-    takes,
-)
+from stepsim.cli.options import ON_COMMAND_LINE, LengthOptions, OneStepOptions, refuse_beside, takes
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,

@@ -7,10 +7,7 @@ import click
 
 from stepsim.base.errors import PlanError
 from stepsim.cli.declared import argument, flag
-from stepsim.cli.options import (
-    SimulateOptions,
-    takes,
-)
+from stepsim.cli.options import SimulateOptions, takes
 from stepsim.cli.terminal import (
     CsvOption,
     FullOption,

@@ -28,14 +28,7 @@ from stepsim.cli.options import (
     takes,
 )
 from stepsim.cli.profiles import recorded_forms, simulate_profile
-from stepsim.cli.terminal import (
-    WorkloadArgument,
-    command_line,
-    show,
-    step_json,
-    warn,
-    warn_of,
-)
+from stepsim.cli.terminal import WorkloadArgument, command_line, show, step_json, warn, warn_of
 
 # Options that do something beside --sensitivity.
 _OF_SENSITIVITY = OF_STUDY | {"sensitivity", "plan_file"}

@@ -21,12 +21,7 @@ from stepsim.cli.options import (
     refuse_beside,
     takes,
 )
-from stepsim.cli.terminal import (
-    Stopped,
-    command_line,
-    show,
-    warn,
-)
+from stepsim.cli.terminal import Stopped, command_line, show, warn
 from stepsim.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -107,8 +102,7 @@ def sweep_command(
     file: Annotated[
         Path,
         argument(
-            "FILE",
-            "A model or a workload, a sweep file (.toml), or the database of a sweep.",
+            "FILE", "A model or a workload, a sweep file (.toml), or the database of a sweep."
         ),
     ],
     options: _SweepOptions,

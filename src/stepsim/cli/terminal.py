@@ -48,10 +48,7 @@ CsvOption = Annotated[
 ]
 FullOption = Annotated[
     bool,
-    Says(
-        "Print every table, and all that was assumed.",
-        ("--full",),
-    ),
+    Says("Print every table, and all that was assumed.", ("--full",)),
 ]
 QuietOption = Annotated[
     bool,

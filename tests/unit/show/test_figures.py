@@ -229,7 +229,7 @@ def test_titles_rows_and_legend_of_a_timeline_lie_apart(style: FigureStyle, runs
         figure.draw_without_rendering()
     parts: list[Any] = [figure.legends[0].get_window_extent()]
     for axes in reversed(figure.axes):
-        title = axes._left_title  # type: ignore[attr-defined]
+        title = axes._left_title  # type: ignore[attr-defined]  # no public name has the artist
         parts += [axes.get_window_extent(), title.get_window_extent()]
     assert all(upper.y0 >= lower.y1 for lower, upper in pairwise(parts))
     assert parts[-1].y1 <= figure.bbox.y1
