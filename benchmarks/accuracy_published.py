@@ -9,17 +9,18 @@ from pathlib import Path
 import numpy as np
 from sizes import sized
 
+from stepsim.base.structs import replace
 from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.measured.calibration.calibration import LeafOverhead, LinkFit, message_topology
 from stepsim.measured.clocks import NodePlacement
+from stepsim.measured.layers import StageCost
 from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.work import RecordedWork
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Schedule, build
-from stepsim.parallel.stages import Stages, StageWork
 from stepsim.runs.leaf import explained_share, fit_overhead, simulate_leaves
-from stepsim.runs.replay import ReplayRuntime, simulate_work
+from stepsim.runs.replay import simulated
 from stepsim.workload.plan import Plan
-from stepsim.workload.rows import Row, Work
 
 PS_PER_MS = 10**9
 PS_PER_US = 10**6
@@ -33,19 +34,15 @@ def rows_of(path: Path) -> Table:
 
 def iteration_ms(
     schedule: Schedule,
-    stages: Sequence[Sequence[Row]],
+    stages: Sequence[Sequence[StageCost]],
     hop_ps: float,
     host_ps: float,
     mode: P2PMode | None,
 ) -> float:
     """Longest time from a rank's first action to its last: iterations follow rank by rank.
 
-    `stages` holds the rows of every rank, one per chunk.
+    `stages` are those of every rank, a cost for each of its chunks.
     """
-    works = tuple(
-        StageWork(chunks=tuple(((row,),) for row in rows), per_step=()) for rows in stages
-    )
-    plan = Plan(pp=len(stages), microbatches=schedule.microbatches)
     link = LinkFit(
         placement=NodePlacement.INTRA_NODE,
         latency_ps=round(hop_ps),
@@ -54,27 +51,32 @@ def iteration_ms(
         samples=1,
         sizes=(),
     )
-    runtime = ReplayRuntime(
-        host_overhead_ps=round(host_ps),
+    work = RecordedWork(
+        source="published",
+        plan=Plan(pp=len(stages), microbatches=schedule.microbatches),
+        blocks=(tuple(replace(chunks[0], chunks=tuple(chunks)) for chunks in stages),),
+        schedule=schedule,
         topology=message_topology((link,), 8),
-        p2p=mode,
+        host_overhead_ps=round(host_ps),
+        message_bytes=1,
     )
-    work = Stages(works=works, pp_comm_bytes=1, warnings=())
-    step = simulate_work("published", work, plan, schedule, runtime)
+    step = simulated(work, replace(work.options, schedule=schedule, p2p=mode))
     pipeline_ps = step.report.pipeline_time_ps
     spans = [pipeline_ps - each.before - each.after for each in step.ranks.bubbles]
     return max(spans) / PS_PER_MS
 
 
-def compute_row(forward: float, input_grad: float, weight_grad: float = 0.0) -> Row:
-    works = [Work(compute_ps=round(each)) for each in (forward, input_grad, weight_grad)]
-    return Row(name="layers", forward=works[0], input_grad=works[1], weight_grad=works[2])
+def stage_cost(forward: float, input_grad: float, weight_grad: float = 0.0) -> StageCost:
+    """A chunk of so many ps."""
+    backward = round(input_grad) + round(weight_grad)
+    share = round(weight_grad) / max(backward, 1)
+    return StageCost(layers=1, forward_ps=round(forward), backward_ps=backward, weight_share=share)
 
 
 def a100_error(row: dict[str, str], host_us: float) -> float:
+    times = zip(*(map(float, row[each].split()) for each in ("F_us", "B_us")), strict=True)
     stages = [
-        [compute_row(float(forward) * PS_PER_US, float(backward) * PS_PER_US)]
-        for forward, backward in zip(row["F_us"].split(), row["B_us"].split(), strict=True)
+        [stage_cost(forward * PS_PER_US, backward * PS_PER_US)] for forward, backward in times
     ]
     schedule = build("1f1b", ranks=int(row["P"]), microbatches=int(row["m"]))
     predicted = iteration_ms(schedule, stages, 0, host_us * PS_PER_US, P2PMode.BLOCKING)

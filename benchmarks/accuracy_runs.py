@@ -16,12 +16,13 @@ from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.measured import load_trace
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
+from stepsim.measured.layers import Durations
+from stepsim.measured.ready import infer_hidden, ready_run
 from stepsim.measured.run import OpKind, gradient_groups
 from stepsim.measured.step_ops import operations
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
-from stepsim.runs.ready import infer_hidden, with_runtime
-from stepsim.runs.replay import Durations, replay
+from stepsim.runs.replay import replay
 from stepsim.runs.validate import RunEntry, validate_run, validate_runs
 from stepsim.workload.axes import CollectiveKind
 
@@ -304,8 +305,8 @@ def hidden(runs: Sequence[RunSummary]) -> Iterator[str]:
     for run in runs:
         alone = load_trace(run.run.ranks[0].file)
         found = infer_hidden(alone)
-        ready = with_runtime(alone)
-        report = replay(ready.summary, ready.runtime).report
+        ready = ready_run(alone)
+        report = replay(ready).report
         errors = []
         for kinds in ((OpKind.FORWARD,), (OpKind.BACKWARD,), (OpKind.FORWARD, OpKind.BACKWARD)):
             several = [

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from accuracy_published import compute_row, iteration_ms
+from accuracy_published import iteration_ms, stage_cost
 
+from stepsim.measured.layers import StageCost
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.schedules.auto_zb import auto_zb
 from stepsim.parallel.schedules.interleaved import interleaved
 from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
-from stepsim.workload.rows import Row
 
 PS_PER_MS = 10**9
 MEMORY_LIMITS = {"ZB-1p": 1.0, "ZB-2p": 2.0}
@@ -84,8 +84,8 @@ class Setting:
             **searched,
         }
 
-    def stages(self, chunks: int, excess: float) -> list[list[Row]]:
-        """Rows of every rank, one per chunk of equally many layers.
+    def stages(self, chunks: int, excess: float) -> list[list[StageCost]]:
+        """What the chunks of every rank take, of equally many layers each.
 
         The first stage holds one layer less. So does the last one, whose head and loss take as long
         as that layer and `excess` times the stage besides.
@@ -95,7 +95,7 @@ class Setting:
         rows = [[stage / chunks] * chunks for _ in range(self.number("p"))]
         rows[0] = [rows[0][0] - layer, *rows[0][1:]]
         rows[-1] = [*rows[-1][:-1], rows[-1][-1] + excess * stage]
-        return [[compute_row(*times.tolist()) for times in rank] for rank in rows]
+        return [[stage_cost(*times.tolist()) for times in rank] for rank in rows]
 
 
 @dataclass(frozen=True, kw_only=True)

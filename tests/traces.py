@@ -8,12 +8,14 @@ from pathlib import Path
 
 from helpers import line_of_npus
 
+from stepsim.base.structs import replace
 from stepsim.core.write import SegmentKind
+from stepsim.measured.layers import StageCost
+from stepsim.measured.work import RecordedWork
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import Message, P2PMode, StepKind
 from stepsim.parallel.schedules import Action, ActionKind, Schedule, build
-from stepsim.parallel.stages import Stages, StageWork
-from stepsim.runs.replay import ReplayRuntime, simulate_work, work_row
+from stepsim.runs.replay import simulated
 from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.plan import Plan
 
@@ -39,21 +41,23 @@ class MadeRun:
 
     def simulate(self) -> tuple[SimulatedStep, Schedule]:
         """The run, simulated with blocking messages."""
-        works = tuple(
-            StageWork(
-                chunks=(((work_row("layers", ps(f), ps(b)),),),),
-                per_step=(),
-            )
+        costs = tuple(
+            StageCost(layers=1, forward_ps=ps(f), backward_ps=ps(b))
             for f, b in zip(self.forward, self.backward, strict=True)
         )
-        plan = Plan(pp=len(works), microbatches=self.microbatches)
-        stages = Stages(works=works, pp_comm_bytes=1, warnings=())
+        plan = Plan(pp=len(costs), microbatches=self.microbatches)
         schedule = build(self.schedule, ranks=plan.pp, microbatches=plan.microbatches)
-        network = line_of_npus(plan.pp, ps(self.hop_ms))
-        runtime = ReplayRuntime(
-            host_overhead_ps=ps(self.host_ms), topology=network, p2p=P2PMode.BLOCKING
+        work = RecordedWork(
+            source="made",
+            plan=plan,
+            blocks=(costs,),
+            schedule=schedule,
+            topology=line_of_npus(plan.pp, ps(self.hop_ms)),
+            host_overhead_ps=ps(self.host_ms),
+            message_bytes=1,
         )
-        return simulate_work("made", stages, plan, schedule, runtime), schedule
+        options = replace(work.options, p2p=P2PMode.BLOCKING)
+        return simulated(work, options), schedule
 
     def write(self, folder: Path, clocks: Sequence[int] = ()) -> Path:
         """One file per rank; `clocks` are what the ranks' clocks show at the start, in ms."""

@@ -215,15 +215,15 @@ def check_profile(path: Path) -> None:
     from stepsim.files.traces.forms import read_profile
     from stepsim.measured.profile.pipeline import pipeline_waits
     from stepsim.measured.profile_run import run_of_profile
+    from stepsim.measured.ready import ready_run
     from stepsim.runs.learned import calibrate_profiles
-    from stepsim.runs.measured import change_measured
-    from stepsim.runs.what_if import RunChange
+    from stepsim.runs.what_if import change_run
     from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
 
     profile = read_profile(path)
     try:
         calibrate_profiles([profile])
-        change_measured(run_of_profile(profile), RunChange(microbatches=2))
+        change_run(ready_run(run_of_profile(profile)), microbatches=2)
     except StepsimError:
         pass  # what a profile does not hold; the rest is read all the same
     found = find_stragglers(pipeline_waits(profile))
@@ -234,8 +234,9 @@ def check_profile(path: Path) -> None:
 def check_run(source: Path) -> None:
     from stepsim.files.measured import load_trace
     from stepsim.files.traces.forms import is_measured
-    from stepsim.runs.ready import with_runtime
-    from stepsim.runs.replay import Durations, replay
+    from stepsim.measured.layers import Durations
+    from stepsim.measured.ready import ready_run
+    from stepsim.runs.replay import replay
     from stepsim.show.tables.measured import replay_table, run_shown
 
     is_measured(source)
@@ -245,8 +246,8 @@ def check_run(source: Path) -> None:
     printed(path, run_shown(summary))
     if degrees.pp > 16 or degrees.microbatches > 64:
         return
-    ready = with_runtime(summary)
-    result = replay(ready.summary, ready.runtime, Durations.MEDIAN)
+    ready = ready_run(summary)
+    result = replay(ready, Durations.MEDIAN)
     finite_json(result.document().to_json())
     printed(path, [replay_table(ready.summary, result.report)])
 

@@ -7,9 +7,11 @@ are those of the VocabularyParallelism artifact, see the reference README.
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers import pipeline_graph, prices_of
 
+from stepsim.base.arrays import Floats
 from stepsim.base.units import PS_PER_S
 from stepsim.core.timeline import run_graph
 from stepsim.parallel.p2p import P2PMode
@@ -36,24 +38,19 @@ def predicted_ms(row: Row, host_us: float) -> float:
     return run_graph(graph, prices_of(graph, 0)).pipeline_time_ps / PS_PER_S * 1e3
 
 
-def error(row: Row, host_us: float) -> float:
-    return predicted_ms(row, host_us) / float(row["iter_ms_measured"]) - 1
-
-
-def fit(training: list[Row]) -> float:
-    """Host time in us with the least squared error; predictions are nearly linear in it."""
-    step = 100.0
-    slopes = [(error(row, step) - error(row, 0)) / step for row in training]
-    offsets = [error(row, 0) for row in training]
-    return -sum(a * b for a, b in zip(slopes, offsets, strict=True)) / sum(a * a for a in slopes)
+def errors(table: list[Row], host_us: float) -> Floats:
+    return np.array([predicted_ms(r, host_us) / float(r["iter_ms_measured"]) - 1 for r in table])
 
 
 @pytest.mark.parametrize("training", [(0, 2, 4, 6), (1, 3, 5, 7), (0, 1, 2, 3), (4, 5, 6, 7)])
 def test_one_host_time_predicts_the_other_rows(training: tuple[int, ...], shared: Path) -> None:
+    """The host time with the least squared error: predictions are nearly linear in it."""
     every = rows(shared)
-    host_us = fit([every[i] for i in training])
-    errors = [abs(error(row, host_us)) for i, row in enumerate(every) if i not in training]
-    print(f"host {host_us:.1f} us, errors {[f'{e:.2%}' for e in errors]}")
+    fitted = [every[i] for i in training]
+    bare = errors(fitted, 0)
+    slope = errors(fitted, 100) - bare
+    host_us = -100 * float(slope @ bare / (slope @ slope))
+    others = np.abs(errors([row for row in every if row not in fitted], host_us))
     assert 0 < host_us < 1000
-    assert sum(errors) / len(errors) < 0.005
-    assert max(errors) < 0.010
+    assert others.mean() < 0.005
+    assert others.max() < 0.010

@@ -17,13 +17,14 @@ from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.measured import load_trace
 from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.measured.calibration.runs import calibrate_traces
+from stepsim.measured.layers import Durations
 from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.ready import infer_hidden, ready_run
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.runs.leaf import explained_share, fit_overhead, simulate_leaves
-from stepsim.runs.ready import infer_hidden, with_runtime
-from stepsim.runs.replay import Durations, replay
+from stepsim.runs.replay import replay
 from stepsim.runs.validate import RunEntry, validate_run, validate_runs
 
 RUNS = (
@@ -173,8 +174,8 @@ def test_one_rank_predicts_the_run(shared: Path, runs: list[RunSummary], name: s
         for kind in (OpKind.FORWARD, OpKind.BACKWARD):
             true = whole.stages[stage].work[kind].median_ps
             assert found.summary.stages[stage].work[kind].median_ps == pytest.approx(true, rel=0.08)
-    ready = with_runtime(alone)
-    report = replay(ready.summary, ready.runtime).report
+    ready = ready_run(alone)
+    report = replay(ready).report
     assert report.pipeline_time_ps == pytest.approx(alone.pipeline_ps, rel=0.02)
     assert report.step_time_ps == pytest.approx(alone.step_ps, rel=0.02)
 
@@ -183,9 +184,9 @@ def test_seed_003(shared: Path) -> None:
     alone = load_trace(next((shared / "seeds").glob("003_*")))
     assert alone.pipeline_ps == 634_930 * 10**6
     assert alone.step_ps == 718_910 * 10**6
-    ready = with_runtime(alone)
+    ready = ready_run(alone)
     assert any("inferred" in note for note in ready.notes)
-    report = replay(ready.summary, ready.runtime).report
+    report = replay(ready).report
     assert report.pipeline_time_ps == pytest.approx(alone.pipeline_ps, rel=0.02)
     assert report.step_time_ps == pytest.approx(alone.step_ps, rel=0.02)
 

@@ -15,17 +15,17 @@ from stepsim.measured.calibration.calibration import (
     Fitted,
     FittedTime,
     LeafOverhead,
-    message_topology,
 )
 from stepsim.measured.calibration.runs import calibrate_traces
+from stepsim.measured.layers import Durations
 from stepsim.measured.leaf_log import LeafRun, LeafStage
+from stepsim.measured.ready import infer_hidden, ready_run
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary, summarise
 from stepsim.runs.leaf import fit_overhead, simulate_leaves
-from stepsim.runs.ready import infer_hidden, with_runtime
-from stepsim.runs.replay import Durations, replay
+from stepsim.runs.replay import replay, simulated
 from stepsim.runs.validate import validate_run
-from stepsim.runs.what_if import RunChange, change_run
+from stepsim.runs.what_if import change_run
 from stepsim.workload.plan import Plan
 
 MILLISECONDS = st.floats(min_value=1, max_value=50).map(lambda x: round(x, 3))
@@ -58,10 +58,10 @@ def test_a_replay_with_what_was_calibrated_is_the_run(run: MadeRun) -> None:
     assert summary.schedule is not None
     if run.schedule != schedule.name or run.microbatches >= len(run.forward):
         assert summary.schedule.tokens() == schedule.tokens()
-    ready = with_runtime(summary)
-    assert ready.runtime.host_overhead_ps == pytest.approx(ps(run.host_ms), rel=1e-3)
+    ready = ready_run(summary)
+    assert ready.host_overhead_ps == pytest.approx(ps(run.host_ms), rel=1e-3)
     for durations in Durations:
-        again = replay(ready.summary, ready.runtime, durations).report.pipeline_time_ps
+        again = replay(ready, durations).report.pipeline_time_ps
         assert again == pytest.approx(result.report.pipeline_time_ps, rel=1e-4)
 
 
@@ -109,8 +109,8 @@ def test_hidden_stages_are_inferred(
     found = infer_hidden(alone)
     for stage, known in zip(found.summary.stages, forward, strict=True):
         assert stage.work[OpKind.FORWARD].median_ps == pytest.approx(ps(known), rel=0.05)
-    ready = with_runtime(alone)
-    result = replay(ready.summary, ready.runtime).report
+    ready = ready_run(alone)
+    result = replay(ready).report
     assert result.pipeline_time_ps == pytest.approx(alone.pipeline_ps, rel=0.02)
 
 
@@ -118,10 +118,10 @@ def test_hidden_stages_are_inferred(
 @given(made_runs())
 def test_an_empty_change_changes_nothing(run: MadeRun) -> None:
     summary = written(run)
-    ready = with_runtime(summary)
-    found = change_run(ready.summary, ready.runtime, RunChange())
+    ready = ready_run(summary)
+    found = change_run(ready)
     assert found.base.report.step_time_ps == found.changed.report.step_time_ps
-    plain = replay(ready.summary, ready.runtime).report.step_time_ps
+    plain = replay(ready).report.step_time_ps
     assert found.base.report.step_time_ps == pytest.approx(plain, abs=1000)
 
 
@@ -129,23 +129,10 @@ def test_an_empty_change_changes_nothing(run: MadeRun) -> None:
 @given(made_runs())
 def test_slower_messages_are_never_faster(run: MadeRun) -> None:
     summary = written(run)
-    ready = with_runtime(summary)
-    slower = message_topology(
-        [
-            type(link)(
-                placement=link.placement,
-                latency_ps=link.latency_ps + ps(1),
-                bandwidth=link.bandwidth,
-                residual=0.0,
-                samples=1,
-                sizes=(),
-            )
-            for link in ready.links
-        ],
-        8,
-    )
-    found = change_run(ready.summary, ready.runtime, RunChange(topology=slower))
-    assert found.changed.report.step_time_ps >= found.base.report.step_time_ps
+    ready = ready_run(summary)
+    links = (replace(link, latency_ps=link.latency_ps + ps(1)) for link in ready.links)
+    slower = replace(ready, links=tuple(links)).work()
+    assert simulated(slower).report.step_time_ps >= simulated(ready.work()).report.step_time_ps
 
 
 @examples(10)

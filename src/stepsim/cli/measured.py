@@ -82,9 +82,8 @@ def validate_command(
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_benchmarks, load_measurements
     from stepsim.files.model_steps import is_published_steps
-    from stepsim.runs.document import ValidationDocument
+    from stepsim.measured.layers import parse_durations
     from stepsim.runs.measured import validate_measured
-    from stepsim.runs.replay import parse_durations
     from stepsim.show.tables.validation import validation_shown
 
     files = StudyFiles(json=json, csv=csv, plot=plot, style=style)
@@ -111,7 +110,7 @@ def validate_command(
         from stepsim.show.figures.validations import plot_validation
 
         plot_validation(found, plot, style=style)
-    show(json, lambda: ValidationDocument.of(found).to_json(), validation_shown(found), csv)
+    show(json, found.to_json, validation_shown(found), csv)
     if limit is not None and found.exceeds(limit):
         raise Exit(1)
 
@@ -181,25 +180,26 @@ def what_if_command(
     from stepsim.files.asked import read_options
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_trace, message_bandwidths
-    from stepsim.runs.measured import change_measured, warnings_of
-    from stepsim.runs.what_if import RunChange
+    from stepsim.measured.ready import ready_run
+    from stepsim.runs.measured import warnings_of
+    from stepsim.runs.what_if import change_run
     from stepsim.show.tables.measured import what_if_shown
 
     check_outputs([run], files=[csv])
     loaded = load_trace(run, node_size=node_size)
     warn(warnings_of([loaded]), quiet=quiet)
-    change = RunChange(
+    known = read_calibration(calibration) if calibration else None
+    found = change_run(
+        ready_run(loaded, known),
         schedule=schedule,
         p2p=read_options({"p2p": p2p})[0].p2p,
         microbatches=microbatches,
         balance=_balance(balance),
         layers=layers,
+        bandwidths=message_bandwidths(_bandwidth(bandwidth)),
         dp=dp,
         overlap=overlap_gradients,
     )
-    known = read_calibration(calibration) if calibration else None
-    bandwidths = message_bandwidths(_bandwidth(bandwidth))
-    found = change_measured(loaded, change, calibration=known, bandwidths=bandwidths)
     show_tables(what_if_shown(found, loaded.step_ps), csv)
 
 
@@ -236,9 +236,9 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
     """
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_run
+    from stepsim.measured.layers import parse_durations
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.runs.measured import replay_measured
-    from stepsim.runs.replay import parse_durations
     from stepsim.show.tables.answer import answer_of
     from stepsim.show.tables.measured import (
         LEAF_TABLES,

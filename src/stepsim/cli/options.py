@@ -282,7 +282,7 @@ TimesOption = Annotated[
     Says(
         "Stage times of a replay: median, mean or microbatch.",
         shown="microbatch if every rank was traced, else mean",
-        offers="stepsim.runs.replay:Durations",
+        offers="stepsim.measured.layers:Durations",
     ),
 ]
 StyleOption = Annotated[
@@ -314,7 +314,7 @@ def refuse_options(path: Path, options: CommandOptions, *others: str, but: str =
     if asked:
         raise PlanError(
             f"{path}: a measured run is taken as it ran: leave out {', '.join(asked)} (stepsim "
-            "what-if changes runs)"
+            "what-if, compare and sweep change runs)"
         )
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from stepsim.base.fields import checked
-from stepsim.base.structs import Document
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Viewed, taken_as
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 class LogExplanationResult(Viewed, LogExplanation):  # type: ignore[misc]
     """A training log beside its prediction, and the ways to see it."""
 
-    def _document(self) -> Document:
-        return taken_as(LogExplanation, self)
+    _kind = LogExplanation
 
     _shown = explanation_shown
 

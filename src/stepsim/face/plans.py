@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import checked
-from stepsim.base.structs import Document, Names
+from stepsim.base.structs import Names
 from stepsim.explore.batches.draws import DrawnBatches
 from stepsim.explore.plan.asked import PlanDocument, PlanQuestion, answer
 from stepsim.explore.plan.budget import BudgetDocument, check_plan_file
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 class PlanResult(Viewed, PlanDocument):  # type: ignore[misc]
     """The best plans of a search, and the ways to see them."""
 
-    def _document(self) -> Document:
-        return taken_as(PlanDocument, self)
+    _kind = PlanDocument
 
     _shown = plans_shown
 

@@ -216,8 +216,7 @@ class Comparison(Viewed, ComparedSchedules):
 class SensitivityResult(Drawn, Sensitivity):  # type: ignore[misc]
     """What each parameter is worth, and the ways to see it; `plot` draws a bar per parameter."""
 
-    def _document(self) -> Document:
-        return taken_as(Sensitivity, self)
+    _kind = Sensitivity
 
     _shown = sensitivity_shown
 

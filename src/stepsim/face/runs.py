@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from stepsim.base.fields import checked
-from stepsim.base.structs import Document
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.stragglers import Stragglers, find_stragglers
 from stepsim.face.described import opened
@@ -27,21 +26,21 @@ from stepsim.files.measured import (
     message_bandwidths,
 )
 from stepsim.measured.calibration.calibration import Calibration
+from stepsim.measured.layers import Durations, parse_durations
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.measured.ready import ready_run
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
-from stepsim.runs.document import Validation, ValidationDocument
 from stepsim.runs.improve import Improvements, improve_profile
 from stepsim.runs.measured import (
     calibrate_measured,
-    change_measured,
     replay_measured,
     validate_measured,
 )
-from stepsim.runs.replay import Durations, parse_durations
-from stepsim.runs.what_if import RunChange, WhatIf
+from stepsim.runs.validate import Validation
+from stepsim.runs.what_if import WhatIf, change_run
 from stepsim.show.figures.validations import plot_validation
 from stepsim.show.tables.model import Shown
 from stepsim.show.tables.profiles import improvements_shown, profile_replay_shown
@@ -62,10 +61,11 @@ __all__ = [
 ]
 
 
-class ValidationResult(Drawn, Validation):
+# to_json gives bytes of documents and a text of results
+class ValidationResult(Drawn, Validation):  # type: ignore[misc]
     """Measured beside simulated times, and the ways to see them; `plot` draws these over those."""
 
-    _kind = ValidationDocument
+    _kind = Validation
 
     _shown = validation_shown
 
@@ -166,18 +166,17 @@ def what_if(
     replayed.
     """
     summary = opened(run, load_trace, node_size=node_size)
-    change = RunChange(
+    return change_run(
+        ready_run(summary, opened(calibration, read_calibration)),
         schedule=schedule,
         p2p=read_options({"p2p": p2p})[0].p2p,
         microbatches=microbatches,
-        balance=tuple(balance) if balance else None,
+        balance=balance,
         layers=layers,
+        bandwidths=message_bandwidths(bandwidth or {}),
         dp=dp,
         overlap=overlap_gradients,
     )
-    bandwidths = message_bandwidths(bandwidth or {})
-    known = opened(calibration, read_calibration)
-    return change_measured(summary, change, calibration=known, bandwidths=bandwidths)
 
 
 def _several(runs: Run | Iterable[Run]) -> Iterable[Run]:
@@ -185,14 +184,12 @@ def _several(runs: Run | Iterable[Run]) -> Iterable[Run]:
     return [runs] if isinstance(runs, RunSummary | LeafRun | str | Path) else runs
 
 
-# to_json gives bytes of documents and a text of results
 class ImprovementsResult(Viewed, Improvements, eq=False):  # type: ignore[misc]
     """Changes of a profile, and the ways to see them."""
 
     profile: Profile
 
-    def _document(self) -> Document:
-        return taken_as(Improvements, self)
+    _kind = Improvements
 
     def _shown(self) -> Iterable[Shown]:
         return improvements_shown(self, self.profile)

@@ -4,6 +4,7 @@ Notebooks show a result as a piece of HTML.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -35,11 +36,12 @@ class Viewed:
     __slots__ = ()
 
     _kind: ClassVar[Any] = None
-    """The type of its document, which is made `of` it."""
+    """The type of its document, which is made `of` it, or has fields of it."""
 
     def _document(self) -> Document:
         """The result as a document."""
-        document: Document = self._kind.of(self)
+        made = getattr(self._kind, "of", partial(taken_as, self._kind))
+        document: Document = made(self)
         return document
 
     def _shown(self) -> Iterable[Shown]:

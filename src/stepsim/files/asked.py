@@ -41,6 +41,7 @@ from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
     from stepsim.measured.calibration.calibration import Calibration
+    from stepsim.measured.work import RecordedWork
     from stepsim.network.topology.network import TopologyLike
     from stepsim.workload.model.calibration import ModelCalibration
     from stepsim.workload.model.device import Device
@@ -103,19 +104,19 @@ def with_axis_values(options: StepOptions, values: Mapping[str, Value]) -> StepO
 class StepInputs(Noun):
     """A workload, the network it runs on, what is asked, and what was assumed on the way."""
 
-    workload: Workload | Model
+    workload: "Workload | Model | RecordedWork"
     topology: Topology
     options: StepOptions
     notes: Names
 
     @property
-    def nouns(self) -> tuple[Workload | Model, Topology, StepOptions]:
+    def nouns(self) -> "tuple[Workload | Model | RecordedWork, Topology, StepOptions]":
         """Workload, network and options, as functions take them that are about a step."""
         return self.workload, self.topology, self.options
 
 
 def read_inputs(
-    workload: Workload | Model | str | Path,
+    workload: "Workload | Model | RecordedWork | str | Path",
     topology: "TopologyLike | None",
     typed: Mapping[str, object],
     *,
@@ -126,13 +127,16 @@ def read_inputs(
 ) -> StepInputs:
     """Everything that a person named, read; raises the errors of the readers.
 
-    `numbers` replace those of the topology, see `with_numbers`; `environment` is a script's.
+    `numbers` replace those of the topology, see `with_numbers`; `environment` is a script's. A
+    recorded run has its own network, order and host time where nobody names others.
     """
     work = (
-        workload
-        if isinstance(workload, Workload | Model)
-        else load_work(workload, strict=strict, environment=environment)
+        load_work(workload, strict=strict, environment=environment)
+        if isinstance(workload, str | Path)
+        else workload
     )
+    recorded = None if isinstance(work, Workload | Model) else work
+    topology = recorded.topology if recorded and topology is None else topology
     device = None  # of the compute times of a file
     if isinstance(work, Model):
         device = typed.get("device")
@@ -151,6 +155,11 @@ def read_inputs(
         typed, said = _asked_of(work, network, device, typed)
         assumed += said
     options, noticed = read_options(typed, comm_source=comm_source)
+    if recorded:
+        given = {ALIASES.get(name, name) for name, value in typed.items() if value is not None}
+        given |= {option.name for option in options.changed()}
+        fields = (OPTIONS[name].field for name in given)
+        options = replace(recorded.options, **{field: getattr(options, field) for field in fields})
     return StepInputs(workload=work, topology=network, options=options, notes=(*assumed, *noticed))
 
 

@@ -1,9 +1,11 @@
 """Stage times taken apart into equal layers and what the ends of the pipeline add."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 
 import numpy as np
 
+from stepsim.base.errors import member
 from stepsim.base.structs import Noun
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes
@@ -13,100 +15,110 @@ WEIGHT_GRAD_SHARE = 0.4
 the Zero Bubble paper, arXiv:2401.10241, tables 3 and 5."""
 
 
-class ChunkCost(Noun):
-    """Forward and backward of one chunk of a rank, in ps; `weight_ps` of the backward is apart."""
+class Durations(StrEnum):
+    """Which durations a replay takes: one per stage, or a mean per stage and microbatch."""
 
-    forward_ps: int
-    backward_ps: int
-    weight_ps: int
+    MEDIAN = "median"
+    MEAN = "mean"
+    MICROBATCH = "microbatch"
+
+
+def parse_durations(text: str | None) -> Durations | None:
+    """The durations that a name means, None for what the run tells best; raises PlanError."""
+    return None if text is None else member(Durations, text, "times")
 
 
 class StageCost(Noun):
     """Forward and backward of one layer of a stage and of all its layers and ends, in ps.
 
-    `weight_share` of a backward is weight gradient. `chunks` are those of a rank that held several.
+    `weight_share` of a backward is weight gradient. `chunks` are those of a rank that held several:
+    each counts as one layer.
     """
 
     layers: int
     forward_ps: int
     backward_ps: int
-    end_forward_ps: int
-    end_backward_ps: int
-    get_batch_ps: int
-    loss_ps: int
+    end_forward_ps: int = 0
+    end_backward_ps: int = 0
+    get_batch_ps: int = 0
+    loss_ps: int = 0
     weight_share: float = WEIGHT_GRAD_SHARE
-    chunks: tuple[ChunkCost, ...] = ()
+    chunks: tuple["StageCost", ...] = ()
 
 
-def stage_costs(summary: RunSummary) -> tuple[list[StageCost], list[str]]:
-    """Mean stage times taken apart, and what was assumed."""
+def stage_costs(
+    summary: RunSummary, times: Durations = Durations.MEAN, microbatch: int = 0
+) -> tuple[tuple[StageCost, ...], list[str]]:
+    """Stage times, of a microbatch where these are asked for, taken apart; and what was assumed."""
     layers, pp = summary.degrees.layers, summary.degrees.pp
     notes = []
     if layers is None or layers % pp:
-        layers = pp
+        layers = pp * max(len(summary.stages[0].chunks), 1)
         if pp > 1:
             notes.append("the layers of a stage are not known: each counts as one layer")
     held = layers // pp
-    count = summary.degrees.microbatches
-    means = [_of_microbatch(stage, stage.work, count) for stage in summary.stages]
-    inside = means[1:-1] or means[:1]
+    single = times is Durations.MICROBATCH
+
+    def told(sample: OperationTimes) -> int:
+        of_all: int = sample.mean_ps if times is Durations.MEAN else sample.median_ps
+        return sample.by_microbatch_ps[microbatch] if single else of_all
+
+    def whole(stage: StageTimes, work: Mapping[OpKind, OperationTimes]) -> StageCost:
+        return _whole(stage, work, summary.degrees.microbatches, told, single=single)
+
+    found = [whole(stage, stage.work) for stage in summary.stages]
+    inside = found[1:-1] or found[:1]
     if pp == 2:
         notes.append("no middle stage: a layer takes what one of stage 0 took, embedding included")
-    one = {
-        kind: round(float(np.mean([times[kind] for times in inside])) / held)
-        for kind in (OpKind.FORWARD, OpKind.BACKWARD)
-    }
-    return [
+    forward, backward = (
+        round(float(np.mean([getattr(each, name) for each in inside])) / held)
+        for name in ("forward_ps", "backward_ps")
+    )
+    return tuple(
         StageCost(
             layers=held,
-            forward_ps=one[OpKind.FORWARD],
-            backward_ps=one[OpKind.BACKWARD],
-            end_forward_ps=times[OpKind.FORWARD] - held * one[OpKind.FORWARD],
-            end_backward_ps=times[OpKind.BACKWARD] - held * one[OpKind.BACKWARD],
-            get_batch_ps=times.get(OpKind.GET_BATCH, 0),
-            loss_ps=times.get(OpKind.LOSS, 0),
-            weight_share=_weight_share(stage.work),
-            chunks=tuple(_chunk_cost(stage, work, count) for work in stage.chunks),
+            forward_ps=forward,
+            backward_ps=backward,
+            end_forward_ps=each.forward_ps - held * forward,
+            end_backward_ps=each.backward_ps - held * backward,
+            get_batch_ps=each.get_batch_ps,
+            loss_ps=each.loss_ps,
+            weight_share=each.weight_share,
+            chunks=tuple(whole(stage, work) for work in stage.chunks),
         )
-        for stage, times in zip(summary.stages, means, strict=True)
-    ], notes
+        for stage, each in zip(summary.stages, found, strict=True)
+    ), notes
 
 
-def _of_microbatch(
-    stage: StageTimes, work: Mapping[OpKind, OperationTimes], microbatches: int
-) -> dict[OpKind, int]:
-    """Mean time of each operation for a microbatch, over all its chunks; backwards are whole.
+def _whole(
+    stage: StageTimes,
+    work: Mapping[OpKind, OperationTimes],
+    microbatches: int,
+    told: Callable[[OperationTimes], int],
+    *,
+    single: bool,
+) -> StageCost:
+    """A stage, or a chunk of it, as one layer: what it does for a microbatch, backwards whole.
 
-    A batch and a loss are those of one chunk. Times may be of a part of the microbatches.
+    A batch and a loss are those of one chunk. Times may be of a part of the microbatches, whose
+    backwards may not all have run their weight gradients apart; a `single` one has it so or not.
     """
-    forwards, whole = work[OpKind.FORWARD].samples, len(stage.ranks) * microbatches
-    chunks = max(forwards // whole, 1) if whole else 1
-    found = {kind: sample.mean_ps for kind, sample in work.items()}
-    for kind in (OpKind.FORWARD, OpKind.BACKWARD):
-        found[kind] *= chunks
+    samples = {kind: each.samples for kind, each in work.items()}
+    ps = {kind: told(each) for kind, each in work.items()}
+    of_all = len(stage.ranks) * microbatches
+    chunks = max(samples[OpKind.FORWARD] // of_all, 1) if of_all else 1
+    inputs_ps, share, apart_ps = ps[OpKind.BACKWARD], WEIGHT_GRAD_SHARE, 0
     if OpKind.WEIGHT_GRAD in work:
-        apart = work[OpKind.WEIGHT_GRAD]
-        found[OpKind.BACKWARD] += round(apart.mean_ps * apart.samples * chunks / forwards)
-    return found
-
-
-def _weight_share(work: Mapping[OpKind, OperationTimes]) -> float:
-    """Part of a backward that was weight gradient where it ran apart, else what is usual."""
-    if OpKind.WEIGHT_GRAD not in work:
-        return WEIGHT_GRAD_SHARE
-    inputs, weights = work[OpKind.BACKWARD], work[OpKind.WEIGHT_GRAD]
-    total = inputs.mean_ps * inputs.samples + weights.mean_ps * weights.samples
-    return min(weights.mean_ps * inputs.samples / max(total, 1), 1.0)
-
-
-def _chunk_cost(
-    stage: StageTimes, work: Mapping[OpKind, OperationTimes], microbatches: int
-) -> ChunkCost:
-    """Mean times of one chunk of a stage."""
-    times = _of_microbatch(stage, work, microbatches)
-    ends = times.get(OpKind.GET_BATCH, 0) + times.get(OpKind.LOSS, 0)
-    return ChunkCost(
-        forward_ps=times[OpKind.FORWARD] + ends,
-        backward_ps=times[OpKind.BACKWARD],
-        weight_ps=round(times[OpKind.BACKWARD] * _weight_share(work)),
+        apart_ps, apart = ps[OpKind.WEIGHT_GRAD], 1.0
+        if not single:
+            apart = samples[OpKind.WEIGHT_GRAD] / samples[OpKind.BACKWARD]
+        share = min(apart_ps / max(inputs_ps + apart_ps * apart, 1), 1.0)
+        apart_ps = round(apart_ps * apart * chunks)
+    return StageCost(
+        layers=1,
+        forward_ps=ps[OpKind.FORWARD] * chunks,
+        backward_ps=inputs_ps * chunks + apart_ps,
+        get_batch_ps=ps.get(OpKind.GET_BATCH, 0),
+        loss_ps=ps.get(OpKind.LOSS, 0),
+        weight_share=share,
     )

@@ -90,13 +90,15 @@ def split_stages(
         )
         if workload.layout is not None:
             key = held_parameters(row for blocks in chunks for row in blocks[0])
-            own = chain(workload.per_step, owned_items(workload, *key))
+            alike = (item for item in workload.per_step if item.stage is None)
+            own = chain(alike, owned_items(workload, *key))
         else:
             first, last = map(any, zip(*_ends(placement, rank, every=every), strict=True))
             key, own = (first, last), _per_step(workload, pp, first=first, last=last, every=every)
         if key not in items:
             items[key] = tuple(_in_order(own))
-        works.append(StageWork(chunks=chunks, per_step=items[key]))
+        alone = [item for item in workload.per_step if item.stage == rank]
+        works.append(StageWork(chunks=chunks, per_step=(*items[key], *alone)))
     return Stages(
         works=tuple(works),
         pp_comm_bytes=workload.pp_comm_bytes if pp > 1 else 0,

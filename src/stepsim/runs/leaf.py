@@ -24,11 +24,11 @@ from stepsim.measured.calibration.calibration import (
     message_topology,
 )
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE
+from stepsim.measured.layers import StageCost
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import PS_PER_MS
-from stepsim.parallel.schedules import build
-from stepsim.parallel.stages import Stages, StageWork
-from stepsim.runs.replay import ReplayRuntime, simulate_work, work_row
+from stepsim.measured.work import RecordedWork
+from stepsim.runs.replay import simulated
 from stepsim.runs.validate import Source, TimeEntry, compared
 from stepsim.step.prepared import SimulatedStep
 
@@ -153,14 +153,18 @@ def _errors(runs: Sequence[LeafRun], at: Floats) -> tuple[Floats, Floats]:
 
 def _simulate(run: LeafRun, at: Floats) -> SimulatedStep:
     """A step with host time in ps per action, and a multiple of the layers' leaf modules."""
-    works = []
-    for stage in run.stages:
-        forward = round(stage.layers_ps * float(at[1])) + stage.ends_ps
-        row = work_row("leaves", forward, _BACKWARD_OVER_FORWARD * forward)
-        works.append(StageWork(chunks=(((row,),),), per_step=()))
-    stages = Stages(works=tuple(works), pp_comm_bytes=0, warnings=run.warnings)
-    runtime = ReplayRuntime(
-        host_overhead_ps=round(float(at[0])), topology=message_topology((), DEFAULT_NODE_SIZE)
+    forwards = (round(each.layers_ps * float(at[1])) + each.ends_ps for each in run.stages)
+    costs = (
+        StageCost(layers=1, forward_ps=each, backward_ps=_BACKWARD_OVER_FORWARD * each)
+        for each in forwards
     )
-    schedule = build("1f1b", ranks=run.plan.pp, microbatches=run.plan.microbatches)
-    return simulate_work(run.source, stages, run.plan, schedule, runtime)
+    work = RecordedWork(
+        source=run.source,
+        plan=run.plan,
+        blocks=(tuple(costs),),
+        schedule=None,
+        topology=message_topology((), DEFAULT_NODE_SIZE),
+        host_overhead_ps=round(float(at[0])),
+        said=run.warnings,
+    )
+    return simulated(work)

@@ -3,7 +3,7 @@
 Beside runs stand rows of a user's table of measured steps, which are simulated as they say.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from stepsim.base.errors import PlanError, StepsimError, TraceError
 from stepsim.base.structs import replace
@@ -11,18 +11,16 @@ from stepsim.base.units import format_time_ps
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.step_table import MeasuredStep
 from stepsim.measured.calibration.applied import with_calibration
-from stepsim.measured.calibration.calibration import Calibration, curve_tables, message_topology
+from stepsim.measured.calibration.calibration import Calibration, curve_tables
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
-from stepsim.measured.clocks import NodePlacement
+from stepsim.measured.layers import Durations
 from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.ready import ready_run
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
-from stepsim.runs.document import Validation
 from stepsim.runs.leaf import fit_overhead, simulate_leaves, validate_logs
-from stepsim.runs.ready import with_bandwidth, with_runtime
-from stepsim.runs.replay import Durations, replay
-from stepsim.runs.validate import Source, TimeEntry, compared, validate_runs
-from stepsim.runs.what_if import RunChange, WhatIf, change_run
+from stepsim.runs.replay import replay
+from stepsim.runs.validate import Source, TimeEntry, Validation, compared, validate_runs
 from stepsim.step.prepared import SimulatedStep, prepare
 
 
@@ -65,8 +63,7 @@ def replay_measured(
     """
     if isinstance(run, LeafRun):
         return _simulate_log(run, calibration, durations)
-    ready = with_runtime(run, calibration)
-    return _with_warnings(replay(ready.summary, ready.runtime, durations), ready.notes)
+    return replay(ready_run(run, calibration), durations)
 
 
 def validate_measured(
@@ -104,33 +101,7 @@ def validate_measured(
         traced, calibration, leave_one_out=leave_one_out, durations=durations, table=benchmarks
     )
     notes += benchmarks.warnings if benchmarks else ()
-    return Validation(runs=tuple(found), rows=(*of_logs, *of_table), warnings=(*notes, *said))
-
-
-def change_measured(
-    run: RunSummary,
-    change: RunChange,
-    *,
-    calibration: Calibration | None = None,
-    bandwidths: Mapping[NodePlacement, float] | None = None,
-) -> WhatIf:
-    """A run replayed, and once more with a change; `bandwidths` are those of messages in bytes/s.
-
-    Raises PlanError or ScheduleError for changes that the run cannot make, TraceError for runs that
-    cannot be replayed.
-    """
-    ready = with_runtime(run, calibration)
-    if bandwidths and run.degrees.pp > 1:
-        if not run.degrees.message_bytes:
-            raise PlanError(
-                f"{run.run.source}: bytes of messages are not in the recording: bandwidth cannot "
-                "be told apart from latency"
-            )
-        links = with_bandwidth(ready.links, bandwidths)
-        network = message_topology(links, ready.summary.clocks.node_size)
-        change = replace(change, topology=network)
-    found = change_run(ready.summary, ready.runtime, change)
-    return replace(found, notes=(*ready.notes, *found.notes))
+    return Validation.summed(found, (*of_logs, *of_table), (*notes, *said))
 
 
 def warnings_of(runs: Iterable[RunSummary | LeafRun]) -> list[str]:

@@ -12,11 +12,12 @@ from stepsim.explain.changes.made import Improvement, UntoldChange
 from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile_run import run_of_profile
+from stepsim.measured.ready import ReadyRun, ready_run
 from stepsim.measured.recognise import RECORDED
 from stepsim.measured.summary import RunSummary
 from stepsim.parallel.schedules import Schedule
-from stepsim.runs.ready import MeasuredRuntime, with_runtime
-from stepsim.runs.what_if import RunChange, change_run
+from stepsim.runs.replay import simulated
+from stepsim.runs.what_if import change_run
 
 # A run whose own order comes out worse tells nothing of other orders.
 _MOST_OFF = 0.05
@@ -55,16 +56,16 @@ def order_changes(profile: Profile, run: RunSummary | str) -> Iterator[Improveme
         yield _judged(ready, base, (name, chunks), twice=twice, notes=notes)
 
 
-def _as_it_ran(run: RunSummary | str) -> tuple[MeasuredRuntime, Report, Schedule]:
+def _as_it_ran(run: RunSummary | str) -> tuple[ReadyRun, Report, Schedule]:
     """What a run is replayed with, simulated as it ran, and its order.
 
     Raises TraceError where stages or order are not known, or it takes otherwise simulated, and the
-    errors of `with_runtime` and `change_run`.
+    errors of `ready_run` and `change_run`.
     """
     if isinstance(run, str):
         raise TraceError(run)
-    ready = with_runtime(run)
-    base = change_run(ready.summary, ready.runtime, RunChange()).base.report
+    ready = ready_run(run)
+    base = simulated(ready.work()).report
     off = abs(base.step_time_ps / run.step_ps - 1)
     if run.degrees.pp == 1:
         raise TraceError("the run has one stage, or does not name its stages")
@@ -85,7 +86,7 @@ def _candidates(followed: Schedule) -> list[tuple[str, int, bool]]:
 
 
 def _judged(
-    ready: MeasuredRuntime, base: Report, order: tuple[str, int], *, twice: bool, notes: list[str]
+    ready: ReadyRun, base: Report, order: tuple[str, int], *, twice: bool, notes: list[str]
 ) -> Improvement | UntoldChange:
     """What a schedule of so many chunks gains of a step, or why it cannot run.
 
@@ -95,16 +96,16 @@ def _judged(
     name, chunks = order
     schedule = name if chunks == 1 else f"{name}:{chunks}"
     called = "twice-the-microbatches" if twice else f"schedule-{schedule.replace(':', '-')}"
-    degrees, runtime = ready.summary.degrees, ready.runtime
-    change = RunChange(
-        schedule=None if twice else schedule,
-        microbatches=_TWICE * base.microbatches if twice else None,
-        layers=degrees.pp * chunks if degrees.layers is None else None,
-    )
+    degrees, host = ready.summary.degrees, ready.host_overhead_ps
     if twice:
-        runtime = replace(runtime, host_overhead_ps=_TWICE * runtime.host_overhead_ps)
+        ready = replace(ready, host_overhead_ps=_TWICE * host)
     try:
-        found = change_run(ready.summary, runtime, change)
+        found = change_run(
+            replace(ready, notes=()),
+            schedule=None if twice else schedule,
+            microbatches=_TWICE * base.microbatches if twice else None,
+            layers=degrees.pp * chunks if degrees.layers is None else None,
+        )
     except StepsimError as error:
         return UntoldChange(name=called, why=str(error).splitlines()[0])
     changed = found.changed.report

@@ -10,34 +10,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from math import isfinite
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
 from msgspec import Meta, field
 
 from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import InSeconds
-from stepsim.base.structs import Entry, Names, Noun, Share, Timed, replace
+from stepsim.base.structs import Document, Entry, Names, Noun, Share, Timed, json_text, replace
 from stepsim.base.units import PS_PER_S, format_size_bytes
 from stepsim.measured.calibration.calibration import Calibration, LayerTimes
 from stepsim.measured.calibration.gradients import gradient_group
 from stepsim.measured.calibration.runs import calibrate_traces, shape_of
-from stepsim.measured.layers import StageCost
+from stepsim.measured.layers import Durations, StageCost
+from stepsim.measured.ready import ReadyRun, calibrated_run, measured_items, ready_run
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp, gradient_bytes, operations
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
-from stepsim.parallel.schedules import build
-from stepsim.runs.ready import runtime_of, with_runtime
-from stepsim.runs.replay import (
-    Durations,
-    ReplayRuntime,
-    best_durations,
-    columns,
-    measured_items,
-    replay,
-)
-from stepsim.runs.what_if import simulate_costs
+from stepsim.runs.replay import best_durations, columns, replay, simulated
 from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.axes import CollectiveKind
 
@@ -153,6 +144,52 @@ def error_of(compared: Iterable[TimeEntry]) -> Errors:
     return Errors(mean=float(np.mean(errors)), largest=max(errors), count=len(errors))
 
 
+class Validation(Document, Timed):
+    """`stepsim validate --json`: measured runs, and errors per kind of number.
+
+    `rows` are steps of logs and of a table of measurements. `warnings` say what was assumed while
+    reading and simulating.
+    """
+
+    runs: tuple[RunEntry, ...]
+    rows: tuple[TimeEntry, ...]
+    warnings: Names
+    errors: dict[str, Errors]
+
+    @classmethod
+    def summed(
+        cls, runs: Sequence[RunEntry], rows: Sequence[TimeEntry] = (), warnings: Names = ()
+    ) -> Self:
+        """Runs and rows with the errors of both; kinds without numbers are left out."""
+        kinds = {
+            "pipeline (replay)": [run.pipeline for run in runs],
+            "step (replay)": [run.step for run in runs],
+            "per-step operations (prediction)": [each for run in runs for each in run.finalize],
+            "pipeline (prediction)": [e for r in runs for e in r.predicted if e.name == "pipeline"],
+            "waits (replay)": [each for run in runs for each in run.waits],
+            "step (prediction)": [
+                *(each for run in runs for each in run.predicted if each.name == "step"),
+                *(row for row in rows if row.source == Source.PREDICTION),
+            ],
+            **{
+                f"step ({source})": [row for row in rows if row.source == source]
+                for source in (Source.FIT, Source.EXPLAINED)
+            },
+        }
+        every = {name: error_of(compared) for name, compared in kinds.items()}
+        errors = {name: found for name, found in every.items() if found.count}
+        return cls(runs=tuple(runs), rows=tuple(rows), warnings=warnings, errors=errors)
+
+    def exceeds(self, limit: float) -> bool:
+        """Whether the error of any time is above a limit, a share."""
+        times = [*(each for run in self.runs for each in run.times()), *self.rows]
+        return any(abs(each.error) > limit for each in times)
+
+    def to_json(self) -> bytes:
+        """The document as UTF-8 JSON, ending with a newline, by two spaces a level."""
+        return json_text(self.plain, indent=2)
+
+
 def validate_runs(
     summaries: Sequence[RunSummary],
     calibration: Calibration | None = None,
@@ -190,10 +227,10 @@ def validate_run(
     predicted; nor is it with one that the run itself went into. Stages without a trace are
     inferred where one rank is all there is.
     """
-    ready = with_runtime(summary, calibration)
+    ready = ready_run(summary, calibration)
     notes = list(ready.notes)
     durations = durations or best_durations(ready.summary)
-    result = replay(ready.summary, ready.runtime, durations)
+    result = replay(ready, durations)
     sources = calibration.sources if calibration else (summary.run.source,)
     others = calibration
     if calibration is None or {rank.trace for rank in summary.run.ranks} & {*calibration.traces}:
@@ -211,7 +248,7 @@ def validate_run(
         finalize=finalize,
         predicted=predicted,
         waits=tuple(_waits(summary, result)),
-        bubbles=tuple(_bubbles(summary, ready.runtime, durations)),
+        bubbles=tuple(_bubbles(summary, ready, durations)),
         notes=tuple(notes),
         inferred=tuple(sorted(set(range(summary.degrees.pp)) - set(summary.run.stages))),
     )
@@ -221,15 +258,15 @@ def _predicted(
     summary: RunSummary, calibration: Calibration, notes: list[str]
 ) -> Iterator[TimeEntry]:
     """Pipeline and step from other runs alone."""
-    result = predict(summary, calibration, runtime_of(calibration, summary)[0])
+    result = predict(summary, calibration)
     if result is None:
         notes.append("pipeline and step not predicted: no calibrated run has this one's shape")
         return
     times = [("pipeline", result.report.pipeline_time_ps, summary.pipeline_ps)]
     if all(predicted_op_ps(summary, op, calibration) is not None for op in summary.step_ops):
         times.append(("step", result.report.step_time_ps, summary.step_ps))
-    for name, simulated, measured in times:
-        yield compared(name, Source.PREDICTION, simulated, measured)
+    for name, predicted, measured in times:
+        yield compared(name, Source.PREDICTION, predicted, measured)
 
 
 def _predicted_ops(
@@ -261,12 +298,10 @@ def _waits(summary: RunSummary, result: SimulatedStep) -> Iterator[TimeEntry]:
         yield compared(f"stage {stage.stage} waits", Source.REPLAY, waited, stage.wait_ps)
 
 
-def _bubbles(
-    summary: RunSummary, runtime: ReplayRuntime, durations: Durations
-) -> Iterator[BubbleEntry]:
+def _bubbles(summary: RunSummary, ready: ReadyRun, durations: Durations) -> Iterator[BubbleEntry]:
     """Bubbles of the ranks of every pipeline, each replayed with its own ranks' times."""
     for column in columns(summary):
-        result = replay(column, runtime, durations)
+        result = replay(replace(ready, summary=column), durations)
         report, ranks = result.report, result.ranks
         for rank in column.ranks:
             actor = ranks.actor_of[rank.stage * result.plan.stage_ranks]
@@ -300,9 +335,7 @@ def predicted_op_ps(summary: RunSummary, op: StepOp, calibration: Calibration) -
     return None if reduced is None else scaled + reduced
 
 
-def predict(
-    summary: RunSummary, calibration: Calibration, runtime: ReplayRuntime
-) -> SimulatedStep | None:
+def predict(summary: RunSummary, calibration: Calibration) -> SimulatedStep | None:
     """The whole step; None where no calibrated run has the shape of this one.
 
     Operations after the pipeline that cannot be predicted are left out: then only the pipeline time
@@ -312,15 +345,14 @@ def predict(
     alike = [layer for layer in calibration.layer_times if layer.shape == shape]
     if not alike or summary.schedule is None or not degrees.layers or degrees.layers % degrees.pp:
         return None
-    order = build(summary.schedule.label, ranks=degrees.pp, microbatches=degrees.microbatches)
     costs = _stage_costs_of(alike, degrees.pp, degrees.layers // degrees.pp)
     times = [(op, predicted_op_ps(summary, op, calibration)) for op in summary.step_ops]
     ops = [replace(op, times_ps=(round(time),)) for op, time in times if time is not None]
-    items = measured_items(replace(summary, step_ops=tuple(ops)))
-    return simulate_costs(summary, costs, order, runtime, items)
+    work = calibrated_run(summary, calibration).work()
+    return simulated(replace(work, blocks=(costs,), per_step=measured_items(ops)))
 
 
-def _stage_costs_of(layers: Sequence[LayerTimes], pp: int, held: int) -> list[StageCost]:
+def _stage_costs_of(layers: Sequence[LayerTimes], pp: int, held: int) -> tuple[StageCost, ...]:
     """Stages of so many layers each, from the mean of runs of one shape."""
 
     def mean(name: str) -> int:
@@ -341,4 +373,4 @@ def _stage_costs_of(layers: Sequence[LayerTimes], pp: int, held: int) -> list[St
                 loss_ps=mean("loss_ps") if "last" in ends else 0,
             )
         )
-    return costs
+    return tuple(costs)

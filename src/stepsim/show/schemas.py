@@ -33,10 +33,10 @@ from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.run_document import LogDocument, RunDocument
 from stepsim.network.one_collective import CollectiveDocument
 from stepsim.network.topology.inspection import TopologyNumbers
-from stepsim.runs.document import ValidationDocument
 from stepsim.runs.explained import LogExplanation
 from stepsim.runs.improve import Improvements
 from stepsim.runs.published import PublishedDocument
+from stepsim.runs.validate import Validation
 from stepsim.step.compare import ComparisonDocument
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
@@ -78,7 +78,7 @@ FORMATS: Mapping[str, _Format] = {
     "log": _Format("inspect --json of a log of leaf modules", LogDocument),
     "profile": _Format("inspect --json of a profile", ProfileDocument),
     "improvements": _Format("improve --json", Improvements),
-    "validation": _Format("validate --json", ValidationDocument),
+    "validation": _Format("validate --json", Validation),
     "explanation": _Format("explain --json", LogExplanation),
     "published": _Format("validate --json of published steps of models", PublishedDocument),
     "plan": _Format("plan --json", PlanDocument),

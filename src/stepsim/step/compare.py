@@ -20,6 +20,8 @@ from stepsim.parallel.schedules import Schedule
 from stepsim.step.job import Job, WorkSource, for_schedule, held_degrees, job_of
 from stepsim.step.prepared import SimulatedStep, prepare
 from stepsim.workload.axes import Part
+from stepsim.workload.model.model import Model
+from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
     from stepsim.core.events import OnProgress
@@ -72,10 +74,10 @@ def compare_schedules(
 ) -> ComparedSchedules:
     """Simulate a workload under each of some schedules, which have a name or a noun.
 
-    Without any those are taken that are usual for the job. A model of which no degree is given
-    takes a plan with a pipeline: without one all schedules are alike. Schedule options go to the
-    schedules that have them. A schedule that cannot run the job is kept with its reason. Raises
-    ScheduleError when none can, and the other errors of `simulate`.
+    Without any those are taken that are usual for the job, of a recorded run its own order first. A
+    model of which no degree is given takes a plan with a pipeline: without one all schedules are
+    alike. Schedule options go to the schedules that have them. A schedule that cannot run the job
+    is kept with its reason. Raises ScheduleError when none can, and the other errors of `simulate`.
     """
     if schedules is not None and not schedules:
         raise ScheduleError("no schedules given: expected names such as 1f1b,interleaved:2")
@@ -84,7 +86,9 @@ def compare_schedules(
     degrees, said = held_degrees(workload, topology, plain, least_pp=_LEAST_PP)
     if schedules is None:
         job = job_of(workload, topology, replace(plain, **degrees))
-        schedules = [(name, name) for name in _usual_schedules(job)]
+        own = () if isinstance(workload, Workload | Model) else (options.schedule,)
+        ran = {each.label if isinstance(each, Schedule) else each: each for each in own}
+        schedules = [*(ran | {each: each for each in _usual_schedules(job)}).items()]
     options = replace(options, **degrees)
     candidates = []
     for name, schedule in schedules:

@@ -1,13 +1,13 @@
 """The job of a step: its workload, its plan, its schedule, and what its communications cost.
 
-A workload is taken as it is; a model becomes one under its plan on a device. What nobody said is
-decided here and in `model_plan`. Schedules that are searched for need to know how long the actions
-of the job take.
+A workload is taken as it is; a model becomes one under its plan on a device, a recorded run in an
+order. What nobody said is decided here and in `model_plan`. Schedules that are searched for need to
+know how long the actions of the job take.
 """
 
 from collections.abc import Mapping
 from math import lcm, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 from stepsim.base.errors import CalibrationError, PlanError, ScheduleError
 from stepsim.base.option import Panel
@@ -45,10 +45,12 @@ from stepsim.workload.scaling import (
 if TYPE_CHECKING:
     from stepsim.core.flat import Flat
     from stepsim.core.write import TaskGraph
+    from stepsim.measured.work import RecordedWork
     from stepsim.workload.model.step_time import StepModel
 
-WorkSource = Workload | Model
-"""What a step is made of: a workload, or a model that becomes one under a plan on a device."""
+WorkSource = Union[Workload, Model, "RecordedWork"]
+"""What a step is made of: a workload, a model that becomes one under a plan on a device, or a
+recorded run that becomes one in some order."""
 
 # What a workload file's step has of options that are not asked for.
 _USUAL = {
@@ -95,12 +97,13 @@ def job_of(
     A workload is taken as it is, and refuses what only a model can be asked. The errors of a model
     begin with its name. `known` has rows of jobs before, and takes those of this one.
     """
-    if isinstance(source, Workload):
-        asked = _options_of_file(source, options)
-        scaled, found = scaled_workload(source, asked)
+    if not isinstance(source, Model):
+        given = source if isinstance(source, Workload) else source.workload(options)
+        asked = _options_of_file(given, options)
+        scaled, found = scaled_workload(given, asked)
         plan, assumed = plan_of_workload(scaled, topology, asked)
         job = Job(
-            given=source,
+            given=given,
             workload=scaled,
             plan=plan,
             asked=options,
@@ -131,7 +134,7 @@ def held_degrees(
     Steps that are compared are held to one plan by it; `more` are fields of
     `PlanAsked`. Raises PlanError.
     """
-    if isinstance(source, Workload):
+    if not isinstance(source, Model):
         return {}, []
     from stepsim.step.default_plan import PlanAsked, choose_plan
     from stepsim.step.model_plan import setup_of

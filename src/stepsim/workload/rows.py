@@ -134,7 +134,7 @@ class StepItem(Noun):
     `name` and `phase` are what it is shown as. Where `per_layer`, its compute and its sizes are
     those of a stage's layers, and a stage with twice as many has twice as much of both.
     `embedding_share` and `head_share` of the sizes are for the parameters of embedding and head
-    rows, which the other stages do not have.
+    rows, which the other stages do not have. With a `stage` that one alone does it.
     """
 
     name: str
@@ -144,6 +144,7 @@ class StepItem(Noun):
     per_layer: bool = False
     embedding_share: Fraction = Fraction(0)
     head_share: Fraction = Fraction(0)
+    stage: int | None = None
 
     def times(self, *, compute: Fraction, sizes: Fraction) -> "StepItem":
         """The item with compute and sizes times factors, sizes rounded up."""

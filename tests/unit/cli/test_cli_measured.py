@@ -89,15 +89,6 @@ def test_what_if(run: Path) -> None:
     assert "keep their measured time" in printed
 
 
-def test_what_if_tells_the_share_of_messages(run: Path) -> None:
-    changed = call("what-if", run, "--schedule", "zb-h1")
-    assert "its messages  1f1b, overlap" in changed
-    assert "by its messages (overlap, not blocking)" in changed
-    kept = call("what-if", run, "--schedule", "interleaved:2", "--p2p", "eager", "--layers", "8")
-    assert "interleaved:2, eager" in kept
-    assert "its messages" not in call("what-if", run, "--schedule", "gpipe")
-
-
 @pytest.mark.parametrize(
     ("command", "option", "value", "message"),
     [

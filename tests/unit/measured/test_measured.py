@@ -25,17 +25,18 @@ from stepsim.measured.calibration.calibration import (
 from stepsim.measured.calibration.gradients import Samples, launch_and_rate
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import NodePlacement, align
-from stepsim.measured.layers import stage_costs
+from stepsim.measured.layers import Durations, stage_costs
+from stepsim.measured.ready import infer_hidden, ready_run, with_bandwidth
 from stepsim.measured.run import Degrees, OpKind, gradient_groups
 from stepsim.measured.summary import RunSummary, expert_groups, summarise
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.prices import Prices, Use
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
-from stepsim.runs.ready import infer_hidden, with_bandwidth, with_runtime
-from stepsim.runs.replay import Durations, replay
+from stepsim.run.spans import TaskKind
+from stepsim.runs.replay import replay
 from stepsim.runs.validate import validate_run, validate_runs
-from stepsim.runs.what_if import RunChange, WhatIf, change_run
+from stepsim.runs.what_if import WhatIf, change_run
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Part
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp
@@ -55,8 +56,8 @@ def found(tmp_path: Path) -> RunSummary:
 @pytest.fixture
 def change(found: RunSummary) -> Callable[..., WhatIf]:
     """Changes the run."""
-    runtime = with_runtime(found).runtime
-    return lambda **options: change_run(found, runtime, RunChange(**options))
+    ready = ready_run(found)
+    return lambda **options: change_run(ready, **options)
 
 
 def tell_layers(folder: Path, name: str = "l8_") -> RunSummary:
@@ -94,8 +95,8 @@ def test_messages_find_their_ends_where_a_first_rank_is_missing(tmp_path: Path) 
 def test_one_stage_only(tmp_path: Path) -> None:
     run = MadeRun(forward=(10,), backward=(20,), microbatches=3)
     found = summary_of(run, tmp_path)
-    ready = with_runtime(found)
-    assert replay(ready.summary, ready.runtime).report.pipeline_time_ps == pytest.approx(
+    ready = ready_run(found)
+    assert replay(ready).report.pipeline_time_ps == pytest.approx(
         found.pipeline_ps + ps(run.host_ms), rel=1e-6
     )
 
@@ -109,7 +110,7 @@ def test_an_unknown_order_is_not_replayed(tmp_path: Path) -> None:
     found = load_trace(folder)
     assert found.schedule is None
     with pytest.raises(TraceError, match="that of no schedule known here"):
-        replay(found, with_runtime(found).runtime)
+        replay(ready_run(found))
 
 
 def test_calibration_names_what_is_missing(found: RunSummary) -> None:
@@ -294,8 +295,8 @@ def test_moving_layers_changes_two_stages(tmp_path: Path) -> None:
     assert [cost.layers for cost in costs] == [2, 2, 2, 2]
     assert costs[0].forward_ps == ps(4)
     assert costs[3].end_forward_ps == ps(4)
-    ready = with_runtime(found)
-    moved = change_run(found, ready.runtime, RunChange(balance=(2, 2, 3, 1)))
+    ready = ready_run(found)
+    moved = change_run(ready, balance=(2, 2, 3, 1))
     first, last = (report.stages for report in (moved.base.report, moved.changed.report))
     assert last[3].forward_ps == first[3].forward_ps - ps(4)
     assert last[2].forward_ps == first[2].forward_ps + ps(4)
@@ -308,16 +309,6 @@ def test_a_wrong_balance_is_refused(
 ) -> None:
     with pytest.raises(PlanError, match="balance is"):
         change(balance=balance)
-
-
-def test_other_schedules_of_a_run(change: Callable[..., WhatIf]) -> None:
-    base = change().base
-    for name in ("gpipe", "interleaved:2", "zb-h1", "zb-v", "dualpipe-v", "auto-zb"):
-        changed = change(schedule=name, layers=8).changed
-        work = [sum(step.ranks.breakdown[:, 0]) for step in (base, changed)]
-        assert work[1] == pytest.approx(work[0], rel=1e-6), f"{name}: work is shared out otherwise"
-    with pytest.raises(PlanError, match="3 chunks: stage 0 has 2 layers"):
-        change(schedule="interleaved:3", layers=8)
 
 
 def test_the_gain_of_messages_is_told_apart(change: Callable[..., WhatIf]) -> None:
@@ -346,10 +337,12 @@ def test_layers_may_be_told(change: Callable[..., WhatIf]) -> None:
     assert told.changed.report.step_time_ps < told.base.report.step_time_ps
     with pytest.raises(PlanError, match="layers is 6: expected a multiple of 4"):
         change(layers=6)
+    with pytest.raises(PlanError, match="3 chunks: stage 0 has 2 layers"):
+        change(schedule="interleaved:3", layers=8)
 
 
 def test_bandwidth_of_a_placement(found: RunSummary) -> None:
-    links = with_runtime(found).links
+    links = ready_run(found).links
     changed = with_bandwidth(links, {NodePlacement.INTER_NODE: 1e9})
     assert [link.placement for link in changed] == [
         NodePlacement.INTRA_NODE,
@@ -375,3 +368,23 @@ def test_a_run_of_the_same_shape_is_predicted(tmp_path: Path) -> None:
     other = validate_run(summaries[1], Calibration(sources=("other",)))
     assert other.predicted == ()
     assert any("no calibrated run has this one's shape" in note for note in other.notes)
+
+
+def test_a_run_says_of_its_profile_what_its_stages_take(found: RunSummary) -> None:
+    """Statistics of a run are those of the columns of its profile."""
+    events = found.run.events
+    stage = found.run.column_of_ranks("stage")
+    for times in found.stages:
+        forward = (stage == times.stage) & (events.name == OpKind.FORWARD)
+        assert times.work[OpKind.FORWARD].mean_ps == round(events.duration_ps[forward].mean())
+    messages = events.of_kind(TaskKind.SEND, TaskKind.RECV)
+    assert (events.peer[messages] >= 0).all()
+
+
+def test_peers_that_were_not_traced_are_not_known(tmp_path: Path) -> None:
+    folder = RUN.write(tmp_path / "run")
+    alone = load_trace(sorted(folder.iterdir())[0])
+    events = alone.run.events
+    assert (events.peer == -1).all()
+    meetings = events.meeting[events.meeting >= 0].tolist()
+    assert len(set(meetings)) == len(meetings), "no two operations of one rank meet"

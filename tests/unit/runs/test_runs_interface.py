@@ -14,8 +14,7 @@ from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp, operations
 from stepsim.network.measured_times import MeasuredCurve
-from stepsim.runs.document import Validation
-from stepsim.runs.validate import Errors, Source, compared
+from stepsim.runs.validate import Errors, Source, Validation, compared
 from stepsim.workload.axes import CollectiveKind
 
 RUN = MadeRun(forward=(10, 12), backward=(20, 21), microbatches=6)
@@ -82,8 +81,8 @@ def test_spread_of_samples() -> None:
 
 def test_a_time_of_0_has_no_error_that_counts() -> None:
     row, other = (compared("x", Source.PREDICTION, 10, measured_ps) for measured_ps in (0, 8))
-    assert Validation(rows=(row,)).errors() == {}
-    found = Validation(rows=(row, other)).errors()
+    assert Validation.summed((), (row,)).errors == {}
+    found = Validation.summed((), (row, other)).errors
     assert found["step (prediction)"] == Errors(mean=0.25, largest=0.25, count=1)
 
 

@@ -43,8 +43,8 @@ from stepsim.step.plans import PlanSpace, PricedPlans, Wanted, price_plans
 from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.model.evidence import Throughput, throughput
+from stepsim.workload.model.model import Model
 from stepsim.workload.plan import PlanTable
-from stepsim.workload.rows import Workload
 from stepsim.workload.scaling import ComputeScale
 
 _DEFAULTS = StepOptions()
@@ -119,7 +119,7 @@ def _check_axis(topology: Topology, axis: Axis) -> None:
 
 def identity(study: Study) -> dict[str, str]:
     """What must be the same for results to belong to one sweep, by what the user calls it."""
-    own = study.workload.degrees["pp"] if isinstance(study.workload, Workload) else 1
+    own = 1 if isinstance(study.workload, Model) else study.workload.degrees["pp"]
     shown = {
         "stepsim": __version__,
         "workload": f"{study.workload.source} {content_hash(study.workload)}",

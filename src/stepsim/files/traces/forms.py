@@ -3,7 +3,7 @@
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from os.path import isdir, isfile
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,6 +173,11 @@ def _profile_format(path: Path) -> _Format | None:
 def is_measured(path: Path) -> bool:
     """Whether a path is a measured run."""
     return run_format(path) is not None
+
+
+def is_recorded(path: Path) -> bool:
+    """Whether a path is a measured run or a profile."""
+    return exists(path) and (is_profile(path) or is_measured(path))
 
 
 def has_step_lines(path: Path) -> bool:

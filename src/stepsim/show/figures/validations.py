@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.errors import OutputError
 from stepsim.base.units import PS_PER_S
-from stepsim.runs.document import Validation
 from stepsim.runs.published import PublishedValidation
-from stepsim.runs.validate import Source
+from stepsim.runs.validate import Source, Validation
 from stepsim.show.figures.drawing import drawn, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import FAINT, PALETTE

@@ -5,9 +5,8 @@ Predictions of published steps are compared by source and by run.
 
 from collections.abc import Iterator, Sequence
 
-from stepsim.runs.document import Validation
 from stepsim.runs.published import PublishedRun, PublishedValidation
-from stepsim.runs.validate import RunEntry, TimeEntry
+from stepsim.runs.validate import RunEntry, TimeEntry, Validation
 from stepsim.show.tables.model import (
     ERROR,
     TEXT,
@@ -24,7 +23,7 @@ def validation_shown(found: Validation) -> Iterator[Shown]:
 
     A replay has the run's own durations: it differs, and a prediction is off.
     """
-    kinds = sorted(found.errors().items(), key=lambda item: not item[0].startswith("step"))
+    kinds = sorted(found.errors.items(), key=lambda item: not item[0].startswith("step"))
     off = (
         f"{name} differs {error.mean:.2%}" if "(replay)" in name else f"{name} {error.mean:.2%} off"
         for name, error in kinds
@@ -41,7 +40,7 @@ def validation_shown(found: Validation) -> Iterator[Shown]:
         yield from (f"note: {note}" for note in run.notes)
     steps = paths("run = name") | _TIMES | _ERROR
     yield table_of("steps of logs and tables", found.rows, steps)
-    yield table_of("errors by kind of number", found.errors().items(), _KINDS)
+    yield table_of("errors by kind of number", found.errors.items(), _KINDS)
 
 
 _KINDS = paths("errors = 0, 1.mean:.2%, 1.largest:.2%, numbers = 1.count")

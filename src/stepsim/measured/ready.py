@@ -8,7 +8,7 @@ sums are known: that of a middle stage, taken as alike, and that of the last sta
 Forward and backward share a sum as on the traced rank.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -18,21 +18,76 @@ from stepsim.base.structs import Names, Noun, replace
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_topology
 from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.clocks import NodePlacement
+from stepsim.measured.layers import Durations, stage_costs
 from stepsim.measured.profile.events import Events
-from stepsim.measured.run import MESSAGE_KINDS, OpKind
+from stepsim.measured.run import MESSAGE_KINDS, Degrees, OpKind
 from stepsim.measured.run_profile import gaps, of_kinds
+from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, traced_actions
+from stepsim.measured.work import RecordedWork
 from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
-from stepsim.runs.replay import ReplayRuntime
+from stepsim.workload.axes import Phase
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import StepItem, Work
 
 
-class MeasuredRuntime(Noun):
-    """A run with all its stages, what it is replayed with, and what was assumed."""
+class ReadyRun(Noun):
+    """A run with all its stages, what it is replayed with, and what was assumed.
+
+    Every action but weight gradients begins with `host_overhead_ps` of the host; messages take what
+    `links` say.
+    """
 
     summary: RunSummary
-    runtime: ReplayRuntime
+    host_overhead_ps: int
     links: tuple[LinkFit, ...]
     notes: Names
+
+    def work(self, times: Durations = Durations.MEAN) -> RecordedWork:
+        """The run as what a step is made of, one block or one per microbatch."""
+        summary = self.summary
+        degrees, run = summary.degrees, summary.run
+        count = degrees.microbatches if times is Durations.MICROBATCH else 1
+        told = [stage_costs(summary, times, block) for block in range(count)]
+        return RecordedWork(
+            source=run.source,
+            plan=_plan(degrees),
+            blocks=tuple(costs for costs, _ in told),
+            schedule=summary.schedule,
+            topology=message_topology(self.links, summary.clocks.node_size),
+            host_overhead_ps=self.host_overhead_ps,
+            per_step=measured_items(summary.step_ops),
+            message_bytes=degrees.message_bytes,
+            said=(*run.warnings, *self.notes),
+            notes=tuple(told[0][1]),
+        )
+
+
+def _plan(degrees: Degrees) -> Plan:
+    """The run's plan; ranks beside the pipeline that names do not tell apart count as dp."""
+    width, tp = degrees.stage_ranks or 1, degrees.tp or 1
+    dp, ep = width // tp, degrees.ep if degrees.ep and not width % degrees.ep else 1
+    return Plan(
+        tp=tp,
+        dp=dp,
+        pp=degrees.pp,
+        ep=ep,
+        microbatches=degrees.microbatches,
+        expert_tp=1 if dp % ep else None,
+    )
+
+
+def measured_items(ops: Iterable[StepOp]) -> tuple[StepItem, ...]:
+    """Operations after the pipeline as items of a workload, as long as they were measured."""
+    return tuple(
+        StepItem(
+            name=op.label,
+            phase=Phase.FORWARD,
+            work=Work(compute_ps=op.duration_ps),
+            stage=op.stage,
+        )
+        for op in ops
+    )
 
 
 def _link_of_latency(latency_ps: int, summary: RunSummary) -> LinkFit:
@@ -54,7 +109,7 @@ def _links_of_unknown_bytes(summary: RunSummary) -> tuple[LinkFit, ...]:
     return (_link_of_latency(int(np.median(times)), summary),) if len(times) else ()
 
 
-def infer_hidden(summary: RunSummary) -> MeasuredRuntime:
+def infer_hidden(summary: RunSummary) -> ReadyRun:
     """Fill in the stages behind the one traced rank, from the first half of the microbatches.
 
     Host and message times are those that the stages were told apart from in the rank's waits.
@@ -73,12 +128,10 @@ def infer_hidden(summary: RunSummary) -> MeasuredRuntime:
     stages = [replace(summary.stages[0], work=own)]
     stages += [_stage(stage, middle, own, count) for stage in range(1, pp - 1)]
     stages.append(_last_stage(pp - 1, last, own, count))
-    links = (_link_of_latency(hop_ps, summary),)
-    network = message_topology(links, summary.clocks.node_size)
-    return MeasuredRuntime(
+    return ReadyRun(
         summary=replace(summary, stages=tuple(stages)),
-        runtime=ReplayRuntime(host_overhead_ps=host_ps, topology=network),
-        links=links,
+        host_overhead_ps=host_ps,
+        links=(_link_of_latency(hop_ps, summary),),
         notes=(
             f"no trace of stage{'s' * (pp > 2)} {', '.join(map(str, range(1, pp)))}: times are "
             f"inferred from the waits of rank {traced.rank} in the first {used} microbatches",
@@ -192,17 +245,21 @@ def _stage(stage: int, total: int, own: dict[OpKind, OperationTimes], count: int
     )
 
 
-def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[ReplayRuntime, list[str]]:
-    """What a replay takes from a calibration, and what it lacks."""
+def calibrated_run(summary: RunSummary, calibration: Calibration, *notes: str) -> ReadyRun:
+    """A run with what a replay takes from a calibration; notes say what that lacks."""
     host = calibration.host_overhead
-    notes = [] if host else ["the calibration has no host_overhead: taken as 0"]
+    lacks = [] if host else ["the calibration has no host_overhead: taken as 0"]
     if not calibration.point_to_point and summary.degrees.pp > 1:
-        notes.append("the calibration has no point_to_point: messages are free")
-    network = message_topology(calibration.point_to_point, summary.clocks.node_size)
-    return ReplayRuntime(host_overhead_ps=round(host.value) if host else 0, topology=network), notes
+        lacks.append("the calibration has no point_to_point: messages are free")
+    return ReadyRun(
+        summary=summary,
+        host_overhead_ps=round(host.value) if host else 0,
+        links=calibration.point_to_point,
+        notes=(*lacks, *notes),
+    )
 
 
-def with_runtime(summary: RunSummary, calibration: Calibration | None = None) -> MeasuredRuntime:
+def ready_run(summary: RunSummary, calibration: Calibration | None = None) -> ReadyRun:
     """A run ready to be replayed: stages inferred where one rank is all there is.
 
     Host and message times are those of the calibration, else the run's own. Stages inferred from
@@ -213,12 +270,8 @@ def with_runtime(summary: RunSummary, calibration: Calibration | None = None) ->
         own = calibration or calibrate_traces([summary])
         if not own.point_to_point:
             own = replace(own, point_to_point=_links_of_unknown_bytes(summary))
-        runtime, notes = runtime_of(own, summary)
-        if calibration is None:
-            notes.append("host and message times are the run's own (--calibration replaces them)")
-        return MeasuredRuntime(
-            summary=summary, runtime=runtime, links=own.point_to_point, notes=tuple(notes)
-        )
+        said = "host and message times are the run's own (--calibration replaces them)"
+        return calibrated_run(summary, own, *([] if calibration else [said]))
     found = infer_hidden(summary)
     if calibration is None:
         return found

@@ -1,0 +1,158 @@
+"""A recorded run as what a step is made of: a workload, once it is known in which order it runs.
+
+Stages are equal layers and what the ends add, so that they can be shared out anew: chunks take
+equal parts of a stage's layers, the first virtual stage has get_batch and embedding, the last one
+head and loss. In the order in which it ran every chunk takes what it took.
+"""
+
+from collections.abc import Mapping
+from itertools import chain, pairwise
+
+from stepsim.base.errors import PlanError
+from stepsim.base.structs import Names, Noun
+from stepsim.measured.layers import StageCost
+from stepsim.network.topology import Topology
+from stepsim.options import StepOptions
+from stepsim.parallel.schedules import BUILDERS, Placement, Schedule, build, needs_times
+from stepsim.parallel.schedules.base import PlacementKind
+from stepsim.workload.axes import degrees_of
+from stepsim.workload.model.layout import counted_layout
+from stepsim.workload.plan import Plan
+from stepsim.workload.rows import Microbatch, Row, StepItem, Work, Workload
+
+_Layers = list[tuple[Row, ...]]
+
+
+class RecordedWork(Noun):
+    """What a recorded run did, and what it did it on.
+
+    `blocks[b][s]` is stage s in microbatches b, b + len(blocks) and so on. `schedule` is the order
+    in which it ran, None where that is of no schedule known here. `per_step` are the operations
+    after the pipeline, each of one stage. Neighbours exchange `message_bytes` per microbatch over
+    `topology`; every action but weight gradients begins with `host_overhead_ps` of the host.
+    `said` is what a user should know of it, `notes` what is assumed where layers are shared out
+    anew.
+    """
+
+    source: str
+    plan: Plan
+    blocks: tuple[tuple[StageCost, ...], ...]
+    schedule: Schedule | None
+    topology: Topology
+    host_overhead_ps: int = 0
+    per_step: tuple[StepItem, ...] = ()
+    message_bytes: int = 0
+    said: Names = ()
+    notes: Names = ()
+
+    @property
+    def degrees(self) -> Mapping[str, int]:
+        """The degree of every axis but dp."""
+        return degrees_of(tp=self.plan.tp, pp=self.plan.pp, ep=self.plan.ep)
+
+    @property
+    def layers(self) -> int:
+        """Layers of the whole model, as far as they are known."""
+        return sum(cost.layers for cost in self.blocks[0])
+
+    @property
+    def options(self) -> StepOptions:
+        """The options of the step as it ran; 1F1B where its order is not known."""
+        order: Schedule | str = self.schedule or "1f1b"
+        if isinstance(order, Schedule) and order.name in BUILDERS:
+            order = order.label
+        return StepOptions(schedule=order, host_overhead_ps=self.host_overhead_ps)
+
+    def workload(self, options: StepOptions) -> Workload:
+        """The workload of the run in the order asked for.
+
+        Raises PlanError for more chunks than a stage has layers and for another number of ranks,
+        ScheduleError for an order that cannot run.
+        """
+        options.refuse(
+            ("npus", "pp", "global_batch", "microbatch_size"),
+            f"{self.source} ran on {self.plan.npus} ranks in {self.plan.pp} stages",
+        )
+        placement = self._placement(options)
+        blocks = [
+            [self._layers(costs, placement, stage) for stage in range(placement.stages)]
+            for costs in self.blocks
+        ]
+        return Workload(
+            source=self.source,
+            microbatches=tuple(
+                Microbatch(embedding=(), layers=tuple(chain(*stages)), head=()) for stages in blocks
+            ),
+            degrees=self.degrees,
+            expert_tp=self.plan.expert_tp,
+            npus=self.plan.npus,
+            pipeline_microbatches=self.plan.microbatches,
+            per_step=self.per_step,
+            pp_comm_bytes=self.message_bytes,
+            layout=counted_layout([len(layers) for layers in blocks[0]]),
+            warnings=(*self.said, *([] if self._as_it_ran(placement) else self.notes)),
+        )
+
+    def _as_it_ran(self, placement: Placement) -> bool:
+        return self.schedule is not None and self.schedule.placement == placement
+
+    def _placement(self, options: StepOptions) -> Placement:
+        order, ranks = options.schedule, self.plan.pp
+        count = options.microbatches or self.plan.microbatches
+        if isinstance(order, Schedule):
+            if count != order.microbatches:
+                raise PlanError(
+                    f"microbatches is {count}: the order {order.name} is one of "
+                    f"{order.microbatches}: expected a schedule's name beside it (--schedule)"
+                )
+            return order.placement
+        if needs_times(order):
+            return Placement(ranks=ranks)
+        return build(order, ranks=ranks, microbatches=count, chunks=options.chunks).placement
+
+    def _layers(self, costs: tuple[StageCost, ...], placement: Placement, stage: int) -> _Layers:
+        """The layers of a virtual stage, get_batch before and the loss after them."""
+        twice = placement.kind is PlacementKind.BIDIRECTIONAL
+        rank, parts = (stage, 1) if twice else (placement.rank(stage), placement.chunks)
+        cost, end = costs[rank], {0: costs[0], placement.stages - 1: costs[-1]}.get(stage)
+        if cost.chunks and self._as_it_ran(placement):
+            cost = end = cost.chunks[stage // placement.ranks]
+            parts = 1
+        if 1 < parts > cost.layers:
+            raise PlanError(
+                f"{parts} chunks: stage {rank} has {cost.layers} layers, one per chunk at least "
+                "(what-if --layers tells those of a run whose names do not)"
+            )
+        forward_ps, backward_ps = (
+            cost.layers * each // parts for each in (cost.forward_ps, cost.backward_ps)
+        )
+        if end:
+            forward_ps += end.end_forward_ps
+            backward_ps += end.end_backward_ps
+        elif rank not in (0, placement.ranks - 1):
+            forward_ps += cost.end_forward_ps // parts
+            backward_ps += cost.end_backward_ps // parts
+        weight_ps = round(backward_ps * cost.weight_share)
+        count = max(cost.layers // parts, 1)
+        times = zip(
+            *(_shares(each, count) for each in (forward_ps, backward_ps - weight_ps, weight_ps)),
+            strict=True,
+        )
+        rows: _Layers = [(_row("layer", *each),) for each in times]
+        if end and end.get_batch_ps:
+            rows[0] = (_row("get_batch", end.get_batch_ps), *rows[0])
+        if end and end.loss_ps:
+            rows[-1] = (*rows[-1], _row("loss", end.loss_ps))
+        return rows
+
+
+def _shares(whole_ps: int, count: int) -> list[int]:
+    """A time in so many parts that differ by 1 ps at most; a negative one is none."""
+    ends = [max(whole_ps, 0) * i // count for i in range(count + 1)]
+    return [end - begin for begin, end in pairwise(ends)]
+
+
+def _row(name: str, forward_ps: int, input_ps: int = 0, weight_ps: int = 0) -> Row:
+    """A row that only computes."""
+    forward, inputs, weights = (Work(compute_ps=each) for each in (forward_ps, input_ps, weight_ps))
+    return Row(name=name, forward=forward, input_grad=inputs, weight_grad=weights)
