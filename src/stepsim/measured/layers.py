@@ -53,9 +53,11 @@ def stage_costs(
     layers, pp = summary.degrees.layers, summary.degrees.pp
     notes = []
     if layers is None or layers % pp:
-        layers = pp * max(len(summary.stages[0].chunks), 1)
+        layers = pp
         if pp > 1:
-            notes.append("the layers of a stage are not known: each counts as one layer")
+            notes.append(
+                "the layers of a stage are not known: it counts as one, which chunks share"
+            )
     held = layers // pp
     single = times is Durations.MICROBATCH
 

@@ -58,6 +58,7 @@ class ReadyRun(Noun):
             host_overhead_ps=self.host_overhead_ps,
             per_step=measured_items(summary.step_ops),
             message_bytes=degrees.message_bytes,
+            layers=degrees.layers,
             said=(*run.warnings, *self.notes),
             notes=tuple(told[0][1]),
         )

@@ -30,8 +30,8 @@ class RecordedWork(Noun):
     in which it ran, None where that is of no schedule known here. `per_step` are the operations
     after the pipeline, each of one stage. Neighbours exchange `message_bytes` per microbatch over
     `topology`; every action but weight gradients begins with `host_overhead_ps` of the host.
-    `said` is what a user should know of it, `notes` what is assumed where layers are shared out
-    anew.
+    The model has so many `layers`; where they are not known a stage counts as one, which chunks
+    share. `said` is what a user should know of it, `notes` what is assumed in another order.
     """
 
     source: str
@@ -42,6 +42,7 @@ class RecordedWork(Noun):
     host_overhead_ps: int = 0
     per_step: tuple[StepItem, ...] = ()
     message_bytes: int = 0
+    layers: int | None = None
     said: Names = ()
     notes: Names = ()
 
@@ -49,11 +50,6 @@ class RecordedWork(Noun):
     def degrees(self) -> Mapping[str, int]:
         """The degree of every axis but dp."""
         return degrees_of(tp=self.plan.tp, pp=self.plan.pp, ep=self.plan.ep)
-
-    @property
-    def layers(self) -> int:
-        """Layers of the whole model, as far as they are known."""
-        return sum(cost.layers for cost in self.blocks[0])
 
     @property
     def options(self) -> StepOptions:
@@ -118,10 +114,9 @@ class RecordedWork(Noun):
         if cost.chunks and self._as_it_ran(placement):
             cost = end = cost.chunks[stage // placement.ranks]
             parts = 1
-        if 1 < parts > cost.layers:
+        if self.layers and 1 < parts > cost.layers:
             raise PlanError(
-                f"{parts} chunks: stage {rank} has {cost.layers} layers, one per chunk at least "
-                "(what-if --layers tells those of a run whose names do not)"
+                f"{parts} chunks: stage {rank} has {cost.layers} layers, one per chunk at least"
             )
         forward_ps, backward_ps = (
             cost.layers * each // parts for each in (cost.forward_ps, cost.backward_ps)

@@ -122,7 +122,7 @@ def _candidates(name: str, work: WorkSource, now: Job | None) -> Iterable[int]:
 
 
 def _depth(work: WorkSource) -> int:
-    return work.architecture.depth if isinstance(work, Model) else work.layers
+    return work.architecture.depth if isinstance(work, Model) else work.layers or 1
 
 
 def interleaved_names(work: WorkSource, pp: int) -> list[str]:

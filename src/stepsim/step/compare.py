@@ -58,6 +58,8 @@ class ComparedSchedules(Noun):
 _PLAIN, _LEAST_PP = "1f1b", 2
 # Schedules that are compared with 1F1B and its interleaved forms where nobody names any.
 _USUAL = ("zb-h1", "zb-v", "dualpipe-v")
+# What Megatron-LM runs best, whose chunks share layers that a recording seldom tells.
+_OF_RUNS = "interleaved:2"
 _MOST_CHUNKS = 8
 # How many interleaved forms are compared.
 _INTERLEAVED = 2
@@ -86,9 +88,11 @@ def compare_schedules(
     degrees, said = held_degrees(workload, topology, plain, least_pp=_LEAST_PP)
     if schedules is None:
         job = job_of(workload, topology, replace(plain, **degrees))
-        own = () if isinstance(workload, Workload | Model) else (options.schedule,)
-        ran = {each.label if isinstance(each, Schedule) else each: each for each in own}
-        schedules = [*(ran | {each: each for each in _usual_schedules(job)}).items()]
+        usual: list[str | Schedule] = [*_usual_schedules(job)]
+        if not isinstance(workload, Workload | Model):
+            usual = [options.schedule, _PLAIN, _OF_RUNS, *usual]
+        named = {each.label if isinstance(each, Schedule) else each: each for each in usual}
+        schedules = [*named.items()]
     options = replace(options, **degrees)
     candidates = []
     for name, schedule in schedules:

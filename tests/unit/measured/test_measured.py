@@ -331,10 +331,8 @@ def test_messages_that_stay_as_they_are_have_no_share(change: Callable[..., What
 
 
 def test_layers_may_be_told(change: Callable[..., WhatIf]) -> None:
-    with pytest.raises(PlanError, match=r"stage 0 has 1 layers.*--layers tells"):
-        change(schedule="interleaved:2")
-    told = change(schedule="interleaved:2", layers=8)
-    assert told.changed.report.step_time_ps < told.base.report.step_time_ps
+    told = change(schedule="interleaved:2", layers=8).changed.report.step_time_ps
+    assert change(schedule="interleaved:2").changed.report.step_time_ps == pytest.approx(told)
     with pytest.raises(PlanError, match="layers is 6: expected a multiple of 4"):
         change(layers=6)
     with pytest.raises(PlanError, match="3 chunks: stage 0 has 2 layers"):
