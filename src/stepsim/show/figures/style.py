@@ -49,7 +49,6 @@ class FigureStyle(NameWithFields):
             "axes.linewidth": 0.5 * line,
             "figure.titlesize": self.font_pt,
             "grid.linewidth": 0.5 * line,
-            "hatch.linewidth": 0.5 * line,
             "lines.linewidth": line,
             "lines.markersize": 3 * line,
             "patch.linewidth": 0.4 * line,

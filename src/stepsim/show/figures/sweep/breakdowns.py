@@ -1,5 +1,6 @@
 """Where the step goes, over one axis: a stack of parts for every value."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SweepError
 from stepsim.base.units import time_unit
 from stepsim.files.sweep_table import PART_COLUMNS, SweepTable
-from stepsim.show.figures.drawing import above, legend
+from stepsim.show.figures.drawing import IDLE_LOOK, above, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.scales import name_ticks, plots_by, scale_of
 from stepsim.show.figures.sweep.views import View, title
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STACKING = parts_of(*PartKind)
-"""Parts from the bottom of a stack: work, exposed communication, waiting."""
+STACKING: Mapping[str, tuple[Part, ...]] = {
+    part.label: (part,) for part in parts_of(*PartKind) if part.kind is not PartKind.IDLE
+} | {"idle": parts_of(PartKind.IDLE)}
+"""Parts by their label from the bottom of a stack: work, exposed communication, waiting."""
 
 _MOST_STACKS = 48
 
@@ -30,6 +33,8 @@ def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figu
 
     Raises SweepError for more values along the axis than stacks can be told apart.
     """
+    from matplotlib.patches import Patch
+
     if len(view.x.texts) > _MOST_STACKS:
         raise SweepError(
             f"axis {view.x.name} has {len(view.x.texts)} values: expected at most {_MOST_STACKS} "
@@ -46,18 +51,16 @@ def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figu
     for i, axes in enumerate(plots):
         _draw_stacks(axes, view, x.order, parts[..., i] / scale, style, share)
     above(figure, style, *title(table, view))
-    _legend(figure, np.nansum(parts, axis=(1, 2)) > 0, style)
+    used = np.nansum(parts, axis=(1, 2)) > 0
+    stacks = [label for label, several in STACKING.items() if used[[*several]].any()]
+    legend(figure, style, [Patch(**_look(label)) for label in reversed(stacks)])
     return figure
 
 
-_HATCHES = dict(zip(parts_of(PartKind.IDLE), ("////", "xxxx", "\\\\\\\\"), strict=True))
-
-
-def _look(part: Part) -> dict[str, Any]:
-    """How a part is filled: idle time is hatched."""
-    if part in _HATCHES:
-        return {"facecolor": IDLE_GROUND, "hatch": _HATCHES[part]}
-    return {"facecolor": PART_COLOURS[part]}
+def _look(label: str) -> dict[str, Any]:
+    """How parts of a label are filled."""
+    colour = IDLE_GROUND if label == "idle" else PART_COLOURS[STACKING[label][0]]
+    return {"label": label, **IDLE_LOOK, "facecolor": colour}
 
 
 def _draw_stacks(
@@ -66,10 +69,9 @@ def _draw_stacks(
     """Stacks in the order of the axis's values; `parts` has the shape (parts, values)."""
     places = np.arange(len(order), dtype=np.float64)
     base = np.zeros(len(order))
-    edge: dict[str, Any] = {"edgecolor": "#777777", "linewidth": 0.2 * style.line_pt}
-    for part in STACKING:
-        height = np.nan_to_num(parts[part][order])
-        axes.bar(places, height, bottom=base, width=0.8, **_look(part), **edge)
+    for label, several in STACKING.items():
+        height = np.nan_to_num(parts[[*several]].sum(axis=0)[order])
+        axes.bar(places, height, bottom=base, width=0.8, **_look(label))
         base += height
     for place in places[np.isnan(parts[Part.COMPUTE][order])]:
         axes.annotate("failed", (place, 0), rotation=90, ha="center", va="bottom", fontsize="small")
@@ -79,12 +81,3 @@ def _draw_stacks(
     every = max(1, -(-len(texts) // max(2, int(24 * share * style.width_in / 7))))
     name_ticks(axes, places[::every], texts[::every], style, share)
     axes.set_xlim(-0.6, len(order) - 0.4)
-
-
-def _legend(figure: "Figure", used: Floats, style: FigureStyle) -> None:
-    """The parts that some stack has, in the order of the stacks."""
-    from matplotlib.patches import Patch
-
-    shown = [part for part in reversed(STACKING) if used[part]]
-    handles = [Patch(edgecolor="#777777", label=part.label, **_look(part)) for part in shown]
-    legend(figure, style, handles)
