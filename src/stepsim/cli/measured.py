@@ -179,6 +179,7 @@ def what_if_command(
     """
     from stepsim.files.asked import read_options
     from stepsim.files.calibrations import read_calibration
+    from stepsim.files.load import read_numbers
     from stepsim.files.measured import load_trace, message_bandwidths
     from stepsim.measured.ready import ready_run
     from stepsim.runs.measured import warnings_of
@@ -196,7 +197,7 @@ def what_if_command(
         microbatches=microbatches,
         balance=_balance(balance),
         layers=layers,
-        bandwidths=message_bandwidths(_bandwidth(bandwidth)),
+        bandwidths=message_bandwidths(read_numbers(bandwidth or ())),
         dp=dp,
         overlap=overlap_gradients,
     )
@@ -315,16 +316,3 @@ def _balance(text: str | None) -> tuple[int, ...] | None:
         return tuple(int(each) for each in text.split(","))
     except ValueError:
         raise PlanError(f"balance is {text!r}: expected layers per stage, e.g. 3,2,2,1") from None
-
-
-def _bandwidth(texts: list[str] | None) -> dict[str, str]:
-    """Placements and their bandwidths."""
-    pairs = {}
-    for text in texts or ():
-        name, _, value = text.partition("=")
-        if not name or not value:
-            raise PlanError(
-                f"bandwidth is {text!r}: expected intra_node=400Gbps or inter_node=400Gbps"
-            )
-        pairs[name] = value
-    return pairs

@@ -487,7 +487,7 @@ def read_numbers(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or name.strip() in found:
-            why = "given twice" if equals else "no number of a topology"
+            why = "given twice" if equals else "no number of a network"
             raise TopologyError(f"{text!r} is {why}: expected NAME=VALUE, once per name")
         found[name.strip()] = value.strip()
     return found

@@ -13,6 +13,7 @@ from stepsim.base.units import parse_bandwidth
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.step_table import MeasuredStep, read_step_table
 from stepsim.files.traces.forms import MEGATRON, is_measured, is_profile, read_profile, run_format
+from stepsim.measured.calibration.calibration import MESSAGE_LINKS
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
@@ -112,7 +113,10 @@ def load_benchmarks(
     return table.choose(source) if source else table
 
 
-def message_bandwidths(texts: Mapping[str, str]) -> dict[NodePlacement, float]:
-    """Bandwidths of messages in bytes/s, e.g. of `{"inter_node": "400Gbps"}`; raises PlanError."""
-    named = {member(NodePlacement, name, "bandwidth"): text for name, text in texts.items()}
-    return {placement: parse_bandwidth(text) for placement, text in named.items()}
+def message_bandwidths(texts: Mapping[str, str]) -> dict[str, float]:
+    """Numbers of a run's network in bytes/s, e.g. of `{"inter_node": "400Gbps"}`.
+
+    Raises PlanError.
+    """
+    links = {MESSAGE_LINKS[member(NodePlacement, each, "bandwidth")]: texts[each] for each in texts}
+    return {f"{link}.bandwidth": parse_bandwidth(text) for link, text in links.items()}

@@ -8,7 +8,7 @@ sums are known: that of a middle stage, taken as alike, and that of the last sta
 Forward and backward share a sum as on the traced rank.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -278,19 +278,3 @@ def ready_run(summary: RunSummary, calibration: Calibration | None = None) -> Re
         return found
     told = "host and message times are those in the waits, not the calibration's"
     return replace(found, notes=(*found.notes, told))
-
-
-def with_bandwidth(
-    links: tuple[LinkFit, ...], changed: Mapping[NodePlacement, float]
-) -> tuple[LinkFit, ...]:
-    """Links with other bandwidths in bytes/s; a placement not calibrated takes the other's latency.
-
-    Raises TraceError without any link.
-    """
-    if not links:
-        raise TraceError("message times are not known: expected a run whose messages can be timed")
-    found = {link.placement: link for link in links}
-    for placement, bandwidth in changed.items():
-        link = found.get(placement, links[0])
-        found[placement] = replace(link, placement=placement, bandwidth=bandwidth)
-    return tuple(found.values())

@@ -9,14 +9,13 @@ from contextlib import suppress
 
 from stepsim.base.errors import PlanError, ScheduleError
 from stepsim.base.structs import Names, Noun, replace
-from stepsim.measured.calibration.calibration import LinkFit
-from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.layers import WEIGHT_GRAD_SHARE, StageCost
-from stepsim.measured.ready import ReadyRun, measured_items, with_bandwidth
+from stepsim.measured.ready import ReadyRun, measured_items
 from stepsim.measured.run import GRADIENT_KINDS, OpKind
 from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import RunSummary
 from stepsim.measured.work import RecordedWork
+from stepsim.network.topology.nested import with_values
 from stepsim.parallel.p2p import P2PMode
 from stepsim.runs.replay import simulated
 from stepsim.step.job import for_schedule
@@ -65,7 +64,7 @@ def change_run(
     microbatches: int | None = None,
     balance: Sequence[int] | None = None,
     layers: int | None = None,
-    bandwidths: Mapping[NodePlacement, float] | None = None,
+    bandwidths: Mapping[str, float] | None = None,
     dp: int | None = None,
     overlap: bool = False,
 ) -> WhatIf:
@@ -73,7 +72,7 @@ def change_run(
 
     `balance` are the layers of every stage, `layers` those of the whole model, where the run's
     names do not tell them. Without `p2p` messages are sent as the schedule's own runtime does;
-    `bandwidths` are those of messages in bytes/s. `dp` are the ranks that reduce gradients
+    `bandwidths` are numbers of its network, in bytes/s. `dp` are the ranks that reduce gradients
     together; with `overlap` their collectives run beside the last backward of their stage. Raises
     PlanError where the balance does not share out the run's layers, or a schedule needs more chunks
     than a stage has layers; ScheduleError where it cannot run or does not define how messages are
@@ -103,18 +102,23 @@ def _changed(
     ready: ReadyRun,
     work: RecordedWork,
     balance: Sequence[int] | None,
-    bandwidths: Mapping[NodePlacement, float] | None,
+    bandwidths: Mapping[str, float] | None,
     dp: int | None,
     *,
     overlap: bool,
 ) -> tuple[RecordedWork, list[str]]:
     """The `work` of a run on other stages, links and groups of gradients, and what was assumed."""
-    costs, notes = work.blocks[0], list[str]()
+    costs, network, notes = work.blocks[0], work.topology, list[str]()
     if balance:
         costs = _balanced(costs, balance)
         notes.append("memory is not checked; per-step operations are those of the measured balance")
     if bandwidths:
-        ready = replace(ready, links=_links(ready, bandwidths))
+        if not (ready.links and work.message_bytes):
+            raise PlanError(
+                f"{work.source}: no message of known bytes was timed: bandwidth cannot be told "
+                "apart from latency"
+            )
+        network = with_values(network, bandwidths)
         notes.append("collectives inside forwards and backwards keep their measured time")
     if dp is not None:
         ready = replace(ready, summary=_with_dp(ready.summary, work.plan.dp, dp))
@@ -125,7 +129,8 @@ def _changed(
     if overlap:
         ops = _beside_backwards(ops, costs)
         notes.append("overlap is the best case: gradients hide behind a whole backward, at no cost")
-    return replace(ready.work(), blocks=(costs,), per_step=measured_items(ops)), notes
+    items = measured_items(ops)
+    return replace(ready.work(), blocks=(costs,), per_step=items, topology=network), notes
 
 
 def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
@@ -158,16 +163,6 @@ def _check_one_stage(summary: RunSummary, useless: Sequence[str]) -> None:
             f"{summary.run.source}: one stage and no message of a pipeline is in the recording: "
             f"{useless[0]} changes nothing: expected microbatches, dp or overlap"
         )
-
-
-def _links(ready: ReadyRun, bandwidths: Mapping[NodePlacement, float]) -> tuple[LinkFit, ...]:
-    """The run's links with other bandwidths; raises PlanError where bytes are not known."""
-    if not ready.summary.degrees.message_bytes:
-        raise PlanError(
-            f"{ready.summary.run.source}: bytes of messages are not in the recording: bandwidth "
-            "cannot be told apart from latency"
-        )
-    return with_bandwidth(ready.links, bandwidths)
 
 
 def _with_dp(summary: RunSummary, own: int, dp: int) -> RunSummary:

@@ -29,8 +29,8 @@ _MOST_CHUNKS = 8
 def slider_values(job: StepInputs) -> dict[str, object]:
     """Names of sliders with their values and the one that the job has, and schedules that can run.
 
-    A value is offered if the job can run with it while all others stay as they are. A job that
-    cannot run has no values of its own: those that mend it are offered.
+    The job cannot run with `unable` values, round ones alone, while all others stay as they are; of
+    a job that cannot run the others mend it.
     """
     work, topology, options = job.nouns
     now = _checked(work, topology, options)
@@ -38,12 +38,15 @@ def slider_values(job: StepInputs) -> dict[str, object]:
     sliders = []
     for name in _OF_MODELS if isinstance(work, Model) else _OF_FILES:
         current = _current(name, options, now)
-        values = [
+        tried = {*_candidates(name, work, now), *([current] if current else [])}
+        able = {
             value
-            for value in sorted({*_candidates(name, work, now), *([current] if current else [])})
+            for value in tried
             if value == current or _checked(work, topology, moved(held, **{name: value}))
-        ]
-        sliders.append({"name": name, "now": current, "values": values})
+        }
+        values = sorted(able | tried.intersection(round_numbers(_MOST_SEQUENCE)))
+        unable = sorted({*values} - able)
+        sliders.append({"name": name, "now": current, "values": values, "unable": unable})
     changed = {name: OPTIONS[name] for name in _PLANNED if getattr(held, name) is not None}
     return {
         "sliders": sliders,

@@ -58,8 +58,6 @@ class ComparedSchedules(Noun):
 _PLAIN, _LEAST_PP = "1f1b", 2
 # Schedules that are compared with 1F1B and its interleaved forms where nobody names any.
 _USUAL = ("zb-h1", "zb-v", "dualpipe-v")
-# What Megatron-LM runs best, whose chunks share layers that a recording seldom tells.
-_OF_RUNS = "interleaved:2"
 _MOST_CHUNKS = 8
 # How many interleaved forms are compared.
 _INTERLEAVED = 2
@@ -90,7 +88,7 @@ def compare_schedules(
         job = job_of(workload, topology, replace(plain, **degrees))
         usual: list[str | Schedule] = [*_usual_schedules(job)]
         if not isinstance(workload, Workload | Model):
-            usual = [options.schedule, _PLAIN, _OF_RUNS, *usual]
+            usual = [options.schedule, _PLAIN, "interleaved:2", *usual]  # layers are seldom told
         named = {each.label if isinstance(each, Schedule) else each: each for each in usual}
         schedules = [*named.items()]
     options = replace(options, **degrees)

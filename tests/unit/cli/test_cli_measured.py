@@ -95,7 +95,6 @@ def test_what_if(run: Path) -> None:
         ("what-if", "--p2p", "x", "p2p is 'x': expected one of eager, blocking, overlap"),
         ("what-if", "--balance", "1,x", "balance is '1,x'"),
         ("what-if", "--bandwidth", "rack=1GB/s", "bandwidth is 'rack': expected one of intra_node"),
-        ("what-if", "--bandwidth", "inter_node", "bandwidth is 'inter_node': expected"),
         ("validate", "--max-error", "-1%", "max-error"),
         ("validate", "--times", "mode", "times"),
     ],

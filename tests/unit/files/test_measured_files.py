@@ -16,7 +16,6 @@ from stepsim.files.measured import (
 )
 from stepsim.files.reading import MAX_FILE_BYTES, open_file
 from stepsim.files.traces.forms import RUN_FORMATS, is_measured
-from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.summary import RunSummary
 
@@ -106,7 +105,7 @@ def test_benchmarks_are_chosen_by_their_source(tmp_path: Path) -> None:
 
 
 def test_bandwidths_of_messages_have_units() -> None:
-    assert message_bandwidths({"inter_node": "400Gbps"}) == {NodePlacement.INTER_NODE: 50e9}
+    assert message_bandwidths({"inter_node": "400Gbps"}) == {"fabric.bandwidth": 50e9}
     assert message_bandwidths({}) == {}
     with pytest.raises(PlanError, match="bandwidth is 'rack': expected one of intra_node"):
         message_bandwidths({"rack": "1GB/s"})

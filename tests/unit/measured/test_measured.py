@@ -26,7 +26,7 @@ from stepsim.measured.calibration.gradients import Samples, launch_and_rate
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import NodePlacement, align
 from stepsim.measured.layers import Durations, stage_costs
-from stepsim.measured.ready import infer_hidden, ready_run, with_bandwidth
+from stepsim.measured.ready import infer_hidden, ready_run
 from stepsim.measured.run import Degrees, OpKind, gradient_groups
 from stepsim.measured.summary import RunSummary, expert_groups, summarise
 from stepsim.network.measured_times import CommTable, MeasuredCurve
@@ -337,17 +337,6 @@ def test_layers_may_be_told(change: Callable[..., WhatIf]) -> None:
         change(layers=6)
     with pytest.raises(PlanError, match="3 chunks: stage 0 has 2 layers"):
         change(schedule="interleaved:3", layers=8)
-
-
-def test_bandwidth_of_a_placement(found: RunSummary) -> None:
-    links = ready_run(found).links
-    changed = with_bandwidth(links, {NodePlacement.INTER_NODE: 1e9})
-    assert [link.placement for link in changed] == [
-        NodePlacement.INTRA_NODE,
-        NodePlacement.INTER_NODE,
-    ]
-    with pytest.raises(TraceError, match="message times are not known"):
-        with_bandwidth((), {NodePlacement.INTER_NODE: 1e9})
 
 
 def test_a_run_of_the_same_shape_is_predicted(tmp_path: Path) -> None:

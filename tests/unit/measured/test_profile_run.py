@@ -277,7 +277,7 @@ def test_a_profile_without_bytes_has_no_bandwidth(shared: Path) -> None:
     run = summary(shared / "reference/profiles/ndtimeline/trace-ST.parquet")
     base = stepsim.what_if(run).base.report
     assert base.step_time_ps == pytest.approx(run.step_ps, rel=0.01)
-    with pytest.raises(PlanError, match="bytes of messages are not in the recording"):
+    with pytest.raises(PlanError, match="no message of known bytes was timed"):
         stepsim.what_if(run, bandwidth={"inter_node": "100Gbps"})
 
 

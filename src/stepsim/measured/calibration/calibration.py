@@ -285,6 +285,10 @@ def message_curve(link: LinkFit) -> MeasuredCurve:
     )
 
 
+MESSAGE_LINKS = {NodePlacement.INTRA_NODE: "node", NodePlacement.INTER_NODE: "fabric"}
+"""Links of `message_topology`."""
+
+
 def message_topology(links: Sequence[LinkFit], node_size: int) -> NestedTopology:
     """A topology on which point-to-point messages cost what a calibration says.
 
@@ -295,18 +299,18 @@ def message_topology(links: Sequence[LinkFit], node_size: int) -> NestedTopology
     inside = found.get(NodePlacement.INTRA_NODE) or found.get(NodePlacement.INTER_NODE) or _FREE
     across = found.get(NodePlacement.INTER_NODE) or inside
 
-    def dimension(name: str, kind: DimensionKind, size: int, fit: LinkFit) -> Dimension:
-        link = LinkClass(
+    node, fabric = (
+        LinkClass(
             name=name, latency_ps=0, bandwidth=fit.bandwidth, endpoint_latency_ps=fit.latency_ps
         )
-        return Dimension(kind=kind, size=size, link=link)
-
+        for name, fit in zip(MESSAGE_LINKS.values(), (inside, across), strict=True)
+    )
     return NestedTopology(
         name="calibrated",
         source="message times of measured runs",
         dimensions=(
-            dimension("node", DimensionKind.SWITCH, node_size, inside),
-            dimension("fabric", DimensionKind.RAIL, 2, across),
+            Dimension(kind=DimensionKind.SWITCH, size=node_size, link=node),
+            Dimension(kind=DimensionKind.RAIL, size=2, link=fabric),
         ),
         grows=True,
     )

@@ -17,23 +17,35 @@ function showSliders(found) {
   fill("schedule", [...new Set([...found.schedules, asked])], asked);
 }
 
-/** A slider over the values of a name: the one that stands there, with these values, or a new one. */
-function jobSlider({ name, now, values }) {
+/** A slider over the values of a name: the one that stands there, with these values, or a new one. Those that cannot be are marked. */
+function jobSlider({ name, now, values, unable }) {
   const known = find(`slide-${name}`), field = known || element("input"), { help } = page.choices.controls.find((one) => one.name === name);
-  field.values = values;
-  Object.assign(field, { type: "range", min: 0, max: Math.max(0, values.length - 1), step: 1, id: `slide-${name}` });
-  field.disabled = values.length < 2;
-  field.value = Math.max(0, values.indexOf(now));
+  const last = Math.max(0, values.length - 1), able = values.map((_, i) => i).filter((i) => !unable.includes(values[i]));
+  Object.assign(field, { type: "range", min: 0, max: last, step: 1, id: `slide-${name}`, values, able });
+  field.disabled = able.length < 2;
+  field.value = field.was = Math.max(0, values.indexOf(now));
   const line = known ? known.closest("label") : sliderLine(nameWords(name), help, field, () => slideTo({ [name]: String(field.values[field.value]) }));
+  field.parentElement.replaceChildren(field, ...unable.map((value) => element("i", "", "", { style: `--at: ${values.indexOf(value) / last}` })));
   sayValue(field, now === null ? "\u2013" : grouped(now));
   return line;
 }
 
+/** Move on to a value that can be: a step in its direction, else the nearest. */
+function settle(field) {
+  const to = Number(field.value), way = to - field.was, near = field.able.filter((i) => Math.abs(way) !== 1 || (i - field.was) * way > 0);
+  field.value = field.was = near.sort((a, b) => Math.abs(a - to) - Math.abs(b - to))[0] ?? field.was;
+}
+
 function sliderLine(words, help, field, moved) {
   const line = element("label", "", "line slider");
-  line.append(element("span", words, "", { title: help }), field, element("output"));
+  const track = element("span", "", "track");
+  track.append(field);
+  line.append(element("span", words, "", { title: help }), track, element("output"));
   field.oninput = () => {
-    if (field.values) sayValue(field, grouped(field.values[field.value]));
+    if (field.values) {
+      settle(field);
+      sayValue(field, grouped(field.values[field.value]));
+    }
     moved();
   };
   return line;
