@@ -57,8 +57,7 @@ def job_of_lengths(file: Path, options: CommandOptions) -> "tuple[StepInputs, Mo
     job = options.inputs(file)
     if not isinstance(job.workload, Model):
         raise PlanError(
-            f"{file}: lengths need a model: a workload file does not say what of its compute is "
-            "attention"
+            f"{file}: lengths need a model: no other file says what of its compute is attention"
         )
     return job, job.workload
 

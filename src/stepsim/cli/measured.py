@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import click
 from click.exceptions import Exit
@@ -32,11 +32,6 @@ from stepsim.cli.terminal import (
     warn_of,
 )
 from stepsim.show.figures.style import FigureStyle
-
-if TYPE_CHECKING:
-    from stepsim.measured.leaf_log import LeafRun
-    from stepsim.measured.summary import RunSummary
-    from stepsim.step.prepared import SimulatedStep
 
 RunsArgument = Annotated[
     list[Path],
@@ -241,12 +236,8 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.runs.measured import replay_measured
     from stepsim.show.tables.answer import answer_of
-    from stepsim.show.tables.measured import (
-        LEAF_TABLES,
-        leaf_answer,
-        leaf_tables,
-        replay_table,
-    )
+    from stepsim.show.tables.measured import LEAF_TABLES, leaf_answer, leaf_tables, replay_table
+    from stepsim.show.tables.model import Table
     from stepsim.show.tables.step import STEP_TABLES, step_tables
 
     durations = parse_durations(options.times)
@@ -255,44 +246,28 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
     calibration = options.file_of("calibration")
     known = read_calibration(calibration) if calibration else None
     result = replay_measured(run, known, durations)
-    _write_views(options, run, result, str(path))
+    options.write_step(result, str(path))
     if isinstance(run, LeafRun):
+        recorded, compared = None, list[Table]()
         overhead = known.leaf_overhead if known else None
         answer = leaf_answer(run, result.report, overhead)
         shown = options.chosen(lambda: leaf_tables(run, result.report, overhead))
     else:
+        recorded, compared = run.run, [replay_table(run, result.report)]
         answer = answer_of(result.report, run.step_ps)
         actors = len(result.ranks.actors)
-        replay = {"replay": replay_table(run, result.report)}
-        shown = options.chosen(lambda: step_tables(result.report, actors) | replay)
+        shown = options.chosen(lambda: step_tables(result.report, actors) | {"replay": compared[0]})
+    options.draw([result], recorded)
+    if page := options.report:
+        from stepsim.show.page.write import write_step
+
+        line = command_line()
+        write_step(result, page, command=line, job=None, measured=recorded, tables=compared)
     json, quiet = options.json, options.quiet
     show(json, lambda: step_json(result), shown, answer=answer)
     warn_of([result.report], quiet=quiet, verbose=options.full, most=options.most_said)
     if not (quiet or json):
         click.echo("next: --full (all tables), stepsim what-if (changes)", err=True)
-
-
-def _write_views(
-    options: SimulateOptions, run: "RunSummary | LeafRun", result: "SimulatedStep", source: str
-) -> None:
-    """Write the files of a run and its replay; a log has no measured operations to show."""
-    from stepsim.measured.leaf_log import LeafRun
-
-    kept = None if isinstance(run, LeafRun) else run
-    options.write_step(result, source)
-    options.draw([result], kept.run if kept else None)
-    if options.report:
-        from stepsim.show.page.write import write_step
-        from stepsim.show.tables.measured import replay_table
-
-        write_step(
-            result,
-            options.report,
-            command=command_line(),
-            job=None,
-            measured=kept.run if kept else None,
-            tables=[replay_table(kept, result.report)] if kept else [],
-        )
 
 
 def _limit(text: str | None) -> float | None:

@@ -39,7 +39,7 @@ class Stopped(BaseException):
 
 WorkloadArgument = Annotated[
     Path,
-    argument("FILE", "Model by name or file, or a workload (SimAI, AICB, ASTRA-sim)."),
+    argument("FILE", "Model by name or file, a workload (SimAI, AICB, ASTRA-sim), a measured run."),
 ]
 JsonOption = Annotated[str | None, Says("Write the result as JSON; - is stdout.")]
 CsvOption = Annotated[

@@ -4,7 +4,6 @@ Notebooks show a result as a piece of HTML.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -36,12 +35,12 @@ class Viewed:
     __slots__ = ()
 
     _kind: ClassVar[Any] = None
-    """The type of its document, which is made `of` it, or has fields of it."""
+    """The type of its document, which it is itself, or which is made `of` it."""
 
     def _document(self) -> Document:
         """The result as a document."""
-        made = getattr(self._kind, "of", partial(taken_as, self._kind))
-        document: Document = made(self)
+        kind, itself = self._kind, isinstance(self, self._kind)
+        document: Document = taken_as(kind, self) if itself else kind.of(self)
         return document
 
     def _shown(self) -> Iterable[Shown]:

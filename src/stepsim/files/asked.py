@@ -17,6 +17,7 @@ from stepsim.base.units import Value
 from stepsim.files.expert_counts import is_expert_counts, read_expert_counts, read_expert_load
 from stepsim.files.load import (
     infinite,
+    is_model,
     load_comm_table,
     load_work,
     shadowed,
@@ -24,6 +25,7 @@ from stepsim.files.load import (
     with_numbers,
 )
 from stepsim.files.reading import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY
+from stepsim.files.traces.forms import is_recorded
 from stepsim.network.topology import Topology
 from stepsim.options import ALIASES, OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
@@ -130,11 +132,13 @@ def read_inputs(
     `numbers` replace those of the topology, see `with_numbers`; `environment` is a script's. A
     recorded run has its own network, order and host time where nobody names others.
     """
-    work = (
-        load_work(workload, strict=strict, environment=environment)
-        if isinstance(workload, str | Path)
-        else workload
-    )
+    work = workload
+    if isinstance(workload, str | Path):
+        if is_model(workload) or not is_recorded(Path(workload)):
+            work = load_work(workload, strict=strict, environment=environment)
+        else:
+            work, typed = _recorded(Path(workload), typed)
+    assert not isinstance(work, str | Path)
     recorded = None if isinstance(work, Workload | Model) else work
     topology = recorded.topology if recorded and topology is None else topology
     device = None  # of the compute times of a file
@@ -161,6 +165,20 @@ def read_inputs(
         fields = (OPTIONS[name].field for name in given)
         options = replace(recorded.options, **{field: getattr(options, field) for field in fields})
     return StepInputs(workload=work, topology=network, options=options, notes=(*assumed, *noticed))
+
+
+def _recorded(
+    path: Path, typed: Mapping[str, object]
+) -> "tuple[RecordedWork, Mapping[str, object]]":
+    """A recorded run, which takes the calibration, and what else was typed."""
+    from stepsim.files.measured import load_recorded
+    from stepsim.measured.calibration.calibration import Calibration
+
+    named = typed.get("calibration")
+    known = None if named is None else _calibration(named)
+    if not isinstance(known, Calibration):
+        return load_recorded(path), typed
+    return load_recorded(path, known), {**typed, "calibration": None}
 
 
 def _asked_of(

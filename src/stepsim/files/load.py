@@ -39,7 +39,6 @@ from stepsim.files.reading import (
     topology_names,
 )
 from stepsim.files.simai.text import read_simai_text
-from stepsim.files.traces.forms import is_recorded
 from stepsim.network.topology import NestedTopology, Topology
 from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,
@@ -55,7 +54,6 @@ from stepsim.workload.rows import Workload
 if TYPE_CHECKING:
     from stepsim.explain.report import ResultDocument
     from stepsim.files.models.recipes import ForeignRecipe
-    from stepsim.measured.work import RecordedWork
     from stepsim.network.measured_times import CommTable
     from stepsim.network.topology.network import TopologyLike
 
@@ -73,19 +71,13 @@ _NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 
 def load_work(
     path: str | Path, *, strict: bool = False, environment: Mapping[str, str] = _NO_ENVIRONMENT
-) -> "Workload | Model | RecordedWork":
-    """A model by name or file, a recorded run, else a workload file.
+) -> Workload | Model:
+    """A model by name or file, else a workload file; raises WorkloadError.
 
-    A launch script has the variables of the `environment`. Raises WorkloadError, and TraceError for
-    runs that do not tell what their stages take.
+    A launch script has the variables of the `environment`.
     """
     if is_model(path):
         return read_model(path, environment)
-    if is_recorded(Path(path)):
-        from stepsim.files.measured import load_trace
-        from stepsim.measured.ready import ready_run
-
-        return ready_run(load_trace(path)).work()
     return workload_of(path, strict=strict)
 
 

@@ -9,16 +9,19 @@ from pathlib import Path
 
 from stepsim.base.errors import TraceError, member
 from stepsim.base.fields import checked
-from stepsim.base.units import parse_bandwidth
+from stepsim.base.structs import replace
+from stepsim.base.units import format_time_ps, parse_bandwidth
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.step_table import MeasuredStep, read_step_table
 from stepsim.files.traces.forms import MEGATRON, is_measured, is_profile, read_profile, run_format
-from stepsim.measured.calibration.calibration import MESSAGE_LINKS
+from stepsim.measured.calibration.calibration import MESSAGE_LINKS, Calibration
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile_run import run_of_profile
+from stepsim.measured.ready import ready_run
 from stepsim.measured.summary import RunSummary, summarise
+from stepsim.measured.work import RecordedWork
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology.network import MAX_NPUS
 
@@ -78,6 +81,16 @@ def load_trace(path: str | Path, *, node_size: int | None = None) -> RunSummary:
             "simulate, calibrate and validate read such logs)"
         )
     return run
+
+
+def load_recorded(path: Path, calibration: Calibration | None = None) -> RecordedWork:
+    """A run as what a step is made of, with the host and message times of a calibration.
+
+    Raises TraceError for runs that do not tell what their stages take.
+    """
+    run = load_trace(path)
+    work = ready_run(run, calibration).work()
+    return replace(work, said=(*work.said, f"measured: {format_time_ps(run.step_ps)} per step"))
 
 
 def load_measurements(

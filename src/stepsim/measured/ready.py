@@ -91,25 +91,6 @@ def measured_items(ops: Iterable[StepOp]) -> tuple[StepItem, ...]:
     )
 
 
-def _link_of_latency(latency_ps: int, summary: RunSummary) -> LinkFit:
-    """A link on which messages take equally long, wherever they go."""
-    return LinkFit(
-        placement=NodePlacement.INTRA_NODE,
-        latency_ps=latency_ps,
-        bandwidth=float("inf"),
-        residual=0.0,
-        samples=1,
-        sizes=(summary.degrees.message_bytes,),
-    )
-
-
-def _links_of_unknown_bytes(summary: RunSummary) -> tuple[LinkFit, ...]:
-    """The median time of messages whose bytes are not known; none where none was timed."""
-    sent = summary.transfers
-    times = sent.duration_ps[(sent.size_bytes <= 0) & (sent.duration_ps > 0)]
-    return (_link_of_latency(int(np.median(times)), summary),) if len(times) else ()
-
-
 def infer_hidden(summary: RunSummary) -> ReadyRun:
     """Fill in the stages behind the one traced rank, from the first half of the microbatches.
 
@@ -126,13 +107,23 @@ def infer_hidden(summary: RunSummary) -> ReadyRun:
     own = _own_times(early, count)
     loop_ps = sum(sample.median_ps for sample in own.values())
     middle, last = _sums(pp, host_ps, hop_ps, round_trip_ps, cycle_ps, loop_ps)
-    stages = [replace(summary.stages[0], work=own)]
-    stages += [_stage(stage, middle, own, count) for stage in range(1, pp - 1)]
-    stages.append(_last_stage(pp - 1, last, own, count))
+    sums = [middle] * (pp - 2) + [last]
+    hidden = (
+        _hidden(stage, total, own, count, last=stage == pp - 1)
+        for stage, total in enumerate(sums, 1)
+    )
     return ReadyRun(
-        summary=replace(summary, stages=tuple(stages)),
+        summary=replace(summary, stages=(replace(summary.stages[0], work=own), *hidden)),
         host_overhead_ps=host_ps,
-        links=(_link_of_latency(hop_ps, summary),),
+        links=(
+            LinkFit(
+                placement=NodePlacement.INTRA_NODE,
+                latency_ps=hop_ps,
+                bandwidth=float("inf"),
+                residual=0.0,
+                samples=1,
+            ),
+        ),
         notes=(
             f"no trace of stage{'s' * (pp > 2)} {', '.join(map(str, range(1, pp)))}: times are "
             f"inferred from the waits of rank {traced.rank} in the first {used} microbatches",
@@ -222,36 +213,29 @@ def _sums(
     return middle, max(behind - (pp - 2) * middle, 0)
 
 
-def _last_stage(
-    stage: int, total: int, own: dict[OpKind, OperationTimes], count: int
+def _hidden(
+    stage: int, total: int, own: dict[OpKind, OperationTimes], count: int, *, last: bool
 ) -> StageTimes:
-    """The last stage reads its batch as the first one does; its loss stays in the forward."""
-    if OpKind.GET_BATCH not in own:
-        return _stage(stage, total, own, count)
-    batch = own[OpKind.GET_BATCH]
-    rest = _stage(stage, max(total - batch.median_ps, 0), own, count)
-    return replace(rest, work={OpKind.GET_BATCH: batch, **rest.work})
+    """A hidden stage: forward and backward share their sum as on the traced stage.
 
-
-def _stage(stage: int, total: int, own: dict[OpKind, OperationTimes], count: int) -> StageTimes:
-    """A hidden stage: forward and backward share their sum as on the traced stage."""
+    The last one reads its batch as the first one does; its loss stays in the forward.
+    """
+    work = {OpKind.GET_BATCH: own[OpKind.GET_BATCH]} if last and OpKind.GET_BATCH in own else {}
+    rest = max(total - sum(each.median_ps for each in work.values()), 0) if work else total
     forward, backward = own[OpKind.FORWARD].median_ps, own[OpKind.BACKWARD].median_ps
-    share = total * forward // (forward + backward)
-    times = {OpKind.FORWARD: share, OpKind.BACKWARD: total - share}
-    return StageTimes(
-        stage=stage,
-        ranks=(),
-        work={kind: _sample(kind, ints([t]), count) for kind, t in times.items()},
-        wait_ps=0,
-    )
+    share = rest * forward // (forward + backward)
+    for kind, time in ((OpKind.FORWARD, share), (OpKind.BACKWARD, rest - share)):
+        work[kind] = _sample(kind, ints([time]), count)
+    return StageTimes(stage=stage, ranks=(), work=work, wait_ps=0)
 
 
 def calibrated_run(summary: RunSummary, calibration: Calibration, *notes: str) -> ReadyRun:
     """A run with what a replay takes from a calibration; notes say what that lacks."""
     host = calibration.host_overhead
     lacks = [] if host else ["the calibration has no host_overhead: taken as 0"]
-    if not calibration.point_to_point and summary.degrees.pp > 1:
-        lacks.append("the calibration has no point_to_point: messages are free")
+    timed = calibration.point_to_point and summary.degrees.message_bytes
+    if summary.degrees.pp > 1 and not timed:
+        lacks.append("no message of known bytes was timed: messages are free")
     return ReadyRun(
         summary=summary,
         host_overhead_ps=round(host.value) if host else 0,
@@ -269,8 +253,6 @@ def ready_run(summary: RunSummary, calibration: Calibration | None = None) -> Re
     """
     if len(summary.stages) == summary.degrees.pp:
         own = calibration or calibrate_traces([summary])
-        if not own.point_to_point:
-            own = replace(own, point_to_point=_links_of_unknown_bytes(summary))
         said = "host and message times are the run's own (--calibration replaces them)"
         return calibrated_run(summary, own, *([] if calibration else [said]))
     found = infer_hidden(summary)

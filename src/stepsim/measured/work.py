@@ -5,12 +5,12 @@ equal parts of a stage's layers, the first virtual stage has get_batch and embed
 head and loss. In the order in which it ran every chunk takes what it took.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain, pairwise
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun
-from stepsim.measured.layers import StageCost
+from stepsim.measured.layers import WEIGHT_GRAD_SHARE, StageCost
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import BUILDERS, Placement, Schedule, build, needs_times
@@ -21,6 +21,8 @@ from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Microbatch, Row, StepItem, Work, Workload
 
 _Layers = list[tuple[Row, ...]]
+_KEPT = ("npus", "pp", "global_batch", "microbatch_size")
+_TOLD = ("dp_overlap", "dp_bucket", "stage_rows", "fill_placeholders")
 
 
 class RecordedWork(Noun):
@@ -56,20 +58,19 @@ class RecordedWork(Noun):
         """The options of the step as it ran; 1F1B where its order is not known."""
         order: Schedule | str = self.schedule or "1f1b"
         if isinstance(order, Schedule) and order.name in BUILDERS:
-            order = order.label
+            looped = order.placement.kind is PlacementKind.LOOP
+            order = order.label if looped else order.name
         return StepOptions(schedule=order, host_overhead_ps=self.host_overhead_ps)
 
     def workload(self, options: StepOptions) -> Workload:
         """The workload of the run in the order asked for.
 
-        Raises PlanError for more chunks than a stage has layers and for another number of ranks,
-        ScheduleError for an order that cannot run.
+        Raises PlanError for options that nothing of a recording can follow, and for more chunks
+        than a stage has layers, ScheduleError for an order that cannot run.
         """
-        options.refuse(
-            ("npus", "pp", "global_batch", "microbatch_size"),
-            f"{self.source} ran on {self.plan.npus} ranks in {self.plan.pp} stages",
-        )
-        placement = self._placement(options)
+        options.refuse(_KEPT, f"{self.source} is a recorded run, whose ranks and batch stay")
+        options.refuse(_TOLD, f"{self.source} is a recorded run, of which times alone are known")
+        placement = self._order(options).placement
         blocks = [
             [self._layers(costs, placement, stage) for stage in range(placement.stages)]
             for costs in self.blocks
@@ -86,25 +87,38 @@ class RecordedWork(Noun):
             per_step=self.per_step,
             pp_comm_bytes=self.message_bytes,
             layout=counted_layout([len(layers) for layers in blocks[0]]),
-            warnings=(*self.said, *([] if self._as_it_ran(placement) else self.notes)),
+            warnings=(*self.said, *self.assumed(options)),
         )
+
+    def assumed(self, options: StepOptions) -> Iterator[str]:
+        """What is taken for granted of the run in the order asked for."""
+        order = self._order(options)
+        if not self._as_it_ran(order.placement):
+            yield from self.notes
+        shares = {cost.weight_share for cost in self.blocks[0]}
+        if order.splits_backward and shares == {WEIGHT_GRAD_SHARE}:
+            yield f"weight gradient taken as {WEIGHT_GRAD_SHARE:.0%} of a backward"
+        if options.compute_scale or options.slow:
+            yield "collectives inside and after the pipeline count as compute: they change with it"
 
     def _as_it_ran(self, placement: Placement) -> bool:
         return self.schedule is not None and self.schedule.placement == placement
 
-    def _placement(self, options: StepOptions) -> Placement:
+    def _order(self, options: StepOptions) -> Schedule:
+        """The order asked for; of one that is searched for, its likeliest form."""
         order, ranks = options.schedule, self.plan.pp
         count = options.microbatches or self.plan.microbatches
-        if isinstance(order, Schedule):
-            if count != order.microbatches:
-                raise PlanError(
-                    f"microbatches is {count}: the order {order.name} is one of "
-                    f"{order.microbatches}: expected a schedule's name beside it (--schedule)"
-                )
-            return order.placement
-        if needs_times(order):
-            return Placement(ranks=ranks)
-        return build(order, ranks=ranks, microbatches=count, chunks=options.chunks).placement
+        if isinstance(order, str):
+            searched, chunks = needs_times(order), options.chunks
+            name = "zb-h1" if searched else order
+            return build(name, ranks=ranks, microbatches=count, chunks=None if searched else chunks)
+        if (order.placement.ranks, order.microbatches) != (ranks, count):
+            raise PlanError(
+                f"schedule {order.name} is one of {order.placement.ranks} ranks and "
+                f"{order.microbatches} microbatches: the run has {ranks} and {count}: expected the "
+                "name of a schedule (--schedule), or an order of so many"
+            )
+        return order
 
     def _layers(self, costs: tuple[StageCost, ...], placement: Placement, stage: int) -> _Layers:
         """The layers of a virtual stage, get_batch before and the loss after them."""

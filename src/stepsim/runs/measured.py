@@ -101,7 +101,7 @@ def validate_measured(
         traced, calibration, leave_one_out=leave_one_out, durations=durations, table=benchmarks
     )
     notes += benchmarks.warnings if benchmarks else ()
-    return Validation.summed(found, (*of_logs, *of_table), (*notes, *said))
+    return Validation.of(found, (*of_logs, *of_table), (*notes, *said))
 
 
 def warnings_of(runs: Iterable[RunSummary | LeafRun]) -> list[str]:
@@ -127,20 +127,16 @@ def _simulate_log(
         )
     overhead = known.leaf_overhead if known else None
     result = simulate_leaves(log, overhead)
-    if overhead:
-        return _with_warnings(result, ["the step is a fit: two numbers of a calibration make it"])
-    share = result.report.pipeline_time_ps / log.step_ps
-    notes = [
-        f"leaf modules explain {share:.0%} of the measured step of {format_time_ps(log.step_ps)}: "
-        "simulated times are that share, not the step"
-    ]
-    if known:
-        notes.append("the calibration has no leaf_overhead: leaf modules alone")
-    return _with_warnings(result, notes)
-
-
-def _with_warnings(result: SimulatedStep, more: Sequence[str]) -> SimulatedStep:
-    report = replace(result.report, warnings=(*result.report.warnings, *more))
+    notes = ["the step is a fit: two numbers of a calibration make it"]
+    if not overhead:
+        share = result.report.pipeline_time_ps / log.step_ps
+        notes = [
+            f"leaf modules explain {share:.0%} of the measured step of "
+            f"{format_time_ps(log.step_ps)}: simulated times are that share, not the step"
+        ]
+        if known:
+            notes.append("the calibration has no leaf_overhead: leaf modules alone")
+    report = replace(result.report, warnings=(*result.report.warnings, *notes))
     return replace(result, report=report)
 
 

@@ -157,7 +157,7 @@ class Validation(Document, Timed):
     errors: dict[str, Errors]
 
     @classmethod
-    def summed(
+    def of(
         cls, runs: Sequence[RunEntry], rows: Sequence[TimeEntry] = (), warnings: Names = ()
     ) -> Self:
         """Runs and rows with the errors of both; kinds without numbers are left out."""

@@ -9,9 +9,9 @@ from contextlib import suppress
 
 from stepsim.base.errors import PlanError, ScheduleError
 from stepsim.base.structs import Names, Noun, replace
-from stepsim.measured.layers import WEIGHT_GRAD_SHARE, StageCost
+from stepsim.measured.layers import StageCost
 from stepsim.measured.ready import ReadyRun, measured_items
-from stepsim.measured.run import GRADIENT_KINDS, OpKind
+from stepsim.measured.run import GRADIENT_KINDS
 from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import RunSummary
 from stepsim.measured.work import RecordedWork
@@ -84,13 +84,10 @@ def change_run(
         ready = replace(ready, summary=_with_layers(ready.summary, layers))
     work = ready.work()
     changed, assumed = _changed(ready, work, balance, bandwidths, dp, overlap=overlap)
-    base, notes = simulated(work), [*ready.notes, *work.notes, *assumed]
     options = for_schedule(work.options, schedule) if schedule else work.options
     options = replace(options, microbatches=microbatches, p2p=p2p)
-    after = simulated(changed, options)
-    split = any(OpKind.WEIGHT_GRAD in stage.work for stage in ready.summary.stages)
-    if after.timeline.graph.schedule.splits_backward and not split:
-        notes.append(f"weight gradient taken as {WEIGHT_GRAD_SHARE:.0%} of a backward")
+    base, after = simulated(work), simulated(changed, options)
+    notes = dict.fromkeys((*ready.notes, *assumed, *changed.assumed(options)))
     messages, sent = None, after.report.p2p
     if sent != base.report.p2p:
         with suppress(ScheduleError):  # the run's own schedule may not send messages that way
@@ -111,6 +108,7 @@ def _changed(
     costs, network, notes = work.blocks[0], work.topology, list[str]()
     if balance:
         costs = _balanced(costs, balance)
+        notes += work.notes
         notes.append("memory is not checked; per-step operations are those of the measured balance")
     if bandwidths:
         if not (ready.links and work.message_bytes):

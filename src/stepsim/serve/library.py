@@ -16,10 +16,10 @@ from stepsim.files.load import (
     is_model,
     is_public,
     load_result,
+    load_work,
     public_names,
     read_model,
     topology_of,
-    workload_of,
 )
 from stepsim.files.measured import load_profile, load_run
 from stepsim.files.reading import topology_names
@@ -60,7 +60,7 @@ def _read_work(path: Path) -> Workload | Model | Ran:
             return load_run(path)
         if path.suffix == ".json":
             return load_result(path)
-    return read_model(path) if is_model(path) else workload_of(path)
+    return load_work(path)
 
 
 # What reads an upload of a kind, and how its name may end.

@@ -156,11 +156,9 @@ def _options_of_file(workload: Workload, asked: StepOptions) -> StepOptions:
             f"device is for models only: the compute times of {workload.source} are those of an "
             "unknown device and have no operators: expected compute_scale, which scales them"
         )
-    options.refuse(_MODEL_ALONE, "it is for models only, and this is a workload file")
+    options.refuse(_MODEL_ALONE, "it is for models only, and this is none")
     if options.calibration is not None:
-        raise CalibrationError(
-            "this calibration is for models on a known device, and this is a workload file"
-        )
+        raise CalibrationError("this calibration is for models on a known device, and this is none")
     return options
 
 

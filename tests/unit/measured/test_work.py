@@ -92,11 +92,11 @@ def test_without_names_its_own_order_stands_first(folder: Path) -> None:
 
 def test_a_run_keeps_its_ranks_and_an_order_its_microbatches(folder: Path) -> None:
     work = ready_run(load_trace(folder)).work()
-    asked = replace(work.options, schedule=work.schedule or "", microbatches=4)
-    for options, said in (
-        (replace(work.options, npus=8), "ran on 4 ranks in 4 stages: leave it out"),
-        (replace(work.options, pp=2), "ran on 4 ranks in 4 stages: leave it out"),
-        (asked, "microbatches is 4: the order 1f1b is one of 8"),
-    ):
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"npus": 8}, "a recorded run, whose ranks and batch stay"),
+        ({"dp_overlap": True}, "of which times alone are known"),
+        ({"schedule": work.schedule, "microbatches": 4}, "4 ranks and 8 microbatches: the run has"),
+    )
+    for more, said in refused:
         with pytest.raises(PlanError, match=said):
-            work.workload(options)
+            work.workload(replace(work.options, **more))

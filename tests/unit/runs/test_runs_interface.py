@@ -81,8 +81,8 @@ def test_spread_of_samples() -> None:
 
 def test_a_time_of_0_has_no_error_that_counts() -> None:
     row, other = (compared("x", Source.PREDICTION, 10, measured_ps) for measured_ps in (0, 8))
-    assert Validation.summed((), (row,)).errors == {}
-    found = Validation.summed((), (row, other)).errors
+    assert Validation.of((), (row,)).errors == {}
+    found = Validation.of((), (row, other)).errors
     assert found["step (prediction)"] == Errors(mean=0.25, largest=0.25, count=1)
 
 

@@ -389,7 +389,7 @@ def answer(
 ) -> _PlanAnswer:
     """Search the plans of a model; raises PlanError where the question is wrong or nothing fits."""
     if not isinstance(job.workload, Model):
-        raise PlanError(f"{job.workload.source}: a workload file has one plan: expected a model")
+        raise PlanError(f"{job.workload.source} has one plan: expected a model")
     npus = parse_npu_counts(question.gpus)
     notes: list[str] = []
     options = _with_job(job.options, max(npus), notes)
