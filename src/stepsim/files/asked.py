@@ -171,14 +171,14 @@ def _recorded(
     path: Path, typed: Mapping[str, object]
 ) -> "tuple[RecordedWork, Mapping[str, object]]":
     """A recorded run, which takes the calibration, and what else was typed."""
-    from stepsim.files.measured import load_recorded
+    from stepsim.files.measured import recorded_work
     from stepsim.measured.calibration.calibration import Calibration
 
     named = typed.get("calibration")
     known = None if named is None else _calibration(named)
     if not isinstance(known, Calibration):
-        return load_recorded(path), typed
-    return load_recorded(path, known), {**typed, "calibration": None}
+        return recorded_work(path), typed
+    return recorded_work(path, known), {**typed, "calibration": None}
 
 
 def _asked_of(

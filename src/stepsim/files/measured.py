@@ -83,7 +83,7 @@ def load_trace(path: str | Path, *, node_size: int | None = None) -> RunSummary:
     return run
 
 
-def load_recorded(path: Path, calibration: Calibration | None = None) -> RecordedWork:
+def recorded_work(path: Path, calibration: Calibration | None = None) -> RecordedWork:
     """A run as what a step is made of, with the host and message times of a calibration.
 
     Raises TraceError for runs that do not tell what their stages take.

@@ -18,6 +18,7 @@ from stepsim.measured.profile.busy import Busy
 from stepsim.measured.profile.events import Events, Profile, counted
 from stepsim.measured.recognise import recorded_schedule
 from stepsim.measured.run import (
+    HOST_IDLE,
     MESSAGE_KINDS,
     Degrees,
     OpKind,
@@ -38,8 +39,6 @@ _NUMBERS = re.compile(r"\b\d+\b|\d+$")
 _FEW_NAMES = 4
 # The neighbour of a virtual stage at an end of the pipeline.
 _NOBODY = -2
-# What time after the pipeline is called in which nothing runs: the host has not launched it.
-_IDLE = "idle"
 # What kernels of no action are together, where they have several names.
 _OPTIMIZER = OpKind.OPTIMIZER, "optimizer_step"
 
@@ -184,7 +183,8 @@ def _following(step: Profile, found: Actions, ran: Sequence[_Ran]) -> tuple[Even
     meets = events.of_kind(TaskKind.COLLECTIVE)
     own = np.where(meets, events.complete_ps, events.start_ps)
     others = [_others(step, found, each.every) for each in ran]
-    of_stage = {stage: dict[_After, int]() for stage in found.stages}
+    idle = OpKind.OTHER, HOST_IDLE  # first: the trace of a step ends with what it runs last
+    of_stage = {stage: {idle: 0} for stage in found.stages}
     for stage, named in zip(found.stages, others, strict=True):
         of_stage[stage] |= dict.fromkeys(named.values(), 0)
     rows, labels = list[tuple[int, ...]](), list[str]()
@@ -277,7 +277,7 @@ def _after_ps(
     first = busy.end_ps[-1:]
     last = np.maximum(first, lasts.max())
     idle = int(last[0] - first[0] - all_busy.within(first, last)[0])
-    return times | {(OpKind.OTHER, _IDLE): idle}
+    return times | {(OpKind.OTHER, HOST_IDLE): idle}
 
 
 def _others(step: Profile, found: Actions, own: Ints) -> dict[int, _After]:

@@ -20,7 +20,7 @@ from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.layers import Durations, stage_costs
 from stepsim.measured.profile.events import Events
-from stepsim.measured.run import MESSAGE_KINDS, Degrees, OpKind
+from stepsim.measured.run import HOST_IDLE, MESSAGE_KINDS, Degrees, OpKind
 from stepsim.measured.run_profile import gaps, of_kinds
 from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, traced_actions
@@ -84,7 +84,9 @@ def measured_items(ops: Iterable[StepOp]) -> tuple[StepItem, ...]:
         StepItem(
             name=op.label,
             phase=Phase.FORWARD,
-            work=Work(compute_ps=op.duration_ps),
+            work=Work(wait_ps=op.duration_ps)
+            if op.label == HOST_IDLE
+            else Work(compute_ps=op.duration_ps),
             stage=op.stage,
         )
         for op in ops

@@ -59,6 +59,10 @@ MESSAGE_KINDS = (
 )
 
 
+HOST_IDLE = "idle"
+"""What time after the pipeline is called in which nothing runs: the host has not launched it."""
+
+
 class InnerKind(StrEnum):
     """Collectives traced inside an operation."""
 
