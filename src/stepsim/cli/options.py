@@ -308,13 +308,13 @@ def write_traces(
         write_kineto(profile_of_step(step.timeline, source=source, kernels=True), kineto)
 
 
-def refuse_options(path: Path, options: CommandOptions, *others: str, but: str = "") -> None:
-    """A run is taken as it ran: raise PlanError for options that would do nothing."""
-    asked = [flag for flag in (*options.flags, *others) if flag != but]
+def refuse_options(path: Path, options: CommandOptions, *others: str) -> None:
+    """A run is inspected as it ran: raise PlanError for options that would do nothing."""
+    asked = [*options.flags, *others]
     if asked:
         raise PlanError(
             f"{path}: a measured run is taken as it ran: leave out {', '.join(asked)} (stepsim "
-            "what-if, compare and sweep change runs)"
+            "simulate changes runs)"
         )
 
 
@@ -338,7 +338,7 @@ def refuse_beside(what: str, kept: Collection[str]) -> None:
 
 
 OF_PROFILES = "a profile is replayed as it ran"
-OF_NO_RUN = "this is no measured run, the options of one do nothing"
+OF_NO_RUN = "this is no replay of a measured run, the options of one do nothing"
 """Why options of measured runs are refused."""
 
 

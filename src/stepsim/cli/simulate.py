@@ -24,7 +24,6 @@ from stepsim.cli.options import (
     SimulateOptions,
     refuse_beside,
     refuse_given,
-    refuse_options,
     takes,
 )
 from stepsim.cli.profiles import recorded_forms, simulate_profile
@@ -50,8 +49,8 @@ _MANY_TASKS = 100_000
 def simulate_command(file: WorkloadArgument, options: SimulateOptions) -> None:
     """Simulate one training step of a model or a workload.
 
-    A measured run or a profile is replayed. With --sensitivity, print the step time saved by 1 % of
-    each bandwidth, latency and compute time.
+    A measured run or a profile is replayed, with options changed. With --sensitivity, print the
+    step time saved by 1 % of each bandwidth, latency and compute time.
     """
     if options.lengths is not None:
         refuse_beside("--lengths", BESIDE_LENGTHS | {"plan_file"})
@@ -82,13 +81,12 @@ def simulate_command(file: WorkloadArgument, options: SimulateOptions) -> None:
     times, node_size = options.times, options.node_size
     calibration = options.file_of("calibration")
     is_profile, is_measured = recorded_forms(file)
-    if is_profile or is_measured:
-        refuse_options(file, options, *filter(of_steps.get, of_steps), but="--calibration")
-    if is_profile:
+    changed = {*options.flags, *filter(of_steps.get, of_steps)} - {"--calibration"}
+    if is_profile and not changed:
         refuse_given(file, OF_PROFILES, calibration=calibration, times=times, node_size=node_size)
         simulate_profile(file, options)
         return
-    if is_measured:
+    if is_measured and not changed:
         simulate_measured(file, options)
         return
     refuse_given(file, OF_NO_RUN, times=times)
