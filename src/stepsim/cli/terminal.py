@@ -54,10 +54,7 @@ QuietOption = Annotated[
     bool,
     Says(
         "Print no warnings.",
-        (
-            "--quiet",
-            "-q",
-        ),
+        ("--quiet", "-q"),
     ),
 ]
 

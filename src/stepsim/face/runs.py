@@ -184,6 +184,7 @@ def _several(runs: Run | Iterable[Run]) -> Iterable[Run]:
     return [runs] if isinstance(runs, RunSummary | LeafRun | str | Path) else runs
 
 
+# to_json gives bytes of documents and a text of results
 class ImprovementsResult(Viewed, Improvements, eq=False):  # type: ignore[misc]
     """Changes of a profile, and the ways to see them."""
 

@@ -132,13 +132,7 @@ def read_inputs(
     `numbers` replace those of the topology, see `with_numbers`; `environment` is a script's. A
     recorded run has its own network, order and host time where nobody names others.
     """
-    work = workload
-    if isinstance(workload, str | Path):
-        if is_model(workload) or not is_recorded(Path(workload)):
-            work = load_work(workload, strict=strict, environment=environment)
-        else:
-            work, typed = _recorded(Path(workload), typed)
-    assert not isinstance(work, str | Path)
+    work, typed = _opened(workload, typed, strict=strict, environment=environment)
     recorded = None if isinstance(work, Workload | Model) else work
     topology = recorded.topology if recorded and topology is None else topology
     device = None  # of the compute times of a file
@@ -167,10 +161,19 @@ def read_inputs(
     return StepInputs(workload=work, topology=network, options=options, notes=(*assumed, *noticed))
 
 
-def _recorded(
-    path: Path, typed: Mapping[str, object]
-) -> "tuple[RecordedWork, Mapping[str, object]]":
-    """A recorded run, which takes the calibration, and what else was typed."""
+def _opened(
+    workload: "Workload | Model | RecordedWork | str | Path",
+    typed: Mapping[str, object],
+    *,
+    strict: bool,
+    environment: Mapping[str, str],
+) -> "tuple[Workload | Model | RecordedWork, Mapping[str, object]]":
+    """What a person named, and what else they typed: a recorded run takes the calibration."""
+    if not isinstance(workload, str | Path):
+        return workload, typed
+    path = Path(workload)
+    if is_model(workload) or not is_recorded(path):
+        return load_work(workload, strict=strict, environment=environment), typed
     from stepsim.files.measured import recorded_work
     from stepsim.measured.calibration.calibration import Calibration
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from stepsim.base.errors import member
 from stepsim.base.structs import Noun
-from stepsim.measured.run import OpKind
+from stepsim.measured.run import Degrees, OpKind
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes
 
 WEIGHT_GRAD_SHARE = 0.4
@@ -50,15 +50,7 @@ def stage_costs(
     summary: RunSummary, times: Durations = Durations.MEAN, microbatch: int = 0
 ) -> tuple[tuple[StageCost, ...], list[str]]:
     """Stage times, of a microbatch where these are asked for, taken apart; and what was assumed."""
-    layers, pp = summary.degrees.layers, summary.degrees.pp
-    notes = []
-    if layers is None or layers % pp:
-        layers = pp
-        if pp > 1:
-            notes.append(
-                "the layers of a stage are not known: it counts as one, which chunks share"
-            )
-    held = layers // pp
+    held, notes = _held(summary.degrees)
     single = times is Durations.MICROBATCH
 
     def told(sample: OperationTimes) -> int:
@@ -70,8 +62,6 @@ def stage_costs(
 
     found = [whole(stage, stage.work) for stage in summary.stages]
     inside = found[1:-1] or found[:1]
-    if pp == 2:
-        notes.append("no middle stage: a layer takes what one of stage 0 took, embedding included")
     forward, backward = (
         round(float(np.mean([getattr(each, name) for each in inside])) / held)
         for name in ("forward_ps", "backward_ps")
@@ -90,6 +80,20 @@ def stage_costs(
         )
         for stage, each in zip(summary.stages, found, strict=True)
     ), notes
+
+
+def _held(degrees: Degrees) -> tuple[int, list[str]]:
+    """The layers of a stage, and what is assumed of them."""
+    layers, pp, notes = degrees.layers, degrees.pp, list[str]()
+    if layers is None or layers % pp:
+        layers = pp
+        if pp > 1:
+            notes.append(
+                "the layers of a stage are not known: it counts as one, which chunks share"
+            )
+    if pp == 2:
+        notes.append("no middle stage: a layer takes what one of stage 0 took, embedding included")
+    return layers // pp, notes
 
 
 def _whole(

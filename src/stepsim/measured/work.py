@@ -21,8 +21,10 @@ from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Microbatch, Row, StepItem, Work, Workload
 
 _Layers = list[tuple[Row, ...]]
+# Options of the ranks and the batch, which a recording keeps.
 _KEPT = ("npus", "pp", "global_batch", "microbatch_size")
-_TOLD = ("dp_overlap", "dp_bucket", "stage_rows", "fill_placeholders")
+# Options of single collectives and rows, of which a recording tells times alone.
+_TIMED = ("dp_overlap", "dp_bucket", "stage_rows", "fill_placeholders")
 
 
 class RecordedWork(Noun):
@@ -69,8 +71,9 @@ class RecordedWork(Noun):
         than a stage has layers, ScheduleError for an order that cannot run.
         """
         options.refuse(_KEPT, f"{self.source} is a recorded run, whose ranks and batch stay")
-        options.refuse(_TOLD, f"{self.source} is a recorded run, of which times alone are known")
-        placement = self._order(options).placement
+        options.refuse(_TIMED, f"{self.source} is a recorded run, of which times alone are known")
+        order = self._order(options)
+        placement = order.placement
         blocks = [
             [self._layers(costs, placement, stage) for stage in range(placement.stages)]
             for costs in self.blocks
@@ -87,12 +90,11 @@ class RecordedWork(Noun):
             per_step=self.per_step,
             pp_comm_bytes=self.message_bytes,
             layout=counted_layout([len(layers) for layers in blocks[0]]),
-            warnings=(*self.said, *self.assumed(options)),
+            warnings=(*self.said, *self.assumed(order, options)),
         )
 
-    def assumed(self, options: StepOptions) -> Iterator[str]:
-        """What is taken for granted of the run in the order asked for."""
-        order = self._order(options)
+    def assumed(self, order: Schedule, options: StepOptions) -> Iterator[str]:
+        """What is taken for granted of the run in an order."""
         if not self._as_it_ran(order.placement):
             yield from self.notes
         shares = {cost.weight_share for cost in self.blocks[0]}

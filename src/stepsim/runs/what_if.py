@@ -87,7 +87,8 @@ def change_run(
     options = for_schedule(work.options, schedule) if schedule else work.options
     options = replace(options, microbatches=microbatches, p2p=p2p)
     base, after = simulated(work), simulated(changed, options)
-    notes = dict.fromkeys((*ready.notes, *assumed, *changed.assumed(options)))
+    order = after.timeline.graph.schedule
+    notes = dict.fromkeys((*ready.notes, *assumed, *changed.assumed(order, options)))
     messages, sent = None, after.report.p2p
     if sent != base.report.p2p:
         with suppress(ScheduleError):  # the run's own schedule may not send messages that way
@@ -120,15 +121,15 @@ def _changed(
         notes.append("collectives inside forwards and backwards keep their measured time")
     if dp is not None:
         ready = replace(ready, summary=_with_dp(ready.summary, work.plan.dp, dp))
+        work = ready.work()
         notes.append(
             "collectives of another dp take as long per byte sent; the batch grows with it"
         )
-    ops: Iterable[StepOp] = ready.summary.step_ops
     if overlap:
-        ops = _beside_backwards(ops, costs)
+        ops = _beside_backwards(ready.summary.step_ops, costs)
+        work = replace(work, per_step=measured_items(ops))
         notes.append("overlap is the best case: gradients hide behind a whole backward, at no cost")
-    items = measured_items(ops)
-    return replace(ready.work(), blocks=(costs,), per_step=items, topology=network), notes
+    return replace(work, blocks=(costs,), topology=network), notes
 
 
 def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
