@@ -14,7 +14,7 @@ from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.measured.calibration.calibration import LeafOverhead, LinkFit, message_topology
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.layers import StageCost
-from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.step_log import LeafLog
 from stepsim.measured.work import RecordedWork
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Schedule, build
@@ -123,9 +123,9 @@ def leaf_logs(paths: Sequence[Path]) -> Iterator[str]:
     yield "| run | measured, ms | spread of steps | explained by leaf modules | unexplained |"
     yield "|---|---|---|---|---|"
     for name, run in zip(names, runs, strict=True):
-        share, spread = explained_share(run), run.step_spread_ps / run.step_ps
+        share, spread = explained_share(run), run.step_spread_ps / run.step_ps()
         yield (
-            f"| {name} | {run.step_ps / PS_PER_MS:.0f} | {spread:.1%} | {share:.0%} | "
+            f"| {name} | {run.step_ps() / PS_PER_MS:.0f} | {spread:.1%} | {share:.0%} | "
             f"{1 - share:.0%} |"
         )
     yield ""
@@ -138,13 +138,13 @@ def leaf_logs(paths: Sequence[Path]) -> Iterator[str]:
         yield f"| {' | '.join(cells)} | {', '.join(errors) if found else ''} |"
 
 
-def _others(runs: Sequence[LeafRun], chosen: Sequence[int]) -> Iterator[tuple[int, LeafRun]]:
+def _others(runs: Sequence[LeafLog], chosen: Sequence[int]) -> Iterator[tuple[int, LeafLog]]:
     return ((i, run) for i, run in enumerate(runs) if i not in chosen)
 
 
-def _leaf_error(run: LeafRun, overhead: LeafOverhead | None) -> str:
+def _leaf_error(run: LeafLog, overhead: LeafOverhead | None) -> str:
     simulated = simulate_leaves(run, overhead).report.pipeline_time_ps
-    return f"{simulated / run.step_ps - 1:+.1%}"
+    return f"{simulated / run.step_ps() - 1:+.1%}"
 
 
 def _leaf_numbers(found: LeafOverhead | None) -> list[str]:

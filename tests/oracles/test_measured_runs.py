@@ -18,9 +18,9 @@ from stepsim.files.measured import load_trace
 from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.layers import Durations
-from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.ready import infer_hidden, ready_run
 from stepsim.measured.run import OpKind
+from stepsim.measured.step_log import LeafLog
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.runs.leaf import explained_share, fit_overhead, simulate_leaves
@@ -192,18 +192,18 @@ def test_seed_003(shared: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def logs(shared: Path) -> list[LeafRun]:
+def logs(shared: Path) -> list[LeafLog]:
     paths = sorted((shared / "reference/measured/optimus_a40").iterdir())
     return [read_optimus_log(p) for p in (*paths, next((shared / "seeds").glob("004_*")))]
 
 
-def test_leaf_logs(logs: list[LeafRun]) -> None:
+def test_leaf_logs(logs: list[LeafLog]) -> None:
     shapes = [(run.plan.pp, run.plan.tp, run.plan.microbatches) for run in logs]
     assert shapes == [(4, 2, 32), (4, 2, 4), (2, 4, 16), (8, 1, 32)]
     assert explained_share(logs[3]) == pytest.approx(0.44, abs=0.005)
 
 
-def test_overhead_of_two_logs_predicts_the_other_two(logs: list[LeafRun]) -> None:
+def test_overhead_of_two_logs_predicts_the_other_two(logs: list[LeafLog]) -> None:
     """Every pair that tells both numbers predicts within 4 %; the others say that they do not."""
     told = []
     for pair in combinations(range(4), 2):
@@ -212,7 +212,7 @@ def test_overhead_of_two_logs_predicts_the_other_two(logs: list[LeafRun]) -> Non
             told.append(pair)
             for other in set(range(4)) - set(pair):
                 simulated = simulate_leaves(logs[other], found).report.pipeline_time_ps
-                assert simulated == pytest.approx(logs[other].step_ps, rel=0.04)
+                assert simulated == pytest.approx(logs[other].step_ps(), rel=0.04)
     assert told == [(0, 3), (1, 3), (2, 3)]
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from traces import MadeRun, ps
 
 from stepsim.base.structs import replace
+from stepsim.base.units import PS_PER_S
 from stepsim.files.traces.megatron_trace import read_megatron_trace
 from stepsim.measured.calibration.calibration import (
     Fitted,
@@ -18,9 +19,9 @@ from stepsim.measured.calibration.calibration import (
 )
 from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.layers import Durations
-from stepsim.measured.leaf_log import LeafRun, LeafStage
 from stepsim.measured.ready import infer_hidden, ready_run
 from stepsim.measured.run import OpKind
+from stepsim.measured.step_log import LeafLog, LeafStage
 from stepsim.measured.summary import RunSummary, summarise
 from stepsim.runs.leaf import fit_overhead, simulate_leaves
 from stepsim.runs.replay import replay, simulated
@@ -149,7 +150,7 @@ def test_overheads_that_made_a_step_are_found_again(
     for times in (layers_ms, (30, 30)):
         run = leaf_run([ps(time) for time in times])
         step = simulate_leaves(run, overhead).report.pipeline_time_ps
-        runs.append(replace(run, step_ps=step, step_low_ps=step, step_high_ps=step))
+        runs.append(replace(run, values=(step / PS_PER_S,)))
     found = fit_overhead(runs)
     assert found is not None
     assert found.action.value == pytest.approx(ps(host_ms), rel=1e-3)
@@ -159,7 +160,7 @@ def test_overheads_that_made_a_step_are_found_again(
     assert "cannot be told apart" in missing[0][1]
 
 
-def leaf_run(layers_ps: list[int]) -> LeafRun:
+def leaf_run(layers_ps: list[int]) -> LeafLog:
     """A log whose steps do not vary; the last stage has a head of 5 ms."""
     stages = tuple(
         LeafStage(
@@ -171,13 +172,11 @@ def leaf_run(layers_ps: list[int]) -> LeafRun:
         )
         for stage, time in enumerate(layers_ps)
     )
-    return LeafRun(
+    return LeafLog(
         source="made",
         plan=Plan(pp=len(stages), microbatches=8),
         stages=stages,
-        step_ps=1,
-        step_spread_ps=0,
-        step_low_ps=1,
-        step_high_ps=1,
-        steps=1,
+        form="made",
+        numbers=(1,),
+        values=(1.0,),
     )

@@ -209,8 +209,8 @@ def inspect_measured(
 ) -> None:
     """Print what stepsim understands of a measured run; called by `stepsim inspect`."""
     from stepsim.files.measured import load_run
-    from stepsim.measured.leaf_log import LeafRun
     from stepsim.measured.run_document import run_document
+    from stepsim.measured.step_log import LeafLog
     from stepsim.runs.leaf import explained_share
     from stepsim.runs.measured import warnings_of
     from stepsim.show.tables.measured import leaf_run_shown, run_shown
@@ -219,7 +219,7 @@ def inspect_measured(
     run = load_run(path, node_size=node_size)
     warn(warnings_of([run]), quiet=quiet)
     tables = (
-        leaf_run_shown(run, explained_share(run)) if isinstance(run, LeafRun) else run_shown(run)
+        leaf_run_shown(run, explained_share(run)) if isinstance(run, LeafLog) else run_shown(run)
     )
     show(json, run_document(run).to_json, tables, csv)
 
@@ -233,7 +233,7 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_run
     from stepsim.measured.layers import parse_durations
-    from stepsim.measured.leaf_log import LeafRun
+    from stepsim.measured.step_log import LeafLog
     from stepsim.runs.measured import replay_measured
     from stepsim.show.tables.answer import answer_of
     from stepsim.show.tables.measured import LEAF_TABLES, leaf_answer, leaf_tables, replay_table
@@ -242,12 +242,12 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
 
     durations = parse_durations(options.times)
     run = load_run(path, node_size=options.node_size)
-    options.check_tables(LEAF_TABLES if isinstance(run, LeafRun) else (*STEP_TABLES, "replay"))
+    options.check_tables(LEAF_TABLES if isinstance(run, LeafLog) else (*STEP_TABLES, "replay"))
     calibration = options.file_of("calibration")
     known = read_calibration(calibration) if calibration else None
     result = replay_measured(run, known, durations)
     options.write_step(result, str(path))
-    if isinstance(run, LeafRun):
+    if isinstance(run, LeafLog):
         recorded, compared = None, list[Table]()
         overhead = known.leaf_overhead if known else None
         answer = leaf_answer(run, result.report, overhead)

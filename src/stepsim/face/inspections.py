@@ -20,8 +20,8 @@ from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.load import is_topology, public_names, topology_of
 from stepsim.files.measured import load_profile, load_run
 from stepsim.files.traces.forms import is_measured, is_profile
-from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.measured.step_log import LeafLog
 from stepsim.measured.summary import RunSummary
 from stepsim.network.topology.inspection import inspect_topology
 from stepsim.runs.leaf import explained_share
@@ -106,8 +106,8 @@ def _constants(name: str | Path) -> Iterable[Shown]:
     return constants_of_framework(read_framework(name))
 
 
-def _run(run: LeafRun | RunSummary) -> Iterable[Shown]:
-    if isinstance(run, LeafRun):
+def _run(run: LeafLog | RunSummary) -> Iterable[Shown]:
+    if isinstance(run, LeafLog):
         return leaf_run_shown(run, explained_share(run))
     return run_shown(run)
 

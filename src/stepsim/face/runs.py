@@ -27,10 +27,10 @@ from stepsim.files.measured import (
 )
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.layers import Durations, parse_durations
-from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.ready import ready_run
+from stepsim.measured.step_log import LeafLog
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.runs.improve import Improvements, improve_profile
@@ -181,7 +181,7 @@ def what_if(
 
 def _several(runs: Run | Iterable[Run]) -> Iterable[Run]:
     """One run as a list of it."""
-    return [runs] if isinstance(runs, RunSummary | LeafRun | str | Path) else runs
+    return [runs] if isinstance(runs, RunSummary | LeafLog | str | Path) else runs
 
 
 # to_json gives bytes of documents and a text of results

@@ -16,10 +16,10 @@ from stepsim.files.step_table import MeasuredStep, read_step_table
 from stepsim.files.traces.forms import MEGATRON, is_measured, is_profile, read_profile, run_format
 from stepsim.measured.calibration.calibration import MESSAGE_LINKS, Calibration
 from stepsim.measured.clocks import NodePlacement
-from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile_run import run_of_profile
 from stepsim.measured.ready import ready_run
+from stepsim.measured.step_log import LeafLog
 from stepsim.measured.summary import RunSummary, summarise
 from stepsim.measured.work import RecordedWork
 from stepsim.network.measured_times import CommTable
@@ -27,12 +27,12 @@ from stepsim.network.topology.network import MAX_NPUS
 
 # What names of tables of measured steps end in.
 _TABLES = (".csv", ".toml")
-Run = RunSummary | LeafRun | str | Path
+Run = RunSummary | LeafLog | str | Path
 """A measured run: read already, or its path."""
 
 
 @checked
-def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | LeafRun:
+def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | LeafLog:
     """Read a measured run: traces, analysed, or a log of leaf modules.
 
     `node_size` is the ranks per node where clocks do not tell it, 8 without it. Raises TraceError
@@ -46,7 +46,7 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | 
     if is_profile(path):
         return run_of_profile(read_profile(path), node_size=node_size)
     run = (run_format(path) or MEGATRON).read(path)
-    return run if isinstance(run, LeafRun) else summarise(run, node_size=node_size)
+    return run if isinstance(run, LeafLog) else summarise(run, node_size=node_size)
 
 
 @checked
@@ -75,7 +75,7 @@ def load_profile(
 def load_trace(path: str | Path, *, node_size: int | None = None) -> RunSummary:
     """As `load_run`, of ranks with stage times; raises TraceError for a log of leaf modules."""
     run = load_run(path, node_size=node_size)
-    if isinstance(run, LeafRun):
+    if isinstance(run, LeafLog):
         raise TraceError(
             f"{path}: a log of leaf modules holds no stage times: expected a trace (inspect, "
             "simulate, calibrate and validate read such logs)"
@@ -95,13 +95,13 @@ def recorded_work(path: Path, calibration: Calibration | None = None) -> Recorde
 
 def load_measurements(
     given: Iterable[Run], *, node_size: int | None = None
-) -> tuple[list[RunSummary | LeafRun], list[MeasuredStep]]:
+) -> tuple[list[RunSummary | LeafLog], list[MeasuredStep]]:
     """Measured runs, and the steps of the tables (.csv, .toml) among the paths.
 
     A table that begins like a measured run is one. A node has `node_size` ranks. Raises TraceError
     for what cannot be read.
     """
-    runs: list[RunSummary | LeafRun] = []
+    runs: list[RunSummary | LeafLog] = []
     steps: list[MeasuredStep] = []
     for each in given:
         if not isinstance(each, str | Path):

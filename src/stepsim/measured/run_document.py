@@ -7,9 +7,10 @@ from msgspec.structs import asdict
 
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Bytes, Document, Names, Seconds, Share, Timed
+from stepsim.base.units import PS_PER_S
 from stepsim.measured.clocks import Clocks
-from stepsim.measured.leaf_log import LeafRun, LeafStage
 from stepsim.measured.run import Degrees
+from stepsim.measured.step_log import LeafLog, LeafStage
 from stepsim.measured.summary import Imbalance, OperationTimes, RankTimes, RunSummary
 
 
@@ -84,16 +85,18 @@ class LogDocument(Document, Timed):
     warnings: Names
 
     @classmethod
-    def of(cls, log: LeafRun) -> Self:
+    def of(cls, log: LeafLog) -> Self:
         """The document of a log."""
         names = ("pp", "tp", "dp", "microbatches")
         return cls.taken_from(
             log,
             degrees={name: getattr(log.plan, name) for name in names},
             microbatch_size=log.plan.microbatch_size,
+            step_s=log.step_ps() / PS_PER_S,
+            steps=len(log.kept),
         )
 
 
-def run_document(run: RunSummary | LeafRun) -> RunDocument | LogDocument:
+def run_document(run: RunSummary | LeafLog) -> RunDocument | LogDocument:
     """The document of a measured run: traces analysed, or a log of leaf modules."""
-    return LogDocument.of(run) if isinstance(run, LeafRun) else RunDocument.of(run)
+    return LogDocument.of(run) if isinstance(run, LeafLog) else RunDocument.of(run)

@@ -8,14 +8,19 @@ median. Lines out of line that follow the first warm up too; others are steps wi
 evaluation or a slow rank. The median of the rest is the step.
 """
 
+import hashlib
 import re
 from enum import StrEnum
 from itertools import pairwise
 from statistics import correlation, linear_regression, median
 
+from msgspec import field
+
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun
+from stepsim.base.fields import InSeconds
+from stepsim.base.structs import Names, Noun, Timed
 from stepsim.base.units import MAX_INT64, PS_PER_S
+from stepsim.workload.plan import Plan
 
 _SPREADS = 4.0
 _NORMAL = 1.4826
@@ -54,10 +59,10 @@ class StepLog(Noun):
     source: str
     form: str
     numbers: tuple[int, ...]
-    unit: StepUnit
+    unit: StepUnit = StepUnit.SECONDS
     values: tuple[float, ...]
     tflops: tuple[float, ...] = ()
-    timers: dict[str, tuple[float, ...]]
+    timers: dict[str, tuple[float, ...]] = {}
     quickest: dict[str, tuple[float, ...]] = {}
     memory: int | None = None
 
@@ -74,6 +79,11 @@ class StepLog(Noun):
     def steady(self) -> SteadySteps:
         """Which lines tell what a step takes once the job runs steadily."""
         return steady_places(self.values)
+
+    @property
+    def kept(self) -> tuple[float, ...]:
+        """The values of those lines."""
+        return tuple(self.values[place] for place in self.steady.kept)
 
     @property
     def trend(self) -> tuple[float, float] | None:
@@ -148,6 +158,42 @@ class StepLog(Noun):
             allowed = "at least 1 us, at most 106 days"
             raise TraceError(f"{self.source}: a step of {seconds:.3g} s: expected {allowed}")
         return round(seconds * PS_PER_S)
+
+
+# Times are those of a microbatch. `ends_ps` are the embedding and the head, which are leaf modules
+# as a whole.
+class LeafStage(Timed):
+    """A stage of a log: forward sums of its leaf modules."""
+
+    stage: int
+    layers: float
+    layers_ps: InSeconds = field(name="leaf_modules_of_layers_s")
+    ends_ps: InSeconds = field(name="leaf_modules_of_ends_s")
+    samples: int
+
+
+class LeafLog(StepLog):
+    """A log that tells of every stage of its plan how long the leaf modules of a forward take.
+
+    Their sums leave out attention, norms, the loss, backward, communication and host time: they say
+    how work is shared between stages, not how long a stage takes.
+    """
+
+    plan: Plan
+    stages: tuple[LeafStage, ...]
+    warnings: Names = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells a log from others, whatever its file is called."""
+        told = [self.step_ps(), *((stage.layers_ps, stage.ends_ps) for stage in self.stages)]
+        return hashlib.blake2b(repr(told).encode(), digest_size=4).hexdigest()
+
+    @property
+    def step_spread_ps(self) -> int:
+        """The median distance of the steps that count from their median."""
+        middle = median(self.kept)
+        return round(median(abs(each - middle) for each in self.kept) * PS_PER_S)
 
 
 def steady_places(values: tuple[float, ...]) -> SteadySteps:

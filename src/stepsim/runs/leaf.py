@@ -25,8 +25,8 @@ from stepsim.measured.calibration.calibration import (
 )
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE
 from stepsim.measured.layers import StageCost
-from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import PS_PER_MS
+from stepsim.measured.step_log import LeafLog
 from stepsim.measured.work import RecordedWork
 from stepsim.runs.replay import simulated
 from stepsim.runs.validate import Source, TimeEntry, compared
@@ -43,7 +43,7 @@ _SETTLED = 1e-6
 _FLAT = 1e-3
 
 
-def simulate_leaves(run: LeafRun, overhead: LeafOverhead | None = None) -> SimulatedStep:
+def simulate_leaves(run: LeafLog, overhead: LeafOverhead | None = None) -> SimulatedStep:
     """A 1F1B step with blocking messages that cost nothing: leaf modules, and what is beside them.
 
     Without `overhead` there is nothing beside them.
@@ -53,13 +53,13 @@ def simulate_leaves(run: LeafRun, overhead: LeafOverhead | None = None) -> Simul
     return _simulate(run, np.array([overhead.action.value, overhead.layer_factor.value]))
 
 
-def explained_share(run: LeafRun) -> float:
+def explained_share(run: LeafLog) -> float:
     """Share of the measured step that leaf modules and the pipeline's bubbles explain."""
-    return simulate_leaves(run).report.pipeline_time_ps / run.step_ps
+    return simulate_leaves(run).report.pipeline_time_ps / run.step_ps()
 
 
 def fit_overhead(
-    runs: Sequence[LeafRun], missing: list[tuple[str, str]] | None = None
+    runs: Sequence[LeafLog], missing: list[tuple[str, str]] | None = None
 ) -> LeafOverhead | None:
     """Host time and multiple with the least squared relative errors of steps.
 
@@ -85,7 +85,7 @@ def fit_overhead(
     )
 
 
-def _solve(runs: Sequence[LeafRun]) -> tuple[Floats, Floats]:
+def _solve(runs: Sequence[LeafLog]) -> tuple[Floats, Floats]:
     """Both numbers, and how far each moves if every step is off by its spread.
 
     Gauss-Newton: a step is linear in both but where another stage becomes the slowest. The second
@@ -100,12 +100,12 @@ def _solve(runs: Sequence[LeafRun]) -> tuple[Floats, Floats]:
             break
     if np.linalg.matrix_rank(slopes, tol=_FLAT) < len(found):
         return found, np.full(len(found), np.inf)
-    noise = np.array([run.step_spread_ps / run.step_ps for run in runs])
+    noise = np.array([run.step_spread_ps / run.step_ps() for run in runs])
     return found, np.sqrt(np.square(np.linalg.pinv(slopes) * noise).sum(axis=1)) * _PROBE
 
 
 def validate_logs(
-    runs: Sequence[LeafRun],
+    runs: Sequence[LeafLog],
     calibration: Calibration | None,
     *,
     leave_one_out: bool,
@@ -136,22 +136,22 @@ def validate_logs(
         if overhead or not leave_one_out:
             step = simulate_leaves(run, overhead).report.pipeline_time_ps
             source = Source.FIT if overhead else Source.EXPLAINED
-            found.append(compared(Path(run.source).name, source, step, run.step_ps))
+            found.append(compared(Path(run.source).name, source, step, run.step_ps()))
     return found
 
 
-def _errors(runs: Sequence[LeafRun], at: Floats) -> tuple[Floats, Floats]:
+def _errors(runs: Sequence[LeafLog], at: Floats) -> tuple[Floats, Floats]:
     """Relative errors of steps, and how they change with a probe of each number."""
 
     def errors(at: Floats) -> Floats:
         simulated = [_simulate(run, at).report.pipeline_time_ps for run in runs]
-        return np.array(simulated) / [run.step_ps for run in runs] - 1
+        return np.array(simulated) / [run.step_ps() for run in runs] - 1
 
     base = errors(at)
     return base, np.stack([errors(at + probe) - base for probe in np.diag(_PROBE)], axis=1)
 
 
-def _simulate(run: LeafRun, at: Floats) -> SimulatedStep:
+def _simulate(run: LeafLog, at: Floats) -> SimulatedStep:
     """A step with host time in ps per action, and a multiple of the layers' leaf modules."""
     forwards = (round(each.layers_ps * float(at[1])) + each.ends_ps for each in run.stages)
     costs = (

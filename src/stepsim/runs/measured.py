@@ -14,8 +14,8 @@ from stepsim.measured.calibration.applied import with_calibration
 from stepsim.measured.calibration.calibration import Calibration, curve_tables
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.layers import Durations
-from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.ready import ready_run
+from stepsim.measured.step_log import LeafLog
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.runs.leaf import fit_overhead, simulate_leaves, validate_logs
@@ -25,7 +25,7 @@ from stepsim.step.prepared import SimulatedStep, prepare
 
 
 def calibrate_measured(
-    runs: Sequence[RunSummary | LeafRun], benchmarks: CommTable | None
+    runs: Sequence[RunSummary | LeafLog], benchmarks: CommTable | None
 ) -> Calibration:
     """Host, message and gradient costs of a machine, and the overhead of its leaf-module logs.
 
@@ -50,7 +50,7 @@ def calibrate_measured(
 
 
 def replay_measured(
-    run: RunSummary | LeafRun,
+    run: RunSummary | LeafLog,
     calibration: Calibration | None = None,
     durations: Durations | None = None,
 ) -> SimulatedStep:
@@ -61,13 +61,13 @@ def replay_measured(
     the run tells best. Raises TraceError for runs that cannot be replayed, PlanError for durations
     that a log does not hold.
     """
-    if isinstance(run, LeafRun):
+    if isinstance(run, LeafLog):
         return _simulate_log(run, calibration, durations)
     return replay(ready_run(run, calibration), durations)
 
 
 def validate_measured(
-    runs: Sequence[RunSummary | LeafRun],
+    runs: Sequence[RunSummary | LeafLog],
     steps: Sequence[MeasuredStep] = (),
     *,
     calibration: Calibration | None = None,
@@ -104,22 +104,22 @@ def validate_measured(
     return Validation.of(found, (*of_logs, *of_table), (*notes, *said))
 
 
-def warnings_of(runs: Iterable[RunSummary | LeafRun]) -> list[str]:
+def warnings_of(runs: Iterable[RunSummary | LeafLog]) -> list[str]:
     """What was noticed while reading runs."""
     read = [run.run if isinstance(run, RunSummary) else run for run in runs]
     return [text for each in read for text in each.warnings]
 
 
 def _traced_and_logs(
-    runs: Iterable[RunSummary | LeafRun],
-) -> tuple[list[RunSummary], list[LeafRun]]:
+    runs: Iterable[RunSummary | LeafLog],
+) -> tuple[list[RunSummary], list[LeafLog]]:
     every = list(runs)
     traced = [run for run in every if isinstance(run, RunSummary)]
-    return traced, [run for run in every if isinstance(run, LeafRun)]
+    return traced, [run for run in every if isinstance(run, LeafLog)]
 
 
 def _simulate_log(
-    log: LeafRun, known: Calibration | None, times: Durations | None
+    log: LeafLog, known: Calibration | None, times: Durations | None
 ) -> SimulatedStep:
     if times is not None:
         raise PlanError(
@@ -129,10 +129,10 @@ def _simulate_log(
     result = simulate_leaves(log, overhead)
     notes = ["the step is a fit: two numbers of a calibration make it"]
     if not overhead:
-        share = result.report.pipeline_time_ps / log.step_ps
+        share = result.report.pipeline_time_ps / log.step_ps()
         notes = [
             f"leaf modules explain {share:.0%} of the measured step of "
-            f"{format_time_ps(log.step_ps)}: simulated times are that share, not the step"
+            f"{format_time_ps(log.step_ps())}: simulated times are that share, not the step"
         ]
         if known:
             notes.append("the calibration has no leaf_overhead: leaf modules alone")

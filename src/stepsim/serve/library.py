@@ -24,14 +24,14 @@ from stepsim.files.load import (
 from stepsim.files.measured import load_profile, load_run
 from stepsim.files.reading import topology_names
 from stepsim.files.traces.forms import is_measured, is_profile
-from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
+from stepsim.measured.step_log import LeafLog
 from stepsim.measured.summary import RunSummary
 from stepsim.network.topology import Topology
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
-Ran = RunSummary | LeafRun | Profile | ResultDocument
+Ran = RunSummary | LeafLog | Profile | ResultDocument
 """What has run already: it is shown as it is."""
 
 _MOST_UPLOADS = 32
@@ -42,7 +42,7 @@ _KINDS: Mapping[type, str] = {
     Workload: "workload",
     Model: "model",
     RunSummary: "measured run",
-    LeafRun: "measured run",
+    LeafLog: "measured run",
     Profile: "profile",
     ResultDocument: "result",
 }
@@ -172,7 +172,7 @@ def _without_folder(noun: object, called: str) -> object:
     """What was read of an upload, as if its file lay here."""
     if isinstance(noun, RunSummary):
         return replace(noun, run=replace(noun.run, source=called))
-    return replace(noun, source=called) if isinstance(noun, LeafRun | Profile) else noun
+    return replace(noun, source=called) if isinstance(noun, LeafLog | Profile) else noun
 
 
 def _plain_name(name: str, suffixes: Sequence[str]) -> str:

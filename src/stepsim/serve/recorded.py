@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Iterable
 
 from stepsim.explain.report import ResultDocument
-from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
+from stepsim.measured.step_log import LeafLog
 from stepsim.measured.summary import RunSummary
 from stepsim.serve.library import Ran
 from stepsim.serve.state import file_word
@@ -37,12 +37,12 @@ def recorded_lines(ran: Ran, file: str) -> Plain:
     return {"command": shlex.join(command), "python": python}
 
 
-def _of_run(run: RunSummary | LeafRun) -> Plain:
+def _of_run(run: RunSummary | LeafLog) -> Plain:
     from stepsim.runs.measured import replay_measured
     from stepsim.show.tables.measured import leaf_tables, replay_table
 
     step = replay_measured(run)
-    if isinstance(run, LeafRun):
+    if isinstance(run, LeafLog):
         shown: Iterable[Shown] = leaf_tables(run, step.report, None).values()
     else:
         shown = [replay_table(run, step.report)]
@@ -51,7 +51,7 @@ def _of_run(run: RunSummary | LeafRun) -> Plain:
         **document_shown(step.report, tables=[*map(plain_table, tables)], pairs=pairs),
         "lanes": lanes_of_timeline(step.timeline),
         "title": "Simulated",
-        "others": [] if isinstance(run, LeafRun) else [recorded_run(run.run, "Measured")],
+        "others": [] if isinstance(run, LeafLog) else [recorded_run(run.run, "Measured")],
         "as_it_is": _AS_IT_RAN,
     }
 

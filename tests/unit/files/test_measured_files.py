@@ -16,7 +16,7 @@ from stepsim.files.measured import (
 )
 from stepsim.files.reading import MAX_FILE_BYTES, open_file
 from stepsim.files.traces.forms import RUN_FORMATS, is_measured
-from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.step_log import LeafLog
 from stepsim.measured.summary import RunSummary
 
 RUN = MadeRun(forward=(10, 12), backward=(20, 21), microbatches=6)
@@ -30,7 +30,7 @@ def test_forms_are_told_by_how_they_begin(tmp_path: Path, workloads: Path) -> No
     assert all(map(is_measured, (folder, first, log)))
     assert not any(map(is_measured, workloads.glob("*.txt")))
     assert isinstance(load_run(folder), RunSummary)
-    assert isinstance(load_run(log), LeafRun)
+    assert isinstance(load_run(log), LeafLog)
     starts = [path.read_bytes() for path in (first, log)]
     told = [[bool(form.begins(start)) for form in RUN_FORMATS] for start in starts]
     assert told == [[True, False], [False, True]]

@@ -43,6 +43,7 @@ _MEMBERS = (
 )
 _MESSAGE_NAMES = ("forward-send", "forward-recv", "backward-send", "backward-recv")
 _NUMBERS = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "mb_id", "gmc")
+_WORKERS = ("rank", "stage", "dp_rank")
 _TIMES = ("start_ts", "duration")
 _LEAST = {"mc": UNKNOWN, "mb_id": UNKNOWN, "gmc": UNKNOWN}
 
@@ -50,15 +51,11 @@ _LEAST = {"mc": UNKNOWN, "mb_id": UNKNOWN, "gmc": UNKNOWN}
 def read_ndtimeline(path: Path) -> Profile:
     """Read a job's operations; raises TraceError naming file, column, row and value."""
     columns, names = _columns(path)
-    places, ranks = _workers(columns, path)
+    places, first = _workers(columns, path)
+    workers = zip(*(columns[name][first].tolist() for name in _WORKERS), strict=True)
     steps, step = np.unique(columns["step"], return_inverse=True)
-    known = shipped(__file__, "ndtimeline.toml", dict[str, tuple[str, str, int]])
-    for name in names:
-        if name not in known:
-            raise TraceError(bad_value(str(path), "optype", name, f"one of {', '.join(known)}"))
     of_name = columns["optype"]
-    told = (known[name] for name in names)
-    meanings = ints([(TaskKind[kind], TaskPhase[phase], on) for kind, phase, on in told])[of_name]
+    meanings = _meanings(names, path)[of_name]
     start = _picoseconds(columns["start_ts"])
     events = Events.of(
         len(of_name),
@@ -77,7 +74,10 @@ def read_ndtimeline(path: Path) -> Profile:
     profile = Profile(
         source=str(path),
         format="NDTimeline",
-        ranks=ranks,
+        ranks=tuple(
+            RankPlace(rank=rank, stage=stage, replica=replica, file=str(path))
+            for rank, stage, replica in workers
+        ),
         steps=tuple(steps.tolist()),
         names=names,
         groups=(),
@@ -147,12 +147,22 @@ def _numbers(column: Any, name: str, path: Path) -> Any:
     return values
 
 
+def _meanings(names: Names, path: Path) -> Ints:
+    """Kind, phase and stream of every name; raises TraceError for one that is not known."""
+    known = shipped(__file__, "ndtimeline.toml", dict[str, tuple[str, str, int]])
+    for name in names:
+        if name not in known:
+            raise TraceError(bad_value(str(path), "optype", name, f"one of {', '.join(known)}"))
+    told = (known[name] for name in names)
+    return ints([(TaskKind[kind], TaskPhase[phase], on) for kind, phase, on in told])
+
+
 def _picoseconds(seconds: Any) -> Ints:
     return np.asarray(np.rint(seconds * PS_PER_S), np.int64)
 
 
-def _workers(columns: Mapping[str, Any], path: Path) -> tuple[Ints, tuple[RankPlace, ...]]:
-    """The place of every row's worker, and the workers; TraceError where some are missing."""
+def _workers(columns: Mapping[str, Any], path: Path) -> tuple[Ints, Ints]:
+    """The place of every row's worker, and the first row of each; TraceError for missing ones."""
     number, first, place = np.unique(columns["rank"], return_index=True, return_inverse=True)
     stage, replica = columns["stage"][first], columns["dp_rank"][first]
     moves = (columns["stage"] != stage[place]) | (columns["dp_rank"] != replica[place])
@@ -169,11 +179,7 @@ def _workers(columns: Mapping[str, Any], path: Path) -> tuple[Ints, tuple[RankPl
             f"{path}: {len(number)} workers in {bins(stage)} stages and "
             f"{bins(replica)} replicas: expected {expected}, some are missing"
         )
-    ranks = tuple(
-        RankPlace(rank=rank, stage=at, replica=of, file=str(path))
-        for rank, at, of in zip(number.tolist(), stage.tolist(), replica.tolist(), strict=True)
-    )
-    return place.astype(np.int64), ranks
+    return place.astype(np.int64), first
 
 
 def _chunks(columns: Mapping[str, Any]) -> Ints:

@@ -19,8 +19,8 @@ from msgspec import Struct, field
 
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.files.reading import open_file
-from stepsim.measured.leaf_log import LeafRun, LeafStage
 from stepsim.measured.run import PS_PER_MS
+from stepsim.measured.step_log import LeafLog, LeafStage
 from stepsim.workload.plan import Plan
 
 _HEADER = re.compile(r"\[rank:(\d+) stage:(\d+)\] transformer-block\(module\) forward time")
@@ -44,24 +44,26 @@ class _Log(Struct, kw_only=True):
     mixed: int = 0
 
 
-def read_optimus_log(path: Path) -> LeafRun:
+def read_optimus_log(path: Path) -> LeafLog:
     """A run from its log.
 
     Raises TraceError naming the file and what is missing: degrees, steps after the first, stages.
     """
     log = _read(path)
     count = _microbatches(log, path)
-    times = sorted(median(values) for step, values in log.batches.items() if step > 1)
-    if not times:
+    numbers = sorted(log.batches)
+    if max(numbers, default=1) < 2:
         raise TraceError(f"{path}: no 'ms/batch' after the first step, which is warm-up")
-    middle = median(times)
     notes = [
         "forward times are sums of leaf modules: no attention, norms, loss, backward, host time"
     ]
     if log.mixed:
         notes.append(f"{log.mixed} blocks of mixed ranks left out")
-    return LeafRun(
+    return LeafLog(
         source=str(path),
+        form="Optimus",
+        numbers=tuple(numbers),
+        values=tuple(median(log.batches[number]) / 1e3 for number in numbers),
         plan=Plan(
             pp=log.settings["PP"],
             tp=log.settings["TP"],
@@ -69,12 +71,7 @@ def read_optimus_log(path: Path) -> LeafRun:
             microbatch_size=log.settings["MBS"],
             microbatches=count,
         ),
-        stages=tuple(_stages(log, count, path)),
-        step_ps=round(middle * PS_PER_MS),
-        step_spread_ps=round(median(abs(time - middle) for time in times) * PS_PER_MS),
-        step_low_ps=round(times[0] * PS_PER_MS),
-        step_high_ps=round(times[-1] * PS_PER_MS),
-        steps=len(times),
+        stages=tuple(_stage(mine, stage, count) for stage, mine in enumerate(_blocks(log, path))),
         warnings=tuple(f"{path}: {note}" for note in notes),
     )
 
@@ -134,16 +131,13 @@ def _number(text: str) -> float:
     return value
 
 
-def _stages(log: _Log, microbatches: int, path: Path) -> Iterator[LeafStage]:
-    """All stages, each from its blocks after the first step, which is warm-up."""
-    found: dict[int, list[_Layers]] = defaultdict(list)
-    for (stage, step), layers in log.blocks.items():
-        if step > 1 and layers:
-            found[stage].append(layers)
+def _blocks(log: _Log, path: Path) -> Iterator[list[_Layers]]:
+    """The blocks of every stage after the first step, which is warm-up."""
     for stage in range(log.settings["PP"]):
-        if stage not in found:
+        found = [layers for (of, step), layers in log.blocks.items() if of == stage and step > 1]
+        if not any(found):
             raise TraceError(f"{path}: no forward times of stage {stage} after the first step")
-        yield _stage(found[stage], stage, microbatches)
+        yield [layers for layers in found if layers]
 
 
 def _stage(mine: Sequence[_Layers], stage: int, microbatches: int) -> LeafStage:

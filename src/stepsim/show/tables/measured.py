@@ -6,8 +6,7 @@ from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.explain.report import Report
 from stepsim.measured.calibration.calibration import LeafOverhead
-from stepsim.measured.leaf_log import LeafRun
-from stepsim.measured.step_log import StepLog, typical
+from stepsim.measured.step_log import LeafLog, StepLog, typical
 from stepsim.measured.summary import RunSummary
 from stepsim.runs.what_if import WhatIf
 from stepsim.show.tables.answer import Answer, answer_of
@@ -82,7 +81,7 @@ _PRINTED = {
 def step_log_shown(log: StepLog) -> Iterator[Shown]:
     """What the step lines of a log say."""
     values = log.values
-    kept = [values[place] for place in log.steady.kept]
+    kept = log.kept
     what, write = _PRINTED[log.unit]
     yield f"{write(typical(values))} {what}, the median of {len(kept)} steps"
     yield (
@@ -169,27 +168,27 @@ _STEP_OPS = paths(
 _LEAVES = paths("stage, layers:g, leaf modules of layers = layers_ps, embedding or head = ends_ps")
 
 
-def leaf_run_shown(run: LeafRun, explained: float) -> Iterator[Shown]:
+def leaf_run_shown(run: LeafLog, explained: float) -> Iterator[Shown]:
     """What a log of leaf modules says; `explained` is a share of its step."""
     yield (*_log_pairs(run), _explained_pair(run, explained))
     yield table_of("leaf modules of every stage", run.stages, _LEAVES)
 
 
-def _log_pairs(run: LeafRun) -> Pairs:
+def _log_pairs(run: LeafLog) -> Pairs:
     """A log's job, and the step it measured."""
-    low, high = format_time_ps(run.step_low_ps), format_time_ps(run.step_high_ps)
-    step = f"{format_time_ps(run.step_ps)} (median of {run.steps}, {low} to {high})"
+    kept = run.kept
+    span = f"{seconds_words(min(kept))} to {seconds_words(max(kept))}"
     return (
         ("log of leaf modules", run.source),
         ("job", f"pp {run.plan.pp}, tp {run.plan.tp}, dp {run.plan.dp}"),
         ("microbatches", f"{run.plan.microbatches} of {run.plan.microbatch_size}"),
-        ("measured step", step),
+        ("measured step", f"{format_time_ps(run.step_ps())} (median of {len(kept)}, {span})"),
     )
 
 
-def _explained_pair(run: LeafRun, explained: float) -> tuple[str, str]:
+def _explained_pair(run: LeafLog, explained: float) -> tuple[str, str]:
     """What leaf modules and a backward of twice the forward explain of a log's step."""
-    time = format_time_ps(round(explained * run.step_ps))
+    time = format_time_ps(round(explained * run.step_ps()))
     words = f"{explained:.0%} of it ({time}): leaf modules and a backward of twice the forward"
     return "explained", words
 
@@ -198,9 +197,9 @@ LEAF_TABLES = ("log", "parts", "stages")
 """Names of what can be shown of a simulated log of leaf modules."""
 
 
-def leaf_tables(run: LeafRun, report: Report, overhead: LeafOverhead | None) -> dict[str, Shown]:
+def leaf_tables(run: LeafLog, report: Report, overhead: LeafOverhead | None) -> dict[str, Shown]:
     """The measured step of a log, and beside it what leaf modules explain, or their fit."""
-    share = report.pipeline_time_ps / run.step_ps
+    share = report.pipeline_time_ps / run.step_ps()
     told = _explained_pair(run, share)
     if overhead:
         fit = (
@@ -216,11 +215,11 @@ def leaf_tables(run: LeafRun, report: Report, overhead: LeafOverhead | None) -> 
     return tables | {"stages": stages_table(report)} if run.plan.pp > 1 else tables
 
 
-def leaf_answer(run: LeafRun, report: Report, overhead: LeafOverhead | None) -> Answer:
+def leaf_answer(run: LeafLog, report: Report, overhead: LeafOverhead | None) -> Answer:
     """The answer of a simulated log: its step is explained in part, or a fit to the run."""
     answer = answer_of(report)
-    share = report.pipeline_time_ps / run.step_ps
-    known = f"{share:.0%} of the measured step of {format_time_ps(run.step_ps)}"
+    share = report.pipeline_time_ps / run.step_ps()
+    known = f"{share:.0%} of the measured step of {format_time_ps(run.step_ps())}"
     said = "per step, a fit" if overhead else "explained by leaf modules"
     time = f"{format_time_ps(report.pipeline_time_ps)} {said}: {known}"
     return replace(answer, time=time, advice="")
