@@ -5,7 +5,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,9 +18,9 @@ from stepsim.network.prices import Prices
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
-from stepsim.parallel.schedules import Schedule
+from stepsim.parallel.schedules import OrderEntry, Schedule
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.run.spans import Span
+from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Stream, degrees_of
 from stepsim.workload.model.device import Device
 from stepsim.workload.plan import Plan
@@ -30,10 +30,40 @@ Run = Callable[..., tuple[int, str, str]]
 """Runs a command of the command line: exit code, stdout, stderr."""
 
 
+class Span(NamedTuple):
+    """One row of a table of spans in words; `entry` is None outside the schedule of a pipeline."""
+
+    rank: int
+    stage: int
+    stream: int
+    kind: TaskKind
+    label: str
+    phase: str
+    entry: OrderEntry | None
+    size_bytes: int
+    start_ps: int
+    end_ps: int
+
+
 def rows_of(timeline: Timeline, ranks: Iterable[int] | None = None) -> Iterator[Span]:
     """The spans of ranks one by one, by default of one rank of every class."""
     for spans in timeline.spans(ranks):
-        yield from spans.rows()
+        yield from in_words(spans)
+
+
+def in_words(spans: Spans) -> Iterator[Span]:
+    """Every span in words, in the order of the table."""
+    entries = spans.entries or ()
+    columns = (
+        *(spans.rank, spans.stage, spans.stream, spans.kind, spans.name, spans.phase, spans.entry),
+        *(spans.size_bytes, spans.start_ps, spans.end_ps),
+    )
+    for row in zip(*(column.tolist() for column in columns), strict=True):
+        rank, stage, stream, kind, name, number, entry, *numbers = row
+        phase = TaskPhase(number).name.lower() if number != UNKNOWN else ""
+        action = entries[entry] if entry != UNKNOWN else None
+        label = spans.names[name]
+        yield Span(rank, stage, stream, TaskKind(kind), label, phase, action, *numbers)
 
 
 def answers_of(page: bytes) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import rows_of
+from helpers import Span, rows_of
 
 import stepsim
 from browser.conftest import Open
@@ -15,7 +15,7 @@ from browser.looking import complaints, requests, wait_for
 from stepsim.base.structs import replace
 from stepsim.face.results import Result
 from stepsim.face.steps import compare
-from stepsim.run.spans import Span, TaskKind
+from stepsim.run.spans import TaskKind
 from stepsim.show.page.write import write_comparison, write_file, write_step
 
 WORKLOAD = Path(__file__).parents[2] / "workloads" / "moe_128.txt"

@@ -173,8 +173,9 @@ class Timeline(Noun, dict=True):
                 **dict(zip(("start_ps", "end_ps", "alone_ps"), times, strict=True)),
             }
             yield Spans.of(
-                columns | own,
-                tuple(names),
+                len(hops),
+                **columns | own,
+                names=tuple(names),
                 groups=groups,
                 entries=program.entries,
                 streams=STREAMS,

@@ -16,14 +16,14 @@ from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import PlanError, TraceError
 from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import format_size_bytes
-from stepsim.measured.profile.events import Events, Profile, earliest, latest, unknown
+from stepsim.measured.profile.events import Profile, complete_ps, earliest, latest, unknown
 from stepsim.measured.profile.kernel_classes import (
     SIMULATED,
     KernelClass,
     KernelWork,
     KernelWorks,
 )
-from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.axes import Stream
 
 _Named = TypeVar("_Named")
@@ -364,7 +364,7 @@ def _in_phases(profile: Profile) -> Profile:
     start = earliest(action.ravel(), events.start_ps[inside], count)
     end = latest(action.ravel(), events.end_ps[inside], count)
     rest = events.taken(np.flatnonzero(~inside))
-    more = Events.of(
+    more = Spans.of(
         count,
         rank=actions[0],
         phase=actions[1],
@@ -374,7 +374,7 @@ def _in_phases(profile: Profile) -> Profile:
         start_ps=start,
         end_ps=end,
     )
-    return replace(profile, events=Events.joined(rest, more), follows=None)
+    return replace(profile, events=Spans.joined(rest, more), follows=None)
 
 
 def _table(
@@ -386,7 +386,7 @@ def _table(
     that one ends because the host launched it late; last come those of no operation.
     """
     keys, number = _numbered(profile, works, recording)
-    count, events, last = len(keys), profile.events, profile.events.complete_ps
+    count, events, last = len(keys), profile.events, complete_ps(profile.events)
     device = (events.kind != TaskKind.HOST) & (events.duration_ps > 0)
     busy = int(np.append(events.end_ps[device], begin).max())
     sums = np.zeros((3 * count + len(_ENDS), 3), np.int64)
@@ -463,7 +463,7 @@ def _collective_key(name: str, ranks: tuple[int, ...], size: int, recording: Rec
 
 
 def _moments(
-    events: Events, own: Ints, last: Ints, rows: Ints, count: int, step: tuple[int, int, int]
+    events: Spans, own: Ints, last: Ints, rows: Ints, count: int, step: tuple[int, int, int]
 ) -> tuple[Ints, Ints]:
     """What a rank's step goes into, moment by moment: rows, and how long in ps.
 
@@ -495,7 +495,7 @@ def _moments(
     return row, until - at
 
 
-def _gaps(events: Events, own: Ints, at: Ints, late: Ints, ends: int, busy: int) -> Ints:
+def _gaps(events: Spans, own: Ints, at: Ints, late: Ints, ends: int, busy: int) -> Ints:
     """The rows of gaps that begin at some times, by the operations that end them.
 
     One whose launch nobody recorded was launched when it started. `late` are rows by operation, and

@@ -5,19 +5,20 @@ So a simulated step goes where a recorded one does: to tools that read traces, a
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Names, replace
+from stepsim.base.structs import replace
+from stepsim.base.units import MAX_INT64
 from stepsim.core.flat import GROUPS, MESSAGES, Tasks, tasks_apart
-from stepsim.core.task_table import PHASES_OF_ACTIONS, columns_of
+from stepsim.core.task_table import PHASES_OF_ACTIONS
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.measured.profile.events import (
-    Events,
     HostOperator,
     ProcessGroup,
     Profile,
@@ -28,29 +29,22 @@ from stepsim.measured.profile.events import (
 from stepsim.measured.profile.kernel_classes import SIMULATED
 from stepsim.measured.profile.waits import Waits
 from stepsim.network.prices import lowered
-from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.rows import Kernel, Kernels
 
 MOST_TASKS = 20_000_000
 
 
-class _StageTasks(Struct, kw_only=True):
-    """What every rank of a stage runs: columns of events with a value per task.
+class _Program(NamedTuple):
+    """What every rank of a stage runs beside its spans, a value per task, and pairs that follow.
 
-    `group` is a place in `GROUPS`, `meets` numbers the meeting among those of the group, by the
-    segment and its task, the sender's for a message. `kernels` is what compute is made of, a place
-    in those of all stages. `stages_to_sender` and `stages_to_peer` are of
-    messages. `before` and `after` are pairs of tasks.
+    `told` are phase, virtual stage, microbatch and name; the meeting among those of a group, by the
+    segment and its task, the sender's for a message; and what compute is made of, a place in the
+    kernels of all stages.
     """
 
-    columns: dict[str, Ints]
-    group: Ints
-    meets: Ints
-    kernels: Ints
-    stages_to_sender: Ints
-    stages_to_peer: Ints
-    before: Ints
-    after: Ints
+    told: Ints
+    follows: Ints
 
 
 def profile_of_step(
@@ -76,48 +70,64 @@ def profile_of_step(
             f"{source}: {total:,} tasks on {len(chosen):,} ranks: expected {MOST_TASKS:,} at "
             "most: choose fewer microbatches or NPUs"
         )
-    telling = _Telling(graph=graph)
-    stages = {stage: telling.stage(tasks) for stage, tasks in apart.items()}
-    every = [(rank, stages[rank // width]) for rank in chosen]
-    profile = _profile(timeline, every, tuple(telling.names), source)
-    if not kernels:
+    telling, programs = _Telling(graph=graph), dict[int, _Program]()
+    tables = [*timeline.spans(chosen)]
+    for rank, spans in zip(chosen, tables, strict=True):
+        stage = rank // width
+        if stage not in programs:
+            programs[stage] = telling.program(apart[stage], spans)
+    every = [programs[rank // width] for rank in chosen]
+    told = np.concatenate([each.told for each in every], axis=1)
+    profile = replace(_profile(graph, tables, told), source=source, names=tuple(telling.names))
+    first = np.cumsum([0, *(len(spans) for spans in tables)]).tolist()
+    pairs = [each.follows + n for each, n in zip(every, first, strict=False)]
+    profile = _arriving(profile, *np.concatenate(pairs, axis=1))
+    if not (kernels and telling.kernels):
         return profile
-    made_of = np.concatenate([tasks.kernels for _, tasks in every])
-    return _in_kernels(profile, made_of, [*telling.kernels]) if telling.kernels else profile
+    return _in_kernels(profile, told[-1], [*telling.kernels])
 
 
-def _profile(
-    timeline: Timeline, ranks: list[tuple[int, _StageTasks]], names: Names, source: str
-) -> Profile:
-    """The tasks of ranks as a profile."""
-    graph, width = timeline.graph, timeline.graph.plan.stage_ranks
-    lengths = [len(tasks.group) for _, tasks in ranks]
-    parts = [_of_rank(timeline, rank, tasks) for rank, tasks in ranks]
-    columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    groups, met = _meetings(graph, ranks, columns["rank"])
-    numbers = np.array([rank for rank, _ in ranks])
-    for name in ("rank", "peer"):
-        near = np.minimum(np.searchsorted(numbers, columns[name]), len(numbers) - 1)
-        columns[name] = np.where(numbers[near] == columns[name], near, UNKNOWN)
-    total, skipped = sum(lengths), np.cumsum([0, *lengths[:-1]]).tolist()
-    profile = Profile(
-        source=source,
+def _profile(graph: TaskGraph, tables: Sequence[Spans], told: Ints) -> Profile:
+    """The spans of ranks as a profile, with what is `told` beside them."""
+    spans, width = Spans.joined(*tables), graph.plan.stage_ranks
+    ranks = [int(each.rank[0]) for each in tables]
+    places = np.append(ranks, MAX_INT64)
+    near = np.searchsorted(places, spans.peer)
+    phase, chunk, microbatch, name, meets, _ = told
+    groups, group, meeting = _meetings(graph, spans, meets)
+    return Profile(
+        source="",
         format="stepsim",
         ranks=tuple(
-            RankPlace(rank=rank, stage=rank // width, replica=rank % width) for rank, _ in ranks
+            RankPlace(rank=rank, stage=rank // width, replica=rank % width) for rank in ranks
         ),
         steps=(0,),
-        names=names,
+        names=(),
         groups=groups,
-        events=Events.of(total, **columns, **met),
+        events=Spans.of(
+            len(spans),
+            kind=spans.kind,
+            stream=spans.stream,
+            start_ps=spans.start_ps,
+            end_ps=spans.end_ps,
+            size_bytes=np.where(spans.group == UNKNOWN, UNKNOWN, spans.size_bytes),
+            rank=np.searchsorted(places, spans.rank),
+            peer=np.where(places[near] == spans.peer, near, UNKNOWN),
+            step=np.zeros(len(spans), np.int64),
+            order=np.concatenate([np.arange(len(each)) for each in tables]),
+            phase=phase,
+            chunk=chunk,
+            microbatch=microbatch,
+            name=name,
+            group=group,
+            meeting=meeting,
+        ),
         world=graph.plan.npus,
     )
-    before, after = (
-        np.concatenate(
-            [getattr(tasks, name) + n for (_, tasks), n in zip(ranks, skipped, strict=True)]
-        )
-        for name in ("before", "after")
-    )
+
+
+def _arriving(profile: Profile, before: Ints, after: Ints) -> Profile:
+    """The profile with what follows what, in which a communication begins when its rank arrives."""
     waits = Waits(profile=replace(profile, follows=(before, after)), before=before, after=after)
     events = profile.events
     arrives = np.where(events.meeting == UNKNOWN, events.start_ps, waits.ready_ps)
@@ -170,60 +180,37 @@ def _operator(kernel: Kernel) -> HostOperator:
     return HostOperator(name=kernel.operator, sides=kernel.sides)
 
 
-def _of_rank(timeline: Timeline, rank: int, tasks: _StageTasks) -> dict[str, Ints]:
-    """The columns of a rank: those of its stage, with its own times."""
-    times, count = timeline.tasks(rank), len(tasks.group)
-    width = timeline.graph.plan.stage_ranks
-    peer = rank + tasks.stages_to_peer * width
-    return tasks.columns | {
-        "rank": np.full(count, rank, np.int64),
-        "step": np.zeros(count, np.int64),
-        "start_ps": times.start,
-        "end_ps": times.end,
-        "peer": np.where(tasks.group == MESSAGES, peer, UNKNOWN),
-        "order": np.arange(count, dtype=np.int64),
-    }
-
-
 def _meetings(
-    graph: TaskGraph, ranks: list[tuple[int, _StageTasks]], rank: Ints
-) -> tuple[tuple[ProcessGroup, ...], dict[str, Ints]]:
-    """The process groups of collectives, and the columns `group` and `meeting` of all tasks."""
-    width = graph.plan.stage_ranks
-    kind, meets, to_sender = (
-        np.concatenate([getattr(tasks, name) for _, tasks in ranks])
-        for name in ("group", "meets", "stages_to_sender")
-    )
-    place = rank + to_sender * width
-    group = unknown(len(rank))
+    graph: TaskGraph, spans: Spans, meets: Ints
+) -> tuple[tuple[ProcessGroup, ...], Ints, Ints]:
+    """The process groups of collectives, and the group and the meeting of all tasks."""
+    of_comm = np.array([*(GROUPS.index(op.group) for op in graph.comms), UNKNOWN])
+    kind, group = of_comm[spans.group], unknown(len(spans))
+    place = np.where(spans.kind == TaskKind.RECV, spans.peer, spans.rank)
     found: list[ProcessGroup] = []
     for number in sorted({*kind.tolist()} - {UNKNOWN, MESSAGES}):
         low, high = graph.plan.span(GROUPS[number])
         members = graph.plan.groups(GROUPS[number])
         chosen = kind == number
-        mine = rank[chosen]
-        place[chosen] = np.searchsorted(members[:, 0], lowered(mine, (low, high)))
+        place[chosen] = np.searchsorted(members[:, 0], lowered(spans.rank[chosen], (low, high)))
         group[chosen] = place[chosen] + len(found)
         found += [
             ProcessGroup(name=f"{GROUPS[number]}{i}", ranks=tuple(each))
             for i, each in enumerate(members.tolist())
         ]
-    met = np.where(kind == UNKNOWN, UNKNOWN, same(kind, place, meets))
-    return tuple(found), {"group": group, "meeting": met}
+    return tuple(found), group, np.where(kind == UNKNOWN, UNKNOWN, same(kind, place, meets))
 
 
 class _Telling(Struct, kw_only=True):
     """Tells the tasks of stages; `names` and `kernels` are theirs, with the place of each."""
 
     graph: TaskGraph
-    labels: dict[str, int] = {}
     kernels: dict[Kernels, int] = {}
     names: dict[str, int] = {}
 
-    def stage(self, laid: Tasks) -> _StageTasks:
-        """The tasks of a stage's program."""
+    def program(self, laid: Tasks, spans: Spans) -> _Program:
+        """The tasks of a stage's program, which are the `spans` of one of its ranks."""
         program, segment = laid.program, laid.segment
-        tasks = columns_of(program, laid.rows, laid.row, segment, self.graph, self.labels)
         made_of = [
             self.kernels.setdefault(task.kernels, len(self.kernels))
             if (task := row.task(program)) and task.kernels.run
@@ -231,28 +218,11 @@ class _Telling(Struct, kw_only=True):
             for row in laid.rows
         ]
         parts = np.array([self._part(program, number) for number in range(len(program))])
-        phase, chunk, microbatch = parts[segment].T
-        receives = tasks["kind"] == TaskKind.RECV
-        peer = program.peer_stage[segment].astype(np.int64)
-        to_peer = np.where(peer < 0, 0, peer - program.stage)
-        sender = np.where(receives, program.peer[segment], segment).astype(np.int64)
-        return _StageTasks(
-            columns={
-                "kind": tasks["kind"],
-                "name": self._named(tasks),
-                "stream": tasks["stream"],
-                "size_bytes": np.where(tasks["group"] < 0, UNKNOWN, tasks["size_bytes"]),
-                "phase": phase,
-                "chunk": chunk,
-                "microbatch": microbatch,
-            },
-            group=laid.group.astype(np.int64),
-            kernels=ints(made_of).take(laid.row),
-            meets=sender << 32 | np.maximum(laid.inner, 0),
-            stages_to_sender=np.where(receives, to_peer, 0),
-            stages_to_peer=to_peer,
-            before=laid.after.values.astype(np.int64),
-            after=laid.after.owners.astype(np.int64),
+        sender = np.where(spans.kind == TaskKind.RECV, program.peer[segment], segment)
+        meets = sender.astype(np.int64) << 32 | np.maximum(laid.inner, 0)
+        told = (*parts[segment].T, self._named(spans), meets, ints(made_of).take(laid.row))
+        return _Program(
+            np.stack(told), np.stack((laid.after.values, laid.after.owners)).astype(np.int64)
         )
 
     def _part(self, program: Program, number: int) -> tuple[int, int, int]:
@@ -279,12 +249,12 @@ class _Telling(Struct, kw_only=True):
         reduces = segment.kind is SegmentKind.REDUCTION
         return phase, action.stage, UNKNOWN if reduces else action.microbatch
 
-    def _named(self, tasks: dict[str, Ints]) -> Ints:
+    def _named(self, spans: Spans) -> Ints:
         """The place in `names` of every task: of communication it is what it is, else the label."""
-        numbers, labels = [], [*self.labels]
-        columns = (tasks["kind"].tolist(), tasks["name"].tolist(), tasks["group"].tolist())
+        numbers = []
+        columns = (spans.kind.tolist(), spans.name.tolist(), spans.group.tolist())
         for kind, name, group in zip(*columns, strict=True):
-            text = labels[name]
+            text = spans.names[name]
             if kind == TaskKind.COLLECTIVE:
                 text = f"{self.graph.comms[group].group} {self.graph.comms[group].kind}"
             elif group != UNKNOWN:

@@ -15,9 +15,9 @@ from stepsim.base.errors import TraceError
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Timed, replace
 from stepsim.measured.profile.events import Following, Profile, same
-from stepsim.measured.run import PS_PER_MS, ColumnTable
+from stepsim.measured.run import PS_PER_MS
 from stepsim.measured.run_profile import sent_and_received
-from stepsim.run.spans import UNKNOWN
+from stepsim.run.spans import UNKNOWN, ColumnTable
 
 DEFAULT_NODE_SIZE = 8
 # Two ranks whose messages end that far apart, in the median, have clocks that differ.

@@ -15,7 +15,7 @@ from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks
 from stepsim.measured.profile.actions import Actions, pipeline_actions
 from stepsim.measured.profile.busy import Busy
-from stepsim.measured.profile.events import Events, Profile, counted
+from stepsim.measured.profile.events import Profile, complete_ps, counted
 from stepsim.measured.recognise import recorded_schedule
 from stepsim.measured.run import (
     HOST_IDLE,
@@ -31,7 +31,7 @@ from stepsim.measured.run_profile import (
     sent_and_received,
 )
 from stepsim.measured.summary import RankTimes, RunSummary, summary_of, traced_actions
-from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 
 # Numbers in the name of a group, which tell it from those of other ranks.
 _NUMBERS = re.compile(r"\b\d+\b|\d+$")
@@ -95,7 +95,7 @@ def _run(step: Profile, found: Actions, every: Sequence[_Ran]) -> Profile:
     """The stage times of a step as a run."""
     timed = _timed(step, found, every)
     after, labels = _following(step, found, every)
-    both = Events.joined(timed, after)
+    both = Spans.joined(timed, after)
     both = both.taken(np.argsort(both.rank, kind="stable"))
     none = np.zeros(len(both), np.int64)
     events = replace(both, step=none, order=counted(both.rank), **meant(both.name))
@@ -152,12 +152,12 @@ def _ran(step: Profile, found: Actions) -> list[_Ran]:
     return ran
 
 
-def _timed(step: Profile, found: Actions, ran: Sequence[_Ran]) -> Events:
+def _timed(step: Profile, found: Actions, ran: Sequence[_Ran]) -> Spans:
     """Actions and messages of all ranks, rank by rank in order of start."""
     events, kinds = step.events, _message_kinds(step, found)
     sent = np.flatnonzero(events.is_message)
     microbatch, chunk = _of_messages(step, found, ran, kinds)
-    actions = Events.of(
+    actions = Spans.of(
         len(found.rank),
         rank=found.rank,
         name=found.kind,
@@ -169,11 +169,11 @@ def _timed(step: Profile, found: Actions, ran: Sequence[_Ran]) -> Events:
     names = ("rank", "start_ps", "end_ps", "size_bytes", "peer", "meeting")
     told = {name: getattr(events, name)[sent] for name in names}
     told |= {"name": kinds[sent], "microbatch": microbatch[sent], "chunk": chunk[sent]}
-    both = Events.joined(actions, Events.of(len(sent), **told))
+    both = Spans.joined(actions, Spans.of(len(sent), **told))
     return both.taken(np.lexsort((both.end_ps, both.start_ps, both.rank)))
 
 
-def _following(step: Profile, found: Actions, ran: Sequence[_Ran]) -> tuple[Events, list[str]]:
+def _following(step: Profile, found: Actions, ran: Sequence[_Ran]) -> tuple[Spans, list[str]]:
     """What follows the pipeline on each rank, one after the other, and what each is called.
 
     All ranks of a stage have the same names, in order. The group is that of the first operation of
@@ -181,7 +181,7 @@ def _following(step: Profile, found: Actions, ran: Sequence[_Ran]) -> tuple[Even
     """
     events = step.events
     meets = events.of_kind(TaskKind.COLLECTIVE)
-    own = np.where(meets, events.complete_ps, events.start_ps)
+    own = np.where(meets, complete_ps(events), events.start_ps)
     others = [_others(step, found, each.every) for each in ran]
     idle = OpKind.OTHER, HOST_IDLE  # first: the trace of a step ends with what it runs last
     of_stage = {stage: {idle: 0} for stage in found.stages}
@@ -199,7 +199,7 @@ def _following(step: Profile, found: Actions, ran: Sequence[_Ran]) -> tuple[Even
             begin += lasts
     names = ("rank", "name", "group", "start_ps", "end_ps")
     columns = ints(rows).reshape(-1, len(names)).T
-    return Events.of(len(rows), **dict(zip(names, columns, strict=True))), labels
+    return Spans.of(len(rows), **dict(zip(names, columns, strict=True))), labels
 
 
 def _message_kinds(step: Profile, found: Actions) -> Ints:
@@ -254,7 +254,7 @@ def _of_messages(
 
 
 def _after_ps(
-    events: Events, ran: _Ran, own: Ints, named: Mapping[int, _After]
+    events: Spans, ran: _Ran, own: Ints, named: Mapping[int, _After]
 ) -> dict[_After, int]:
     """Time of a rank outside of actions and messages, by what it runs: nothing is counted twice.
 
@@ -327,7 +327,7 @@ def _rank_times(step: Profile, found: Actions, run: Profile, ran: _Ran) -> RankT
     )
 
 
-def _degrees(step: Profile, found: Actions, events: Events) -> Degrees:
+def _degrees(step: Profile, found: Actions, events: Spans) -> Degrees:
     """The shape of the run, as far as a profile tells it.
 
     The largest group that communicates beside actions, a part of a stage, holds its replicas.

@@ -3,15 +3,14 @@
 import hashlib
 from collections.abc import Iterable
 from enum import IntEnum, StrEnum
-from typing import Self
 
 import numpy as np
-from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints, ints
+from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
+from stepsim.run.spans import ColumnTable
 
 PS_PER_US = 1_000_000
 PS_PER_MS = 1_000_000_000
@@ -107,21 +106,6 @@ class Degrees(Noun):
     def stage_ranks(self) -> int | None:
         """Ranks of one stage, None where unknown."""
         return None if self.npus is None else self.npus // self.pp
-
-
-class ColumnTable(Noun, eq=False):
-    """A table: columns of one length."""
-
-    @classmethod
-    def joined(cls, *parts: Self) -> Self:
-        """Several tables, one after the other."""
-        tables = [asdict(part) for part in parts]
-        names = cls.__struct_fields__
-        return cls(**{name: np.concatenate([each[name] for each in tables]) for name in names})
-
-    def taken(self, places: Ints | Bools | slice) -> Self:
-        """The rows at some places, or those marked, in their order."""
-        return replace(self, **{name: column[places] for name, column in asdict(self).items()})
 
 
 class InnerOps(ColumnTable, eq=False):

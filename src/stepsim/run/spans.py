@@ -6,14 +6,15 @@ does not tell is `UNKNOWN`, and is never guessed. Waits are of nodes in an order
 follows those that it waits for.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, Lists, Small
+from stepsim.base.arrays import Bools, Ints, Lists, Small, among
+from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.parallel.schedules import OrderEntry
 
@@ -97,33 +98,47 @@ class TaskPhase(IntEnum):
     WEIGHT_GRAD = 4
 
 
-class Span(NamedTuple):
-    """One row of the table in words; `entry` is None outside the schedule of a pipeline."""
+class ColumnTable(Noun, eq=False):
+    """A table: columns of one length, and what stands beside them."""
 
-    rank: int
-    stage: int
-    stream: int
-    kind: TaskKind
-    label: str
-    phase: str
-    entry: OrderEntry | None
-    size_bytes: int
-    start_ps: int
-    end_ps: int
+    def __post_init__(self) -> None:
+        lengths = {name: len(column) for name, column in self.columns().items()}
+        if len(set(lengths.values())) > 1:
+            raise TraceError(f"columns have different lengths: {lengths}")
+
+    def columns(self) -> dict[str, Any]:
+        """The columns by their names."""
+        every = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return {name: column for name, column in every if isinstance(column, np.ndarray)}
+
+    @classmethod
+    def joined(cls, *parts: Self) -> Self:
+        """Several tables, one after the other; what stands beside the columns is the first's."""
+        tables = [part.columns() for part in parts]
+        rows = {name: np.concatenate([each[name] for each in tables]) for name in tables[0]}
+        return replace(parts[0], **rows)
+
+    def taken(self, places: Ints | Bools | slice) -> Self:
+        """The rows at some places, or those marked, in their order."""
+        return replace(self, **{name: column[places] for name, column in self.columns().items()})
 
 
-class Spans(Noun, eq=False):
-    """Spans in columns of one length, a row per span.
+class Spans(ColumnTable, eq=False):
+    """Spans in columns of one length, a row per span, `UNKNOWN` where not told.
 
     `rank` and `peer` are numbers of ranks; the peer is the other end of a message. `step` is the
-    number that the job gave a recorded step. `segment` is the place of the span's segment in the
-    program of a simulated rank. `name` is a place in `names`, `group` one in `groups`, and `entry`
-    one in `entries`, the actions of the rank's schedule in their order; without a schedule
-    `entries` is None. `chunk` and `microbatch` are those of the entry's first action, or as they
-    were recorded. Recorded spans of one `meeting` wait for each other: members of a collective, or
-    both ends of a message. `kind` is a `TaskKind`, `phase` a `TaskPhase`. Spans of one `stream` of
-    a rank run one after the other; `streams` names streams by their numbers. Times are picoseconds.
-    `alone_ps` is how long compute takes beside no communication, where that was shorter.
+    number that the job gave a recorded step. In the table of a `Profile` they are places among its
+    ranks and steps, and `mark`, `operator` and `form` are places among its marks, operators and
+    forms. `segment` is the place of the span's segment in the program of a simulated rank. `name`
+    is a place in `names`, `group` one in `groups`, and `entry` one in `entries`, the actions of the
+    rank's schedule in their order; without a schedule `entries` is None. `chunk` and `microbatch`
+    are those of the entry's first action, or as they were recorded: `chunk` is then the model chunk
+    in the whole model. `order` is the place among recorded spans of its name, rank and step,
+    `launch_ps` when the host launched it. Recorded spans of one `meeting` wait for each other:
+    members of a collective, or both ends of a message. `kind` is a `TaskKind`, `phase` a
+    `TaskPhase`. Spans of one `stream` of a rank run one after the other; `streams` names streams by
+    their numbers. Times are picoseconds. `alone_ps` is how long compute takes beside no
+    communication, where that was shorter.
     """
 
     rank: Ints
@@ -141,41 +156,40 @@ class Spans(Noun, eq=False):
     group: Ints
     peer: Ints
     meeting: Ints
+    order: Ints
+    mark: Ints
+    operator: Ints
+    form: Ints
+    launch_ps: Ints
     start_ps: Ints
     end_ps: Ints
     alone_ps: Ints
-    names: Sequence[str]
+    names: Sequence[str] = ()
     groups: Sequence[str] = ()
     entries: Sequence[OrderEntry] | None = None
     streams: Mapping[int, str] = {}
 
     @classmethod
-    def of(
-        cls,
-        columns: Mapping[str, Ints],
-        names: Sequence[str],
-        *,
-        groups: Sequence[str] = (),
-        entries: Sequence[OrderEntry] | None = None,
-        streams: Mapping[int, str] | None = None,
-    ) -> Self:
-        """The table of the columns that are known; all others are `UNKNOWN`."""
-        unknown = np.full(len(columns["start_ps"]), UNKNOWN, np.int64)
-        return cls(
-            **{column: columns.get(column, unknown) for column in SPAN_NUMBERS},
-            names=names,
-            groups=groups,
-            entries=entries,
-            streams=streams or {},
-        )
+    def of(cls, count: int, **told: Any) -> Self:
+        """So many spans of the columns that are told, and of what stands beside them."""
+        return cls(**dict.fromkeys(SPAN_NUMBERS, np.full(count, UNKNOWN, np.int64)) | told)
 
     def __len__(self) -> int:
         return len(self.start_ps)
 
-    def taken(self, places: Ints | Bools) -> Self:
-        """The spans at some places, or those marked, in this order."""
-        columns = {column: getattr(self, column)[places] for column in SPAN_NUMBERS}
-        return replace(self, **columns)
+    @property
+    def duration_ps(self) -> Ints:
+        """From start to end."""
+        return self.end_ps - self.start_ps
+
+    @property
+    def is_message(self) -> Bools:
+        """Which spans are one end of a message."""
+        return self.of_kind(TaskKind.SEND, TaskKind.RECV)
+
+    def in_time(self, places: Ints) -> Ints:
+        """Some spans in order of their start."""
+        return places[np.argsort(self.start_ps[places], kind="stable")]
 
     @property
     def slowed(self) -> Bools:
@@ -185,7 +199,7 @@ class Spans(Noun, eq=False):
 
     def of_kind(self, *kinds: TaskKind) -> Bools:
         """Which spans are of these kinds."""
-        return np.isin(self.kind, kinds)
+        return among(self.kind, kinds)
 
     def actions(self) -> tuple[Ints, Ints]:
         """First start and last end in ps of every entry of the schedule, as one rank ran them."""
@@ -197,20 +211,6 @@ class Spans(Noun, eq=False):
             return ""
         name = self.streams.get(stream)
         return name.replace("_", " ") if name else f"stream {stream}"
-
-    def rows(self) -> Iterator[Span]:
-        """Every span in words, in the order of the table."""
-        kinds, entries = list(TaskKind), self.entries or ()
-        phases = {phase.value: phase.name.lower() for phase in TaskPhase} | {UNKNOWN: ""}
-        columns = (
-            *(self.rank, self.stage, self.stream, self.kind, self.name, self.phase, self.entry),
-            *(self.size_bytes, self.start_ps, self.end_ps),
-        )
-        for row in zip(*(column.tolist() for column in columns), strict=True):
-            rank, stage, stream, kind, name, phase, entry, *numbers = row
-            action = entries[entry] if entry != UNKNOWN else None
-            label = self.names[name]
-            yield Span(rank, stage, stream, kinds[kind], label, phases[phase], action, *numbers)
 
 
 def extents(place: Ints | Small, places: int, start: Ints, end: Ints) -> tuple[Ints, Ints]:

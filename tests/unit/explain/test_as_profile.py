@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from helpers import examples
 from hypothesis import given, strategies as st
-from msgspec.structs import asdict
 from random_jobs import Job, circumstances, jobs, networks
 
 import stepsim
@@ -56,7 +55,7 @@ def test_columns_are_of_one_type_of_integers() -> None:
     """C's `long long` is another: `ufunc.at` has no fast way for it."""
     result = stepsim.simulate("workloads/gpt_tp4.txt", "hgx-h100")
     events = profile_of_step(result.timeline, source="gpt_tp4").events
-    assert {column.dtype.char for column in asdict(events).values()} == {np.dtype(np.int64).char}
+    assert {column.dtype.char for column in events.columns().values()} == {np.dtype(np.int64).char}
 
 
 def test_a_step_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import examples
+from helpers import examples, in_words
 from hypothesis import given, strategies as st
 from profiles import made_rows, write_rows
 from random_jobs import Job, circumstances, jobs, networks
@@ -95,9 +95,9 @@ def test_a_profile_gives_the_table(profile: Profile) -> None:
 def test_chosen_spans_keep_their_texts(profile: Profile) -> None:
     spans = profile.spans()
     last = spans.taken(np.array([len(spans) - 1]))
-    assert [*last.rows()] == [*spans.rows()][-1:]
+    assert [*in_words(last)] == [*in_words(spans)][-1:]
     sends = spans.taken(spans.of_kind(TaskKind.SEND))
-    assert {row.kind for row in sends.rows()} == {TaskKind.SEND}
+    assert {row.kind for row in in_words(sends)} == {TaskKind.SEND}
     assert {len(getattr(sends, name)) for name in SPAN_NUMBERS} == {len(sends)}
 
 
@@ -105,13 +105,13 @@ def test_a_span_in_words_names_its_action(workloads: Path) -> None:
     result = stepsim.simulate(workloads / "gpt_tp4.txt", "hgx-h100", npus=16, pp=4, microbatches=4)
     spans = next(result.timeline.spans())
     assert spans.entries
-    told = [row.entry for row in spans.rows()]
+    told = [row.entry for row in in_words(spans)]
     assert told == [None if n == UNKNOWN else spans.entries[n] for n in spans.entry.tolist()]
     assert {*spans.entries} <= {*told}
 
 
 def test_streams_are_called_by_name_or_number() -> None:
-    spans = Spans.of({"start_ps": np.zeros(0, np.int64)}, (), streams={6: "pp_forward"})
+    spans = Spans.of(0, streams={6: "pp_forward"})
     assert [spans.stream_words(n) for n in (6, 7, UNKNOWN)] == ["pp forward", "stream 7", ""]
 
 

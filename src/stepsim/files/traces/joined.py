@@ -11,7 +11,6 @@ from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.measured.profile.events import (
-    Events,
     Following,
     HostOperator,
     KernelForm,
@@ -25,7 +24,7 @@ from stepsim.measured.profile.events import (
     unknown,
 )
 from stepsim.measured.profile.marks import Mark
-from stepsim.run.spans import UNKNOWN, TaskKind
+from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 
 _DAY_PS = 86_400 * PS_PER_S
 _HOURS_APART_PS = 3600 * PS_PER_S
@@ -36,7 +35,7 @@ _CLOCK_STEP_PS = PS_PER_S // 20
 
 
 class RankOperations(RankPlace, eq=False):
-    """One rank's operations: columns of `Events` but for name and group, which are texts.
+    """One rank's operations: columns of `Spans` but for name and group, which are texts.
 
     Times are from `base_ps`, on the rank's clock. A column `peer` holds ranks, one of `tag` tells
     communications between the same ranks apart. `marks` are ranges in which a program said what it
@@ -91,7 +90,7 @@ def join_ranks(
     for place, part in enumerate(parts):
         columns, count = dict(part.columns), len(part.names)
         tags.append(columns.pop("tag", np.zeros(count, np.int64)))
-        own = Events.of(count, **columns)
+        own = Spans.of(count, **columns)
         launched = np.array([*(of_operator[each] for each in part.operators), UNKNOWN])
         table = replace(
             own,
@@ -105,7 +104,7 @@ def join_ranks(
         )
         tables.append(table)
         skipped += len(part.marks)
-    events = Events.joined(*tables)
+    events = Spans.joined(*tables)
     near = np.minimum(np.searchsorted(traced, events.peer), len(traced) - 1)
     peer = np.where(traced[near] == events.peer, near, UNKNOWN)
     collective = events.of_kind(TaskKind.COLLECTIVE)
@@ -153,7 +152,7 @@ def _cut_on_device(profile: Profile) -> Profile:
     return cut.of_steps(*profile.steps)
 
 
-def _main_begins(events: Events, places: Ints, steps: int) -> tuple[Ints, bool]:
+def _main_begins(events: Spans, places: Ints, steps: int) -> tuple[Ints, bool]:
     """When a rank's main stream begins to compute each step, and whether steps overlap on the rank.
 
     Nothing begins where a step computes nothing there.
@@ -200,7 +199,7 @@ def _follows(parts: Sequence[RankOperations]) -> Following | None:
     return before, after
 
 
-def _meetings(events: Events, tag: Ints) -> Ints:
+def _meetings(events: Spans, tag: Ints) -> Ints:
     """The n-th collective of a name, a group and a tag in a step is the same on all ranks.
 
     So is the n-th message of a tag from one rank to another on both.
@@ -249,7 +248,7 @@ def _aligned(profile: Profile, parts: Sequence[RankOperations], *, one_clock: bo
     return replace(profile, events=events, warnings=tuple(warnings))
 
 
-def _put_on_one_axis(events: Events, shift: Ints) -> list[int]:
+def _put_on_one_axis(events: Spans, shift: Ints) -> list[int]:
     """Set the shift of every rank by what it meets in with ranks whose shift is known.
 
     `shift` begins with what is assumed. Returns the ranks that nothing connects with the first.
@@ -274,7 +273,7 @@ def _put_on_one_axis(events: Events, shift: Ints) -> list[int]:
     return waiting
 
 
-def _clock_steps(events: Events, shift: Ints) -> Iterator[tuple[int, int]]:
+def _clock_steps(events: Spans, shift: Ints) -> Iterator[tuple[int, int]]:
     """Ranks, and how far ends that they should have in common with others move against these."""
     met = np.flatnonzero(events.meeting != UNKNOWN)
     ends = events.end_ps[met] + shift[events.rank[met]]

@@ -14,10 +14,9 @@ from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.base.units import PS_PER_NS
 from stepsim.files.reading import open_file
 from stepsim.files.traces.forms import element_bytes
-from stepsim.measured.profile.events import Events
 from stepsim.measured.run import InnerKind, InnerOps, OpKind
 from stepsim.measured.run_profile import meant
-from stepsim.run.spans import UNKNOWN
+from stepsim.run.spans import UNKNOWN, Spans
 
 _INNER_KINDS = {kind.value: number for number, kind in enumerate(InnerKind)}
 _FIELDS = shipped(__file__, "megatron_fields.toml", dict[str, tuple[str, str]])
@@ -55,7 +54,7 @@ class RankLines(Noun, eq=False):
     clock_ms: int
     line: Ints
     label: Names
-    events: Events
+    events: Spans
     inner: InnerOps
 
     @property
@@ -218,7 +217,7 @@ def _trace(
     clock = math.floor(timestamp[0])
     end, name, size = _picoseconds(timestamp - clock), ints(kind), ints(sizes)
     after = name >= OpKind.DP_ALLREDUCE
-    events = Events.of(
+    events = Spans.of(
         len(name),
         name=name,
         **meant(name),

@@ -5,10 +5,8 @@ tuple, and is never guessed. Times are integer picoseconds; those of one clock c
 """
 
 from collections.abc import Mapping
-from typing import Self
 
 import numpy as np
-from msgspec.structs import asdict
 
 from stepsim.base.arrays import (
     Bools,
@@ -24,8 +22,8 @@ from stepsim.base.arrays import (
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.measured.profile.marks import Mark
-from stepsim.measured.run import NO_INNER, ColumnTable, Degrees, InnerOps
-from stepsim.run.spans import UNKNOWN, Spans, TaskKind
+from stepsim.measured.run import NO_INNER, Degrees, InnerOps
+from stepsim.run.spans import UNKNOWN, Spans
 
 
 class RankPlace(Noun):
@@ -73,86 +71,6 @@ class KernelForm(Noun):
     shape: str = ""
 
 
-class Events(ColumnTable, eq=False):
-    """Operations in columns of one length, `UNKNOWN` where not told.
-
-    `rank` and `peer` are places in the profile's ranks, `step`, `name`, `group`, `operator`, `form`
-    and `mark` in its steps, names, groups, operators, forms and marks. `kind` is a `TaskKind`,
-    `phase` a `TaskPhase`; `stream` tells what runs one after the other on a rank. `launch_ps` is
-    when the host launched it. `chunk` is the model chunk in the whole model, `order` the place
-    among operations of its name, rank and step. Operations of one `meeting` wait for each other:
-    the members of a collective, or both ends of a message.
-    """
-
-    rank: Ints
-    step: Ints
-    kind: Ints
-    name: Ints
-    stream: Ints
-    start_ps: Ints
-    end_ps: Ints
-    launch_ps: Ints
-    size_bytes: Ints
-    group: Ints
-    peer: Ints
-    phase: Ints
-    microbatch: Ints
-    chunk: Ints
-    order: Ints
-    meeting: Ints
-    mark: Ints
-    operator: Ints
-    form: Ints
-
-    @classmethod
-    def of(cls, count: int, **columns: Ints) -> Self:
-        """Operations of the columns given; the others are not known."""
-        nothing = unknown(count)
-        return cls(**{name: columns.get(name, nothing) for name in cls.__struct_fields__})
-
-    def __post_init__(self) -> None:
-        lengths = {name: len(column) for name, column in asdict(self).items()}
-        if len(set(lengths.values())) != 1:
-            raise TraceError(f"columns of a profile have different lengths: {lengths}")
-
-    def __len__(self) -> int:
-        return len(self.rank)
-
-    @property
-    def duration_ps(self) -> Ints:
-        """From start to end."""
-        return self.end_ps - self.start_ps
-
-    @property
-    def complete_ps(self) -> Ints:
-        """When the last traced member of every operation's meeting came; the start of others."""
-        last = self.start_ps.copy()
-        met = np.flatnonzero(self.meeting != UNKNOWN)
-        meeting = self.meeting[met]
-        arrived = latest(meeting, self.start_ps[met], bins(meeting))
-        last[met] = np.minimum(arrived[meeting], self.end_ps[met])
-        return last
-
-    @property
-    def is_message(self) -> Bools:
-        """Which operations are one end of a message."""
-        return self.of_kind(TaskKind.SEND, TaskKind.RECV)
-
-    def in_time(self, places: Ints) -> Ints:
-        """Some operations in order of their start."""
-        return places[np.argsort(self.start_ps[places], kind="stable")]
-
-    def of_kind(self, *kinds: TaskKind) -> Bools:
-        """Which operations are of these kinds."""
-        return among(self.kind, kinds)
-
-
-# Columns of a profile that its table of spans has as they are.
-_ALIKE = (
-    *("stream", "kind", "phase", "name", "chunk", "microbatch", "size_bytes", "group"),
-    *("meeting", "start_ps", "end_ps"),
-)
-
 Following = tuple[Ints, Ints]
 """Pairs of operations: what comes before, and what after."""
 
@@ -181,7 +99,7 @@ class Profile(Noun, eq=False):
     steps: tuple[int, ...]
     names: Names
     groups: tuple[ProcessGroup, ...]
-    events: Events
+    events: Spans
     follows: Following | None = None
     forms: tuple[KernelForm, ...] = ()
     warnings: Names = ()
@@ -218,7 +136,7 @@ class Profile(Noun, eq=False):
         """Places of a stage's ranks in `ranks`."""
         return [index for index, rank in enumerate(self.ranks) if rank.stage == stage]
 
-    def of_rank(self, index: int) -> Events:
+    def of_rank(self, index: int) -> Spans:
         """The operations of the rank at a place in `ranks`, in their order."""
         return self.events.taken(np.flatnonzero(self.events.rank == index))
 
@@ -232,17 +150,18 @@ class Profile(Noun, eq=False):
         )
 
     def spans(self) -> Spans:
-        """The operations as a table of what ran, in the order in which they were recorded."""
+        """The operations with numbers and names, in the order in which they were recorded."""
         events = self.events
         ranks = np.array([ran.rank for ran in self.ranks] + [UNKNOWN])
-        steps = np.array([*self.steps, UNKNOWN])
-        columns = {name: getattr(events, name) for name in _ALIKE} | {
-            "rank": ranks[events.rank],
-            "stage": self.column_of_ranks("stage"),
-            "step": steps[events.step],
-            "peer": ranks[events.peer],
-        }
-        return Spans.of(columns, self.names, groups=[group.name for group in self.groups])
+        return replace(
+            events,
+            rank=ranks[events.rank],
+            stage=self.column_of_ranks("stage"),
+            step=np.array([*self.steps, UNKNOWN])[events.step],
+            peer=ranks[events.peer],
+            names=self.names,
+            groups=[group.name for group in self.groups],
+        )
 
     def of_steps(self, *numbers: int) -> "Profile":
         """Some steps, by their numbers; raises TraceError where none of them was recorded."""
@@ -297,6 +216,16 @@ def other_end(rank: int, sender: int, receiver: int) -> int:
 def unknown(count: int) -> Ints:
     """A column of which nothing is told."""
     return np.full(count, UNKNOWN, np.int64)
+
+
+def complete_ps(events: Spans) -> Ints:
+    """When the last traced member of every operation's meeting came; the start of others."""
+    last = events.start_ps.copy()
+    met = np.flatnonzero(events.meeting != UNKNOWN)
+    meeting = events.meeting[met]
+    arrived = latest(meeting, events.start_ps[met], bins(meeting))
+    last[met] = np.minimum(arrived[meeting], events.end_ps[met])
+    return last
 
 
 def earliest(places: Ints, times_ps: Ints, count: int) -> Ints:

@@ -9,9 +9,9 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, bins, distinct, spans
 from stepsim.base.errors import TraceError
-from stepsim.measured.profile.events import Events, Following, Profile, same
+from stepsim.measured.profile.events import Following, Profile, same
 from stepsim.measured.profile.waits import Waits, chained
-from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 
 _SOON_PS = 10**7
 # A message may seem to be posted by as much before the compute that it follows ends.
@@ -52,7 +52,7 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
     return Waits(profile=profile, before=before, after=after, complete=_tells_phases(events))
 
 
-def _messages(events: Events, in_order: Ints) -> list[Following]:
+def _messages(events: Spans, in_order: Ints) -> list[Following]:
     """A message is received before its computes, and sent after those that began before it.
 
     It is received after the compute of its phase before the first of them: a rank receives one at
@@ -83,7 +83,7 @@ def _messages(events: Events, in_order: Ints) -> list[Following]:
     ]
 
 
-def _posted(events: Events) -> list[Following]:
+def _posted(events: Spans) -> list[Following]:
     """Messages after the compute that ended before them, and before the next if they block.
 
     They block if none runs beside a compute of its rank: the program waits for its messages.
@@ -102,12 +102,12 @@ def _posted(events: Events) -> list[Following]:
     return found
 
 
-def _tells_phases(events: Events) -> bool:
+def _tells_phases(events: Spans) -> bool:
     told = events.phase != TaskPhase.UNKNOWN
     return bool((told & events.of_kind(TaskKind.COMPUTE)).any())
 
 
-def _soon_after(events: Events) -> Following:
+def _soon_after(events: Spans) -> Following:
     """What starts at once when an operation of another stream has ended.
 
     A kernel that waits for an event of another stream starts a few microseconds after it; one that
@@ -126,7 +126,7 @@ def _soon_after(events: Events) -> Following:
     return before, after
 
 
-def _last_by(events: Events, these: Ints, times: Ints, others: Ints, limits: Ints) -> Ints:
+def _last_by(events: Spans, these: Ints, times: Ints, others: Ints, limits: Ints) -> Ints:
     """For each of the others, the one of these on its rank and in its step whose time is largest.
 
     Only times up to its limit count; -1 where there is none.
@@ -143,13 +143,13 @@ def _last_by(events: Events, these: Ints, times: Ints, others: Ints, limits: Int
     return found[len(these) :]
 
 
-def _parameter_waits(events: Events, in_order: Ints) -> list[Following]:
+def _parameter_waits(events: Spans, in_order: Ints) -> list[Following]:
     """Gathered parameters come before the first forward of their chunk, or of all chunks."""
     ends = _ends_of_chunks(events, TaskPhase.FORWARD, -in_order)
     return [_joined(gathers, first, key) for gathers, first, key in ends]
 
 
-def _gradient_waits(events: Events, in_order: Ints) -> list[Following]:
+def _gradient_waits(events: Spans, in_order: Ints) -> list[Following]:
     """Gradients are reduced after the last backward of their chunk, or of all chunks.
 
     Those of all chunks also wait for the host, if it stopped before them.
@@ -163,7 +163,7 @@ def _gradient_waits(events: Events, in_order: Ints) -> list[Following]:
 
 
 def _ends_of_chunks(
-    events: Events, phase: TaskPhase, order: Ints
+    events: Spans, phase: TaskPhase, order: Ints
 ) -> list[tuple[Bools, Bools, Ints]]:
     """Collectives of a phase, its computes that come last by `order`, and what both have in common.
 

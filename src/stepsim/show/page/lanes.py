@@ -56,7 +56,7 @@ def lanes_of_timeline(
         kept = np.concatenate(running)
         if kept.sum() > _MOST_TASKS:
             return {"too_many": True}
-    spans = _joined(tables)
+    spans = Spans.joined(*tables)
     lane, lanes = _lanes(spans, tables[0], whole=whole)
     columns = {
         "row": rows.row[kept],
@@ -104,7 +104,7 @@ def tasks_of_timeline(
 
 def lanes_of_recorded(run: DrawnRun) -> dict[str, object]:
     """A recorded run as `lanes_of_timeline` has simulated ones; its spans stand apart."""
-    spans = _joined([spans for _, spans in run.rows])
+    spans = Spans.joined(*(spans for _, spans in run.rows))
     columns = {
         "row": np.repeat(np.arange(len(run.rows)), [len(spans) for _, spans in run.rows]),
         "lane": np.where(spans.of_kind(TaskKind.COMPUTE), _ACTIONS, _GRADIENTS),
@@ -120,7 +120,7 @@ def lanes_of_recorded(run: DrawnRun) -> dict[str, object]:
 def times_of_timeline(timeline: Timeline) -> dict[str, object]:
     """Start and end of the spans alone, for a page that knows all else of them."""
     chosen, _ = shown_actors(timeline.graph, timeline.actors)
-    spans = _joined(list(timeline.spans(timeline.actors.ranks[chosen].tolist(), whole=True)))
+    spans = Spans.joined(*timeline.spans(timeline.actors.ranks[chosen].tolist(), whole=True))
     return _classes(_times(spans), {})
 
 
@@ -156,15 +156,6 @@ def _counted(names: Iterable[tuple[str, int | None]]) -> Columns:
         found.append((stem, None if number is None else number - last))
         last = last if number is None else number
     return columns_of_rows(("stem", "number"), found)
-
-
-_JOINED = ("stream", "kind", "phase", "entry", "group", "start_ps", "end_ps", "alone_ps")
-
-
-def _joined(tables: Sequence[Spans]) -> Spans:
-    """One table of all rows, with what their lanes, shades and times follow from."""
-    columns = {name: [getattr(spans, name) for spans in tables] for name in _JOINED}
-    return Spans.of({name: np.concatenate(parts) for name, parts in columns.items()}, ())
 
 
 def _times(spans: Spans) -> dict[str, Ints]:
