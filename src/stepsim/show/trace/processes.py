@@ -1,7 +1,7 @@
 """Simulated and recorded runs told as processes: a process for every rank or class of ranks."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, count, pairwise
+from itertools import accumulate, count
 
 import numpy as np
 
@@ -360,22 +360,16 @@ class _Teller(Noun, eq=False):
         A span goes by its name within its segment, elsewhere by what is `said` of what ends last.
         """
         starts, ends = self.spans.start_ps.tolist(), self.spans.end_ps.tolist()
-        first = tasks.first.tolist()
-        last = [max(range(*each), key=ends.__getitem__) for each in pairwise([*first, len(ends)])]
-        segments, rows, inner = (each.tolist() for each in (tasks.segment, tasks.row, tasks.inner))
-        own = [row.task(tasks.program) for row in tasks.rows]
+        segments, inner = tasks.segment.tolist(), tasks.inner.tolist()
         for place in held:
+            before = reversed(tasks.after[place])
+            ended = next((i for i in before if ends[i] == starts[place]), None)
             if not starts[place]:
                 yield ""
-                continue
-            segment, task = segments[place], own[rows[place]]
-            if task and task.after:
-                before = [(first[segment] + earlier, names) for earlier in task.after]
+            elif ended is None:
+                yield self._other(segments[place], inner[place])
             else:
-                before = [(last[earlier], said) for earlier in tasks.program.after[segment]]
-            ended = (of[i] for i, of in reversed(before) if ends[i] == starts[place])
-            found = next(ended, None)
-            yield self._other(segment, inner[place]) if found is None else found
+                yield (names if segments[ended] == segments[place] else said)[ended]
 
     def _other(self, segment: int, inner: int) -> str:
         """The rank whose task ended when one of this rank started, `inner` of a segment or -1."""
