@@ -5,41 +5,24 @@ carry out what and which ones `auto` prices; `cost` traces and prices them.
 """
 
 from stepsim.network.collectives.algorithms import (
-    Algorithm,
-    AlgorithmChoice,
-    able_algorithms,
-    candidates,
-    flow_steps,
-    parse_algorithm,
-    parse_algorithms,
+    Algorithm as Algorithm,
+    AlgorithmChoice as AlgorithmChoice,
+    able_algorithms as able_algorithms,
+    candidates as candidates,
+    flow_steps as flow_steps,
+    parse_algorithm as parse_algorithm,
+    parse_algorithms as parse_algorithms,
 )
 from stepsim.network.collectives.cost import (
-    Beside,
-    CollectiveShape,
-    Cost,
-    Siblings,
-    StepCost,
-    collective_cost,
-    collective_shape,
-    communication_ps,
+    Beside as Beside,
+    CollectiveShape as CollectiveShape,
+    Cost as Cost,
+    Siblings as Siblings,
+    StepCost as StepCost,
+    collective_cost as collective_cost,
+    collective_shape as collective_shape,
+    communication_ps as communication_ps,
 )
-from stepsim.network.collectives.flows import FlowStep
-
-__all__ = [
-    "Algorithm",
-    "AlgorithmChoice",
-    "Beside",
-    "CollectiveShape",
-    "Cost",
-    "FlowStep",
-    "Siblings",
-    "StepCost",
-    "able_algorithms",
-    "candidates",
-    "collective_cost",
-    "collective_shape",
-    "communication_ps",
-    "flow_steps",
-    "parse_algorithm",
-    "parse_algorithms",
-]
+from stepsim.network.collectives.flows import (
+    FlowStep as FlowStep,
+)
