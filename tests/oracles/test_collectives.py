@@ -13,7 +13,6 @@ from pairs import pairwise
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.face.steps import collective_time
 from stepsim.network.collectives import (
-    Algorithm,
     collective_cost,
     collective_shape,
     flow_steps,
@@ -133,7 +132,7 @@ def test_broadcast_doubles_the_informed_ranks_each_round(npus: int) -> None:
 def test_broadcast_reaches_everyone_once_from_those_who_have_it(ranks: int) -> None:
     informed = {0}
     layout = network((DimensionKind.SWITCH, ranks, link())).layout(np.arange(ranks))
-    for step in flow_steps(CollectiveKind.BROADCAST, layout, Algorithm.TREE):
+    for step in flow_steps(CollectiveKind.BROADCAST, layout, parse_algorithm("tree")):
         assert set(step.edges[0].tolist()) <= informed
         reached = step.edges[1].tolist()
         assert not informed & set(reached)

@@ -23,6 +23,7 @@ from stepsim.network.collectives import (
     collective_cost,
     collective_shape,
     flow_steps,
+    parse_algorithm,
 )
 from stepsim.network.collectives.cost import collective_times_ps
 from stepsim.network.collectives.flows import link_parameters
@@ -107,7 +108,8 @@ def groups(draw: st.DrawFn) -> tuple[str, Ints]:
 def choices(name: str, kind: CollectiveKind, members: Ints) -> list[AlgorithmChoice]:
     """Everything that can carry the kind out, levels set."""
     layout = shipped(name).layout(members)
-    return [c for a in able_algorithms(kind, layout) for c in candidates(kind, layout, a)]
+    able = map(parse_algorithm, able_algorithms(kind, layout))
+    return [c for a in able for c in candidates(kind, layout, a)]
 
 
 @examples(60)

@@ -5,7 +5,7 @@ import pytest
 
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import replace
-from stepsim.network.collectives import Algorithm, Cost, collective_cost, collective_shape
+from stepsim.network.collectives import Cost, collective_cost, collective_shape, parse_algorithm
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.network.topology.dimension import Library, Protocol
 from stepsim.workload.axes import CollectiveKind
@@ -125,7 +125,7 @@ def test_an_algorithm_without_protocol_is_not_taken_by_itself() -> None:
     network = replace(NETWORK, algorithms=("ring", "double_binary_tree"))
     assert cost(10**6, network=network) == cost(10**6)
     members = np.arange(4, dtype=np.int64)
-    tree = Algorithm.DOUBLE_BINARY_TREE
+    tree = parse_algorithm("double_binary_tree")
     asked = collective_shape(network, CollectiveKind.ALL_REDUCE, members, tree)
     assert collective_cost(network, asked, 10**6).protocol == ""
 

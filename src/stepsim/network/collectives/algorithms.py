@@ -11,11 +11,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, member
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.network.collectives.direct import DIRECT
 from stepsim.network.collectives.double_binary_tree import DOUBLE_BINARY_TREE
 from stepsim.network.collectives.flows import (
+    ROOTED,
     FlatAlgorithm,
     FlowStep,
     LevelledAlgorithm,
@@ -70,8 +71,8 @@ _KINDS: Mapping[Algorithm, tuple[Kind, ...]] = MappingProxyType(
     | {name: algorithm.kinds for name, algorithm in FLAT.items()}
     | {name: algorithm.kinds for name, algorithm in LEVELLED.items()}
 )
-LEVEL_ALGORITHMS = tuple(name for name, algorithm in FLAT.items() if algorithm.level)
-"""What a level of a levelled algorithm can use."""
+LEVEL_ALGORITHMS = tuple(name for name, algorithm in FLAT.items() if algorithm.kinds != ROOTED)
+"""What a level of a levelled algorithm can use: no level has a root."""
 # A kind that every machine carries out so, whatever its library offers beside it.
 _EVERYWHERE = Kind.ALL_TO_ALL, Algorithm.DIRECT
 _MAX_CHUNKS = 1 << 16
@@ -108,6 +109,10 @@ class AlgorithmChoice(Noun):
         return f"{self.algorithm}{levels}" + (f"/{self.chunks}" if self.chunks > 1 else "")
 
 
+AUTO = AlgorithmChoice(algorithm=Algorithm.AUTO)
+"""The fastest."""
+
+
 def parse_algorithm(text: str) -> AlgorithmChoice:
     """An algorithm's name, then perhaps `:` and its levels, innermost first, and `/` and chunks.
 
@@ -142,13 +147,7 @@ def parse_algorithms(texts: Sequence[str]) -> dict[Kind, AlgorithmChoice]:
         name, equals, algorithm = text.rpartition("=")
         choice = parse_algorithm(algorithm)
         if equals:
-            try:
-                kinds = [Kind(name.strip())]
-            except ValueError:
-                expected = ", ".join(Kind)
-                raise PlanError(
-                    f"algorithm is {text!r}: expected one of {expected} before ="
-                ) from None
+            kinds = [member(Kind, name.strip(), f"algorithm {text!r}: what stands before =")]
             if not _carries_out(kinds[0], choice):
                 raise PlanError(f"algorithm is {text!r}: {choice} cannot carry out {kinds[0]}")
         else:
@@ -158,33 +157,22 @@ def parse_algorithms(texts: Sequence[str]) -> dict[Kind, AlgorithmChoice]:
     return asked
 
 
-def basic_algorithm(kind: Kind) -> Algorithm:
-    """What carries out a kind on any network, where the machine's library offers nothing else."""
-    return next(name for name, algorithm in FLAT.items() if kind in algorithm.basic)
-
-
 def flow_steps(
     kind: Kind,
     layout: Layout,
-    choice: AlgorithmChoice | Algorithm | None = None,
+    choice: AlgorithmChoice,
 ) -> list[FlowStep]:
     """Steps of a collective over a group that lies so; none for a group of one.
 
-    Without a choice they are those of the basic algorithm. Raises PlanError when the algorithm
-    cannot carry it out, or when the choice leaves something open: `auto`, or levels.
+    The choice is one of the `candidates`: it can carry the kind out, and leaves no level open.
     """
-    choice = _as_choice(choice or basic_algorithm(kind))
-    reason = refusal(kind, layout, choice)
-    if reason:
-        raise PlanError(f"{kind} cannot use {choice}: {reason}")
     if layout.ranks < 2:
         return []
     if choice.algorithm in FLAT:
         steps, returns = FLAT[choice.algorithm].steps(kind, layout), False
     else:
         levels = levels_of(layout)
-        if levels is None or len(choice.levels) != len(levels.sizes):
-            raise PlanError(f"{choice} leaves its levels open")
+        assert levels is not None  # see refusal
         levelled = LEVELLED[choice.algorithm]
         steps = [
             step
@@ -218,17 +206,10 @@ def _chunked(step: FlowStep, choice: AlgorithmChoice, *, returns: bool) -> FlowS
     )
 
 
-def _as_choice(algorithm: AlgorithmChoice | Algorithm) -> AlgorithmChoice:
-    """A choice, of an algorithm by its name too."""
-    if isinstance(algorithm, AlgorithmChoice):
-        return algorithm
-    return AlgorithmChoice(algorithm=algorithm)
-
-
 def candidates(
     kind: Kind,
     layout: Layout,
-    wanted: AlgorithmChoice | Algorithm = Algorithm.AUTO,
+    wanted: AlgorithmChoice = AUTO,
     offered: Names = (),
 ) -> tuple[AlgorithmChoice, ...]:
     """The choices to price, each with its levels set.
@@ -240,10 +221,9 @@ def candidates(
     size / (4 x bandwidth of both directions) along a ring (How to Scale Your Model, chapter 3, of
     TPUs). Raises PlanError when the wanted algorithm cannot.
     """
-    wanted = _as_choice(wanted)
     if wanted.algorithm is not Algorithm.AUTO:
         wanted = _along_its_dimensions(layout, wanted)
-        reason = refusal(kind, layout, wanted)
+        reason = refusal(kind, layout, wanted.algorithm, wanted.levels)
         if reason:
             raise PlanError(f"{kind} cannot use {wanted}: {reason}")
         return tuple(
@@ -257,9 +237,12 @@ def candidates(
         if not offered or algorithm in offered or (kind, algorithm) == _EVERYWHERE
         if not refusal(kind, layout, algorithm)
         if _worth_pricing(kind, layout, algorithm)
-        for choice in _with_levels(kind, layout, _as_choice(algorithm), offered)
+        for choice in _with_levels(kind, layout, AlgorithmChoice(algorithm=algorithm), offered)
     ]
-    return tuple(found) or (_as_choice(basic_algorithm(kind)),)
+    if not found:
+        basic = next(name for name, algorithm in FLAT.items() if kind in algorithm.basic)
+        found = [AlgorithmChoice(algorithm=basic)]
+    return tuple(found)
 
 
 def _along_its_dimensions(layout: Layout, wanted: AlgorithmChoice) -> AlgorithmChoice:
@@ -286,29 +269,34 @@ def _carries_out(kind: Kind, choice: AlgorithmChoice) -> bool:
     return choice.algorithm is Algorithm.AUTO or kind in _KINDS[choice.algorithm]
 
 
-def refusal(kind: Kind, layout: Layout, choice: AlgorithmChoice | Algorithm) -> str:
-    """Why a choice cannot carry out a collective over this group; empty if it can."""
-    choice = _as_choice(choice)
-    algorithm = choice.algorithm
+def refusal(
+    kind: Kind, layout: Layout, algorithm: Algorithm, named: tuple[Algorithm, ...] = ()
+) -> str:
+    """Why an algorithm cannot carry out a collective over this group; empty if it can.
+
+    `named` are those of its levels, innermost first, if it has any.
+    """
     if kind not in _KINDS[algorithm]:
         return f"expected {', '.join(name for name in Algorithm if kind in _KINDS[name])}"
     if layout.ranks < 2:
         return ""
     if algorithm in LEVELLED:
-        return _levels_refusal(kind, layout, choice)
+        return _levels_refusal(kind, layout, algorithm, named)
     return FLAT[algorithm].refuses(kind, layout)
 
 
-def _levels_refusal(kind: Kind, layout: Layout, choice: AlgorithmChoice) -> str:
+def _levels_refusal(
+    kind: Kind, layout: Layout, algorithm: Algorithm, named: tuple[Algorithm, ...]
+) -> str:
     levels = levels_of(layout)
     if levels is None:
         return "its ranks form no regular grid: nodes hold different numbers of them"
     if len(levels.sizes) < 2:
         return "its ranks differ along one dimension only"
-    if choice.levels and len(choice.levels) != len(levels.sizes):
+    if named and len(named) != len(levels.sizes):
         return f"its ranks differ along {len(levels.sizes)} dimensions: name an algorithm for each"
-    for level, name in enumerate(choice.levels):
-        part = LEVELLED[choice.algorithm].part(kind, levels, level)
+    for level, name in enumerate(named):
+        part = LEVELLED[algorithm].part(kind, levels, level)
         reason = refusal(part, levels.layout(level), name)
         if reason:
             return f"level {level} ({part}) cannot use {name}: {reason}"

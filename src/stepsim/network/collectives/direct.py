@@ -63,7 +63,6 @@ DIRECT = FlatAlgorithm(
     ),
     steps=_direct,
     basic=(CollectiveKind.ALL_TO_ALL, CollectiveKind.SEND_RECV),
-    level=True,
     worth_pricing=_worth_pricing,
     copies_own=True,
     best_on=(DimensionKind.FULLY_CONNECTED,),

@@ -115,6 +115,5 @@ def _nodes(layout: Layout, order: Ints) -> tuple[Ints, Ints, int]:
 DOUBLE_BINARY_TREE = FlatAlgorithm(
     kinds=(CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST, CollectiveKind.REDUCE),
     steps=_double_binary_tree,
-    level=True,
     worth_pricing=soon_traced,
 )

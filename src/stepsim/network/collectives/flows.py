@@ -254,19 +254,18 @@ _MOST_CROSSINGS = 1 << 20
 class FlatAlgorithm(Noun):
     """An algorithm over a group as a whole: what it carries out, and its steps.
 
-    For the kinds in `basic` it is the one that works on any network; a `level` of a hierarchical
-    algorithm can use it. `refuses` says why it cannot carry out a kind over a group, or nothing.
-    `worth_pricing` says whether `auto` prices it: whether it can win, and is soon traced if a step
-    crosses so many links or dimensions in `crossed` from or to each of `ranks`. Nothing beats it
-    where a group is wired as in `best_on`; with `in_switch` two ranks do not do the same as in
-    every other algorithm. With `copies_own` a rank first reads and writes the share of the data
-    that is its own, one of as many as there are ranks.
+    For the kinds in `basic` it is the one that works on any network. `refuses` says why it cannot
+    carry out a kind over a group, or nothing. `worth_pricing` says whether `auto` prices it:
+    whether it can win, and is soon traced if a step crosses so many links or dimensions in
+    `crossed` from or to each of `ranks`. Nothing beats it where a group is wired as in `best_on`;
+    with `in_switch` two ranks do not do the same as in every other algorithm. With `copies_own` a
+    rank first reads and writes the share of the data that is its own, one of as many as there are
+    ranks.
     """
 
     kinds: tuple[CollectiveKind, ...]
     steps: Callable[[CollectiveKind, Layout], list[FlowStep]]
     basic: tuple[CollectiveKind, ...] = ()
-    level: bool = False
     refuses: Callable[[CollectiveKind, Layout], str] = lambda kind, layout: ""
     worth_pricing: Callable[[CollectiveKind, int, int], bool] = lambda kind, crossed, ranks: True
     best_on: tuple[DimensionKind, ...] = ()

@@ -63,6 +63,4 @@ def _exchanges(members: Ints, shares: Floats) -> list[FlowStep]:
     return steps
 
 
-HALVING_DOUBLING = FlatAlgorithm(
-    kinds=REDUCING, steps=_halving_doubling, level=True, worth_pricing=soon_traced
-)
+HALVING_DOUBLING = FlatAlgorithm(kinds=REDUCING, steps=_halving_doubling, worth_pricing=soon_traced)

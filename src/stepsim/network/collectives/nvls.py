@@ -75,4 +75,4 @@ def _refuses(kind: CollectiveKind, layout: Layout) -> str:
     return ""
 
 
-NVLS = FlatAlgorithm(kinds=REDUCING, steps=_nvls, level=True, refuses=_refuses, in_switch=True)
+NVLS = FlatAlgorithm(kinds=REDUCING, steps=_nvls, refuses=_refuses, in_switch=True)

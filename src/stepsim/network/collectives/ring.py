@@ -98,11 +98,8 @@ RING = FlatAlgorithm(
     kinds=(*REDUCING, CollectiveKind.ALL_TO_ALL, CollectiveKind.BROADCAST, CollectiveKind.REDUCE),
     steps=_ring,
     basic=REDUCING,
-    level=True,
     copies_own=True,
     worth_pricing=lambda kind, crossed, ranks: kind is not CollectiveKind.ALL_TO_ALL,
 )
 """An all-to-all round a ring is never faster than one sent directly."""
-BIDIRECTIONAL_RING = FlatAlgorithm(
-    kinds=REDUCING, steps=_bidirectional, level=True, copies_own=True
-)
+BIDIRECTIONAL_RING = FlatAlgorithm(kinds=REDUCING, steps=_bidirectional, copies_own=True)
