@@ -174,7 +174,6 @@ class StepOptions:
     reshard: bool | None = _model(
         "Whether zero 3 drops parameters after the forward.",
         absent=_AS_RUN,
-        flags=("--reshard/--no-reshard",),
     )
     sequence_parallel: bool = _model(
         "Whether norms are split over tp too.", default=True, flags=("--sp/--no-sp",)
@@ -188,7 +187,6 @@ class StepOptions:
     expert_overlap: bool | None = _model(
         "Run exchanges between experts beside another microbatch's compute.",
         absent=_AS_RUN,
-        flags=("--expert-overlap/--no-expert-overlap",),
         idle=lambda asked, schedule, _: (
             "a pipeline has one microbatch, and none runs beside it"
             if asked.expert_overlap and schedule.microbatches == 1
@@ -198,27 +196,22 @@ class StepOptions:
     shared_overlap: bool | None = _model(
         "Run exchanges between experts beside shared experts.",
         absent=_AS_RUN,
-        flags=("--shared-overlap/--no-shared-overlap",),
     )
     delay_wgrad: bool | None = _model(
         "Run exchanges of experts' input gradients beside their weight gradients.",
         absent=_AS_RUN,
-        flags=("--delay-wgrad/--no-delay-wgrad",),
     )
     tp_comm_overlap: bool | None = _model(
         "Pipeline tp collectives with their products.",
         absent=_AS_RUN,
-        flags=("--tp-comm-overlap/--no-tp-comm-overlap",),
     )
     cuda_graph: bool | None = _model(
         "Whether CUDA graphs launch the layers.",
         absent=_AS_RUN,
-        flags=("--cuda-graph/--no-cuda-graph",),
     )
     recipe: bool = _model(
         "Take from public recipes of the model what is not asked for.",
         default=True,
-        flags=("--recipe/--no-recipe",),
     )
     device: "str | Device | None" = _model(
         "Accelerator: a shipped name or TOML file.",
@@ -289,7 +282,6 @@ class StepOptions:
     dp_overlap: bool | None = _network(
         "Reduce gradients while the last backward goes on.",
         absent="off; a model: as the framework's jobs run",
-        flags=("--dp-overlap/--no-dp-overlap",),
     )
     dp_bucket_bytes: int = _network(
         "Gradients reduced at a time, with --dp-overlap.",
@@ -425,7 +417,11 @@ _KINDS = {int: Quantity.COUNT, float: Quantity.FACTOR, bool: Quantity.SWITCH}
 
 
 def _by_name() -> Iterator[tuple[str, Option]]:
-    """Options: what values each has its field's type says, but a unit in its name comes first."""
+    """Options: what values each has its field's type says, but a unit in its name comes first.
+
+    Without flags of its own one has that of its name, and a switch that may be on one to turn it
+    off.
+    """
     for each in fields(StepOptions):
         told: dict[str, Any] = {"quantity": Quantity.NAME}
         for kind in (each.type, *get_args(each.type)):
@@ -438,6 +434,9 @@ def _by_name() -> Iterator[tuple[str, Option]]:
                 told["quantity"] = quantity
         told |= {"default": each.default, **each.metadata}
         name = each.name.removesuffix(told["quantity"].suffix)
+        words = name.replace("_", "-")
+        has_two = told["quantity"] is Quantity.SWITCH and each.default is not False
+        told.setdefault("flags", (f"--{words}/--no-{words}" if has_two else f"--{words}",))
         yield name, Option(name=name, field=each.name, **told)
 
 
@@ -449,7 +448,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
     {
         flag.removeprefix("--").replace("-", "_"): option.name
         for option in OPTIONS.values()
-        for flag in option.flags or ()
+        for flag in option.flags
         if flag.startswith("--") and "/" not in flag
     }
 )

@@ -25,15 +25,15 @@ class Panel(StrEnum):
 class Option(Noun):
     """What there is to know of an option beside its type.
 
-    `field` is its field of the record, which has the unit in its name. `flags` replace `--name`;
-    none: it is for Python only. `absent` is what its absence means.
-    `choices` are the names it can have, and its values; `noun` says as `module:name` of which class
-    values are taken as they are, `read` makes one of a text, `write` the text of one, where
-    `quantity` alone does not. `many`: several texts may be given; `offers` are names that a shell
-    completes. `is_file`: the text names a file. `durations_only`: it changes how long tasks take
-    and never which tasks there are. `is_axis`: a sweep can vary it. `is_reported`: a report shows
-    what it did, so that results need not record it. `idle` says why it does nothing in a job with a
-    schedule and a mode, empty where it does something.
+    `field` is its field of the record, which has the unit in its name. `flags` are those of the
+    command line. `absent` is what its absence means. `choices` are the names it can have, and its
+    values; `noun` says as `module:name` of which class values are taken as they are, `read` makes
+    one of a text, `write` the text of one, where `quantity` alone does not. `many`: several texts
+    may be given; `offers` are names that a shell completes. `is_file`: the text names a file.
+    `durations_only`: it changes how long tasks take and never which tasks there are. `is_axis`: a
+    sweep can vary it. `is_reported`: a report shows what it did, so that results need not record
+    it. `idle` says why it does nothing in a job with a schedule and a mode, empty where it does
+    something.
     """
 
     quantity: Quantity
@@ -42,7 +42,7 @@ class Option(Noun):
     name: str = ""
     field: str = ""
     default: object = None
-    flags: tuple[str, ...] | None = None
+    flags: tuple[str, ...]
     absent: str | None = None
     choices: Callable[[], Iterable[str]] | None = None
     offers: Callable[[], Iterable[str]] | None = None
@@ -89,10 +89,9 @@ class Option(Noun):
 
         Switches have flags of their own. With `short` the shortest flag is taken, else the first.
         """
-        flags = self.flags or (f"--{self.name.replace('_', '-')}",)
-        flag = min(flags, key=len) if short else flags[0]
+        flag = min(self.flags, key=len) if short else self.flags[0]
         on, _, off = flag.partition("/")
-        if self.quantity is Quantity.SWITCH and (off or not self.default):
+        if self.quantity is Quantity.SWITCH:
             return [on] if self.of(text) else [off] if off else []
         return [f"{flag}={text}"] if text.startswith("-") else [flag, text]
 

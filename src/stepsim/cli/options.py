@@ -7,7 +7,6 @@ timelines (figures, traces, pages) stand last.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
 TOPOLOGIES = "stepsim.files.reading:topology_names"
 SCHEDULES = "stepsim.parallel.schedules:BUILDERS"
 """Where the names stand that a shell completes."""
-ON_COMMAND_LINE = frozenset(name for name, option in OPTIONS.items() if option.flags != ())
-"""Options of a step that have a flag."""
+ON_COMMAND_LINE = frozenset(OPTIONS)
+"""Options of a step: all have a flag."""
 NO_MEMORY = ON_COMMAND_LINE - {"activation_size"}
 """Those of commands that show no memory."""
 OF_STUDY = NO_MEMORY | {
@@ -61,13 +60,6 @@ OF_SIZE = frozenset(
 """Those that set the size of a job."""
 OF_MODEL = frozenset(name for name, option in OPTIONS.items() if option.panel is Panel.MODEL)
 """Those that only a model can be asked."""
-
-
-class _Switch(StrEnum):
-    """Values of an option that is on or off."""
-
-    ON = "on"
-    OFF = "off"
 
 
 LineOption = Annotated[
@@ -246,19 +238,21 @@ _LAST = frozenset(name for name, option in OPTIONS.items() if option.panel is Pa
 
 
 _SHARED = (CommandOptions, RunOptions, OneStepOptions)
-_TYPES: Mapping[Quantity, type] = {Quantity.COUNT: int, Quantity.FACTOR: float}
+_TYPES: Mapping[Quantity, type] = {
+    Quantity.COUNT: int,
+    Quantity.FACTOR: float,
+    Quantity.SWITCH: bool,
+}
 
 
 def _parameter(known: Option) -> Declared:
     """The option of a step; absent, it is None."""
     value: Any = str if known.read else _TYPES.get(known.quantity, str)
-    if known.quantity is Quantity.SWITCH:
-        value = bool if known.flags or known.default is False else _Switch
     if known.is_file:
         value = Path
     says = flag(
         known.about,
-        *(known.flags or ()),
+        *known.flags,
         shown=known.absent or (known.text(known.default) if value is not bool else ""),
         offers=known.offers or known.choices or (),
         panel=known.panel,

@@ -119,7 +119,7 @@ OPTION_AXES: Mapping[str, AxisKind] = MappingProxyType(
 _OPTION_OF_FLAG: Mapping[str, str] = {
     flag.lstrip("-").replace("-", "_"): name
     for name, option in OPTIONS.items()
-    for flag in option.flags or ()
+    for flag in option.flags
     if name in OPTION_AXES and "/" not in flag
 }
 

@@ -29,7 +29,7 @@ _KINDS = {Quantity.COUNT: int, Quantity.SWITCH: bool, Quantity.FACTOR: float}
 _OPTIONS: Mapping[str, type[Any]] = {
     name: str if option.read else _KINDS.get(option.quantity, str)
     for name, option in OPTIONS.items()
-    if option.flags != () and (option.read or not option.is_file) and name != "schedule"
+    if (option.read or not option.is_file) and name != "schedule"
 }
 
 MeasuredStepRow = msgspec.defstruct(

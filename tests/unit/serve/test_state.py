@@ -52,7 +52,7 @@ def test_the_command_has_every_option_and_number() -> None:
 @pytest.mark.parametrize("text", ["on", "off"])
 @pytest.mark.parametrize(
     "name",
-    [n for n, option in KNOBS.items() if option.quantity is Quantity.SWITCH and option.flags != ()],
+    [n for n, option in KNOBS.items() if option.quantity is Quantity.SWITCH],
 )
 def test_the_command_says_switches_as_the_command_line_takes_them(name: str, text: str) -> None:
     state = ExplorerState.of({"workload": "-rf.txt", "topology": "-t.toml", name: text})
