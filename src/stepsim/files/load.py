@@ -46,7 +46,12 @@ from stepsim.network.topology.dimension import (
     OVERSUBSCRIPTION,
     split_link,
 )
-from stepsim.network.topology.nested import with_leaves, with_link, with_node_size, with_values
+from stepsim.network.topology.nested import (
+    changeable_link,
+    with_leaves,
+    with_node_size,
+    with_values,
+)
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.workload.model.model import Model, Unread
 from stepsim.workload.rows import Workload
@@ -455,7 +460,7 @@ def with_numbers(topology: Topology, numbers: Mapping[str, object]) -> Topology:
         if link and name == f"{link}.{OVERSUBSCRIPTION.name}":
             topology, field = with_leaves(topology, link), OVERSUBSCRIPTION
         elif field:
-            with_link(topology, link)
+            changeable_link(topology, link)
         elif name == LAUNCH_LATENCY.name:
             field = LAUNCH_LATENCY
         else:

@@ -31,7 +31,7 @@ from stepsim.explore.sweep.study import ScenarioGroup
 from stepsim.files.load import read_model
 from stepsim.files.sweep_table import SweepTable, progress_of
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.network.topology.nested import with_link
+from stepsim.network.topology.nested import with_values
 from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.scaling import ComputeScale
 
@@ -61,7 +61,7 @@ def test_every_scenario_is_what_simulate_says(database: Path) -> None:
         factor = found["compute_scale"]
         report = stepsim.simulate(
             SMALL,
-            with_link(topology, "fabric", bandwidth=found["fabric.bandwidth_bytes_per_s"]),
+            with_values(topology, {"fabric.bandwidth": found["fabric.bandwidth_bytes_per_s"]}),
             npus=32,
             pp=2,
             microbatches=found["microbatches"],
@@ -138,13 +138,12 @@ def test_models_on_other_networks_are_the_simulated_ones(
     run_sweep(asked, tmp_path / "swept.sqlite", jobs=1)
     for found in rows_of(tmp_path / "swept.sqlite"):
         topology = stepsim.load_topology("hgx-h100")
-        topology = with_link(topology, "fabric", bandwidth=found["fabric.bandwidth_bytes_per_s"])
-        topology = with_link(
-            topology,
-            "nvlink",
-            bandwidth=found["nvlink.bandwidth_bytes_per_s"],
-            latency_ps=found["nvlink.latency_ps"],
-        )
+        values = {
+            "fabric.bandwidth": found["fabric.bandwidth_bytes_per_s"],
+            "nvlink.bandwidth": found["nvlink.bandwidth_bytes_per_s"],
+            "nvlink.latency": found["nvlink.latency_ps"],
+        }
+        topology = with_values(topology, values)
         report = stepsim.simulate(model, topology, **options).report
         assert found["step_time_ps"] == report.step_time_ps
 
@@ -328,7 +327,8 @@ def test_a_database_is_never_overwritten_and_belongs_to_one_sweep(database: Path
 
 def test_another_topology_or_workload_is_another_sweep(database: Path) -> None:
     run_quick(database)
-    changed = replace(study(), topology=with_link(study().topology, "nvlink", latency_ps=1))
+    topology = with_values(study().topology, {"nvlink.latency": 1})
+    changed = replace(study(), topology=topology)
     with pytest.raises(SweepError, match="holds another sweep: topology is hgx-h100"):
         run_sweep(changed, database, resume=True)
     changed = replace(study(), workload=stepsim.load_workload(ROOT / "workloads" / "moe_128.txt"))

@@ -24,7 +24,7 @@ from stepsim.network.topology import (
 )
 from stepsim.network.topology.graph import check_size
 from stepsim.network.topology.listed import ListedTopology
-from stepsim.network.topology.nested import with_link, with_values
+from stepsim.network.topology.nested import with_values
 from stepsim.workload.axes import CollectiveKind
 
 Shares = dict[tuple[str, str], float]
@@ -237,12 +237,13 @@ def test_a_graph_with_too_many_links_is_refused() -> None:
 
 def test_links_get_other_numbers_and_nothing_else_changes() -> None:
     topology = stepsim.load_topology("hgx-h100")
-    changed = with_link(topology, "fabric", bandwidth=1e9, latency_ps=7)
+    changed = with_values(topology, {"fabric.bandwidth": 1e9, "fabric.latency": 7})
     inner, outer = changed.link_classes
     assert inner == topology.link_classes[0]
     assert (outer.bandwidth, outer.latency_ps) == (1e9, 7)
     assert outer.efficiency == topology.link_classes[1].efficiency
-    assert with_link(changed, "fabric", bandwidth=5e10, latency_ps=500_000) == topology
+    again = {"fabric.bandwidth": 5e10, "fabric.latency": 500_000}
+    assert with_values(changed, again) == topology
     values = {"nvlink.efficiency": 0.5, "launch_latency": 9, "compute_scale": 2.0}
     edited = with_values(topology, values)
     assert (edited.link_classes[0].efficiency, edited.launch_latency_ps) == (0.5, 9)
@@ -252,7 +253,7 @@ def test_links_get_other_numbers_and_nothing_else_changes() -> None:
 def test_links_of_listed_topologies_get_other_numbers() -> None:
     cable = LinkClass(name="cable", latency_ps=0, bandwidth=1e9)
     topology = cabled(2, [("npu0", "npu1")], [cable])
-    assert with_link(topology, "cable", bandwidth=3e9).link_classes[0].bandwidth == 3e9
+    assert with_values(topology, {"cable.bandwidth": 3e9}).link_classes[0].bandwidth == 3e9
 
 
 def test_npus_forward_only_where_told() -> None:

@@ -34,7 +34,7 @@ from stepsim.network.placement import place
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import OVERSUBSCRIPTION, split_link
-from stepsim.network.topology.nested import with_link, with_uplinks, with_values
+from stepsim.network.topology.nested import changeable_link, with_uplinks, with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
@@ -109,10 +109,9 @@ def _check_axis(topology: Topology, axis: Axis) -> None:
         if not field:
             with_uplinks(topology, {axis.name: 1.0})
             return
-        with_link(topology, name)
+        link = changeable_link(topology, name)
     except TopologyError as error:
         raise SweepError(str(error)) from None
-    link = next(link for link in topology.link_classes if link.name == name)
     for value in axis.values:
         replace(link, **cast(Any, {field.attribute: value}))
 

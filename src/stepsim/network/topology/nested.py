@@ -417,8 +417,8 @@ def _tree(topology: Topology, link: str) -> Dimension:
     return trees[link]
 
 
-def with_link(topology: Topology, name: str, **changes: float) -> Topology:
-    """The topology with fields of one `LinkClass` replaced.
+def changeable_link(topology: Topology, name: str) -> LinkClass:
+    """The class of links of this name, if it can have other numbers.
 
     Raises TopologyError for a class that follows another (see `followed`) or is fixed.
     """
@@ -426,7 +426,8 @@ def with_link(topology: Topology, name: str, **changes: float) -> Topology:
     if name not in names:
         expected = ", ".join(names)
         raise TopologyError(f"topology {topology.name} has no links {name!r}: expected {expected}")
-    if followed(topology)[names.index(name)] != name:
+    place = names.index(name)
+    if followed(topology)[place] != name:
         raise TopologyError(
             f"the links {name} of topology {topology.name} follow others: give them numbers of "
             "their own in the topology file"
@@ -436,7 +437,7 @@ def with_link(topology: Topology, name: str, **changes: float) -> Topology:
             f"the links {name} of topology {topology.name} have no numbers to change: they join "
             "NPUs to the NIC that they share, at no cost"
         )
-    return _edited(topology, {name: changes})
+    return topology.link_classes[place]
 
 
 def flows_of(topology: Topology, *, numbers: bool = False) -> object:
