@@ -36,8 +36,7 @@ def find_traffic(graph: TaskGraph, prices: Prices) -> Traffic:
         if use.peer_stage >= 0 and not use.sends:
             continue
         patterns, count = prices.patterns(use), graph.programs[use.stage].counts[use]
-        for groups in patterns.rows(use.stage, graph.plan.stage_ranks):
-            look = int(patterns.pattern[groups[0]])
+        for look, groups in patterns.rows(use.stage, graph.plan.stage_ranks):
             key = graph.comms[use.comm], patterns.key(look), count
             alike[key].append((use, look, patterns.npus[groups]))
     found: dict[_User, Summand] = {}
@@ -69,10 +68,9 @@ def comm_use(graph: TaskGraph, prices: Prices) -> list[tuple[CommUse, int]]:
                 continue
             op, patterns = graph.comms[use.comm], prices.patterns(use)
             here[op] += count
-            for rows in patterns.rows(use.stage, graph.plan.stage_ranks):
-                pattern = int(patterns.pattern[rows[0]])
-                cost = prices.cost(use, pattern)
-                nodes = len(distinct(patterns.distinct[pattern] // prices.topology.node_size))
+            for look, _ in patterns.rows(use.stage, graph.plan.stage_ranks):
+                cost = prices.cost(use, look)
+                nodes = len(distinct(patterns.distinct[look] // prices.topology.node_size))
                 taken[op].add((cost.time_ps, cost.alone_ps, cost.way, nodes))
         counts |= here  # the most of any stage
     comms = []

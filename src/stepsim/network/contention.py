@@ -134,7 +134,7 @@ class Contention(Noun, dict=True):
 
     def key(self, use: Use, group: int) -> TransferKey:
         """What tells a communication in a group from others."""
-        site = self.sites.site(self.prices, use, group)
+        site = self.sites.first[self.prices.kind(use)] + group
         return int(self.colours.site[site]), use.comm
 
     def cost(self, use: Use, group: int) -> int | Transfer:

@@ -66,11 +66,11 @@ class GroupPatterns(Noun):
         """The look of the group of each rank."""
         return self.pattern[self.group_of[ranks % len(self.group_of)]]
 
-    def rows(self, stage: int, stage_ranks: int) -> list[Ints]:
-        """The groups of a stage, those of each look together."""
+    def rows(self, stage: int, stage_ranks: int) -> list[tuple[int, Ints]]:
+        """The looks of the groups of a stage, and the groups of each."""
         here = np.flatnonzero(self.members[:, 0] // stage_ranks == stage)
         mine = self.pattern[here]
-        return [here[mine == look] for look in distinct(mine)]
+        return [(look, here[mine == look]) for look in distinct(mine).tolist()]
 
     def key(self, pattern: int) -> bytes:
         """What tells a look from those of all kinds of groups."""

@@ -11,11 +11,12 @@ those of this quotient (an equitable partition of ranks, sites and links).
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+from msgspec.structs import astuple
 
 from stepsim.base.arrays import Floats, Ints, _Hashes, distinct, mixed, sums_at
 from stepsim.base.structs import Noun, replace
 from stepsim.network.collectives.flows import step_load
-from stepsim.network.prices import GroupKind, GroupPatterns, PhasePrice, Prices, Use
+from stepsim.network.prices import GroupKind, PhasePrice, Prices, Use
 from stepsim.workload.plan import Ranks
 
 _DIGITS = 12
@@ -44,16 +45,16 @@ class _Loads(Noun, kw_only=False):
 
 
 class TransferPlace(Noun):
-    """A communication in `groups` that look alike, which are at `sites`."""
+    """A communication in `groups` of one look, which are at `sites`."""
 
     use: Use
-    patterns: GroupPatterns
+    look: int
     groups: Ints
     sites: Ints
 
     def phases(self, prices: Prices) -> tuple[PhasePrice, ...]:
         """What it does in each of the groups."""
-        return prices.phases(self.use, int(self.patterns.pattern[self.groups[0]]))
+        return prices.phases(self.use, self.look)
 
 
 class TransferSites(Noun):
@@ -71,10 +72,6 @@ class TransferSites(Noun):
     first: dict[GroupKind, int]
     places: tuple[TransferPlace, ...]
 
-    def site(self, prices: Prices, use: Use, group: int) -> int:
-        """The site of a communication in a group of its kind."""
-        return self.first[prices.kind(use)] + group
-
 
 def find_transfer_sites(prices: Prices, uses: Iterable[Use]) -> TransferSites:
     """Trace the communications of every stage, in these `uses`, at every site."""
@@ -88,9 +85,9 @@ def find_transfer_sites(prices: Prices, uses: Iterable[Use]) -> TransferSites:
             first[kind] = count
             members.append(_members_from(count, kind, patterns.members))
             count += len(patterns.members)
-        for groups in patterns.rows(use.stage, prices.plan.stage_ranks):
+        for look, groups in patterns.rows(use.stage, prices.plan.stage_ranks):
             sites = first[kind] + groups
-            places.append(TransferPlace(use=use, patterns=patterns, groups=groups, sites=sites))
+            places.append(TransferPlace(use=use, look=look, groups=groups, sites=sites))
             loads += _traced(prices, places[-1])
     site, comm, phase, link, load = (np.concatenate(each) for each in zip(*loads, strict=True))
     links, number = np.unique(link, return_inverse=True)
@@ -117,7 +114,7 @@ def _traced(
     prices: Prices, place: TransferPlace
 ) -> Iterator[tuple[Ints, Ints, Ints, Ints, Floats]]:
     """Columns of `_Loads` of a communication in groups that look alike."""
-    npus = place.patterns.npus[place.groups]
+    npus = prices.patterns(place.use).npus[place.groups]
     for number, phase in enumerate(place.phases(prices)):
         step = replace(phase.step, fraction=phase.step.fraction / np.max(phase.step.fraction))
         load = step_load(prices.topology, npus, step, place.sites)
@@ -134,13 +131,9 @@ class SiteColours(Noun):
     link: Ranks
 
     @property
-    def count(self) -> tuple[int, int, int]:
+    def count(self) -> tuple[int, ...]:
         """How many distinct ones there are of each."""
-        return (
-            len(distinct(self.rank)),
-            len(distinct(self.site)),
-            len(distinct(self.link)),
-        )
+        return tuple(len(distinct(each)) for each in astuple(self))
 
 
 def uncoloured(ranks: Ranks, sites: TransferSites) -> SiteColours:

@@ -37,8 +37,8 @@ def test_groups_that_break_nodes_otherwise_are_other_looks() -> None:
 def test_rows_of_a_stage_are_together_by_look() -> None:
     plan = Plan(tp=3, dp=2, pp=2)
     found = patterns(plan, Group.TP, nodes=6)
-    assert [each.tolist() for each in found.rows(0, plan.stage_ranks)] == [[0], [1]]
-    assert [each.tolist() for each in found.rows(1, plan.stage_ranks)] == [[2], [3]]
+    assert [each.tolist() for _, each in found.rows(0, plan.stage_ranks)] == [[0], [1]]
+    assert [each.tolist() for _, each in found.rows(1, plan.stage_ranks)] == [[2], [3]]
 
 
 def test_siblings_are_the_groups_of_a_stage_that_may_meet() -> None:
