@@ -241,7 +241,7 @@ class PlanAsked(Noun):
             held["chunks"] = chunks_of(options, options.pp or max(self.least_pp, 2))
         if self.says_degrees:
             held |= {name: getattr(options, name) or 1 for name in DEGREES}
-        fixed: dict[str, tuple[object, ...]] = {n: (each,) for n, each in held.items() if each}
+        fixed: dict[str, tuple[Any, ...]] = {n: (each,) for n, each in held.items() if each}
         if self.least_pp > 1 and not self.says_degrees:
             stages = range(self.least_pp, setup.architecture.depth + 1)
             fixed["pp"] = tuple(n for n in stages if npus % n == 0)

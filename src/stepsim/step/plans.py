@@ -73,12 +73,12 @@ class PlanSpace(Noun):
     sequence: int
     base: StepOptions
     asked: StepOptions
-    fixed: Mapping[str, tuple[object, ...]] = {}
+    fixed: Mapping[str, tuple[Any, ...]] = {}
     most: Mapping[str, int] = {}
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
-            if any(int(str(value)) < 1 for value in self.fixed.get(name, ())):
+            if any(value < 1 for value in self.fixed.get(name, ())):
                 raise PlanError(f"fix: {name} is 0: expected at least 1")
         for value in self.fixed.get("schedule", ()):
             if value not in list(PipelineOrder):
@@ -175,7 +175,7 @@ class PlanSpace(Noun):
     def _laid_out(self, found: _Found) -> _Found:
         """Degrees with chunks, the order of their pipeline and a layout."""
         depth = self.setup.architecture.depth
-        orders = [PipelineOrder(str(each)) for each in self.values("schedule")]
+        orders = [PipelineOrder(each) for each in self.values("schedule")]
         for named in found:
             if isinstance(named, tuple):
                 yield named
@@ -230,7 +230,7 @@ class PlanSpace(Noun):
     def _free(self, name: str, whole: int) -> tuple[int, ...]:
         """Values of a degree: what was fixed, else what can divide."""
         if name in self.fixed:
-            return tuple(int(str(value)) for value in self.fixed[name])
+            return self.fixed[name]
         match name:
             case "tp":
                 found = _powers(min(whole, self.setup.interconnect.domain))
@@ -255,8 +255,7 @@ class PlanSpace(Noun):
         found = product(
             self.fixed.get("ep", degrees), self.fixed.get("expert_tp", tuple(sorted({1, tp})))
         )
-        pairs = sorted((int(str(ep)), int(str(split))) for ep, split in found)
-        return [(ep, etp) for ep, etp in pairs if (tp * cp * dp) % (ep * etp) == 0]
+        return [(ep, etp) for ep, etp in sorted(found) if (tp * cp * dp) % (ep * etp) == 0]
 
     def _layout(self, pp: int, chunks: int) -> LayerLayout | None:
         """The layout that a step has by the options; None where the layers do not go into it.

@@ -250,14 +250,14 @@ _HELD = (
 )
 
 
-def wider_values(names: Iterable[str], framework: str) -> dict[str, tuple[object, ...]]:
+def wider_values(names: Iterable[str], framework: str) -> dict[str, tuple[Any, ...]]:
     """Values of the options that a search varies beside degrees, by the names of the options.
 
     `names` are groups of options: zero, recompute, overlap, dispatch, graphs. Raises PlanError.
     """
     torch = launch_form(framework) is LaunchForm.TORCHTITAN
     groups = {**_WIDER, **_OF_TORCH} if torch else _WIDER
-    values: dict[str, tuple[object, ...]] = {}
+    values: dict[str, tuple[Any, ...]] = {}
     for name in names:
         if name not in groups:
             raise PlanError(f"search is {name!r}: expected one of {', '.join(groups)}")
@@ -460,12 +460,12 @@ def parse_npu_counts(text: str) -> tuple[int, ...]:
     return found
 
 
-def parse_fixed(texts: Iterable[str]) -> dict[str, tuple[object, ...]]:
+def parse_fixed(texts: Iterable[str]) -> dict[str, tuple[Any, ...]]:
     """Options and their values of texts such as `tp=8` or `recompute=none,full`.
 
     Raises PlanError naming the option.
     """
-    found: dict[str, tuple[object, ...]] = {}
+    found: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
         name = name.strip().replace("-", "_")
@@ -484,7 +484,7 @@ def make_space(
     options: StepOptions,
     npus: Sequence[int],
     *,
-    fixed: Mapping[str, tuple[object, ...]],
+    fixed: Mapping[str, tuple[Any, ...]],
     most: Mapping[str, int],
 ) -> PlanSpace:
     """The space of a search under options with a batch and a sequence; raises PlanError."""

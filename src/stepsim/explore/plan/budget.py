@@ -158,9 +158,9 @@ def _given(space: PlanSpace) -> int:
     return prod(min(_asked(space, name)) for name in _DEGREES)
 
 
-def _asked(space: PlanSpace, name: str) -> list[int]:
+def _asked(space: PlanSpace, name: str) -> tuple[int, ...]:
     """Values of an option that are given; 1 where none is."""
-    return [int(str(each)) for each in space.fixed.get(name, (1,))]
+    return space.fixed.get(name, (1,))
 
 
 def _other_jobs(space: PlanSpace) -> Iterator[tuple[str, PlanSpace]]:
