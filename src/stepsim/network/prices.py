@@ -279,11 +279,8 @@ class Prices(Struct, kw_only=True):
         key = "cost", self._network, op, patterns.key(look)
         found: Cost | None = self.known.get(key)
         if found is None:
-            shape = self.shape(use, look)
-            cost = collective_cost(self.topology, shape, op.size_bytes)
-            if self.sharing is Sharing.FAIR and cost.time_ps != cost.alone_ps:
-                lone = shape.alone(cost.algorithm, cost.protocol)
-                cost = collective_cost(self.topology, lone, op.size_bytes)
+            shape, is_alone = self.shape(use, look), self.sharing is Sharing.FAIR
+            cost = collective_cost(self.topology, shape, op.size_bytes, alone=is_alone)
             if self.table and op.size_bytes:
                 nodes = patterns.distinct[look] // self.topology.node_size
                 held = np.unique(nodes, return_counts=True)[1]

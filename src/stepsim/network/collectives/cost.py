@@ -143,14 +143,10 @@ class CollectiveShape(Noun):
         """Whether siblings put more on a link that it crosses."""
         return any(step.shared is not step.loads for step in self.steps)
 
-    def alone(self, algorithm: AlgorithmChoice, protocol: str) -> "CollectiveShape":
-        """The shape with this candidate only, and without siblings."""
-        kept = tuple(
-            each
-            for each in self.candidates
-            if each.algorithm == algorithm and each.protocol == protocol
-        )
-        return replace(self, steps=tuple(step.alone for step in self.steps), candidates=kept)
+    def alone(self, number: int) -> "CollectiveShape":
+        """The shape with one of its candidates only, and without siblings."""
+        steps = tuple(step.alone for step in self.steps)
+        return replace(self, steps=steps, candidates=(self.candidates[number],))
 
     def pipelines(self) -> list[list[int]]:
         """Numbers of the candidates that are one pipeline of chunks: its slowest level decides."""
@@ -412,11 +408,9 @@ def lone_times_ps(
 ) -> Ints:
     """As `collective_times_ps`, without siblings, with the candidate `chosen` in each scenario."""
     times = np.zeros_like(chosen)
-    for candidate in distinct(chosen).tolist():
-        taken = shape.candidates[candidate]
-        alone = shape.alone(taken.algorithm, taken.protocol)
-        found = collective_times_ps(alone, size_bytes, launch_ps, links)[0]
-        times = np.where(chosen == candidate, found, times)
+    for number in distinct(chosen).tolist():
+        alone = collective_times_ps(shape.alone(number), size_bytes, launch_ps, links)[0]
+        times = np.where(chosen == number, alone, times)
     return times
 
 
@@ -427,24 +421,32 @@ def with_siblings_ps(measured_ps: int, shared_ps: Ints, alone_ps: Ints) -> Ints:
     return stretched
 
 
-def collective_cost(topology: Topology, shape: CollectiveShape, size_bytes: int) -> Cost:
-    """Cost of a traced collective of this size; raises SimulationError beyond 106 days."""
+def collective_cost(
+    topology: Topology, shape: CollectiveShape, size_bytes: int, *, alone: bool = False
+) -> Cost:
+    """Cost of a traced collective of this size; raises SimulationError beyond 106 days.
+
+    It is `alone` with the algorithm that is the fastest beside its siblings, but without them.
+    """
     size = np.array([float(size_bytes)])
     links = link_parameters(topology.link_classes)
     launch = np.array([topology.launch_latency_ps])
     times, chosen = collective_times_ps(shape, size, launch, links)
-    candidate = shape.candidates[int(chosen[0])]
+    number = int(chosen[0])
+    candidate = shape.candidates[number]
     if times[0] == MAX_INT64:
         raise SimulationError(
             f"a collective of {size_bytes} bytes takes too long on {topology.name}: "
             "at most 2**63 - 1 ps (106 days) can be simulated"
         )
+    if alone and shape.is_shared:
+        return collective_cost(topology, shape.alone(number), size_bytes)
     if size_bytes == 0 or not shape.steps:
         return Cost(time_ps=0, alone_ps=0, launch_ps=0, algorithm=candidate.algorithm)
     once_ps = int(candidate.carrier.once_ps(size)[0]) if candidate.carrier else 0
     steps = []
-    for number, repeat in zip(candidate.order, candidate.repeats, strict=True):
-        time, latency = step_times_ps(shape.steps[number], size, links, candidate.carrier)
+    for place, repeat in zip(candidate.order, candidate.repeats, strict=True):
+        time, latency = step_times_ps(shape.steps[place], size, links, candidate.carrier)
         steps.append(StepCost(time_ps=int(time[0]), latency_ps=int(latency[0]), repeat=repeat))
     alone_ps = lone_times_ps(shape, chosen, size, launch, links) if shape.is_shared else times
     return Cost(
