@@ -117,28 +117,23 @@ _LARGEST = MAX_INT64 >> 4
 
 def memory_of(job: Job, schedule: Schedule, stages: Stages) -> "StepMemory | None":
     """Memory of a rank of every stage; None where neither a model nor the options say it."""
-    of_sample, shares = job.options.activation_size_bytes, None
-    if of_sample is not None:
-        of_microbatch = of_sample * job.options.samples
-        shares = of_microbatch * _chunk_shares(job.workload, stages.works, schedule)
-    if job.setup is None:
-        return None if shares is None else _of_chunks(whole_bytes(shares, schedule), schedule)
-    from stepsim.explain.memory import step_memory
-    from stepsim.step.checks import bytes_of_ranks
-
-    held = bytes_of_ranks(job.setup, job.plan, schedule)
-    if shares is not None:
-        held = replace(held, activations=whole_bytes(shares, schedule))
-    return step_memory(held, schedule, job.setup.device.memory_bytes)
-
-
-def _of_chunks(kept: Ints, schedule: Schedule) -> "StepMemory":
-    """Memory of ranks that hold nothing but activations: bytes of every chunk."""
+    of_sample, setup, placement = job.options.activation_size_bytes, job.setup, schedule.placement
+    if of_sample is None and setup is None:
+        return None
     from stepsim.explain.memory import HeldBytes, step_memory
 
-    nothing = np.zeros(schedule.placement.ranks, np.int64)
-    held = HeldBytes(activations=kept, logits=0 * kept, recomputed=nothing, fixed={})
-    return step_memory(held, schedule)
+    if setup:
+        from stepsim.step.checks import bytes_of_ranks
+
+        held = bytes_of_ranks(setup, job.plan, schedule)
+    else:
+        none = np.zeros((placement.ranks, placement.chunks), np.int64)
+        held = HeldBytes(activations=none, logits=none, recomputed=none[:, 0], fixed={})
+    if of_sample is not None:
+        shares = _chunk_shares(job.workload, stages.works, schedule)
+        kept = whole_bytes(of_sample * job.options.samples * shares, schedule)
+        held = replace(held, activations=kept)
+    return step_memory(held, schedule, setup.device.memory_bytes if setup else None)
 
 
 def _chunk_shares(work: Workload, works: Sequence[StageWork], schedule: Schedule) -> Floats:
