@@ -96,14 +96,14 @@ def simulate_command(file: WorkloadArgument, options: SimulateOptions) -> None:
     job = options.inputs(file, node_size)
 
     from stepsim.show.terminal import progress_bar
+    from stepsim.step.job import job_of
     from stepsim.step.prepared import prepare
+    from stepsim.step.size import size_of
 
     with progress_bar(enabled=not options.quiet) as progress:
-        ready = prepare(
-            *job.nouns,
-            notes=job.notes,
-            on_size=partial(_look_at_size, force=options.force, quiet=options.quiet),
-        )
+        made = job_of(*job.nouns)
+        _look_at_size(size_of(made), force=options.force, quiet=options.quiet)
+        ready = prepare(*job.nouns, notes=job.notes, job=made)
         result = ready.simulated(weigh=True, progress=progress)
     if options.write_workload:
         _write_workload(job, options.write_workload, options)

@@ -27,7 +27,7 @@ from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.stages import split_stages
 from stepsim.step.job import Job, WorkSource, choose_schedule, job_of, prices_of
-from stepsim.step.size import OnSize, memory_of, size_of
+from stepsim.step.size import memory_of
 from stepsim.workload.overlap import DISPATCH_ENGINES, CommEngine
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Doubt, Workload
@@ -159,7 +159,6 @@ class PreparedStep(Noun, dict=True):
             ranks=ranks,
             traffic=traffic,
             memory=self.memory,
-            options=self.job.options,
         )
 
 
@@ -167,8 +166,7 @@ class SimulatedStep(Noun):
     """A step that has run: what is reported, when every task ran, and at which prices.
 
     `ranks` says what the step of every simulated rank goes into, `traffic` what the step puts on
-    the links of the network. `memory` is what ranks hold, None where nobody said. `options` are
-    those asked for, with the plan that was taken.
+    the links of the network. `memory` is what ranks hold, None where nobody said.
     """
 
     report: Report
@@ -177,7 +175,6 @@ class SimulatedStep(Noun):
     ranks: SimulatedRanks
     traffic: Traffic
     memory: "StepMemory | None" = None
-    options: StepOptions = _DEFAULTS
 
     @property
     def step_time_s(self) -> float:
@@ -202,17 +199,16 @@ def prepare(
     *,
     notes: Sequence[str] = (),
     known: Known | None = None,
-    on_size: OnSize | None = None,
     quick: bool = False,
     job: Job | None = None,
 ) -> PreparedStep:
     """Everything before the run: who runs what, in which order, and what communication costs.
 
     `notes` are what was assumed before, and stand among the warnings. `known` is what prices of
-    steps before have found, and what these add to. `on_size` is called with the step's size before
-    its schedule is built. A `quick` run has columns in place of events, unless an engine is asked
-    for or links are shared in time. `job` is the source's, where it is made already. Raises the
-    errors of `stepsim.base.errors` when the input is wrong or contradictory.
+    steps before have found, and what these add to. A `quick` run has columns in place of events,
+    unless an engine is asked for or links are shared in time. `job` is the source's, where it is
+    made already. Raises the errors of `stepsim.base.errors` when the input is wrong or
+    contradictory.
     """
     job = job or job_of(workload, topology, options, known)
     work, plan, options = job.workload, job.plan, job.options
@@ -220,8 +216,6 @@ def prepare(
         options = replace(options, engine=Engine.LEVELS)
         job = replace(job, options=options)
     network = place(topology, plan, options.placement)
-    if on_size:
-        on_size(size_of(job))
     schedule = choose_schedule(job, network)
     stages = split_stages(work, plan, schedule.placement, options.stage_rows)
     memory = memory_of(job, schedule, stages)

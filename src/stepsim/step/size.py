@@ -9,7 +9,7 @@ share links in time.
 Of a model all is known that ranks hold (`fits`), of a workload what its user said of its chunks.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,10 +42,6 @@ class StepSize(Noun):
 
     tasks: int
     size_bytes: int
-
-
-OnSize = Callable[[StepSize], None]
-"""Called with the size of a step before it is built; raises to give it up."""
 
 
 def size_of(job: Job) -> StepSize:
