@@ -5,7 +5,7 @@ small latency and a part of the bandwidth, or more of both. How long each takes 
 measured collectives; where it was measured, and how well the fit meets it, is stated with it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from math import gcd, inf, prod
@@ -16,7 +16,7 @@ from msgspec import Meta, field
 from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, row_numbers, whole_totals
-from stepsim.base.errors import TopologyError
+from stepsim.base.errors import TopologyError, errors_at
 from stepsim.base.fields import Bandwidth, Time
 from stepsim.base.structs import Bytes, Count, Entry, Names, Noun, Share, TomlTable, replace
 from stepsim.base.units import MAX_INT64, Quantity
@@ -265,6 +265,7 @@ _OWN = {
     "rails": (DimensionKind.FAT_TREE,),
     "dragonfly": (DimensionKind.DRAGONFLY,),
     "far": (DimensionKind.DRAGONFLY,),
+    "used": (DimensionKind.SWITCH,),
 }
 
 
@@ -303,29 +304,28 @@ class Dimension(Noun, dict=True):
     built: int = 0
 
     def __post_init__(self) -> None:
+        for wrong in self._wrong():
+            raise TopologyError(f"{self.link.name}: {wrong}")
+
+    def _wrong(self) -> Iterator[str]:
+        """What its fields contradict."""
         if self.size < 1:
-            raise TopologyError(f"{self.link.name}: size is {self.size}: expected at least 1")
+            yield f"size is {self.size}: expected at least 1"
         if not 0 <= self.used <= self.whole:
-            raise TopologyError(
-                f"{self.link.name}: used is {self.used}: expected at most its size, {self.whole}"
-            )
-        if self.used and self.kind is not DimensionKind.SWITCH:
-            raise TopologyError(f"{self.link.name}: used belongs to switch, not to {self.kind}")
+            yield f"used is {self.used}: expected at most its size, {self.whole}"
         for option, kinds in _OWN.items():
             if getattr(self, option) and self.kind not in kinds:
-                raise TopologyError(f"{self.link.name}: {option} does not belong to {self.kind}")
+                yield f"{option} belongs to {', '.join(kinds)}, not to {self.kind}"
         if not self.kind.switched and (self.reduces or self.ports != ONE_NIC):
-            raise TopologyError(f"{self.link.name}: reduces and NICs need a kind with switches")
+            yield "reduces and NICs need a kind with switches"
         if not 0 < self.reduce_efficiency <= 1:
-            found = f"reduce_efficiency is {self.reduce_efficiency}"
-            raise TopologyError(f"{self.link.name}: {found}: expected above 0, at most 1")
+            yield f"reduce_efficiency is {self.reduce_efficiency}: expected above 0, at most 1"
         if self.reduce_efficiency < 1 and not self.reduces:
-            raise TopologyError(f"{self.link.name}: reduce_efficiency needs reduces = true")
+            yield "reduce_efficiency needs reduces = true"
         if self.ports.shared and not self.joins_inside:
-            raise TopologyError(f"{self.link.name}: npus_per_nic needs one network for all NPUs")
+            yield "npus_per_nic needs one network for all NPUs"
         if self.shape and (min(self.shape) < 1 or prod(self.shape) != self.size):
-            sides = " x ".join(map(str, self.shape))
-            raise TopologyError(f"{self.link.name}: size is {self.size}: the shape is {sides}")
+            yield f"size is {self.size}: the shape is {' x '.join(map(str, self.shape))}"
 
     @property
     def whole(self) -> int:
@@ -371,27 +371,24 @@ class Dimension(Noun, dict=True):
         Raises TopologyError naming the dimension when the size does not suit its shape.
         """
         size = self.size * inside if self.joins_inside else self.size
-        wiring: Wiring
-        try:
+        with errors_at(self.link.name, TopologyError):
             match self.kind:
                 case DimensionKind.FULLY_CONNECTED:
-                    wiring = FullyConnected(size=size)
+                    return (FullyConnected(size=size),)
                 case DimensionKind.CABLES:
-                    wiring = Cables(size=size, cables=self.cables or tuple(pairwise(range(size))))
+                    cables = self.cables or tuple(pairwise(range(size)))
+                    return (Cables(size=size, cables=cables),)
                 case DimensionKind.SWITCH | DimensionKind.RAIL:
-                    wiring = FatTree(size=size, ports=self.ports, kind=self.kind)
+                    return (FatTree(size=size, ports=self.ports, kind=self.kind),)
                 case DimensionKind.FAT_TREE:
                     tree = self.tree or TreeShape(down=(size,), up=(1,))
-                    wiring = FatTree(size=size, shape=tree, ports=self.ports)
+                    return (FatTree(size=size, shape=tree, ports=self.ports),)
                 case DimensionKind.DRAGONFLY:
                     shape = self.dragonfly or DragonflyShape(routers=size, npus=1, global_links=1)
-                    wiring = Dragonfly(size=size, shape=shape, ports=self.ports)
+                    return (Dragonfly(size=size, shape=shape, ports=self.ports),)
                 case _:
                     is_open = self.kind in (DimensionKind.LINE, DimensionKind.MESH)
                     return tuple(Ring(size=side, is_open=is_open) for side in self.shape or (size,))
-        except TopologyError as error:
-            raise TopologyError(f"{self.link.name}: {error}") from None
-        return (wiring,)
 
     def grown(self, blocks: int, inside: int) -> "Dimension":
         """With room for `blocks` blocks of `inside` NPUs: the least size its kind is built in.
