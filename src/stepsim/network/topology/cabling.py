@@ -22,6 +22,7 @@ FAR = 1 << 62
 class Bundles(Noun):
     """The fastest parallel links between each two nodes, as one: arrays with an entry per bundle.
 
+    They ascend by `tail`, then `head`.
     `cost` orders routes by latency, then hops. `links[first[b]:first[b] + count[b]]` are the links
     of bundle b, `link_class[b]` the class of its first.
     """

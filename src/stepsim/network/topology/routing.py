@@ -30,7 +30,6 @@ from stepsim.base.arrays import (
     spans,
     totals,
 )
-from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Noun
 from stepsim.network.topology.cabling import FAR, Bundles
 
@@ -248,12 +247,9 @@ class Router(Noun, dict=True):
         return self._hung_on(self.bundles.head, self.bundles.tail)
 
     @cached_property
-    def _direct(self) -> tuple[Ints, Ints]:
-        """Sorted keys (source * npus + destination) of links between NPUs, and their bundles."""
-        found = np.flatnonzero((self.bundles.tail < self.inner) & (self.bundles.head < self.inner))
-        keys = self.bundles.tail[found] * self.npus + self.bundles.head[found]
-        order = np.argsort(keys)
-        return keys[order], found[order]
+    def _pairs(self) -> Ints:
+        """A number of each bundle, ascending, that says which nodes it joins."""
+        return self.bundles.tail * self.nodes + self.bundles.head
 
     def load(
         self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
@@ -261,8 +257,8 @@ class Router(Noun, dict=True):
         """What each owner's flows put on links: columns of owner, link and load; and hops.
 
         Hops are the distinct ones per class. Owners may be any numbers from 0. Equal-cost paths
-        share evenly. Flows of one owner from one NPU to the same other count as one. Raises
-        TopologyError for a pair without a path.
+        share evenly. Flows of one owner from one NPU to the same other count as one. All NPUs
+        are connected, see `cabled`.
         """
         apart = sources != destinations
         hops = [np.zeros((int(not apart.all()), len(self.endpoint_ps)), np.int64)]
@@ -309,11 +305,8 @@ class Router(Noun, dict=True):
             self.bundles.cost_of(up[here])[:, :, None] + self.bundles.cost_of(down[there])[:, None]
         )
         cost = np.where((first[:, :, None] >= 0) & (between < FAR), between + ends, FAR)
-        direct, direct_cost = self._direct_of(here * self.npus + there)
+        direct, direct_cost = self._direct_of(here * self.nodes + there)
         best = np.minimum(cost.min(axis=(1, 2)), direct_cost)
-        if best.max(initial=0) >= FAR:
-            lost = int(np.argmax(best))
-            raise TopologyError(f"npu{here[lost]} and npu{there[lost]} are not connected")
         paths = trees.paths[rows[:, None, :], first[:, :, None]]
         return _Ways(
             rows=rows,
@@ -321,15 +314,14 @@ class Router(Noun, dict=True):
             direct=np.where(direct_cost == best, direct, -1),
         )
 
-    def _direct_of(self, keys: Ints) -> tuple[Ints, Ints]:
-        """Bundle from NPU to NPU of each pair and its cost; -1 and FAR where there is none."""
-        known, bundles = self._direct
-        if not known.size:
-            return np.full(len(keys), -1), np.full(len(keys), FAR)
-        place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-        found = known[place] == keys
-        bundle = np.where(found, bundles[place], -1)
-        return bundle, np.where(found, self.bundles.cost[bundle], FAR)
+    def _direct_of(self, pairs: Ints) -> tuple[Ints, Ints]:
+        """Bundle from NPU to NPU of each pair and its cost; -1 and FAR where there is none.
+
+        Where NPUs forward, it is one of the bundles between nodes.
+        """
+        place = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
+        found = (self._pairs[place] == pairs) & (self.inner > 0)
+        return np.where(found, place, -1), np.where(found, self.bundles.cost[place], FAR)
 
     def _hops(self, ways: _Ways, here: Ints, there: Ints) -> Ints:
         """Distinct hops per class, of the way with the largest endpoint latency of each pair."""
