@@ -74,7 +74,7 @@ def _command() -> Any:
 def _small_jobs() -> Iterator[None]:
     """Lower what a job may have."""
     from stepsim.network import one_collective as collective_probe
-    from stepsim.parallel import schedules
+    from stepsim.parallel.schedules import base as schedules
     from stepsim.step import job
 
     counts = dict.fromkeys(("microbatch_size", "microbatches"), 256)
@@ -84,7 +84,7 @@ def _small_jobs() -> Iterator[None]:
         (job, "MAX_NPUS", 1024),
         (job, "_MOST", {**job._MOST, **counts, **sizes}),
     ]
-    limits += [(collective_probe, "MAX_NPUS", 1024), (schedules, "_MAX_ACTIONS", 4096)]
+    limits += [(collective_probe, "MAX_NPUS", 1024), (schedules, "_MAX_FORWARDS", 4096)]
     kept = [(module, name, getattr(module, name)) for module, name, _ in limits]
     try:
         for module, name, value in limits:

@@ -69,9 +69,6 @@ def run_by(name: str) -> str:
     return _RUN_BY.get(name.partition(":")[0], "")
 
 
-# Largest product of ranks, microbatches and chunks: more would not fit a computer's memory.
-_MAX_ACTIONS = 1 << 22
-
 _SHAPE = ("ranks", "microbatches", "chunks")
 
 
@@ -93,25 +90,21 @@ def build(
 ) -> Schedule:
     """Schedule of a name such as `1f1b` or `interleaved:4`, with the options it has.
 
-    Without `chunks` it holds as many per rank as it is known for: one, or two. Raises ScheduleError
-    when the name is unknown, the schedule refuses the shape, has no such option or is too large.
+    Without `chunks` it holds as many per rank as it is known for: one, or two. One that takes no
+    number of chunks has no other. Raises ScheduleError when the name is unknown, the schedule
+    refuses the shape, has no such option or is too large.
     """
     known, named_chunks = parse_name(name)
     if chunks is not None and named_chunks not in (None, chunks):
         raise not_taken(name, "chunks", chunks, f"{named_chunks}")
     _check_options(known, options, options_of(known))
     held = named_chunks if chunks is None else chunks
-    if ranks * microbatches * (held or 1) > _MAX_ACTIONS:
-        size = f"{ranks} stages, {microbatches} microbatches and {held or 1} chunks"
-        raise ScheduleError(
-            f"schedule {name}: {size}: expected a product of at most {_MAX_ACTIONS}"
-        )
-    shape = {} if held is None else {"chunks": held}
-    if shape and "chunks" not in _parameters(known):
-        if held != 1:
-            raise not_taken(name, "chunks", held, "1")
-        shape = {}
-    return BUILDERS[known](ranks=ranks, microbatches=microbatches, **shape, **options)
+    if held is not None and "chunks" in _parameters(known):
+        options["chunks"] = held
+    built = BUILDERS[known](ranks=ranks, microbatches=microbatches, **options)
+    if held not in (None, built.placement.chunks):
+        raise not_taken(name, "chunks", held, f"{built.placement.chunks}")
+    return built
 
 
 def needs_times(name: str) -> bool:

@@ -62,7 +62,7 @@ def auto_zb(
     least. Without it the longest time from a rank's first to its last action counts.
     Raises ScheduleError when the limit is below one activation or a time is negative.
     """
-    chunks_on_ranks(_NAME, ranks, microbatches, 1)
+    chunks_on_ranks(_NAME, ranks, microbatches)
     job = _Job(
         ranks=ranks,
         microbatches=microbatches,

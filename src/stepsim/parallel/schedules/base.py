@@ -186,16 +186,12 @@ def chunks_on_ranks(
     name: str,
     ranks: int,
     microbatches: int,
-    chunks: int,
-    *,
-    held: int = 0,
-    more: str = "",
+    chunks: int = 1,
     kind: PlacementKind = PlacementKind.LOOP,
 ) -> Placement:
     """How a schedule lies on ranks; raises ScheduleError for a shape that it cannot have.
 
-    All three numbers are positive, and their product is not too large. `held` is the only number of
-    chunks that it has (0: any), and `more` says who has others.
+    All three numbers are positive, and their product is not too large for a computer's memory.
     """
     for field, value in (("ranks", ranks), ("microbatches", microbatches), ("chunks", chunks)):
         if value < 1:
@@ -203,10 +199,8 @@ def chunks_on_ranks(
     if ranks * microbatches * chunks > _MAX_FORWARDS:
         raise ScheduleError(
             f"schedule {name}: ranks * microbatches * chunks is {ranks * microbatches * chunks}: "
-            f"expected at most {_MAX_FORWARDS}"
+            f"expected a product of at most {_MAX_FORWARDS}"
         )
-    if held and chunks != held:
-        raise not_taken(name, "chunks", chunks, f"{held}{more}")
     enters = microbatches if kind is PlacementKind.BIDIRECTIONAL else 1
     return Placement(ranks=ranks, chunks=chunks, kind=kind, microbatches=enters)
 

@@ -14,14 +14,14 @@ from stepsim.parallel.schedules.base import (
 )
 
 
-def dualpipe(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
+def dualpipe(*, ranks: int, microbatches: int) -> Schedule:
     """DualPipe: every stage is held twice, half of the microbatches enter at either end.
 
     Both halves of the ranks run the steps of DualPipeV with half the ranks and microbatches.
     Raises ScheduleError unless ranks and microbatches are even and m >= 2P.
     """
     kind = PlacementKind.BIDIRECTIONAL
-    placement = _placed("dualpipe", ranks, microbatches, chunks, kind)
+    placement = _placed("dualpipe", ranks, microbatches, kind)
     half, each_way = ranks // 2, microbatches // 2
     return Schedule(
         "dualpipe",
@@ -34,12 +34,12 @@ def dualpipe(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
     )
 
 
-def dualpipe_v(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
+def dualpipe_v(*, ranks: int, microbatches: int) -> Schedule:
     """DualPipeV: the half of DualPipe that holds every stage once, in V shape.
 
     Raises ScheduleError unless m >= 2P.
     """
-    placement = _placed("dualpipe-v", ranks, microbatches, chunks, PlacementKind.V)
+    placement = _placed("dualpipe-v", ranks, microbatches, PlacementKind.V)
     return Schedule(
         "dualpipe-v",
         placement,
@@ -74,10 +74,8 @@ def _slots(rank: int, ranks: int, microbatches: int) -> list[str]:
     return [f"W{next(split)}" if slot == "W" else slot for slot in slots]
 
 
-def _placed(
-    name: str, ranks: int, microbatches: int, chunks: int, kind: PlacementKind
-) -> Placement:
-    found = chunks_on_ranks(name, ranks, microbatches, chunks, held=2, kind=kind)
+def _placed(name: str, ranks: int, microbatches: int, kind: PlacementKind) -> Placement:
+    found = chunks_on_ranks(name, ranks, microbatches, 2, kind)
     even = kind is PlacementKind.BIDIRECTIONAL
     if even and ranks % 2:
         raise not_taken(name, "ranks", ranks, f"an even number, e.g. {ranks + 1}")

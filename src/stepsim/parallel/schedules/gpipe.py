@@ -8,13 +8,7 @@ from stepsim.parallel.schedules.base import Schedule, chunks_on_ranks
 from stepsim.parallel.schedules.one_f_one_b import one_chunk
 
 
-def gpipe(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
-    """GPipe for any number of microbatches, in ascending order in both directions.
-
-    Raises ScheduleError for more than one chunk.
-    """
-    placement = chunks_on_ranks(
-        "gpipe", ranks, microbatches, chunks, held=1, more=" (looped-bfs holds more)"
-    )
-    leads = (microbatches,) * ranks
-    return one_chunk("gpipe", placement, microbatches, leads)
+def gpipe(*, ranks: int, microbatches: int) -> Schedule:
+    """GPipe for any number of microbatches, in ascending order in both directions."""
+    placement = chunks_on_ranks("gpipe", ranks, microbatches)
+    return one_chunk("gpipe", placement, microbatches, (microbatches,) * ranks)

@@ -4,7 +4,6 @@ Narayanan et al., "Memory-efficient pipeline-parallel DNN training" (PipeDream-F
 Megatron-LM `forward_backward_pipelining_without_interleaving`.
 """
 
-from stepsim.base.errors import ScheduleError
 from stepsim.parallel.schedules.base import (
     Placement,
     Runtime,
@@ -16,15 +15,13 @@ from stepsim.parallel.schedules.base import (
 )
 
 
-def one_f_one_b(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
+def one_f_one_b(*, ranks: int, microbatches: int) -> Schedule:
     """1F1B for any number of microbatches, fewer than ranks included.
 
     Rank r runs min(P-1-r, m) forwards, then pairs of one forward and one backward, then the
-    remaining backwards. Raises ScheduleError for more than one chunk.
+    remaining backwards.
     """
-    placement = chunks_on_ranks("1f1b", ranks, microbatches, chunks)
-    if chunks != 1:
-        raise ScheduleError(f"schedule 1f1b: chunks is {chunks}: it holds one chunk per rank")
+    placement = chunks_on_ranks("1f1b", ranks, microbatches)
     return one_chunk("1f1b", placement, microbatches, warm_up(ranks, microbatches))
 
 

@@ -34,22 +34,22 @@ _SLOTS = (
 _Block = Callable[[int, int, int], tuple[int, ...]]
 
 
-def v_min(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
+def v_min(*, ranks: int, microbatches: int) -> Schedule:
     """V-Min for any number of microbatches: at most (P+4)//3 microbatches live on a rank.
 
     With equal F, I and W and free messages the bubble is 4P-5 actions (4P-3 where 3 divides P),
-    about 2P/3m of the step. Raises ScheduleError unless there are two chunks.
+    about 2P/3m of the step.
     """
-    return _schedule("v-min", ranks, microbatches, chunks, _v_min_block, (ranks + 4) // 3)
+    return _schedule("v-min", ranks, microbatches, _v_min_block, (ranks + 4) // 3)
 
 
-def v_half(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
+def v_half(*, ranks: int, microbatches: int) -> Schedule:
     """V-Half for any number of microbatches: at most (P+2)//2 microbatches live on a rank.
 
     With equal F, I and W and free messages the bubble is 3P-3 actions (3P-4 for odd P), about P/2m
-    of the step. Raises ScheduleError unless there are two chunks.
+    of the step.
     """
-    return _schedule("v-half", ranks, microbatches, chunks, _v_half_block, (ranks + 2) // 2)
+    return _schedule("v-half", ranks, microbatches, _v_half_block, (ranks + 2) // 2)
 
 
 def _v_min_block(ranks: int, rank: int, wait: int) -> tuple[int, ...]:
@@ -65,11 +65,8 @@ def _v_half_block(ranks: int, rank: int, wait: int) -> tuple[int, ...]:
     return down, turn + up, turn + ranks + wait + down, 2 * turn + ranks + wait + up
 
 
-def _schedule(
-    name: str, ranks: int, microbatches: int, chunks: int, block: _Block, limit: int
-) -> Schedule:
-    kind = PlacementKind.V
-    placement = chunks_on_ranks(name, ranks, microbatches, chunks, held=2, kind=kind)
+def _schedule(name: str, ranks: int, microbatches: int, block: _Block, limit: int) -> Schedule:
+    placement = chunks_on_ranks(name, ranks, microbatches, 2, PlacementKind.V)
     wait = _shortest_wait(ranks, block)
     timed = [list(_repeated(block(ranks, rank, wait), microbatches)) for rank in range(ranks)]
     orders = _with_weight_gradients(timed, placement, 2 * limit)

@@ -22,16 +22,13 @@ from stepsim.parallel.schedules.base import (
 )
 
 
-def zb_h1(*, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
+def zb_h1(*, ranks: int, microbatches: int) -> Schedule:
     """ZB-H1 for any number of microbatches.
 
     The order of 1F1B. Rank r > 0 splits its first r backwards and those from the last steady one
-    on; from then on, once r backwards lie behind, the oldest weight gradient follows each. Raises
-    ScheduleError for more than one chunk.
+    on; from then on, once r backwards lie behind, the oldest weight gradient follows each.
     """
-    placement = chunks_on_ranks(
-        "zb-h1", ranks, microbatches, chunks, held=1, more=" (interleaved-zb holds more)"
-    )
+    placement = chunks_on_ranks("zb-h1", ranks, microbatches)
     leads = warm_up(ranks, microbatches)
     return Schedule(
         "zb-h1",

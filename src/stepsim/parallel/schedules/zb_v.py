@@ -11,13 +11,9 @@ from stepsim.parallel.schedules.base import (
 )
 
 
-def zb_v(*, ranks: int, microbatches: int, chunks: int = 2) -> Schedule:
-    """ZB-V for any number of microbatches.
-
-    Fewer than 2P-1 microbatches run in the order of 2P-1. Raises ScheduleError unless there are
-    two chunks.
-    """
-    placement = chunks_on_ranks("zb-v", ranks, microbatches, chunks, held=2, kind=PlacementKind.V)
+def zb_v(*, ranks: int, microbatches: int) -> Schedule:
+    """ZB-V for any number of microbatches; fewer than 2P-1 run in the order of 2P-1."""
+    placement = chunks_on_ranks("zb-v", ranks, microbatches, 2, PlacementKind.V)
     full = max(microbatches, 2 * ranks - 1)
     return Schedule(
         "zb-v",
