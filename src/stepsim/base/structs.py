@@ -275,8 +275,9 @@ def explain_toml(place: str, raw: Any, schema: type[Any], message: str) -> str:
     inside = f"{place}: {at.lstrip('.')}" if at else place
     if key not in keys:
         return f"{inside}: unknown key {key!r}: expected one of {', '.join(keys)}"
-    meant = [meta.description for meta in get_args(keys[key]) if isinstance(meta, Meta)]
-    return f"{inside}: {key} is missing{f' ({meant[0]})' if meant else ''}"
+    said = (meta.description for meta in get_args(keys[key]) if isinstance(meta, Meta))
+    meant = next(filter(None, said), "")
+    return f"{inside}: {key} is missing{f' ({meant})' if meant else ''}"
 
 
 def _types(schema: type[Any]) -> dict[str, Any]:

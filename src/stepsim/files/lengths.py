@@ -11,9 +11,15 @@ from typing import Any
 
 import msgspec
 
-from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.errors import PlanError, WorkloadError, bad_value
 from stepsim.files.reading import csv_rows, number_of, open_file, parquet_library, read_text
-from stepsim.workload.documents import LONGEST, Lengths, ListedLengths, parse_lengths
+from stepsim.workload.documents import (
+    LONGEST,
+    NO_NUMBERS,
+    Lengths,
+    ListedLengths,
+    parse_lengths,
+)
 
 _COLUMNS = ("length", "lengths", "tokens", "num_tokens", "n_tokens")
 _COUNT = "count"
@@ -35,14 +41,16 @@ def lengths_of(
     return ListedLengths(lengths=tuple(lengths)), "a list"
 
 
-def read_lengths(text: str) -> Lengths:
-    """The lengths that a text names: a file of them, else a law.
+def read_lengths(text: str, numbers: Mapping[str, float] = NO_NUMBERS) -> Lengths:
+    """The lengths that a text names: a file of them, else a law with `numbers` in place of its own.
 
     Raises WorkloadError naming file, line and value, PlanError for a law that cannot be.
     """
     path = Path(text)
     if "(" in text and not path.exists():
-        return parse_lengths(text)
+        return parse_lengths(text, numbers)
+    if numbers:
+        raise PlanError(f"{', '.join(numbers)}: a list of lengths has no such number")
     rows = _READERS.get(path.suffix.lower(), _of_lines)
     lengths: list[int] = []
     for line, value, count in rows(path):

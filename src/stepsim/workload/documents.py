@@ -9,21 +9,21 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from msgspec.structs import asdict
+from msgspec import Meta, ValidationError, convert
 
 from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import PlanError, bad_value
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, explain_toml
 
 LONGEST = 1 << 24
 """Most tokens of a document: thousands of sequences, into which packers cut it."""
 _MOST_SIBLINGS = 1 << 20
 
 
-class LengthLaw(Noun):
+class LengthLaw(Noun, forbid_unknown_fields=True):
     """A law of document lengths in tokens, from `least` to `most`: draws outside move to the edge.
 
     A subclass says how raw lengths are drawn. Raises PlanError for bounds that cannot be.
@@ -50,14 +50,8 @@ class LengthLaw(Noun):
 class Lognormal(LengthLaw):
     """Lengths whose logarithm is normal of mean `mu` and standard deviation `sigma`."""
 
-    mu: float
-    sigma: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (-50 <= self.mu <= 50 and 0 <= self.sigma <= 20):
-            shown = f"mu {self.mu}, sigma {self.sigma}"
-            raise PlanError(f"lognormal has {shown}: expected mu -50 to 50, sigma 0 to 20")
+    mu: Annotated[float, Meta(ge=-50, le=50)]
+    sigma: Annotated[float, Meta(ge=0, le=20)]
 
     def _raw(self, generator: np.random.Generator, count: int) -> Floats:
         return generator.lognormal(self.mu, self.sigma, count)
@@ -66,12 +60,7 @@ class Lognormal(LengthLaw):
 class Pareto(LengthLaw):
     """Lengths above `least` of which a share x**-shape is longer than x times `least`."""
 
-    shape: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.2 <= self.shape <= 1000:
-            raise PlanError(bad_value("pareto", "shape", self.shape, "0.2 to 1000"))
+    shape: Annotated[float, Meta(ge=0.2, le=1000)]
 
     def _raw(self, generator: np.random.Generator, count: int) -> Floats:
         return self.least * (1.0 + generator.pareto(self.shape, count))
@@ -161,9 +150,9 @@ class SiblingLengths(Noun):
     spread: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (1 <= self.count <= _MOST_SIBLINGS and 0 <= self.spread <= 20):
+        if not (self.count in range(1, _MOST_SIBLINGS + 1) and 0 <= self.spread <= 20):
             shown = f"{self.count:.4g} with a spread of {self.spread:.4g}"
-            allowed = f"1 to {_MOST_SIBLINGS}, a spread of 0 to 20"
+            allowed = f"a whole number from 1 to {_MOST_SIBLINGS}, a spread of 0 to 20"
             raise PlanError(f"siblings are {shown}: expected {allowed}")
 
     @property
@@ -185,14 +174,16 @@ Lengths = LengthLaw | ListedLengths | Mixture | SiblingLengths
 _LAWS: Mapping[str, type[LengthLaw]] = MappingProxyType(
     {"lognormal": Lognormal, "pareto": Pareto, "uniform": Uniform, "fixed": Fixed}
 )
+NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
 _CALL = re.compile(r"(?:(?P<weight>\d+\.?\d*|\.\d+)\s+)?(?P<name>[a-z]+)\((?P<values>[^()]*)\)")
 
 
-def parse_lengths(text: str) -> Lengths:
+def parse_lengths(text: str, numbers: Mapping[str, float] = NO_NUMBERS) -> Lengths:
     """The law that a text writes, e.g. `lognormal(mu=5, sigma=1, least=16, most=1024)`.
 
     Laws joined by `+` are a mixture, each with its weight before it. `siblings=8` and `spread=0.3`
-    in the first law make families. Raises PlanError naming what is wrong, and the laws there are.
+    in the first law make families. `numbers` stand in place of those that the text has. Raises
+    PlanError naming what is wrong, and the laws there are.
     """
     read = []
     for part in map(str.strip, text.split("+")):
@@ -205,6 +196,9 @@ def parse_lengths(text: str) -> Lengths:
         read.append(match)
     weights = tuple(float(match["weight"] or 1.0) for match in read)
     values = [_values(match["name"], match["values"]) for match in read]
+    if len(read) > 1 and numbers.keys() - {"siblings", "spread"}:
+        raise PlanError(f"{', '.join(numbers)}: a mixture of lengths has no such number")
+    values[0] |= {key: _whole(value) for key, value in numbers.items()}
     count, spread = values[0].pop("siblings", None), values[0].pop("spread", None)
     laws = [_law(match["name"], given) for match, given in zip(read, values, strict=True)]
     law = laws[0] if len(laws) == 1 else Mixture(weights=weights, laws=tuple(laws))
@@ -212,61 +206,31 @@ def parse_lengths(text: str) -> Lengths:
         raise PlanError(f"spread is {spread:g}: expected beside siblings, e.g. siblings=8")
     if count is None:
         return law
-    return SiblingLengths(law=law, count=_whole("siblings", count), spread=spread or 0.0)
+    return SiblingLengths(law=law, count=count, spread=spread or 0.0)
 
 
-def with_law_numbers(lengths: Lengths, numbers: Mapping[str, float]) -> Lengths:
-    """A law with other values of some of its numbers, e.g. `sigma` or `most`.
-
-    Of families also `siblings` and `spread`. Raises PlanError for a number that the law has not.
-    """
-    if not numbers:
-        return lengths
-    if isinstance(lengths, SiblingLengths):
-        rest = {k: v for k, v in numbers.items() if k not in ("siblings", "spread")}
-        law = with_law_numbers(lengths.law, rest)
-        assert not isinstance(law, SiblingLengths)
-        count = _whole("siblings", numbers.get("siblings", lengths.count))
-        spread = numbers.get("spread", lengths.spread)
-        return SiblingLengths(law=law, count=count, spread=spread)
-    name = next((n for n, kind in _LAWS.items() if isinstance(lengths, kind)), "")
-    if not name:
-        shown = ", ".join(numbers)
-        raise PlanError(f"{shown}: a list or a mixture of lengths has no such number")
-    return _law(name, asdict(lengths) | dict(numbers))
-
-
-def _values(name: str, text: str) -> dict[str, float]:
+def _values(name: str, text: str) -> dict[str, Any]:
     """Names and numbers of `mu=5, sigma=1`."""
-    values: dict[str, float] = {}
+    values: dict[str, Any] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         key, _, number = (part.strip() for part in pair.partition("="))
         try:
-            values[key] = float(number)
+            values[key] = _whole(float(number))
         except ValueError:
             raise PlanError(f"{name} has {pair!r}: expected a name, '=' and a number") from None
     return values
 
 
-def _whole(name: str, value: float) -> int:
-    """A number of things; raises PlanError for a part of one."""
-    if value != value // 1:
-        raise PlanError(f"{name} is {value:g}: expected a whole number")
-    return int(value)
+def _whole(value: float) -> float:
+    """A number as a whole one, where it is one."""
+    return int(value) if value.is_integer() else value
 
 
-def _law(name: str, values: dict[str, float]) -> LengthLaw:
-    """The law of a name with its values; whole numbers where it counts tokens."""
+def _law(name: str, values: Mapping[str, Any]) -> LengthLaw:
+    """The law of a name with its values; raises PlanError for others than it has."""
     if name not in _LAWS:
         raise PlanError(f"law of lengths is {name!r}: expected one of {', '.join(_LAWS)}")
-    kind = _LAWS[name]
-    whole = ("least", "most", "length")
-    if wrong := next((key for key in values if key not in kind.__struct_fields__), None):
-        allowed = ", ".join(kind.__struct_fields__)
-        raise PlanError(f"{name} has {wrong!r}: expected {allowed}")
-    given: dict[str, Any] = {k: _whole(k, v) if k in whole else v for k, v in values.items()}
     try:
-        return kind(**given)
-    except TypeError as error:
-        missing = str(error).removeprefix("Missing required argument ")
-        raise PlanError(f"{name} lacks {missing}") from None
+        return convert(values, _LAWS[name])
+    except ValidationError as error:
+        raise PlanError(explain_toml(name, values, _LAWS[name], str(error))) from None

@@ -77,7 +77,7 @@ def test_a_page_of_steps(command: str, run: Run, tmp_path: Path) -> None:
             "missing.txt: cannot read the lengths of documents",
         ),
         ("sweep", FIRST_FIT, "a sweep of packers needs lengths of documents"),
-        ("sweep", (*OF_LAW, "--set", "lengths.mode=2"), "lognormal has 'mode': expected"),
+        ("sweep", (*OF_LAW, "--set", "lengths.mode=2"), "lognormal: unknown key 'mode': expected"),
         ("sweep", (*OF_LAW, *FIRST_FIT, "--packers", "padded"), "give one of them"),
         ("sweep", (*OF_LAW, *FIRST_FIT, "--db", "a.db"), "leave out --db"),
     ],

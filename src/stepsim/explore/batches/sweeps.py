@@ -24,7 +24,7 @@ from stepsim.files.lengths import read_lengths
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.packers import packer_of
-from stepsim.workload.documents import Lengths, with_law_numbers
+from stepsim.workload.documents import Lengths
 from stepsim.workload.model.model import Model
 
 _OF_LAW = f"{LENGTHS}."
@@ -97,7 +97,7 @@ def _lengths(text: str, values: Mapping[str, Value]) -> Lengths:
         for name, value in values.items()
         if name.startswith(_OF_LAW)
     }
-    return with_law_numbers(read_lengths(text), numbers)
+    return read_lengths(text, numbers)
 
 
 class _ScenarioSteps(Entry):
