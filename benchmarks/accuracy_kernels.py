@@ -405,7 +405,7 @@ def core_of(
     attention: GroupedAttention | LatentAttention, columns: PlanTable
 ) -> tuple[Operator, ...]:
     """The core attention of a layer."""
-    return tuple(item for item in attention_operators(attention, 1024, columns) if item.core)
+    return attention_operators(attention, 1024, columns)[1]
 
 
 def latent(folder: Path) -> Iterator[Line]:

@@ -60,17 +60,16 @@ class BlockSparseAttention(Mixer):
         Keys, values and the indexer's keys are gathered along cp, gradients of the first two go
         back: assumed to be as Megatron-Core's sparse attention does it.
         """
-        own = tuple(attention_operators(self.attention, hidden, columns))
-        core = next(i for i, item in enumerate(own) if item.core)
+        own, _, after = attention_operators(self.attention, hidden, columns)
         width = float(self.indexer.width + self.indexer.dim)
         made = "index queries and keys", columns.tokens, float(hidden), width
         pair = keys_and_values(self.attention, columns)
         back = gathered_keys(pair, None, columns).back_after
         return Mixing(
             # the indexer's queries and keys, forward alone
-            before=(*own[:core], *(item.times(FORWARD_ALONE) for item in products(columns, made))),
+            before=(*own, *(item.times(FORWARD_ALONE) for item in products(columns, made))),
             mix=tuple(replace(item, core=True) for item in self._mix(columns)),
-            after=own[core + 1 :],
+            after=after,
             sent=replace(gathered_keys(pair + self.indexer.dim, None, columns), back_after=back),
         )
 

@@ -129,13 +129,13 @@ def _attention_blocks(
     if isinstance(attention, Mixer):
         yield from _mixer_blocks(attention, after, architecture, columns)
         return
-    operators = (*attention_operators(attention, architecture.hidden, columns), after)
+    into, core, out = attention_operators(attention, architecture.hidden, columns)
+    out = (*out, after)
     if (columns.cp > 1).any() and not isinstance(attention, LinearBlock):
-        yield from shared_blocks(attention, operators, columns, context, summed=summed)
+        yield from shared_blocks(attention, into, core, out, columns, context, summed=summed)
         return
-    core = next((i for i, each in enumerate(operators) if each.core), 0)
-    yield Block("qkv", operators[:core], backward=summed)
-    yield Block("attention", operators[core:], forward=summed)
+    yield Block("qkv", into, backward=summed)
+    yield Block("attention", (*core, *out), forward=summed)
 
 
 def _around(

@@ -28,7 +28,7 @@ from stepsim.workload.model.architecture import (
     keys_and_values,
 )
 from stepsim.workload.model.choices import ContextParallelKind
-from stepsim.workload.model.operators import memory
+from stepsim.workload.model.operators import Operators, memory
 from stepsim.workload.model.parts import Block, Exchange, MixerExchanges, Operator, OperatorKind
 from stepsim.workload.plan import PlanTable
 
@@ -184,7 +184,9 @@ def gathered_keys(
 
 def shared_blocks(
     attention: CoreAttention,
-    operators: tuple[Operator, ...],
+    before: Operators,
+    core: Operators,
+    after: Operators,
     columns: PlanTable,
     context: ContextParallel,
     *,
@@ -196,8 +198,6 @@ def shared_blocks(
     gradients of what comes before it. The block without operators begins the backward of a ring.
     """
     sent = _sent(attention, columns, context)
-    core = [i for i, each in enumerate(operators) if each.core]
-    before, after = operators[: core[0]], operators[core[-1] + 1 :]
     turn = Exchange(CollectiveKind.ALL_TO_ALL, Group.CP, sent.turned)
     turn_back = Exchange(CollectiveKind.ALL_TO_ALL, Group.CP, sent.turned_back)
     turned = _TURNED_BYTES / 2 * (sent.turned + sent.turned_back)
@@ -209,7 +209,7 @@ def shared_blocks(
         forward=(*sent.gathered, turn),
         backward=summed,
     )
-    kernels = (_kernel(each, attention, columns, context) for each in operators if each.core)
+    kernels = (_kernel(each, attention, columns, context) for each in core)
     whole = [(each, kernel_shares(attention, columns, context)) for each in kernels]
     whole.append((merge_operator(attention, columns, context), merge_shares(columns, context)))
     hops = hop_count(attention, columns, context) > 1

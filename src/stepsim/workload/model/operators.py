@@ -65,6 +65,7 @@ def linear(
     )
 
 
+Operators = tuple[Operator, ...]
 NORM = "aten::native_layer_norm"
 ACTIVATION = "aten::silu"
 SOFTMAX = "aten::_softmax"
@@ -199,27 +200,29 @@ def products(
 
 def attention_operators(
     attention: CoreAttention | LinearBlock, hidden: int, columns: PlanTable
-) -> Iterator[Operator]:
-    """Projections, norms, rotary embedding, core attention and gate of a rank."""
-    h, t, window, gated = float(hidden), columns.tokens, None, False
+) -> tuple[Operators, Operators, Operators]:
+    """Projections, norms and rotary embedding of a rank, core attention, and gate and way back.
+
+    A product in place of attention has nothing but what follows.
+    """
+    h, t, after = float(hidden), columns.tokens, list[Operator]()
     if isinstance(attention, LinearBlock):
-        yield from mlp_operators(attention, hidden, columns)
-        return
-    heads = attention.heads / columns.tp
+        return (), (), tuple(mlp_operators(attention, hidden, columns))
+    heads, window, gated = attention.heads / columns.tp, None, False
+    result = t * heads * attention.values
     if isinstance(attention, GroupedAttention):
         window, gated = attention.window, attention.gated
-        yield from _grouped_projections(attention, h, heads, columns)
+        before = _grouped_projections(attention, h, heads, columns)
     else:
-        yield from _latent_projections(attention, h, heads, columns)
-    yield from _core(attention, heads, window, columns)
-    if attention.head_gates and isinstance(attention, LatentAttention):
-        yield from products(columns, ("gates of heads", t, h, heads))
-    result = t * heads * attention.values
+        before = _latent_projections(attention, h, heads, columns)
+        if attention.head_gates:
+            after += products(columns, ("gates of heads", t, h, heads))
     if gated:
-        yield memory("gate of the result", 6.0 * result, 10.0 * result)
+        after.append(memory("gate of the result", 6.0 * result, 10.0 * result))
     elif attention.head_gates:
-        yield memory("gate of the result", 4.0 * result, 8.0 * result)
-    yield from products(columns, ("attention out", t, heads * attention.values, h))
+        after.append(memory("gate of the result", 4.0 * result, 8.0 * result))
+    after += products(columns, ("attention out", t, heads * attention.values, h))
+    return tuple(before), tuple(_core(attention, heads, window, columns)), tuple(after)
 
 
 def _grouped_projections(

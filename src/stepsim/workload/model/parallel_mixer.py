@@ -46,16 +46,15 @@ class ParallelMixer(Mixer):
         Keys and values are gathered along cp, their gradients scattered, beside what the state
         sends.
         """
-        attention = tuple(attention_operators(self.attention, hidden, columns))
-        core = next(i for i, item in enumerate(attention) if item.core)
+        before, core, after = attention_operators(self.attention, hidden, columns)
         inner = self.mamba.mixing(hidden, columns)
         size = columns.shard_tokens * hidden
         added = memory("sum of attention and state", 6.0 * size, 2.0 * size)
         pair = gathered_keys(keys_and_values(self.attention, columns), None, columns)
         return Mixing(
-            before=(*attention[:core], *inner.before),
-            mix=(attention[core], *inner.mix),
-            after=(*attention[core + 1 :], *inner.after, added),
+            before=(*before, *inner.before),
+            mix=(*core, *inner.mix),
+            after=(*after, *inner.after, added),
             sent=replace(
                 inner.sent,
                 before=(*pair.before, *inner.sent.before),
