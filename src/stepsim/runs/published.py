@@ -202,7 +202,6 @@ def model_of(step: PublishedStep) -> StepModel:
     """What prices a run: its device and framework by name, the device's topology."""
     device = read_device(step.device)
     framework = read_framework(step.framework)
-    framework = framework.of_casts if step.plan.precision.casts else framework
     precision, sparse = step.plan.precision, step.architecture.is_sparse
     framework = framework.of_job(device.name, precision, sparse=sparse, release=step.release)
     framework = framework.of_model(step.model, device.name, precision)

@@ -121,7 +121,6 @@ def setup_of(topology: Topology, options: StepOptions, architecture: Architectur
             "framework: expected a training framework, e.g. megatron-core (--framework)"
         )
     precision = options.precision or Precision.BF16
-    framework = framework.of_casts if precision.casts else framework
     framework = framework.of_job(device.name, precision, sparse=architecture.is_sparse)
     if options.recipe:
         framework = framework.of_model(architecture.name, device.name, precision)
@@ -167,7 +166,8 @@ def with_schedule(options: StepOptions, setup: StepModel) -> StepOptions:
         return options
     if overlaps is None and ep > 1:
         precision = options.precision or Precision.BF16
-        overlaps = setup.framework.overlaps_experts_on(setup.device.name, precision)
+        usual = setup.framework.defaults_on(setup.device.name, sparse=True, precision=precision)
+        overlaps = bool(usual.get("expert_overlap"))
     if overlaps and ep > 1 and chunked == (pp > 1):
         return replace(options, schedule=PAIRED)
     return replace(options, schedule="interleaved") if chunked else options

@@ -199,7 +199,8 @@ def test_bytes_of_states_are_those_of_the_recipe() -> None:
     framework = read_framework("megatron-core")
     low = framework.of_model("nemotron-4-340b", "H100", Precision.BF16)
     assert (low.gradient_bytes, low.optimizer_bytes) == (2, 10)
-    casts = framework.of_casts.of_model("nemotron-4-340b", "H100", Precision.FP8)
+    casts = framework.of_job("H100", Precision.FP8, sparse=False)
+    casts = casts.of_model("nemotron-4-340b", "H100", Precision.FP8)
     assert (casts.gradient_bytes, casts.optimizer_bytes) == (2, 12)
     assert (framework.gradient_bytes, framework.optimizer_bytes) == (4, 12)
 

@@ -43,14 +43,14 @@ class JobDefaults(TomlTable):
     dispatch: ExpertDispatch | None = None
     shared_overlap: bool | None = None
     delay_wgrad: bool | None = None
-    overlaps_experts: bool | None = None
+    expert_overlap: bool | None = field(default=None, name="overlaps_experts")
     graph_scopes: Annotated[tuple[GraphScope, ...], Meta(description="none: steps")] | None = None
     fuses_grouped: Annotated[bool, Meta(description="products of experts")] | None = None
 
 
 JOB_DEFAULTS = (
     *("zero", "dp_overlap", "tp_comm_overlap", "cuda_graph", "reshard", "dispatch"),
-    *("shared_overlap", "delay_wgrad"),
+    *("shared_overlap", "delay_wgrad", "expert_overlap"),
 )
 """Options that a framework's jobs have a value of."""
 
@@ -223,15 +223,6 @@ class Framework(TomlTable):
     defaults: tuple[JobDefaults, ...] = ()
     sources: Mapping[str, str] = {}
 
-    @property
-    def of_casts(self) -> "Framework":
-        """The framework where products run in 8 or 4 bits: master weights are whole."""
-        return replace(
-            self,
-            gradient_bytes=self.cast_gradient_bytes or self.gradient_bytes,
-            optimizer_bytes=max(self.optimizer_bytes, _ADAM_BYTES),
-        )
-
     def of_model(self, model: str, device: str, precision: Precision) -> "Framework":
         """The framework with the bytes of states that a recipe of the model says."""
         said = [each.states for each in self.recipes_of(model, device, precision) if each.states]
@@ -240,11 +231,16 @@ class Framework(TomlTable):
     def of_job(
         self, device: str, precision: Precision, *, sparse: bool, release: str | None = None
     ) -> "Framework":
-        """The framework in a release, as its jobs on a device run where nobody says it."""
+        """The framework in a release, as its jobs on a device run where nobody says it.
+
+        Master weights are whole where products run in 8 or 4 bits.
+        """
         job = replace(self, release=release or self.release)
-        return replace(
-            job, **job._said(("graph_scopes", "fuses_grouped"), device, precision, sparse=sparse)
-        )
+        own = job._said(("graph_scopes", "fuses_grouped"), device, precision, sparse=sparse)
+        if precision.casts:
+            own["gradient_bytes"] = self.cast_gradient_bytes or self.gradient_bytes
+            own["optimizer_bytes"] = max(self.optimizer_bytes, _ADAM_BYTES)
+        return replace(job, **own)
 
     def _said(
         self, names: Sequence[str], device: str, precision: Precision, *, sparse: bool
@@ -278,18 +274,11 @@ class Framework(TomlTable):
         family = self.attention.get(device.name, self.attention.get("default", "flash2"))
         return device.attention.get(family) or next(iter(device.attention.values()))
 
-    def overlaps_experts_on(self, device: str, precision: Precision) -> bool:
-        """Whether its jobs of models with experts overlap the exchanges between these."""
-        name = "overlaps_experts"
-        return bool(self._said((name,), device, precision, sparse=True).get(name))
-
     def defaults_on(
         self, device: str, *, sparse: bool, precision: Precision = Precision.BF16
     ) -> dict[str, int | bool | ExpertDispatch]:
         """Options that its jobs have on a device, by name; `sparse` models have experts."""
-        found = self._said(JOB_DEFAULTS, device, precision, sparse=sparse)
-        overlaps = sparse and self.overlaps_experts_on(device, precision)
-        return found | ({"expert_overlap": True} if overlaps else {})
+        return self._said(JOB_DEFAULTS, device, precision, sparse=sparse)
 
 
 def error_band(
