@@ -28,7 +28,7 @@ from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.stages import split_stages
 from stepsim.step.job import Job, WorkSource, choose_schedule, job_of, prices_of
 from stepsim.step.size import memory_of
-from stepsim.workload.overlap import DISPATCH_ENGINES, CommEngine
+from stepsim.workload.overlap import CommEngine
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Doubt, Workload
 from stepsim.workload.scaling import doubt_placeholders
@@ -269,7 +269,7 @@ def _overlap_cost(job: Job, topology: Topology, overlap: "CommSms") -> "OverlapC
         gpu = device.limits
     except PlanError as error:
         raise PlanError(f"overlap_cost: {error}") from None
-    exchange = DISPATCH_ENGINES[job.plan.dispatch] if job.setup else None
+    exchange = CommEngine(job.plan.dispatch.engine) if job.setup else None
     return OverlapCost(
         gpu=gpu,
         sms=overlap.count,

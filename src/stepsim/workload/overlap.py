@@ -18,12 +18,10 @@ set without the family that it is judged by.
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import ceil, sqrt
-from types import MappingProxyType
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, shipped
 from stepsim.base.units import PS_PER_NS, PS_PER_S
-from stepsim.workload.model.choices import ExpertDispatch
 
 
 class OverlapLaw(Noun):
@@ -152,18 +150,6 @@ class CommEngine(StrEnum):
     def traits(self) -> CommTraits:
         """Its numbers, as `engines.toml` says them."""
         return shipped(__file__, "engines.toml", dict[CommEngine, CommTraits])[self]
-
-
-DISPATCH_ENGINES: Mapping[ExpertDispatch, CommEngine] = MappingProxyType(
-    {
-        ExpertDispatch.ALL_TO_ALL: CommEngine.POINT_TO_POINT,
-        ExpertDispatch.DEEPEP: CommEngine.DEEPEP,
-        ExpertDispatch.DEEPEP_FP8: CommEngine.DEEPEP,
-        ExpertDispatch.HYBRIDEP: CommEngine.HYBRIDEP,
-        ExpertDispatch.HYBRIDEP_FP8: CommEngine.HYBRIDEP,
-    }
-)
-"""What carries tokens to their experts."""
 
 
 class CommSms(Noun, kw_only=False):

@@ -112,14 +112,15 @@ class ExpertDispatch(NameWithFields):
     DeepEP and HybridEP with `FP8` send tokens to their experts in 8 bits, with a scale for 128
     elements; all that comes back is in 16 (DeepSeek-V3 technical report, section 3.3.2). `once`
     says that a token goes to a node once, `element_bytes` what its elements take on the way to
-    experts.
+    experts. What carries them is the `engine`, by its name in `engines.toml` and `dispatch.toml`.
     """
 
     once: bool
     element_bytes: float
+    engine: str
 
-    ALL_TO_ALL = "all_to_all", False, 2.0
-    DEEPEP = "deepep", True, 2.0
-    DEEPEP_FP8 = "deepep_fp8", True, 1 + 4 / 128
-    HYBRIDEP = "hybridep", True, 2.0
-    HYBRIDEP_FP8 = "hybridep_fp8", True, 1 + 4 / 128
+    ALL_TO_ALL = "all_to_all", False, 2.0, "point_to_point"
+    DEEPEP = "deepep", True, 2.0, "deepep"
+    DEEPEP_FP8 = "deepep_fp8", True, 1 + 4 / 128, "deepep"
+    HYBRIDEP = "hybridep", True, 2.0, "hybridep"
+    HYBRIDEP_FP8 = "hybridep_fp8", True, 1 + 4 / 128, "hybridep"

@@ -52,7 +52,7 @@ def kernel_of(dispatch: ExpertDispatch, way: str) -> DispatchKernel:
     the way `back`: `gradients_to` and `gradients_back`. Bytes of elements change nothing.
     """
     known = shipped(__file__, "dispatch.toml", dict[str, dict[str, DispatchKernel]])
-    return known[dispatch.removesuffix("_fp8")][way]
+    return known[dispatch.engine][way]
 
 
 class ExpertWay(Noun):
