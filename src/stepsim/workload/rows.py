@@ -56,20 +56,10 @@ class Kernel(Noun):
     launches: float = 0.0
 
 
-class Kernels(Noun, kw_only=False, eq=False, dict=True):
-    """Kernels in the order in which they run.
-
-    Rows are hashed for every action that runs them: the hash of their kernels costs nothing.
-    """
+class Kernels(Noun, kw_only=False, dict=True):
+    """Kernels in the order in which they run."""
 
     run: tuple[Kernel, ...] = ()
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the kernels are equal."""
-        return self is other or (isinstance(other, Kernels) and self.run == other.run)
-
-    def __hash__(self) -> int:
-        return len(self.run)
 
     @cached_property
     def demands(self) -> Demands | None:
