@@ -71,14 +71,12 @@ def split_stages(
     if workload.layout is not None:
         rows = [_slices(each, workload.layout, placement) for each in workload.microbatches]
     else:
-        distinct = {id(block): block for block in workload.microbatches}
-        layers = {key: _stage_layers(block, workload, pp) for key, block in distinct.items()}
-        warnings += _warnings(workload, [*layers.values()], pp, placement)
-        cut = {
-            key: [*_chunk_rows(block, workload.loss, layers[key], placement, every=every)]
-            for key, block in distinct.items()
-        }
-        rows = [cut[id(block)] for block in workload.microbatches]
+        layers = [_stage_layers(block, workload, pp) for block in workload.microbatches]
+        warnings += _warnings(workload, layers, pp, placement)
+        rows = [
+            [*_chunk_rows(block, workload.loss, own, placement, every=every)]
+            for block, own in zip(workload.microbatches, layers, strict=True)
+        ]
     works: list[StageWork] = []
     known: dict[tuple[int, ...], _Rows] = {}  # what is the same as before is the object of before
     items: dict[tuple[int, int], tuple[StepItem, ...]] = {}

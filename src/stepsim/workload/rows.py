@@ -347,7 +347,7 @@ class Workload:
         return max(len(block.layers) for block in self.microbatches)
 
     def with_rows(self, change: Callable[[Row], Row]) -> "Workload":
-        """The workload with the rows of its microbatches changed; what was one object stays one."""
+        """The workload with the rows of its microbatches changed; what was one row stays one."""
         known: dict[int, Row] = {}
 
         def changed(row: Row) -> Row:
@@ -355,9 +355,8 @@ class Workload:
                 known[id(row)] = change(row)
             return known[id(row)]
 
-        distinct = {id(block): block for block in self.microbatches}
-        blocks = {number: block.with_rows(changed) for number, block in distinct.items()}
-        return replace(self, microbatches=tuple(blocks[id(block)] for block in self.microbatches))
+        blocks = (block.with_rows(changed) for block in self.microbatches)
+        return replace(self, microbatches=tuple(blocks))
 
     def with_works(self, change: Callable[[Phase, Work], Work]) -> "Workload":
         """The workload with the work of every row and item changed."""
