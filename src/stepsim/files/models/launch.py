@@ -26,10 +26,15 @@ from stepsim.files.models.megatron_plan import (
     broken_by,
     megatron_lacks,
     megatron_plan,
-    said_of,
     sizes_of,
 )
-from stepsim.files.models.recipes import RECIPES, ForeignRecipe, job_notes, recipe_of_file
+from stepsim.files.models.recipes import (
+    RECIPES,
+    ForeignRecipe,
+    job_notes,
+    recipe_forms,
+    recipe_of_file,
+)
 from stepsim.files.models.scripts import script_arguments
 from stepsim.files.models.torchtitan import torchtitan_asked, torchtitan_lacks, torchtitan_plan
 from stepsim.files.reading import read_text, read_toml, toml_values
@@ -124,7 +129,7 @@ def _asked(
         return recipe.asked_of(architecture)
     bridge = re.search(r"(^|[\s'\"+])model\.tensor_model_parallel_size=", text)
     if bridge:
-        values = bridge_arguments(text)
+        values = bridge_arguments(path, text)
     else:
         values = recipe.arguments if recipe else script_arguments(path, text).values
     if "tensor-model-parallel-size" not in values:
@@ -160,8 +165,7 @@ def _bridge(table: str) -> Mapping[str, str]:
     return shipped(__file__, "bridge.toml", dict[str, dict[str, str]])[table]
 
 
-_OVERRIDE = re.compile(r"\+{0,2}([a-z_]+(?:\.[a-z_0-9]+)?)=(.*)", re.DOTALL)
-_NOTHING = ("null", "none", "false", "~", "")
+_OVERRIDE = re.compile(r"\+{0,2}([a-z_]+(?:\.[a-z_0-9]+)?)=(.+)", re.DOTALL)
 
 
 def _overrides(arguments: Mapping[str, str], plan: Plan) -> Iterator[str]:
@@ -184,26 +188,16 @@ def _overrides(arguments: Mapping[str, str], plan: Plan) -> Iterator[str]:
     yield f"mixed_precision={_bridge('precision')[plan.precision]}"
 
 
-def bridge_arguments(text: str) -> Mapping[str, str]:
-    """Megatron-LM's arguments, by name, of a text's overrides; others are passed over."""
+def bridge_arguments(path: Path, text: str) -> Mapping[str, str]:
+    """Megatron-LM's arguments, by name, of a text's overrides.
+
+    They say what the same keys say in a configuration of Megatron-Bridge.
+    """
     try:
         words = shlex.split(text, comments=True)
     except ValueError:  # a quote that nobody closes
         words = text.split()
     matches = filter(None, map(_OVERRIDE.fullmatch, words))
     given = {match[1]: match[2].strip("'\"") for match in matches}
-    found = {
-        name: "" if given[key].lower() == "true" else given[key]
-        for name, key in _bridge("keys").items()
-        if given.get(key, "").lower() not in _NOTHING
-    }
-    if given.get("model.pipeline_model_parallel_layout") not in (None, "", "null"):
-        found.pop("num-virtual-stages-per-pipeline-rank", None)  # the layout says it
-    if given.get("model.moe_flex_dispatcher_backend") == "deepep":
-        found["moe-enable-deepep"] = ""
-    if given.get("ddp.use_megatron_fsdp", "").lower() == "true":
-        found["no-gradient-accumulation-fusion"] = ""
-    named = given.get("mixed_precision", "bf16_mixed")
-    formats = (each for each in ("nvfp4", "mxfp8", "fp8") if each in named)
-    found |= said_of("precision")[next(formats, "fp16" if named.startswith("fp16") else "bf16")]
-    return found
+    form = recipe_forms()["Megatron-LM's arguments"]
+    return ForeignRecipe(path, form, {"mixed_precision": "bf16_mixed", **given}, {}).arguments

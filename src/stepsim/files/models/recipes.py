@@ -129,7 +129,7 @@ class ForeignRecipe:
             self._say(place, value, found[-1])
         elif self.form.megatron and not found and word not in _OFF:
             name = place.rpartition(".")[2].replace("_", "-")
-            self._argue(name, "" if value == "true" else value)
+            self._argue(name, "" if word == "true" else value)
 
     def _argue(self, name: str, value: str) -> None:
         self.arguments[name] = value
@@ -240,19 +240,20 @@ class ForeignRecipe:
         return ""
 
 
-def _forms() -> Iterator[RecipeForm]:
-    """All forms, each with the keys of the one that it is like."""
+def recipe_forms() -> dict[str, RecipeForm]:
+    """All forms by name, each with the keys of the one that it is like."""
     file = shipped(__file__, "recipes.toml", dict[str, tuple[RecipeForm, ...]])
     forms = {each.name: each for each in file["form"]}
-    for each in forms.values():
+    tables = ("usual", "keys", "refused", "noted", "assumed")
+    for each in list(forms.values()):
         other = forms.get(each.like, each)
-        tables = ("usual", "keys", "refused", "noted", "assumed")
-        yield replace(
+        forms[each.name] = replace(
             each,
             model=each.model or other.model,
             framework=each.framework or other.framework,
             **{name: {**getattr(other, name), **getattr(each, name)} for name in tables},
         )
+    return forms
 
 
 def is_recipe(path: Path) -> bool:
@@ -312,7 +313,7 @@ def recipe_of(
     """
     marked = (
         form
-        for form in _forms()
+        for form in recipe_forms().values()
         if any(all(_has(values, key) for key in mark.split()) for mark in form.marks)
     )
     form = next(marked, None)

@@ -189,13 +189,14 @@ def test_overrides_are_read_as_shells_and_hydra_write_them() -> None:
         "  \"model.pipeline_model_parallel_layout='Et|(t|)*2tL'\" train.lr=3\n"
         "  model.virtual_pipeline_model_parallel_size=2 mixed_precision=bf16_with_nvfp4_mixed\n"
     )
-    assert dict(bridge_arguments(text)) == {
+    assert dict(bridge_arguments(Path("plan.sh"), text)) == {
         "tensor-model-parallel-size": "8",
         "sequence-parallel": "",
         "pipeline-model-parallel-layout": "Et|(t|)*2tL",
+        "num-virtual-stages-per-pipeline-rank": "2",
+        "lr": "3",
         "bf16": "",
         "fp4-format": "e2m1",
-        "fp4-recipe": "nvfp4",
     }
 
 
