@@ -13,8 +13,8 @@ from stepsim.files.models.megatron_rules import (
     PAIRED_EXCHANGES,
     PAIRED_WEIGHTS,
     broken_rules,
-    line_arguments,
 )
+from stepsim.files.models.scripts import arguments_of
 from stepsim.workload.model.architecture import (
     Architecture,
     DenseMlp,
@@ -182,7 +182,7 @@ def model_arguments(architecture: Architecture) -> Names:
     pattern = [int(layer.is_sparse) for layer in architecture.layers]
     if len(mlps) > 1:
         lines.append(f"--moe-layer-freq [{','.join(map(str, pattern))}]")
-    said = line_arguments(" ".join(lines))
+    said, _ = arguments_of(" ".join(lines).split())
     with suppress(WorkloadError):
         read = MegatronArguments(place="", values=said).usual_layers(architecture.depth)
         if read == architecture.layers:

@@ -1,6 +1,4 @@
-"""Megatron-LM's own arguments: how they are found in a text, and which rules they must keep.
-
-Every `--name value` of a line counts; a YAML file may nest its keys, with or without dashes.
+"""Which rules Megatron-LM's own arguments must keep.
 
 A rule is judged where all that it speaks of is a number: a variable that nobody sets breaks none.
 """
@@ -206,19 +204,3 @@ def layout_slices(text: str) -> tuple[StageSlice, ...]:
         return parse_layout(text).slices
     except PlanError:
         return ()
-
-
-# An argument, and its value behind `=` or behind a space.
-_ARGUMENT = re.compile(r"(?<!\S)--([A-Za-z][\w-]*)(?:=(\S*)|\s+(?!--)(\S+)|(?!\S))")
-# Quotes and a list's brackets, but not the brackets of a pipeline's layout, `(tt|)*29`.
-_QUOTES = re.compile(r"(\([EtmL|*,0-9]*\)\*[0-9]+)|[\"'()]")
-_ENDS = ("\\", "&&", "||", "|", ";", "&")
-
-
-def line_arguments(text: str) -> Mapping[str, str]:
-    """Arguments of a line by name, with dashes; a switch has an empty value."""
-    plain = _QUOTES.sub(lambda found: found.group(1) or " ", text)
-    return {
-        name.replace("_", "-"): own or ("" if after in _ENDS else after)
-        for name, own, after in _ARGUMENT.findall(plain)
-    }

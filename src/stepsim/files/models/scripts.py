@@ -11,7 +11,6 @@ from pathlib import Path
 
 from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import Names, Noun, shipped
-from stepsim.files.models.megatron_rules import line_arguments
 from stepsim.files.shell import Command, read_script
 from stepsim.files.shell.words import Unknown, Words, shown_word, unknown_in
 
@@ -26,6 +25,10 @@ _PLACEHOLDER = re.compile(r"(?<!<)<([A-Za-z][A-Za-z _./-]*[A-Za-z])>")
 _SETS = re.compile(r"^\s*(?:export\s+)?\w+=", re.MULTILINE)
 _SIZE = re.compile("(?!0+$)[0-9]{1,9}")
 _DIRECTIVE = r"^#SBATCH\s+(.*)$"
+# Quotes and a list's brackets, but not the brackets of a pipeline's layout, `(tt|)*29`.
+_QUOTES = re.compile(r"(\([EtmL|*,0-9]*\)\*[0-9]+)|[\"'()]")
+# What ends a command, or goes on with it on the next line.
+_ENDS = ("\\", "&&", "||", "|", ";", "&")
 
 
 def _names(table: str) -> Mapping[str, Names]:
@@ -57,17 +60,15 @@ def script_arguments(
     text = _PLACEHOLDER.sub(lambda each: each[1].replace(" ", "_"), text)
     lines = (line.partition("#")[0] for line in re.findall(_DIRECTIVE, text, re.MULTILINE))
     directives = " ".join(lines).replace("=", " ").split()
-    slurm = _slurm(_flags(directives)[0])
+    slurm = _slurm(arguments_of(directives)[0])
     if "$" in text or _SETS.search(text):
         commands, variables = read_script(path, text, {**slurm, **(environment or {})})
         command = _training(path, commands, variables)
-        values, unknown = _flags(command.words)
     else:
         without_comments = re.sub(r"(^|\s)#.*$", r"\1", text, flags=re.MULTILINE)
-        unknown, variables, plain = {}, {}, without_comments.replace("\\\n", " ")
-        command, commands = Command(tuple(plain.split()), 1), []
-        overrides = map(_OVERRIDE.fullmatch, command.words)
-        values = {**line_arguments(plain), **{each[1]: each[2] for each in overrides if each}}
+        plain = _QUOTES.sub(lambda each: each[1] or " ", without_comments.replace("\\\n", " "))
+        command, commands, variables = Command(tuple(plain.split()), 1), [], {}
+    values, unknown = arguments_of(command.words)
     launches = bool(slurm) or _launches(command)
     if other := _OTHERWISE.search(" ".join(command.words)):
         raise WorkloadError(f"{path}: {other[0]} is no pre-training of a decoder: not modelled")
@@ -98,7 +99,7 @@ def _slurm(given: Mapping[str, str]) -> dict[str, str]:
 def _training(path: Path, commands: Sequence[Command], variables: Mapping[str, Words]) -> Command:
     """The command that trains; raises WorkloadError where there are several that differ."""
     chosen = [each for each in commands if _trains(each)]
-    distinct = {tuple(_flags(each.words)[0].items()): each for each in chosen}
+    distinct = {tuple(arguments_of(each.words)[0].items()): each for each in chosen}
     if len(distinct) > 1:
         lines = ", ".join(str(each.line) for each in distinct.values())
         raise WorkloadError(f"{path}: lines {lines} train different jobs: keep one of them")
@@ -122,7 +123,7 @@ def _launches(command: Command) -> bool:
 
 def _trains(command: Command) -> bool:
     name = Path(command.words[0]).name
-    words, flags = _names("words"), _flags(command.words)[0]
+    words, flags = _names("words"), arguments_of(command.words)[0]
     return name not in words["silent"] and any(flag in flags for flag in words["trains"])
 
 
@@ -142,8 +143,8 @@ def needed(unknown: Unknown) -> str:
     return f"{unknown.name}: nobody can decide that{given}"
 
 
-def _flags(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Unknown]]:
-    """Arguments by name, and those whose value is not known."""
+def arguments_of(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Unknown]]:
+    """Arguments by name, a switch with an empty value, and those whose value is not known."""
     values: dict[str, str] = {}
     unknown: dict[str, Unknown] = {}
     for word, after in pairwise([*_parts(words), ""]):
@@ -152,7 +153,7 @@ def _flags(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Unknown]]:
         if not re.fullmatch(r"--[A-Za-z][\w-]*|-[nN]p?", word):
             continue
         name = word.lstrip("-").replace("_", "-")
-        value = "" if after.startswith("--") else shown_word(after)
+        value = "" if after.startswith("--") or after in _ENDS else shown_word(after)
         is_list = value.startswith("([") and value.endswith(")")  # those of a layout stay
         values[name] = value[1:-1] if is_list else value
         unknown.pop(name, None)

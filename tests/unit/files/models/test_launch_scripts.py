@@ -193,6 +193,11 @@ torchrun --nproc_per_node 8 --master_addr $HOST x.py --num-layers 11 --load $LOA
     ),
 }
 OF_SLURM: dict[str, tuple[str, dict[str, str], int]] = {
+    "short options without a variable": (
+        "srun -N 2 --gpus-per-node 8 python pretrain.py --num-layers 48 --bf16 && echo done",
+        {"num-layers": "48", "bf16": ""},
+        16,
+    ),
     "slurm with tasks": (
         """
 #SBATCH --nodes=16
