@@ -78,8 +78,7 @@ def architecture_of(
         )
     try:
         architecture = reader.architecture(name)
-        if family.nested or {"image_tokens", "frozen_tower"} & values.keys():
-            architecture = _with_tower(architecture, whole, family, notes)
+        architecture = _with_tower(architecture, whole, family, notes)
     except WorkloadError as error:
         text = str(error)
         raise WorkloadError(text if text.startswith(place) else f"{place}: {text}") from None
@@ -193,10 +192,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         if self.values.get("use_bidirectional_attention") == "vision":  # images are left out
             self.pass_over("use_bidirectional_attention")
         inputs = self.count("hidden_size_per_layer_input", default=0)
-        if not inputs:
-            self.pass_over("vocab_size_per_layer_input")
         parts = self._pattern("PATTERN") if family.singles else []
-        hidden = self.hidden
         count = self.count("LAYERS", default=len(parts) or None, most=MOST_LAYERS)
         if len(parts) not in (0, count):
             raise self.wrong(self.name_of("PATTERN"), len(parts), f"{count} of them")
@@ -206,7 +202,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
             norm = NormKind.LAYER
         architecture = Architecture(
             name=name,
-            hidden=hidden,
+            hidden=self.hidden,
             layers=layers,
             vocabulary=self.count("vocab_size"),
             tied=self.flag("tie_word_embeddings", "tie_embedding", default=family.tied),
@@ -218,10 +214,6 @@ class _Reader(Attentions, Feeding, kw_only=True):
             prediction_layers=self._predictions(count, layers[-1]),
             input_vocabulary=inputs and self.count("vocab_size_per_layer_input", "vocab_size"),
         )
-        if self.flag("use_cla"):
-            expected = "false: keys and values that layers share in turn are not modelled"
-            raise self.wrong("use_cla", True, expected)
-        self.pass_over("cla_share_factor")
         if family.mixer:  # also where no layer has it
             self.read.update(key for key in self.values if re.match(_OF_MIXERS, key))
         passed = self.refuse_rest(every=family.is_guessed)
@@ -235,7 +227,6 @@ class _Reader(Attentions, Feeding, kw_only=True):
 
         MiniMax has modules of some layers each.
         """
-        self.flag("mtp_use_dedicated_embeddings")
         said = self.count("PREDICTED", default=0, most=64)
         modules = self.count("num_mtp_modules", default=0, most=64)
         deep = self.count("mtp_transformer_layers", default=1, most=64)
@@ -302,12 +293,11 @@ class _Reader(Attentions, Feeding, kw_only=True):
         if self.family.compresses:
             yield from self._compressed_layers(count)
             return
-        blocks = self.items("block_configs")
+        blocks = self.listed("block_configs", count)
         if blocks is not None:
-            if len(blocks) != count:
-                expected = f"{count} blocks, one for each layer"
-                raise self.wrong("block_configs", len(blocks), expected)
-            yield from (self._block(i, block) for i, block in enumerate(blocks))
+            places = {f"block_configs[{i}]": block for i, block in enumerate(blocks)}
+            fields = Fields(place=self.place, values=places)
+            yield from (self._block(fields.inside(place)) for place in places)
             return
         made: dict[object, Layer] = {}
         kinds, sparse = self.kinds(count), self.sparse(count)
@@ -330,8 +320,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         attention = self.attention(kind, layer=number, borrows=borrows)
         if family.always_mixes and family.mixer in ("mamba", "mamba2"):
             return Layer(attention=attention, mlp=None, norms=1)
-        wide = borrows and self.flag("use_double_wide_mlp")
-        self.pass_over("use_double_wide_mlp")
+        wide = self.flag("use_double_wide_mlp") and borrows
         width = self.count("hidden_size_per_layer_input", default=0)
         beside = sparse and family.dense_beside and not family.doubled  # of Gemma 4
         # Falcon's newer layers have one norm for attention and one for the MLP
@@ -345,13 +334,9 @@ class _Reader(Attentions, Feeding, kw_only=True):
 
     # layers that differ one by one, as a search found them
 
-    def _block(self, number: int, block: Any) -> Layer:
-        place = f"{self.place}: block_configs[{number}]"
-        if not isinstance(block, dict):
-            raise WorkloadError(f"{place}: expected a table with attention and ffn")
-        both = Fields(place=place, values=block)
-        attention = self._block_part(both.inside("attention"), self._block_attention)
-        mlp = self._block_part(both.inside("ffn"), self._block_mlp)
+    def _block(self, fields: Fields) -> Layer:
+        attention = self._block_part(fields.inside("attention"), self._block_attention)
+        mlp = self._block_part(fields.inside("ffn"), self._block_mlp)
         norms = (attention is not None) + (mlp is not None)
         return Layer(attention=attention, mlp=mlp, norms=norms)
 

@@ -284,7 +284,6 @@ class Feeding(Reading, kw_only=True):
         """Experts of a token; of identity ones among them a share computes nothing."""
         said = fields.uniform("TOP_K", least=1) or fields.count("TOP_K")
         idle = fields.count("zero_expert_num", default=0)
-        fields.pass_over("zero_expert_type")
         if not idle:
             return said
         real = fields.uniform("EXPERTS", least=1) or 1
