@@ -13,7 +13,7 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
-from stepsim.base.errors import WorkloadError, bad_value, one_line
+from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Names, shipped
 from stepsim.files.models.fields import Fields
 from stepsim.workload.model.architecture import Architecture
@@ -61,45 +61,46 @@ def torchtitan_job(path: Path, text: str, environment: Mapping[str, str]) -> dic
     WorkloadError.
     """
     try:
-        functions = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)]
+        body = ast.parse(text).body
     except (SyntaxError, ValueError, RecursionError) as error:
         raise WorkloadError(f"{path}: not valid Python: {error}") from None
-    jobs = {each.name: job for each in functions if (job := _returned(each))}
+    functions = {each.name: each for each in body if isinstance(each, ast.FunctionDef)}
+    returned = {name: _returned(function) for name, function in functions.items()}
+    jobs = {name: job for name, job in returned.items() if "model_spec" in job}
     chosen = environment.get("CONFIG", next(iter(jobs)) if len(jobs) == 1 else "")
     if chosen not in jobs:
         expected = f"one of {', '.join(jobs)} (--env CONFIG=NAME)"
         raise WorkloadError(bad_value(str(path), "CONFIG", chosen, expected))
     job = jobs[chosen]
-    flavor = job.pop("model_spec", None)
     names = (name for name, _ in _models().values() if chosen.startswith(name))
     folder = path.absolute().parent.name
-    job["model"] = {"name": max(names, key=len, default=folder), "flavor": flavor}
-    if "Float8" in str(job.pop("model_converters", "")):
+    job["model"] = {
+        "name": max(names, key=len, default=folder),
+        "flavor": job["model_spec"].get("0"),
+    }
+    if "Float8" in ast.unparse(functions[chosen].body[-1]):
         job["model"]["converters"] = [_CONVERTERS[Precision.FP8]]
     return job
 
 
 def _returned(function: ast.FunctionDef) -> dict[str, Any]:
-    """The sections of keywords that a function returns, of which only plain values count."""
+    """The sections of keywords that a function returns, of which only plain values count.
+
+    Values without a name are called by their place: `model_spec=model_registry("8B")` is a section
+    with `"0": "8B"`.
+    """
     returned = function.body[-1]
     if not isinstance(returned, ast.Return) or not isinstance(returned.value, ast.Call):
         return {}
     sections: dict[str, Any] = {}
     for keyword in returned.value.keywords:
-        if keyword.arg is None or not isinstance(keyword.value, ast.Call):
-            continue
         call = keyword.value
-        if keyword.arg == "model_spec":
-            first = (each.value for each in call.args[:1] if isinstance(each, ast.Constant))
-            sections[keyword.arg] = next(first, None)
-        elif keyword.arg == "model_converters":
-            sections[keyword.arg] = ast.unparse(call)
-        else:
-            held = {
-                k.arg: k.value.value for k in call.keywords if isinstance(k.value, ast.Constant)
+        if keyword.arg and isinstance(call, ast.Call):
+            given = [*enumerate(call.args), *((each.arg, each.value) for each in call.keywords)]
+            sections[keyword.arg] = {
+                str(name): value.value for name, value in given if isinstance(value, ast.Constant)
             }
-            sections[keyword.arg] = held
-    return sections if "model_spec" in sections else {}
+    return sections
 
 
 def _models() -> dict[str, tuple[str, str]]:
@@ -283,11 +284,10 @@ def _read_kernels(job: Fields) -> _Asked:
 
 def _job(source: str, values: Mapping[str, Any]) -> Fields:
     """Values of a job by `section.key`; degrees may stand in the sections of old releases."""
-    for section, held in values.items():
-        if not isinstance(held, dict):
-            raise WorkloadError(f"{source}: {one_line(section)}: expected a section of keys")
-    found = {f"parallelism.{k}": v for old in _OLD for k, v in values.get(old, {}).items()}
-    found |= {f"{section}.{k}": v for section, held in values.items() for k, v in held.items()}
+    whole = Fields(place=source, values=values)
+    sections = {name: whole.inside(name).values for name in values}
+    found = {f"parallelism.{k}": v for old in _OLD for k, v in sections.get(old, {}).items()}
+    found |= {f"{name}.{k}": v for name, held in sections.items() for k, v in held.items()}
     return Fields(place=source, values=found)
 
 

@@ -206,7 +206,7 @@ def test_overrides_are_read_as_shells_and_hydra_write_them() -> None:
         ("a.sh", "--lr 3", "no plan of a framework: expected arguments of Megatron-LM"),
         ("a.toml", "[training]\nseq_len = 3", "no job of torchtitan: expected a section"),
         ("a.toml", "=", "not valid TOML"),
-        ("a.toml", "parallelism = 3", "parallelism: expected a section of keys"),
+        ("a.toml", "parallelism = 3", "parallelism is 3: expected a table of keys"),
         (
             "a.toml",
             "[parallelism]\ntensor_parallel_degree = 0",
