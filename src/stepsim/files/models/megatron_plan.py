@@ -61,10 +61,7 @@ def broken_by(plan: Plan, architecture: Architecture) -> Names:
         said["mtp-num-layers"] = str(len(architecture.prediction_layers))
     kinds = (kind.attention for kind in architecture.layer_kinds())
     grouped = next((each for each in kinds if isinstance(each, GroupedAttention)), None)
-    if grouped is not None:
-        said["num-attention-heads"] = str(grouped.heads)
-    if grouped is not None and grouped.kv_heads != grouped.heads:
-        said |= {"group-query-attention": "", "num-query-groups": str(grouped.kv_heads)}
+    said |= arguments_of(" ".join(_of_attention(grouped)).split())[0]
     return tuple(broken_rules(said))
 
 
