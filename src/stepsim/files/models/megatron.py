@@ -6,7 +6,7 @@ nothing of a step's work are passed over; those of layers that are not modelled 
 
 import re
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -60,6 +60,8 @@ _RATIOS = ("hybrid-attention-ratio", "hybrid-mlp-ratio")
 # Parts of a pattern by their letter, those included that configurations do not have.
 _LETTERS = {**PART_LETTERS, "G": "gated_delta_net", "D": "dsa"}
 _LARGEST = 1 << 40
+# A list of 0 and 1 as Python has it, and how often it is repeated: `[0,1]*3`.
+_RUN = re.compile(r"\[?([01](?:,[01])*)\]?(?:\*([0-9]{1,5}))?")
 _EXPERT_LAYERS, _WINDOW_LAYERS = "moe-layer-freq", "window-attn-skip-freq"
 # What GPT-NeoX does: two thirds of the width are shared by the gate and what it gates.
 _SHARED = "gates-share-width"
@@ -386,16 +388,10 @@ class MegatronArguments(Noun):
             if name == _EXPERT_LAYERS:
                 return [layer % nth == 0 for layer in range(depth)]
             return [(layer + 1) % nth != 0 for layer in range(depth)]
-        found: list[bool] = []
-        for part in text.split("+"):
-            run = re.fullmatch(r"\[?([01](?:,[01])*)\]?(?:\*([0-9]{1,5}))?", part.strip("()"))
-            if not run:
-                found = []
-                break
-            found += [digit == "1" for digit in run.group(1).split(",")] * int(run.group(2) or 1)
-            if len(found) > depth:
-                break
-        if len(found) != depth:
+        runs = [_RUN.fullmatch(part.strip("()")) for part in text.split("+")]
+        digits = (run[1].split(",") * int(run[2] or 1) for run in runs if run)
+        found = [digit == "1" for digit in islice(chain.from_iterable(digits), depth + 1)]
+        if None in runs or len(found) != depth:
             expected = f"a number, or {depth} of 0 and 1 as in ([0]*3+[1]*58)"
             raise self.wrong(f"--{name}", text, expected)
         return found
@@ -552,8 +548,7 @@ def _uneven(arguments: MegatronArguments, layers: int, stages: int) -> str:
             f"--decoder-last-pipeline-num-layers {last} leave {layers - first - last} layers: "
             f"expected a multiple of the other {others} stages"
         )
-    counts = [*([first] if first else []), *[share] * others, *([last] if last else [])]
-    return ",".join(map(str, counts))
+    return ",".join(map(str, filter(None, (first, *[share] * others, last))))
 
 
 def _warnings(arguments: MegatronArguments) -> Iterator[str]:
