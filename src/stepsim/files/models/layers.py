@@ -40,7 +40,7 @@ class Kinds(Reading, kw_only=True):
             or self._by_family(count)
         )
         self.pass_over("kinds")  # the first of them counts, as in transformers
-        return kinds
+        return self._choosing(kinds) if self.family.indexer else kinds
 
     def _by_types(self, count: int) -> list[Kind] | None:
         """Names of a list: `layer_types`, or `layers_block_type`."""
@@ -48,14 +48,12 @@ class Kinds(Reading, kw_only=True):
         for name in ("layer_types", "layers_block_type"):
             types = self.listed(name, count, spare=spare)
             if types is not None:
-                return self._choosing([self._named(name, item) for item in types])
-        return self._choosing([Kind.FULL] * count) if self.family.indexer else None
+                return [self._named(name, item) for item in types]
+        return None
 
     def _choosing(self, kinds: list[Kind]) -> list[Kind]:
         """With the layers that read what an earlier one chose: GLM-5's pattern, or its period."""
         count = len(kinds)
-        if not self.family.indexer:
-            return kinds
         pattern = self.raw("indexer_types", "index_topk_pattern")
         nth = self.count("index_topk_freq", default=1)
         skipped = self.count("index_skip_topk_offset", default=2, least=0)
@@ -123,9 +121,9 @@ class Kinds(Reading, kw_only=True):
         if self.some("attention_chunk_size"):
             nth = self.count("no_rope_layer_interval", default=4)
             rope = self.items("no_rope_layers") or []
-            if len(rope) == count:
-                return [Kind.CHUNKED if item else Kind.FULL for item in rope]
-            return [Kind.FULL if (n + 1) % nth == 0 else Kind.CHUNKED for n in range(count)]
+            if len(rope) != count:
+                rope = [(n + 1) % nth for n in range(count)]
+            return [Kind.CHUNKED if item else Kind.FULL for item in rope]
         if self.family.always_mixes or self.family.mixer == "mamba2":
             return [Kind.MIXER] * count
         pattern = self.raw("sliding_window_pattern")
@@ -134,12 +132,13 @@ class Kinds(Reading, kw_only=True):
             local = [slides and pattern[n % len(pattern)] == "L" for n in range(count)]
             if len(pattern) > 1:
                 local[-1] = False  # the last layer sees all, as Exaone has it
-            return [Kind.SLIDING if each else Kind.FULL for each in local]
-        if slides and self.family.window is WindowRule.PATTERN:
+        elif slides and self.family.window is WindowRule.PATTERN:
             names = ("sliding_window_pattern", "_sliding_window_pattern", "layer_switch")
             nth = self.count(*names, "global_attn_every_n_layers", default=self.family.nth)
-            return [Kind.FULL if (n + 1) % nth == 0 else Kind.SLIDING for n in range(count)]
-        return None
+            local = [(n + 1) % nth > 0 for n in range(count)]
+        else:
+            return None
+        return [Kind.SLIDING if each else Kind.FULL for each in local]
 
     def _by_family(self, count: int) -> list[Kind]:
         """What the family's code says where no key does."""
@@ -171,18 +170,15 @@ class Feeding(Reading, kw_only=True):
         ratio = self.some("expansion_ratio")
         own = ("intermediate_size_mlp", "dense_intermediate_size")
         width = self.some(*own) or self.some("WIDTH")
-        if width is None and self.family.shared_is_dense:
-            width = self.some("SHARED_WIDTH")
         if width is None and (ratio or not self.family.gated):
             width = (ratio or 4) * self.hidden
-        width = width or self.count("WIDTH")
-        if self.family.shared_is_dense and not self._experts_number():
+        if self.family.shared_is_dense and (width is None or not self._experts_number()):
             width = self.count("SHARED_WIDTH")
-        if self.has("block_auto_adjust_ff_dim", "block_multiple_of", "block_ffn_dim_multiplier"):
-            multiple = self.count("block_multiple_of", default=1)
-            factor = self.number("block_ffn_dim_multiplier", 1.0)
-            if self.flag("block_auto_adjust_ff_dim"):  # of LFM2: two thirds, rounded up
-                width = -(-int(factor * int(2 * width / 3)) // multiple) * multiple
+        width = width or self.count("WIDTH")
+        multiple = self.count("block_multiple_of", default=1)
+        factor = self.number("block_ffn_dim_multiplier", 1.0)
+        if self.flag("block_auto_adjust_ff_dim"):  # of LFM2: two thirds, rounded up
+            width = -(-int(factor * int(2 * width / 3)) // multiple) * multiple
         return DenseMlp(
             width=width * (2 if twice else 1),
             activation=self.activation(),
@@ -242,10 +238,9 @@ class Feeding(Reading, kw_only=True):
             if items is not None:
                 return [self._is_sparse(name, item) for item in items]
         members = self.raw("moe_layers", "moe_layers_enum")
-        if isinstance(members, str):
-            members = [int(number) for number in re.findall(r"\d{1,6}", members)]
-        if isinstance(members, list):
-            return [layer in members for layer in range(count)]
+        if isinstance(members, str | list):
+            chosen = re.findall(r"\d{1,6}", str(members))
+            return [str(layer) in chosen for layer in range(count)]
         return None
 
     def _is_sparse(self, name: str, item: Any) -> bool:
@@ -265,16 +260,17 @@ class Feeding(Reading, kw_only=True):
         own = fields.uniform("EXPERT_WIDTH")
         self.pass_over("WIDTH")
         width = own or fields.count("WIDTH")
+        shared_width = self._shared_width(fields, width)
         return ExpertMlp(
             experts=fields.uniform("EXPERTS", least=1) or 1,
             top_k=self._top_k(fields),
             width=width,
-            shared_width=self._shared_width(fields, width),
+            shared_width=shared_width,
             activation=self.activation(),
             bias=self._mlp_bias(),
             router_bias=family.router_bias,
             clamped=family.clamps,
-            shared_gate=family.shared_gate and self._shared_width(fields, width) > 0,
+            shared_gate=family.shared_gate and shared_width > 0,
             groups=fields.or_one("n_group", "num_expert_group"),
             token_groups=fields.or_one("topk_group"),
             latent=fields.some("moe_latent_size"),
