@@ -262,17 +262,13 @@ def _of_job(path: Path, text: str, environment: Mapping[str, str]) -> Model:
 
 def _asking(path: Path, model: Model, asked: Mapping[str, object], notes: Sequence[str]) -> Model:
     """The model with what a recipe asks and says; its size stays open where nothing says it."""
+    unsized = Unread(f"{path}: nothing says on how many GPUs it runs: give --gpus")
     return replace(
         model,
         source=path.name,
-        asked={"npus": _unsized(path), **model.asked, **asked},
+        asked={"npus": unsized, **model.asked, **asked},
         warnings=(*model.warnings, *notes),
     )
-
-
-def _unsized(path: Path) -> Unread:
-    """The size of a job of which nothing says how large it is."""
-    return Unread(f"{path}: nothing says on how many GPUs it runs: give --gpus")
 
 
 def _of_arguments(path: Path, text: str, environment: Mapping[str, str]) -> Model:
@@ -301,7 +297,7 @@ def _of_arguments(path: Path, text: str, environment: Mapping[str, str]) -> Mode
     if recipe is None or (recipe.form.megatron and "num-layers" in script.values):
         model = model_of_arguments(path, script.values, script.unknown)
         if script.launches:
-            model = _on(model, model.asked.get("npus", _unsized(path)))
+            model = _asking(path, model, {}, ())
     else:
         model = _of_recipe(path, recipe)
     return _on(model, script.npus)

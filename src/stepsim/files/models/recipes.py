@@ -187,7 +187,7 @@ class ForeignRecipe:
         stage = re.search(r"z(?:ero)?[-_]?([0-3])", name)
         if found is not None and (other := recipe_of_file(found, self.known)):
             said = {name: v for name, v in other.asked.items() if name not in ("npus", "framework")}
-            self.asked |= {name: v for name, v in said.items() if name not in self.asked}
+            self.asked = {**said, **self.asked}
             self.notes += other.notes
         elif stage:
             self.asked["zero"] = stage[1]
