@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _MOST_ROUNDS, _MOST_COMMANDS = 1000, 10_000
 _BLANK = re.compile(r"(?:\s|\\\n)*")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
+_SHELLS = ("bash", "sh", "/bin/bash")
 _NOT_RUN = ("comment", "heredoc_body", "file_redirect", "ERROR")
 
 
@@ -145,18 +146,12 @@ class _Shell(Struct):
     def _variable_assignment(self, node: "Node") -> bool:
         name, operator = text_of(_field(node, "name")), text_of(node.children[1])
         value = node.child_by_field_name("value")
-        if value is None:
-            words: Words = ("",)
-        elif value.type == "array":
-            words = tuple(word for each in _named(value) for word in self.expand(each))
+        before = self.held.get(name, ()) if operator == "+=" else ()
+        if value is not None and value.type == "array":
+            words = [*before, *(word for each in _named(value) for word in self.expand(each))]
         else:
-            words = (self.whole(value),)
-        before = self.held.get(name, ())
-        if operator == "+=" and value is not None and value.type != "array" and before:
-            words = (*before[:-1], one_word((before[-1], words[0])))
-        elif operator == "+=":
-            words = (*before, *words)
-        self.set(name.partition("[")[0], words)
+            words = joined((before, [self.whole(value) if value else ""]))
+        self.set(name.partition("[")[0], tuple(words))
         return True
 
     def _declaration_command(self, node: "Node") -> bool:
@@ -288,19 +283,18 @@ class _Shell(Struct):
                 found = name != "false"
             case "shift":
                 self.positional = self.positional[_whole(rest[:1]) or 1 :]
-            case "bash" | "sh" if "-c" in rest[:-1]:
-                self.read(rest[rest.index("-c") + 1])
             case _:
                 self._keep(words, node)
                 found = None
         return found
 
     def _keep(self, words: list[str], node: "Node") -> None:
-        """Keep a command; what a launcher hands to a shell of its own runs there."""
-        if "-c" in words[:-1] and {"bash", "sh", "/bin/bash"} & set(words):
-            before, place = len(self.commands), words.index("-c")
-            self.read(words[place + 1])
-            launcher = tuple(words[:place])
+        """Keep a command; what stands behind `bash -c` runs, started by what stands before it."""
+        shells = (place for place, word in enumerate(words) if word in _SHELLS)
+        start = next(shells, len(words))
+        if "-c" in words[start:-1]:
+            before, launcher = len(self.commands), words[:start]
+            self.read(words[words.index("-c", start) + 1])
             self.commands[before:] = [
                 Command((*launcher, *each.words), each.line, each.maybe)
                 for each in self.commands[before:]
