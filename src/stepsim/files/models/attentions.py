@@ -137,16 +137,17 @@ class Attentions(Kinds, kw_only=True):
             head_dim = swa_dim or other.count("head_dim", default=head_dim)
             value_dim = swa_value or value_dim
         wide = kind is Kind.FULL and self.has("global_head_dim")
-        shares = self.flag("attention_k_eq_v")
+        shares = self.flag("attention_k_eq_v") and wide
         if wide:
             head_dim = self.count("global_head_dim")
-            kv_heads = (self.some("num_global_key_value_heads") if shares else None) or kv_heads
+        if shares:
+            kv_heads = self.count("num_global_key_value_heads", default=kv_heads)
         return {
             "heads": heads,
             "kv_heads": kv_heads,
             "head_dim": head_dim,
             "value_dim": value_dim,
-            "shares_values": wide and shares,
+            "shares_values": shares,
         }
 
     def head_dim(self, heads: int) -> int:

@@ -58,12 +58,10 @@ def architecture_of(
     family = _family(class_name, values, place, notes)
     whole = outer = Fields(place=place, values=values)
     keys = values
-    quantised = outer.raw("quantization_config")
     if family.nested and outer.has("text_config"):
-        tied = {key: values[key] for key in ("tie_word_embeddings",) if key in values}
+        outside = ("tie_word_embeddings", "quantization_config")
         outer = outer.inside("text_config")
-        keys = {**tied, **outer.values}
-        quantised = quantised or keys.get("quantization_config")
+        keys = {**{key: values[key] for key in outside if key in values}, **outer.values}
     reader = _Reader(
         place=outer.place,
         values=keys,
@@ -71,7 +69,7 @@ def architecture_of(
         family=family,
         notes=notes,
     )
-    if quantised:
+    if keys.get("quantization_config"):
         notes.append(
             f"{name}: quantization_config is ignored: it says how weights are published; training "
             "has the precision asked for"
@@ -138,10 +136,8 @@ def _named(values: Mapping[str, Any], place: str) -> str:
     named = values.get("architectures")
     kind = values.get("model_type")
     if named is None and isinstance(kind, str):
-        known = (
-            name for name in (*families().family, *families().refused) if _bare(name) == _bare(kind)
-        )
-        named = next(known, kind)
+        known = (*families().family, *families().refused)
+        named = next((name for name in known if _bare(name) == _bare(kind)), kind)
     if isinstance(named, str):
         named = [named]
     if not isinstance(named, list) or not named or not all(isinstance(n, str) for n in named):

@@ -284,14 +284,13 @@ def recipe_of_file(path: Path, environment: Mapping[str, str]) -> ForeignRecipe 
 
 
 def _flat(place: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, list) and any(isinstance(each, Mapping | list) for each in value):
+        value = dict(enumerate(value))
     if isinstance(value, Mapping):
         yield place, _SECTION
         for key, inner in value.items():
             name = str(key).removeprefix("--").replace("-", "_")
             yield from _flat(f"{place}.{name}" if place else name, inner)
-    elif isinstance(value, list) and any(isinstance(each, Mapping | list) for each in value):
-        for i, each in enumerate(value):
-            yield from _flat(f"{place}.{i}", each)
     elif isinstance(value, list):
         yield place, " ".join(map(_text, value))
     else:
