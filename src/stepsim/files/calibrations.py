@@ -37,15 +37,13 @@ def fit_gemm_rates(path: Path, device: Device, precision: Precision) -> Measured
     Raises CalibrationError for fewer than three shapes.
     """
     text = read_text(path, CalibrationError, "table of matrix products", "CSV")
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
-    rows = csv_rows(path, "\n".join(lines), CalibrationError)
-    names = rows[0].keys() if rows else ()
+    names, rows = csv_rows(path, text, CalibrationError)
     columns = ("m", "n", "k", "tflops" if "tflops" in names else "tflops_median")
     for name in columns:
         if name not in names:
             raise CalibrationError(f"{path}: no column {name}: expected m, n, k, tflops")
     sides, seconds = list[tuple[float, float, float]](), list[float]()
-    for number, row in enumerate(rows, start=2):
+    for number, row in rows:
         if row.get("precision", precision) == precision:
             place = f"{path}: row {number}"
             m, n, k, tflops = (

@@ -24,12 +24,11 @@ def read_expert_counts(path: Path) -> ExpertCounts:
     """
     text = read_text(path, WorkloadError, "expert load", "CSV")
     rows: dict[tuple[int, int], dict[int, float]] = {}
-    for number, row in enumerate(csv_rows(path, text, WorkloadError), start=2):
-        named = {(name or "").strip(): value or "" for name, value in row.items()}
+    for number, row in csv_rows(path, text, WorkloadError)[1]:
         place = f"{path}:{number}"
-        layer, microbatch, expert = (_number(place, name, named[name]) for name in _COLUMNS)
+        layer, microbatch, expert = (_number(place, name, row[name]) for name in _COLUMNS)
         tokens = rows.setdefault((layer, microbatch), {})
-        tokens[expert] = tokens.get(expert, 0.0) + _tokens(place, named["tokens"])
+        tokens[expert] = tokens.get(expert, 0.0) + _tokens(place, row["tokens"])
     return make_counts(str(path), rows)
 
 

@@ -83,9 +83,9 @@ def _of_lines(path: Path) -> Iterator[_Row]:
 
 
 def _of_rows(path: Path) -> Iterator[_Row]:
-    rows = csv_rows(path, _content(path), WorkloadError)
-    column = _column_of(path, list(rows[0]) if rows else [])
-    for line, row in enumerate(rows, start=2):
+    names, rows = csv_rows(path, _content(path), WorkloadError)
+    column = _column_of(path, names)
+    for line, row in rows:
         yield line, row[column], row.get(_COUNT, 1)
 
 

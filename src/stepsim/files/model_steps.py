@@ -111,12 +111,13 @@ def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], Names]:
     """
     text = read_text(path, TraceError, "table of measured steps", "CSV")
     found, warnings = [], []
-    for number, row in enumerate(csv_rows(path, text, TraceError), start=2):
-        missing = [name for name in _words().columns if row.get(name) is None]
-        if missing:
-            raise TraceError(f"{path}: row {number}: no column {missing[0]}")
+    names, rows = csv_rows(path, text, TraceError)
+    missing = [name for name in _words().columns if name not in names]
+    if missing:
+        raise TraceError(f"{path}: no column {missing[0]}")
+    for number, row in rows:
         try:
-            found.append(_Row(str, {name: row[name] or "" for name in row}).step())
+            found.append(_Row(str, row).step())
         except StepsimError as error:
             warnings.append(f"{path.name}: row {number} is left out: {error}")
     if warnings and not found:

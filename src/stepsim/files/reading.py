@@ -11,7 +11,7 @@ import os
 import stat
 import tomllib
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
@@ -26,6 +26,7 @@ from stepsim.base.errors import StepsimError, TopologyError, bad_value
 from stepsim.base.fields import numbers
 from stepsim.base.process import remembered
 from stepsim.base.structs import explain_toml, plain_document
+from stepsim.files.writing import text_of_cell
 
 _Schema = TypeVar("_Schema")
 
@@ -91,32 +92,33 @@ def read_text(path: Path, error: type[StepsimError], what: str, expected: str) -
         raise error(f"{path}: not a text file: {wrong}: expected {expected}") from None
 
 
-def csv_rows(path: Path, text: str, error: type[StepsimError]) -> list[dict[str, str]]:
-    """Rows of a table by the names of its first line.
+def csv_rows(
+    path: str | Path, text: str, error: type[StepsimError]
+) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """The columns of a table, and its rows by them, each with the number of its line.
 
-    Raises `error` where it is no CSV, a name stands twice, or a row has more cells than names, as
-    a number with a comma in it makes.
+    Lines that begin with # are comments. Raises `error` where it is no CSV, a column stands twice,
+    or a row has another number of cells, as a number with a comma in it makes.
     """
-    reader, rows = csv.DictReader(io.StringIO(text)), []
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    lines = (
+        (reader.line_num, [text_of_cell(cell.strip()) for cell in row])
+        for row in reader
+        if any(row) and not row[0].startswith("#")
+    )
+    rows = []
     try:
-        names = names_once(path, reader.fieldnames, error)
-        for row in reader:
-            if any(row.pop(None, ())):
-                place = f"{path}:{reader.line_num}"
-                raise error(f"{place}: more cells than columns: expected {names}")
-            rows.append(row)
+        first, names = next(lines, (1, []))
+        twice = next((name for name in names if name and names.count(name) > 1), None)
+        if twice:
+            raise error(f"{path}:{first}: column {twice} stands twice: expected it once")
+        for line, cells in lines:
+            if len(cells) < len(names) or any(cells[len(names) :]):
+                raise error(f"{path}:{line}: expected {len(names)} cells: found {len(cells)}")
+            rows.append((line, dict(zip(names, cells, strict=False))))
     except csv.Error as reason:
         raise error(f"{path}:{reader.line_num}: not valid CSV: {reason}") from None
-    return rows
-
-
-def names_once(path: Path, names: Sequence[str] | None, error: type[StepsimError]) -> int:
-    """How many columns a table has; raises `error` where two have one name."""
-    found = [name.strip() for name in names or ()]
-    twice = next((name for name in found if name and found.count(name) > 1), None)
-    if twice:
-        raise error(f"{path}:1: column {twice} stands twice: expected it once")
-    return len(found)
+    return names, rows
 
 
 def read_toml(path: Path, schema: type[_Schema], error: type[StepsimError], what: str) -> _Schema:

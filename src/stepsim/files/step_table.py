@@ -9,7 +9,6 @@ CSV with a header line, or TOML with `[[run]]` tables, with the same names:
 table. Empty cells mean the default.
 """
 
-import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S, Quantity, Value
 from stepsim.files.load import beside
-from stepsim.files.reading import DEFAULT_TOPOLOGY, names_once, number_of, read_text, toml_values
+from stepsim.files.reading import DEFAULT_TOPOLOGY, csv_rows, number_of, read_text, toml_values
 from stepsim.files.traces.step_lines import read_step_log
 from stepsim.options import OPTIONS
 
@@ -76,16 +75,8 @@ def read_step_table(path: Path) -> list[MeasuredStep]:
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Value]]]:
-    reader = csv.DictReader(text.splitlines(), strict=True)
-    try:
-        cells = names_once(path, reader.fieldnames, TraceError)
-        for row in reader:
-            where = f"{path}:{reader.line_num}"
-            if None in row or None in row.values():
-                raise TraceError(f"{where}: expected {cells} cells")
-            yield where, {name: cell.strip() for name, cell in row.items() if cell.strip()}
-    except csv.Error as error:
-        raise TraceError(f"{path}:{reader.line_num}: not valid CSV: {error}") from None
+    for line, row in csv_rows(path, text, TraceError)[1]:
+        yield f"{path}:{line}", {name: cell for name, cell in row.items() if cell}
 
 
 def _toml_rows(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Value]]]:

@@ -58,7 +58,7 @@ def test_a_law_is_no_file() -> None:
         ("a.txt", "12\n0\n", "a.txt:2: length is '0'"),
         ("a.txt", "# nothing\n", "a.txt: no lengths"),
         ("a.csv", "a,b\n1,2\n", "a.csv: columns are a, b: expected one of length"),
-        ("a.csv", "tokens\n1,024\n", "a.csv:2: more cells than columns: expected 1"),
+        ("a.csv", "tokens\n1,024\n", "a.csv:2: expected 1 cells: found 2"),
         ("a.csv", "tokens,tokens\n1,2\n", "a.csv:1: column tokens stands twice: expected it once"),
         ("a.csv", "100\n200\n", "a.csv: columns are 100: expected one of length"),
         ("a.csv", "a,tokens\n1,x\n", "a.csv:2: length is 'x'"),

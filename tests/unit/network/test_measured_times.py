@@ -295,7 +295,7 @@ GOOD = "all_reduce,8,1,1024,10 us"
         (HEAD, ["bad.csv", "no measurement"]),
         (f"{HEAD},node\n{GOOD},1", ["bad.csv:1", "column", "'node'", "nodes", "algbw"]),
         ("kind,ranks,bytes\nall_reduce,8,1", ["bad.csv:1", "no column time"]),
-        (f"{HEAD}\n{GOOD},7", ["bad.csv:2", "fields", "6", "expected 5"]),
+        (f"{HEAD}\n{GOOD},7", ["bad.csv:2", "expected 5 cells", "6"]),
         (f"{HEAD}\n{GOOD}\n\nall_reduced,8,1,1,1 us", ["bad.csv:4", "'all_reduced'", "all_gather"]),
         (f"{HEAD}\nall_reduce,0,1,1,1 us", ["bad.csv:2", "ranks", "'0'", "1 to"]),
         (f"{HEAD}\nall_reduce,{'9' * 5000},1,1,1 us", ["bad.csv:2", "ranks", "..."]),

@@ -16,9 +16,7 @@ A line needs a time or a bus bandwidth; where it has both they must agree to 5 %
 begin with # are comments.
 """
 
-import csv
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from math import inf
 from pathlib import Path
@@ -32,7 +30,8 @@ from stepsim.files.collectives.samples import (
     collective_kind,
     curves_of,
 )
-from stepsim.files.writing import csv_lines, text_of_cell, write_whole
+from stepsim.files.reading import csv_rows
+from stepsim.files.writing import csv_lines, write_whole
 from stepsim.network.collectives.flows import bus_factor
 from stepsim.network.measured_times import CommTable
 from stepsim.workload.axes import CollectiveKind
@@ -88,17 +87,13 @@ def parse_comm_table(text: str, *, source: str) -> CommTable:
 
     Raises CalibrationError naming file, line, column and value.
     """
-    rows = _rows(text, source)
-    header = next(rows, (1, []))[1]
+    header, rows = csv_rows(source, text, CalibrationError)
     names = _columns(header, source)
     samples = []
     for number, row in rows:
-        place = f"{source}:{number}"
-        if len(row) != len(header):
-            raise CalibrationError(bad_value(place, "fields", len(row), f"{len(header)}"))
-        named = dict(zip(header, row, strict=True))
-        texts = {field: named[name] for field, name in names.items() if named[name]}
-        samples.append(_sample(_Line(place=place, texts=texts, names=names), source))
+        texts = {field: row[name] for field, name in names.items() if row[name]}
+        line = _Line(place=f"{source}:{number}", texts=texts, names=names)
+        samples.append(_sample(line, source))
     if not samples:
         raise CalibrationError(f"{source}: no measurement: expected one per line after the header")
     missing = "" if "nodes" in names else f"{source}: no column nodes: stepsim assumes one node"
@@ -120,17 +115,6 @@ def format_comm_table(table: CommTable) -> str:
             micros = format(Decimal(time).scaleb(-6).normalize(), "f")
             rows.append((*curve.key, size, micros))
     return csv_lines(rows)
-
-
-def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of every line that is neither empty nor a comment."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        for row in reader:
-            if any(row) and not row[0].startswith("#"):
-                yield reader.line_num, [text_of_cell(field.strip()) for field in row]
-    except csv.Error as error:
-        raise CalibrationError(f"{source}:{reader.line_num}: not valid CSV: {error}") from None
 
 
 def _columns(header: list[str], source: str) -> dict[str, str]:
