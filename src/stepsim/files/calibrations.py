@@ -8,7 +8,7 @@ from pathlib import Path
 from stepsim.base.errors import CalibrationError, errors_at
 from stepsim.base.fields import checked
 from stepsim.base.structs import replace, toml_text
-from stepsim.files.reading import csv_rows, first_bytes, positive_number, read_text, read_toml
+from stepsim.files.reading import csv_rows, first_bytes, number_in, read_text, read_toml
 from stepsim.files.writing import write_whole
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.products import fit_products
@@ -47,7 +47,7 @@ def fit_gemm_rates(path: Path, device: Device, precision: Precision) -> Measured
         if row.get("precision", precision) == precision:
             place = f"{path}: row {number}"
             m, n, k, tflops = (
-                positive_number(place, name, row, CalibrationError) for name in columns
+                number_in(place, name, row[name], CalibrationError) for name in columns
             )
             slower = row.get("phase") == Phase.WEIGHT_GRAD
             tflops *= WEIGHT_GRADIENT_FACTOR if slower else 1.0

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.files.reading import csv_rows, first_bytes, number_of, read_text
+from stepsim.base.errors import WorkloadError
+from stepsim.files.reading import csv_rows, first_bytes, number_in, read_text, whole_number
 from stepsim.workload.expert_load import ExpertCounts, make_counts
 
 _COLUMNS = ("layer", "microbatch", "expert")
-_MOST_DIGITS = 4
+_MOST_NUMBER = 9999
+_MOST_TOKENS = 1e18
 
 
 def is_expert_counts(path: Path) -> bool:
@@ -26,7 +27,10 @@ def read_expert_counts(path: Path) -> ExpertCounts:
     rows: dict[tuple[int, int], dict[int, float]] = {}
     for number, row in csv_rows(path, text, WorkloadError)[1]:
         place = f"{path}:{number}"
-        layer, microbatch, expert = (_number(place, name, row[name]) for name in _COLUMNS)
+        layer, microbatch, expert = (
+            whole_number(place, name, row[name], WorkloadError, 0, _MOST_NUMBER)
+            for name in _COLUMNS
+        )
         tokens = rows.setdefault((layer, microbatch), {})
         tokens[expert] = tokens.get(expert, 0.0) + _tokens(place, row["tokens"])
     return make_counts(str(path), rows)
@@ -42,15 +46,5 @@ def read_expert_load(path: Path) -> list[float]:
     ]
 
 
-def _number(place: str, name: str, text: str) -> int:
-    number = text.strip()
-    if not (number.isascii() and number.isdecimal()) or len(number) > _MOST_DIGITS:
-        raise WorkloadError(bad_value(place, name, text, "0 to 9999"))
-    return int(number)
-
-
 def _tokens(place: str, text: str) -> float:
-    tokens = number_of(text)
-    if not 0 <= tokens < float("inf"):
-        raise WorkloadError(bad_value(place, "tokens", text, "a number from 0"))
-    return tokens
+    return number_in(place, "tokens", text, WorkloadError, 0, _MOST_TOKENS)

@@ -11,8 +11,15 @@ from typing import Any
 
 import msgspec
 
-from stepsim.base.errors import PlanError, WorkloadError, bad_value
-from stepsim.files.reading import csv_rows, number_of, open_file, parquet_library, read_text
+from stepsim.base.errors import PlanError, WorkloadError
+from stepsim.files.reading import (
+    csv_rows,
+    number_of,
+    open_file,
+    parquet_library,
+    read_text,
+    whole_number,
+)
 from stepsim.workload.documents import (
     LONGEST,
     NO_NUMBERS,
@@ -54,22 +61,15 @@ def read_lengths(text: str, numbers: Mapping[str, float] = NO_NUMBERS) -> Length
     rows = _READERS.get(path.suffix.lower(), _of_lines)
     lengths: list[int] = []
     for line, value, count in rows(path):
-        length = _whole(f"{path}:{line}", "length", value, LONGEST)
-        times = _whole(f"{path}:{line}", _COUNT, count, _MOST_ALIKE)
+        place = f"{path}:{line}"
+        length = whole_number(place, "length", value, WorkloadError, 1, LONGEST)
+        times = whole_number(place, _COUNT, count, WorkloadError, 1, _MOST_ALIKE)
         if len(lengths) + times > _MOST:
             raise WorkloadError(f"{path}: more than {_MOST:,} lengths: take a sample of them")
         lengths += [length] * times
     if not lengths:
         raise WorkloadError(f"{path}: no lengths: expected a number per line")
     return ListedLengths(lengths=tuple(lengths))
-
-
-def _whole(place: str, name: str, value: object, most: int) -> int:
-    """A whole number from 1 to `most`; raises WorkloadError naming the place and the value."""
-    number = number_of(value)
-    if not (1 <= number <= most and number == int(number)):
-        raise WorkloadError(bad_value(place, name, value, f"a whole number from 1 to {most}"))
-    return int(number)
 
 
 def _content(path: Path) -> str:

@@ -13,7 +13,7 @@ from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.accelerators import names_of_files, read_device, read_framework
 from stepsim.files.load import public_names, read_model
 from stepsim.files.models.fields import MOST_LAYERS
-from stepsim.files.reading import csv_rows, first_bytes, positive_number, read_text
+from stepsim.files.reading import csv_rows, first_bytes, number_in, read_text, whole_number
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -336,15 +336,12 @@ class _Row(defaultdict[str, str]):
         )
 
     def _count(self, column: str, default: int | None = None, least: int = 0) -> int:
-        text = self[column]
-        if not text and default is not None:
+        if not self[column] and default is not None:
             return default
-        if not text.isdecimal() or len(text) > 12 or int(text) < least:
-            raise TraceError(bad_value("run", column, text, f"a whole number of at least {least}"))
-        return int(text)
+        return whole_number("run", column, self[column], TraceError, least, 10**12)
 
     def _number(self, column: str) -> float | None:
-        return positive_number("run", column, self, TraceError) if self[column] else None
+        return number_in("run", column, self[column], TraceError) if self[column] else None
 
     def _framework(self) -> str:
         """The framework as it was in the year that the source names, such as torchtitan-2024.

@@ -11,7 +11,7 @@ import os
 import stat
 import tomllib
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
@@ -163,14 +163,32 @@ def number_of(text: object) -> float:
         return nan
 
 
-def positive_number(
-    place: str, name: str, row: Mapping[str, str], error: type[StepsimError]
+def number_in(
+    place: str,
+    name: str,
+    value: object,
+    error: type[StepsimError],
+    least: float = 1e-6,
+    most: float = 1e9,
 ) -> float:
-    """A number of a row, neither tiny nor huge; raises `error` naming the place and the column."""
-    value = number_of(row[name])
-    if not 1e-6 <= value <= 1e9:
-        raise error(bad_value(place, name, row[name], "a number from 1e-06 to 1e+09"))
-    return value
+    """The number that a value says, within bounds; raises `error` naming the place and the value.
+
+    The bounds that nobody gives keep what multiplies or divides from being tiny or huge.
+    """
+    number = number_of(value)
+    if not least <= number <= most:
+        raise error(bad_value(place, name, value, f"a number from {least:g} to {most:g}"))
+    return number
+
+
+def whole_number(
+    place: str, name: str, value: object, error: type[StepsimError], least: int, most: int
+) -> int:
+    """The whole number that a value says; raises `error` naming the place and the value."""
+    number = number_of(value)
+    if not (least <= number <= most and number == int(number)):
+        raise error(bad_value(place, name, value, f"a whole number from {least} to {most}"))
+    return int(number)
 
 
 def parquet_library(path: Path, error: type[StepsimError]) -> tuple[Any, Any]:

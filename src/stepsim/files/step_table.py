@@ -19,7 +19,7 @@ from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S, Quantity, Value
 from stepsim.files.load import beside
-from stepsim.files.reading import DEFAULT_TOPOLOGY, csv_rows, number_of, read_text, toml_values
+from stepsim.files.reading import DEFAULT_TOPOLOGY, csv_rows, number_in, read_text, toml_values
 from stepsim.files.traces.step_lines import read_step_log
 from stepsim.options import OPTIONS
 
@@ -118,10 +118,7 @@ def _measured(
 ) -> int:
     """The step as stated, or as a framework's log tells it."""
     if "measured_s" in row:
-        value = row["measured_s"]
-        seconds = number_of(value)
-        if not 1e-6 <= seconds < 1e6:
-            raise TraceError(bad_value(where, "measured_s", value, "seconds from 1e-6, below 1e6"))
+        seconds = number_in(where, "measured_s", row["measured_s"], TraceError, most=1e6)
         return round(seconds * PS_PER_S)
     names = ("npus", "global_batch", "sequence")
     counts = [each for each in map(options.get, names) if isinstance(each, int) and each > 0]

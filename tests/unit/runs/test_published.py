@@ -70,8 +70,8 @@ def test_replicas_that_no_cell_counts_are_those_that_fill_the_gpus(tmp_path: Pat
     ("change", "message"),
     [
         ({"tp": "-2"}, "run: tp is '-2': expected a whole number"),
-        ({"pp": "0"}, "run: pp is '0': expected a whole number of at least 1"),
-        ({"gpn": "0"}, "run: gpn is '0': expected a whole number of at least 1"),
+        ({"pp": "0"}, "run: pp is '0': expected a whole number from 1"),
+        ({"gpn": "0"}, "run: gpn is '0': expected a whole number from 1"),
         ({"n_gpus": "16"}, "run: n_gpus is 16: expected tp x cp x pp x dp, 8"),
         ({"act": "tanh"}, "run: act is 'tanh': expected one of swiglu"),
         ({"precision": "int8"}, "run: precision is 'int8'"),

@@ -22,6 +22,7 @@ from stepsim.base.errors import CalibrationError, UnitError, bad_value
 from stepsim.base.structs import Names
 from stepsim.base.units import MAX_INT64, PS_PER_S, parse_time_ps
 from stepsim.files.collectives.samples import CurveSample, collective_kind, curves_of
+from stepsim.files.reading import number_in, whole_number
 from stepsim.network.collectives.flows import bus_factor
 from stepsim.network.measured_times import CommTable
 from stepsim.workload.axes import CollectiveKind
@@ -159,9 +160,8 @@ def _sample(run: _Run, row: str, place: str, source: str, warnings: list[str]) -
     if not 3 <= len(fields) - tail <= len(run.columns) - tail:
         expected = f"{len(run.columns)}, as in the header"
         raise CalibrationError(bad_value(place, "fields", len(fields), expected))
-    if len(fields[0]) > 19 or not 1 <= int(fields[0]) <= MAX_INT64:
-        raise CalibrationError(bad_value(place, "size", fields[0], "1 to 2**63 - 1 bytes"))
-    size, kind, ranks, time = int(fields[0]), run.kind, len(run.hosts), 0
+    size = whole_number(place, "size", fields[0], CalibrationError, 1, MAX_INT64)
+    kind, ranks, time = run.kind, len(run.hosts), 0
     measured = dict(zip(run.columns[-tail:][:4], fields[-tail:][:4], strict=True))
     with suppress(UnitError):
         time = parse_time_ps(f"{measured['time']} us")
@@ -177,10 +177,7 @@ def _sample(run: _Run, row: str, place: str, source: str, warnings: list[str]) -
 
 def _check_bandwidth(text: str, bytes_per_ps: float, kind: CollectiveKind, place: str) -> None:
     """Raise CalibrationError where busbw is not that of this collective and this size."""
-    try:
-        bandwidth = float(text)
-    except ValueError:
-        raise CalibrationError(bad_value(place, "busbw", text, "GB/s")) from None
+    bandwidth = number_in(place, "busbw", text, CalibrationError, 0)
     said = bytes_per_ps * PS_PER_S / 1e9
     if bandwidth >= 1 and not abs(said / bandwidth - 1) <= _AGREEMENT:
         raise CalibrationError(

@@ -30,7 +30,7 @@ from stepsim.files.collectives.samples import (
     collective_kind,
     curves_of,
 )
-from stepsim.files.reading import csv_rows
+from stepsim.files.reading import csv_rows, whole_number
 from stepsim.files.writing import csv_lines, write_whole
 from stepsim.network.collectives.flows import bus_factor
 from stepsim.network.measured_times import CommTable
@@ -63,10 +63,7 @@ class _Line(Noun):
     def count(self, field: str, most: int) -> int:
         """A whole number from 1 to `most`."""
         text = self.need(field)
-        if not (text.isascii() and text.isdecimal() and len(text) < 20 and 1 <= int(text) <= most):
-            allowed = f"an integer from 1 to {most}"
-            raise CalibrationError(bad_value(self.place, self.names[field], text, allowed))
-        return int(text)
+        return whole_number(self.place, self.names[field], text, CalibrationError, 1, most)
 
     def quantity(self, field: str, parse: Callable[[str], _Number], allowed: str) -> _Number:
         """A quantity above 0 with a unit; a number takes the unit that the column's name ends in.

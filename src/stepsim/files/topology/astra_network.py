@@ -8,14 +8,14 @@
 An outer `Switch` joins NPUs with the same inner coordinates, as a `rail` does here.
 """
 
-from math import isfinite, prod
+from math import prod
 from pathlib import Path
 
 import yaml
 
-from stepsim.base.errors import TopologyError, UnitError, bad_value, errors_at, one_line
-from stepsim.base.units import MAX_INT64, PS_PER_NS, plain_number
-from stepsim.files.reading import read_text
+from stepsim.base.errors import TopologyError, bad_value, errors_at, one_line
+from stepsim.base.units import PS_PER_NS
+from stepsim.files.reading import number_in, read_text, whole_number
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.network.topology.network import MAX_NPUS
 
@@ -25,6 +25,8 @@ _KINDS = {
     "Switch": DimensionKind.RAIL,
 }
 _KEYS = ("topology", "npus_count", "bandwidth", "latency")
+# The least and the most GiB/s, and ns, that a link can have.
+_BOUNDS = (("bandwidth", 1e-12, 1e20), ("latency", 0, 1e15))
 _GIB = 2**30
 
 
@@ -37,45 +39,37 @@ def read_astra_network(path: Path) -> NestedTopology:
     text = read_text(path, TopologyError, "topology", expected)
     with errors_at(path, TopologyError):
         lists = _lists(text)
-        sizes = [_number("npus_count", i, word) for i, word in enumerate(lists["npus_count"])]
-        if prod(max(1, size) for size in sizes) > MAX_NPUS:
+        sizes = [
+            whole_number(f"npus_count[{i}]", "value", word, TopologyError, 1, MAX_NPUS)
+            for i, word in enumerate(lists["npus_count"])
+        ]
+        if prod(sizes) > MAX_NPUS:
             npus = " x ".join(lists["npus_count"])
             raise TopologyError(bad_value("npus_count", "product", npus, f"at most {MAX_NPUS}"))
         return NestedTopology(
             name=one_line(path.stem),
             source=one_line(f"ASTRA-sim analytical network file {path.name}"),
-            dimensions=tuple(_dimension(i, lists) for i in range(len(sizes))),
+            dimensions=tuple(_dimension(i, size, lists) for i, size in enumerate(sizes)),
         )
 
 
-def _dimension(i: int, lists: dict[str, list[str]]) -> Dimension:
+def _dimension(i: int, size: int, lists: dict[str, list[str]]) -> Dimension:
     word = lists["topology"][i]
     if word not in _KINDS:
         raise TopologyError(
             bad_value(f"topology[{i}]", "kind", word, f"one of {', '.join(_KINDS)}")
         )
     kind = DimensionKind.SWITCH if word == "Switch" and i == 0 else _KINDS[word]
-    size, bandwidth, latency_ns = (_number(key, i, lists[key][i]) for key in _KEYS[1:])
-    latency_ps = latency_ns * PS_PER_NS
-    if size != int(size) or size < 1:
-        raise TopologyError(bad_value(f"npus_count[{i}]", "value", size, "a positive integer"))
-    if not bandwidth > 0:
-        expected = "a positive number of GiB/s"
-        raise TopologyError(bad_value(f"bandwidth[{i}]", "value", bandwidth, expected))
-    if not 0 <= latency_ps <= MAX_INT64:
-        raise TopologyError(bad_value(f"latency[{i}]", "value", latency_ps / 1000, "0 or more ns"))
-    link = LinkClass(name=f"dim{i}", bandwidth=bandwidth * _GIB, latency_ps=round(latency_ps))
-    return Dimension(kind=kind, size=int(size), link=link)
-
-
-def _number(key: str, i: int, word: str) -> float:
-    try:
-        value = plain_number(word)
-    except UnitError:
-        raise TopologyError(bad_value(f"{key}[{i}]", "value", word, "a number")) from None
-    if not isfinite(value):
-        raise TopologyError(bad_value(f"{key}[{i}]", "value", word, "a finite number"))
-    return value
+    gib_per_s, latency_ns = (
+        number_in(f"{key}[{i}]", "value", lists[key][i], TopologyError, least, most)
+        for key, least, most in _BOUNDS
+    )
+    link = LinkClass(
+        name=f"dim{i}",
+        bandwidth=gib_per_s * _GIB,
+        latency_ps=round(latency_ns * PS_PER_NS),
+    )
+    return Dimension(kind=kind, size=size, link=link)
 
 
 def _lists(text: str) -> dict[str, list[str]]:

@@ -13,11 +13,12 @@ from pathlib import Path
 from stepsim.base.errors import TopologyError, bad_value, errors_at, one_line
 from stepsim.base.structs import replace
 from stepsim.base.units import parse_bandwidth, parse_time_ps
-from stepsim.files.reading import read_text
+from stepsim.files.reading import read_text, whole_number
 from stepsim.network.topology import LinkClass
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_NPUS
 
+_MOST_LINKS = 10**9
 # What a cable joins, bandwidth and latency.
 _Class = tuple[str, str, str]
 
@@ -80,7 +81,10 @@ def _header(line: str) -> tuple[str, list[int]]:
     fields = ("nodes", "GPUs per server", "NVSwitches", "switches", "links")
     if len(words) != len(fields) + 1:
         raise TopologyError(f"line 1: expected {', '.join(fields)}, GPU type: found {line[:60]!r}")
-    counts = [_count("line 1", field, word) for field, word in zip(fields, words, strict=False)]
+    counts = [
+        whole_number("line 1", field, word, TopologyError, 0, _MOST_LINKS)
+        for field, word in zip(fields, words, strict=False)
+    ]
     nodes, node_size, *switches, _ = counts
     if not sum(switches) < nodes <= MAX_NPUS:
         raise TopologyError(f"line 1: {nodes} nodes, {sum(switches)} of them switches")
@@ -132,13 +136,4 @@ def _cable(
 
 
 def _node(place: str, field: str, word: str, nodes: int) -> int:
-    number = _count(place, field, word)
-    if number >= nodes:
-        raise TopologyError(bad_value(place, field, number, f"0 to {nodes - 1}"))
-    return number
-
-
-def _count(place: str, field: str, word: str) -> int:
-    if not (word.isascii() and word.isdecimal() and len(word) < 10):
-        raise TopologyError(bad_value(place, field, word, "a whole number"))
-    return int(word)
+    return whole_number(place, field, word, TopologyError, 0, nodes - 1)
