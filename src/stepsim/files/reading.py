@@ -22,10 +22,11 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from stepsim.base.errors import StepsimError, TopologyError, bad_value
+from stepsim.base.errors import StepsimError, TopologyError, UnitError, bad_value
 from stepsim.base.fields import numbers
 from stepsim.base.process import remembered
 from stepsim.base.structs import explain_toml, plain_document
+from stepsim.base.units import plain_number
 from stepsim.files.writing import text_of_cell
 
 _Schema = TypeVar("_Schema")
@@ -156,10 +157,10 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
 
 
 def number_of(text: object) -> float:
-    """The number that a text says, nan where it says none."""
+    """The number that a text says, exactly where it is whole, nan where it says none."""
     try:
-        return float(str(text))
-    except ValueError:
+        return plain_number(str(text))
+    except UnitError:
         return nan
 
 
@@ -169,7 +170,7 @@ def number_in(
     value: object,
     error: type[StepsimError],
     least: float = 1e-6,
-    most: float = 1e9,
+    most: float = 10**9,
 ) -> float:
     """The number that a value says, within bounds; raises `error` naming the place and the value.
 
@@ -177,7 +178,7 @@ def number_in(
     """
     number = number_of(value)
     if not least <= number <= most:
-        raise error(bad_value(place, name, value, f"a number from {least:g} to {most:g}"))
+        raise error(bad_value(place, name, value, f"a number from {least} to {most}"))
     return number
 
 

@@ -26,7 +26,6 @@ Files of ASTRA-sim 1.0 mean something else in places. Source: ASTRA-sim 1.0, `Wo
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
@@ -35,9 +34,10 @@ from typing import Any
 
 from msgspec import field
 
-from stepsim.base.errors import UnitError, WorkloadError, bad_value, one_line
+from stepsim.base.errors import WorkloadError, bad_value, one_line
 from stepsim.base.structs import Names, Noun, replace, shipped
-from stepsim.base.units import MAX_INT64, plain_number
+from stepsim.base.units import MAX_INT64
+from stepsim.files.reading import whole_number
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.workload.rows import Microbatch, Role, Row, StepItem, Work, Workload
 from stepsim.workload.scaling import is_placeholder
@@ -119,6 +119,10 @@ def parse_header(place: str, line: str) -> Header:
 
 def _collect(place: str, policy: Policy, words: list[str]) -> tuple[dict[str, Any], list[str]]:
     """Numbers and lists of ids by their keys, and the words that mean nothing to stepsim."""
+
+    def number(field: str, most: int = _MAX_DEGREE) -> int:
+        return whole_number(place, field, next(queue, None), WorkloadError, 0, most)
+
     values: dict[str, Any] = {}
     unknown: list[str] = []
     if (
@@ -132,42 +136,15 @@ def _collect(place: str, policy: Policy, words: list[str]) -> tuple[dict[str, An
     for word in queue:
         key = word.rstrip(":").lower()
         if key in _LISTS:
-            count = integer(place, key, next(queue, None), rounds=False)
-            ids = (
-                integer(place, f"{key} id", next(queue, None), rounds=False) for _ in range(count)
-            )
-            values[key] = tuple(ids)
+            values[key] = tuple(number(f"{key} id") for _ in range(number(key)))
         elif key not in known:
             unknown.append(word)
         elif known[key] in values:
             raise WorkloadError(f"{place}: {key} is given twice: expected once")
         else:
             most = MAX_INT64 if key == "pp_comm" else _MAX_DEGREE
-            values[known[key]] = integer(place, key, next(queue, None), most, rounds=False)
+            values[known[key]] = number(key, most)
     return values, unknown
-
-
-def integer(
-    place: str,
-    field: str,
-    text: str | None,
-    most: int = _MAX_DEGREE,
-    *,
-    least: int = 0,
-    rounds: bool = True,
-) -> int:
-    """Integer from `least` to `most`; `4194304.0` counts, and any number where it `rounds`.
-
-    Degrees and ids are at most 2**24. Raises WorkloadError naming place, field and value.
-    """
-    expected = f"{'a number' if rounds else 'an integer'} from {least} to {most}"
-    if text is None:
-        raise WorkloadError(f"{place}: {field} has no value: expected {expected}")
-    with suppress(UnitError):
-        value = plain_number(text)
-        if least <= value <= most and (rounds or value == int(value)):
-            return round(value)
-    raise WorkloadError(bad_value(place, field, text, expected))
 
 
 EMBEDDING = "embedding_layer"

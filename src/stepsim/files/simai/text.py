@@ -22,14 +22,13 @@ from typing import Any
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Noun, replace, shipped
 from stepsim.base.units import MAX_INT64, PS_PER_NS, format_size_bytes, format_time_ps
-from stepsim.files.reading import read_text
+from stepsim.files.reading import number_in, read_text
 from stepsim.files.simai.sections import (
     EMBEDDING,
     FileRow,
     Header,
     Policy,
     as_astra,
-    integer,
     is_generated,
     parse_header,
     split_sections,
@@ -115,7 +114,7 @@ def read_simai_document(path: Path) -> tuple[Header, list[FileRow], list[str]]:
     if len(lines) < 2:
         raise WorkloadError(f"{path}: ends after the header: expected a row count and rows")
     number, count = lines[1]
-    declared = integer(f"{path}:{number}", "row count", count.strip(), MAX_INT64)
+    declared = _rounded(f"{path}:{number}", "row count", count.strip())
     rows, warnings = _read_rows(path, lines[2:], header.policy)
     warnings = [*header.warnings, *warnings]
     if declared != len(rows):
@@ -171,15 +170,15 @@ def _row_policy(place: str, word: str) -> Policy:
 
 def _row(place: str, number: int, fields: Sequence[str], policy: Policy) -> FileRow:
     name = fields[0]
-    integer(place, f"dependency of {name!r}", fields[1], MAX_INT64, least=-MAX_INT64)
-    process = integer(place, f"process time of {name!r}", fields[11], MAX_INT64)
+    _rounded(place, f"dependency of {name!r}", fields[1], least=-MAX_INT64)
+    process = _rounded(place, f"process time of {name!r}", fields[11])
     works: dict[str, Any] = {}
     ignored: list[str] = []
     unsized: tuple[CommOp, ...] = ()
     for phase, column in zip(Phase, (2, 5, 8), strict=True):
         shown, (compute, word, text) = phase.replace("_", "-"), fields[column : column + 3]
         compute_ps = _compute_ps(place, f"{shown} compute (ns) of {name!r}", compute)
-        size = integer(place, f"{shown} bytes of {name!r}", text, MAX_INT64)
+        size = _rounded(place, f"{shown} bytes of {name!r}", text)
         label = f"{shown} collective of {name!r}"
         comms = _comms(place, label, word, size, policy, phase)
         if comms is None:
@@ -225,9 +224,13 @@ def _compute_ps(place: str, field: str, text: str) -> int:
     """Picoseconds of nanoseconds, which may have three decimals."""
     found = _DECIMALS.fullmatch(text)
     if found and len(found.group(1)) <= len(str(_MAX_COMPUTE_NS)):
-        whole = integer(place, field, found.group(1), _MAX_COMPUTE_NS)
+        whole = _rounded(place, field, found.group(1), _MAX_COMPUTE_NS)
         return whole * PS_PER_NS + int(found.group(2).ljust(3, "0"))
-    return integer(place, field, text, _MAX_COMPUTE_NS) * PS_PER_NS
+    return _rounded(place, field, text, _MAX_COMPUTE_NS) * PS_PER_NS
+
+
+def _rounded(place: str, field: str, text: str, most: int = MAX_INT64, least: int = 0) -> int:
+    return round(number_in(place, field, text, WorkloadError, least, most))
 
 
 def _with_checkpoints(path: Path, rows: list[FileRow], header: Header) -> list[FileRow]:
