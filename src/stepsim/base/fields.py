@@ -246,6 +246,7 @@ class _Names(dict[str, object]):
         return getattr(builtins, name, object)
 
 
+# kept with those of _fields: plan of llama-3.1-8b takes 0.6 s so, and 4.0 s without
 @remembered
 def _hints(owner: Any) -> dict[str, Any]:
     return get_type_hints(owner, localns=_Names(vars(sys.modules[owner.__module__])))

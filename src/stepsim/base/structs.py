@@ -186,6 +186,7 @@ def json_text(document: object, indent: int = 1) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=indent) + b"\n"
 
 
+# plan of mixtral-8x7b with --overlap-cost on takes 1.5 s so, and 3.9 s without
 @remembered
 def shipped(module: str, name: str, kind: type[_Data]) -> _Data:
     """What a TOML file says that lies beside a `module`, given by its own file."""
