@@ -250,21 +250,14 @@ def _ranks(codes: Ints) -> Ints:
     return (np.cumsum(there) - 1).take(codes)
 
 
-def whole_totals(places: Ints, counts: Ints, size: int) -> Ints:
-    """Sum of the counts at each of so many places."""
-    sums = np.zeros(size, np.int64)
+def whole_totals(places: Ints, counts: NDArray[_Number], size: int) -> NDArray[_Number]:
+    """Sum of the counts at each of so many places; of hashes modulo 2**64: of equal sets equal."""
+    sums = np.zeros(size, counts.dtype)
     np.add.at(sums, places, counts)
     return sums
 
 
 _Hashes = NDArray[np.uint64]
-
-
-def sums_at(place: Ints, hashes: _Hashes, places: int) -> _Hashes:
-    """Sum of hashes per place, modulo 2**64: equal for equal multisets."""
-    total = np.zeros(places, np.uint64)
-    np.add.at(total, place, hashes)
-    return total
 
 
 def mixed(*columns: NDArray[np.int64] | _Hashes) -> _Hashes:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from msgspec.structs import astuple
 
-from stepsim.base.arrays import Floats, Ints, _Hashes, distinct, mixed, sums_at
+from stepsim.base.arrays import Floats, Ints, _Hashes, distinct, mixed, whole_totals
 from stepsim.base.structs import Noun, replace
 from stepsim.network.collectives.flows import step_load
 from stepsim.network.prices import GroupKind, PhasePrice, Prices, Use
@@ -150,10 +150,10 @@ def refine_sites(sites: TransferSites, ranks: Ranks, colours: SiteColours) -> Si
     loads, members = sites.loads, sites.members
     token = mixed(loads.comm, loads.phase, loads.load.view(np.int64))
     kinds = np.searchsorted(sorted(sites.first.values()), np.arange(sites.count), side="right")
-    met = sums_at(members.site, mixed(ranks[members.rank], members.role), sites.count)
-    crossed = sums_at(loads.site, mixed(token, colours.link[loads.link]), sites.count)
+    met = whole_totals(members.site, mixed(ranks[members.rank], members.role), sites.count)
+    crossed = whole_totals(loads.site, mixed(token, colours.link[loads.link]), sites.count)
     site = _numbers(mixed(colours.site, kinds, met, crossed))
-    used = sums_at(loads.link, mixed(token, site[loads.site]), len(colours.link))
+    used = whole_totals(loads.link, mixed(token, site[loads.site]), len(colours.link))
     return SiteColours(rank=ranks, site=site, link=_numbers(mixed(colours.link, used)))
 
 
@@ -168,7 +168,7 @@ def colour_sites(sites: TransferSites, ranks: Ranks) -> SiteColours:
 def sites_of_ranks(sites: TransferSites, colours: Ranks, ranks: int) -> Ranks:
     """A number per rank that is equal where ranks have equal roles at sites of equal colours."""
     members = sites.members
-    return _numbers(sums_at(members.rank, mixed(colours[members.site], members.role), ranks))
+    return _numbers(whole_totals(members.rank, mixed(colours[members.site], members.role), ranks))
 
 
 def _numbers(hashes: _Hashes) -> Ranks:
