@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.structs import Noun
+from stepsim.base.errors import TraceError
+from stepsim.base.structs import Noun, explain_toml
 from stepsim.base.units import PS_PER_S, Quantity, Value
 from stepsim.files.load import beside
 from stepsim.files.reading import DEFAULT_TOPOLOGY, csv_rows, number_in, read_text, toml_values
@@ -91,31 +91,29 @@ def _toml_rows(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Value]
 
 
 def _step(path: Path, where: str, row: Mapping[str, Value]) -> MeasuredStep:
-    for name in row:
-        if name not in _COLUMNS:
-            raise TraceError(bad_value(where, "column", name, f"one of {', '.join(_COLUMNS)}"))
-    if "workload" not in row:
-        raise TraceError(f"{where}: workload is missing")
+    texts = {name: str(value) for name, value in row.items()}
+    try:
+        said = msgspec.to_builtins(msgspec.convert(texts, MeasuredStepRow, strict=False))
+    except msgspec.ValidationError as error:
+        raise TraceError(explain_toml(where, texts, MeasuredStepRow, str(error))) from None
     if len(row.keys() & {"measured_s", "measured_log"}) != 1:
         raise TraceError(f"{where}: expected one of measured_s and measured_log")
-    topology = str(row["topology"]) if "topology" in row else None
+    topology = texts.get("topology")
     file = Path(topology or "")
     if file.suffix or len(file.parts) > 1:  # else it is a shipped one's name
         topology = str(path.parent / file)
-    options = {name: _option(where, name, row[name]) for name in row if name in _OPTIONS}
+    options = {name: said[name] for name in row if name in _OPTIONS}
     return MeasuredStep(
         where=where,
-        workload=beside(path, str(row["workload"])),
+        workload=beside(path, said["workload"]),
         topology=topology,
-        schedule=str(row.get("schedule", "1f1b")),
+        schedule=said["schedule"],
         options=options,
-        measured_ps=_measured(path, where, row, options),
+        measured_ps=_measured(path, where, texts, options),
     )
 
 
-def _measured(
-    path: Path, where: str, row: Mapping[str, Value], options: Mapping[str, Value]
-) -> int:
+def _measured(path: Path, where: str, row: Mapping[str, str], options: Mapping[str, Value]) -> int:
     """The step as stated, or as a framework's log tells it."""
     if "measured_s" in row:
         seconds = number_in(where, "measured_s", row["measured_s"], TraceError, most=1e6)
@@ -126,16 +124,4 @@ def _measured(
     if len(counts) == len(names):
         npus, samples, length = counts
         tokens = samples * length // npus
-    return read_step_log(path.parent / str(row["measured_log"])).step_ps(tokens)
-
-
-def _option(where: str, name: str, value: Value) -> Value:
-    kind = _OPTIONS[name]
-    try:
-        if kind is bool:
-            return {"true": True, "false": False}[str(value).lower()]
-        found: Value = kind(str(value))
-        return found
-    except (ValueError, KeyError):
-        expected = {int: "a whole number", float: "a number", bool: "true or false"}[kind]
-        raise TraceError(bad_value(where, name, value, expected)) from None
+    return read_step_log(path.parent / row["measured_log"]).step_ps(tokens)
