@@ -172,7 +172,7 @@ def test_mistakes_in_dimensions_are_named(old: str, new: str, said: str, file: P
     ("old", "new", "said"),
     [
         ("npus = 2\n", "", "npus"),
-        ("npus = 2", "npus = 0", "npus: value is 0"),
+        ("npus = 2", "npus = 0", "npus is 0"),
         ("npus = 2", "npus = 3", "npu0 and npu2 are not connected"),
         ('to = "npu1"', 'to = "npu2"', "link[1]: to is 'npu2': expected npu0 to npu1"),
         ('from = "npu0"', 'from = "npu00"', "link[0]: from is 'npu00'"),
@@ -180,7 +180,7 @@ def test_mistakes_in_dimensions_are_named(old: str, new: str, said: str, file: P
         ('to = "leaf"\n', "", "link[0]: to"),
         ('name = "cable"', 'name = "wire"', "link[0]: link_class is 'cable': expected one of wire"),
         ('"1 GB/s"', '"1"', "link_class[0].bandwidth: '1' has no unit"),
-        ("npus = 2", "npus = 2\nnode_size = 0", "node_size: value is 0"),
+        ("npus = 2", "npus = 2\nnode_size = 0", "node_size is 0"),
         (
             "[[link_class]]",
             '[[link_class]]\nname = "cable"\nbandwidth = "9 GB/s"\nlatency = "0 ns"\n'

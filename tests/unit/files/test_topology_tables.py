@@ -112,7 +112,7 @@ DRAGONFLY = 'kind = "dragonfly"\nrouters = 4\nnpus_per_router = 2\nglobal_links 
     ("options", "said"),
     [
         ('kind = "torus"\nsize = "auto"', "shape is None: expected the length of every side"),
-        ('kind = "torus"\nshape = [4, 0]', "shape is [4, 0]"),
+        ('kind = "torus"\nshape = [4, 0]', ".shape[1] is 0: expected a whole number >= 1"),
         (TORUS + "size = 15", "size is 15: the shape is 4 x 4"),
         (TORUS + "leaf = 4", "leaf belongs to kind fat_tree, not to torus"),
         (TORUS + "nics = 2", "NICs need a kind with switches"),
@@ -127,7 +127,7 @@ DRAGONFLY = 'kind = "dragonfly"\nrouters = 4\nnpus_per_router = 2\nglobal_links 
             LEAF + "oversubscription = 3.0",
             "oversubscription is 3: a leaf of 8 NPUs would need 2.66667 links",
         ),
-        (LEAF + "oversubscription = 0.0", "oversubscription is 0.0: expected a positive"),
+        (LEAF + "oversubscription = 0.0", "oversubscription is 0.0: expected a number >= 1e-06"),
         (LEAF + "spines = 0", "spines is 0"),
         (LEAF + "cores = 2", "cores needs pod"),
         (LEAF + "pod = 12", "pod is 12: expected whole leaves of 8"),

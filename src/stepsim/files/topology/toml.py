@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from stepsim.base.errors import TopologyError, bad_value, errors_at
 from stepsim.base.fields import Bandwidth, Size, Time
-from stepsim.base.structs import Count, Names, Share, TomlTable, replace, shipped
+from stepsim.base.structs import Count, Names, Positive, Share, TomlTable, replace, shipped
 from stepsim.files.reading import read_toml, topology_file
 from stepsim.network.collectives import Algorithm
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology, Topology
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _ALGORITHMS = [name.value for name in Algorithm if name is not Algorithm.AUTO]
 NPU = re.compile(r"npu(0|[1-9][0-9]{0,8})")
 """What NPUs are called in files of links, and in graphs where they have numbers."""
-_Positive = Annotated[int, Meta(extra_json_schema={"minimum": 1})]
+_Positive = Annotated[int, Meta(ge=1, le=MAX_NPUS)]
 _AlgorithmName = Annotated[str, Meta(extra_json_schema={"enum": _ALGORITHMS})]
 _Extent = Annotated[
     int | str,
@@ -61,7 +61,7 @@ class CollectiveTable(TomlTable):
     launch_latency_ps: Time = 0
     algorithms: tuple[_AlgorithmName, ...] = ()
     reach: Annotated[
-        dict[str, int], Meta(description="by links outside a node: NICs that a group reaches")
+        dict[str, _Positive], Meta(description="by links outside a node: NICs that a group reaches")
     ] = {}
 
 
@@ -94,7 +94,7 @@ class DimensionTable(LinkClass):
     leaf: Annotated[_Positive | None, Meta(description="fat tree: NPUs of a leaf switch")] = None
     spines: Annotated[_Positive | None, Meta(description="fat tree: links up from a leaf")] = None
     oversubscription: Annotated[
-        float | None, Meta(description="fat tree: bandwidth down over bandwidth up of a leaf")
+        Positive | None, Meta(description="fat tree: bandwidth down over bandwidth up of a leaf")
     ] = None
     pod: Annotated[
         _Positive | None, Meta(description="fat tree: NPUs below one group of spines; three layers")
@@ -244,9 +244,9 @@ def _listed(file: TopologyFile) -> "ListedTopology":
     from stepsim.network.topology.cabled import listed_topology
 
     most = 2 * len(file.link)
-    if file.npus is None or not 1 <= file.npus <= MAX_NPUS:
+    if file.npus is None:
         raise TopologyError(bad_value("npus", "value", file.npus, f"1 to {MAX_NPUS}"))
-    if file.node_size is not None and not 1 <= file.node_size <= file.npus:
+    if file.node_size is not None and file.node_size > file.npus:
         raise TopologyError(bad_value("node_size", "value", file.node_size, f"1 to {file.npus}"))
     if file.npus > most:
         allowed = f"at most {most}: {len(file.link)} links cannot join more"
@@ -266,9 +266,6 @@ def _of_any_form(file: TopologyFile) -> dict[str, Any]:
     Raises TopologyError naming the entry of the library at fault.
     """
     table = file.collective
-    for link, count in table.reach.items():
-        if count < 1:
-            raise TopologyError(bad_value("collective", f"reach.{link}", count, "at least 1"))
     for i, each in enumerate(file.protocol):
         algorithm_names(f"protocol[{i}] ({each.name})", each.algorithms)
     accuracy = tuple(map(Accuracy.taken_from, file.accuracy))
@@ -402,7 +399,7 @@ def _with_size(table: DimensionTable, dimension: Dimension, inside: int) -> Dime
 
 def _grid(table: DimensionTable) -> dict[str, Any]:
     sides = table.shape
-    if not sides or min(sides) < 1 or prod(sides) > MAX_NPUS:
+    if not sides or prod(sides) > MAX_NPUS:
         raise _wrong("shape", sides, "the length of every side, e.g. [4, 4, 4]")
     return {"shape": tuple(sides), "size": prod(sides)}
 
@@ -419,25 +416,26 @@ def _cables(table: DimensionTable) -> dict[str, Any]:
 
 def _tree(table: DimensionTable, link: LinkClass, ports: Ports) -> dict[str, Any]:
     up = FollowingLinks(name=f"{link.name}-up", bandwidth=table.up_bandwidth)
-    if (table.radix is None) == (table.leaf is None):
-        raise TopologyError(
-            "a fat_tree needs one of leaf, the NPUs below a leaf switch (e.g. leaf = 32) "
-            "and radix, the ports of every switch (e.g. radix = 64, three layers)"
-        )
-    if table.radix is not None:
-        for option in ("spines", "oversubscription", "pod", "cores"):
-            if getattr(table, option) is not None:
-                raise TopologyError(f"{option} does not go with radix")
-        return {"up": up, "tree": TreeShape.k_ary(table.radix)}
-    leaf = _positive("leaf", table.leaf)
+    match table.radix, table.leaf:
+        case int(radix), None:
+            for option in ("spines", "oversubscription", "pod", "cores"):
+                if getattr(table, option) is not None:
+                    raise TopologyError(f"{option} does not go with radix")
+            return {"up": up, "tree": TreeShape.k_ary(radix)}
+        case None, int(leaf):
+            pass
+        case _:
+            raise TopologyError(
+                "a fat_tree needs one of leaf, the NPUs below a leaf switch (e.g. leaf = 32) "
+                "and radix, the ports of every switch (e.g. radix = 64, three layers)"
+            )
     whole = ports.capacity(leaf, (link.bandwidth,)) / up.behind(link).bandwidth
     below, above = [leaf], [_spines(table, leaf, whole)]
     if table.pod is not None:
-        pod = _positive("pod", table.pod)
-        if pod % leaf:
-            raise _wrong("pod", pod, f"whole leaves of {leaf} NPUs")
-        below.append(pod // leaf)
-        above.append(_positive("cores", below[1] if table.cores is None else table.cores))
+        if table.pod % leaf:
+            raise _wrong("pod", table.pod, f"whole leaves of {leaf} NPUs")
+        below.append(table.pod // leaf)
+        above.append(table.cores or below[1])
     elif table.cores is not None:
         raise TopologyError("cores needs pod: the NPUs below one group of spines")
     return {"up": up, "tree": TreeShape(down=tuple(below), up=tuple(above))}
@@ -448,10 +446,8 @@ def _spines(table: DimensionTable, leaf: int, whole: float) -> int:
     if table.spines is not None:
         if table.oversubscription is not None:
             raise TopologyError("spines and oversubscription exclude each other")
-        return _positive("spines", table.spines)
-    over = 1.0 if table.oversubscription is None else table.oversubscription
-    if not 0 < over < float("inf"):
-        raise _wrong("oversubscription", over, "a positive number")
+        return table.spines
+    over = table.oversubscription or 1.0
     links = whole / over
     if not (links >= 0.5 and abs(links - round(links)) < 1e-6 * links):
         raise TopologyError(
@@ -468,14 +464,14 @@ def _dragonfly(table: DimensionTable, link: LinkClass) -> dict[str, Any]:
         latency_ps=table.global_latency_ps,
     )
     shape = DragonflyShape(
-        routers=_positive("routers", table.routers),
-        npus=_positive("npus_per_router", table.npus_per_router),
-        global_links=_positive("global_links", table.global_links),
+        routers=_needed("routers", table.routers),
+        npus=_needed("npus_per_router", table.npus_per_router),
+        global_links=_needed("global_links", table.global_links),
     )
     return {"dragonfly": shape, "far": far}
 
 
-def _positive(field: str, value: int | None) -> int:
-    if value is None or not 1 <= value <= MAX_NPUS:
+def _needed(field: str, value: int | None) -> int:
+    if value is None:
         raise _wrong(field, value, f"1 to {MAX_NPUS}")
     return value
