@@ -11,7 +11,7 @@ from stepsim.base.errors import CalibrationError, PlanError, member
 from stepsim.base.option import Panel
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.measured import CommSourceOption, NcclOption, RunsArgument
-from stepsim.cli.options import NO_MEMORY, NodeSizeOption, OneStepOptions, takes
+from stepsim.cli.options import NO_MEMORY, NodeSizeOption, OneStepOptions, refuse_beside, takes
 from stepsim.cli.terminal import CsvOption, QuietOption, check_outputs, show_tables, warn
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ def runs(
     show_tables(calibration_shown(found), csv)
 
 
+# Options of `calibrate trace` that do something without a model.
+_WITHOUT_MODEL = {*("paths", "output", "node_size", "csv", "env"), *("device", "precision")}
+
+
 @dataclass(frozen=True, kw_only=True)
 class _TraceOptions(OneStepOptions):
     """What `calibrate trace` takes beside the options of a step, which are those of its models."""
@@ -67,10 +71,7 @@ class _TraceOptions(OneStepOptions):
     def jobs(self, traces: int) -> "list[StepInputs]":
         """The job of each trace; none without a model. Raises PlanError for other counts."""
         if not self.models:
-            unused = [flag for flag in self.flags if flag not in ("--device", "--precision")]
-            if unused or self.plans:
-                flags = ", ".join([*unused, *["--plan-file"] * bool(self.plans)])
-                raise PlanError(f"--model is missing: without it these options do nothing: {flags}")
+            refuse_beside("--model is missing", _WITHOUT_MODEL)
             return []
         models = _for_each("--model", self.models, traces)
         plans = _for_each("--plan-file", self.plans, traces) if self.plans else [None] * traces

@@ -11,8 +11,6 @@ from stepsim.cli.declared import argument, flag
 from stepsim.cli.measured import inspect_measured
 from stepsim.cli.options import (
     OF_MODEL,
-    OF_NO_RUN,
-    OF_PROFILES,
     OF_SIZE,
     CommandOptions,
     LineOption,
@@ -20,15 +18,18 @@ from stepsim.cli.options import (
     StyleOption,
     refuse_beside,
     refuse_given,
-    refuse_options,
     takes,
 )
 from stepsim.cli.profiles import inspect_profile
 from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show, show_tables, warn
 from stepsim.show.figures.style import FigureStyle
 
-# Options that do something with a schedule.
-_OF_SCHEDULE = ("file", "pp", "microbatches", "csv")
+# Options that do something with what has none of a step.
+_OF_CONSTANTS = ("file", "csv")
+_OF_SCHEDULE = (*_OF_CONSTANTS, "pp", "microbatches")
+_OF_LOG = (*_OF_CONSTANTS, "line")
+_OF_PROFILE = (*_OF_CONSTANTS, "json")
+_OF_RUN = (*_OF_PROFILE, "node_size")
 
 
 @takes(CommandOptions, OF_SIZE | OF_MODEL | {"compute_scale"})
@@ -75,27 +76,25 @@ def inspect_command(
     kinds, path = shipped_kinds(file), typed_path(file)
     warn((note for kind in kinds for note in shadowed(kind, file)), quiet=options.quiet)
     lies = exists(file) and not kinds
-    drawn = ["--plot"] if plot else []
     is_run = lies and not is_model_at_sight(path)
     if is_run and is_profile(path):
-        refuse_options(path, options)
-        refuse_given(path, OF_PROFILES, plot=plot, node_size=node_size)
+        refuse_beside(f"{file} is a profile, which stepsim simulate changes", _OF_PROFILE)
         inspect_profile(path, json=json, csv=csv, quiet=options.quiet)
         return
     if is_run and is_measured(path):
-        refuse_options(path, options, *drawn)
+        refuse_beside(f"{file} is a run, which stepsim simulate changes", _OF_RUN)
         inspect_measured(path, json=json, csv=csv, node_size=node_size, quiet=options.quiet)
         return
     if is_accelerator(file) and "topology" not in kinds:
-        refuse_options(path, options, *drawn)
-        _inspect_constants(file, json, csv)
+        refuse_beside(f"{file} is a GPU or a framework", _OF_CONSTANTS)
+        _inspect_constants(file, csv)
         return
     _refuse_unknown(file)
-    refuse_given(path, OF_NO_RUN, node_size=node_size)
+    refuse_given(f"{file} is no measured run", ("node_size",))
     check_outputs([path], files=[csv])
     if lies and (line or has_step_lines(path)):
-        refuse_options(path, options, *drawn)
-        _inspect_step_log(path, line, json, csv)
+        refuse_beside(f"{file} is a log of steps", _OF_LOG)
+        _inspect_step_log(path, line, csv)
         return
     described = is_model(path) if lies else is_public(file)
     if lies and not described:
@@ -103,10 +102,9 @@ def inspect_command(
     if not described and (is_topology(file) or not (lies or path.suffix)):
         _inspect_topology(file, options, json, csv, plot, style)
         if "device" in kinds and not (json or csv or plot):
-            _inspect_constants(file, None, None)
-    elif json or plot:
-        raise OutputError(f"{file}: --json and --plot are not for workloads: leave them out")
+            _inspect_constants(file, None)
     else:
+        refuse_given(f"{file} is a workload", ("json", "plot"))
         _inspect_workload(path, options, csv)
 
 
@@ -132,25 +130,21 @@ def _inspect_schedule(name: str, options: CommandOptions, csv: Path | None) -> N
         click.echo(text, nl=False)
 
 
-def _inspect_constants(name: str, json: str | None, csv: Path | None) -> None:
+def _inspect_constants(name: str, csv: Path | None) -> None:
     """The numbers of a device or a framework, by name or file, and what each rests on."""
     from stepsim.files.accelerators import is_device, read_device, read_framework
     from stepsim.show.tables.inspection import constants_of_device, constants_of_framework
 
-    if json:
-        raise OutputError(f"{name}: --json is not for devices and frameworks: leave it out")
     if is_device(name):
         show_tables(constants_of_device(read_device(name)), csv)
     else:
         show_tables(constants_of_framework(read_framework(name)), csv)
 
 
-def _inspect_step_log(file: Path, line: str | None, json: str | None, csv: Path | None) -> None:
+def _inspect_step_log(file: Path, line: str | None, csv: Path | None) -> None:
     from stepsim.files.traces.step_lines import read_step_log
     from stepsim.show.tables.measured import step_log_shown
 
-    if json:
-        raise OutputError(f"{file}: --json is not for logs of steps: leave it out")
     show_tables(step_log_shown(read_step_log(file, line)), csv)
 
 

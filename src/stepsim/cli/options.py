@@ -102,14 +102,6 @@ class CommandOptions:
     asked: Mapping[str, object] = field(default_factory=dict)
 
     @property
-    def flags(self) -> list[str]:
-        """The options of a step that were given, as flags."""
-        own = ("topology", "strict", "comm_source", "plan_file")
-        names = [*(name for name in own if getattr(self, name, None)), *self.asked]
-        given = ["--" + name.replace("_", "-") for name in names]
-        return [*given, "--set"] if getattr(self, "numbers", None) else given
-
-    @property
     def environment(self) -> dict[str, str]:
         """Variables of a script that were given; raises PlanError for a text that is none."""
         found = {}
@@ -302,16 +294,6 @@ def write_traces(
         write_kineto(profile_of_step(step.timeline, source=source, kernels=True), kineto)
 
 
-def refuse_options(path: Path, options: CommandOptions, *others: str) -> None:
-    """A run is inspected as it ran: raise PlanError for options that would do nothing."""
-    asked = [*options.flags, *others]
-    if asked:
-        raise PlanError(
-            f"{path}: a measured run is taken as it ran: leave out {', '.join(asked)} (stepsim "
-            "simulate changes runs)"
-        )
-
-
 def given_options() -> frozenset[str]:
     """Names of the options and arguments of the command that stand on the command line."""
     context = click.get_current_context()
@@ -324,23 +306,16 @@ def refuse_beside(what: str, kept: Collection[str]) -> None:
 
     `kept` are the names of the options and arguments that do something.
     """
-    given = given_options() - {*kept, "quiet", "verbose"}
-    parameters = click.get_current_context().command.params
-    flags = [each.opts[0] for each in parameters if each.name in given]
+    useless = given_options() - {*kept, "quiet", "verbose"}
+    refuse_given(f"{what}: these options do nothing", useless)
+
+
+def refuse_given(why: str, names: Collection[str]) -> None:
+    """Raise PlanError where options of these names stand on the command line."""
+    given, parameters = given_options(), click.get_current_context().command.params
+    flags = [each.opts[0] for each in parameters if each.name in given and each.name in names]
     if flags:
-        raise PlanError(f"{what}: these options do nothing: leave out {', '.join(flags)}")
-
-
-OF_PROFILES = "a profile is replayed as it ran"
-OF_NO_RUN = "this is no replay of a measured run, the options of one do nothing"
-"""Why options of measured runs are refused."""
-
-
-def refuse_given(path: Path, why: str, **options: object) -> None:
-    """Raise PlanError where options are given that do nothing with a file."""
-    asked = [f"--{name.replace('_', '-')}" for name, v in options.items() if v is not None]
-    if asked:
-        raise PlanError(f"{path}: {why}: leave out {', '.join(asked)}")
+        raise PlanError(f"{why}: leave out {', '.join(flags)}")
 
 
 PACKER_NAMES = "sequence, padded, grouped, concat, first-fit, balanced, dynamic-cp."

@@ -16,12 +16,11 @@ from stepsim.cli.against import hold_step_against
 from stepsim.cli.batches import BESIDE_LENGTHS, show_batches
 from stepsim.cli.measured import simulate_measured
 from stepsim.cli.options import (
-    OF_NO_RUN,
-    OF_PROFILES,
     OF_STUDY,
     ON_COMMAND_LINE,
     OneStepOptions,
     SimulateOptions,
+    given_options,
     refuse_beside,
     refuse_given,
     takes,
@@ -33,6 +32,12 @@ from stepsim.cli.terminal import WorkloadArgument, command_line, show, step_json
 _OF_SENSITIVITY = OF_STUDY | {"sensitivity", "plan_file"}
 # Options that do something beside --against.
 _BESIDE_TRACES = OF_STUDY | {"activation_size", "against", "report", "full", "plan_file"}
+# Options of replays, and those with which what was recorded is simulated as any other step.
+_OF_RUNS = ("calibration", "times", "node_size")
+_OF_STEPS = ON_COMMAND_LINE - {"calibration"} | {
+    *("topology", "strict", "comm_source", "numbers", "plan_file"),
+    *("messages", "plot_memory", "write_workload"),
+}
 # Options under which transfers run beside compute.
 _BESIDE = ("dp_overlap", "tp_comm_overlap")
 
@@ -73,27 +78,20 @@ def simulate_command(file: WorkloadArgument, options: SimulateOptions) -> None:
         files=[options.write_workload],
         folders=[options.chakra, options.kineto],
     )
-    of_steps = {
-        "--messages": options.messages,
-        "--plot-memory": options.plot_memory,
-        "--write-workload": options.write_workload,
-    }
-    times, node_size = options.times, options.node_size
-    calibration = options.file_of("calibration")
     is_profile, is_measured = recorded_forms(file)
-    changed = {*options.flags, *filter(of_steps.get, of_steps)} - {"--calibration"}
+    changed = given_options() & _OF_STEPS
     if is_profile and not changed:
-        refuse_given(file, OF_PROFILES, calibration=calibration, times=times, node_size=node_size)
+        refuse_given(f"{file}: a profile is replayed as it ran", _OF_RUNS)
         simulate_profile(file, options)
         return
     if is_measured and not changed:
         simulate_measured(file, options)
         return
-    refuse_given(file, OF_NO_RUN, times=times)
+    refuse_given(f"{file}: this is no replay of a measured run", ("times",))
     from stepsim.show.tables.step import STEP_TABLES
 
     options.check_tables(STEP_TABLES)
-    job = options.inputs(file, node_size)
+    job = options.inputs(file, options.node_size)
 
     from stepsim.show.terminal import progress_bar
     from stepsim.step.job import job_of

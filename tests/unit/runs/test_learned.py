@@ -267,7 +267,7 @@ def test_options_of_a_job_need_its_model(tmp_path: Path, run: Run) -> None:
     trace = f"calibrate trace {tmp_path / 'run'} -o {tmp_path / 'machine.toml'}"
     code, _, err = run(*f"{trace} --tp 2".split())
     assert code == 2
-    assert "--model is missing: without it these options do nothing: --tp" in err
+    assert "--model is missing: these options do nothing: leave out --tp" in err
     code, _, err = run(*f"{trace} --model llama-2-7b --model llama-2-7b".split())
     assert code == 2
     assert "--model: 2 for 1 traces: expected one, or one for each" in err
