@@ -8,7 +8,7 @@ from typing import Any
 from markdown_text import table
 
 from stepsim.cli import make_app
-from stepsim.cli.commands import COMMANDS, CommandGroup
+from stepsim.cli.commands import COMMANDS
 from stepsim.cli.declared import Says
 from stepsim.cli.options import NO_MEMORY, OF_SIZE, CommandOptions
 
@@ -78,7 +78,7 @@ def _index() -> Iterator[str]:
     yield "*Made by `python tools/reference.py` from the program; `stepsim COMMAND --help` says the"
     yield "same.*"
     yield ""
-    for group in (*CommandGroup, None):
+    for group in dict.fromkeys(each.group for each in COMMANDS.values()):
         yield f"## {group or 'And'}"
         yield ""
         yield from table(
@@ -86,7 +86,7 @@ def _index() -> Iterator[str]:
             (
                 (f"[`{name}`]({name}.md)", listed.help)
                 for name, listed in COMMANDS.items()
-                if listed.group is group
+                if listed.group == group
             ),
         )
     yield "Before a command: `--version` prints the version, `--help` lists the commands."
