@@ -16,7 +16,7 @@ from stepsim.base.structs import replace
 from stepsim.face.results import Result
 from stepsim.face.steps import compare
 from stepsim.run.spans import TaskKind
-from stepsim.show.page.write import write_comparison, write_file, write_step
+from stepsim.show.page.write import comparison_page, file_page, step_page
 
 WORKLOAD = Path(__file__).parents[2] / "workloads" / "moe_128.txt"
 EVIL = "</script><img src=x onerror=window.owned=1><script>window.owned=1</script>"
@@ -43,7 +43,7 @@ def result() -> Result:
 @pytest.fixture(scope="module")
 def page(result: Result, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("pages") / "step.html"
-    write_step(result, path, command="stepsim simulate", job=None)
+    step_page(result, None).write(path, "stepsim simulate")
     return path
 
 
@@ -93,7 +93,7 @@ def test_every_task_is_drawn_and_nothing_is_complained_of(
 
 def test_a_stored_step_is_drawn(browse: Open, result: Result, tmp_path: Path) -> None:
     result.write_json(tmp_path / "step.json")
-    write_file(tmp_path / "step.json", tmp_path / "step.html", command="")
+    file_page(tmp_path / "step.json").write(tmp_path / "step.html")
     driver, step = browse(tmp_path / "step.html"), result.report.step_time_ps
     assert max(driver.execute_script("return page.shown.lanes.end")) == step
     driver.execute_script("zoomTo(...arguments)", 0.1 * step, 0.9 * step)
@@ -168,7 +168,7 @@ def test_names_run_nothing(browse: Open, result: Result, tmp_path: Path) -> None
         result.report, workload=EVIL, topology=EVIL, comms=comms, links=links, warnings=(EVIL,)
     )
     path = tmp_path / "evil.html"
-    write_step(replace(result, report=report), path, command=EVIL, job=None)
+    step_page(replace(result, report=report), None).write(path, EVIL)
     driver, spans = browse(path), list(rows_of(result.timeline))
     number = next(i for i in some_of_each_kind(spans) if spans[i].size_bytes)
     _, lines = point_at(driver, number)
@@ -193,7 +193,7 @@ def test_the_policy_stops_scripts_that_do_get_in(browse: Open, page: Path) -> No
 def test_runs_of_a_comparison_have_one_axis(browse: Open, tmp_path: Path) -> None:
     found = compare(WORKLOAD, ["1f1b", "zb-h1"], "hgx-h100")
     path = tmp_path / "compare.html"
-    write_comparison(found, path, command="stepsim compare", job=found.inputs)
+    comparison_page(found, found.inputs).write(path, "stepsim compare")
     driver = browse(path)
     steps = {name: step.report.step_time_ps for name, step in found.valid}
     shown = driver.execute_script("return drawnRuns().map((one) => [one.title, one.run.step_ps])")

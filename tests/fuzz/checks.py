@@ -287,10 +287,10 @@ def check_result(path: Path) -> None:
 
 
 def check_report(path: Path) -> None:
-    from stepsim.show.page.write import write_file
+    from stepsim.show.page.write import file_page
 
     page = path.with_suffix(".html")
-    write_file(path, page, command="stepsim report")
+    file_page(path).write(page, "stepsim report")
     finite(answers_of(page.read_bytes()))
 
 

@@ -32,9 +32,9 @@ def hold_step_against(file: Path, trace: Path, options: SimulateOptions) -> None
     held = hold_against(step, recorded)
     against = held.against
     if options.report:
-        from stepsim.show.page.write import write_against
+        from stepsim.show.page.write import against_page
 
-        write_against(held, options.report, command=command_line())
+        against_page(held).write(options.report, command_line())
     shown = [job_line(step.report), *against_answer(against)]
     shown += against_tables(against) if options.full else []
     options.show_study(against, shown, partial(plot_against, held))

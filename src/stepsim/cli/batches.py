@@ -34,17 +34,15 @@ def show_batches(file: Path, options: ViewOptions) -> None:
     job, model = job_of_lengths(file, options)
     study = _study(job, model, options)
     if options.report:
-        from stepsim.show.page.write import write_report
+        from stepsim.show.page.write import Page
 
-        shown, figures = batches_shown(study), [plot_batches(study)]
-        write_report(
-            options.report,
-            study.job,
-            shown,
-            command=command_line(),
-            figures=figures,
+        page = Page(
+            title=study.job,
+            shown=batches_shown(study),
+            figures=[plot_batches(study)],
             warnings=study.warnings,
         )
+        page.write(options.report, command_line())
     document, draw = BatchDocument.of(study), partial(plot_batches, study)
     warn(study.warnings, quiet=options.quiet)
     options.show_study(document, batches_shown(study), draw)

@@ -87,10 +87,10 @@ def compare_command(file: WorkloadArgument, options: _CompareOptions) -> None:
     _write_each(comparison, str(file), options)
     options.draw(step for _, step in comparison.valid)
     if options.report:
-        from stepsim.show.page.write import write_comparison
+        from stepsim.show.page.write import comparison_page
 
         with progress_bar("writing the page", enabled=not options.quiet):
-            write_comparison(comparison, options.report, command=command_line(), job=job)
+            comparison_page(comparison, job).write(options.report, command_line())
     document = ComparisonDocument.of(comparison)
     json, quiet = options.json, options.quiet
     write_rows(options.csv, document)

@@ -22,10 +22,10 @@ def report_command(
 
     The option --report of other commands shows more of a step.
     """
-    from stepsim.show.page.write import write_file
+    from stepsim.show.page.write import file_page
 
     check_outputs([file], page=output)
-    write_file(file, output, command=command_line())
+    file_page(file).write(output, command_line())
 
 
 @takes()

@@ -258,11 +258,11 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
         actors = len(result.ranks.actors)
         shown = options.chosen(lambda: step_tables(result.report, actors) | {"replay": compared[0]})
     options.draw([result], recorded)
-    if page := options.report:
-        from stepsim.show.page.write import write_step
+    if options.report:
+        from stepsim.show.page.write import step_page
 
-        line = command_line()
-        write_step(result, page, command=line, job=None, measured=recorded, tables=compared)
+        page = step_page(result, None, recorded, compared)
+        page.write(options.report, command_line())
     json, quiet = options.json, options.quiet
     show(json, lambda: step_json(result), shown, answer=answer)
     warn_of([result.report], quiet=quiet, verbose=options.full, most=options.most_said)

@@ -563,17 +563,16 @@ class SimulateOptions(ViewOptions):
 
             write_spans([profile.spans()], self.csv)
         if self.report:
-            from stepsim.show.page.write import recorded_run, write_report
+            from stepsim.show.page.write import Page, recorded_run
             from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
 
-            write_report(
-                self.report,
-                Path(profile.source).name,
-                [*profile_shown(found), *profile_replay_shown(found)],
-                command=command_line(),
+            page = Page(
+                title=Path(profile.source).name,
+                shown=[*profile_shown(found), *profile_replay_shown(found)],
                 runs=[recorded_run(profile)],
                 warnings=profile.warnings,
             )
+            page.write(self.report, command_line())
 
 
 # Lines of what was assumed, where nobody asks for all: with the answer they are twelve at most.

@@ -56,9 +56,9 @@ def improve_command(
         write_chakra(change_profile(profile, apply), output)
     found = improve_profile(profile)
     if report:
-        from stepsim.show.page.write import write_improvements
+        from stepsim.show.page.write import improvements_page
 
-        write_improvements(found, profile, report, command=command_line())
+        improvements_page(found, profile).write(report, command_line())
     write_rows(csv, found)
     show(json, found.to_json, improvements_shown(found, profile, full=full))
 

@@ -112,10 +112,10 @@ def simulate_command(file: WorkloadArgument, options: SimulateOptions) -> None:
 
         plot_memory(result, options.plot_memory, style=options.style)
     if options.report:
-        from stepsim.show.page.write import write_step
+        from stepsim.show.page.write import step_page
 
         with progress_bar("writing the page", enabled=not options.quiet):
-            write_step(result, options.report, command=command_line(), job=job)
+            step_page(result, job).write(options.report, command_line())
     _show_step(ready, result, options)
 
 

@@ -331,6 +331,6 @@ def _draw(table: "SweepTable", options: _ShowOptions) -> None:
         kind, style = options.plot_kind, options.style
         plot_sweep(table, options.plot, names=options.plot_names, kind=kind, style=style)
     if options.report:
-        from stepsim.show.page.write import write_sweep
+        from stepsim.show.page.write import sweep_page
 
-        write_sweep(table, options.report, command=command_line(), axes=options.plot_names)
+        sweep_page(table, options.plot_names).write(options.report, command_line())

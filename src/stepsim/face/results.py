@@ -118,9 +118,9 @@ class Result(Viewed, SimulatedStep):
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import write_step
+        from stepsim.show.page.write import step_page
 
-        write_step(self, path, job=self.inputs)
+        step_page(self, self.inputs).write(path)
 
     @checked
     def write_trace(
@@ -175,9 +175,9 @@ class AgainstResult(Drawn, StepAgainst):
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write both timelines and every row as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import write_against
+        from stepsim.show.page.write import against_page
 
-        write_against(self, path)
+        against_page(self).write(path)
 
 
 class Comparison(Viewed, ComparedSchedules):
@@ -207,9 +207,9 @@ class Comparison(Viewed, ComparedSchedules):
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import write_comparison
+        from stepsim.show.page.write import comparison_page
 
-        write_comparison(self, path, job=self.inputs)
+        comparison_page(self, self.inputs).write(path)
 
 
 # to_json gives bytes of documents and a text of results
@@ -225,9 +225,9 @@ class SensitivityResult(Drawn, Sensitivity):  # type: ignore[misc]
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import write_sensitivity
+        from stepsim.show.page.write import sensitivity_page
 
-        write_sensitivity(self, path)
+        sensitivity_page(self).write(path)
 
 
 class NoiseDistribution(Drawn, NoiseResult, eq=False):

@@ -198,9 +198,9 @@ class ImprovementsResult(Viewed, Improvements, eq=False):  # type: ignore[misc]
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import write_improvements
+        from stepsim.show.page.write import improvements_page
 
-        write_improvements(self, self.profile, path)
+        improvements_page(self, self.profile).write(path)
 
 
 class StragglersResult(Viewed, Stragglers, eq=False):

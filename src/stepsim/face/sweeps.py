@@ -102,10 +102,10 @@ class SweepResult(Viewed, Noun, weakref=True):
     @checked
     def write_report(self, path: str | Path, *, axes: Sequence[str] = ()) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import write_sweep
+        from stepsim.show.page.write import sweep_page
 
         with self._opened() as found:
-            write_sweep(found, path, axes=axes)
+            sweep_page(found, axes).write(path)
 
 
 @takes_options

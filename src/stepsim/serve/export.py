@@ -38,9 +38,9 @@ def exported(kind: str, run: SimulatedStep, job: StepInputs, command: str) -> tu
 
             plot_timelines([drawn_step(run.timeline, run.report)], path)
         elif kind == "report":
-            from stepsim.show.page.write import write_step
+            from stepsim.show.page.write import step_page
 
-            write_step(run, path, command=command, job=job)
+            step_page(run, job).write(path, command)
         else:
             from stepsim.show.trace.perfetto import write_trace
             from stepsim.show.trace.processes import TracedRun

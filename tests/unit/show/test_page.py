@@ -25,7 +25,7 @@ from stepsim.files.measured import load_run
 from stepsim.measured.summary import RunSummary
 from stepsim.show.figures.timelines import drawn_profile
 from stepsim.show.page.page import page_of
-from stepsim.show.page.write import find_what_if, write_comparison, write_step
+from stepsim.show.page.write import comparison_page, find_what_if, step_page
 from stepsim.show.tables.model import name_ranks
 
 WORKLOADS = Path(__file__).parents[3] / "workloads"
@@ -40,7 +40,7 @@ def result() -> Result:
 
 
 def report_of(result: Result, path: Path) -> bytes:
-    write_step(result, path, command="stepsim simulate", job=None)
+    step_page(result, None).write(path, "stepsim simulate")
     return path.read_bytes()
 
 
@@ -160,7 +160,7 @@ def test_the_policy_names_the_script_and_nothing_is_loaded() -> None:
 def test_a_comparison_has_every_run_on_one_axis(tmp_path: Path) -> None:
     found = compare(WORKLOAD, ["1f1b", "zb-h1", "dualpipe-v"], "hgx-h100", microbatches=4)
     path = tmp_path / "a.html"
-    write_comparison(found, path, command="stepsim compare", job=found.inputs)
+    comparison_page(found, found.inputs).write(path, "stepsim compare")
     shown = shown_of(path)
     steps = {run["title"]: run["step_ps"] for run in (shown, *shown["others"])}
     assert steps == {name: each.report.step_time_ps for name, each in found.valid}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import PlanError, StepsimError, SweepError
 from stepsim.base.process import paused
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.explain.report import Report, ResultDocument
 from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
 from stepsim.explore.sweep import open_for_reading
@@ -47,46 +47,46 @@ Worth = Sensitivity | str
 """What one per cent is worth, or why that is not known."""
 
 
-@paused()
-def write_report(
-    path: str | Path,
-    title: str,
-    shown: Iterable[Shown],
-    *,
-    command: str = "",
-    runs: Sequence[Plain] = (),
-    figures: Iterable["Figure"] = (),
-    warnings: Sequence[str] = (),
-) -> None:
-    """Write a page: sentences on top, then runs on one axis of time, figures, notes, tables.
+class Page(Noun):
+    """A report: sentences on top, then runs on one axis of time, figures, notes, tables.
 
     Sentences behind the first table are notes. What the first of the runs says of itself is said of
-    the page. Raises OutputError.
+    the page.
     """
-    found: list[Any] = [*runs] or [_NOTHING]
-    first, *others = found
-    said, notes, tables, pairs = taken_apart(shown)
-    job = tuple(dict([*first["job"], *pairs]).items())
-    settings = Table(caption="settings", columns={"": TEXT, "value": TEXT}, rows=job)
-    own = [plain_table(each) for each in tables if each.rows]
-    answers = {
-        "choices": looks(),
-        "lines": {"command": command, "python": ""},
-        "shown": first
-        | {
-            "heading": title,
-            "said": said,
-            "tables": [*own, *first["tables"], *([plain_table(settings)] if job else [])],
-            "warnings": [
-                each
-                for each in dict.fromkeys([*notes, *warnings, *first["warnings"]])
-                if each not in said
-            ],
-            "figures": [svg_text(each) for each in figures],
-            "others": others,
-        },
-    }
-    write_whole(Path(path), page_of(answers, title))
+
+    title: str
+    shown: Iterable[Shown]
+    runs: Sequence[Plain] = ()
+    figures: Sequence["Figure"] = ()
+    warnings: Sequence[str] = ()
+
+    @paused()
+    def write(self, path: str | Path, command: str = "") -> None:
+        """Write it with the command that it is of; raises OutputError."""
+        found: list[Any] = [*self.runs] or [_NOTHING]
+        first, *others = found
+        said, notes, tables, pairs = taken_apart(self.shown)
+        job = tuple(dict([*first["job"], *pairs]).items())
+        settings = Table(caption="settings", columns={"": TEXT, "value": TEXT}, rows=job)
+        own = [plain_table(each) for each in tables if each.rows]
+        answers = {
+            "choices": looks(),
+            "lines": {"command": command, "python": ""},
+            "shown": first
+            | {
+                "heading": self.title,
+                "said": said,
+                "tables": [*own, *first["tables"], *([plain_table(settings)] if job else [])],
+                "warnings": [
+                    each
+                    for each in dict.fromkeys([*notes, *self.warnings, *first["warnings"]])
+                    if each not in said
+                ],
+                "figures": [svg_text(each) for each in self.figures],
+                "others": others,
+            },
+        }
+        write_whole(Path(path), page_of(answers, self.title))
 
 
 def taken_apart(shown: Iterable[Shown]) -> tuple[list[str], list[str], list[Table], Pairs]:
@@ -127,25 +127,19 @@ def recorded_run(profile: Profile, title: str = "") -> Plain:
     return _NOTHING | {"title": title, "step_ps": run.width_ps, "facts": facts, "lanes": lanes}
 
 
-def write_step(
+def step_page(
     step: SimulatedStep,
-    path: str | Path,
-    *,
-    command: str = "",
     job: StepInputs | None,
     measured: Profile | None = None,
     tables: Sequence[Table] = (),
-) -> None:
-    """Write a step; `measured` is the run that it is the replay of; raises OutputError.
-
-    A replay is of no `job`.
-    """
+) -> Page:
+    """A step; `measured` is the run that it is the replay of. A replay is of no `job`."""
     runs = [simulated_run(step, "Simulated" if measured else "")]
     runs += [recorded_run(measured, "Measured")] if measured else []
     ran = Path(step.report.workload).name if measured else step.report.workload
     title = f"{ran} on {step.report.topology}"
     shown = [*_concluded(step.report), *tables, *_worth({"": find_what_if(job)})]
-    write_report(path, title, shown, command=command, runs=runs)
+    return Page(title=title, shown=shown, runs=runs)
 
 
 def _concluded(report: Report) -> Iterator[str]:
@@ -154,19 +148,18 @@ def _concluded(report: Report) -> Iterator[str]:
     yield from (each.text for each in report.findings if each.is_weighty)
 
 
-def write_improvements(
-    found: Improvements, profile: Profile, path: str | Path, *, command: str = ""
-) -> None:
-    """Write what would help a profiled run, below what ran; raises OutputError."""
-    title, runs = f"{Path(profile.source).name}: what would help", [recorded_run(profile)]
-    shown, warnings = improvements_shown(found, profile), profile.warnings
-    write_report(path, title, shown, command=command, runs=runs, warnings=warnings)
+def improvements_page(found: Improvements, profile: Profile) -> Page:
+    """What would help a profiled run, below what ran."""
+    return Page(
+        title=f"{Path(profile.source).name}: what would help",
+        shown=improvements_shown(found, profile),
+        runs=[recorded_run(profile)],
+        warnings=profile.warnings,
+    )
 
 
-def write_comparison(
-    comparison: ComparedSchedules, path: str | Path, *, command: str = "", job: StepInputs
-) -> None:
-    """Write a comparison with all timelines on one axis, the fastest first; raises OutputError."""
+def comparison_page(comparison: ComparedSchedules, job: StepInputs) -> Page:
+    """A comparison with all timelines on one axis, the fastest first."""
     document = ComparisonDocument.of(comparison)
     fastest = sorted(comparison.valid, key=lambda pair: pair[1].report.step_time_ps)
     runs = [simulated_run(step, name) for name, step in fastest]
@@ -174,29 +167,23 @@ def write_comparison(
         name: find_what_if(replace(job, options=step.timeline.graph.options))
         for name, step in comparison.valid
     }
-    _write_comparison(document, path, command, runs, what_if)
+    return _of_comparison(document, runs, what_if)
 
 
-def _write_comparison(
-    found: ComparisonDocument,
-    path: str | Path,
-    command: str,
-    runs: Sequence[Plain],
-    what_if: dict[str, Worth],
-) -> None:
+def _of_comparison(
+    found: ComparisonDocument, runs: Sequence[Plain], what_if: dict[str, Worth]
+) -> Page:
     fastest = sorted(found.runs, key=lambda run: run.step_time_ps)
     first, bars = found.runs[0], runs_bars_table({run.name: run for run in fastest})
     title = f"{first.workload} on {first.topology}: {len(found.runs)} schedules"
     answer = comparison_answer(found).lines[1:]
     shown = [*answer, *comparison_shown(found), bars, *_worth(what_if)]
     warnings = [text for run in found.runs for text in run.warnings]
-    write_report(path, title, shown, command=command, runs=runs, warnings=warnings)
+    return Page(title=title, shown=shown, runs=runs, warnings=warnings)
 
 
-def write_sweep(
-    table: SweepTable, path: str | Path, *, command: str = "", axes: Sequence[str]
-) -> None:
-    """Write what a sweep has found; raises OutputError, and SweepError for axes it has not."""
+def sweep_page(table: SweepTable, axes: Sequence[str] = ()) -> Page:
+    """What a sweep has found; raises SweepError for axes it has not."""
     from stepsim.show.figures.sweep import plot_sweep
 
     fastest = table.extremes(_MOST_SCENARIOS)
@@ -212,24 +199,24 @@ def write_sweep(
             raise
         figures, shown = [], [*shown, f"No figure: {error}."]
     title = f"{' on '.join(table.source)}: sweep"
-    write_report(path, title, shown, command=command, figures=figures)
+    return Page(title=title, shown=shown, figures=figures)
 
 
 _MOST_SCENARIOS = 1000
 
 
-def write_against(held: StepAgainst, path: str | Path, *, command: str = "") -> None:
-    """Write a step below the recorded one that it is held against; raises OutputError."""
+def against_page(held: StepAgainst) -> Page:
+    """A step below the recorded one that it is held against."""
     against, step = held.against, held.simulated
     runs = [simulated_run(step, "Predicted"), recorded_run(held.measured, "Measured")]
     title, shown = f"{step.report.workload} held against {against.source}", against_shown(against)
-    write_report(path, title, shown, command=command, runs=runs, warnings=against.notes)
+    return Page(title=title, shown=shown, runs=runs, warnings=against.notes)
 
 
-def write_sensitivity(found: Sensitivity, path: str | Path, *, command: str = "") -> None:
-    """Write what one per cent of each parameter is worth; raises OutputError."""
+def sensitivity_page(found: Sensitivity) -> Page:
+    """What one per cent of each parameter is worth."""
     title = f"{found.workload} on {found.topology}: sensitivities"
-    write_report(path, title, sensitivity_shown(found), command=command, warnings=found.warnings)
+    return Page(title=title, shown=sensitivity_shown(found), warnings=found.warnings)
 
 
 def _worth(runs: dict[str, Worth]) -> list[Shown]:
@@ -261,24 +248,22 @@ _DATABASE = b"SQLite format 3\0"
 _KNOWN = "a result of stepsim simulate, compare or sensitivity --json, or a sweep's database"
 
 
-def write_file(source: Path, path: str | Path, *, command: str) -> None:
-    """Write what a file holds: a result in JSON, or a sweep's database.
+def file_page(source: Path) -> Page:
+    """What a file holds: a result in JSON, or a sweep's database.
 
     Raises StepsimError naming file, place and value when it is neither.
     """
     if first_bytes(source, len(_DATABASE)) == _DATABASE:
         with open_for_reading(source) as store:
-            write_sweep(SweepTable(store=store), path, command=command, axes=())
-        return
+            return sweep_page(SweepTable(store=store))
     raw, place = read_json(source, _KNOWN), str(source)
     if "candidates" in raw:
-        _write_comparison(ComparisonDocument.from_plain(raw, place), path, command, (), {})
-    elif "slopes" in raw:
-        write_sensitivity(Sensitivity.from_plain(raw, place), path, command=command)
-    elif "breakdown_ps" in raw:
+        return _of_comparison(ComparisonDocument.from_plain(raw, place), (), {})
+    if "slopes" in raw:
+        return sensitivity_page(Sensitivity.from_plain(raw, place))
+    if "breakdown_ps" in raw:
         found = ResultDocument.from_plain(raw, place)
         runs = [document_shown(found) | {"lanes": found.timeline}]
         title = f"{found.workload} on {found.topology}"
-        write_report(path, title, _concluded(found), command=command, runs=runs)
-    else:
-        raise StepsimError(f"{source}: no page shows this: expected {_KNOWN}")
+        return Page(title=title, shown=_concluded(found), runs=runs)
+    raise StepsimError(f"{source}: no page shows this: expected {_KNOWN}")
