@@ -132,53 +132,47 @@ function readable(text) {
   return ps ? time(Number(ps[1])) : text;
 }
 
-function range(name, min, max, value) {
-  return element("input", "", "", { type: "range", min, max, step: 1, id: `slider-${name}`, value });
-}
-
 /** The factor where a slider stands, from an eighth to eight times, and where it stands for a factor. */
 const factorOf = (field) => SPAN ** (field.value / NOTCHES);
-const notchOf = (factor) => Math.round(Math.log(factor) / Math.log(SPAN) * NOTCHES);
+const notchOf = (factor) => factor > 0 ? Math.round(Math.log(factor) / Math.log(SPAN) * NOTCHES) : 0;
+
+/** A slider of a name of the state: where it stands, its text there, which is empty at 0, and its words for a text. */
+function stateSlider(name, words, help, live, { value, textOf, said, min = -NOTCHES, max = NOTCHES }) {
+  const field = element("input", "", "", { type: "range", min, max, step: 1, id: `slider-${name}`, value });
+  const line = sliderLine(words, help, field, () => {
+    const text = field.value === "0" ? "" : textOf(field);
+    sayValue(field, said(text));
+    change({ [name]: text }, page.live[live]);
+    syncFields();
+  });
+  sayValue(field, said(page.state[name] || ""));
+  return line;
+}
 
 function speedSlider({ name, value, text, quantity }, words, help) {
-  const field = range(name, -NOTCHES, NOTCHES, 0), asked = page.state[name];
-  const line = sliderLine(words, help, field, () => {
-    const now = field.value === "0" ? "" : typed(quantity, value * factorOf(field));
-    sayValue(field, readable(now || text));
-    change({ [name]: now }, page.live.links);
+  const asked = page.state[name] || "", unit = SCALES[asked.replace(/^[\d.e+-]+\s*/, "")] || 1;
+  return stateSlider(name, words, help, "links", {
+    value: notchOf(parseFloat(asked) * unit / value),
+    textOf: (field) => typed(quantity, value * factorOf(field)),
+    said: (now) => readable(now || text),
   });
-  if (asked) {
-    const factor = parseFloat(asked) * (SCALES[asked.replace(/^[\d.e+-]+\s*/, "")] || 1) / value;
-    if (factor > 0) field.value = notchOf(factor);
-  }
-  sayValue(field, readable(asked || text));
-  return line;
 }
 
 /** Compute speed: the inverse of the option compute_scale, so that to the right is faster. */
 function computeSlider() {
-  const field = range("compute_scale", -NOTCHES, NOTCHES, 0), asked = page.state.compute_scale;
-  const line = sliderLine("compute", "Speed of compute: a factor on what the kernels take", field, () => {
-    const speed = factorOf(field);
-    sayValue(field, `\u00D7 ${short(speed)}`);
-    change({ compute_scale: field.value === "0" ? "" : short(1 / speed) }, page.live.compute);
-    syncFields();
+  return stateSlider("compute_scale", "compute", "Speed of compute: a factor on what the kernels take", "compute", {
+    value: notchOf(1 / page.state.compute_scale),
+    textOf: (field) => short(1 / factorOf(field)),
+    said: (scale) => scale && !(scale > 0) ? "as typed" : `\u00D7 ${short(1 / (scale || 1))}`,
   });
-  const scale = Number(asked);
-  if (scale > 0) field.value = notchOf(1 / scale);
-  sayValue(field, asked && !(scale > 0) ? "as typed" : `\u00D7 ${asked ? short(1 / scale) : 1}`);
-  return line;
 }
 
 function noise(name, words) {
-  const field = range(name, 0, MOST_NOISE, Math.round(100 * (page.state[name] || 0)));
-  const say = () => sayValue(field, field.value === "0" ? "none" : `${field.value}%`);
-  const line = sliderLine(words, "Coefficient of variation from step to step", field, () => {
-    say();
-    change({ [name]: field.value === "0" ? "" : String(field.value / 100) }, page.live.links);
+  return stateSlider(name, words, "Coefficient of variation from step to step", "links", {
+    min: 0, max: MOST_NOISE, value: Math.round(100 * (page.state[name] || 0)),
+    textOf: (field) => String(field.value / 100),
+    said: (share) => share ? `${Math.round(100 * share)}%` : "none",
   });
-  say();
-  return line;
 }
 
 async function buildSliders() {
