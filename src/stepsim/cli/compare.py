@@ -7,8 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
-
 from stepsim.base.option import Panel
 from stepsim.cli.batches import BESIDE_LENGTHS, show_batches
 from stepsim.cli.declared import argument, flag
@@ -25,10 +23,8 @@ from stepsim.cli.terminal import (
     WorkloadArgument,
     check_outputs,
     command_line,
-    show,
     show_tables,
     step_json,
-    warn_of,
     write_rows,
 )
 
@@ -92,15 +88,10 @@ def compare_command(file: WorkloadArgument, options: _CompareOptions) -> None:
         with progress_bar("writing the page", enabled=not options.quiet):
             comparison_page(comparison, job).write(options.report, command_line())
     document = ComparisonDocument.of(comparison)
-    json, quiet = options.json, options.quiet
     write_rows(options.csv, document)
-    answer = comparison_answer(document)
     tables = options.chosen(lambda: comparison_tables(document))
-    show(json, document.to_json, chain(comparison_shown(document), tables), answer=answer)
-    verbose = options.verbose or options.full
-    warn_of(reports, quiet=quiet, verbose=verbose, most=options.most_said)
-    if not (quiet or json or options.full or options.show):
-        click.echo(answer.advice, err=True)
+    shown = chain(comparison_shown(document), tables)
+    options.show_answer(comparison_answer(document), document.to_json, shown, reports)
 
 
 def _write_each(comparison: "ComparedSchedules", source: str, options: _CompareOptions) -> None:

@@ -5,10 +5,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
-import click
 from click.exceptions import Exit
 
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.cli.declared import Says, argument, flag
 from stepsim.cli.options import (
     SCHEDULES,
@@ -29,7 +29,6 @@ from stepsim.cli.terminal import (
     show_tables,
     step_json,
     warn,
-    warn_of,
 )
 from stepsim.show.figures.style import FigureStyle
 
@@ -263,11 +262,8 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
 
         page = step_page(result, None, recorded, compared)
         page.write(options.report, command_line())
-    json, quiet = options.json, options.quiet
-    show(json, lambda: step_json(result), shown, answer=answer)
-    warn_of([result.report], quiet=quiet, verbose=options.full, most=options.most_said)
-    if not (quiet or json):
-        click.echo("next: --full (all tables), stepsim what-if (changes)", err=True)
+    answer = replace(answer, advice="next: --full (all tables), stepsim what-if (changes)")
+    options.show_answer(answer, lambda: step_json(result), shown, [result.report])
 
 
 def _limit(text: str | None) -> float | None:

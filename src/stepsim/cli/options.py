@@ -4,6 +4,7 @@ What a shell offers when Tab is pressed in a value stands first. Options of comm
 timelines (figures, traces, pages) stand last.
 """
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from stepsim.cli.terminal import (
     log_shown,
     show,
     warn,
+    warn_of,
     write_rows,
 )
 from stepsim.options import OPTIONS
@@ -33,10 +35,12 @@ from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from stepsim.base.structs import Document
+    from stepsim.explain.report import Report
     from stepsim.explain.stragglers import Stragglers
     from stepsim.files.asked import StepInputs
     from stepsim.measured.profile.events import Profile
     from stepsim.show.frames import Columns
+    from stepsim.show.tables.answer import Answer
     from stepsim.show.tables.model import Shown
     from stepsim.show.trace.window import Window
     from stepsim.step.prepared import SimulatedStep
@@ -413,11 +417,6 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
     window: str | None = flag("Part of the step in the trace, e.g. 2s..3s.", shown="all of it")
 
     @property
-    def most_said(self) -> int | None:
-        """How many lines say what was assumed; None for all of them."""
-        return None if self.full or self.json else _MOST_SAID
-
-    @property
     def traced(self) -> "tuple[tuple[int, ...] | None, Window] | None":
         """Ranks and the part of the step that a trace shows; None where no trace is asked for.
 
@@ -491,6 +490,29 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
         # a table has an empty line before it
         yield from ([] if isinstance(shown[0], Table) else [""])
         yield from shown
+
+    def show_answer(
+        self,
+        answer: "Answer",
+        document: Callable[[], bytes],
+        shown: "Iterable[Shown]",
+        reports: "Iterable[Report]" = (),
+        doubts: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        """Print an answer, tables, what there is to say of steps, and what to look at next.
+
+        `doubts` are found where somebody reads them.
+        """
+        show(self.json, document, shown, answer=answer)
+        is_read = not (self.quiet or self.json)
+        if is_read:
+            sys.stdout.flush()
+            warn(doubts())
+        all_said = self.full or self.json
+        verbose, most = self.verbose or self.full, None if all_said else _MOST_SAID
+        warn_of(reports, quiet=self.quiet, verbose=verbose, most=most)
+        if is_read and not (self.full or self.show):
+            click.echo(answer.advice, err=True)
 
     def draw(self, steps: "Iterable[SimulatedStep]", measured: "Profile | None" = None) -> None:
         """Draw timelines above each other, a recorded one first; raises OutputError."""

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
-
 from stepsim.base.errors import PlanError
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import SimulateOptions, takes
@@ -79,13 +77,13 @@ def simulate_profile(path: Path, options: SimulateOptions) -> None:
     from stepsim.show.tables.profiles import PROFILE_TABLES, profile_answer, profile_tables
 
     options.check_tables(PROFILE_TABLES)
-    quiet, json = options.quiet, options.json
-    found = _stragglers(path, quiet=quiet)
+    found = _stragglers(path, quiet=options.quiet)
     options.write_profile(found)
-    answer, shown = profile_answer(found), options.chosen(lambda: profile_tables(found))
-    show(json, lambda: ProfileDocument.of(found).to_json(), shown, answer=answer)
-    if not (quiet or json):
-        click.echo(answer.advice, err=True)
+    options.show_answer(
+        profile_answer(found),
+        lambda: ProfileDocument.of(found).to_json(),
+        options.chosen(lambda: profile_tables(found)),
+    )
 
 
 def recorded_forms(file: Path) -> tuple[bool, bool]:

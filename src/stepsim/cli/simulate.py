@@ -2,7 +2,6 @@
 
 import gc
 import os
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from stepsim.cli.options import (
     takes,
 )
 from stepsim.cli.profiles import recorded_forms, simulate_profile
-from stepsim.cli.terminal import WorkloadArgument, command_line, show, step_json, warn, warn_of
+from stepsim.cli.terminal import WorkloadArgument, command_line, step_json, warn
 
 # Options that do something beside --sensitivity.
 _OF_SENSITIVITY = OF_STUDY | {"sensitivity", "plan_file"}
@@ -123,19 +122,16 @@ def _show_step(ready: "PreparedStep", result: "SimulatedStep", options: Simulate
     """Print the answer, the tables that were asked for, what was assumed, and what to look at."""
     from stepsim.show.tables.answer import answer_of
     from stepsim.show.tables.step import step_tables
+    from stepsim.step.doubts import said_of_step
 
-    report, answer = result.report, answer_of(result.report)
-    json, quiet, full = options.json, options.quiet, options.full
-    tables = options.chosen(lambda: step_tables(report, len(result.ranks.actors)))
-    show(json, lambda: step_json(result), tables, answer=answer)
-    if not (quiet or json):
-        from stepsim.step.doubts import said_of_step
-
-        sys.stdout.flush()
-        warn(said_of_step(ready, report.step_time_ps))
-    warn_of([report], quiet=quiet, verbose=options.verbose or full, most=options.most_said)
-    if not (quiet or full or options.show or json):
-        click.echo(answer.advice, err=True)
+    report = result.report
+    options.show_answer(
+        answer_of(report),
+        lambda: step_json(result),
+        options.chosen(lambda: step_tables(report, len(result.ranks.actors))),
+        [report],
+        lambda: said_of_step(ready, report.step_time_ps),
+    )
 
 
 def _show_sensitivity(file: Path, options: SimulateOptions) -> None:
