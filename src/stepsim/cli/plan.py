@@ -156,26 +156,19 @@ def _question(options: _SearchOptions) -> "PlanQuestion":
         objective=options.objective,
         memory_share=options.memory_share,
         runs=options.runs,
-        drawn=None if options.lengths is None else _drawn(options, options.lengths),
+        drawn=_drawn(options),
     )
 
 
-def _drawn(options: _SearchOptions, lengths: str) -> "DrawnBatches":
-    """The batches that plans are judged by; raises PlanError for several packers."""
+def _drawn(options: _SearchOptions) -> "DrawnBatches | None":
+    """The batches that plans are judged by."""
     from stepsim.explore.batches.draws import DrawnBatches
-    from stepsim.files.lengths import read_lengths
 
-    law = read_lengths(lengths)
-    packer = (options.packers or "first-fit").strip()
-    if "," in packer:
-        raise PlanError(f"packers are {packer!r}: expected one, by which all plans are judged")
-    return DrawnBatches(
-        lengths=law,
-        source=lengths,
-        packer=packer,
-        steps=100 if options.steps is None else options.steps,
-        seed=options.seed or 0,
-    )
+    if options.lengths is None:
+        return None
+    packer, steps = options.packers or "first-fit", options.steps
+    steps = 100 if steps is None else steps
+    return DrawnBatches.named(options.lengths, packer.strip(), steps, options.seed or 0)
 
 
 def _check(plan: Path, options: _SearchOptions) -> None:

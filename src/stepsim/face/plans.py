@@ -15,7 +15,6 @@ from stepsim.face.described import takes_options
 from stepsim.face.keywords import SharedKeywords
 from stepsim.face.viewed import Viewed, taken_as
 from stepsim.files.asked import read_inputs
-from stepsim.files.lengths import lengths_of
 from stepsim.show.tables.plan import plans_shown
 from stepsim.workload.model.model import Model
 
@@ -77,18 +76,12 @@ def plan(
         objective=objective,
         memory_share=memory_share,
         runs=runs,
-        drawn=None if lengths is None else _drawn(lengths, packer, steps, seed),
+        drawn=None if lengths is None else DrawnBatches.named(lengths, packer, steps, seed),
     )
     workers = Workers(jobs=jobs, store=None if store is None else Path(store), resume=resume)
     asked = read_inputs(model, topology, options)
     found = answer(asked, question, workers=workers).document(top)
     return taken_as(PlanResult, found)
-
-
-def _drawn(lengths: str | Path | Sequence[int], packer: str, steps: int, seed: int) -> DrawnBatches:
-    """The batches that plans are judged by."""
-    law, source = lengths_of(lengths)
-    return DrawnBatches(lengths=law, source=source, packer=packer, steps=steps, seed=seed)
 
 
 @checked

@@ -1,6 +1,7 @@
 """Steps of real batches: documents drawn, packed into microbatches, and how long that takes."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from stepsim.explore.batch.columns import ColumnNode, NodeColumns
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batch.samples import StepSamples
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices, spread_prices
+from stepsim.files.lengths import lengths_of
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.packers import (
@@ -53,6 +55,12 @@ class DrawnBatches(Noun):
 
     def __post_init__(self) -> None:
         packer_of(self.packer)
+
+    @classmethod
+    def named(cls, lengths: str | Path | Sequence[int], packer: str, steps: int, seed: int) -> Self:
+        """Batches of lengths as people give them; raises the errors of `lengths_of`."""
+        law, source = lengths_of(lengths)
+        return cls(lengths=law, source=source, packer=packer, steps=steps, seed=seed)
 
     def of(self, model: Model, topology: Topology, options: StepOptions) -> "BatchSteps":
         """The drawn steps of a job; raises the errors of `simulate_batches`."""

@@ -68,7 +68,7 @@ def test_what_was_judged_is_said(run: Run, tmp_path: Path) -> None:
     assert "full sequences" in out
     assert json.loads(path.read_text())["plans"][0]["drawn"]["mean_ps"] > 0
     for arguments, said in (
-        (("--packers", "first-fit,padded"), "expected one, by which all plans are judged"),
+        (("--packers", "first-fit,padded"), "packer is 'first-fit,padded': expected one of"),
         (("--packers", "best"), "packer is 'best': expected one of"),
         (("--explain", "tp=2"), "explain compares steps of full sequences"),
     ):
