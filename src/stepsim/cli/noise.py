@@ -1,19 +1,13 @@
 """`stepsim noise`: how the time of a step spreads when its tasks vary at random."""
 
 from functools import partial
-from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stepsim.base.errors import OutputError
 from stepsim.cli.declared import flag
-from stepsim.cli.options import RunOptions, SetOption, StudyFiles, StyleOption, takes
+from stepsim.cli.options import RunOptions, SetOption, StudyFiles, StyleOption, study_of, takes
 from stepsim.cli.terminal import CsvOption, JsonOption, WorkloadArgument, warn
 from stepsim.show.figures.style import FigureStyle
-
-if TYPE_CHECKING:
-    from stepsim.explore.noise.draws import NoiseModel
-    from stepsim.files.asked import StepInputs
 
 
 @takes(RunOptions)
@@ -34,10 +28,16 @@ def noise_command(
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Print how step times spread when task times vary at random."""
-    from stepsim.explore.noise.draws import NoiseDocument, NoiseModel, simulate_noise
+    from stepsim.explore.noise.draws import (
+        NoiseDocument,
+        NoiseModel,
+        NoiseSweepDocument,
+        simulate_noise,
+        sweep_noise,
+    )
     from stepsim.show.figures.sensitivity import plot_noise
-    from stepsim.show.tables.studies import noise_shown
-    from stepsim.show.terminal import progress_bar
+    from stepsim.show.tables.studies import noise_shown, noise_sweep_shown
+    from stepsim.show.terminal import progress_bar, sweep_bar
 
     files = StudyFiles(json=json, csv=csv, plot=plot, style=style)
     files.check_files(file)
@@ -48,12 +48,15 @@ def noise_command(
         straggler_probability=stragglers,
         straggler_factor=straggler_factor,
     )
-    job = options.inputs(file)
     if axes:
         if plot:
             raise OutputError("--plot draws the steps of one job: expected no --set")
-        _noise_over(job, axes, options, files, model, samples=samples, seed=seed)
+        study = study_of(file, options, axes)
+        with sweep_bar(enabled=not options.quiet) as bar:
+            swept = sweep_noise(study, model=model, samples=samples, seed=seed, progress=bar)
+        files.show_study(NoiseSweepDocument.of(swept, model), noise_sweep_shown(swept))
         return
+    job = options.inputs(file)
     with progress_bar(f"drawing {samples} steps", enabled=not options.quiet):
         found = simulate_noise(
             *job.nouns,
@@ -69,36 +72,3 @@ def noise_command(
         partial(plot_noise, found),
         {"step_time_ps": found.step_time_ps.tolist()},
     )
-
-
-def _noise_over(
-    job: "StepInputs",
-    axes: list[str],
-    options: RunOptions,
-    files: StudyFiles,
-    model: "NoiseModel",
-    *,
-    samples: int,
-    seed: int,
-) -> None:
-    """Noise of every combination of some axes."""
-    from stepsim.explore.noise.draws import NoiseSweepDocument, sweep_noise
-    from stepsim.explore.sweep import Grid, Study, parse_axis
-    from stepsim.files.load import infinite
-    from stepsim.show.tables.studies import noise_sweep_shown
-    from stepsim.show.terminal import sweep_bar
-
-    grid = Grid(axes=tuple(parse_axis(text) for text in axes))
-    study = Study(
-        workload=job.workload,
-        topology=job.topology,
-        grid=grid,
-        options=job.options,
-        own_machines=options.topology is None,
-    )
-    boundless = infinite(axis.name for axis in grid.axes if inf in axis.values)
-    warn([*job.workload.said, *job.notes, *boundless], quiet=options.quiet)
-    with sweep_bar(enabled=not options.quiet) as bar:
-        found = sweep_noise(study, model=model, samples=samples, seed=seed, progress=bar)
-    document = NoiseSweepDocument.of(found, model)
-    files.show_study(document, noise_sweep_shown(found))

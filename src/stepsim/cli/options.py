@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import click
 from click.core import ParameterSource
 
-from stepsim.base.errors import OutputError, PlanError
+from stepsim.base.errors import OutputError, PlanError, SweepError
 from stepsim.base.option import Option, Panel
 from stepsim.base.units import Quantity, format_size_bytes
 from stepsim.cli.declared import Declared, DeclaredCommand, Says, flag, parameter, parameters_of
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from stepsim.base.structs import Document
     from stepsim.explain.report import Report
     from stepsim.explain.stragglers import Stragglers
+    from stepsim.explore.sweep import Study
     from stepsim.files.asked import StepInputs
     from stepsim.measured.profile.events import Profile
     from stepsim.show.frames import Columns
@@ -320,6 +322,37 @@ def refuse_given(why: str, names: Collection[str]) -> None:
     flags = [each.opts[0] for each in parameters if each.name in given and each.name in names]
     if flags:
         raise PlanError(f"{why}: leave out {', '.join(flags)}")
+
+
+def study_of(
+    file: Path,
+    options: RunOptions,
+    axes: Iterable[str] | None,
+    given: Collection[str] = (),
+    *,
+    breakdown: bool = False,
+) -> "Study":
+    """A step with axes, and what there is to say of it; raises SweepError for those in `given`."""
+    from stepsim.explore.sweep import Grid, Study, parse_axis
+    from stepsim.files.asked import foreign_links
+    from stepsim.files.load import infinite
+
+    grid = Grid(axes=tuple(map(parse_axis, axes or ())))
+    values = {axis.name: axis.values for axis in grid.axes}
+    for name in sorted(values.keys() & given):
+        raise SweepError(f"{name} is an axis and an option: give one of them")
+    job = options.inputs(file)
+    boundless = infinite(name for name, some in values.items() if inf in some)
+    foreign = [] if options.topology else foreign_links(job.topology, values.get("device", ()))
+    warn([*job.workload.said, *job.notes, *boundless, *foreign], quiet=options.quiet)
+    return Study(
+        workload=job.workload,
+        topology=job.topology,
+        grid=grid,
+        options=job.options,
+        breakdown=breakdown,
+        own_machines=options.topology is None,
+    )
 
 
 PACKER_NAMES = "sequence, padded, grouped, concat, first-fit, balanced, dynamic-cp."

@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -19,13 +18,13 @@ from stepsim.cli.options import (
     StudyFiles,
     given_options,
     refuse_beside,
+    study_of,
     takes,
 )
 from stepsim.cli.terminal import Stopped, command_line, show, warn
 from stepsim.options import OPTIONS
 
 if TYPE_CHECKING:
-    from stepsim.explore.sweep import Study
     from stepsim.files.sweep_table import SweepTable
     from stepsim.files.sweep_toml import SweepFile
 
@@ -117,6 +116,7 @@ def sweep_command(
 
     from stepsim.explore.sweep import swept
     from stepsim.files.axes import is_drawn
+    from stepsim.show.figures.sweep.views import FigureKind
     from stepsim.show.terminal import sweep_bar
 
     if _is_database(file):
@@ -130,7 +130,8 @@ def sweep_command(
     options.check_lengths()
     file, options, given = _from_file(file, options, given_options())
     _check(options, file)
-    study = _study(file, options, given)
+    breakdown = options.breakdown or options.plot_kind == FigureKind.BREAKDOWN
+    study = study_of(file, options, options.axes, given, breakdown=breakdown)
     with ExitStack() as opened:
         database = options.database
         if database is None:  # a database that nobody named goes when the command ends
@@ -265,31 +266,6 @@ def _converted(place: str, field: str, value: Any, folder: Path = Path()) -> Any
         return msgspec.convert(value, hint, dec_hook=lambda kind, text: kind(folder, text))
     except (msgspec.ValidationError, TypeError) as error:
         raise SweepError(f"{place}: {error}") from None
-
-
-def _study(file: Path, options: _SweepOptions, given: frozenset[str]) -> "Study":
-    from stepsim.explore.sweep import Grid, Study, parse_axis
-    from stepsim.files.asked import foreign_links
-    from stepsim.files.load import infinite
-    from stepsim.show.figures.sweep.views import FigureKind
-
-    grid = Grid(axes=tuple(parse_axis(text) for text in options.axes or ()))
-    axes = {axis.name for axis in grid.axes}
-    for name in sorted(given & axes):
-        raise SweepError(f"{name} is an axis and an option: give one of them")
-    job = options.inputs(file)
-    boundless = infinite(axis.name for axis in grid.axes if inf in axis.values)
-    devices = [value for axis in grid.axes if axis.name == "device" for value in axis.values]
-    foreign = [] if options.topology else foreign_links(job.topology, devices)
-    warn([*job.workload.said, *job.notes, *boundless, *foreign], quiet=options.quiet)
-    return Study(
-        workload=job.workload,
-        topology=job.topology,
-        grid=grid,
-        options=job.options,
-        breakdown=options.breakdown or options.plot_kind == FigureKind.BREAKDOWN,
-        own_machines=options.topology is None,
-    )
 
 
 def _check(options: _SweepOptions, file: Path) -> None:
