@@ -13,7 +13,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Self, SupportsFloat, cast
 
-from stepsim.base.errors import UnitError
+from stepsim.base.errors import PlanError, UnitError
 
 PS_PER_NS = 1_000
 PS_PER_S = 1_000_000_000_000
@@ -92,6 +92,21 @@ def parse_bandwidth(text: str) -> float:
     if not Fraction(1, 1000) <= value < Fraction(10) ** 30:
         raise UnitError(f"{text!r} is not {expected}")
     return float(value)
+
+
+def parse_share(name: str, text: str, most: float = 1) -> float:
+    """The share that is typed under a name, e.g. `2%` or `0.02`; raises PlanError.
+
+    A number from 1 on could mean either.
+    """
+    percent = text.endswith("%")
+    try:
+        value = float(text.removesuffix("%")) / (100 if percent else 1)
+    except ValueError:
+        value = -1.0
+    if not (0 <= value <= most if percent else 0 <= value < 1):
+        raise PlanError(f"{name} is {text!r}: expected a share such as 2% or 0.02")
+    return value
 
 
 def format_time_ps(time_ps: float) -> str:

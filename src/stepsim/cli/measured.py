@@ -9,6 +9,7 @@ from click.exceptions import Exit
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
+from stepsim.base.units import parse_share
 from stepsim.cli.declared import Says, argument, flag
 from stepsim.cli.options import (
     SCHEDULES,
@@ -32,6 +33,8 @@ from stepsim.cli.terminal import (
 )
 from stepsim.show.figures.style import FigureStyle
 
+# An error may be larger than what was measured.
+_MOST_ERROR = 100.0
 RunsArgument = Annotated[
     list[Path],
     argument("RUN...", "Folders of traces, traces of one rank, or leaf logs."),
@@ -82,7 +85,8 @@ def validate_command(
 
     files = StudyFiles(json=json, csv=csv, plot=plot, style=style)
     files.check_files(*runs)
-    limit, durations = _limit(max_error), parse_durations(times)
+    limit = None if max_error is None else parse_share("max-error", max_error, _MOST_ERROR)
+    durations = parse_durations(times)
     if is_published_steps(runs[0]):
         _validate_published(runs, limit, leave_out or (), calibration, files, quiet=quiet)
         return
@@ -264,20 +268,6 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
         page.write(options.report, command_line())
     answer = replace(answer, advice="next: --full (all tables), stepsim what-if (changes)")
     options.show_answer(answer, lambda: step_json(result), shown, [result.report])
-
-
-def _limit(text: str | None) -> float | None:
-    """A share such as `2%` or `0.02`; a number from 1 on could mean either."""
-    if text is None:
-        return None
-    percent = text.endswith("%")
-    try:
-        value = float(text.removesuffix("%")) / (100 if percent else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < (100 if percent else 1):
-        raise PlanError(f"max-error is {text!r}: expected a share such as 2% or 0.02")
-    return value
 
 
 def _balance(text: str | None) -> tuple[int, ...] | None:

@@ -12,7 +12,13 @@ from typing import Any
 
 from stepsim.base.errors import PlanError, StepsimError, UnitError
 from stepsim.base.structs import Bytes, Document, Entry, Names, Picoseconds, Share, replace
-from stepsim.base.units import format_size_bytes, format_time_ps, parse_size_bytes, parse_time_ps
+from stepsim.base.units import (
+    format_size_bytes,
+    format_time_ps,
+    parse_share,
+    parse_size_bytes,
+    parse_time_ps,
+)
 from stepsim.files.asked import read_inputs
 from stepsim.files.models.launch import read_plan
 from stepsim.step.plans import MOST_NPUS, SHORT_NAMES, PlanSpace
@@ -65,7 +71,7 @@ def check_plan_file(
         most_bytes = None if memory is None else parse_size_bytes(memory)
     except UnitError as error:
         raise PlanError(f"budget: {error}") from None
-    most_bubble = None if bubble is None else _share(bubble)
+    most_bubble = None if bubble is None else parse_share("max_bubble", bubble)
     file = read_plan(path)
     also = {} if calibration is None else {"calibration": calibration}
     job = read_inputs(file.model, file.topology, {**file.options, **also})
@@ -86,18 +92,6 @@ def check_plan_file(
         ),
         warnings=report.said,
     )
-
-
-def _share(text: str) -> float:
-    """`8%` or 0.08."""
-    number, percent = text.removesuffix("%"), text.endswith("%")
-    try:
-        value = float(number) / (100 if percent else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise PlanError(f"max_bubble is {text!r}: expected a share such as 8% or 0.08")
-    return value
 
 
 def _line(what: str, most: float | None, found: float, write: Callable[[Any], str]) -> BudgetLine:
