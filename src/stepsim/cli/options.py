@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import click
 from click.core import ParameterSource
 
-from stepsim.base.errors import OutputError, PlanError, SweepError
+from stepsim.base.errors import PlanError, SweepError
 from stepsim.base.option import Option, Panel
 from stepsim.base.units import Quantity, format_size_bytes
 from stepsim.cli.declared import Declared, DeclaredCommand, Says, flag, parameter, parameters_of
@@ -382,10 +382,9 @@ class LengthOptions:
 
     def check_lengths(self) -> None:
         """Raise PlanError where an option says how documents are packed, but there are none."""
-        given = [name for name in ("packers", "steps", "seed") if getattr(self, name) is not None]
-        if given and self.lengths is None:
-            flags = ", ".join(f"--{name}" for name in given)
-            raise PlanError(f"{flags}: without --lengths there are no documents to pack")
+        if self.lengths is None:
+            why = "without --lengths there are no documents to pack"
+            refuse_given(why, ("packers", "steps", "seed"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -456,9 +455,7 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
         Ranks are None for one of each class. Raises OutputError, PlanError.
         """
         if self.trace is None:
-            for name, text in (("--ranks", self.ranks), ("--window", self.window)):
-                if text is not None:
-                    raise PlanError(f"{name} chooses what a trace shows: name one with --trace")
+            refuse_given("no trace is named with --trace", ("ranks", "window"))
             return None
         from stepsim.network.one_collective import parse_ranks
         from stepsim.show.trace.perfetto import check_trace_path
@@ -501,8 +498,8 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
     ) -> None:
         """As `check_files`, with the trace; raises PlanError for what it cannot show."""
         self.check_files(*inputs, files=[self.trace, *files], **others)
-        if self.messages and not self.plot:
-            raise OutputError("--messages draws arrows into a figure: name one with --plot")
+        if not self.plot:
+            refuse_given("no figure is named with --plot", ("messages",))
         _ = self.traced
 
     def check_tables(self, known: Iterable[str]) -> None:

@@ -9,7 +9,14 @@ from click.exceptions import Exit
 from stepsim.base.errors import PlanError, printable
 from stepsim.base.units import format_time_ps
 from stepsim.cli.declared import argument, flag
-from stepsim.cli.options import ON_COMMAND_LINE, LengthOptions, OneStepOptions, refuse_beside, takes
+from stepsim.cli.options import (
+    ON_COMMAND_LINE,
+    LengthOptions,
+    OneStepOptions,
+    refuse_beside,
+    refuse_given,
+    takes,
+)
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
@@ -103,8 +110,7 @@ def plan_command(
         refuse_beside("--check", _OF_CHECK)
         _check(model, options)
         return
-    if budget := [name for name in _BUDGET if getattr(options, name) is not None]:
-        raise PlanError(f"{', '.join(budget)}: a budget is for a plan file: give it with --check")
+    refuse_given("a budget is for a plan file, which --check takes", _BUDGET)
     files = [options.csv, options.toml, options.store]
     check_outputs([model], json=options.json, figures=[options.plot], files=files)
     question, job = _question(options), options.inputs(model)

@@ -67,7 +67,7 @@ def test_a_page_of_steps(command: str, run: Run, tmp_path: Path) -> None:
         (
             "simulate",
             ("--packers", "padded"),
-            "--packers: without --lengths there are no documents to pack",
+            "without --lengths there are no documents to pack: leave out --packers",
         ),
         ("simulate", (*OF_LAW, "--packers", "best"), "packer is 'best': expected one of sequence"),
         ("simulate", (*OF_LAW, "--full"), "--lengths: these options do nothing: leave out --full"),
