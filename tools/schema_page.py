@@ -24,12 +24,12 @@ def _schema_lines() -> Iterator[str]:
     yield ""
     yield from table(
         ("format", "of"),
-        ((f"[`{name}`](#{name})", form.what) for name, form in FORMATS.items()),
+        ((f"[`{name}`](#{name})", what) for name, (what, _) in FORMATS.items()),
     )
-    for name, form in FORMATS.items():
+    for name, (what, _) in FORMATS.items():
         yield f"## {name}"
         yield ""
-        yield f"{form.what[0].upper()}{form.what[1:]}."
+        yield f"{what[0].upper()}{what[1:]}."
         yield ""
         document = json_schema(name)
         for title, definition in _by_depth(document):

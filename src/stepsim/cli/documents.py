@@ -42,5 +42,5 @@ def schema_command(
         click.echo(schema_json(name), nl=False)
         return
     width = max(map(len, FORMATS))
-    for each, form in FORMATS.items():
-        click.echo(f"{each:{width}}  {form.what}")
+    for each, (what, _) in FORMATS.items():
+        click.echo(f"{each:{width}}  {what}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from inspect import cleandoc
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -49,54 +49,48 @@ _WRITES: Mapping[str, Callable[[Any], str]] = {
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-class _Format(NamedTuple):
-    """A format: what it is, and the type of its root."""
-
-    what: str
-    root: type
-
-
-FORMATS: Mapping[str, _Format] = {
-    "topology": _Format("a topology file, TOML", TopologyFile),
-    "sweep": _Format("a sweep file, TOML", SweepFile),
-    "calibration": _Format("a calibration file, TOML", Calibration),
-    "step-table": _Format("a table of measured steps, TOML", StepTable),
-    "device": _Format("a device file, TOML", Device),
-    "framework": _Format("a framework file, TOML", Framework),
-    "result": _Format("simulate --json", ResultDocument),
-    "against": _Format("simulate --against --json", Against),
-    "comparison": _Format("compare --json", ComparisonDocument),
-    "collective": _Format("collective --json", CollectiveDocument),
-    "topology-numbers": _Format("inspect --json", TopologyNumbers),
-    "sensitivity": _Format("simulate --sensitivity --json", Sensitivity),
-    "batches": _Format("simulate --lengths --json", BatchDocument),
-    "batch-sweep": _Format("sweep --lengths --json", BatchSweepDocument),
-    "sweep-result": _Format("sweep --json", SweepDocument),
-    "noise": _Format("noise --json", NoiseDocument),
-    "noise-sweep": _Format("noise --set ... --json", NoiseSweepDocument),
-    "run": _Format("inspect --json of traces", RunDocument),
-    "log": _Format("inspect --json of a log of leaf modules", LogDocument),
-    "profile": _Format("inspect --json of a profile", ProfileDocument),
-    "improvements": _Format("improve --json", Improvements),
-    "validation": _Format("validate --json", Validation),
-    "explanation": _Format("explain --json", LogExplanation),
-    "published": _Format("validate --json of published steps of models", PublishedDocument),
-    "plan": _Format("plan --json", PlanDocument),
-    "budget": _Format("plan --check --json", BudgetDocument),
-    "plan-file": _Format("a plan file, TOML", PlanFile),
-    "list": _Format("list --json", CatalogDocument),
+FORMATS: Mapping[str, tuple[str, type]] = {
+    "topology": ("a topology file, TOML", TopologyFile),
+    "sweep": ("a sweep file, TOML", SweepFile),
+    "calibration": ("a calibration file, TOML", Calibration),
+    "step-table": ("a table of measured steps, TOML", StepTable),
+    "device": ("a device file, TOML", Device),
+    "framework": ("a framework file, TOML", Framework),
+    "result": ("simulate --json", ResultDocument),
+    "against": ("simulate --against --json", Against),
+    "comparison": ("compare --json", ComparisonDocument),
+    "collective": ("collective --json", CollectiveDocument),
+    "topology-numbers": ("inspect --json", TopologyNumbers),
+    "sensitivity": ("simulate --sensitivity --json", Sensitivity),
+    "batches": ("simulate --lengths --json", BatchDocument),
+    "batch-sweep": ("sweep --lengths --json", BatchSweepDocument),
+    "sweep-result": ("sweep --json", SweepDocument),
+    "noise": ("noise --json", NoiseDocument),
+    "noise-sweep": ("noise --set ... --json", NoiseSweepDocument),
+    "run": ("inspect --json of traces", RunDocument),
+    "log": ("inspect --json of a log of leaf modules", LogDocument),
+    "profile": ("inspect --json of a profile", ProfileDocument),
+    "improvements": ("improve --json", Improvements),
+    "validation": ("validate --json", Validation),
+    "explanation": ("explain --json", LogExplanation),
+    "published": ("validate --json of published steps of models", PublishedDocument),
+    "plan": ("plan --json", PlanDocument),
+    "budget": ("plan --check --json", BudgetDocument),
+    "plan-file": ("a plan file, TOML", PlanFile),
+    "list": ("list --json", CatalogDocument),
 }
+"""What a format is, and the type of its root."""
 
 
 def json_schema(name: str) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a format; raises StepsimError for an unknown name."""
     if name not in FORMATS:
         raise StepsimError(f"format is {name!r}: expected one of {', '.join(FORMATS)}")
-    form = FORMATS[name]
-    written = issubclass(form.root, Document)
-    others = form.root.named if issubclass(form.root, Document) else ()
+    what, kind = FORMATS[name]
+    written = issubclass(kind, Document)
+    others = kind.named if issubclass(kind, Document) else ()
     (root, *_), definitions = msgspec.json.schema_components(
-        (form.root, *others), ref_template="#/$defs/{name}"
+        (kind, *others), ref_template="#/$defs/{name}"
     )
     for definition in definitions.values():
         if "description" in definition:  # python -OO leaves docstrings out
@@ -104,7 +98,7 @@ def json_schema(name: str) -> dict[str, Any]:
         if written and "properties" in definition:
             _as_written(definition)
         definition["title"] = definition["title"].lstrip("_")
-    title = f"stepsim {name}: {form.what}"
+    title = f"stepsim {name}: {what}"
     named = {definition["title"]: definition for definition in definitions.values()}
     whole = msgspec.json.encode({"$schema": _DIALECT, "title": title, **root, "$defs": named})
     plain: dict[str, Any] = _as_texts(msgspec.json.decode(whole.replace(b"#/$defs/_", b"#/$defs/")))

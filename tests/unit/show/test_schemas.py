@@ -145,7 +145,7 @@ def test_what_is_written_fits_and_is_read_again(
     check(name)(document)
     with pytest.raises(fastjsonschema.JsonSchemaException, match="unknown"):
         check(name)(document | {"unknown": 1})
-    kind = FORMATS[name].root
+    _, kind = FORMATS[name]
     for key in json_schema(name)["$defs"][kind.__name__]["required"]:
         with pytest.raises(fastjsonschema.JsonSchemaException, match=key):
             check(name)({each: document[each] for each in document if each != key})
@@ -160,7 +160,7 @@ def test_what_is_written_fits_and_is_read_again(
 def test_a_document_of_another_version_or_without_a_key_is_refused(name: str) -> None:
     with pytest.raises(StepsimError, match="x: schema_version is 2: expected 1"):
         plain_document(b'{"schema_version": 2}', "x", name)
-    kind = FORMATS[name].root
+    _, kind = FORMATS[name]
     assert issubclass(kind, Document)
     with pytest.raises(StepsimError, match=r"^x: "):
         kind.from_plain({"schema_version": 1}, "x")
@@ -172,7 +172,7 @@ def test_every_document_has_a_format() -> None:
     sources = [path.read_text() for path in (ROOT / "src" / "stepsim").rglob("*.py")]
     pattern = r"class (\w+)\((?:Document|Report)[,)]"
     found = {name for text in sources for name in re.findall(pattern, text)} - shared
-    assert found == {FORMATS[name].root.__name__ for name in WRITTEN}
+    assert found == {FORMATS[name][1].__name__ for name in WRITTEN}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "topologies").glob("*.toml")), ids=lambda p: p.stem)
