@@ -58,11 +58,12 @@ class Explorer(Struct, kw_only=True):
     library: NamedNouns
     _known: Known = {}
     _compiled_once: Any = None
-    _unsaid_once: Any = None
+    _unsaid: Any = None
 
     def __post_init__(self) -> None:
         self._compiled_once = lru_cache(_KEPT)(self._compiled)
-        self._unsaid_once = lru_cache(_KEPT)(self._found_unsaid)
+        # what nobody says of a model's plan, once for all questions about a structure
+        self._unsaid = lru_cache(_KEPT)(lambda bare: held_degrees(*self._read(bare).nouns))
 
     def inputs(self, state: ExplorerState) -> StepInputs:
         """The nouns of a state, as `stepsim simulate` would read them; raises StepsimError.
@@ -70,20 +71,12 @@ class Explorer(Struct, kw_only=True):
         What nobody says of a model's plan is as on its network without numbers.
         """
         job = self._read(state)
-        unsaid, said = self._unsaid(state)
+        unsaid, said = self._unsaid(state.bare())
         return replace(job, options=replace(job.options, **unsaid), notes=(*job.notes, *said))
 
     def _read(self, state: ExplorerState) -> StepInputs:
         files = self.library.workload(state.workload), self.library.topology(state.topology)
         return read_inputs(*files, state.options, numbers=state.numbers)
-
-    def _unsaid(self, state: ExplorerState) -> tuple[dict[str, Any], list[str]]:
-        """What nobody says of a model's plan, found once for all questions about a structure."""
-        found: tuple[dict[str, Any], list[str]] = self._unsaid_once(state.bare())
-        return found
-
-    def _found_unsaid(self, bare: ExplorerState) -> tuple[dict[str, Any], list[str]]:
-        return held_degrees(*self._read(bare).nouns)
 
     def live(self, state: ExplorerState) -> Plain:
         """Totals, breakdown and times; equal to a run's. Raises PlanError where none can be.
@@ -170,7 +163,7 @@ class Explorer(Struct, kw_only=True):
             (step_ps,), memory = batch.step_times([columns]), batch.job.memory
             rows += speed_changes(batch, columns)
         fits = memory is None or memory.fits is not False
-        unsaid, _ = self._unsaid(state)
+        unsaid, _ = self._unsaid(state.bare())
         pinned = {name: OPTIONS[name].text(value) for name, value in unsaid.items()}
         for row in job_changes(job, step_ps, fits=fits):
             change: Any = row["change"]
