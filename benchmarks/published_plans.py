@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepsim.base.executors import pack
 from stepsim.explore.plan.asked import make_space, why_slower
 from stepsim.explore.plan.search import (
     FittingPlans,
@@ -22,7 +21,6 @@ from stepsim.explore.plan.search import (
     fitting_plans,
     search_plans,
     searched,
-    simulator,
 )
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.step.plans import PlanSpace, plan_words
@@ -60,7 +58,7 @@ class PublishedPlan:
         if published == best.plan:
             return best, best
         job = PlanJob(model=self.model, topology=topology, base=self.space.base)
-        run = simulator(pack(job)).run(published)
+        run = job.run(published)
         return searched(self.space, self.priced, self.place, run), best
 
 

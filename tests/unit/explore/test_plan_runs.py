@@ -9,7 +9,7 @@ import pytest
 from stepsim.base.errors import SweepError
 from stepsim.base.executors import Pool, pack
 from stepsim.explore.plan.asked import make_space, parse_fixed
-from stepsim.explore.plan.search import PlanJob, PlanRuns, simulator
+from stepsim.explore.plan.search import PlanJob, PlanRuns
 from stepsim.files.asked import read_inputs
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
@@ -51,7 +51,7 @@ def runs(job: PlanJob, executor: Executor) -> PlanRuns:
 def test_another_worker_is_asked_where_one_is_lost(searched: tuple[PlanJob, Plan]) -> None:
     job, plan = searched
     losing = Losing(2)
-    assert runs(job, losing).result(plan) == simulator(pack(job)).run(plan)
+    assert runs(job, losing).result(plan) == job.run(plan)
     assert losing.asked == ["_run_packed"] * 3
 
 
@@ -65,6 +65,6 @@ def test_a_plan_is_run_once(searched: tuple[PlanJob, Plan]) -> None:
     job, plan = searched
     executor = Losing(0)
     opened = runs(job, executor)
-    assert opened.result(plan) == simulator(pack(job)).run(plan)
+    assert opened.result(plan) == job.run(plan)
     opened.result(plan)
     assert executor.asked == ["_run_packed"]

@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice, takewhile
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self
 
@@ -36,7 +35,6 @@ from stepsim.base.executors import (
 from stepsim.base.process import paused
 from stepsim.base.structs import Entry, Names, Noun, Picoseconds, Share, replace
 from stepsim.base.units import PS_PER_S
-from stepsim.core.timeline import Timeline
 from stepsim.explain.make_report import make_totals
 from stepsim.explore.plan.budget import what_would_do
 from stepsim.files.models.launch import refused_by
@@ -91,8 +89,7 @@ class DrawnSteps(Entry):
 class PlanRun(Entry):
     """What a search needs of a simulated plan; with an `error` it could not be simulated.
 
-    `drawn` are its steps of documents, where plans are judged by them. `breakdown_ps` is empty
-    where the plan was slower than another of its kind (`PlanJob.fastest_alone`).
+    `drawn` are its steps of documents, where plans are judged by them.
     """
 
     workload: str = ""
@@ -110,22 +107,42 @@ class PlanRun(Entry):
             raise ValueError("parts of a step")
 
     def mean_breakdown_ps(self) -> dict[Part, int]:
-        """Parts of the step, mean over ranks; of a plan that has them."""
+        """Parts of the step, mean over ranks."""
         return {part: self.breakdown_ps[part.key] for part in Part}
 
 
 class PlanJob(Noun):
     """What all plans of a search share; `drawn` are the batches that they are judged by.
 
-    With `fastest_alone` the breakdown of a step is found where no earlier plan of its kind, with
-    an even layout or without as it, was faster: the first of a kind is one of these.
+    `known` are prices of all that ran: 60 plans of llama-3-70b on 512 GPUs take 3.1 s so, 5.1 where
+    each is alone.
     """
 
     model: Model
     topology: Topology
     base: StepOptions
     drawn: "DrawnBatches | None" = None
-    fastest_alone: bool = False
+    known: Known = {}
+
+    def prepared(self, plan: Plan) -> PreparedStep:
+        """A plan of the search, ready to run."""
+        options = step_options_of(plan, self.base)
+        return prepare(self.model, self.topology, options, known=self.known, quick=True)
+
+    def run(self, plan: Plan) -> PlanRun:
+        """The result of a plan; a user's mistake is the error of its result."""
+        drawn = None
+        try:
+            with paused():
+                ready = self.prepared(plan)
+                found = make_totals(ready.timeline(), ready.workload, breakdown=True)
+                if self.drawn:
+                    options = step_options_of(plan, self.base)
+                    steps = self.drawn.of(self.model, self.topology, options)
+                    drawn = DrawnSteps.of(steps, plan.step_tokens)
+        except StepsimError as error:
+            return PlanRun(error=str(error))
+        return PlanRun.taken_from(found, drawn=drawn, error="")
 
     def identity(self) -> dict[str, str]:
         """What must be the same for results to belong together, by what the user calls it."""
@@ -188,17 +205,6 @@ class PlanRuns(Struct, kw_only=True):
                 self._keep(each, run)
         return self.known[plan]
 
-    def whole(self, plan: Plan) -> PlanRun:
-        """The result of a plan with the parts of its step, which is simulated again without them.
-
-        A file of another search of the same job may have it without.
-        """
-        run = self.result(plan)
-        if not (run.breakdown_ps or run.error):
-            run = simulator(self.packed).run(plan, whole=True)
-            self._keep(plan, run)
-        return run
-
     def _is_known(self, plan: Plan) -> bool:
         """Whether there is a result, which the file may have; raises SweepError."""
         if plan in self.known or self.store is None:
@@ -237,75 +243,13 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
             dask_pool(address) if address else local_pool(workers.jobs or 1)
         )
         opened.callback(unpack.cache_clear)
-        opened.callback(simulator.cache_clear)
         yield PlanRuns(packed=pack(job), pool=pool, store=store)
-
-
-class _Simulator(Struct, kw_only=True):
-    """Simulates plans of a job, one after the other.
-
-    The fastest step is kept for its report, prices for other plans on the network, and the least
-    time of each kind of plans.
-    """
-
-    job: PlanJob
-    fastest: tuple[Plan, PreparedStep, Timeline] | None = None
-    least_ps: float = inf
-    least_of: dict[tuple[float, ...], float] = {}
-    known: Known = {}
-
-    def run(self, plan: Plan, *, whole: bool = False) -> PlanRun:
-        """The result of a plan; a user's mistake is the error of its result.
-
-        A `whole` one has the breakdown of its step whether it may be the first of its kind or not.
-        """
-        job = self.job
-        try:
-            with paused():
-                ready = self._ready(plan)
-                timeline, drawn = ready.timeline(), None
-                if job.drawn:
-                    options = step_options_of(plan, job.base)
-                    steps = job.drawn.of(job.model, job.topology, options)
-                    drawn = DrawnSteps.of(steps, plan.step_tokens)
-                kind = *plan_kind(plan), handicap(plan)
-                judged_ps = drawn.full_ps if drawn else timeline.step_time_ps
-                least_ps = min(judged_ps, self.least_of.get(kind, inf))
-                may_be_first = judged_ps == least_ps or not job.fastest_alone
-                found = make_totals(timeline, ready.workload, breakdown=whole or may_be_first)
-                self.least_of[kind] = least_ps
-        except StepsimError as error:
-            return PlanRun(error=str(error))
-        if found.step_time_ps < self.least_ps:
-            self.least_ps, self.fastest = found.step_time_ps, (plan, ready, timeline)
-        parts = found.breakdown_ps or {}
-        return PlanRun.taken_from(found, drawn=drawn, breakdown_ps=parts, error="")
-
-    def warnings(self, plan: Plan) -> Names:
-        """What a whole report of a plan warns of; it is simulated unless it was the fastest."""
-        with paused():
-            if self.fastest is None or self.fastest[0] != plan:
-                return self._ready(plan).simulated().report.said
-            _, ready, timeline = self.fastest
-            return ready.reported(timeline).report.said
-
-    def _ready(self, plan: Plan) -> PreparedStep:
-        options = step_options_of(plan, self.job.base)
-        return prepare(self.job.model, self.job.topology, options, known=self.known, quick=True)
 
 
 def _run_packed(packed: bytes, plan: Plan) -> tuple[Plan, PlanRun]:
     """What a worker does: a plan of a packed job, and its result."""
-    return plan, simulator(packed).run(plan)
-
-
-@lru_cache(maxsize=1)
-def simulator(packed: bytes) -> _Simulator:
-    """What simulates the plans of a packed job, made once per worker.
-
-    It knows prices: 60 plans of llama-3-70b on 512 GPUs take 3.1 s so, 5.1 where each is alone.
-    """
-    return _Simulator(job=unpack(packed))
+    job: PlanJob = unpack(packed)
+    return plan, job.run(plan)
 
 
 OnPlan = Callable[[int, int, int], None]
@@ -437,13 +381,7 @@ def search_plans(
     order = np.lexsort((priced.seconds, wanted)).tolist()
     boundless = memory_first or drawn is not None
     bound = np.zeros(len(priced.plans)) if boundless else priced.bound * weight
-    job = PlanJob(
-        model=model,
-        topology=topology,
-        base=space.base,
-        drawn=drawn,
-        fastest_alone=not memory_first,
-    )
+    job = PlanJob(model=model, topology=topology, base=space.base, drawn=drawn)
     race = _Race(priced=priced, space=space, weight=weight, bound=bound, order=order)
     with open_runs(job, workers) as opened:
         race.run(opened, runs, progress)
@@ -457,33 +395,23 @@ def search_plans(
             found.sort(key=lambda each: (each[1].memory_bytes, each[1].judged_ps, each[0]))
         else:
             found.sort(key=lambda each: (each[1].judged_ps * weight[each[0]], each[0]))
-        shown = _with_breakdowns([run for _, run in found], opened)
-        warnings = simulator(opened.packed).warnings(shown[0].plan)
+        best = found[0][1]
+        warnings = unpack(opened.packed).prepared(best.plan).simulated().report.said
     done = {*race.passed, *(place for place, _ in found)}
     rest = [place for place in order if place not in done]
     out = sum(bool(bound[place] > race.best) for place in rest)
     return PlanSearch(
-        plans=tuple(shown),
+        plans=tuple(run for _, run in found),
         looked_at=len(priced.plans) + len(priced.unfit.plans),
         too_large=len(priced.unfit.plans),
         ruled_out=out,
         not_run=len(rest) - out - len(race.refused),
-        binds=_what_binds(priced, shown[0]),
+        binds=_what_binds(priced, best),
         passed_over=len(race.passed),
         objective=objective,
         refused=(*race.refused, *race.said_of_passed()),
         warnings=warnings,
     )
-
-
-def _with_breakdowns(plans: Sequence[SearchedPlan], opened: PlanRuns) -> list[SearchedPlan]:
-    """Plans in their order; the first of each kind says what its step goes into."""
-    kinds, found = set[tuple[int, ...]](), []
-    for one in plans:
-        kind = plan_kind(one.plan)
-        found.append(one if kind in kinds else replace(one, run=opened.whole(one.plan)))
-        kinds.add(kind)
-    return found
 
 
 class _Race(Struct, kw_only=True):
