@@ -6,7 +6,7 @@ of that is one factor, however the kernels were fused or split.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -14,7 +14,7 @@ from msgspec import Struct
 from stepsim.base.errors import CalibrationError, PlanError, TraceError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import PS_PER_S, format_bandwidth
-from stepsim.explain.against import StepPart, class_operators, unfused_attention
+from stepsim.explain.against import AgainstRow, StepPart, class_operators, unfused_attention
 from stepsim.files.asked import StepInputs
 from stepsim.files.collectives.samples import CurveSample, curves_of
 from stepsim.measured.calibration.calibration import Calibration, curve_tables
@@ -41,8 +41,9 @@ from stepsim.workload.model.calibration import (
 )
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
+from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.plan import Plan
 
 # Fewer kernels of a class do not tell its rate.
 _LEAST_KERNELS = 3
@@ -51,53 +52,50 @@ _FAR = 5.0
 _Missing = list[tuple[str, str]]
 
 
-class _Machine(NamedTuple):
-    """What a job ran on: rates of kernels belong to it."""
-
-    device: Device
-    framework: Framework
-    precision: Precision
-
-    @property
-    def names(self) -> tuple[str, str, Precision]:
-        """The names of the machine."""
-        return self.device.name, self.framework.name, self.precision
-
-
 class TracedStep(Noun):
-    """A profile of a model's job, beside the prediction of its step.
+    """A profile of a model's job, beside the prediction of its step; `setup` prices the model.
 
     Raises PlanError where `job` is of no model.
     """
 
     profile: Profile
     job: StepInputs
-    machine: _Machine
+    setup: StepModel
     held: StepAgainst
 
     @classmethod
     def of(cls, profile: Profile, job: StepInputs) -> "TracedStep":
         """Simulate the job and hold it against its profile; raises the errors of both."""
-        model, options = job.workload, job.options
+        model = job.workload
         if not isinstance(model, Model):
             raise PlanError(f"{model.source}: expected a model, whose operators are known")
-        setup = setup_of(job.topology, options, model.architecture)
-        precision = options.precision or Precision.BF16
         return cls(
             profile=profile,
             job=job,
-            machine=_Machine(setup.device, setup.framework, precision),
+            setup=setup_of(job.topology, job.options, model.architecture),
             held=hold_against(calibrated_step(job, None), profile),
         )
 
     @property
+    def plan(self) -> Plan:
+        """The plan of the job."""
+        return self.held.simulated.plan
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        """What the job ran on, by name: rates of kernels belong to it."""
+        return {
+            "device": self.setup.device.name,
+            "framework": self.setup.framework.name,
+            "precision": self.plan.precision,
+        }
+
+    @property
     def name(self) -> str:
         """The model and its plan: traces of equal ones are of one job."""
-        model, step = self.job.workload, self.held.simulated
-        assert isinstance(model, Model)
-        rates = step.report.throughput
-        size = f", sequence {rates.sequence}, batch {rates.global_batch}" if rates else ""
-        return f"{model.architecture.name}, {step.plan.words}, {step.report.schedule}{size}"
+        plan, schedule = self.plan, self.held.simulated.report.schedule
+        size = f"sequence {plan.sequence}, batch {plan.global_batch}"
+        return f"{self.setup.architecture.name}, {plan.words}, {schedule}, {size}"
 
 
 def calibrate_profiles(
@@ -181,6 +179,13 @@ class _Totals(Struct, kw_only=True):
     operators: Names = ()
     unlike: bool = False
 
+    def add(self, row: AgainstRow) -> None:
+        """Count the kernels of a row too."""
+        self.predicted_ps += row.predicted_run_ps
+        self.measured_ps += row.measured_run_ps
+        self.predicted += row.predicted_count
+        self.measured += row.measured_count
+
     @property
     def doubt(self) -> str:
         """Why they tell no rate; empty where they do."""
@@ -204,7 +209,7 @@ def learn_kernels(steps: Sequence[TracedStep], missing: _Missing) -> Iterator[Me
     Why a class tells none is added to `missing`. Recordings that look like one of another model or
     batch tell nothing.
     """
-    found: dict[tuple[str, str, Precision], tuple[_Machine, dict[str, _Totals]]] = {}
+    found: dict[tuple[str, ...], tuple[TracedStep, dict[str, _Totals]]] = {}
     for step in steps:
         against = step.held.against
         lengths = (against.predicted_step_ps, against.measured_step_ps)
@@ -212,35 +217,31 @@ def learn_kernels(steps: Sequence[TracedStep], missing: _Missing) -> Iterator[Me
         if said:
             missing.append(("kernels", said[0]))
             continue
-        _, totals = found.setdefault(step.machine.names, (step.machine, {}))
+        _, totals = found.setdefault(tuple(step.machine.values()), (step, {}))
         _add(totals, step)
-    for machine, totals in found.values():
+    for step, totals in found.values():
         for work, total in totals.items():
-            doubt = total.doubt or _too_fast(work, machine, total)
+            doubt = total.doubt or _too_fast(work, step, total)
             if doubt or work == KernelClass.OTHER:
                 missing.append((f"rate of {work}", doubt or "nothing says what they do"))
                 continue
             factor = total.measured_ps / total.predicted_ps
-            device, framework, precision = machine.names
             yield MeasuredKernels(
-                device=device,
-                framework=framework,
-                precision=precision,
+                **step.machine,
                 kernels=work,
                 operators=total.operators,
                 factor=round(factor, 6),
                 count=total.measured,
-                rate=_reached(work, machine, factor),
+                rate=_reached(work, step, factor),
             )
 
 
 def _other_products(step: TracedStep) -> Iterator[str]:
     """That the products of a recording are not those of the model, so that nothing else is."""
-    totals: dict[str, _Totals] = {}
-    _add(totals, step)
-    every = [totals[work] for work in _PRODUCTS if work in totals]
-    names = ("predicted_ps", "measured_ps", "predicted", "measured")
-    together = _Totals(**{name: sum(getattr(each, name) for each in every) for name in names})
+    together = _Totals()
+    for row in _kernel_rows(step):
+        if row.name in _PRODUCTS:
+            together.add(row)
     if together.doubt:
         yield f"{step.profile.source}: is it of this model? products: {together.doubt}"
 
@@ -248,38 +249,41 @@ def _other_products(step: TracedStep) -> Iterator[str]:
 _PRODUCTS = (KernelClass.PRODUCTS, KernelClass.EXPERTS, KernelClass.BATCHED)
 
 
+def _kernel_rows(step: TracedStep) -> list[AgainstRow]:
+    """The rows of classes of kernels, one each."""
+    rows = step.held.against.summed("part", "name")
+    return [row for row in rows if row.part == StepPart.COMPUTE and row.name in set(KernelClass)]
+
+
 def _add(totals: dict[str, _Totals], step: TracedStep) -> None:
     """Add the kernels of a step to those of the same classes."""
     predicted, measured = step.held.predicted, step.held.measured
     operators = class_operators(predicted)
     unlike = unfused_attention(predicted, measured) is not None
-    for row in step.held.against.summed("part", "name"):
-        if row.part == StepPart.COMPUTE and row.name in set(KernelClass):
-            total = totals.setdefault(row.name, _Totals())
-            total.predicted_ps += row.predicted_run_ps
-            total.measured_ps += row.measured_run_ps
-            total.predicted += row.predicted_count
-            total.measured += row.measured_count
-            total.unlike |= unlike and row.name == KernelClass.ATTENTION
-            total.operators = tuple(sorted({*total.operators, *operators.get(row.name, ())}))
+    for row in _kernel_rows(step):
+        total = totals.setdefault(row.name, _Totals())
+        total.add(row)
+        total.unlike |= unlike and row.name == KernelClass.ATTENTION
+        total.operators = tuple(sorted({*total.operators, *operators.get(row.name, ())}))
 
 
-def _too_fast(work: str, machine: _Machine, total: _Totals) -> str:
+def _too_fast(work: str, step: TracedStep, total: _Totals) -> str:
     """That products of a class are faster than their device; empty where they are not."""
-    rate = machine.device.rate_of(machine.precision)
-    reached = rate.rate * machine.device.sustained * total.predicted_ps / total.measured_ps
+    device, precision = step.setup.device, step.plan.precision
+    rate = device.rate_of(precision)
+    reached = rate.rate * device.sustained * total.predicted_ps / total.measured_ps
     if work not in _PRODUCTS or reached <= rate.peak:
         return ""
     return (
-        f"{reached / 1e12:.0f} TFLOP/s, and the peak of {machine.device.name} in "
-        f"{machine.precision} is {rate.peak / 1e12:.0f}: is it the device and the precision of the "
+        f"{reached / 1e12:.0f} TFLOP/s, and the peak of {device.name} in "
+        f"{precision} is {rate.peak / 1e12:.0f}: is it the device and the precision of the "
         "trace?"
     )
 
 
-def _reached(work: str, machine: _Machine, factor: float) -> str:
+def _reached(work: str, step: TracedStep, factor: float) -> str:
     """The rate of a class in the words of device files, where they have one."""
-    device, framework, precision = machine
+    device, framework, precision = step.setup.device, step.setup.framework, step.plan.precision
     product = device.rate_of(precision)
     if work == KernelClass.PRODUCTS:
         return f"{product.rate * device.sustained / factor / 1e12:.4g} TFLOP/s"
@@ -316,29 +320,21 @@ def _left_out(steps: Sequence[TracedStep], node_size: int | None) -> tuple[HeldS
         others = [other for other in steps if other.name != step.name]
         if others:
             known, _ = _learned(others, node_size)
-            held = hold_against(calibrated_step(step.job, known), step.profile)
-            found.append(_held_step(step, held))
+            again = hold_against(calibrated_step(step.job, known), step.profile)
+            held = HeldStep(
+                **step.machine,
+                source=step.profile.source,
+                job=step.name,
+                experts=step.setup.architecture.is_sparse,
+                mixes=step.setup.architecture.mixes,
+                npus=again.simulated.plan.npus,
+                sequence=again.simulated.plan.sequence,
+                cp=again.simulated.plan.cp,
+                predicted_s=again.against.predicted_step_ps / PS_PER_S,
+                measured_s=again.against.measured_step_ps / PS_PER_S,
+            )
+            found.append(held)
     return tuple(found)
-
-
-def _held_step(step: TracedStep, held: StepAgainst) -> HeldStep:
-    model, rates = step.job.workload, held.simulated.report.throughput
-    assert isinstance(model, Model)
-    device, framework, precision = step.machine.names
-    return HeldStep(
-        source=step.profile.source,
-        job=step.name,
-        device=device,
-        framework=framework,
-        precision=precision,
-        experts=model.architecture.is_sparse,
-        mixes=model.architecture.mixes,
-        npus=held.simulated.plan.npus,
-        sequence=rates.sequence if rates else 0,
-        cp=held.simulated.plan.cp,
-        predicted_s=held.against.predicted_step_ps / PS_PER_S,
-        measured_s=held.against.measured_step_ps / PS_PER_S,
-    )
 
 
 def _said_of(held: Sequence[HeldStep]) -> Iterator[str]:
@@ -405,10 +401,12 @@ def recorded_collectives(profile: Profile, node_size: int | None = None) -> Comm
         if kind is None or expected < 2 or len(members) != expected:
             continue
         lasts = int(events.end_ps[members].max() - events.start_ps[members].max())
-        nodes = _nodes(profile, events.rank[members].tolist(), node_size or DEFAULT_NODE_SIZE)
+        lie = (profile.ranks[place] for place in events.rank[members].tolist())
+        size_of_node = node_size or DEFAULT_NODE_SIZE
+        nodes = {each.rank // size_of_node if each.node is None else each.node for each in lie}
         size = int(events.size_bytes[members].max())
         if lasts > 0:
-            samples.append((("", profile.source, kind, expected, nodes), size, lasts))
+            samples.append((("", profile.source, kind, expected, len(nodes)), size, lasts))
     curves = curves_of(sorted(samples, key=lambda sample: sample[0]))
     return CommTable(source=profile.source, curves=curves) if curves else None
 
@@ -417,9 +415,3 @@ def _kind_of(name: str) -> CollectiveKind | None:
     """The collective that a kernel's name tells, e.g. of `nccl _allgather_base`."""
     plain = name.lower().replace("_", "")
     return next((kind for kind in _TIMED if kind.value.replace("_", "") in plain), None)
-
-
-def _nodes(profile: Profile, places: Sequence[int], node_size: int) -> int:
-    """How many nodes some ranks lie on."""
-    ranks = [profile.ranks[place] for place in places]
-    return len({rank.rank // node_size if rank.node is None else rank.node for rank in ranks})
