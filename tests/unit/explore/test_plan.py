@@ -20,7 +20,8 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan.asked import (
-    PlanDocument,
+    PlanQuestion,
+    answer,
     held_values,
     make_space,
     parse_fixed,
@@ -426,7 +427,8 @@ def test_the_front_is_what_no_other_plan_beats(npus: tuple[int, ...], tmp_path: 
 
 def test_zero_bubble_schedules_are_searched_where_they_are_asked_for() -> None:
     asked = ("pp=4", "tp=2", "cp=1", "mbs=1", "vpp=1,2", "recompute=none")
-    model, made, topology = space(*asked, "schedule=1f1b,zb-h1,zb-v")
+    schedules = (*asked, "schedule=1f1b,zb-h1,zb-v")
+    model, made, topology = space(*schedules)
     found = search_plans(model, made, topology)
     orders = {each.plan.order: each for each in found.plans}
     assert set(orders) == set(PipelineOrder)
@@ -434,7 +436,8 @@ def test_zero_bubble_schedules_are_searched_where_they_are_asked_for() -> None:
     options = step_options_of(halved.plan, made.base)
     assert (options.schedule, options.chunks) == ("zb-v", None)
     assert halved.step_ps == exact(model, made, topology, halved.plan)
-    document = PlanDocument.of(found, made, topology="hgx-h100", top=10)
+    inputs = read_inputs(SMALL, "hgx-h100", JOB)
+    document = answer(inputs, PlanQuestion(gpus="8", fix=schedules)).document(10)
     assert document.plans[0].plan.order == found.plans[0].plan.order
     assert bool(document.megatron_arguments) == (document.plans[0].plan.order == "1f1b")
     assert all(each.plan.order == "1f1b" for each in search_plans(*space(*asked)).plans)

@@ -7,7 +7,7 @@ parts; of the best ones also what overlap would cost them.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
@@ -63,6 +63,7 @@ from stepsim.step.plans import (
 from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.model.choices import ExpertDispatch, Recompute
+from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.layout import layout_text
@@ -97,12 +98,11 @@ class PlanEntry(Entry):
     ] = None
 
 
-def _connections(plan: Plan, device: object) -> str:
+def _connections(plan: Plan, device: Device) -> str:
     """The queues of a GPU that Megatron-LM asserts at its start (`validate_args`)."""
-    generation = getattr(device, "generation", "")
     if plan.zero == 3:
         return "unset CUDA_DEVICE_MAX_CONNECTIONS"
-    needed = generation in ("volta", "ampere", "hopper") and max(plan.tp, plan.cp) > 1
+    needed = device.generation in ("volta", "ampere", "hopper") and max(plan.tp, plan.cp) > 1
     return "export CUDA_DEVICE_MAX_CONNECTIONS=1" if needed else ""
 
 
@@ -146,54 +146,6 @@ class PlanDocument(Document):
     equal_lengths: Annotated[
         str, Meta(description="the plan that full sequences would set first, where that is another")
     ] = ""
-
-    @classmethod
-    def of(
-        cls,
-        found: PlanSearch,
-        space: PlanSpace,
-        *,
-        topology: str,
-        top: int,
-        notes: Names = (),
-        drawn: "DrawnBatches | None" = None,
-    ) -> Self:
-        """The best plans of a search of a space, at most `top`, and how to launch the first."""
-        plans, base = found.best_kinds(top), space.base
-        best = plans[0]
-        launch = launch_of(best.plan, space.setup.architecture, space.setup.framework.name)
-        megatron = launch.form is LaunchForm.MEGATRON_LM
-        return cls.taken_from(
-            found,
-            model=best.run.workload,
-            topology=topology,
-            device=str(getattr(base.device, "name", base.device)),
-            global_batch=best.plan.global_batch,
-            sequence=best.plan.sequence,
-            simulated=len(found.plans),
-            plans=tuple(_plan_entry(each, best, space) for each in plans),
-            equal_plans=found.equal(plans),
-            known_apart=KNOWN_APART,
-            held=held_values(space),
-            framework=space.setup.framework.name,
-            launch_form=launch.form.value,
-            launch=launch.lines,
-            launch_refused=launch.refused,
-            environment=_connections(best.plan, base.device) if launch.lines else "",
-            megatron_arguments=launch.lines if megatron else (),
-            model_arguments=model_arguments(space.setup.architecture) if megatron else (),
-            warnings=(*notes, *found.warnings, *found.refused),
-            throughput=best.run.throughput,
-            lengths=drawn.source if drawn else "",
-            packer=drawn.packer if drawn else "",
-            equal_lengths=_other_first(found, best) if drawn else "",
-        )
-
-
-def _other_first(found: PlanSearch, best: SearchedPlan) -> str:
-    """The plan that full sequences would set first; empty where it is the best."""
-    other = found.equal_lengths_first
-    return "" if other.plan == best.plan else plan_words(other.plan)
 
 
 def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> PlanEntry:
@@ -315,15 +267,37 @@ class _PlanAnswer(Noun):
     notes: Names
 
     def document(self, top: int) -> PlanDocument:
-        """The best plans, one of a kind, at most `top` of them."""
-        best = self.search.best_kinds(min(top, _WITH_OVERLAP))
-        return PlanDocument.of(
-            self.search,
-            self.space,
+        """The best plans, one of a kind, at most `top` of them, and how to launch the first."""
+        found, space, drawn = self.search, self.space, self.question.drawn
+        setup, plans = space.setup, found.best_kinds(top)
+        best, full = plans[0], found.equal_lengths_first.plan
+        launch = launch_of(best.plan, setup.architecture, setup.framework.name)
+        megatron = launch.form is LaunchForm.MEGATRON_LM
+        costs = self._costs_of_overlap(plans[:_WITH_OVERLAP])
+        return PlanDocument.taken_from(
+            found,
+            model=best.run.workload,
             topology=self.topology.name,
-            top=top,
-            notes=(*self._costs_of_overlap(best), *self.notes),
-            drawn=self.question.drawn,
+            device=setup.device.name,
+            global_batch=best.plan.global_batch,
+            sequence=best.plan.sequence,
+            simulated=len(found.plans),
+            plans=tuple(_plan_entry(each, best, space) for each in plans),
+            equal_plans=found.equal(plans),
+            known_apart=KNOWN_APART,
+            held=held_values(space),
+            framework=setup.framework.name,
+            launch_form=launch.form.value,
+            launch=launch.lines,
+            launch_refused=launch.refused,
+            environment=_connections(best.plan, setup.device) if launch.lines else "",
+            megatron_arguments=launch.lines if megatron else (),
+            model_arguments=model_arguments(setup.architecture) if megatron else (),
+            warnings=(*costs, *self.notes, *found.warnings, *found.refused),
+            throughput=best.run.throughput,
+            lengths=drawn.source if drawn else "",
+            packer=drawn.packer if drawn else "",
+            equal_lengths=plan_words(full) if drawn and full != best.plan else "",
         )
 
     def _costs_of_overlap(self, plans: Sequence[SearchedPlan]) -> Iterator[str]:
