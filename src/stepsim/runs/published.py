@@ -97,17 +97,12 @@ class PublishedValidation(Noun):
         """
         found = []
         for source in dict.fromkeys(row.step.source for row in self.rows):
-            rows = [row for row in self.rows if row.step.source == source]
-            kinds = {row.step.architecture.is_sparse for row in rows}
-            names = _KINDS if len(kinds) > 1 else dict.fromkeys(kinds, "")
-            found += [
-                self.errors_of(f"{source} {names[kind]}".strip(), [source], sparse=kind)
-                for kind in sorted(kinds)
-            ]
-        for kind, name in _KINDS.items():
-            every = self.errors_of(f"all {name}", sparse=kind)
-            found += [every] if every.count else []
-        return tuple(found)
+            kinds = {r.step.architecture.is_sparse for r in self.rows if r.step.source == source}
+            for kind in sorted(kinds):
+                name = f"{source} {_KINDS[kind]}" if len(kinds) > 1 else source
+                found.append(self.errors_of(name, [source], sparse=kind))
+        found += [self.errors_of(f"all {name}", sparse=kind) for kind, name in _KINDS.items()]
+        return tuple(each for each in found if each.count)
 
     def errors_of(
         self, name: str, sources: Sequence[str] | None = None, *, sparse: bool
