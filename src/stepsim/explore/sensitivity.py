@@ -12,7 +12,6 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import Quantity, format_bandwidth, format_time_ps
 from stepsim.core.actions import HostTimes
@@ -83,10 +82,6 @@ class Sensitivity(Document):
     notes: Names
     warnings: Names
     job: str = ""
-
-    def __post_init__(self) -> None:
-        if self.step_time_ps < 0:
-            raise SimulationError(f"the step time is {self.step_time_ps} ps: expected at least 0")
 
 
 class _Parameter(Noun):

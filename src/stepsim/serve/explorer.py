@@ -19,7 +19,7 @@ from stepsim.core.timeline import Timeline
 from stepsim.explain.memory import StepMemory
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.scenarios import PHASES, BatchBase
-from stepsim.explore.noise.draws import SpeedNoise, noisy_speeds
+from stepsim.explore.noise.draws import noisy_speeds
 from stepsim.explore.sensitivity import find_sensitivity
 from stepsim.files.asked import StepInputs, read_inputs, read_options
 from stepsim.network.prices import Known
@@ -175,8 +175,7 @@ class Explorer(Struct, kw_only=True):
         if not state.noise:
             return None
         factors = {n.removeprefix(NOISE): _factor(n, text) for n, text in state.noise.items()}
-        noise = SpeedNoise(**factors)
-        steps = noisy_speeds(batch, _columns(state), noise, samples=_DRAWS, seed=0)
+        steps = noisy_speeds(batch, _columns(state), **factors, samples=_DRAWS, seed=0)
         low, high = (round(each) for each in np.percentile(steps, [5, 95]).tolist())
         between = f"{format_time_ps(low)} to {format_time_ps(high)}"
         return {"low": low, "high": high, "text": between, "draws": _DRAWS}

@@ -6,7 +6,7 @@ from helpers import uniform_workload
 from jobs import make_batch
 
 from stepsim.base.errors import PlanError
-from stepsim.explore.noise.draws import SpeedNoise, noisy_speeds
+from stepsim.explore.noise.draws import noisy_speeds
 
 
 @pytest.mark.parametrize("variation", [0.05, 0.3])
@@ -14,16 +14,15 @@ def test_a_step_of_compute_alone_varies_as_its_compute(variation: float) -> None
     work = uniform_workload(forward=1_000_000, backward=2_000_000, pp=1, microbatches=2)
     batch = make_batch(work, "hgx-h100")
     planned = int(batch.evaluate({}).step_time_ps[0])
-    noise = SpeedNoise(compute=variation)
-    steps = noisy_speeds(batch, {}, noise, samples=20_000, seed=1) / planned
+    steps = noisy_speeds(batch, {}, compute=variation, samples=20_000, seed=1) / planned
     assert steps.mean() == pytest.approx(1, abs=0.01)
     assert steps.std() == pytest.approx(variation, rel=0.05)
-    again = noisy_speeds(batch, {}, noise, samples=20_000, seed=1) / planned
+    again = noisy_speeds(batch, {}, compute=variation, samples=20_000, seed=1) / planned
     assert np.array_equal(steps, again)
     slower = noisy_speeds(
         batch,
         {f"compute_scale.{phase}": 2.0 for phase in ("forward", "input_grad", "weight_grad")},
-        noise,
+        compute=variation,
         samples=20_000,
         seed=1,
     )
@@ -33,11 +32,13 @@ def test_a_step_of_compute_alone_varies_as_its_compute(variation: float) -> None
 def test_noise_of_links_does_not_reach_compute() -> None:
     work = uniform_workload(forward=1_000_000, backward=2_000_000, pp=1, microbatches=2)
     batch = make_batch(work, "hgx-h100")
-    steps = noisy_speeds(batch, {}, SpeedNoise(links=0.5), samples=8, seed=0)
+    steps = noisy_speeds(batch, {}, links=0.5, samples=8, seed=0)
     assert set(steps.tolist()) == {int(batch.evaluate({}).step_time_ps[0])}
 
 
 @pytest.mark.parametrize("wrong", [{"compute": -0.1}, {"links": 1.1}, {"links": float("nan")}])
 def test_noise_that_cannot_be_is_refused(wrong: dict[str, float]) -> None:
+    work = uniform_workload(forward=1_000_000, backward=2_000_000, pp=1, microbatches=2)
+    batch = make_batch(work, "hgx-h100")
     with pytest.raises(PlanError, match="expected 0 to 1"):
-        SpeedNoise(**wrong)
+        noisy_speeds(batch, {}, **wrong, samples=8, seed=0)

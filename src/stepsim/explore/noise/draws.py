@@ -286,44 +286,35 @@ class NoiseSweepDocument(Document):
         )
 
 
-_MOST = 1.0
-
-
-class SpeedNoise(Noun):
-    """Coefficients of variation of the time of all compute, and of the time of a byte on links.
-
-    Factors are lognormal with mean 1, drawn once per step.
-    """
-
-    compute: float = 0.0
-    links: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("compute", "links"):
-            if not 0 <= getattr(self, name) <= _MOST:
-                raise PlanError(
-                    f"noise of {name} is {getattr(self, name)}: expected 0 to {_MOST:g}"
-                )
-
-
 def noisy_speeds(
-    batch: Batch, columns: Mapping[str, float], noise: SpeedNoise, *, samples: int, seed: int
+    batch: Batch,
+    columns: Mapping[str, float],
+    *,
+    compute: float = 0.0,
+    links: float = 0.0,
+    samples: int,
+    seed: int,
 ) -> Ints:
     """Step times in ps of so many draws around the scenario that `columns` ask for.
 
-    More noise of a kind stretches the same draws. Raises PlanError where the batch cannot vary
-    what is noisy.
+    `compute` and `links` are coefficients of variation of the time of all compute, and of the time
+    of a byte on links: factors are lognormal with mean 1, drawn once per step. More noise of a kind
+    stretches the same draws. Raises PlanError for one that cannot be, and where the batch cannot
+    vary what is noisy.
     """
+    for name, variation in (("compute", compute), ("links", links)):
+        if not 0 <= variation <= 1:
+            raise PlanError(f"noise of {name} is {variation}: expected 0 to 1")
     base = {**batch.setting.base(), **columns}
-    compute = [f"compute_scale.{phase}" for phase in PHASES]
-    links = [name for name in base if name.endswith(".bandwidth") and not isinf(base[name])]
-    draws = np.random.default_rng(seed).standard_normal((1 + len(links), samples))
+    phases = [f"compute_scale.{phase}" for phase in PHASES]
+    classes = [name for name in base if name.endswith(".bandwidth") and not isinf(base[name])]
+    draws = np.random.default_rng(seed).standard_normal((1 + len(classes), samples))
     found: dict[str, Floats] = {name: np.array([value]) for name, value in columns.items()}
-    if noise.compute:
-        found |= {name: base[name] * lognormal(draws[0], noise.compute) for name in compute}
-    if noise.links:
-        for name, own in zip(links, draws[1:], strict=True):
-            found[name] = base[name] / lognormal(own, noise.links)
+    if compute:
+        found |= {name: base[name] * lognormal(draws[0], compute) for name in phases}
+    if links:
+        for name, own in zip(classes, draws[1:], strict=True):
+            found[name] = base[name] / lognormal(own, links)
     return batch.evaluate(found).step_time_ps
 
 
