@@ -7,14 +7,12 @@ from typing import Annotated, Self
 import numpy as np
 from msgspec import Meta
 
-from stepsim.base.arrays import Floats, Ints, slices
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, Document, Entry, Names, Noun, Picoseconds
 from stepsim.explain.memory import MemoryPart, StepMemory
-from stepsim.explore.batch.columns import ColumnNode, NodeColumns
-from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batch.samples import StepSamples
-from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices, spread_prices
+from stepsim.explore.batches.prices import LoadColumns, microbatch_prices, spread_prices
 from stepsim.files.lengths import lengths_of
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -35,8 +33,6 @@ from stepsim.workload.model.model import Model
 _MOST_LOADS = 1 << 27
 # Steps whose documents are drawn and packed together: a loader's window, and part of a seed.
 _WINDOW = 50
-# Ranks times steps that are evaluated together, so that what is in use fits the cache.
-_AT_ONCE = 1 << 15
 USUAL_PACKERS = ("padded", "grouped", "concat", "first-fit", "balanced")
 """Packers that are compared where nobody names some."""
 
@@ -186,11 +182,7 @@ def simulate_batches(
     prices = microbatch_prices(model, topology, options, notes)
     columns: dict[object, LoadColumns] = dict.fromkeys(Takes, LoadColumns(prices))
     if any(entry.shares for entry in entries.values()):
-
-        def step_ps(prices: MicrobatchPrices, features: Floats) -> Ints:
-            return LoadColumns(prices).step_ps(features)
-
-        spread = spread_prices(model, topology, prices, lengths.most, step_ps, notes)
+        spread = spread_prices(model, topology, prices, lengths.most, notes)
         columns[True] = LoadColumns(spread)
     if len({entry.takes is Takes.COUNT for entry in entries.values()}) > 1:
         mean = float(lengths.draw(np.random.default_rng(seed), 1024).mean())
@@ -248,7 +240,7 @@ def draw_batches(
 def _steps_of(
     packer: str,
     entry: PackerEntry,
-    columns: "LoadColumns",
+    columns: LoadColumns,
     lengths: Lengths,
     seed: int,
     steps: int,
@@ -289,89 +281,6 @@ def _evened(features: Floats) -> Floats:
     """The mean of each step in place of its microbatches', with one rank for all."""
     mean = features.mean(axis=(2, 3), keepdims=True)
     return np.asarray(np.broadcast_to(mean, (*features.shape[:2], 1, features.shape[3])))
-
-
-class LoadColumns:
-    """Step times of loads: the nodes of a job with a column for each data-parallel rank."""
-
-    def __init__(self, prices: MicrobatchPrices) -> None:
-        self.prices = prices
-        self._replicas = [
-            _first_of_replicas(prices.batch, actor) for actor in range(len(prices.batch.actors))
-        ]
-        self._columns = NodeColumns(prices.batch, [ranks for ranks, _ in self._replicas])
-
-    def step_ps(self, features: Floats) -> Ints:
-        """Step time of every step in ps, of features of shape (features, steps, ranks, ...)."""
-        at_once = max(_AT_ONCE // features.shape[2], 1)
-        found = []
-        for part in slices(features.shape[1], at_once):
-            some = features[:, part]
-            durations = _LoadDurations(
-                prices=self.prices,
-                features=some.transpose(0, 2, 1, 3),
-                replicas=[replicas for _, replicas in self._replicas],
-            )
-            found.append(self._columns.step_time_ps(durations, some.shape[1]))
-        return np.concatenate(found)
-
-
-def _first_of_replicas(batch: Batch, actor: int) -> tuple[Ints, Ints]:
-    """One rank of an actor for every data-parallel replica that it has, and these replicas."""
-    plan = batch.job.graph.plan
-    ranks = np.flatnonzero(batch.actors.actor_of == actor)
-    replica = ranks % plan.stage_ranks // (plan.tp * plan.cp)
-    replicas, first = np.unique(replica, return_index=True)
-    return ranks[first], replicas
-
-
-class _LoadDurations(Noun):
-    """NodeDurations of nodes in steps of given loads.
-
-    `features` have shape (features, replicas, steps, microbatches), `replicas` are those of each
-    actor's columns. `known` keeps the times of nodes that
-    are alike, by row and microbatch: 1,000 steps of 1,024 GPUs take 3.9 s with it and 13.1 s
-    without.
-    """
-
-    prices: MicrobatchPrices
-    features: Floats
-    replicas: list[Ints]
-    known: dict[tuple[int, int], Ints] = {}
-
-    def computed(self, node: ColumnNode) -> Ints:
-        """Of a task on every replica of an actor: (replicas, steps), or one number for all."""
-        return self._of_actor(node, node.actor)
-
-    def sent(self, node: ColumnNode) -> Ints:
-        """Of a transfer in every group: as long as its member with most to send takes."""
-        latest = [
-            place.latest(self._of_actor(node, actor), node.width)
-            for actor, place in node.places.items()
-        ]
-        if not latest:
-            return self._of_actor(node, node.actor)
-        longest: Ints = np.maximum.reduce(latest)
-        return longest
-
-    def _of_actor(self, node: ColumnNode, actor: int) -> Ints:
-        """Of a node as the replicas of an actor would have it."""
-        assert node.node is not None
-        microbatch = int(self.prices.microbatch[node.node])
-        if microbatch < 0:
-            return np.array([[int(self.prices.whole_ps[node.node])]])
-        own = self._of(int(self.prices.row[node.node]), microbatch)
-        alike = len(own) in (1, len(self.replicas[actor]))  # one for all, or one for each in order
-        return own if alike else own[self.replicas[actor]]
-
-    def _of(self, row: int, microbatch: int) -> Ints:
-        """Of a row of the prices with the load of a microbatch: (replicas, steps)."""
-        key = row, microbatch
-        if key not in self.known:
-            weights = self.prices.weights[row]
-            value = np.einsum("f,frs->rs", weights, self.features[:, :, :, microbatch])
-            self.known[key] = np.maximum(np.rint(value), 0.0).astype(np.int64)
-        return self.known[key]
 
 
 def fullest_bytes(memory: StepMemory, filled: Floats) -> int:

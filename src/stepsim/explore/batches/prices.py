@@ -13,15 +13,16 @@ context-parallel group is a rank of its own, with its part of the sequence as it
 document over several ranks takes is found by pricing the job in which all have as many.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, row_numbers
+from stepsim.base.arrays import Floats, Ints, row_numbers, slices
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
 from stepsim.core.write import Program, SegmentKind
+from stepsim.explore.batch.columns import ColumnNode, NodeColumns
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
@@ -32,6 +33,8 @@ from stepsim.workload.model.choices import ContextParallelKind
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 
+# Ranks times steps that are evaluated together, so that what is in use fits the cache.
+_AT_ONCE = 1 << 15
 SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
 """Sequences that are priced, and lengths of their documents, as shares of the whole."""
 
@@ -261,8 +264,87 @@ def _node_ps(batch: Batch) -> Ints:
     return np.array([int(values[number][0]) for number in batch.program.length])
 
 
-StepTimes = Callable[[MicrobatchPrices, Floats], Ints]
-"""Step times of a job with features of its microbatches, of shape (features, steps, ranks, ...)."""
+class LoadColumns:
+    """Step times of loads: the nodes of a job with a column for each data-parallel rank."""
+
+    def __init__(self, prices: MicrobatchPrices) -> None:
+        self.prices = prices
+        self._replicas = [
+            _first_of_replicas(prices.batch, actor) for actor in range(len(prices.batch.actors))
+        ]
+        self._columns = NodeColumns(prices.batch, [ranks for ranks, _ in self._replicas])
+
+    def step_ps(self, features: Floats) -> Ints:
+        """Step time of every step in ps, of features of shape (features, steps, ranks, ...)."""
+        at_once = max(_AT_ONCE // features.shape[2], 1)
+        found = []
+        for part in slices(features.shape[1], at_once):
+            some = features[:, part]
+            durations = _LoadDurations(
+                prices=self.prices,
+                features=some.transpose(0, 2, 1, 3),
+                replicas=[replicas for _, replicas in self._replicas],
+            )
+            found.append(self._columns.step_time_ps(durations, some.shape[1]))
+        return np.concatenate(found)
+
+
+def _first_of_replicas(batch: Batch, actor: int) -> tuple[Ints, Ints]:
+    """One rank of an actor for every data-parallel replica that it has, and these replicas."""
+    plan = batch.job.graph.plan
+    ranks = np.flatnonzero(batch.actors.actor_of == actor)
+    replica = ranks % plan.stage_ranks // (plan.tp * plan.cp)
+    replicas, first = np.unique(replica, return_index=True)
+    return ranks[first], replicas
+
+
+class _LoadDurations(Noun):
+    """NodeDurations of nodes in steps of given loads.
+
+    `features` have shape (features, replicas, steps, microbatches), `replicas` are those of each
+    actor's columns. `known` keeps the times of nodes that
+    are alike, by row and microbatch: 1,000 steps of 1,024 GPUs take 3.9 s with it and 13.1 s
+    without.
+    """
+
+    prices: MicrobatchPrices
+    features: Floats
+    replicas: list[Ints]
+    known: dict[tuple[int, int], Ints] = {}
+
+    def computed(self, node: ColumnNode) -> Ints:
+        """Of a task on every replica of an actor: (replicas, steps), or one number for all."""
+        return self._of_actor(node, node.actor)
+
+    def sent(self, node: ColumnNode) -> Ints:
+        """Of a transfer in every group: as long as its member with most to send takes."""
+        latest = [
+            place.latest(self._of_actor(node, actor), node.width)
+            for actor, place in node.places.items()
+        ]
+        if not latest:
+            return self._of_actor(node, node.actor)
+        longest: Ints = np.maximum.reduce(latest)
+        return longest
+
+    def _of_actor(self, node: ColumnNode, actor: int) -> Ints:
+        """Of a node as the replicas of an actor would have it."""
+        assert node.node is not None
+        microbatch = int(self.prices.microbatch[node.node])
+        if microbatch < 0:
+            return np.array([[int(self.prices.whole_ps[node.node])]])
+        own = self._of(int(self.prices.row[node.node]), microbatch)
+        alike = len(own) in (1, len(self.replicas[actor]))  # one for all, or one for each in order
+        return own if alike else own[self.replicas[actor]]
+
+    def _of(self, row: int, microbatch: int) -> Ints:
+        """Of a row of the prices with the load of a microbatch: (replicas, steps)."""
+        key = row, microbatch
+        if key not in self.known:
+            weights = self.prices.weights[row]
+            value = np.einsum("f,frs->rs", weights, self.features[:, :, :, microbatch])
+            self.known[key] = np.maximum(np.rint(value), 0.0).astype(np.int64)
+        return self.known[key]
 
 
 def spread_prices(
@@ -270,7 +352,6 @@ def spread_prices(
     topology: Topology,
     prices: MicrobatchPrices,
     longest: int,
-    step_ps: StepTimes,
     notes: Sequence[str],
 ) -> MicrobatchPrices:
     """The prices of the same ranks without a degree for all documents, none longer than `longest`.
@@ -283,11 +364,12 @@ def spread_prices(
         prices = microbatch_prices(model, topology, alone, notes)
     plan = prices.batch.job.graph.plan
     tokens = np.full((1, 1, plan.microbatches), float(prices.full_tokens))
+    columns = LoadColumns(prices)
     document, limit = int(prices.documents[0]), prices.full_tokens // prices.samples
 
     def alone_ps(length: int) -> int:
         """A step of one rank's documents of this length, whatever its limit is."""
-        return int(step_ps(prices, prices.features(tokens, tokens * length))[0])
+        return int(columns.step_ps(prices.features(tokens, tokens * length))[0])
 
     short = alone_ps(document)
     per_token = (alone_ps(limit) - short) / (limit - document)
