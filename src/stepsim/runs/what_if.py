@@ -79,7 +79,12 @@ def change_run(
     sent.
     """
     of_pipeline = {"schedule": schedule, "p2p": p2p, "balance": balance, "bandwidth": bandwidths}
-    _check_one_stage(ready.summary, [name for name, value in of_pipeline.items() if value])
+    useless = [name for name, value in of_pipeline.items() if value]
+    if ready.summary.degrees.pp == 1 and useless:
+        raise PlanError(
+            f"{ready.summary.run.source}: one stage and no message of a pipeline is in the "
+            f"recording: {useless[0]} changes nothing: expected microbatches, dp or overlap"
+        )
     if layers is not None:
         ready = replace(ready, summary=_with_layers(ready.summary, layers))
     work = ready.work()
@@ -153,15 +158,6 @@ def _balanced(costs: Sequence[StageCost], balance: Sequence[int]) -> tuple[Stage
     return tuple(
         replace(cost, layers=held, chunks=()) for cost, held in zip(costs, balance, strict=True)
     )
-
-
-def _check_one_stage(summary: RunSummary, useless: Sequence[str]) -> None:
-    """Raise PlanError for changes of a pipeline that the run does not have."""
-    if summary.degrees.pp == 1 and useless:
-        raise PlanError(
-            f"{summary.run.source}: one stage and no message of a pipeline is in the recording: "
-            f"{useless[0]} changes nothing: expected microbatches, dp or overlap"
-        )
 
 
 def _with_dp(summary: RunSummary, own: int, dp: int) -> RunSummary:
