@@ -232,10 +232,15 @@ _COMPUTE_TIMERS = "(forward|backward)-compute"
 
 def _settings(plan: Plan, options: StepOptions) -> Iterator[Suspected]:
     """Suspects without a size."""
-    yield from _of_memory(plan)
+    for recompute in (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL):
+        if recompute is not plan.recompute:
+            yield _other(plan, "recompute", recompute, recompute_layers=None)
     yield from _of_overlap(plan)
     yield from _of_pipeline(plan)
-    yield from _of_kernels(plan)
+    fused = plan.attention is AttentionKernel.FLASH
+    yield _other(plan, "attention", AttentionKernel.UNFUSED if fused else AttentionKernel.FLASH)
+    plain = plan.precision is Precision.BF16
+    yield _other(plan, "precision", Precision.FP8 if plain else Precision.BF16, "precision")
     if plan.microbatch_size % 2 == 0:
         count = options.microbatches and 2 * options.microbatches
         samples = plan.microbatch_size // 2
@@ -247,14 +252,17 @@ def _settings(plan: Plan, options: StepOptions) -> Iterator[Suspected]:
         )
 
 
-def _of_memory(plan: Plan) -> Iterator[Suspected]:
-    for kind in (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL):
-        if kind is not plan.recompute:
-            yield _suspect(
-                f"recompute-{kind}",
-                now=str(plan.recompute),
-                options={"recompute": kind, "recompute_layers": None},
-            )
+def _other(plan: Plan, option: str, value: str, kind: str = "", **also: Any) -> Suspected:
+    """The suspect that an option of the plan has another value, and `also` others have theirs."""
+    text = value.replace("_", "-")
+    name = f"{option}-{text}"
+    return _suspect(
+        kind or name,
+        name,
+        words={option: text},
+        now=str(getattr(plan, option)),
+        options={option: value, **also},
+    )
 
 
 def _of_overlap(plan: Plan) -> Iterator[Suspected]:
@@ -290,31 +298,7 @@ def _of_pipeline(plan: Plan) -> Iterator[Suspected]:
     if plan.ep > 1:
         plain = plan.dispatch is ExpertDispatch.ALL_TO_ALL
         other = ExpertDispatch.DEEPEP if plain else ExpertDispatch.ALL_TO_ALL
-        library = other.replace("_", "-")
-        yield _suspect(
-            "dispatch",
-            f"dispatch-{library}",
-            words={"library": library},
-            now=str(plan.dispatch),
-            options={"dispatch": other},
-        )
-
-
-def _of_kernels(plan: Plan) -> Iterator[Suspected]:
-    fused = plan.attention is AttentionKernel.FLASH
-    yield _suspect(
-        "attention-unfused" if fused else "attention-flash",
-        now="flash" if fused else "unfused",
-        options={"attention": AttentionKernel.UNFUSED if fused else AttentionKernel.FLASH},
-    )
-    other = Precision.FP8 if plan.precision is Precision.BF16 else Precision.BF16
-    yield _suspect(
-        "precision",
-        f"precision-{other}",
-        words={"precision": other},
-        now=str(plan.precision),
-        options={"precision": other},
-    )
+        yield _other(plan, "dispatch", other, "dispatch")
 
 
 def _typed(option: str, text: str, size: float) -> dict[str, Any]:
