@@ -62,7 +62,7 @@ for (const one of document.querySelectorAll(":not(.scroll)")) {
   if (scrolls && one.scrollWidth > one.clientWidth) found.push(`${one.id || one.tagName} scrolls`);
 }
 const below = document.querySelector("#timeline:not([hidden]), #figures > img, #bars");
-if (end(find("said").firstChild) > below.getBoundingClientRect().top) found.push("said too late");
+if (end(find("job-name")) > below.getBoundingClientRect().top) found.push("said too late");
 if (find("asked").checkVisibility()) found.push("controls of what cannot vary");
 if (timeline.clientWidth && page.scale.width !== timeline.clientWidth) found.push("not redrawn");
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -137,8 +137,8 @@ def test_a_page_has_ink_and_fits(screen: Any, browse: Open, made: Made, kind: st
     shown = answers_of(path.read_bytes())["shown"]
     assert path.stat().st_size < 300_000
     driver = browse(path)
-    said = driver.execute_script("return find('said').firstChild.textContent")
-    assert said.partition(":")[0] in printed or kind == "stored step"
+    said = driver.execute_script("return find('job-name').textContent").rpartition(": ")[2]
+    assert said.partition(",")[0] in printed or kind == "stored step"
     widths = [*WIDTHS]
     for scheme, paper in zip(("light", "dark"), PAPERS, strict=True):
         emulate(screen, scheme)

@@ -26,6 +26,7 @@ from stepsim.measured.summary import RunSummary
 from stepsim.show.figures.timelines import drawn_profile
 from stepsim.show.page.page import page_of
 from stepsim.show.page.write import comparison_page, find_what_if, step_page
+from stepsim.show.tables.answer import conclusion
 from stepsim.show.tables.model import name_ranks
 
 WORKLOADS = Path(__file__).parents[3] / "workloads"
@@ -58,7 +59,8 @@ def test_the_page_says_what_the_report_says(result: Result, tmp_path: Path) -> N
     answers, report = answers_of(report_of(result, tmp_path / "a.html")), result.report
     shown = answers["shown"]
     assert answers["lines"]["command"] == "stepsim simulate"
-    assert shown["heading"] == f"{report.workload} on {report.topology}"
+    assert shown["heading"] == f"{report.workload} on {report.topology}: {conclusion(report)}"
+    assert conclusion(report) not in shown["said"]
     facts = {fact["name"]: fact["value"] for fact in shown["facts"]}
     shares = ["pipeline bubble", "compute", "exposed communication"]
     assert list(facts) == ["step time", *shares, "throughput"]
@@ -127,6 +129,17 @@ def test_pages_repeat_in_another_process(run: Run, tmp_path: Path) -> None:
     assert page.read_bytes() == first
 
 
+def test_a_step_is_concluded_by_its_time_and_what_is_most_of_it_beside_compute(
+    result: Result,
+) -> None:
+    report = result.report
+    parts = dict.fromkeys(report.breakdown_ps, 0)
+    whole = replace(report, step_time_ps=10**12, breakdown_ps=parts | {"compute": 10**12})
+    assert conclusion(whole) == "1 s per step, 100.0% of it compute"
+    lost = parts | {"compute": 4 * 10**11, "exposed_tp": 25 * 10**10, "exposed_dp": 35 * 10**10}
+    assert conclusion(replace(whole, breakdown_ps=lost)) == "1 s per step, 35.0% of it exposed dp"
+
+
 def test_names_stay_text(result: Result, tmp_path: Path) -> None:
     """Answers and the title are all that a report adds to the explorer's page."""
     report = result.report
@@ -138,7 +151,8 @@ def test_names_stay_text(result: Result, tmp_path: Path) -> None:
     page = report_of(replace(result, report=changed), tmp_path / "a.html")
     assert bare(page) == bare(page_of())
     (title,) = re.findall("<title>(.*)</title>", page.decode())
-    assert unescape(title) == answers_of(page)["shown"]["heading"] == f"{EVIL} on {EVIL}"
+    assert unescape(title) == answers_of(page)["shown"]["heading"]
+    assert unescape(title).startswith(f"{EVIL} on {EVIL}: ")
     assert EVIL in answers_of(page)["shown"]["warnings"]
 
 

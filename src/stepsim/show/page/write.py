@@ -24,7 +24,7 @@ from stepsim.show.page.load import network_load
 from stepsim.show.page.looks import looks
 from stepsim.show.page.page import page_of
 from stepsim.show.tables.against import against_shown
-from stepsim.show.tables.answer import answer_of
+from stepsim.show.tables.answer import answer_of, conclusion
 from stepsim.show.tables.comparison import comparison_answer, comparison_shown
 from stepsim.show.tables.model import TEXT, Pairs, Shown, Table
 from stepsim.show.tables.profiles import improvements_shown
@@ -50,8 +50,8 @@ Worth = Sensitivity | str
 class Page(Noun):
     """A report: sentences on top, then runs on one axis of time, figures, notes, tables.
 
-    Sentences behind the first table are notes. What the first of the runs says of itself is said of
-    the page.
+    The first sentence is what the page comes to, and stands behind its title. Sentences behind the
+    first table are notes. What the first of the runs says of itself is said of the page.
     """
 
     title: str
@@ -66,6 +66,7 @@ class Page(Noun):
         found: list[Any] = [*self.runs] or [_NOTHING]
         first, *others = found
         said, notes, tables, pairs = taken_apart(self.shown)
+        heading = f"{self.title}: {said[0]}"
         job = tuple(dict([*first["job"], *pairs]).items())
         settings = Table(caption="settings", columns={"": TEXT, "value": TEXT}, rows=job)
         own = [plain_table(each) for each in tables if each.rows]
@@ -74,8 +75,8 @@ class Page(Noun):
             "lines": {"command": command, "python": ""},
             "shown": first
             | {
-                "heading": self.title,
-                "said": said,
+                "heading": heading,
+                "said": said[1:],
                 "tables": [*own, *first["tables"], *([plain_table(settings)] if job else [])],
                 "warnings": [
                     each
@@ -86,7 +87,7 @@ class Page(Noun):
                 "others": others,
             },
         }
-        write_whole(Path(path), page_of(answers, self.title))
+        write_whole(Path(path), page_of(answers, heading))
 
 
 def taken_apart(shown: Iterable[Shown]) -> tuple[list[str], list[str], list[Table], Pairs]:
@@ -144,6 +145,7 @@ def step_page(
 
 def _concluded(report: Report) -> Iterator[str]:
     """The answer of a step, and what of its input weighs on it."""
+    yield conclusion(report)
     yield from answer_of(report).lines[1:]
     yield from (each.text for each in report.findings if each.is_weighty)
 
@@ -151,7 +153,7 @@ def _concluded(report: Report) -> Iterator[str]:
 def improvements_page(found: Improvements, profile: Profile) -> Page:
     """What would help a profiled run, below what ran."""
     return Page(
-        title=f"{Path(profile.source).name}: what would help",
+        title=Path(profile.source).name,
         shown=improvements_shown(found, profile),
         runs=[recorded_run(profile)],
         warnings=profile.warnings,
@@ -175,7 +177,7 @@ def _of_comparison(
 ) -> Page:
     fastest = sorted(found.runs, key=lambda run: run.step_time_ps)
     first, bars = found.runs[0], runs_bars_table({run.name: run for run in fastest})
-    title = f"{first.workload} on {first.topology}: {len(found.runs)} schedules"
+    title = f"{first.workload} on {first.topology}"
     answer = comparison_answer(found).lines[1:]
     shown = [*answer, *comparison_shown(found), bars, *_worth(what_if)]
     warnings = [text for run in found.runs for text in run.warnings]
@@ -198,7 +200,7 @@ def sweep_page(table: SweepTable, axes: Sequence[str] = ()) -> Page:
         if axes:
             raise
         figures, shown = [], [*shown, f"No figure: {error}."]
-    title = f"{' on '.join(table.source)}: sweep"
+    title = f"sweep of {' on '.join(table.source)}"
     return Page(title=title, shown=shown, figures=figures)
 
 

@@ -12,7 +12,7 @@ from stepsim.show.tables.model import (
     share_of,
 )
 from stepsim.show.tables.step import IDLE_KEYS, bubble_words
-from stepsim.workload.axes import part_label
+from stepsim.workload.axes import Part, part_label
 from stepsim.workload.model.evidence import Throughput
 
 _BETWEEN = "   "
@@ -109,14 +109,27 @@ def _memory(rates: Throughput) -> Iterator[str]:
         yield f"memory {held} of {capacity}{full if rates.fits else ': does not fit'}"
 
 
-def _parts(result: Report) -> Iterator[str]:
-    """The parts of the step, the largest first, and what the bubble is due to."""
+def conclusion(result: Report) -> str:
+    """A step in a sentence: how long it takes, and the most of it that is no compute."""
+    lost = (each for each in _shares(result) if each[0] != Part.COMPUTE.label)
+    name, share = next(lost, (Part.COMPUTE.label, 1.0))
+    return f"{format_time_ps(result.step_time_ps)} per step, {SHARE.text(share)} of it {name}"
+
+
+def _shares(result: Report) -> list[tuple[str, float]]:
+    """The parts of the step by their names, the largest first, but for the smallest."""
     parts = {key: time for key, time in result.breakdown_ps.items() if key not in IDLE_KEYS}
     parts["idle"] = sum(result.breakdown_ps.values()) - sum(parts.values())
-    for key, time in sorted(parts.items(), key=lambda item: -item[1]):
-        share = share_of(time, result.step_time_ps)
-        if share >= _SMALLEST:
-            yield f"{part_label(key)} {SHARE.text(share)}"
+    every = (
+        (part_label(key), share_of(time, result.step_time_ps))
+        for key, time in sorted(parts.items(), key=lambda item: -item[1])
+    )
+    return [(name, share) for name, share in every if share >= _SMALLEST]
+
+
+def _parts(result: Report) -> Iterator[str]:
+    """The parts of the step, the largest first, and what the bubble is due to."""
+    yield from (f"{name} {SHARE.text(share)}" for name, share in _shares(result))
     if result.plan["pp"] > 1:
         yield bubble_words(result)
 
