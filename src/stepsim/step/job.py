@@ -66,6 +66,7 @@ _MOST = {
     **dict.fromkeys(("microbatch_size", "microbatches"), 1 << 20),
     **dict.fromkeys(("sequence", "packed"), 1 << 30),
     "global_batch": MAX_NPUS << 20,
+    "loss_chunks": 1 << 20,
 }
 
 
@@ -139,7 +140,6 @@ def held_degrees(
     from stepsim.step.default_plan import PlanAsked, choose_plan
     from stepsim.step.model_plan import setup_of
 
-    check_counts(options)
     setup = setup_of(topology, options, source.architecture)
     return choose_plan(PlanAsked(setup=setup, topology=topology, options=options, **more))
 
@@ -165,7 +165,7 @@ def _options_of_file(workload: Workload, asked: StepOptions) -> StepOptions:
 def check_counts(counts: StepOptions | Plan) -> None:
     """Raise PlanError where a count that somebody said is below 1 or absurd."""
     for name, most in _MOST.items():
-        value = getattr(counts, name)
+        value = getattr(counts, name, None)
         if value is not None and not 1 <= value <= most:
             raise PlanError(f"{name} is {value}: expected 1 to {most}")
 

@@ -44,7 +44,6 @@ _NAMED = (
     *("attention", "dispatch", "sequence_parallel", "reshard", "tp_comm_overlap"),
     *("dp_overlap", "cuda_graph", "expert_overlap", "shared_overlap", "delay_wgrad", "packed"),
 )
-_MOST_CHUNKS = 1 << 20
 
 
 def assumed(name: str, value: object) -> str:
@@ -67,7 +66,6 @@ def made_work(
     """
     from stepsim.step.default_plan import PlanAsked, choose_plan
 
-    check_counts(options)
     setup = setup_of(topology, options, model.architecture)
     chosen, said = choose_plan(PlanAsked(setup=setup, topology=topology, options=options))
     decided = replace(options, **chosen)
@@ -107,9 +105,12 @@ def made_work(
 def setup_of(topology: Topology, options: StepOptions, architecture: Architecture) -> StepModel:
     """What a model runs on and is trained with; raises PlanError where either is not known.
 
+    Counts that nothing can have are refused first.
+
     The framework is that of such jobs on the device: with the bytes of states that a public recipe
     says, and with the calibration asked for. The network is not known yet.
     """
+    check_counts(options)
     device, framework = options.device, options.framework
     if not isinstance(device, Device):
         raise PlanError(
@@ -127,8 +128,6 @@ def setup_of(topology: Topology, options: StepOptions, architecture: Architectur
     if options.states is not None:
         framework = replace(framework, **options.states.held)
     if options.loss_chunks is not None:
-        if not 1 <= options.loss_chunks <= _MOST_CHUNKS:
-            raise PlanError(f"loss_chunks is {options.loss_chunks}: expected 1 to {_MOST_CHUNKS}")
         framework = replace(framework, loss_chunks=options.loss_chunks)
     if options.overlap_cost:  # what gathers take of compute is part of it
         framework = replace(framework, fsdp_slowdown=0.0)
@@ -256,7 +255,6 @@ def job_size(options: StepOptions, default_npus: int) -> int:
 def _as_asked(options: StepOptions, default_npus: int) -> tuple[Plan, list[str]]:
     """The plan that the options say but its layout, and what was assumed; raises PlanError."""
     notes: list[str] = []
-    check_counts(options)
     tp, cp, pp, ep = (getattr(options, name) or 1 for name in ("tp", "cp", "pp", "ep"))
     npus = job_size(options, default_npus)
     if options.npus is None:

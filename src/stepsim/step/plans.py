@@ -84,10 +84,6 @@ class PlanSpace(Noun):
             if value not in list(PipelineOrder):
                 expected = ", ".join(PipelineOrder)
                 raise PlanError(f"fix: schedule is {value}: expected one of {expected}")
-        for name in ("global_batch", "sequence"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise PlanError(f"{name} is {value}: expected at least 1")
 
     def plans(self) -> Iterator[Plan]:
         """Every plan that divides the model and the job, in a fixed order."""

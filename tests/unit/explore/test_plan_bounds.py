@@ -59,6 +59,11 @@ def test_a_degree_of_nothing_is_refused(fixed: dict[str, object]) -> None:
         stepsim.plan("llama-3-8b", "hgx-h100", gpus=16, fix=fixed, runs=1)
 
 
+def test_a_sequence_of_nothing_is_refused() -> None:
+    with pytest.raises(PlanError, match="sequence is 0: expected 1 to"):
+        stepsim.plan("llama-3-8b", "hgx-h100", gpus=16, sequence=0, runs=1)
+
+
 def test_no_samples_in_a_microbatch_are_refused() -> None:
     with pytest.raises(PlanError, match="microbatch_size is 0: expected 1 to"):
         stepsim.simulate("llama-3-8b", "hgx-h100", gpus=16, microbatch_size=0)

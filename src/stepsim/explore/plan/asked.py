@@ -42,6 +42,7 @@ from stepsim.files.models.megatron_plan import model_arguments
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.step.doubts import FREE, WORTH_SAYING, with_overlap_cost
+from stepsim.step.job import check_counts
 from stepsim.step.model_plan import (
     DEFAULT_SEQUENCE,
     SEQUENCE_ASSUMED,
@@ -365,6 +366,7 @@ def answer(
     if not isinstance(job.workload, Model):
         raise PlanError(f"{job.workload.source} has one plan: expected a model")
     npus = parse_npu_counts(question.gpus)
+    check_counts(job.options)
     notes: list[str] = []
     options = _with_job(job.options, max(npus), notes)
     framework = str(getattr(options.framework, "name", ""))
