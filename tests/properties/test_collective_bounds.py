@@ -29,6 +29,7 @@ from stepsim.network.collectives.cost import collective_times_ps
 from stepsim.network.collectives.flows import link_parameters
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import PLAIN
+from stepsim.network.topology.graph import links_of
 from stepsim.workload.axes import CollectiveKind
 
 NPUS = 32
@@ -52,7 +53,7 @@ def shipped(name: str) -> Topology:
 def wires(name: str) -> nx.DiGraph:
     """The network with the capacity of parallel links summed up; free links have none."""
     graph = nx.DiGraph()
-    for _, start, end, link in shipped(name).links():
+    for _, start, end, link in links_of(shipped(name)):
         before = graph.edges[start, end]["capacity"] if graph.has_edge(start, end) else 0.0
         graph.add_edge(start, end, capacity=before + link.capacity)
     for _, _, data in graph.edges(data=True):

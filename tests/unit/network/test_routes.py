@@ -12,6 +12,7 @@ from unit.network.test_topology import explicit, load_of
 
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.dimension import LinkClass
+from stepsim.network.topology.graph import links_of
 from stepsim.network.topology.listed import ListedTopology
 
 NODES = [*(f"npu{i}" for i in range(4)), "a", "b", "c"]
@@ -32,7 +33,7 @@ def expected(topology: ListedTopology, source: int, destination: int) -> dict[in
     """Shares by listing all shortest paths: least latency, then fewest hops."""
     graph = nx.DiGraph()
     bundles: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-    for number, u, v, link in topology.links():
+    for number, u, v, link in links_of(topology):
         bundles[u, v].append((link.latency_ps, number))
     ends = {f"npu{source}", f"npu{destination}"}
     for (u, v), links in bundles.items():

@@ -22,7 +22,7 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.network.topology.graph import check_size
+from stepsim.network.topology.graph import check_size, links_of
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.nested import with_values
 from stepsim.workload.axes import CollectiveKind
@@ -117,7 +117,7 @@ def check_route(topology: Topology, source: int, destination: int) -> None:
 
 def check_links(topology: Topology) -> None:
     """Numbers, ends and classes of links agree with each other and with the graph."""
-    links = list(topology.links())
+    links = list(links_of(topology))
     numbers = np.array([number for number, *_ in links], dtype=np.int64)
     classes = topology.link_class(numbers)
     assert [topology.link_classes[c] for c in classes] == [link for *_, link in links]

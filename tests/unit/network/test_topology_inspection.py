@@ -14,6 +14,7 @@ from unit.network.test_wirings import CUBE_MESH, dim, dragonfly, network, tree
 from stepsim.base.errors import OutputError
 from stepsim.files.load import read_topology
 from stepsim.network.topology import NestedTopology
+from stepsim.network.topology.graph import links_of
 from stepsim.network.topology.inspection import inspect_topology
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import Topology
@@ -26,7 +27,7 @@ SHIPPED = sorted((Path(__file__).parents[3] / "topologies").glob("*.toml"))
 def least_cut(topology: Topology) -> float:
     """Bytes/s across the least even cut: a minimum cut for every half of the NPUs."""
     graph = nx.DiGraph()
-    for _, u, v, link in topology.links():
+    for _, u, v, link in links_of(topology):
         rate = min(link.bandwidth, 1e15)
         known = graph.get_edge_data(u, v, {"capacity": 0.0})["capacity"]
         graph.add_edge(u, v, capacity=known + rate)
@@ -66,7 +67,7 @@ def test_bisection_is_the_least_even_cut(topology: NestedTopology) -> None:
 def as_links(topology: NestedTopology) -> ListedTopology:
     """The same network as a list of links; NPUs forward."""
     cables = []
-    for number, u, v, _ in topology.links():
+    for number, u, v, _ in links_of(topology):
         if u < v:
             cables.append((u, v, int(topology.link_class(np.array([number]))[0])))
     return cabled(topology.npus, cables, topology.link_classes, npus_forward=True)

@@ -5,11 +5,13 @@ links (`count`) in one direction, of a `link_class` with the numbers of `LINK_FI
 """
 
 from collections import Counter
+from collections.abc import Iterator
 
 import networkx as nx
+import numpy as np
 
 from stepsim.base.errors import TopologyError
-from stepsim.network.topology.dimension import LINK_FIELDS, PLAIN
+from stepsim.network.topology.dimension import LINK_FIELDS, PLAIN, LinkClass
 from stepsim.network.topology.network import Topology
 
 _MOST_NPUS = 1 << 16
@@ -22,7 +24,7 @@ def graph_of(topology: Topology, *, npus_forward: bool) -> nx.DiGraph:
     NPUs are `npu0`, `npu1`, ... in this order; edges have the numbers of their class in bytes/s and
     ps. It is a MultiDiGraph where links of several classes join the same two nodes.
     """
-    cables = Counter((u, v, link) for _, u, v, link in topology.links())
+    cables = Counter((u, v, link) for _, u, v, link in links_of(topology))
     several = len({(u, v) for u, v, _ in cables}) < len(cables)
     graph = nx.MultiDiGraph() if several else nx.DiGraph()
     graph.graph |= {
@@ -42,6 +44,13 @@ def graph_of(topology: Topology, *, npus_forward: bool) -> nx.DiGraph:
         numbers = {field.attribute: getattr(link, field.attribute) for field in LINK_FIELDS}
         graph.add_edge(u, v, link_class=link.name, count=count, **numbers)
     return graph
+
+
+def links_of(topology: Topology) -> Iterator[tuple[int, str, str, LinkClass]]:
+    """Every link: its number, the node it leaves, the node it enters, its class."""
+    classes = topology.link_class(np.arange(topology.link_numbers, dtype=np.int64))
+    for number, c in enumerate(classes.tolist()):
+        yield number, *topology.link_ends(number), topology.link_classes[c]
 
 
 def check_size(topology: Topology) -> None:

@@ -1,6 +1,5 @@
 """Topologies given as a list of links."""
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
@@ -108,11 +107,6 @@ class ListedTopology(Noun, eq=False, dict=True):
         """Names of the nodes a link leaves and enters."""
         nodes, cabling = self.cabling.nodes, self.cabling
         return nodes[cabling.tail[link]], nodes[cabling.head[link]]
-
-    def links(self) -> Iterator[tuple[int, str, str, LinkClass]]:
-        """Every link: its number, the node it leaves, the node it enters, its class."""
-        for number, c in enumerate(self.cabling.link_class.tolist()):
-            yield number, *self.link_ends(number), self.link_classes[c]
 
     def graph(self) -> "nx.DiGraph":
         """The network as a networkx graph, see `graph_of`."""

@@ -7,7 +7,7 @@ of the dimensions inside it (`switch`, `fat_tree`, `dragonfly`) replaces the mov
 A topology with other numbers on its links is made by `with_values`, and nowhere else.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from math import inf, prod
 from typing import TYPE_CHECKING, Any, cast
@@ -188,13 +188,6 @@ class NestedTopology(Noun, dict=True):
     def link_ends(self, link: int) -> tuple[str, str]:
         """Names of the nodes a link leaves and enters, e.g. `npu3` and `nvlink0`."""
         return next(axis for axis in self.axes[::-1] if axis.offset <= link).ends(link)
-
-    def links(self) -> Iterator[tuple[int, str, str, LinkClass]]:
-        """Every link: its number, the node it leaves, the node it enters, its class."""
-        for axis in self.axes:
-            numbers = np.arange(axis.offset, axis.offset + axis.links, dtype=np.int64)
-            for number, c in zip(numbers.tolist(), axis.class_of(numbers).tolist(), strict=True):
-                yield number, *axis.ends(number), self.link_classes[c]
 
     def graph(self) -> "nx.DiGraph":
         """The network as a networkx graph, see `graph_of`: NPUs forward if flows turn in them.
