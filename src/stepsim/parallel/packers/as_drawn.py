@@ -4,7 +4,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.structs import replace
-from stepsim.parallel.packers.base import BatchShape, Packing, cut, dealt, padded
+from stepsim.parallel.packers.base import BatchShape, Packing, cut_by_count, dealt, padded
 
 
 def pad(lengths: Ints, shape: BatchShape) -> Packing:
@@ -13,8 +13,7 @@ def pad(lengths: Ints, shape: BatchShape) -> Packing:
     What `transformers` does with `DataCollatorWithPadding`. Documents of more tokens than
     `shape.full_tokens / shape.count` are cut first; those that fill no microbatch are left.
     """
-    document, length = cut(lengths, max(shape.full_tokens // shape.count, 1))
-    document, length = document[: shape.slots * shape.count], length[: shape.slots * shape.count]
+    document, length = cut_by_count(lengths, shape)
     slot = dealt(np.arange(len(length)) // shape.count, shape)
     return padded(shape, slot, document, length)
 
@@ -22,5 +21,5 @@ def pad(lengths: Ints, shape: BatchShape) -> Packing:
 def pad_to_sequence(lengths: Ints, shape: BatchShape) -> Packing:
     """As `pad`, but every document is as long as the sequence: every microbatch is alike."""
     drawn = pad(lengths, shape)
-    whole = np.full_like(drawn.tokens, max(shape.full_tokens // shape.count, 1))
+    whole = np.full_like(drawn.tokens, shape.each_tokens)
     return replace(drawn, tokens=whole, squares=whole.astype(np.float64) ** 2)

@@ -95,22 +95,13 @@ def swap_works(works: Floats) -> Floats:
     Longest first, each goes to the rank with the least work so far of those that have not their
     number yet.
     """
-    moved = works.reshape(len(works), -1).copy()
-    for step, cost in zip(moved, works, strict=True):
-        step[_dealt_longest_first(cost)] = cost.ravel()
-    return moved.reshape(works.shape)
-
-
-def _dealt_longest_first(cost: Floats) -> Ints:
-    """Where each microbatch of a step goes: rank times microbatches plus its place there."""
-    ranks, microbatches = cost.shape
-    held = np.zeros(ranks)
-    count = np.zeros(ranks, np.int64)
-    slot = np.zeros(cost.size, np.int64)
-    flat = cost.ravel()
-    for own in np.argsort(-flat, kind="stable").tolist():
-        rank = int(np.where(count < microbatches, held, np.inf).argmin())
-        slot[own] = rank * microbatches + count[rank]
-        held[rank] += flat[own]
-        count[rank] += 1
-    return slot
+    moved = np.empty_like(works)
+    _, ranks, microbatches = works.shape
+    for step, costs in zip(moved, works, strict=True):
+        held, count = np.zeros(ranks), np.zeros(ranks, np.int64)
+        for cost in np.sort(costs, axis=None)[::-1]:
+            rank = int(np.where(count < microbatches, held, np.inf).argmin())
+            step[rank, count[rank]] = cost
+            held[rank] += cost
+            count[rank] += 1
+    return moved

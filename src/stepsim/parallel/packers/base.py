@@ -60,6 +60,11 @@ class BatchShape(Noun):
         return np.asarray(tokens / ranks * (tokens * times + more))
 
     @property
+    def each_tokens(self) -> int:
+        """Most tokens of a document where a microbatch takes `count` of them."""
+        return max(self.full_tokens // self.count, 1)
+
+    @property
     def step_slots(self) -> int:
         """Microbatches of a step, of all ranks."""
         return self.ranks * self.microbatches
@@ -170,6 +175,13 @@ def cut(lengths: Ints, full_tokens: int) -> tuple[Ints, Ints]:
     last = np.cumsum(counts) - 1
     length[last] = lengths - (counts - 1) * full_tokens
     return document, length
+
+
+def cut_by_count(lengths: Ints, shape: BatchShape) -> tuple[Ints, Ints]:
+    """Pieces for microbatches of `shape.count`, as `cut` has them; what fills none is left."""
+    document, length = cut(lengths, shape.each_tokens)
+    used = shape.slots * shape.count
+    return document[:used], length[:used]
 
 
 def padded(shape: BatchShape, slot: Ints, document: Ints, length: Ints) -> Packing:

@@ -19,7 +19,19 @@ def dynamic_cp(lengths: Ints, shape: BatchShape) -> Packing:
     at `full_tokens` are spread over all of them. Where ranks would wait for each other, documents
     of a step take 2, 4, ... ranks at least.
     """
-    return _spread(lengths, degrees(lengths, shape), shape)
+    needed = degrees(lengths, shape)
+    edges = [-(-len(lengths) * step // shape.steps) for step in range(shape.steps + 1)]
+    degree, slots = needed.copy(), [np.zeros(0, np.int64)]
+    for step, (low, high) in enumerate(pairwise(edges)):
+        own, slot = _fastest(lengths[low:high], needed[low:high], shape)
+        degree[low:high] = own
+        slots.append(slot + step * shape.step_slots)
+    document = np.repeat(np.arange(len(lengths)), degree)
+    member = spans(np.zeros_like(degree), degree)
+    tokens = lengths[document] // degree[document]
+    tokens += member < lengths[document] % degree[document]
+    squares = shape.shared_squares(lengths[document], degree[document])
+    return Packing(shape, np.concatenate(slots), document, tokens, tokens, squares)
 
 
 def degrees(lengths: Ints, shape: BatchShape) -> Ints:
@@ -41,22 +53,6 @@ def _aligned(load: Floats, filled: Floats, count: int) -> tuple[Ints, int]:
     group = int(load[: groups * count].reshape(groups, count).max(axis=1).argmin())
     held = np.arange(count) + group * count
     return held, int(filled[held].max(axis=0).argmin())
-
-
-def _spread(lengths: Ints, needed: Ints, shape: BatchShape) -> Packing:
-    """Documents of all steps, each over `needed` ranks, or over more where that is faster."""
-    edges = [-(-len(lengths) * step // shape.steps) for step in range(shape.steps + 1)]
-    degree, slots = needed.copy(), [np.zeros(0, np.int64)]
-    for step, (low, high) in enumerate(pairwise(edges)):
-        own, slot = _fastest(lengths[low:high], needed[low:high], shape)
-        degree[low:high] = own
-        slots.append(slot + step * shape.step_slots)
-    document = np.repeat(np.arange(len(lengths)), degree)
-    member = spans(np.zeros_like(degree), degree)
-    tokens = lengths[document] // degree[document]
-    tokens += member < lengths[document] % degree[document]
-    squares = shape.shared_squares(lengths[document], degree[document])
-    return Packing(shape, np.concatenate(slots), document, tokens, tokens, squares)
 
 
 def _fastest(lengths: Ints, needed: Ints, shape: BatchShape) -> tuple[Ints, Ints]:

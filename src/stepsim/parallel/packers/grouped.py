@@ -3,7 +3,7 @@
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.parallel.packers.base import BatchShape, Packing, cut, dealt, padded
+from stepsim.parallel.packers.base import BatchShape, Packing, cut_by_count, dealt, padded
 
 # Batches of a rank that a window holds: `get_length_grouped_indices` of transformers.
 _WINDOW_BATCHES = 50
@@ -17,9 +17,7 @@ def group_by_length(lengths: Ints, shape: BatchShape) -> Packing:
     the documents to the ranks one by one. For example 2 ranks and documents sorted as 9 8 7 6 give
     rank 0 those of 9 and 7.
     """
-    document, length = cut(lengths, max(shape.full_tokens // shape.count, 1))
-    used = shape.slots * shape.count
-    document, length = document[:used], length[:used]
+    document, length = cut_by_count(lengths, shape)
     batch = shape.count * shape.microbatches
     window = batch * max(min(len(length) // (4 * batch), _WINDOW_BATCHES), 1)
     order = np.lexsort((-length, np.arange(len(length)) // window))
