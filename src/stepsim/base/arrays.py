@@ -106,9 +106,9 @@ def slices(count: int, most: int) -> Iterator[slice]:
     return (slice(first, min(first + most, count)) for first in range(0, count, most))
 
 
-def among(numbers: Ints, wanted: Iterable[int]) -> Bools:
+def among(numbers: NDArray[np.integer], wanted: Iterable[int]) -> Bools:
     """Which numbers are some few wanted ones: as `np.isin`, which takes longer for few."""
-    found = np.zeros(len(numbers), np.bool_)
+    found = np.zeros(numbers.shape, np.bool_)
     for number in wanted:
         found |= numbers == number
     return found

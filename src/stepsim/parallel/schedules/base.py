@@ -13,7 +13,7 @@ from typing import NamedTuple, Self, TypeVar, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepsim.base.arrays import Bools, Ints, Small
+from stepsim.base.arrays import Bools, Ints, Small, among
 from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.base.structs import Count, Entry, Noun
 
@@ -268,10 +268,7 @@ class Order(Sequence[OrderEntry]):
 
     def runs(self, *kinds: ActionKind) -> Bools:
         """Which parts are of these kinds: (entries, parts)."""
-        found = np.zeros(self.kind.shape, bool)
-        for kind in kinds:
-            found |= self.kind == ACTION_KINDS.index(kind)
-        return found
+        return among(self.kind, map(ACTION_KINDS.index, kinds))
 
 
 def _entry(
