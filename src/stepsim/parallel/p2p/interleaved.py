@@ -6,6 +6,7 @@ P-1 earlier produced. Backwards are the mirror image.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 
@@ -55,8 +56,7 @@ def interleaved_blocking(schedule: Schedule, rank: int) -> P2PProgram:
         [
             Steps(StepKind.COMPUTE, turn, forward.places),
             Steps(StepKind.COMPUTE, turn + lead * _STEPS + 1, backward.places),
-            *(Steps(StepKind.POST, key + 2, ends) for key, ends in sent),
-            *(Steps(StepKind.WAIT, key + 3, ends, alone=True) for key, ends in sent),
+            *chain.from_iterable(_batch(key + 2, ends) for key, ends in sent),
         ]
     )
 
@@ -89,7 +89,7 @@ def interleaved_overlap(schedule: Schedule, rank: int, options: P2POptions) -> P
     return program_of(steps)
 
 
-def _batch(key: int, ends: Ints) -> list[Steps]:
+def _batch(key: Ints | int, ends: Ints) -> list[Steps]:
     """Post and wait; an empty batch is free."""
     return [Steps(StepKind.POST, key, ends), Steps(StepKind.WAIT, key + 1, ends, alone=True)]
 
