@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from stepsim.workload.model.layout import LayerLayout
 
 _Rows = tuple[Row, ...]
+_ROLES = tuple(Role)
 
 
 class StageWork(Noun):
@@ -94,7 +95,7 @@ def split_stages(
             first, last = map(any, zip(*_ends(placement, rank, every=every), strict=True))
             key, own = (first, last), _per_step(workload, pp, first=first, last=last, every=every)
         if key not in items:
-            items[key] = tuple(_in_order(own))
+            items[key] = tuple(sorted(own, key=lambda item: _ROLES.index(item.role)))
         alone = [item for item in workload.per_step if item.stage == rank]
         works.append(StageWork(chunks=chunks, per_step=(*items[key], *alone)))
     return Stages(
@@ -255,12 +256,6 @@ def _per_step(
     for item in workload.per_step:
         if first or last or item.role is not Role.EMBEDDING_GRADIENTS:
             yield _resized(item, layers, first=first, last=last)
-
-
-def _in_order(items: Iterable[StepItem]) -> list[StepItem]:
-    """Items in the order of their roles."""
-    turn = {role: place for place, role in enumerate(Role)}
-    return sorted(items, key=lambda item: turn[item.role])
 
 
 def _resized(item: StepItem, layers: Fraction, *, first: bool, last: bool) -> StepItem:
