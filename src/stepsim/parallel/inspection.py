@@ -52,20 +52,12 @@ def inspect_workload(workload: Workload, plan: Plan, warnings: Iterable[str] = (
         plan=plan,
         layers_per_stage=_layers_per_stage(workload, stages),
         pp_comm_bytes=stages.pp_comm_bytes,
-        compute_ps={
-            phase: sum(work.compute_ps for row in rows for p, work in row.works() if p is phase)
-            for phase in Phase
-        },
+        compute_ps={phase: sum(getattr(row, phase).compute_ps for row in rows) for phase in Phase},
         traffic=_traffic(  # weight-gradient collectives run once per step, not per microbatch
-            work for row in rows for phase, work in row.works() if phase is not Phase.WEIGHT_GRAD
+            work for row in rows for work in (row.forward, row.input_grad)
         ),
         step_compute_ps=sum(item.work.compute_ps for item in step),
-        step_traffic=_traffic(
-            [
-                *(item.work for item in step),
-                *(row.weight_grad for row in rows),
-            ]
-        ),
+        step_traffic=_traffic([*(item.work for item in step), *(row.weight_grad for row in rows)]),
         placeholders=placeholder_rows(workload),
         warnings=(*workload.said, *warnings, *stages.warnings),
     )
