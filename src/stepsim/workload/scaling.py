@@ -324,11 +324,10 @@ def fill_placeholders(workload: Workload) -> Workload:
     gradient. Embeddings have no input gradient: their weight gradient is like the forward. A phase
     in which no row of a layer has work is left out of the source on purpose: it stays.
     """
-    layers = chain.from_iterable(block.layers for block in workload.microbatches)
-    rows = {id(row): row for row in chain.from_iterable(layers)}
     given = {
         phase
-        for row in rows.values()
+        for block in workload.microbatches
+        for row in chain.from_iterable(block.layers)
         for phase, work in row.works()
         if work.compute_ps and not is_placeholder(work.compute_ps)
     }
