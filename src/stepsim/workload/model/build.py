@@ -536,8 +536,6 @@ class _Builder(TimedModel):
 
     def _gather_slowdown(self, layer: Layer, forward: int, backward: int) -> tuple[float, float]:
         """Factors on both passes: kernels and collectives share the device; ranks drift apart."""
-        if self.interconnect == NO_NETWORK:
-            return 1.0, 1.0
         nodes = max(self.plan.stage_ranks / self.interconnect.domain, 1.0)
         skew = 1 + self.framework.skew * log2(nodes)
         if self.plan.zero < 2 or self.plan.fsdp == 1:
