@@ -94,8 +94,12 @@ class Pricer(Noun):
                 seconds = self._attention(operator)
             case OperatorKind.SCORES if operator.head_dim % _ALIGNED:
                 seconds = operator.flops / self.device.vector_rate
-            case OperatorKind.MIXED | OperatorKind.SCAN:
-                seconds = self._mixer(operator)
+            case OperatorKind.SCAN:
+                assert operator.scanned is not None
+                sequence = self.columns.sequence
+                seconds = self.device.scan_seconds(operator.scanned, operator.flops, sequence)
+            case OperatorKind.MIXED:
+                seconds = self._mixed(operator)
             case OperatorKind.GROUPED:
                 seconds = self._groups(operator)
             case _:
@@ -179,14 +183,12 @@ class Pricer(Noun):
         starts = device.group_start_ps / PS_PER_S * shape.count
         return np.hypot(products, moved / device.bytes_per_s) + starts
 
-    def _mixer(self, operator: Operator) -> Floats:
-        """Kernels of a mixer: a scan of chunks if they pass a state on, else products or bytes."""
-        if operator.scanned is None:
-            rate = self.device.rate_of(self.device.usual_precision)
-            sustained = self.device.sustained * self._filled
-            products = rate.seconds(operator.flops, operator.launches, sustained)
-            return np.maximum(products, self.bytes_seconds(operator.bytes_moved))
-        return self.device.scan_seconds(operator.scanned, operator.flops, self.columns.sequence)
+    def _mixed(self, operator: Operator) -> Floats:
+        """Kernels with products of their own: these or their bytes, whatever takes longer."""
+        rate = self.device.rate_of(self.device.usual_precision)
+        sustained = self.device.sustained * self._filled
+        products = rate.seconds(operator.flops, operator.launches, sustained)
+        return np.maximum(products, self.bytes_seconds(operator.bytes_moved))
 
     def _attention(self, operator: Operator) -> Floats:
         rate = self.framework.attention_on(self.device)
@@ -229,9 +231,9 @@ class TimedModel(Pricer):
         blocks = layer_blocks(layer, self.architecture, columns, framework.context)
         far = (columns.pp > 1) & (columns.tp > 1) & (columns.npus > self.interconnect.domain)
         host = self.called_ps(layer, blocks)
-        if (columns.cp > 1).any():  # hops of a ring; a graph of the whole step leaves nothing
-            hops = launch_ps(layer, columns, framework.context)
-            host = host + np.where(self.in_one_graph, 0.0, hops)
+        # hops of a ring; a graph of the whole step leaves nothing
+        hops = launch_ps(layer, columns, framework.context)
+        host = host + np.where(self.in_one_graph, 0.0, hops)
         late = any(block.after_counts for block in blocks) and not framework.pads_experts
         waits = self.waits_ps(layer, blocks) if late else None
         return self.part(blocks, host + framework.host_tp_ps * columns.tp * far, waits)
