@@ -300,12 +300,11 @@ class _Reader(Attentions, Feeding, kw_only=True):
         # the last layers may read keys and values of an earlier one
         own_keys = count - self.count("num_kv_shared_layers", default=0)
         borrowed = [layer >= own_keys for layer in range(count)]
-        heads = self.items("num_attention_heads_per_layer") or [None] * count
-        own = self.inside("per_layer_config").values
-        sizes = [f"{heads[n : n + 1]} {own.get(f'{n:02d}')}" for n in range(count)]
-        for number, key in enumerate(zip(kinds, sparse, borrowed, sizes, strict=True)):
+        differ = self.has("num_attention_heads_per_layer", "per_layer_config")
+        for number, kind in enumerate(zip(kinds, sparse, borrowed, strict=True)):
+            key = (kind, differ and number)
             if key not in made:
-                made[key] = self._layer(number, *key[:3])
+                made[key] = self._layer(number, *kind)
             yield made[key]
             if self.family.doubled:  # attention and a dense MLP once more (LongCat)
                 yield replace(made[key], mlp=self.dense())
