@@ -301,9 +301,7 @@ def _of(job: Fields, key: str, default: str, known: Mapping[str, Any]) -> Any:
 
 def _read_batch(job: Fields, pp: int) -> _Asked:
     """The batch of all replicas, else the microbatches of one: a job may leave replicas open."""
-    local = job.count(
-        "training.local_batch_size", default=job.count("training.batch_size", default=8)
-    )
+    local = job.count("training.local_batch_size", "training.batch_size", default=8)
     parts = job.count("experimental.pipeline_parallel_microbatches", default=0, least=0)
     size = job.count("parallelism.pipeline_parallel_microbatch_size", default=1)
     size = local if pp == 1 else max(local // parts, 1) if parts else size
@@ -318,8 +316,8 @@ def _read_batch(job: Fields, pp: int) -> _Asked:
 
 def _read_sharding(job: Fields, degrees: Mapping[str, int]) -> _Asked:
     replicas = job.count("parallelism.data_parallel_replicate_degree", default=1)
-    shards = job.count("training.data_parallel_degree", default=-1, least=-1)  # before replicas
-    shards = job.count("parallelism.data_parallel_shard_degree", default=shards, least=-1)
+    keys = ("parallelism.data_parallel_shard_degree", "training.data_parallel_degree")
+    shards = job.count(*keys, default=-1, least=-1)  # the latter before there were replicas
     yield from sharding(shards, replicas, degrees)
     always = {"always": True, "never": False, "default": degrees["pp"] == 1}
     yield "reshard", _of(job, "parallelism.fsdp_reshard_after_forward", "default", always)
