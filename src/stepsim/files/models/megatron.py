@@ -253,19 +253,18 @@ class MegatronArguments(Noun):
 
     def architecture(self, name: str) -> Architecture:
         """All of the model; raises WorkloadError naming the argument at fault."""
-        hidden, depth = self.hidden, self.depth
         norm = NormKind.RMS if self.text("normalization").lower() == "rmsnorm" else NormKind.LAYER
         further = self.count("mtp-num-layers", 0, most=64)
         if self.patterns():
             layers, predictions = self.of_pattern()
         else:
-            layers = self.usual_layers(depth)
+            layers = self.usual_layers()
             predictions = (layers[-1],) * further
         learned = self.text("position-embedding-type", "learned_absolute") == "learned_absolute"
         learned = learned and not self.has("use-rotary-position-embeddings")
         return Architecture(
             name=name,
-            hidden=hidden,
+            hidden=self.hidden,
             layers=layers,
             vocabulary=self.vocabulary(),
             tied=not self.has("untie-embeddings-and-output-weights"),
@@ -275,11 +274,11 @@ class MegatronArguments(Noun):
             prediction_layers=predictions,
         )
 
-    def usual_layers(self, depth: int) -> tuple[Layer, ...]:
-        """So many layers of attention, or of the variant that stands in its place, and an MLP."""
+    def usual_layers(self) -> tuple[Layer, ...]:
+        """All layers as attention, or of the variant that stands in its place, and an MLP."""
         dense, sparse = self.mlps()
         attention: Attention = self.attention()
-        net, linear = attention, [False] * depth
+        net, linear = attention, [False] * self.depth
         variant = self.text("experimental-attention-variant")
         if variant == "gated_delta_net":
             net, linear = self.delta_net(), self.chosen("linear-attention-freq")
@@ -291,7 +290,7 @@ class MegatronArguments(Noun):
         whole = attention  # of layers whose window is skipped
         if isinstance(whole, GroupedAttention):
             whole = replace(whole, window=None)
-        sparse_layers, sliding = self.chosen(_EXPERT_LAYERS, "1"), [True] * depth
+        sparse_layers, sliding = self.chosen(_EXPERT_LAYERS, "1"), [True] * self.depth
         if self.text(_WINDOW_LAYERS).replace(" ", ""):
             sliding = self.chosen(_WINDOW_LAYERS)
         return tuple(

@@ -181,7 +181,7 @@ def model_arguments(architecture: Architecture) -> Names:
         lines.append(f"--moe-layer-freq [{','.join(map(str, pattern))}]")
     said, _ = arguments_of(" ".join(lines).split())
     with suppress(WorkloadError):
-        read = MegatronArguments(place="", values=said).usual_layers(architecture.depth)
+        read = MegatronArguments(place="", values=said).usual_layers()
         if read == architecture.layers:
             return tuple(dict.fromkeys(lines))
     return ()
