@@ -423,7 +423,8 @@ def asked_of(source: str, values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _asked(arguments: MegatronArguments) -> _Asked:
-    yield from ((name, 1) for name in ("tp", "pp"))
+    yield "tp", 1
+    yield "pp", 1
     for option, name in _words().counts.items():
         if name in arguments.unknown:
             yield option, Unread(arguments.lack(name, option))

@@ -486,8 +486,7 @@ class _Shell(Struct):
             if is_known(words) and words[:1] == ["echo"]:
                 return [" ".join(words[1:])]
             if is_known(words) and words[:1] == ["expr"] and len(words) == 4:
-                numbers = [int(x) for x in words[1::2] if _NUMBER.fullmatch(x)]
-                found = calculated(words[2], *numbers) if len(numbers) == 2 else None
+                found = calculated(words[2], _whole(words[1:2]), _whole(words[3:]))
                 return self._unknown(node) if found is None else [str(found)]
         return self._unknown(node)
 
@@ -498,9 +497,7 @@ class _Shell(Struct):
         match node.type:
             case "binary_expression":
                 operator, *sides = _sides(node)
-                first, second = map(self.number, sides)
-                known = first is not None and second is not None
-                return calculated(operator, first or 0, second or 0) if known else None
+                return calculated(operator, *map(self.number, sides))
             case "parenthesized_expression":
                 return self.number(_first(node))
             case "unary_expression":
@@ -536,9 +533,8 @@ def _compared(first: str, operator: str, second: str) -> bool | None:
         except re.error:
             return None
     numbers = {"-eq": "==", "-ne": "!=", "-gt": ">", "-ge": ">=", "-lt": "<", "-le": "<="}
-    if operator not in numbers or not all(map(_NUMBER.fullmatch, (first, second))):
-        return None
-    return bool(calculated(numbers[operator], int(first), int(second)))
+    found = calculated(numbers.get(operator, ""), _whole([first]), _whole([second]))
+    return None if found is None else bool(found)
 
 
 def _merged(ends: Sequence[Mapping[str, Words]], why: Unknown) -> dict[str, Words]:

@@ -108,8 +108,10 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 _MOST = 1 << 62
 
 
-def calculated(operator: str, first: int, second: int) -> int | None:
-    """A whole number as a shell computes it; None where it cannot be."""
+def calculated(operator: str, first: int | None, second: int | None) -> int | None:
+    """A whole number as a shell computes it; None where it cannot be, or nobody knows a side."""
+    if first is None or second is None:
+        return None
     if operator in ("/", "%"):
         if second == 0:
             return None
