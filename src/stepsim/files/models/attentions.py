@@ -118,10 +118,8 @@ class Attentions(Kinds, kw_only=True):
             if type(said) is not int or said < 1:
                 raise self.wrong(name, said, f"a whole number of at least 1 for layer {layer}")
             heads = said
-        kv_heads = self.inside("attn_config").some("KV_HEADS")
-        if kv_heads is None:
-            grouped, kv_heads = self.flag("new_decoder_architecture"), self.some("KV_HEADS")
-            kv_heads = 1 if self.flag("multi_query") and not grouped else kv_heads or heads
+        grouped, kv_heads = self.flag("new_decoder_architecture"), self.some("KV_HEADS")
+        kv_heads = 1 if self.flag("multi_query") and not grouped else kv_heads or heads
         head_dim, value_dim = self.head_dim(heads), self.some("v_head_dim")
         layers = self.inside("per_layer_config").values
         own_layer = Fields(place=self.place, values=layers.get(f"{layer:02d}") or {})

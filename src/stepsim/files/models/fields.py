@@ -314,8 +314,8 @@ class Reading(Fields, kw_only=True):
 
     def activation(self) -> Activation:
         """The activation of its MLPs; raises WorkloadError for one that is not known."""
-        inner = self.inside("ffn_config").inside("ffn_act_fn")
-        name = inner.text("name", default=self.text("ACTIVATION", default=self.family.activation))
+        usual = self.text("ACTIVATION", default=self.family.activation)
+        name = self.inside("ffn_act_fn").text("name", default=usual)
         known = {
             word: each
             for word, several in families().activation.items()

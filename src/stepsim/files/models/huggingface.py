@@ -185,6 +185,10 @@ class _Reader(Attentions, Feeding, kw_only=True):
         """Everything; in the end no key is left that matters."""
         family = self.family
         self.pass_over("beside_layers")
+        # keys of MPT and DBRX that stand in tables of their own
+        tables = {**self.inside("attn_config").values, **self.inside("ffn_config").values}
+        self.pass_over(*tables)
+        self.values = {**tables, **self.values}
         if self.values.get("use_bidirectional_attention") == "vision":  # images are left out
             self.pass_over("use_bidirectional_attention")
         inputs = self.count("hidden_size_per_layer_input", default=0)
@@ -277,9 +281,8 @@ class _Reader(Attentions, Feeding, kw_only=True):
 
     def _positions(self) -> int:
         """Learned positions; those of MPT unless it has ALiBi."""
-        config = self.inside("attn_config")
-        mpt = self.has("expansion_ratio") and not config.flag("alibi")
-        if mpt and self.flag("learned_pos_emb", default=True) and not config.has("rope"):
+        mpt = self.has("expansion_ratio") and not self.flag("alibi")
+        if mpt and self.flag("learned_pos_emb", default=True) and not self.has("rope"):
             return self.count("POSITIONS")
         if self.family.learned:
             return self.count("POSITIONS") + self.family.extra_positions

@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import Any
 
 from stepsim.files.models.fields import (
-    Fields,
     Reading,
     WindowRule,
     spelled,
@@ -172,7 +171,7 @@ class Feeding(Reading, kw_only=True):
         width = self.some(*own) or self.some("WIDTH")
         if width is None and (ratio or not self.family.gated):
             width = (ratio or 4) * self.hidden
-        if self.family.shared_is_dense and (width is None or not self._experts_number()):
+        if self.family.shared_is_dense and (width is None or not self.uniform("EXPERTS")):
             width = self.count("SHARED_WIDTH")
         width = width or self.count("WIDTH")
         multiple = self.count("block_multiple_of", default=1)
@@ -195,14 +194,10 @@ class Feeding(Reading, kw_only=True):
 
     # which layers have experts
 
-    def _experts_number(self) -> int:
-        ffn = self.inside("ffn_config")
-        return self.uniform("EXPERTS") or ffn.uniform("EXPERTS") or 0
-
     def sparse(self, count: int) -> list[bool]:
         """Whether each layer has experts."""
         self.pass_over("experts")
-        if self._experts_number() < 2 or self.values.get("enable_moe_block") is False:
+        if (self.uniform("EXPERTS") or 0) < 2 or self.values.get("enable_moe_block") is False:
             self.pass_over("EXPERTS", "TOP_K", "EXPERT_WIDTH")
             return [False] * count
         listed = self._listed_sparse(count)
@@ -255,15 +250,12 @@ class Feeding(Reading, kw_only=True):
     def experts(self) -> ExpertMlp:
         """The experts of a layer."""
         family = self.family
-        ffn = self.inside("ffn_config")
-        fields = ffn if ffn.has("EXPERTS") else self
-        own = fields.uniform("EXPERT_WIDTH")
         self.pass_over("WIDTH")
-        width = own or fields.count("WIDTH")
-        shared_width = self._shared_width(fields, width)
+        width = self.uniform("EXPERT_WIDTH") or self.count("WIDTH")
+        shared_width = self._shared_width(width)
         return ExpertMlp(
-            experts=fields.uniform("EXPERTS", least=1) or 1,
-            top_k=self._top_k(fields),
+            experts=self.uniform("EXPERTS", least=1) or 1,
+            top_k=self._top_k(),
             width=width,
             shared_width=shared_width,
             activation=self.activation(),
@@ -271,18 +263,18 @@ class Feeding(Reading, kw_only=True):
             router_bias=family.router_bias,
             clamped=family.clamps,
             shared_gate=family.shared_gate and shared_width > 0,
-            groups=fields.or_one("n_group", "num_expert_group"),
-            token_groups=fields.or_one("topk_group"),
-            latent=fields.some("moe_latent_size"),
+            groups=self.or_one("n_group", "num_expert_group"),
+            token_groups=self.or_one("topk_group"),
+            latent=self.some("moe_latent_size"),
         )
 
-    def _top_k(self, fields: Fields) -> int:
+    def _top_k(self) -> int:
         """Experts of a token; of identity ones among them a share computes nothing."""
-        said = fields.uniform("TOP_K", least=1) or fields.count("TOP_K")
-        idle = fields.count("zero_expert_num", default=0)
+        said = self.uniform("TOP_K", least=1) or self.count("TOP_K")
+        idle = self.count("zero_expert_num", default=0)
         if not idle:
             return said
-        real = fields.uniform("EXPERTS", least=1) or 1
+        real = self.uniform("EXPERTS", least=1) or 1
         chosen = max(round(said * real / (real + idle)), 1)
         self.note(
             f"{idle} of {real + idle} experts change nothing: a token counts as going to {chosen} "
@@ -290,15 +282,15 @@ class Feeding(Reading, kw_only=True):
         )
         return chosen
 
-    def _shared_width(self, fields: Fields, width: int) -> int:
+    def _shared_width(self, width: int) -> int:
         """Width of all shared experts together."""
-        number = fields.uniform("SHARED") or 0
-        fields.pass_over("dense_intermediate_size", "shared_expert_rank")
-        said = fields.uniform("SHARED_WIDTH")
+        number = self.uniform("SHARED") or 0
+        self.pass_over("dense_intermediate_size", "shared_expert_rank")
+        said = self.uniform("SHARED_WIDTH")
         shared = number * width if said is None else said
-        if fields.has("interleave_moe_layer_step"):
+        if self.has("interleave_moe_layer_step"):
             shared = width
-        fields.some("intermediate_size_mlp")
+        self.some("intermediate_size_mlp")
         if self.family.dense_beside:
-            shared = fields.count("WIDTH")
+            shared = self.count("WIDTH")
         return shared
