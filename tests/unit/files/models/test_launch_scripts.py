@@ -204,7 +204,7 @@ OF_SLURM: dict[str, tuple[str, dict[str, str], int]] = {
 #SBATCH --ntasks-per-node=4
 #SBATCH --gpus-per-node=4
 TP=4
-srun --label bash -c "python pretrain.py --num-layers 48 --tensor-model-parallel-size $TP"
+srun -c 8 --label bash -c "python pretrain.py --num-layers 48 --tensor-model-parallel-size $TP"
 """,
         {"num-layers": "48", "tensor-model-parallel-size": "4"},
         64,
