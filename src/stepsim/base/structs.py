@@ -132,7 +132,7 @@ class Entry(Noun):
         try:
             return msgspec.convert(raw, cls)
         except msgspec.ValidationError as error:
-            raise StepsimError(_explain(place, raw, str(error))) from None
+            raise StepsimError(explain_wrong(place, raw, cls, str(error))) from None
 
 
 def _as_seconds(name: str) -> str:
@@ -207,9 +207,14 @@ def toml_text(document: Struct) -> str:
     )
 
 
-def plain_document(data: bytes, place: str, what: str) -> dict[str, Any]:
+def plain_document(text: str, place: str, what: str) -> dict[str, Any]:
     """Plain data of JSON that should be `what`; raises StepsimError, naming `place`, if not."""
-    raw = _decode(data, place)
+    try:
+        raw = msgspec.json.decode(text)
+    except RecursionError:
+        raise StepsimError(f"{place}: not a result: its JSON is nested too deeply") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise StepsimError(f"{place}: not valid JSON: {error}") from None
     if not isinstance(raw, dict) or "schema_version" not in raw:
         raise StepsimError(f"{place}: not {what}: no schema_version")
     version = raw["schema_version"]
@@ -219,24 +224,7 @@ def plain_document(data: bytes, place: str, what: str) -> dict[str, Any]:
     return raw
 
 
-def missing_key(place: str, inside: str, key: str) -> str:
-    """The message for a key that a document lacks."""
-    found = f"{inside}: " if inside else ""
-    return f"{place}: {found}key {key!r} is missing: expected in every result of schema_version 1"
-
-
-def _decode(data: bytes, place: str) -> Any:
-    try:
-        return msgspec.json.decode(data.decode())
-    except UnicodeDecodeError:
-        raise StepsimError(f"{place}: not a text file: expected a result in JSON") from None
-    except RecursionError:
-        raise StepsimError(f"{place}: not a result: its JSON is nested too deeply") from None
-    except (msgspec.DecodeError, ValueError) as error:
-        raise StepsimError(f"{place}: not valid JSON: {error}") from None
-
-
-_TOML_KINDS: Mapping[str, str] = MappingProxyType(
+_KINDS: Mapping[str, str] = MappingProxyType(
     {
         "str": "a text in quotes",
         "int": "a whole number",
@@ -246,31 +234,23 @@ _TOML_KINDS: Mapping[str, str] = MappingProxyType(
         "object": "a table",
     }
 )
-_NO_KINDS: Mapping[str, str] = MappingProxyType({})
 
 
-def _explain(place: str, raw: Any, message: str, kinds: Mapping[str, str] = _NO_KINDS) -> str:
-    """What msgspec says, with place and value; `kinds` are words for kinds of data."""
-    if missing := _MISSING.fullmatch(message):
-        return missing_key(place, (missing["at"] or "").lstrip("."), missing["key"])
-    wrong = _MESSAGE.fullmatch(message)
-    if wrong is None:
-        return f"{place}: {message}"
-    field, value = _look_up(raw, wrong["at"] or "")
-    allowed = wrong["allowed"].replace("`", "")
-    return bad_value(place, field, value, re.sub(r"\w+", lambda w: kinds.get(w[0], w[0]), allowed))
-
-
-def explain_toml(place: str, raw: Any, schema: type[Any], message: str) -> str:
-    """What msgspec says of a TOML file: the file, the key, its value and what is allowed."""
+def explain_wrong(place: str, raw: Any, schema: type[Any], message: str) -> str:
+    """What msgspec says of a file of a schema: the place, the key, its value, what is allowed."""
     if invalid := _INVALID.fullmatch(message):
         inside, _, key = invalid["at"].rpartition(".")
         hint = _types_at(schema, inside)[key.partition("[")[0]]
         allowed = f"one of {', '.join(_texts_of(hint))}"
         return bad_value(place, invalid["at"].lstrip("."), invalid["value"], allowed)
+    if wrong := _MESSAGE.fullmatch(message.replace(" | null", "")):
+        field, value = _look_up(raw, wrong["at"] or "")
+        allowed = wrong["allowed"].replace("`", "")
+        words = re.sub(r"\w+", lambda word: _KINDS.get(word[0], word[0]), allowed)
+        return bad_value(place, field, value, words)
     found = _MISSING.fullmatch(message) or _UNKNOWN.fullmatch(message)
     if found is None:
-        return _explain(place, raw, message.replace(" | null", ""), _TOML_KINDS)
+        return f"{place}: {message}"
     at, key = found["at"] or "", found["key"]
     keys = _types_at(schema, at)
     inside = f"{place}: {at.lstrip('.')}" if at else place

@@ -25,7 +25,6 @@ from stepsim.base.structs import (
     Seconds,
     Share,
     json_text,
-    missing_key,
 )
 from stepsim.network.fold import Actors
 from stepsim.parallel.schedules.base import PeakLive
@@ -383,4 +382,4 @@ def _check_parts(place: str, key: str, parts: Mapping[str, int], step_ps: int) -
 def _need(place: str, inside: str, found: Mapping[str, int], names: Iterable[str]) -> None:
     for name in names:
         if name not in found and name not in _YOUNGER:
-            raise StepsimError(missing_key(place, inside, name))
+            raise StepsimError(f"{place}: {inside}: {name} is missing")

@@ -25,7 +25,7 @@ import msgspec
 from stepsim.base.errors import StepsimError, TopologyError, UnitError, bad_value
 from stepsim.base.fields import numbers
 from stepsim.base.process import remembered
-from stepsim.base.structs import explain_toml, plain_document
+from stepsim.base.structs import explain_wrong, plain_document
 from stepsim.base.units import plain_number
 from stepsim.files.writing import text_of_cell
 
@@ -128,7 +128,7 @@ def read_toml(path: Path, schema: type[_Schema], error: type[StepsimError], what
     try:
         return msgspec.convert(numbers(raw, schema), schema)
     except msgspec.ValidationError as reason:
-        raise error(explain_toml(str(path), raw, schema, str(reason))) from None
+        raise error(explain_wrong(str(path), raw, schema, str(reason))) from None
     except StepsimError as reason:
         raise error(f"{path}: {reason}") from None
 
@@ -149,11 +149,8 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
 
     Raises StepsimError naming the file.
     """
-    try:
-        data = read_bytes(path)
-    except OSError as error:
-        raise StepsimError(f"{path}: cannot read the result: {error.strerror}") from None
-    return plain_document(data, str(path), what)
+    text = read_text(path, StepsimError, "result", "a result in JSON")
+    return plain_document(text, str(path), what)
 
 
 def number_of(text: object) -> float:

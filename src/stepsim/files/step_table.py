@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun, explain_toml
+from stepsim.base.structs import Noun, explain_wrong
 from stepsim.base.units import PS_PER_S, Quantity, Value
 from stepsim.files.load import beside
 from stepsim.files.reading import DEFAULT_TOPOLOGY, csv_rows, number_in, read_text, toml_values
@@ -95,7 +95,7 @@ def _step(path: Path, where: str, row: Mapping[str, Value]) -> MeasuredStep:
     try:
         said = msgspec.to_builtins(msgspec.convert(texts, MeasuredStepRow, strict=False))
     except msgspec.ValidationError as error:
-        raise TraceError(explain_toml(where, texts, MeasuredStepRow, str(error))) from None
+        raise TraceError(explain_wrong(where, texts, MeasuredStepRow, str(error))) from None
     if len(row.keys() & {"measured_s", "measured_log"}) != 1:
         raise TraceError(f"{where}: expected one of measured_s and measured_log")
     topology = texts.get("topology")

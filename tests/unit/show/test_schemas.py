@@ -150,7 +150,7 @@ def test_what_is_written_fits_and_is_read_again(
         with pytest.raises(fastjsonschema.JsonSchemaException, match=key):
             check(name)({each: document[each] for each in document if each != key})
     assert issubclass(kind, Document)
-    raw = plain_document(out.encode(), "stdout", name)
+    raw = plain_document(out, "stdout", name)
     found = kind.from_plain(raw, "stdout")
     assert json.loads(found.to_json()) == raw
     assert kind.from_plain(raw | {"later": {"unknown": 1}}, "stdout") == found
