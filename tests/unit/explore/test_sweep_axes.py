@@ -70,7 +70,7 @@ def test_values_of_an_axis(text: str, texts: str | None, values: tuple[object, .
         ("algorithm=all_to_all=nvls", "nvls cannot carry out all_to_all"),
         ("compute_scale=0,1", "is not a factor above 0"),
         ("dp_overlap=yes", "'yes' is not on or off"),
-        ("contention=some", "'some' is unknown: expected none, siblings, fair"),
+        ("contention=some", "contention is 'some': expected one of none, siblings, fair"),
         ("schedule=1f1b,nope", "schedule is 'nope': expected one of"),
         ("schedule=missing.csv", "no such file"),
     ],
