@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from stepsim.base.errors import WorkloadError
-from stepsim.files.reading import csv_rows, first_bytes, number_in, read_text, whole_number
+from stepsim.files.reading import csv_rows, first_columns, number_in, read_text, whole_number
 from stepsim.workload.expert_load import ExpertCounts, make_counts
 
 _COLUMNS = ("layer", "microbatch", "expert")
@@ -13,8 +13,7 @@ _MOST_TOKENS = 1e18
 
 def is_expert_counts(path: Path) -> bool:
     """Whether a file has a router's counts: its first line names the columns."""
-    header = first_bytes(path, 256).split(b"\n", 1)[0].decode(errors="replace")
-    return {*_COLUMNS, "tokens"} <= {name.strip() for name in header.split(",")}
+    return {*_COLUMNS, "tokens"} <= first_columns(path)
 
 
 def read_expert_counts(path: Path) -> ExpertCounts:

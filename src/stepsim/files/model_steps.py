@@ -13,7 +13,7 @@ from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.accelerators import names_of_files, read_device, read_framework
 from stepsim.files.load import public_names, read_model
 from stepsim.files.models.fields import MOST_LAYERS
-from stepsim.files.reading import csv_rows, first_bytes, number_in, read_text, whole_number
+from stepsim.files.reading import csv_rows, first_columns, number_in, read_text, whole_number
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -97,10 +97,7 @@ class PublishedStep(Noun):
 
 def is_published_steps(path: Path) -> bool:
     """Whether a file is a CSV of measured steps of models, by its header."""
-    if path.suffix != ".csv":
-        return False
-    header = first_bytes(path, 4096).split(b"\n", 1)[0].decode(errors="replace")
-    return set(_words().columns) <= set(header.strip().split(","))
+    return path.suffix == ".csv" and set(_words().columns) <= first_columns(path)
 
 
 def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], Names]:

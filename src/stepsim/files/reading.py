@@ -76,6 +76,12 @@ def first_bytes(path: Path, size: int) -> bytes:
         return b""
 
 
+def first_columns(path: Path) -> set[str]:
+    """The names between the commas of a file's first line."""
+    header = first_bytes(path, 4096).split(b"\n", 1)[0].decode(errors="replace")
+    return {name.strip() for name in header.split(",")}
+
+
 def read_bytes(path: Path) -> bytes:
     """What a file holds, without a byte order mark; raises OSError as `open_file`."""
     with open_file(path) as file:
