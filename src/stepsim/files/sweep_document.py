@@ -20,7 +20,7 @@ from stepsim.base.structs import (
 from stepsim.base.units import Quantity
 from stepsim.files.reading import parquet_library
 from stepsim.files.sweep_table import NUMBER_TYPES, STEP_COLUMNS, SweepTable
-from stepsim.files.writing import csv_lines, whole_file
+from stepsim.files.writing import check_suffix, csv_lines, whole_file
 
 
 class _AxisEntry(Entry):
@@ -92,17 +92,15 @@ _CSV, _PARQUET = ".csv", ".parquet"
 
 def check_export_path(path: Path) -> None:
     """Raise OutputError unless the suffix names a format that can be written here."""
-    if path.suffix not in (_CSV, _PARQUET):
-        shown = path.suffix or "a name without suffix"
-        raise OutputError(f"{path}: cannot write {shown}: expected {_CSV} or {_PARQUET}")
-    if path.suffix == _PARQUET:
+    check_suffix(path, "write", (_CSV, _PARQUET))
+    if path.suffix.lower() == _PARQUET:
         parquet_library(path, OutputError)
 
 
 def write_table(table: SweepTable, path: Path) -> None:
     """Write the table to a .csv or .parquet file; raises OutputError."""
     check_export_path(path)
-    if path.suffix == _CSV:
+    if path.suffix.lower() == _CSV:
         write_csv(table, path)
     else:
         _write_parquet(table, path)

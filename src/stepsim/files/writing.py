@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from stepsim.base.errors import OutputError
 
-FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
+_FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 _PAGE_SUFFIXES = (".html", ".htm")
 
 
@@ -62,15 +62,16 @@ def check_separate(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
 
 def check_figure_path(path: Path) -> None:
     """Raise OutputError unless the suffix names a figure format."""
-    _check_suffix(path, "draw", FIGURE_SUFFIXES)
+    check_suffix(path, "draw", _FIGURE_SUFFIXES)
 
 
 def check_page_path(path: Path) -> None:
     """Raise OutputError unless the suffix says that a browser opens it."""
-    _check_suffix(path, "write a page as", _PAGE_SUFFIXES)
+    check_suffix(path, "write a page as", _PAGE_SUFFIXES)
 
 
-def _check_suffix(path: Path, what: str, allowed: Sequence[str]) -> None:
+def check_suffix(path: Path, what: str, allowed: Sequence[str]) -> None:
+    """Raise OutputError unless a name ends in one of the allowed suffixes."""
     if path.suffix.lower() not in allowed:
         shown = path.suffix or "a name without suffix"
         raise OutputError(f"{path}: cannot {what} {shown}: expected {', '.join(allowed)}")
