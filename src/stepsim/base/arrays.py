@@ -208,15 +208,14 @@ def row_numbers(rows: Ints) -> tuple[Ints, Ints]:
     """
     if rows.shape[1] <= len(rows):
         number = column_numbers(rows.T)
-        first = np.empty(bins(number), np.int64)
-        first[number[::-1]] = np.arange(len(number))[::-1]
-        return first, number
-    # a few long rows are told apart by their bytes
-    known: dict[bytes, int] = {}
-    like = [known.setdefault(row.tobytes(), i) for i, row in enumerate(rows)]
-    firsts = sorted(known.values(), key=lambda i: tuple(rows[i].tolist()))
-    place = {first: number for number, first in enumerate(firsts)}
-    return np.array(firsts, np.int64), np.array([place[i] for i in like], np.int64)
+    else:  # a few long rows are told apart by their bytes
+        known = {row.tobytes(): row for row in rows}
+        ordered = sorted(known, key=lambda told: known[told].tolist())
+        place = {told: i for i, told in enumerate(ordered)}
+        number = ints([place[row.tobytes()] for row in rows])
+    first = np.empty(bins(number), np.int64)
+    first[number[::-1]] = np.arange(len(number))[::-1]
+    return first, number
 
 
 def column_numbers(columns: Iterable[Ints]) -> Ints:
@@ -226,13 +225,13 @@ def column_numbers(columns: Iterable[Ints]) -> Ints:
     """
     first, *others = columns
     number = first - first.min(initial=0)
-    room = int(number.max(initial=0)) + 1
+    room = bins(number)
     for column in others:
         beyond = column - column.min(initial=0)
-        size = int(beyond.max(initial=0)) + 1
+        size = bins(beyond)
         if room * size > len(column):
             number = _ranks(number)
-            room = int(number.max(initial=0)) + 1
+            room = bins(number)
         if room * size > MAX_INT64:
             size, beyond = len(column), _ranks(beyond)
         number = number * size + beyond
@@ -242,7 +241,7 @@ def column_numbers(columns: Iterable[Ints]) -> Ints:
 
 def _ranks(codes: Ints) -> Ints:
     """The place of each number among the distinct ones, ascending."""
-    room = int(codes.max(initial=0)) + 1
+    room = bins(codes)
     if room > _SPARSE * len(codes):
         return np.unique(codes, return_inverse=True)[1].astype(np.int64)
     there = np.zeros(room, np.int64)
