@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from stepsim.base.arrays import ints
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, member
 from stepsim.base.fields import checked
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
@@ -25,6 +24,7 @@ from stepsim.network.collectives import (
     collective_shape,
     parse_algorithm,
 )
+from stepsim.network.one_collective import members_of
 from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.parallel.schedules import Schedule
@@ -156,28 +156,15 @@ def collective_time(
     included. `algorithm` may name levels, e.g. `hierarchical:ring,direct`. Raises PlanError for
     unknown kinds, algorithms or ranks.
     """
-    if isinstance(topology, str | Path):
-        _check_ranks(ranks, MAX_NPUS)
-        topology = topology_of(topology, npus=max(ranks) + 1)
-    else:
-        topology = topology_of(topology)
-        _check_ranks(ranks, topology.npus)
-    try:
-        kind = CollectiveKind(kind)
-    except ValueError as error:
-        raise PlanError(f"{error}: expected {', '.join(CollectiveKind)}") from None
+    npus = min(max([0, *ranks]) + 1, MAX_NPUS) if isinstance(topology, str | Path) else None
+    network = topology_of(topology, npus)
+    known = member(CollectiveKind, kind, "kind")
     if isinstance(algorithm, str):
         algorithm = parse_algorithm(algorithm)
-    members = ints(ranks)
     if not 0 <= size_bytes <= _MOST_BYTES:
         raise PlanError(f"size_bytes is {size_bytes}: expected 0 to {_MOST_BYTES}")
-    shape = collective_shape(topology, kind, members, algorithm)
-    return collective_cost(topology, shape, size_bytes).time_ps / PS_PER_S
-
-
-def _check_ranks(ranks: Sequence[int], room: int) -> None:
-    if not ranks or len(set(ranks)) != len(ranks) or not all(0 <= r < room for r in ranks):
-        raise PlanError(f"ranks: expected distinct numbers from 0 to {room - 1}")
+    shape = collective_shape(network, known, members_of(network, ranks), algorithm)
+    return collective_cost(network, shape, size_bytes).time_ps / PS_PER_S
 
 
 @checked

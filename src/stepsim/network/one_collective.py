@@ -82,7 +82,7 @@ def probe_collective(
 
     Raises PlanError when the ranks do not exist or the algorithm cannot carry out the kind there.
     """
-    members = _members(topology, ranks)
+    members = members_of(topology, ranks)
     shape = collective_shape(topology, kind, members, algorithm)
     traffic: dict[AlgorithmChoice, tuple[Ints, Floats]] = {}
     rows = []
@@ -120,7 +120,7 @@ def probe_algorithms(
     topology: Topology, kind: CollectiveKind, ranks: Sequence[int]
 ) -> tuple[Algorithm, ...]:
     """All algorithms that can carry out the kind there, whether the machine offers them or not."""
-    return able_algorithms(kind, topology.layout(_members(topology, ranks)))
+    return able_algorithms(kind, topology.layout(members_of(topology, ranks)))
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
@@ -166,7 +166,8 @@ def _size(text: str) -> int:
     return parse_size_bytes(f"{text} B" if text.strip().isdecimal() else text)
 
 
-def _members(topology: Topology, ranks: Sequence[int]) -> Ints:
+def members_of(topology: Topology, ranks: Sequence[int]) -> Ints:
+    """The ranks of a group; raises PlanError for others than those there are, or one twice."""
     known = ranks and all(0 <= rank < topology.npus for rank in ranks)
     if not known or len(set(ranks)) < len(ranks):
         raise PlanError(f"ranks: expected distinct numbers from 0 to {topology.npus - 1}")
