@@ -183,6 +183,11 @@ function change(texts, live = false) {
   const goesOn = names === page.changed[0] && now - page.changed[1] < ONE_CHANGE_MS;
   page.changed = [names, now];
   if (!goesOn) page.past.push(before);
+  moved(live);
+}
+
+/** The state is another one: hold it in the address, and ask for it. */
+function moved(live) {
   find("undo").disabled = !page.past.length;
   writeAddress();
   refresh(live);
@@ -193,10 +198,8 @@ function undo() {
   if (!before) return;
   page.state = before;
   page.changed = ["", 0];
-  find("undo").disabled = !page.past.length;
-  writeAddress();
   syncControls();
-  refresh(false);
+  moved(false);
 }
 
 // ---- asking: an answer counts only if nothing newer was asked

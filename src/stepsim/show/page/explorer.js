@@ -24,13 +24,6 @@ function addEvents() {
   find("schedule").onchange = () => {
     slideTo({ chunks: "", schedule: find("schedule").value });
   };
-  find("reset").onclick = async () => {
-    page.past.push({ ...page.state });
-    forgetSpeeds();
-    change({ compute_scale: "" }, page.live.links);
-    syncFields();
-    await buildSliders();
-  };
   for (const kind of ["workload", "topology"]) {
     find(`upload-${kind}`).onchange = (event) => upload(kind, event.target);
   }
@@ -40,28 +33,42 @@ function addEvents() {
       fillPanels(["map"]).catch(lost);
     };
   }
-  find("show-plans").onclick = () => chooseMap(false);
-  find("show-speeds").onclick = () => chooseMap(true);
   find("asked").onsubmit = (event) => event.preventDefault();
   window.onhashchange = () => location.reload();
   timelineEvents();
   addButtons();
 }
 
-function addButtons() {
-  find("pin").onclick = () => page.shown && pin({ ...page.shown, asked: { ...page.state } });
-  find("unpin").onclick = () => pin(null);
-  find("undo").onclick = undo;
-  find("share").onclick = () => copy(location.href, find("share"));
-  for (const what of ["command", "python"]) {
-    find(`copy-${what}`).onclick = (event) => copy(page.lines[what] || "", event.target);
-  }
-  find("open-details").onclick = () => {
+/** What buttons do, by their ids. */
+const BUTTONS = {
+  "pin": () => page.shown && pin({ ...page.shown, asked: { ...page.state } }),
+  "unpin": () => pin(null),
+  "undo": undo,
+  "share": ({ target }) => copy(location.href, target),
+  "copy-command": ({ target }) => copy(page.lines.command || "", target),
+  "copy-python": ({ target }) => copy(page.lines.python || "", target),
+  "show-plans": () => chooseMap(false),
+  "show-speeds": () => chooseMap(true),
+  "zoom-in": () => zoomBy("+"),
+  "zoom-out": () => zoomBy("-"),
+  "zoom-all": () => zoomBy("Escape"),
+  "reset": async () => {
+    page.past.push({ ...page.state });
+    forgetSpeeds();
+    change({ compute_scale: "" }, page.live.links);
+    syncFields();
+    await buildSliders();
+  },
+  "open-details": () => {
     find("details").showModal();
     stale(true, ["worth"]);
     if (!find("worth").hidden) fillPanels(["worth"]).catch(lost);
-  };
-  find("close-details").onclick = () => find("details").close();
+  },
+  "close-details": () => find("details").close(),
+};
+
+function addButtons() {
+  for (const [id, does] of Object.entries(BUTTONS)) find(id).onclick = does;
   window.onkeydown = (event) => {
     const types = event.target.matches && event.target.matches("input[type=text], textarea");
     if ((event.ctrlKey || event.metaKey) && !event.shiftKey && event.key === "z" && !types) {

@@ -280,6 +280,7 @@ function zoomTo(low, high) {
 }
 
 function zoomBy(key) {
+  if (!page.scale) return false;
   const { low, high, longest } = page.scale, part = (high - low) / 5;
   const moves = {
     ArrowLeft: [low - part, high - part], ArrowRight: [low + part, high + part],
@@ -444,14 +445,13 @@ function timelineEvents() {
     if (high - low > (page.scale.high - page.scale.low) / 100) zoomTo(low, high);
   };
   canvas.ondblclick = () => zoomBy("Escape");
-  canvas.onkeydown = (event) => { if (page.scale && (zoomBy(event.key) || chooseBy(event.key))) event.preventDefault(); };
+  canvas.onkeydown = (event) => { if (zoomBy(event.key) || chooseBy(event.key)) event.preventDefault(); };
   canvas.onpointermove = (event) => {
     const [x, y] = place(event), { hover } = page;
     const hit = page.boxes.findLast((box) => x >= box.left && x <= box.left + box.wide && y >= box.top && y <= box.top + box.high) || null;
     if (hit ? !hover || !isSame(hit, hover) : hover) choose(hit);
   };
   canvas.onpointerleave = canvas.onblur = () => { if (page.hover) choose(null); };
-  for (const [id, key] of [["zoom-in", "+"], ["zoom-out", "-"], ["zoom-all", "Escape"]]) find(id).onclick = () => page.scale && zoomBy(key);
   const again = () => { drawTimeline(); drawSpeedMap(); };
   const paper = (on) => () => {
     onPaper = on;
