@@ -9,7 +9,6 @@ from stepsim.cli.options import OF_STUDY, USUAL_NAMES, CommandOptions, ViewOptio
 from stepsim.cli.terminal import command_line, warn
 
 if TYPE_CHECKING:
-    from stepsim.explore.batches.draws import BatchStudy
     from stepsim.files.asked import StepInputs
     from stepsim.workload.model.model import Model
 
@@ -26,13 +25,26 @@ def show_batches(file: Path, options: ViewOptions) -> None:
     errors of the readers, PlanError for a workload file, which does not say what of its time is
     attention, and OutputError for a file that cannot be written.
     """
-    from stepsim.explore.batches.draws import BatchDocument
+    from stepsim.explore.batches.draws import BatchDocument, simulate_batches
+    from stepsim.files.lengths import lengths_of
     from stepsim.show.figures.batches import plot_batches
     from stepsim.show.tables.batches import batches_shown
+    from stepsim.show.terminal import progress_bar
 
     options.check_files(file)
     job, model = job_of_lengths(file, options)
-    study = _study(job, model, options)
+    steps = 1000 if options.steps is None else options.steps
+    lengths, source = lengths_of(options.lengths or "")
+    with progress_bar(f"drawing {steps} steps", enabled=not options.quiet):
+        study = simulate_batches(
+            *(model, job.topology, job.options),
+            lengths=lengths,
+            source=source,
+            packers=[*map(str.strip, (options.packers or USUAL_NAMES).split(","))],
+            steps=steps,
+            seed=options.seed or 0,
+            notes=job.notes,
+        )
     if options.report:
         from stepsim.show.page.write import Page
 
@@ -58,23 +70,3 @@ def job_of_lengths(file: Path, options: CommandOptions) -> "tuple[StepInputs, Mo
             f"{file}: lengths need a model: no other file says what of its compute is attention"
         )
     return job, job.workload
-
-
-def _study(job: "StepInputs", model: "Model", options: ViewOptions) -> "BatchStudy":
-    """The drawn steps under all packers."""
-    from stepsim.explore.batches.draws import simulate_batches
-    from stepsim.files.lengths import read_lengths
-    from stepsim.show.terminal import progress_bar
-
-    lengths, steps = options.lengths or "", 1000 if options.steps is None else options.steps
-    packers = [*map(str.strip, (options.packers or USUAL_NAMES).split(","))]
-    with progress_bar(f"drawing {steps} steps", enabled=not options.quiet):
-        return simulate_batches(
-            *(model, job.topology, job.options),
-            lengths=read_lengths(lengths),
-            source=lengths,
-            packers=packers,
-            steps=steps,
-            seed=options.seed or 0,
-            notes=job.notes,
-        )
