@@ -26,6 +26,7 @@ from stepsim.options import ALIASES
 from stepsim.runs.suspects import LogEvidence, Suspected, Suspects, held_bytes
 from stepsim.step.job import held_degrees
 from stepsim.step.prepared import prepare
+from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.model.model import Model
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def _explain(
     return LogExplanation(
         source=log.source,
         framework=log.form,
-        job=_job_words(report),
+        job=_job_words(report, rates),
         verdict=_verdict(measured, rates.low_s, rates.high_s, mfu, steady=drift is None),
         measured_s=measured,
         predicted_s=predicted,
@@ -233,17 +234,16 @@ def _explain(
         out_of_line=tuple(log.numbers[place] for place in steady.out_of_line),
         suspects=tuple(_ordered(suspects, predicted, measured)),
         without_worth=tuple(each.name for each in suspects if abs(each.worth) < _LEAST_WORTH),
-        warnings=(*report.said, *_counted_otherwise(log, report, measured)),
+        warnings=(*report.said, *_counted_otherwise(log, rates, predicted, measured)),
     )
 
 
-def _job_words(report: Report) -> str:
+def _job_words(report: Report, rates: Throughput) -> str:
     """What was predicted, in a line."""
-    rates = report.throughput
     degrees = " ".join(f"{name} {size}" for name, size in report.plan.items())
-    batch = f", batch {rates.global_batch:,} x {rates.sequence:,} tokens" if rates else ""
-    who = rates.device if rates else report.device
-    return f"{report.workload} on {report.npus:,} {who} ({report.topology}): {degrees}{batch}"
+    batch = f"batch {rates.global_batch:,} x {rates.sequence:,} tokens"
+    network = f"{rates.device} ({report.topology})"
+    return f"{report.workload} on {report.npus:,} {network}: {degrees}, {batch}"
 
 
 def _verdict(
@@ -272,21 +272,17 @@ def _ordered(found: list[LogSuspect], predicted: float, measured: float) -> list
         each for each in found if abs(each.worth) >= _LEAST_WORTH and (each.worth > 0) is slower
     ]
 
-    def key(each: LogSuspect) -> tuple[bool, bool, bool, bool, bool, float, float]:
+    def key(each: LogSuspect) -> tuple[float, ...]:
         apart = abs(each.step_s - measured)
         explains = each.is_solved or apart <= near
-        spoken = each.evidence is LogEvidence.FOR
-        against = each.evidence is LogEvidence.AGAINST
-        odd = each.odd if explains else 0.0
-        loose = 0.0 if each.is_solved else apart
         return (
             each.is_contradicted,
-            against,
+            each.evidence is LogEvidence.AGAINST,
             not explains,
-            not spoken,
+            each.evidence is not LogEvidence.FOR,
             each.is_solved,
-            odd,
-            loose,
+            each.odd if explains else 0.0,
+            0.0 if each.is_solved else apart,
         )
 
     return sorted(towards, key=key)
@@ -317,12 +313,14 @@ def _period(log: StepLog) -> LogPeriod | None:
     return LogPeriod(every=every, longer=extra, share=extra / every / (1 + extra / every))
 
 
-def _counted_otherwise(log: StepLog, report: Report, measured: float) -> Iterator[str]:
+def _counted_otherwise(
+    log: StepLog, rates: Throughput, predicted: float, measured: float
+) -> Iterator[str]:
     """What to say where the log counts other operations in a step than stepsim does."""
-    rates, counted = report.throughput, log.steady_tflops
-    if rates is None or counted is None:
+    counted = log.steady_tflops
+    if counted is None:
         return
-    ours = rates.model_tflops * report.step_time_ps / PS_PER_S
+    ours = rates.model_tflops * predicted
     ratio = counted * measured / ours
     if abs(ratio - 1) > _FLOPS_APART:
         yield (

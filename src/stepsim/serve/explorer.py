@@ -14,7 +14,6 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, UnitError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, Quantity, format_time_ps
-from stepsim.core.actions import HostTimes
 from stepsim.core.timeline import Timeline
 from stepsim.explain.memory import StepMemory
 from stepsim.explore.batch.evaluation import Batch, make_batch
@@ -41,7 +40,6 @@ from stepsim.workload.axes import Part
 from stepsim.workload.model.evidence import throughput
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
-from stepsim.workload.scaling import ComputeScale
 
 _KEPT = 4
 _MAP_SIDE = 24
@@ -220,7 +218,7 @@ class Explorer(Struct, kw_only=True):
     def numbers(self, state: ExplorerState) -> list[Plain]:
         """Numbers of the network's links that sliders change, as the file has them."""
         topology = self.library.topology(state.topology)
-        bare = BatchBase(topology=topology, scale=ComputeScale(), host=HostTimes())
+        bare = BatchBase(topology=topology)
         return [
             {
                 "name": name,

@@ -114,8 +114,8 @@ class BatchBase(Noun, dict=True):
     """The values of a job that scenarios start from."""
 
     topology: Topology
-    scale: ComputeScale
-    host: HostTimes
+    scale: ComputeScale = ComputeScale()
+    host: HostTimes = HostTimes()
 
     @cached_property
     def names(self) -> list[str]:

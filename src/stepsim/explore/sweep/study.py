@@ -20,7 +20,6 @@ from stepsim.base.errors import StepsimError, SweepError, TopologyError
 from stepsim.base.option import Option
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, Value
-from stepsim.core.actions import HostTimes
 from stepsim.explain.make_report import StepTotals, make_totals
 from stepsim.explore.batch.evaluation import Batch, BatchResult, make_batch
 from stepsim.explore.batch.scenarios import BatchBase
@@ -45,7 +44,6 @@ from stepsim.workload.axes import Part
 from stepsim.workload.model.evidence import Throughput, throughput
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import PlanTable
-from stepsim.workload.scaling import ComputeScale
 
 _DEFAULTS = StepOptions()
 _CHUNK = 50_000
@@ -214,7 +212,7 @@ class ScenarioGroup(Noun, dict=True):
         Raises PlanError where a job of the group has no size.
         """
         topology = place(self.network, self.job.plan, self.job.options.placement)
-        setting = BatchBase(topology=topology, scale=ComputeScale(), host=HostTimes())
+        setting = BatchBase(topology=topology)
         rates = {name: each for name, each in columns.items() if name.endswith(".bandwidth")}
         classes = zip(topology.link_counts(), setting.scenarios(rates).bandwidth.T, strict=True)
         return sum((count * rate for count, rate in classes if count), start=np.zeros(1))
