@@ -154,9 +154,10 @@ def calibrate_model(
     One factor for each device, framework and precision, host time per layer where the steps tell
     it, rates from matrix products; prints the residual of every step.
     """
-    from stepsim.base.structs import toml_text
+    from stepsim.base.structs import replace, toml_text
     from stepsim.files.model_steps import read_published_steps
     from stepsim.files.writing import write_whole
+    from stepsim.runs.published import PublishedRun
     from stepsim.runs.published_calibration import calibrate_steps
     from stepsim.show.tables.validation import model_calibration_shown
     from stepsim.workload.model.calibration import ModelCalibration
@@ -169,17 +170,15 @@ def calibrate_model(
     warn([note for _, notes in read for note in notes], quiet=quiet)
     rates = [_gemm_rate(gemm, device, precision)] if gemm else []
     measured = [step for found, _ in read for step in found]
-    fitted = calibrate_steps(measured, rates) if paths else None
-    calibration = ModelCalibration(
-        factors=fitted.factors if fitted else (),
-        rates=tuple(rates),
-        sources=tuple(path.name for path in (*paths, gemm) if path),
-        notes=fitted.notes if fitted else (),
-    )
+    found, rows = ModelCalibration(rates=tuple(rates)), list[PublishedRun]()
+    if paths:
+        found, rows = calibrate_steps(measured, rates)
+    sources = tuple(path.name for path in (*paths, gemm) if path)
+    calibration = replace(found, sources=sources)
     warn(calibration.notes, quiet=quiet)
     if output:
         write_whole(output, toml_text(calibration).encode())
-    show_tables(model_calibration_shown(calibration, fitted.rows if fitted else ()), csv)
+    show_tables(model_calibration_shown(calibration, rows), csv)
 
 
 def _gemm_rate(path: Path, device: str | None, precision: str) -> "MeasuredRate":

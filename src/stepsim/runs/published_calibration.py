@@ -6,7 +6,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import CalibrationError, StepsimError
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import replace
 from stepsim.files.model_steps import PublishedStep
 from stepsim.runs.published import PublishedRun, calibrated, model_of
 from stepsim.workload.model.calibration import (
@@ -24,25 +24,18 @@ _SLOWEST = 0.1, 10.0  # of compute, measured over predicted
 _Machine = tuple[str, str, Precision]
 
 
-class _StepCalibration(Noun):
-    """Factors of all machines, each step's residual, and what the steps do not tell."""
-
-    factors: tuple[MachineFactor, ...]
-    rows: tuple[PublishedRun, ...]
-    notes: Names
-
-
 def calibrate_steps(
     steps: Iterable[PublishedStep], rates: Sequence[MeasuredRate] = ()
-) -> _StepCalibration:
+) -> tuple[ModelCalibration, list[PublishedRun]]:
     """A factor for each device, framework and precision among complete measured steps.
 
-    Measured `rates` of matrix products replace those of their device first. Steps that no plan
-    expresses are left out with a note, and so are machines that are off beyond reason. Raises
-    CalibrationError where nothing is left.
+    With it come the steps that were fitted. Measured `rates` of matrix products are part of it:
+    they replace those of their device first. Steps that no plan expresses are left out with a note,
+    and so are machines that are off beyond reason. Raises CalibrationError where nothing is left.
     """
     notes: list[str] = []
-    groups = _by_machine(steps, ModelCalibration(rates=tuple(rates)), notes)
+    measured = ModelCalibration(rates=tuple(rates))
+    groups = _by_machine(steps, measured, notes)
     factors: list[MachineFactor] = []
     rows: list[PublishedRun] = []
     for machine, several in groups.items():
@@ -56,7 +49,7 @@ def calibrate_steps(
     if not factors:
         why = notes[0] if notes else "expected complete rows with step_s"
         raise CalibrationError(f"no measured step: {why}")
-    return _StepCalibration(factors=tuple(factors), rows=tuple(rows), notes=tuple(notes))
+    return replace(measured, factors=tuple(factors), notes=tuple(notes)), rows
 
 
 def _by_machine(

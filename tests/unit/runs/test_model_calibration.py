@@ -15,7 +15,7 @@ from stepsim.files.model_steps import PublishedStep
 from stepsim.runs.published import model_of, validate_published
 from stepsim.runs.published_calibration import calibrate_steps
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
-from stepsim.workload.model.calibration import ModelCalibration, slowed
+from stepsim.workload.model.calibration import slowed
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.plan import Plan
 
@@ -68,7 +68,7 @@ def measured_on(device: str) -> list[PublishedStep]:
 
 
 def test_a_factor_is_found_again() -> None:
-    found = calibrate_steps(steps(16384, 32768, factor=1.3, host_ps=0))
+    found, _ = calibrate_steps(steps(16384, 32768, factor=1.3, host_ps=0))
     (machine,) = found.factors
     assert machine.factor == pytest.approx(1.3, rel=0.1)
     assert not found.notes
@@ -76,10 +76,9 @@ def test_a_factor_is_found_again() -> None:
 
 def test_a_calibration_is_written_read_and_used(tmp_path: Path) -> None:
     several = steps(16384, 32768, factor=1.1, host_ps=0)
-    fitted = calibrate_steps(several)
+    fitted, _ = calibrate_steps(several)
     path = tmp_path / "machine.toml"
-    whole = ModelCalibration(factors=fitted.factors, sources=("made.csv",), notes=fitted.notes)
-    path.write_text(toml_text(whole))
+    path.write_text(toml_text(replace(fitted, sources=("made.csv",))))
     read = read_model_calibration(path)
     assert read.factors[0].factor == pytest.approx(fitted.factors[0].factor, abs=1e-4)
     before = validate_published(several)
@@ -96,7 +95,7 @@ def test_a_factor_beyond_reason_is_an_error() -> None:
     slow = replace(steps(4096)[0], measured_s=1e5)
     with pytest.raises(CalibrationError, match=r"made 1-4096 and those .* over 10 times"):
         calibrate_steps([slow])
-    found = calibrate_steps([slow, *measured_on("a100-80gb")])
+    found, _ = calibrate_steps([slow, *measured_on("a100-80gb")])
     assert [each.device for each in found.factors] == ["A100-80GB"]
     assert "over 10 times" in found.notes[0]
 
@@ -106,13 +105,13 @@ def test_a_step_that_no_plan_expresses_is_left_out() -> None:
     deep = replace(
         other, name="deep", plan=replace(other.plan, dp=1, pp=8, chunks=8, microbatches=32)
     )
-    found = calibrate_steps([*good, deep])
-    assert [row.step.name for row in found.rows] == ["1-4096"]
+    found, rows = calibrate_steps([*good, deep])
+    assert [row.step.name for row in rows] == ["1-4096"]
     assert found.notes[0].startswith("made deep is left out: layout: 32 layers over 64")
 
 
 def test_a_machine_that_was_not_measured_stays_as_it_is() -> None:
-    calibration = ModelCalibration(factors=calibrate_steps(steps(2048)).factors)
+    calibration, _ = calibrate_steps(steps(2048))
     device, framework = read_device("b200"), read_framework("megatron-core")
     assert calibration.apply(device, framework, Precision.BF16) == (device, framework)
 
