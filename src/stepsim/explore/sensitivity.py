@@ -108,7 +108,8 @@ def find_sensitivity(
     """
     degrees, said = held_degrees(workload, topology, options)
     options = replace(options, **degrees)
-    plain = replace(options, overlap_cost=None)
+    scale = None if options.overlap_cost else options.compute_scale  # `_rebuilt` scales that again
+    plain = replace(options, overlap_cost=None, compute_scale=scale)
     batch = make_batch(workload, topology, plain, notes=[*notes, *said])
     every = _parameters(batch.setting)
     linked = [each for each in every if not options.overlap_cost and batch.takes(each.around[0])]
