@@ -16,7 +16,7 @@ from msgspec import Meta, ValidationError, convert
 
 from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import PlanError, bad_value
-from stepsim.base.structs import Noun, explain_toml
+from stepsim.base.structs import Noun, explain_wrong
 
 LONGEST = 1 << 24
 """Most tokens of a document: thousands of sequences, into which packers cut it."""
@@ -233,4 +233,4 @@ def _law(name: str, values: Mapping[str, Any]) -> LengthLaw:
     try:
         return convert(values, _LAWS[name])
     except ValidationError as error:
-        raise PlanError(explain_toml(name, values, _LAWS[name], str(error))) from None
+        raise PlanError(explain_wrong(name, values, _LAWS[name], str(error))) from None
