@@ -112,7 +112,7 @@ DRAGONFLY = 'kind = "dragonfly"\nrouters = 4\nnpus_per_router = 2\nglobal_links 
     ("options", "said"),
     [
         ('kind = "torus"\nsize = "auto"', "shape is None: expected the length of every side"),
-        ('kind = "torus"\nshape = [4, 0]', ".shape[1] is 0: expected a whole number >= 1"),
+        ('kind = "torus"\nshape = [4, 0]', "shape[1] is 0: expected a whole"),
         (TORUS + "size = 15", "size is 15: the shape is 4 x 4"),
         (TORUS + "leaf = 4", "leaf belongs to kind fat_tree, not to torus"),
         (TORUS + "nics = 2", "NICs need a kind with switches"),
