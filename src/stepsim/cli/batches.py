@@ -4,13 +4,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepsim.base.errors import PlanError
-from stepsim.cli.options import OF_STUDY, USUAL_NAMES, CommandOptions, ViewOptions
+from stepsim.cli.options import OF_STUDY, USUAL_NAMES, ViewOptions
 from stepsim.cli.terminal import command_line, warn
 
 if TYPE_CHECKING:
-    from stepsim.files.asked import StepInputs
-    from stepsim.workload.model.model import Model
+    pass
 
 BESIDE_LENGTHS = OF_STUDY | {"lengths", "packers", "steps", "seed", "report"}
 """Options that do something beside --lengths."""
@@ -32,18 +30,17 @@ def show_batches(file: Path, options: ViewOptions) -> None:
     from stepsim.show.terminal import progress_bar
 
     options.check_files(file)
-    job, model = job_of_lengths(file, options)
+    job = options.inputs(file)
     steps = 1000 if options.steps is None else options.steps
     lengths, source = lengths_of(options.lengths or "")
     with progress_bar(f"drawing {steps} steps", enabled=not options.quiet):
         study = simulate_batches(
-            *(model, job.topology, job.options),
+            job,
             lengths=lengths,
             source=source,
             packers=[*map(str.strip, (options.packers or USUAL_NAMES).split(","))],
             steps=steps,
             seed=options.seed or 0,
-            notes=job.notes,
         )
     if options.report:
         from stepsim.show.page.write import Page
@@ -58,15 +55,3 @@ def show_batches(file: Path, options: ViewOptions) -> None:
     document, draw = BatchDocument.of(study), partial(plot_batches, study)
     warn(study.warnings, quiet=options.quiet)
     options.show_study(document, batches_shown(study), draw)
-
-
-def job_of_lengths(file: Path, options: CommandOptions) -> "tuple[StepInputs, Model]":
-    """What was asked; raises PlanError for a workload file."""
-    from stepsim.workload.model.model import Model
-
-    job = options.inputs(file)
-    if not isinstance(job.workload, Model):
-        raise PlanError(
-            f"{file}: lengths need a model: no other file says what of its compute is attention"
-        )
-    return job, job.workload

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from stepsim.base.errors import OutputError, PlanError, SweepError, errors_at, printable
 from stepsim.base.structs import replace
-from stepsim.cli.batches import BESIDE_DRAWN_SWEEP, job_of_lengths
+from stepsim.cli.batches import BESIDE_DRAWN_SWEEP
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import (
     NO_MEMORY,
@@ -178,11 +178,11 @@ def _show_draws(file: Path, options: _SweepOptions) -> None:
     elif options.packers:
         raise PlanError("packer is an axis and --packers an option: give one of them")
     options.check_files(file)
-    job, model = job_of_lengths(file, options)
-    warn([*model.said, *job.notes], quiet=options.quiet)
+    job = options.inputs(file)
+    warn([*job.workload.said, *job.notes], quiet=options.quiet)
     with sweep_bar(enabled=not options.quiet) as bar:
         found = sweep_batches(
-            *(model, job.topology, job.options),
+            job,
             axes=axes,
             lengths=options.lengths or "",
             steps=1000 if options.steps is None else options.steps,

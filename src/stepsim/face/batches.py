@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from stepsim.base.errors import PlanError
 from stepsim.base.fields import checked
 from stepsim.explore.batches.draws import USUAL_PACKERS, BatchDocument, BatchStudy, simulate_batches
 from stepsim.face.described import takes_options, warn_caller
@@ -60,18 +59,13 @@ def batches(
     """
     drawn, source = lengths_of(lengths)
     job = read_inputs(workload, topology, options)
-    if not isinstance(job.workload, Model):
-        raise PlanError(f"{workload}: lengths need a model: expected one, not a workload file")
     found = simulate_batches(
-        job.workload,
-        job.topology,
-        job.options,
+        job,
         lengths=drawn,
         source=source,
         packers=USUAL_PACKERS if packers is None else packers,
         steps=steps,
         seed=seed,
-        notes=job.notes,
     )
     warn_caller(found.warnings)
     return taken_as(BatchesResult, found)

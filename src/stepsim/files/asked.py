@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.option import Option
@@ -115,6 +115,10 @@ class StepInputs(Noun):
     def nouns(self) -> "tuple[Workload | Model | RecordedWork, Topology, StepOptions]":
         """Workload, network and options, as functions take them that are about a step."""
         return self.workload, self.topology, self.options
+
+    def asking(self, **options: Any) -> Self:
+        """The same job with some options changed."""
+        return replace(self, options=replace(self.options, **options))
 
 
 def read_inputs(

@@ -13,9 +13,8 @@ from stepsim.base.structs import Bytes, Document, Entry, Names, Noun, Picosecond
 from stepsim.explain.memory import MemoryPart, StepMemory
 from stepsim.explore.batch.samples import StepSamples
 from stepsim.explore.batches.prices import LoadColumns, microbatch_prices, spread_prices
+from stepsim.files.asked import StepInputs
 from stepsim.files.lengths import lengths_of
-from stepsim.network.topology import Topology
-from stepsim.options import StepOptions
 from stepsim.parallel.packers import (
     BatchShape,
     Loads,
@@ -27,7 +26,6 @@ from stepsim.parallel.packers import (
     packer_of,
 )
 from stepsim.workload.documents import Lengths
-from stepsim.workload.model.model import Model
 
 # Most microbatches of all steps and ranks: what their columns hold is 3 GB.
 _MOST_LOADS = 1 << 27
@@ -58,10 +56,10 @@ class DrawnBatches(Noun):
         law, source = lengths_of(lengths)
         return cls(lengths=law, source=source, packer=packer, steps=steps, seed=seed)
 
-    def of(self, model: Model, topology: Topology, options: StepOptions) -> "BatchSteps":
+    def of(self, job: StepInputs) -> "BatchSteps":
         """The drawn steps of a job; raises the errors of `simulate_batches`."""
         (found,) = simulate_batches(
-            *(model, topology, options),
+            job,
             lengths=self.lengths,
             packers=(self.packer,),
             steps=self.steps,
@@ -156,18 +154,15 @@ class BatchStudy(Noun, eq=False):
 
 
 def simulate_batches(
-    model: Model,
-    topology: Topology,
-    options: StepOptions,
+    job: StepInputs,
     *,
     lengths: Lengths,
     source: str = "",
     packers: Sequence[str | Packer | PackerEntry],
     steps: int,
     seed: int,
-    notes: Sequence[str] = (),
 ) -> BatchStudy:
-    """Steps of drawn batches under each packer; equal arguments give equal steps.
+    """Steps of drawn batches of a model under each packer; equal arguments give equal steps.
 
     A packer is a name of the list or a function of one's own, which takes the documents of whole
     steps. Raises PlanError for a packer, a number of steps or a seed that cannot be, for a packer
@@ -179,14 +174,13 @@ def simulate_batches(
     if seed < 0:
         raise PlanError(f"seed is {seed}: expected at least 0")
     entries = {_name_of(packer): packer_of(packer) for packer in packers}
-    prices = microbatch_prices(model, topology, options, notes)
+    prices = microbatch_prices(job)
     columns: dict[object, LoadColumns] = dict.fromkeys(Takes, LoadColumns(prices))
     if any(entry.shares for entry in entries.values()):
-        spread = spread_prices(model, topology, prices, lengths.most, notes)
-        columns[True] = LoadColumns(spread)
+        columns[True] = LoadColumns(spread_prices(prices, lengths.most))
     if len({entry.takes is Takes.COUNT for entry in entries.values()}) > 1:
         mean = float(lengths.draw(np.random.default_rng(seed), 1024).mean())
-        columns[Takes.COUNT] = LoadColumns(prices.of_documents(model, topology, mean, notes))
+        columns[Takes.COUNT] = LoadColumns(prices.of_documents(mean))
     found = tuple(
         _steps_of(name, entry, columns[entry.shares or entry.takes], lengths, seed, steps)
         for name, entry in entries.items()

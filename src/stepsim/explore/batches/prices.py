@@ -13,7 +13,7 @@ context-parallel group is a rank of its own, with its part of the sequence as it
 document over several ranks takes is found by pricing the job in which all have as many.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -24,14 +24,12 @@ from stepsim.base.structs import Noun, replace
 from stepsim.core.write import Program, SegmentKind
 from stepsim.explore.batch.columns import ColumnNode, NodeColumns
 from stepsim.explore.batch.evaluation import Batch, make_batch
+from stepsim.files.asked import StepInputs
 from stepsim.network.prices import Known
-from stepsim.network.topology import Topology
-from stepsim.options import StepOptions
 from stepsim.parallel.packers import BatchShape
 from stepsim.step.job import held_degrees, job_of
 from stepsim.workload.model.choices import ContextParallelKind
 from stepsim.workload.model.model import Model
-from stepsim.workload.plan import Plan
 
 # Ranks times steps that are evaluated together, so that what is in use fits the cache.
 _AT_ONCE = 1 << 15
@@ -47,7 +45,7 @@ class MicrobatchPrices(Noun, eq=False):
     the distinct rows, and `row` is that of every node. `whole_ps` are the nodes' times with one
     document a sample, `microbatch` their microbatches, -1 for what a step does once. `attention` is
     the share of a full microbatch's compute that grows with the squares of documents, of `samples`
-    samples. `options` are those of the job, with all degrees of its plan. `sharing` is that of
+    samples. `inputs` are those of the job, with all degrees of its plan. `sharing` is that of
     `BatchShape`.
     """
 
@@ -60,7 +58,7 @@ class MicrobatchPrices(Noun, eq=False):
     microbatch: Ints
     attention: float
     samples: int
-    options: StepOptions
+    inputs: StepInputs
     sharing: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
 
     @property
@@ -82,13 +80,11 @@ class MicrobatchPrices(Noun, eq=False):
             stages=plan.pp,
         )
 
-    def of_documents(
-        self, model: Model, topology: Topology, mean: float, notes: Sequence[str]
-    ) -> "MicrobatchPrices":
+    def of_documents(self, mean: float) -> "MicrobatchPrices":
         """The same of steps with as many samples as documents of a `mean` length fill here."""
         times = max(round(self.full_tokens / self.samples / mean), 1)
-        batch = times * (self.options.global_batch or 1)
-        return microbatch_prices(model, topology, replace(self.options, global_batch=batch), notes)
+        batch = times * (self.inputs.options.global_batch or 1)
+        return microbatch_prices(self.inputs.asking(global_batch=batch))
 
     def features(self, tokens: Floats, squares: Floats) -> Floats:
         """What times are linear in, for loads of any shape: (features, ...).
@@ -158,21 +154,22 @@ def _microbatches(program: Program) -> Ints:
     return np.asarray(found)
 
 
-def microbatch_prices(
-    model: Model,
-    topology: Topology,
-    options: StepOptions,
-    notes: Sequence[str] = (),
-) -> MicrobatchPrices:
+def microbatch_prices(job: StepInputs) -> MicrobatchPrices:
     """Prices of a model's microbatches at several loads; raises the errors of `make_batch`.
 
     The plan is that of the whole sequence at every load. Every task is a node of its own where
-    replicas meet within an action. Raises PlanError where the sequence is too short to be told
-    apart.
+    replicas meet within an action. Raises PlanError for a workload file, and where the sequence is
+    too short to be told apart.
     """
-    unsaid, _ = held_degrees(model, topology, options)
-    options = replace(options, **unsaid)
-    plan = job_of(model, topology, options).plan
+    model = job.workload
+    if not isinstance(model, Model):
+        raise PlanError(
+            f"{model.source}: lengths need a model: no other file says what of its compute is "
+            "attention"
+        )
+    unsaid, _ = held_degrees(*job.nouns)
+    job = job.asking(**unsaid)
+    plan = job_of(*job.nouns).plan
     unit = 2 * plan.cp * plan.tp
     lengths = sorted({max(int(plan.sequence * share) // unit, 1) * unit for share in SHARES[:-1]})
     lengths = [*(length for length in lengths if length < plan.sequence), plan.sequence]
@@ -181,12 +178,13 @@ def microbatch_prices(
             f"sequence is {plan.sequence}: expected at least {2 * unit} tokens to tell short "
             f"documents from long ones with tp {plan.tp} and cp {plan.cp}"
         )
-    held = _held(options, plan)
+    names = ("tp", "cp", "pp", "ep", "npus", "global_batch", "microbatch_size")
+    job = job.asking(microbatches=None, **{name: getattr(plan, name) for name in names})
 
     def priced(sequence: int, packed: int, *, whole: bool, known: Known | None = None) -> Batch:
-        asked = replace(held, sequence=sequence, packed=packed)
-        seeing = _with_images(model, sequence / plan.sequence)
-        return make_batch(seeing, topology, asked, notes=notes, coalesce=whole, known=known)
+        asked = job.asking(sequence=sequence, packed=packed)
+        asked = replace(asked, workload=_with_images(model, sequence / plan.sequence))
+        return make_batch(*asked.nouns, notes=job.notes, coalesce=whole, known=known)
 
     batch, whole = priced(plan.sequence, plan.sequence, whole=True), True
     if _replicas_meet(batch):
@@ -223,7 +221,7 @@ def microbatch_prices(
         microbatch=microbatch,
         attention=float(own.sum()) * whole_squares / full if full else 0.0,
         samples=size,
-        options=replace(held, sequence=plan.sequence),
+        inputs=job.asking(sequence=plan.sequence),
     )
 
 
@@ -250,12 +248,6 @@ def _replicas_meet(batch: Batch) -> bool:
     }
     replica = graph.plan.tp * graph.plan.cp
     return any(graph.plan.span(group)[1] > replica for group in groups)
-
-
-def _held(options: StepOptions, plan: Plan) -> StepOptions:
-    """The options with the plan's own degrees and batch, whatever the sequence is."""
-    names = ("tp", "cp", "pp", "ep", "npus", "global_batch", "microbatch_size")
-    return replace(options, microbatches=None, **{name: getattr(plan, name) for name in names})
 
 
 def _node_ps(batch: Batch) -> Ints:
@@ -347,21 +339,14 @@ class _LoadDurations(Noun):
         return self.known[key]
 
 
-def spread_prices(
-    model: Model,
-    topology: Topology,
-    prices: MicrobatchPrices,
-    longest: int,
-    notes: Sequence[str],
-) -> MicrobatchPrices:
+def spread_prices(prices: MicrobatchPrices, longest: int) -> MicrobatchPrices:
     """The prices of the same ranks without a degree for all documents, none longer than `longest`.
 
     Raises the errors of `microbatch_prices`.
     """
     usual = prices.batch.job.graph.plan.cp
     if usual > 1:
-        alone = with_degree(prices.options, 1, usual)
-        prices = microbatch_prices(model, topology, alone, notes)
+        prices = microbatch_prices(_with_degree(prices.inputs, 1, usual))
     plan = prices.batch.job.graph.plan
     tokens = np.full((1, 1, plan.microbatches), float(prices.full_tokens))
     columns = LoadColumns(prices)
@@ -377,11 +362,11 @@ def spread_prices(
         return prices
     sharing = [(1.0, 0.0)]
     for degree in _degrees(plan.dp, max(usual, -(-longest // limit))):
-        job = with_degree(prices.options, degree, 1)
+        job = _with_degree(prices.inputs, degree, 1)
         whole = limit * degree
         packed = int(whole * SHARES[0])  # documents as short as in the prices of that job
         low, high = (
-            document + (_planned_ps(model, topology, job, length, notes) - short) / per_token
+            document + (_planned_ps(job.asking(packed=length)) - short) / per_token
             for length in (packed, None)
         )
         times = (high - low) / (whole - packed)
@@ -397,32 +382,25 @@ def _degrees(ranks: int, most: int) -> Iterator[int]:
         degree *= 2
 
 
-def with_degree(options: StepOptions, cp: int, before: int) -> StepOptions:
-    """The options with another degree of context parallelism, and as many tokens on each rank."""
+def _with_degree(job: StepInputs, cp: int, before: int) -> StepInputs:
+    """The job with another degree of context parallelism, and as many tokens on each rank."""
+    options = job.options
     assert options.sequence is not None
     assert options.global_batch is not None
-    return replace(
-        options,
+    return job.asking(
         cp=cp,
         sequence=options.sequence // before * cp,
         global_batch=options.global_batch * before // cp,
     )
 
 
-def _planned_ps(
-    model: Model,
-    topology: Topology,
-    options: StepOptions,
-    packed: int | None,
-    notes: Sequence[str],
-) -> int:
-    """The step with documents of `packed` tokens; by a ring where heads cannot be shared out."""
-    options = replace(options, packed=packed)
+def _planned_ps(job: StepInputs) -> int:
+    """The step of a job; by a ring where heads cannot be shared out."""
     try:
-        batch = make_batch(model, topology, options, notes=notes)
+        batch = make_batch(*job.nouns, notes=job.notes)
     except PlanError:
-        if options.cp_comm is ContextParallelKind.RING:
+        if job.options.cp_comm is ContextParallelKind.RING:
             raise
-        ring = replace(options, cp_comm=ContextParallelKind.RING)
-        batch = make_batch(model, topology, ring, notes=notes)
+        ring = job.asking(cp_comm=ContextParallelKind.RING)
+        batch = make_batch(*ring.nouns, notes=job.notes)
     return int(batch.evaluate({}).step_time_ps[0])

@@ -6,11 +6,12 @@ from typing import Annotated, Self
 from msgspec import UNSET, Meta, UnsetType
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Document, Entry, Names, Picoseconds
+from stepsim.base.structs import Document, Entry, Names, Picoseconds, replace
 from stepsim.base.units import Quantity, Value
 from stepsim.explore.batches.draws import BatchSteps, simulate_batches
 from stepsim.explore.sampled_sweep import SampledSweep, sample_sweep
 from stepsim.explore.sweep.study import Study
+from stepsim.files.asked import StepInputs
 from stepsim.files.axes import (
     LENGTHS,
     PACKER,
@@ -21,11 +22,8 @@ from stepsim.files.axes import (
     parse_axis,
 )
 from stepsim.files.lengths import read_lengths
-from stepsim.network.topology import Topology
-from stepsim.options import StepOptions
 from stepsim.parallel.packers import packer_of
 from stepsim.workload.documents import Lengths
-from stepsim.workload.model.model import Model
 
 _OF_LAW = f"{LENGTHS}."
 
@@ -49,9 +47,7 @@ def parse_drawn_axis(text: str) -> Axis:
 
 
 def sweep_batches(
-    model: Model,
-    topology: Topology,
-    options: StepOptions,
+    job: StepInputs,
     *,
     axes: Sequence[Axis],
     lengths: str,
@@ -68,7 +64,7 @@ def sweep_batches(
     if not lengths and not any(axis.name == LENGTHS for axis in axes):
         raise PlanError("a sweep of packers needs lengths of documents: give --lengths")
     grid = Grid(axes=tuple(axes))
-    study = Study(workload=model, topology=topology, grid=grid, options=options)
+    study = Study(workload=job.workload, topology=job.topology, grid=grid, options=job.options)
     packers = next((axis.texts for axis in axes if axis.name == PACKER), ())
     known: dict[Names, dict[str, BatchSteps]] = {}
 
@@ -78,7 +74,7 @@ def sweep_batches(
         if key not in known:
             _, network, own = study.job(scenario)
             found = simulate_batches(
-                *(model, network, own),
+                replace(job, topology=network, options=own),
                 lengths=_lengths(texts.get(LENGTHS, lengths), grid.parsed(scenario)),
                 packers=packers,
                 steps=steps,

@@ -37,6 +37,7 @@ from stepsim.base.structs import Entry, Names, Noun, Picoseconds, Share, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.make_report import make_totals
 from stepsim.explore.plan.budget import what_would_do
+from stepsim.files.asked import StepInputs
 from stepsim.files.models.launch import refused_by
 from stepsim.files.store import IDENTITY, Store, StoreKind, write_store
 from stepsim.network.prices import Known
@@ -124,10 +125,14 @@ class PlanJob(Noun):
     drawn: "DrawnBatches | None" = None
     known: Known = {}
 
+    def asked(self, plan: Plan) -> StepInputs:
+        """What is asked of a step under a plan."""
+        options = step_options_of(plan, self.base)
+        return StepInputs(workload=self.model, topology=self.topology, options=options, notes=())
+
     def prepared(self, plan: Plan) -> PreparedStep:
         """A plan of the search, ready to run."""
-        options = step_options_of(plan, self.base)
-        return prepare(self.model, self.topology, options, known=self.known, quick=True)
+        return prepare(*self.asked(plan).nouns, known=self.known, quick=True)
 
     def run(self, plan: Plan) -> PlanRun:
         """The result of a plan; a user's mistake is the error of its result."""
@@ -137,8 +142,7 @@ class PlanJob(Noun):
                 ready = self.prepared(plan)
                 found = make_totals(ready.timeline(), ready.workload, breakdown=True)
                 if self.drawn:
-                    options = step_options_of(plan, self.base)
-                    steps = self.drawn.of(self.model, self.topology, options)
+                    steps = self.drawn.of(self.asked(plan))
                     drawn = DrawnSteps.of(steps, plan.step_tokens)
         except StepsimError as error:
             return PlanRun(error=str(error))

@@ -11,9 +11,7 @@ from stepsim.base.errors import PlanError
 from stepsim.explain.memory import MemoryPart
 from stepsim.explore.batches.draws import BatchStudy, fullest_bytes, simulate_batches
 from stepsim.explore.batches.prices import microbatch_prices
-from stepsim.files.asked import read_inputs
-from stepsim.network.topology import Topology
-from stepsim.options import StepOptions
+from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.parallel.packers import (
     BatchShape,
     Packer,
@@ -24,7 +22,6 @@ from stepsim.parallel.packers import (
 )
 from stepsim.parallel.packers.base import dealt, packed
 from stepsim.workload.documents import Lengths, parse_lengths
-from stepsim.workload.model.model import Model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -53,11 +50,9 @@ SKEWED = "0.9 fixed(length=1024) + 0.1 fixed(length=16384)"
 ONE_STAGE: dict[str, Any] = JOBS["no pipeline"] | {"tp": 1}
 
 
-def asked(job: dict[str, Any]) -> tuple[Model, Topology, StepOptions]:
+def asked(job: dict[str, Any]) -> StepInputs:
     options = SMALL | job
-    read = read_inputs(options.pop("workload"), options.pop("topology"), options)
-    assert isinstance(read.workload, Model)
-    return read.workload, read.topology, read.options
+    return read_inputs(options.pop("workload"), options.pop("topology"), options)
 
 
 def study(
@@ -68,7 +63,7 @@ def study(
     seed: int = 0,
 ) -> BatchStudy:
     law = parse_lengths(lengths) if isinstance(lengths, str) else lengths
-    return simulate_batches(*asked(job), lengths=law, packers=packers, steps=steps, seed=seed)
+    return simulate_batches(asked(job), lengths=law, packers=packers, steps=steps, seed=seed)
 
 
 def simulated(job: dict[str, Any]) -> Result:
@@ -171,7 +166,7 @@ def test_padding_costs_what_one_job_measured() -> None:
 
 def test_the_share_of_attention_grows_with_the_sequence() -> None:
     short, long = (
-        microbatch_prices(*asked(JOBS["dense"] | {"sequence": sequence})).attention
+        microbatch_prices(asked(JOBS["dense"] | {"sequence": sequence})).attention
         for sequence in (16384, 65536)
     )
     assert 0.05 < short < long < 0.9
