@@ -58,13 +58,7 @@ def noise_command(
         return
     job = options.inputs(file)
     with progress_bar(f"drawing {samples} steps", enabled=not options.quiet):
-        found = simulate_noise(
-            *job.nouns,
-            model=model,
-            samples=samples,
-            seed=seed,
-            notes=job.notes,
-        )
+        found = simulate_noise(job, model=model, samples=samples, seed=seed)
     warn(found.warnings, quiet=options.quiet)
     files.show_study(
         NoiseDocument.of(found),

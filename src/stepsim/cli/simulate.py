@@ -147,7 +147,7 @@ def _show_sensitivity(file: Path, options: SimulateOptions) -> None:
     options.check_files(file)
     job = options.inputs(file)
     with progress_bar("changing one number at a time", enabled=not options.quiet):
-        found = find_sensitivity(*job.nouns, notes=job.notes)
+        found = find_sensitivity(job)
     draw = partial(plot_sensitivity, found)
     warn(found.warnings, quiet=options.quiet)
     options.show_study(found, sensitivity_shown(found), draw)

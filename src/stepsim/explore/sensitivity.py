@@ -4,7 +4,7 @@ They are differences of step times a tenth of a per cent to each side. Where the
 another path takes over between them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import isinf
 from types import MappingProxyType
 from typing import Annotated
@@ -17,13 +17,12 @@ from stepsim.base.units import Quantity, format_bandwidth, format_time_ps
 from stepsim.core.actions import HostTimes
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.scenarios import HOST, PHASES, BatchBase
+from stepsim.files.asked import StepInputs
 from stepsim.network.prices import Known
-from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, split_link
 from stepsim.network.topology.nested import with_values
-from stepsim.options import StepOptions
 from stepsim.parallel.schedules import needs_times
-from stepsim.step.job import WorkSource, held_degrees
+from stepsim.step.job import held_degrees
 from stepsim.step.prepared import prepare
 from stepsim.workload.scaling import ComputeScale
 
@@ -93,24 +92,19 @@ class _Parameter(Noun):
     around: list[dict[str, float]]
 
 
-def find_sensitivity(
-    workload: WorkSource,
-    topology: Topology,
-    options: StepOptions,
-    *,
-    notes: Sequence[str] = (),
-) -> Sensitivity:
+def find_sensitivity(job: StepInputs) -> Sensitivity:
     """How the step time of a job depends on its links and its compute.
 
     Parameters that are 0, or infinite, have no per cent and are left out. Where communication slows
     compute, every parameter is run by itself.
     Raises PlanError with contention, and the errors of `simulate`.
     """
-    degrees, said = held_degrees(workload, topology, options)
-    options = replace(options, **degrees)
+    degrees, said = held_degrees(*job.nouns)
+    job = job.asking(**degrees)
+    options = job.options
     scale = None if options.overlap_cost else options.compute_scale  # `_rebuilt` scales that again
-    plain = replace(options, overlap_cost=None, compute_scale=scale)
-    batch = make_batch(workload, topology, plain, notes=[*notes, *said])
+    plain = job.asking(overlap_cost=None, compute_scale=scale)
+    batch = make_batch(*plain.nouns, notes=[*job.notes, *said])
     every = _parameters(batch.setting)
     linked = [each for each in every if not options.overlap_cost and batch.takes(each.around[0])]
     searched = needs_times(batch.job.graph.schedule.name)
@@ -120,9 +114,9 @@ def find_sensitivity(
     slopes = [_slope(each, here, times[3 * i : 3 * i + 3]) for i, each in enumerate(linked)]
     known: Known = {}
     if options.overlap_cost:
-        here = _rebuilt(workload, topology, options, {}, known)
+        here = _rebuilt(job, {}, known)
     for parameter in rebuilt:
-        several = [_rebuilt(workload, topology, options, each, known) for each in parameter.around]
+        several = [_rebuilt(job, each, known) for each in parameter.around]
         slopes.append(_slope(parameter, here, several))
     return Sensitivity(
         workload=batch.job.workload.source,
@@ -171,26 +165,20 @@ def _is_rate_or_time(name: str) -> bool:
     return field is not None and field.quantity is not Quantity.FACTOR
 
 
-def _rebuilt(
-    workload: WorkSource,
-    topology: Topology,
-    options: StepOptions,
-    values: dict[str, float],
-    known: Known,
-) -> int:
+def _rebuilt(job: StepInputs, values: dict[str, float], known: Known) -> int:
     """Step time with other compute or another network, where that is another graph.
 
     `known` are prices found before: a network of the same numbers has them too.
     """
-    scale = options.compute_scale or ComputeScale()
+    scale = job.options.compute_scale or ComputeScale()
     phases = {
         str(phase): getattr(scale, phase) * values.get(f"compute_scale.{phase}", 1.0)
         for phase in PHASES
     }
     whole = {name: round(values[name]) for name in HOST if name in values}
-    changed = replace(options, compute_scale=ComputeScale(**phases), **whole)
-    network = with_values(topology, values)
-    return prepare(workload, network, changed, known=known, quick=True).step_time_ps()
+    changed = job.asking(compute_scale=ComputeScale(**phases), **whole)
+    changed = replace(changed, topology=with_values(job.topology, values))
+    return prepare(*changed.nouns, known=known, quick=True).step_time_ps()
 
 
 def _slope(parameter: _Parameter, here: int, around: list[int]) -> Slope:

@@ -109,7 +109,7 @@ def sensitivity(
     Raises PlanError with contention, under which times are no sums, and the errors of `simulate`.
     """
     job = read_inputs(workload, topology, options)
-    found = find_sensitivity(*job.nouns, notes=job.notes)
+    found = find_sensitivity(job)
     warn_caller(found.warnings)
     return taken_as(SensitivityResult, found)
 
@@ -133,11 +133,10 @@ def noise(
     """
     job = read_inputs(workload, topology, options)
     found = simulate_noise(
-        *job.nouns,
+        job,
         model=model if isinstance(model, NoiseModel) else noise_model(model),
         samples=samples,
         seed=seed,
-        notes=job.notes,
     )
     return taken_as(NoiseDistribution, found)
 

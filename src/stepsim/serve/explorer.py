@@ -70,7 +70,7 @@ class Explorer(Struct, kw_only=True):
         """
         job = self._read(state)
         unsaid, said = self._unsaid(state.bare())
-        return replace(job, options=replace(job.options, **unsaid), notes=(*job.notes, *said))
+        return replace(job.asking(**unsaid), notes=(*job.notes, *said))
 
     def _read(self, state: ExplorerState) -> StepInputs:
         files = self.library.workload(state.workload), self.library.topology(state.topology)
@@ -182,7 +182,7 @@ class Explorer(Struct, kw_only=True):
         """What one per cent of each number is worth, as a table; a reason where that is unknown."""
         job = self.inputs(state)
         try:
-            found = find_sensitivity(*job.nouns)
+            found = find_sensitivity(job)
         except PlanError as error:
             return {"missing": str(error)}
         return {"table": plain_table(worth_table({"": found}))}

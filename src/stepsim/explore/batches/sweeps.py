@@ -6,7 +6,7 @@ from typing import Annotated, Self
 from msgspec import UNSET, Meta, UnsetType
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Document, Entry, Names, Picoseconds, replace
+from stepsim.base.structs import Document, Entry, Names, Picoseconds
 from stepsim.base.units import Quantity, Value
 from stepsim.explore.batches.draws import BatchSteps, simulate_batches
 from stepsim.explore.sampled_sweep import SampledSweep, sample_sweep
@@ -72,9 +72,8 @@ def sweep_batches(
         texts = grid.values(scenario)
         key = tuple(text for name, text in texts.items() if name != PACKER)
         if key not in known:
-            _, network, own = study.job(scenario)
             found = simulate_batches(
-                replace(job, topology=network, options=own),
+                study.job(scenario),
                 lengths=_lengths(texts.get(LENGTHS, lengths), grid.parsed(scenario)),
                 packers=packers,
                 steps=steps,

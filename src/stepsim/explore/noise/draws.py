@@ -23,9 +23,7 @@ from stepsim.explore.batch.samples import StepSamples, lognormal
 from stepsim.explore.batch.scenarios import PHASES
 from stepsim.explore.sampled_sweep import SampledSweep, sample_sweep
 from stepsim.explore.sweep.study import Study
-from stepsim.network.topology import Topology
-from stepsim.options import StepOptions
-from stepsim.step.job import WorkSource
+from stepsim.files.asked import StepInputs
 from stepsim.workload.expert_load import ExpertLaw
 
 # Part of what a seed means: samples are drawn so many at a time.
@@ -104,16 +102,7 @@ class NoiseResult(StepSamples, eq=False):
     warnings: Names
 
 
-def simulate_noise(
-    workload: WorkSource,
-    topology: Topology,
-    options: StepOptions,
-    *,
-    model: NoiseModel,
-    samples: int,
-    seed: int,
-    notes: Sequence[str] = (),
-) -> NoiseResult:
+def simulate_noise(job: StepInputs, *, model: NoiseModel, samples: int, seed: int) -> NoiseResult:
     """Distribution of the step time of a job under noise.
 
     Jobs are evaluated folded, with a column per rank. Where loads of experts follow a law the
@@ -125,13 +114,13 @@ def simulate_noise(
         raise PlanError(f"samples is {samples}: expected 1 to {_MOST_SAMPLES}")
     if seed < 0:
         raise PlanError(f"seed is {seed}: expected at least 0")
-    load, drawn = options.expert_load, []
+    load, drawn = job.options.expert_load, []
     loads = min(_MOST_LOADS, samples) if isinstance(load, ExpertLaw) else 1
     for number in range(loads):
-        loaded, count = options, samples // loads + (number < samples % loads)
+        loaded, count = job, samples // loads + (number < samples % loads)
         if number and isinstance(load, ExpertLaw):
-            loaded = replace(options, expert_load=replace(load, seed=load.seed + number))
-        batch = _batch(workload, topology, loaded, notes=notes, samples=samples)
+            loaded = job.asking(expert_load=replace(load, seed=load.seed + number))
+        batch = _batch(loaded, samples)
         stream = np.random.SeedSequence([seed, number] if number else seed)
         drawn.append((batch, _samples(batch, model, count, stream)))
     first = drawn[0][0]
@@ -149,16 +138,9 @@ def simulate_noise(
 _MOST_LOADS = 16
 
 
-def _batch(
-    workload: WorkSource,
-    topology: Topology,
-    options: StepOptions,
-    *,
-    notes: Sequence[str],
-    samples: int,
-) -> Batch:
+def _batch(job: StepInputs, samples: int) -> Batch:
     """What evaluates the job; raises PlanError where it is too large."""
-    batch = make_batch(workload, topology, options, notes=notes, coalesce=False)
+    batch = make_batch(*job.nouns, notes=job.notes, coalesce=False)
     counts: list[int] = batch.actors.counts.tolist()
     tasks = sum(len(laid) * n for laid, n in zip(batch.flat.programs, counts, strict=True))
     if tasks * samples > _MOST_DRAWS:
@@ -329,6 +311,6 @@ def sweep_noise(
     """Draw `samples` steps of every scenario of a study, all from one seed, as `sample_sweep`."""
 
     def find(scenario: int) -> NoiseResult:
-        return simulate_noise(*study.job(scenario), model=model, samples=samples, seed=seed)
+        return simulate_noise(study.job(scenario), model=model, samples=samples, seed=seed)
 
     return sample_sweep(study, find, steps=samples, seed=seed, progress=progress)

@@ -24,7 +24,7 @@ from stepsim.explain.make_report import StepTotals, make_totals
 from stepsim.explore.batch.evaluation import Batch, BatchResult, make_batch
 from stepsim.explore.batch.scenarios import BatchBase
 from stepsim.files.accelerators import read_device
-from stepsim.files.asked import with_axis_values
+from stepsim.files.asked import StepInputs, with_axis_values
 from stepsim.files.axes import Axis, AxisColumn, Grid
 from stepsim.files.load import topology_of
 from stepsim.files.reading import read_bytes
@@ -93,11 +93,16 @@ class Study(Noun):
             options = for_schedule(options, str(settings["schedule"]))
         return with_axis_values(options, settings)
 
-    def job(self, scenario: int) -> tuple[WorkSource, Topology, StepOptions]:
+    def job(self, scenario: int) -> StepInputs:
         """What a scenario simulates; axes of anything else change nothing of it."""
         values: dict[str, Any] = self.grid.parsed(scenario)
         network = with_values(self.network(values), values)
-        return self.workload, network, self.step_options(values)
+        return StepInputs(
+            workload=self.workload,
+            topology=network,
+            options=self.step_options(values),
+            notes=(),
+        )
 
 
 def _check_axis(topology: Topology, axis: Axis) -> None:

@@ -241,7 +241,7 @@ def find_what_if(job: StepInputs | None) -> Worth:
     if job is None:
         return "A replay has no sensitivities."
     try:
-        return find_sensitivity(*job.nouns)
+        return find_sensitivity(job)
     except PlanError as error:
         return f"No sensitivities: {error}."
 
