@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints, bins, distinct
+from stepsim.base.arrays import Bools, Ints, bins, distinct
 from stepsim.base.structs import Noun
 from stepsim.explain.changes.made import (
     Changes,
@@ -256,15 +256,10 @@ def _host(waits: Waits) -> Changes:
 
 def _as_mean(own: Ints, which: Bools, others: Bools, alike: Ints) -> Ints:
     """Operations with the mean of the others that are alike; without any they stay."""
-    mean = _means(own, others, alike)
+    size, key = bins(alike), alike[others]
+    count = np.bincount(key, minlength=size)
+    mean = np.bincount(key, own[others], size) / np.maximum(count, 1)
+    places = np.flatnonzero(which & (count[alike] > 0))
     changed = own.copy()
-    places = np.flatnonzero(which & np.isin(alike, alike[others]))
-    changed[places] = np.rint(mean[places]).astype(np.int64)
+    changed[places] = np.rint(mean[alike[places]])
     return changed
-
-
-def _means(own: Ints, which: Bools, alike: Ints) -> Floats:
-    """For every operation the mean of those of which it is alike; 0 where there is none."""
-    size = bins(alike)
-    count = np.maximum(np.bincount(alike[which], minlength=size), 1)
-    return np.asarray(np.bincount(alike[which], own[which], size) / count)[alike]

@@ -48,9 +48,6 @@ class Scenarios(Noun):
     shared: NDArray[Any] = _ALONE
 
     def __post_init__(self) -> None:
-        for name, column in self._columns():
-            if len(column) not in (1, self.count):
-                raise PlanError(f"{name}: {len(column)} values for {self.count} scenarios")
         _check("bandwidth", self.bandwidth, self.bandwidth > 0, "above 0")
         good = (self.efficiency > 0) & (self.efficiency <= 1)
         _check("efficiency", self.efficiency, good, "above 0, at most 1")
@@ -94,14 +91,9 @@ class Scenarios(Noun):
 
     def some(self, which: slice | Ints, count: int) -> "Scenarios":
         """So many of the scenarios."""
-        columns: dict[str, Any] = {
-            name: column if len(column) == 1 else column[which] for name, column in self._columns()
-        }
-        return replace(self, count=count, **columns)
-
-    def _columns(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        for name in self.__struct_fields__[1:]:
-            yield name, getattr(self, name)
+        columns = {name: getattr(self, name) for name in self.__struct_fields__[1:]}
+        some = {name: each if len(each) == 1 else each[which] for name, each in columns.items()}
+        return replace(self, count=count, **some)
 
 
 def _check(name: str, column: Floats | Ints, good: ArrayLike, expected: str) -> None:
@@ -160,21 +152,21 @@ class BatchBase(Noun, dict=True):
             given.setdefault(f"compute_scale.{phase}", given["compute_scale"])
         values = {name: np.array([value]) for name, value in self.base().items()} | given
 
-        def table(names: Sequence[str], kind: type) -> Floats:
+        def table(names: Sequence[str], kind: type) -> NDArray[Any]:
             several = np.broadcast_arrays(*(values[name] for name in names))
             return np.stack(several).T.astype(kind) if several else np.zeros((1, 0), kind)
 
         return Scenarios(
             count=max(lengths, default=1),
-            launch_ps=table([LAUNCH_LATENCY.name], np.int64)[:, 0].astype(np.int64),
+            launch_ps=table([LAUNCH_LATENCY.name], np.int64)[:, 0],
             size=table([f"size.{axis}" for axis in AXES], np.float64),
             compute=table([f"compute_scale.{phase}" for phase in PHASES], np.float64),
-            host_ps=table(HOST, np.int64).astype(np.int64),
+            host_ps=table(HOST, np.int64),
             **self._links(given, table),
         )
 
     def _links(
-        self, given: Container[str], table: Callable[[Sequence[str], type], Floats]
+        self, given: Container[str], table: Callable[[Sequence[str], type], NDArray[Any]]
     ) -> dict[str, Floats]:
         """Columns of the link classes; those that follow another and are not given have its."""
         found: dict[str, Floats] = {}
