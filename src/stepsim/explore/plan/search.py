@@ -102,10 +102,9 @@ class PlanRun(Entry):
     drawn: DrawnSteps | None = None
 
     def __post_init__(self) -> None:
-        if not (self.error or self.step_time_ps):
-            raise ValueError("a step without a time")
-        if self.breakdown_ps and self.breakdown_ps.keys() != {part.key for part in Part}:
-            raise ValueError("parts of a step")
+        parts = {part.key for part in Part}
+        if not self.error and not (self.step_time_ps and self.breakdown_ps.keys() == parts):
+            raise ValueError("a step without a time or its parts")
 
     def mean_breakdown_ps(self) -> dict[Part, int]:
         """Parts of the step, mean over ranks."""
