@@ -155,7 +155,7 @@ def explained_log(
         model, topology, {**said, **given}, comm_source=comm_source, numbers=numbers
     )
     known = {*model.asked, *said, *given}
-    return _explain(log, model, inputs, known=known, with_suspects=suspects)
+    return _explain(log, inputs, known=known, with_suspects=suspects)
 
 
 def _model_of(path: Path, job: LoggedJob, config: str | Path | None) -> Model:
@@ -174,8 +174,7 @@ def _model_of(path: Path, job: LoggedJob, config: str | Path | None) -> Model:
 
 def _explain(
     log: StepLog,
-    model: Model,
-    inputs: StepInputs,
+    job: StepInputs,
     *,
     known: Collection[str],
     with_suspects: bool,
@@ -184,12 +183,11 @@ def _explain(
 
     `known` are the options that the log says, or that were given.
     """
-    topology, options = inputs.topology, inputs.options
-    if options.npus is None:
+    if job.options.npus is None:
         raise PlanError(f"{log.source}: the log does not say its GPUs: expected --gpus")
-    degrees, said = held_degrees(model, topology, options)
-    options, notes = replace(options, **degrees), (*inputs.notes, *said)
-    ready = prepare(model, topology, options, notes=notes)
+    degrees, said = held_degrees(*job.nouns)
+    job = job.asking(**degrees)
+    ready = prepare(*job.nouns, notes=(*job.notes, *said))
     report = ready.simulated(weigh=True).report
     rates = report.throughput
     if rates is None:
@@ -202,9 +200,7 @@ def _explain(
     measured = measured if drift is None else drift[0]
     mfu = rates.mfu * predicted / measured
     beside = Suspects(
-        model=model,
-        topology=topology,
-        options=options,
+        job=job,
         predicted=predicted,
         measured=measured,
         memory=held_bytes(ready),

@@ -15,17 +15,17 @@ from typing import Any
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Noun, replace, shipped
 from stepsim.base.units import PS_PER_S
+from stepsim.files.asked import StepInputs
 from stepsim.files.load import with_numbers
 from stepsim.measured.step_log import StepLog
 from stepsim.network.prices import Known
-from stepsim.network.topology import LinkClass, Topology
+from stepsim.network.topology import LinkClass
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.step.job import job_of
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.expert_load import ExpertSkew
 from stepsim.workload.model.choices import AttentionKernel, ExpertDispatch, Precision, Recompute
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.model import Model
 from stepsim.workload.plan import PipelineOrder, Plan
 
 # Sizes are solved for where the step is so many times slower than predicted.
@@ -126,9 +126,7 @@ class Suspects(Noun):
     `known` are prices and rows of those before.
     """
 
-    model: Model
-    topology: Topology
-    options: StepOptions
+    job: StepInputs
     predicted: float
     measured: float
     memory: int
@@ -137,21 +135,20 @@ class Suspects(Noun):
 
     def simulated(self) -> Iterator[Suspected]:
         """All that the job can run with."""
-        plan = job_of(self.model, self.topology, self.options).plan
-        sparse = self.model.architecture.is_sparse
-        for each in _settings(plan, self.options):
+        plan = job_of(*self.job.nouns).plan
+        for each in _settings(plan, self.job.options):
             if found := self._run(each):
                 yield found
-        for sized in self._sized(plan, sparse=sparse):
+        for sized in self._sized(plan):
             if found := self._solved(sized):
                 yield found
 
     def _run(self, change: Suspected) -> Suspected | None:
         """A suspect simulated; None where the job cannot run with it."""
         try:
-            network = with_numbers(self.topology, change.numbers)
-            options = replace(self.options, **change.options)
-            ready = prepare(self.model, network, options, known=self.known, quick=True)
+            job = self.job.asking(**change.options)
+            job = replace(job, topology=with_numbers(job.topology, change.numbers))
+            ready = prepare(*job.nouns, known=self.known, quick=True)
             step_s = ready.step_time_ps() / PS_PER_S
         except StepsimError:
             return None
@@ -199,15 +196,16 @@ class Suspects(Noun):
             return LogEvidence.FOR if uneven > asked else LogEvidence.AGAINST
         return LogEvidence.NOTHING
 
-    def _sized(self, plan: Plan, *, sparse: bool) -> Iterator[_Sized]:
+    def _sized(self, plan: Plan) -> Iterator[_Sized]:
         """Suspects with a size, the most usual first."""
         yield _Sized("slow-clocks", partial(_typed, "compute_scale", "{}"))
-        *inner, outer = self.topology.link_classes
+        *inner, outer = self.job.topology.link_classes
         yield _Sized("slow-link", partial(_slow_link, outer))
-        if isinstance(self.options.framework, Framework):
-            yield _Sized("host-bound", partial(_late_host, self.options.framework))
-        load = self.options.expert_load
-        if sparse and plan.ep > 1 and (load is None or isinstance(load, ExpertSkew)):
+        options = self.job.options
+        if isinstance(options.framework, Framework):
+            yield _Sized("host-bound", partial(_late_host, options.framework))
+        load = options.expert_load
+        if plan.ep > 1 and (load is None or isinstance(load, ExpertSkew)):
             uneven = bool(load and load.over_mean > 1)
             kind, largest = ("experts-balanced", 0.0) if uneven else ("experts-uneven", plan.ep)
             yield _Sized(kind, lambda size: {"options": {"expert_load": ExpertSkew(size)}}, largest)
