@@ -15,7 +15,8 @@ from sizes import sized
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.face.steps import noise, sensitivity, simulate
-from stepsim.files.load import topology_of, workload_of
+from stepsim.files.asked import read_inputs
+from stepsim.files.load import workload_of
 
 ROUNDS = sized(5, 1)
 
@@ -53,8 +54,9 @@ def row(name: str, value: str) -> None:
 
 def main() -> None:
     """Print the table."""
-    workload, topology = workload_of(sized(GPT, SMALL)), topology_of(TOPOLOGY)
-    batch = make_batch(workload, topology)
+    workload = workload_of(sized(GPT, SMALL))
+    job = read_inputs(workload, TOPOLOGY, {})
+    batch = make_batch(job)
     engine = best(lambda: simulate(workload, TOPOLOGY))
     totals, parts = (
         rate(batch, sized(count, 1000), parts=parts)
@@ -62,7 +64,7 @@ def main() -> None:
     )
     print("| gpt_1024, 1,024 NPUs | |\n|---|---|")
     row("one `simulate`", f"{engine * 1e3:.0f} ms")
-    row("compiling the batch", f"{best(lambda: make_batch(workload, topology)) * 1e3:.0f} ms")
+    row("compiling the batch", f"{best(lambda: make_batch(job)) * 1e3:.0f} ms")
     row("scenarios/s, step time and bubble", f"{totals:,.0f}")
     row("scenarios/s, with the breakdown", f"{parts:,.0f}")
     row(

@@ -46,11 +46,4 @@ def make_batch(
 ) -> Batch:
     """A job compiled for evaluation."""
     job = read_inputs(workload, topology, typed)
-    return compile_batch(
-        job.workload,
-        job.topology,
-        job.options,
-        notes=job.notes,
-        coalesce=coalesce,
-        shared=shared,
-    )
+    return compile_batch(job, coalesce=coalesce, shared=shared)

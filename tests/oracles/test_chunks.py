@@ -14,7 +14,7 @@ import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.explore.batch.evaluation import make_batch
 from stepsim.face.steps import collective_time
-from stepsim.files.asked import read_options
+from stepsim.files.asked import StepInputs, read_options
 from stepsim.network.collectives import parse_algorithm
 from stepsim.network.one_collective import probe_collective
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
@@ -126,7 +126,8 @@ def test_steps_with_chunks_are_evaluated_together_as_they_are_run(workloads: Pat
     workload = stepsim.load_workload(workloads / "moe_128.txt")
     options, _ = read_options({"algorithm": ["all_reduce=hierarchical/4"], "stage_rows": "every"})
     topology = network((4, 100.0), (32, 25.0))
-    batch = make_batch(workload, topology, options)
+    job = StepInputs(workload=workload, topology=topology, options=options)
+    batch = make_batch(job)
     rates = [5e9, 100e9, 2000e9]
     found = batch.evaluate({"d1.bandwidth": np.array(rates)}).step_time_ps.tolist()
     for rate, step_ps in zip(rates, found, strict=True):

@@ -104,7 +104,7 @@ def find_sensitivity(job: StepInputs) -> Sensitivity:
     options = job.options
     scale = None if options.overlap_cost else options.compute_scale  # `_rebuilt` scales that again
     plain = job.asking(overlap_cost=None, compute_scale=scale)
-    batch = make_batch(*plain.nouns, notes=[*job.notes, *said])
+    batch = make_batch(replace(plain, notes=(*job.notes, *said)))
     every = _parameters(batch.setting)
     linked = [each for each in every if not options.overlap_cost and batch.takes(each.around[0])]
     searched = needs_times(batch.job.graph.schedule.name)

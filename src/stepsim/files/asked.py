@@ -109,7 +109,7 @@ class StepInputs(Noun):
     workload: "Workload | Model | RecordedWork"
     topology: Topology
     options: StepOptions
-    notes: Names
+    notes: Names = ()
 
     @property
     def nouns(self) -> "tuple[Workload | Model | RecordedWork, Topology, StepOptions]":

@@ -245,7 +245,7 @@ class Explorer(Struct, kw_only=True):
 
     def _compiled(self, bare: ExplorerState) -> Batch:
         job = self.inputs(bare)
-        return make_batch(*job.nouns, notes=job.notes, known=self._known)
+        return make_batch(job, known=self._known)
 
 
 def _columns(state: ExplorerState) -> dict[str, float]:

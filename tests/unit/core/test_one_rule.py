@@ -16,6 +16,7 @@ from stepsim.core.ends import ends
 from stepsim.core.events import run as run_events
 from stepsim.core.flat import flatten
 from stepsim.explore.batch.evaluation import make_batch
+from stepsim.files.asked import StepInputs
 from stepsim.files.load import topology_of, workload_of
 from stepsim.network.fold import every_rank
 from stepsim.serve.explorer import Explorer
@@ -183,7 +184,7 @@ def test_all_change_alike(workloads: Path, replace_ends: Replace) -> None:
         library.open(workloads / "gpt_tp4.txt")
         texts = {"npus": "16", "pp": "4", "microbatches": "4"}
         state = ExplorerState.of({"workload": "gpt_tp4.txt", "topology": "hgx-h100", **texts})
-        batch = make_batch(*job)
+        batch = make_batch(StepInputs(workload=job[0], topology=job[1], options=job[2]))
         shown: Any = Explorer(library=library).live(state)
         return {
             prepare(*job, quick=True).step_time_ps(),

@@ -21,15 +21,14 @@ from stepsim.explain.make_report import bubble_fraction, mean_columns
 from stepsim.explore.batch.lengths import LengthTable, PricedComms
 from stepsim.explore.batch.program import BatchProgram, Totals, compile_program
 from stepsim.explore.batch.scenarios import HOST, BatchBase, Scenarios
+from stepsim.files.asked import StepInputs
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Known
-from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import is_number
 from stepsim.network.topology.nested import with_values
-from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
-from stepsim.step.job import WorkSource, job_of
+from stepsim.step.job import job_of
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.scaling import ComputeScale
@@ -42,7 +41,6 @@ _TOTALS_AT_ONCE = 4096
 _TIMES_AT_ONCE = 1024
 
 _OF_TASKS = ("compute_scale", *HOST)
-_DEFAULTS = StepOptions()
 
 
 class BatchResult(Noun, eq=False):
@@ -280,23 +278,20 @@ class Batch(Noun, dict=True):
 
 
 def make_batch(
-    workload: WorkSource,
-    topology: Topology,
-    options: StepOptions = _DEFAULTS,
+    asked: StepInputs,
     *,
-    notes: Sequence[str] = (),
     coalesce: bool = True,
     known: Known | None = None,
     shared: bool = False,
 ) -> Batch:
     """Compile a job for evaluation.
 
-    `notes` are what was assumed before, and stand among the job's warnings. With `coalesce=False`
-    every task is a node of its own. A schedule that is searched for (auto-zb) keeps the order found
-    for the job. `known` is what prices of jobs before have found. Raises PlanError with
-    overlap_cost, and with contention fair unless links may be `shared` in time: times are then no
-    sums; and the errors of `simulate`.
+    Its notes stand among the job's warnings. With `coalesce=False` every task is a node of its own.
+    A schedule that is searched for (auto-zb) keeps the order found for the job. `known` is what
+    prices of jobs before have found. Raises PlanError with overlap_cost, and with contention fair
+    unless links may be `shared` in time: times are then no sums; and the errors of `simulate`.
     """
+    options = asked.options
     if options.contention is Sharing.FAIR and not shared:
         raise PlanError(
             "contention is fair: times are then no sums, and jobs cannot be evaluated together "
@@ -306,15 +301,15 @@ def make_batch(
     scale = options.compute_scale or ComputeScale()
     host = HostTimes.of(options)
     options.refuse(["activation_size"], "many scenarios are evaluated without memory")
-    unscaled = replace(options, compute_scale=None, **{part.field: 1 for part in HostPart})
-    made = job_of(workload, topology, options, known)
+    unscaled = asked.asking(compute_scale=None, **{part.field: 1 for part in HostPart})
+    made = job_of(*asked.nouns, known)
     kept = made if made.options.dp_overlap else None  # such a job is fixed, and taken as it is
-    job = prepare(workload, topology, unscaled, notes=notes, known=known, job=kept)
+    job = prepare(*unscaled.nouns, notes=asked.notes, known=known, job=kept)
     fixed = _why_fixed(job)
     if fixed:
         scale, host = ComputeScale(), HostTimes()
         if kept is None:
-            job = prepare(workload, topology, options, notes=notes, known=known, job=made)
+            job = prepare(*asked.nouns, notes=asked.notes, known=known, job=made)
     setting = BatchBase(topology=job.prices.topology, scale=scale, host=host)
     graph, prices = job.graph, job.prices
     actors, contention = find_actors(graph, prices, job.slow, fold_ranks=True)

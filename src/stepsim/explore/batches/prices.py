@@ -184,7 +184,7 @@ def microbatch_prices(job: StepInputs) -> MicrobatchPrices:
     def priced(sequence: int, packed: int, *, whole: bool, known: Known | None = None) -> Batch:
         asked = job.asking(sequence=sequence, packed=packed)
         asked = replace(asked, workload=_with_images(model, sequence / plan.sequence))
-        return make_batch(*asked.nouns, notes=job.notes, coalesce=whole, known=known)
+        return make_batch(asked, coalesce=whole, known=known)
 
     batch, whole = priced(plan.sequence, plan.sequence, whole=True), True
     if _replicas_meet(batch):
@@ -397,10 +397,9 @@ def _with_degree(job: StepInputs, cp: int, before: int) -> StepInputs:
 def _planned_ps(job: StepInputs) -> int:
     """The step of a job; by a ring where heads cannot be shared out."""
     try:
-        batch = make_batch(*job.nouns, notes=job.notes)
+        batch = make_batch(job)
     except PlanError:
         if job.options.cp_comm is ContextParallelKind.RING:
             raise
-        ring = job.asking(cp_comm=ContextParallelKind.RING)
-        batch = make_batch(*ring.nouns, notes=job.notes)
+        batch = make_batch(job.asking(cp_comm=ContextParallelKind.RING))
     return int(batch.evaluate({}).step_time_ps[0])

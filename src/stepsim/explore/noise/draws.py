@@ -140,7 +140,7 @@ _MOST_LOADS = 16
 
 def _batch(job: StepInputs, samples: int) -> Batch:
     """What evaluates the job; raises PlanError where it is too large."""
-    batch = make_batch(*job.nouns, notes=job.notes, coalesce=False)
+    batch = make_batch(job, coalesce=False)
     counts: list[int] = batch.actors.counts.tolist()
     tasks = sum(len(laid) * n for laid, n in zip(batch.flat.programs, counts, strict=True))
     if tasks * samples > _MOST_DRAWS:

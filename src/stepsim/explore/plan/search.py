@@ -127,7 +127,7 @@ class PlanJob(Noun):
     def asked(self, plan: Plan) -> StepInputs:
         """What is asked of a step under a plan."""
         options = step_options_of(plan, self.base)
-        return StepInputs(workload=self.model, topology=self.topology, options=options, notes=())
+        return StepInputs(workload=self.model, topology=self.topology, options=options)
 
     def prepared(self, plan: Plan) -> PreparedStep:
         """A plan of the search, ready to run."""

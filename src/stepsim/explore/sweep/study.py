@@ -97,12 +97,8 @@ class Study(Noun):
         """What a scenario simulates; axes of anything else change nothing of it."""
         values: dict[str, Any] = self.grid.parsed(scenario)
         network = with_values(self.network(values), values)
-        return StepInputs(
-            workload=self.workload,
-            topology=network,
-            options=self.step_options(values),
-            notes=(),
-        )
+        options = self.step_options(values)
+        return StepInputs(workload=self.workload, topology=network, options=options)
 
 
 def _check_axis(topology: Topology, axis: Axis) -> None:
@@ -280,7 +276,9 @@ class ScenarioGroup(Noun, dict=True):
     @cached_property
     def _batch(self) -> Batch:
         """What its chunks share: kept, a million bandwidths take 3.3 s, else 4.7."""
-        return make_batch(self.study.workload, self.network, self.options(), shared=True)
+        workload, options = self.study.workload, self.options()
+        job = StepInputs(workload=workload, topology=self.network, options=options)
+        return make_batch(job, shared=True)
 
     def _batched(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":
         batch = self._batch
