@@ -126,8 +126,7 @@ def test_steps_with_chunks_are_evaluated_together_as_they_are_run(workloads: Pat
     workload = stepsim.load_workload(workloads / "moe_128.txt")
     options, _ = read_options({"algorithm": ["all_reduce=hierarchical/4"], "stage_rows": "every"})
     topology = network((4, 100.0), (32, 25.0))
-    job = StepInputs(workload=workload, topology=topology, options=options)
-    batch = make_batch(job)
+    batch = make_batch(StepInputs(workload=workload, topology=topology, options=options))
     rates = [5e9, 100e9, 2000e9]
     found = batch.evaluate({"d1.bandwidth": np.array(rates)}).step_time_ps.tolist()
     for rate, step_ps in zip(rates, found, strict=True):
