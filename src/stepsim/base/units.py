@@ -296,14 +296,17 @@ class Quantity(NameWithFields):
         return _whole(text, self.expected, rounded=per_unit > 1)
 
     def text(self, value: Value) -> str:
-        """The value as people type it, exactly: `250 us`, `160 MB`, `0.5`, `on`."""
+        """The value as people type it, exactly: `250 us`, `160 MB`, `50 GB/s`, `on`."""
         match self:
             case Quantity.TIME:
                 return _exact(cast(int, value), _TIME_PS, "s")
             case Quantity.SIZE:
                 return _exact(cast(int, value), _SIZE_BYTES, "B")
             case Quantity.BANDWIDTH:
-                return format_bandwidth(cast(float, value))
+                bandwidth = cast(float, value)
+                text = format_bandwidth(bandwidth)
+                is_whole = text == "inf" or parse_bandwidth(text) == bandwidth
+                return text if is_whole else f"{bandwidth!r} B/s"
             case Quantity.SWITCH:
                 return "on" if value else "off"
             case _:

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from stepsim.base.errors import UnitError
 from stepsim.base.units import (
     MAX_INT64,
+    Quantity,
     format_bandwidth,
     format_size_bytes,
     format_time_ps,
@@ -118,6 +119,12 @@ def test_values_out_of_range_or_of_another_kind_are_refused(
 def test_integers_are_parsed_exactly(value: int) -> None:
     assert parse_time_ps(f"{value} ps") == value
     assert parse_size_bytes(f"{value} B") == value
+
+
+@given(st.floats(1, 1e18))
+def test_bandwidths_as_people_type_them_are_exact(bytes_per_s: float) -> None:
+    assert parse_bandwidth(Quantity.BANDWIDTH.text(bytes_per_s)) == bytes_per_s
+    assert Quantity.BANDWIDTH.text(5e10) == "50 GB/s"
 
 
 @given(WHOLE)

@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from stepsim.base.arrays import distinct
-from stepsim.base.units import Quantity, format_size_bytes
+from stepsim.base.units import format_bandwidth, format_size_bytes
 from stepsim.explain.report import LinkUse
 from stepsim.network.topology import NestedTopology
 from stepsim.step.prepared import SimulatedStep
@@ -38,7 +38,7 @@ def _link(use: LinkUse, axes: int) -> dict[str, object]:
     sent, most = map(format_size_bytes, (use.total_bytes, use.busiest_bytes))
     return {
         "name": use.name,
-        "bandwidth": "no limit" if bandwidth is None else Quantity.BANDWIDTH.text(bandwidth),
+        "bandwidth": "no limit" if bandwidth is None else format_bandwidth(bandwidth),
         "share": use.utilisation,
         "words": (
             f"{sent} over {use.used} of {use.links} links, one way. Busiest: "
