@@ -336,6 +336,7 @@ def study_of(
     from stepsim.explore.sweep import Grid, Study, parse_axis
     from stepsim.files.asked import foreign_links
     from stepsim.files.load import infinite
+    from stepsim.measured.work import RecordedWork
 
     grid = Grid(axes=tuple(map(parse_axis, axes or ())))
     values = {axis.name: axis.values for axis in grid.axes}
@@ -344,7 +345,9 @@ def study_of(
     job = options.inputs(file)
     boundless = infinite(name for name, some in values.items() if inf in some)
     foreign = [] if options.topology else foreign_links(job.topology, values.get("device", ()))
-    warn([*job.workload.said, *job.notes, *boundless, *foreign], quiet=options.quiet)
+    work = job.workload
+    said = work.workload(job.options).warnings if isinstance(work, RecordedWork) else work.said
+    warn([*said, *job.notes, *boundless, *foreign], quiet=options.quiet)
     return Study(
         workload=job.workload,
         topology=job.topology,

@@ -117,6 +117,12 @@ def test_what_is_measured(run: Path, tmp_path: Path, workloads: Path) -> None:
     assert not is_measured(workloads / "moe_128.txt")
 
 
+def test_a_sweep_of_a_run_says_what_another_order_assumes(run: Path) -> None:
+    words = f"sweep {run} --schedule zb-h1 --set host_overhead=0,1us --jobs 1"
+    said = CliRunner().invoke(cli.make_app(), words.split()).stderr
+    assert "weight gradient taken as 40% of a backward" in said
+
+
 def test_optimus_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = write_log(tmp_path / "optimus.txt", 900, 100, 110)
     found = read_optimus_log(log)
