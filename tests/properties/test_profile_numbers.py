@@ -47,13 +47,10 @@ def profile_of(ranks: list[list[list[tuple[str, int, int, int]]]]) -> Profile:
         parts.append(
             RankOperations(
                 rank=rank,
-                world=None,
                 file=f"rank{rank}",
-                steps=tuple(range(len(steps))),
                 names=list(names),
                 groups=[("", ())] * len(names),
                 columns=columns,
-                left_out=0,
                 base_ps=0,
             )
         )

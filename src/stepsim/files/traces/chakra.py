@@ -212,17 +212,16 @@ def _of_rank(
     start = ints([node.ps("start") for node in nodes])
     took = ints([node.ps("duration") for node in nodes])
     base = int(start.min()) if _is_recorded(nodes) else 0
-    steps, step = np.unique(ints([node.number_of(STEP, 0) for node in nodes]), return_inverse=True)
     named = [str(node.attributes.get("pg_name", "")) for node in nodes]
     described = [str(node.attributes.get("pg_desc", "")) for node in nodes]
     columns = {
-        "step": step.astype(np.int64),
+        "step": ints([node.number_of(STEP, 0) for node in nodes]),
         "kind": ints([node.event for node in nodes]),
         "start_ps": start - base,
         "end_ps": start - base + took,
         "size_bytes": ints([node.number_of("comm_size") for node in nodes]),
         "peer": ints([node.peer(rank) for node in nodes]),
-        "tag": ints([node.number_of("comm_tag", 0) for node in nodes]),
+        "meeting": ints([node.number_of("comm_tag", 0) for node in nodes]),
         "order": np.arange(len(nodes), dtype=np.int64),
         **{name: ints([node.number_of(name) for node in nodes]) for name in TOLD},
     }
@@ -230,16 +229,13 @@ def _of_rank(
     columns["stream"] = np.where(columns["stream"] == UNKNOWN, stream, columns["stream"])
     return RankOperations(
         rank=rank,
-        world=None,
         file=name,
-        steps=tuple(steps.tolist()),
         names=[node.name or f"node {node.number}" for node in nodes],
         groups=[
             (" ".join(filter(None, (each, called))), groups.get(each, ()))
             for each, called in zip(named, described, strict=True)
         ],
         columns=columns,
-        left_out=0,
         base_ps=base,
         follows=_follows(nodes, place, stream),
     )

@@ -37,22 +37,22 @@ _CLOCK_STEP_PS = PS_PER_S // 20
 class RankOperations(RankPlace, eq=False):
     """One rank's operations: columns of `Spans` but for name and group, which are texts.
 
-    Times are from `base_ps`, on the rank's clock. A column `peer` holds ranks, one of `tag` tells
-    communications between the same ranks apart. `marks` are ranges in which a program said what it
-    computed, a column `mark` holds places in them; `operators` launched operations, by a column
-    `operator` of places. `follows` are pairs of these operations that wait for each other, where
-    the format tells them; the allocator held `peak_bytes`. `forms` are how its kernels were
-    launched, None for other operations, and nothing at all where the format does not say it.
-    Without `has_steps` nothing told steps, and the whole recording counts as one.
+    Times are from `base_ps`, on the rank's clock. A column `step` holds numbers of steps, one of
+    `peer` ranks, and one of `meeting` tells communications between the same ranks apart. `marks`
+    are ranges in which a program said what it computed, a column `mark` holds places in them;
+    `operators` launched operations, by a column `operator` of places. `follows` are pairs of these
+    operations that wait for each other, where the format tells them; the allocator held
+    `peak_bytes`. `forms` are how its kernels were launched, None for other operations, and nothing
+    at all where the format does not say it. Without `has_steps` nothing told steps, and the whole
+    recording counts as one.
     """
 
-    world: int | None
-    steps: tuple[int, ...]
     names: list[str]
     groups: list[tuple[str, tuple[int, ...]]]
     columns: dict[str, Ints]
-    left_out: int
     base_ps: int
+    world: int | None = None
+    left_out: int = 0
     follows: Following | None = None
     marks: tuple[Mark, ...] = ()
     operators: tuple[HostOperator, ...] = ()
@@ -76,48 +76,46 @@ def join_ranks(
                 f"{other.file}: rank {one.rank} is also in {one.file}: expected one run per folder"
             )
     _check_one_run(parts)
-    steps = sorted({step for part in parts for step in part.steps})
     names = sorted({name for part in parts for name in part.names})
     groups = sorted({group for part in parts for group in part.groups})
     operators = sorted({operator for part in parts for operator in part.operators})
     forms = list(dict.fromkeys(form for part in parts for form in part.forms if form))
-    of_name, of_group, of_step, of_operator, of_form = (
-        {each: i for i, each in enumerate(every)}
-        for every in (names, groups, steps, operators, forms)
+    of_name, of_group, of_operator, of_form = (
+        {each: i for i, each in enumerate(every)} for every in (names, groups, operators, forms)
     )
-    traced = ints([part.rank for part in parts])
-    tables, tags, skipped = [], [], 0
+    tables, skipped = [], 0
     for place, part in enumerate(parts):
-        columns, count = dict(part.columns), len(part.names)
-        tags.append(columns.pop("tag", np.zeros(count, np.int64)))
-        own = Spans.of(count, **columns)
+        own = Spans.of(len(part.names), **part.columns)
         launched = np.array([*(of_operator[each] for each in part.operators), UNKNOWN])
         table = replace(
             own,
-            rank=np.full(count, place, np.int64),
-            step=ints([of_step[each] for each in part.steps])[own.step],
+            rank=np.full(len(own), place, np.int64),
             name=ints([of_name[each] for each in part.names]),
             group=ints([of_group[each] for each in part.groups]),
             mark=np.where(own.mark == UNKNOWN, UNKNOWN, own.mark + skipped),
             operator=launched[own.operator],
-            form=ints([of_form.get(form, UNKNOWN) for form in part.forms or [None] * count]),
+            form=ints([of_form.get(form, UNKNOWN) for form in part.forms or [None] * len(own)]),
         )
         tables.append(table)
         skipped += len(part.marks)
     events = Spans.joined(*tables)
+    steps, step = np.unique(events.step, return_inverse=True)
+    traced = ints([part.rank for part in parts])
     near = np.minimum(np.searchsorted(traced, events.peer), len(traced) - 1)
-    peer = np.where(traced[near] == events.peer, near, UNKNOWN)
-    collective = events.of_kind(TaskKind.COLLECTIVE)
-    group = np.where(collective, events.group, UNKNOWN)
-    events = replace(events, peer=peer, group=group)
+    events = replace(
+        events,
+        step=step,
+        peer=np.where(traced[near] == events.peer, near, UNKNOWN),
+        group=np.where(events.of_kind(TaskKind.COLLECTIVE), events.group, UNKNOWN),
+    )
     profile = Profile(
         source=source,
         format=form,
         ranks=tuple(convert(part, RankPlace, from_attributes=True) for part in parts),
-        steps=tuple(steps),
+        steps=tuple(steps.tolist()),
         names=tuple(names),
         groups=tuple(ProcessGroup(name=name or "unknown", ranks=ranks) for name, ranks in groups),
-        events=replace(events, meeting=_meetings(events, np.concatenate(tags))),
+        events=replace(events, meeting=_meetings(events)),
         follows=_follows(parts),
         marks=tuple(mark for part in parts for mark in part.marks),
         operators=tuple(operators),
@@ -191,18 +189,23 @@ def _check_one_run(parts: Sequence[RankOperations]) -> None:
 
 def _follows(parts: Sequence[RankOperations]) -> Following | None:
     """Pairs of operations of all ranks, None where no rank tells any."""
-    skipped = np.cumsum([0, *(len(part.names) for part in parts)]).tolist()
-    told = [(part.follows, n) for part, n in zip(parts, skipped, strict=False) if part.follows]
+    begins = np.cumsum([0, *(len(part.names) for part in parts)])
+    told = [
+        np.stack(part.follows) + begin
+        for part, begin in zip(parts, begins, strict=False)
+        if part.follows
+    ]
     if not told:
         return None
-    before, after = np.concatenate([np.stack(follows) + n for follows, n in told], axis=1)
+    before, after = np.concatenate(told, axis=1)
     return before, after
 
 
-def _meetings(events: Spans, tag: Ints) -> Ints:
-    """The n-th collective of a name, a group and a tag in a step is the same on all ranks.
+def _meetings(events: Spans) -> Ints:
+    """The n-th collective of a name and a group in a step is the same on all ranks.
 
-    So is the n-th message of a tag from one rank to another on both.
+    So is the n-th message from one rank to another on both. What has another number in the column
+    `meeting` of what was read is another.
     """
     sends = events.of_kind(TaskKind.SEND)
     message = (sends | events.of_kind(TaskKind.RECV)) & (events.peer != UNKNOWN)
@@ -213,7 +216,7 @@ def _meetings(events: Spans, tag: Ints) -> Ints:
             (events.peer, events.rank, events.name),
         )
     )
-    key = (events.step, message.astype(np.int64), first, second, tag)
+    key = (events.step, message.astype(np.int64), first, second, events.meeting)
     joined = same(*key, counted(events.rank, *key))
     return np.where(message | events.of_kind(TaskKind.COLLECTIVE), joined, UNKNOWN)
 

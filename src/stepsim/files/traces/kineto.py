@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints, distinct, ints
+from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.process import paused
 from stepsim.base.units import MAX_INT64
@@ -165,7 +165,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     marked_steps = sorted(ours.steps)
     bounds = _since([each[1:] for each in marked_steps], ours.base)
     numbers = [number for number, _, _ in marked_steps]
-    steps, step = placed(numbers, bounds, np.where(launch >= 0, launch, start))
+    step = placed(numbers, bounds, np.where(launch >= 0, launch, start))
     kinds = _kinds(ours)
     stream = ints([*map(_stream, ours.kernels, arguments)])
     ranges = _ranges(ours)
@@ -182,7 +182,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         "launch_ps": launch,
         "size_bytes": ints([_size(a, bytes_of) for a in arguments]),
         "peer": ints([other_end(rank, a.sender, a.receiver) for a in arguments]),
-        "tag": ints([_tag(a.number) for a in arguments]),
+        "meeting": ints([_tag(a.number) for a in arguments]),
     }
     kept = np.flatnonzero(step != UNKNOWN)
     kept = kept[np.argsort(start[kept], kind="stable")]
@@ -193,7 +193,6 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         rank=rank,
         world=known.world_size,
         file=name,
-        steps=steps,
         has_steps=bool(ours.steps),
         names=[kinds[i][1] for i in kept.tolist()],
         groups=[group_of(each.group, each.described, each.ranks) for each in told],
@@ -406,20 +405,18 @@ def _group(group: str, described: str, ranks: str) -> tuple[str, tuple[int, ...]
     return " ".join(filter(None, (group, described))), tuple(map(int, numbers))
 
 
-def placed(numbers: Sequence[int], bounds: Ints, times: Ints) -> tuple[tuple[int, ...], Ints]:
-    """Numbers of the steps that hold operations, and the place of each one's by a time of it.
+def placed(numbers: Sequence[int], bounds: Ints, times: Ints) -> Ints:
+    """The number of the step that holds each operation by a time of it, `UNKNOWN` outside of all.
 
-    `bounds` are begin and end of every step, in the unit of the `times`, us or ns; `UNKNOWN` is the
-    place of an operation outside. A recording without steps is one step, number 0.
+    `bounds` are begin and end of every step, in the unit of the `times`, us or ns. A recording
+    without steps is one step, number 0.
     """
     if not numbers:
-        return (0,), np.zeros(len(times), np.int64)
+        return np.zeros(len(times), np.int64)
     found = unknown(len(times))
-    for place, (begin, end) in enumerate(bounds):
-        found[(times >= begin) & (times < end)] = place
-    used = distinct(found[found != UNKNOWN])
-    step = np.where(found == UNKNOWN, UNKNOWN, np.searchsorted(used, found))
-    return tuple(numbers[place] for place in used.tolist()), step
+    for number, (begin, end) in zip(numbers, bounds, strict=True):
+        found[(times >= begin) & (times < end)] = number
+    return found
 
 
 def _kinds(ours: _Sorted) -> list[tuple[TaskKind, str]]:

@@ -210,7 +210,7 @@ def _rank(
     times = ints([launches.get((row[0], row[3]), row[4]) for row in every])
     named = [each for each in ranges if each[0] == process]
     own = _steps(named)
-    steps, step = placed([*own], ints([*own.values()]), times)
+    step = placed([*own], ints([*own.values()]), times)
     kept = np.flatnonzero(step != UNKNOWN)
     ordered = [every[i] for i in kept.tolist()]
     if not ordered:
@@ -232,9 +232,7 @@ def _rank(
     columns["mark"] = marked(marks, launched, columns["start_ps"], columns["stream"])
     return RankOperations(
         rank=rank,
-        world=None,
         file=str(path),
-        steps=steps,
         has_steps=bool(own),
         names=[row[7] for row in ordered],
         groups=[("", ())] * len(ordered),
