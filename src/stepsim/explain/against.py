@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, ints
-from stepsim.base.errors import PlanError, TraceError
+from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import format_size_bytes
 from stepsim.measured.profile.events import Profile, complete_ps, earliest, latest, unknown
@@ -158,12 +158,8 @@ def measured_step(profile: Profile) -> tuple[Profile, int, bool]:
     """The recorded step of median length alone, when it ends in ps, and whether the next follows.
 
     A step goes from its first operation on a device to that of the next one, where that was
-    recorded, else to its last one. Raises TraceError for a recording that tells no times.
+    recorded, else to its last one.
     """
-    if not profile.is_timed:
-        raise TraceError(
-            f"{profile.source}: nothing says when operations ran: expected a recording with times"
-        )
     events, count = profile.events, len(profile.steps)
     device = events.kind != TaskKind.HOST
     first = earliest(events.step[device], events.start_ps[device], count)

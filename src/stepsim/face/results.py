@@ -147,8 +147,7 @@ class Result(Viewed, SimulatedStep):
     def against(self, trace: Profile | str | Path) -> "AgainstResult":
         """The step beside a recorded one: a profile, read already or by its path.
 
-        Raises PlanError where the recording is of another job, TraceError where it cannot be read
-        or tells no times.
+        Raises PlanError where the recording is of another job, TraceError where it cannot be read.
         """
         from stepsim.files.measured import load_profile
 

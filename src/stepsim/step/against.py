@@ -40,7 +40,7 @@ class StepAgainst(Noun):
 def hold_against(simulated: SimulatedStep, recorded: Profile) -> StepAgainst:
     """A simulated step beside the recorded step of median length.
 
-    Raises PlanError where the recording is of another job, TraceError where it tells no times.
+    Raises PlanError where the recording is of another job.
     """
     measured, end_ps, follows = measured_step(recorded)
     plan, report = simulated.plan, simulated.report

@@ -224,8 +224,6 @@ def _meetings(events: Spans) -> Ints:
 def _aligned(profile: Profile, parts: Sequence[RankOperations], *, one_clock: bool) -> Profile:
     """One axis of time from 0: a collective ends at the same moment on all its ranks."""
     events, warnings = profile.events, list(_warnings(profile, parts))
-    if not profile.is_timed:
-        return replace(profile, warnings=tuple(warnings))
     apart = ints([part.base_ps - parts[0].base_ps for part in parts])
     shift = np.where(np.abs(apart) < _DAY_PS, apart, 0)  # clocks days apart tell nothing
     lost = _put_on_one_axis(events, shift) if not one_clock else []

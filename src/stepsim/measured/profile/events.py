@@ -123,11 +123,6 @@ class Profile(Noun, eq=False):
             )
 
     @property
-    def is_timed(self) -> bool:
-        """Whether it tells when operations ran."""
-        return bool((self.events.end_ps != UNKNOWN).any())
-
-    @property
     def stages(self) -> tuple[int, ...]:
         """Stages with at least one traced rank."""
         return tuple(sorted({rank.stage for rank in self.ranks if rank.stage is not None}))

@@ -8,7 +8,6 @@ are reduced once the last backward of their chunk has ended.
 import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, bins, distinct, spans
-from stepsim.base.errors import TraceError
 from stepsim.measured.profile.events import Following, Profile, same
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
@@ -26,13 +25,8 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
     that compute were shorter. If no message of the profile runs beside a compute, the program
     blocks, and the next compute follows the message. Where no phase is told, an operation follows
     one of another stream that ended just before it. A profile that tells what its operations
-    follow is taken at its word. Raises TraceError for a profile without times.
+    follow is taken at its word.
     """
-    if not profile.is_timed:
-        raise TraceError(
-            f"{profile.source}: a {profile.format} has no times: expected traces of PyTorch's "
-            "profiler of the same run (stepsim inspect shows what is in it)"
-        )
     if profile.follows is not None:
         before, after = profile.follows
         return Waits(profile=profile, before=before, after=after)
