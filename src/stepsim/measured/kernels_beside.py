@@ -58,7 +58,7 @@ def _executions(profile: Profile) -> tuple[Ints, Ints, Ints, Bools]:
     gpus, stage = [ran.gpu for ran in profile.ranks], profile.column_of_ranks("stage")
     parts = []
     for rank, places in enumerate(profile.places_of_ranks()):
-        own = events.in_time(places[events.end_ps[places] != UNKNOWN])
+        own = events.in_time(places)
         work = own[works[own]]
         work = work[np.argsort(events.stream[work], kind="stable")]
         kernels = _with_neighbours(profile, work)

@@ -13,7 +13,6 @@ from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.measured.profile.events import (
     Following,
     HostOperator,
-    KernelForm,
     ProcessGroup,
     Profile,
     RankPlace,
@@ -42,9 +41,9 @@ class RankOperations(RankPlace, eq=False):
     are ranges in which a program said what it computed, a column `mark` holds places in them;
     `operators` launched operations, by a column `operator` of places. `follows` are pairs of these
     operations that wait for each other, where the format tells them; the allocator held
-    `peak_bytes`. `forms` are how its kernels were launched, None for other operations, and nothing
-    at all where the format does not say it. Without `has_steps` nothing told steps, and the whole
-    recording counts as one.
+    `peak_bytes`. `forms` are how its kernels were launched, in values that tell them apart: empty
+    for other operations, and nothing at all where the format does not say it. Without `has_steps`
+    nothing told steps, and the whole recording counts as one.
     """
 
     names: list[str]
@@ -58,7 +57,7 @@ class RankOperations(RankPlace, eq=False):
     operators: tuple[HostOperator, ...] = ()
     peak_bytes: int | None = None
     has_steps: bool = True
-    forms: Sequence[KernelForm | None] = ()
+    forms: Sequence[tuple[object, ...]] = ()
 
 
 def join_ranks(
@@ -94,7 +93,7 @@ def join_ranks(
             group=ints([of_group[each] for each in part.groups]),
             mark=np.where(own.mark == UNKNOWN, UNKNOWN, own.mark + skipped),
             operator=launched[own.operator],
-            form=ints([of_form.get(form, UNKNOWN) for form in part.forms or [None] * len(own)]),
+            form=ints([of_form.get(form, UNKNOWN) for form in part.forms or [()] * len(own)]),
         )
         tables.append(table)
         skipped += len(part.marks)
@@ -121,7 +120,6 @@ def join_ranks(
         operators=tuple(operators),
         world=max(part.world or 0 for part in parts) or None,
         peak_bytes=max(part.peak_bytes or 0 for part in parts) or None,
-        forms=tuple(forms),
         has_steps=any(part.has_steps for part in parts),
     )
     return _cut_on_device(_aligned(profile, parts, one_clock=one_clock))

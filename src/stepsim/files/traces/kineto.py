@@ -27,7 +27,7 @@ from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, element_bytes, is_kineto
 from stepsim.files.traces.joined import RankOperations, join_ranks
 from stepsim.files.traces.packed import packed_files, rank_in_name
-from stepsim.measured.profile.events import HostOperator, KernelForm, Profile, other_end, unknown
+from stepsim.measured.profile.events import HostOperator, Profile, other_end, unknown
 from stepsim.measured.profile.kernels import communication_kernel, is_peer_copy
 from stepsim.measured.profile.marks import Mark, MarkedRange, marked, read_mark
 from stepsim.measured.run import PS_PER_US
@@ -84,10 +84,15 @@ class _Arguments(msgspec.Struct, gc=False, rename=_KEYS):
     dims: msgspec.Raw = _NO_DIMS
     device: Any = UNKNOWN
     allocated: Any = 0
-    grid: list[int] = []
-    block: list[int] = []
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
     registers: int = 0
     shared_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        """An operator that is told by another value than a number is not known."""
+        if type(self.external) is not int:
+            self.external = UNKNOWN
 
 
 _READ = msgspec.json.Decoder(_Arguments | None, strict=False)
@@ -204,7 +209,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         node=rank // len(trace.devices) if len(trace.devices) > 1 else None,
         marks=tuple(each.mark for each in ranges),
         gpu=str(trace.devices[0].get("name", "")) if trace.devices else "",
-        forms=_forms(told, _shapes(ours.called)),
+        forms=_forms(told, ours.called),
     )
 
 
@@ -294,15 +299,10 @@ def _called(ours: _Sorted) -> list[int]:
     A kernel and its operator have a number in common; in older traces, and for what no operator of
     its own launches, it is the innermost call that its thread was in.
     """
-    numbered = {
-        call.external: number
-        for number, (_, call) in enumerate(ours.called)
-        if type(call.external) is int and call.external != UNKNOWN
-    }
+    numbered = {call.external: number for number, (_, call) in enumerate(ours.called)}
+    numbered[UNKNOWN] = UNKNOWN
     calls = [
-        UNKNOWN
-        if type(kernel.external) is not int or kernel.external == kernel.correlation
-        else numbered.get(kernel.external, UNKNOWN)
+        UNKNOWN if kernel.external == kernel.correlation else numbered.get(kernel.external, UNKNOWN)
         for kernel in ours.arguments
     ]
     pairs = list(zip(ours.arguments, calls, strict=True))
@@ -373,29 +373,27 @@ def _since(times_us: Sequence[float | tuple[float, ...]], base_us: int) -> Ints:
     return np.asarray(apart, np.int64)
 
 
-def _shapes(called: Sequence[tuple[_Event, _Arguments]]) -> dict[int, str]:
-    """The dimensions that operators worked on, as written, by their external numbers."""
-    told = ((call.external, bytes(call.dims)) for _, call in called)
-    numbered = (
-        (number, dims) for number, dims in told if type(number) is int and number != UNKNOWN
-    )
-    return {number: dims.decode() for number, dims in numbered if dims != b"[]"}
+def _forms(
+    arguments: Sequence[_Arguments], called: Sequence[tuple[_Event, _Arguments]]
+) -> list[tuple[object, ...]]:
+    """How kernels were launched, and the dimensions that their operators worked on, as written.
 
-
-def _forms(arguments: Sequence[_Arguments], shapes: dict[int, str]) -> list[KernelForm | None]:
-    """How kernels were launched; equal ones are one object, None where a trace does not say it."""
-    known: dict[KernelForm, KernelForm] = {}
-    found: list[KernelForm | None] = []
-    for kernel in arguments:
-        form = KernelForm(
-            grid=tuple(kernel.grid),
-            block=tuple(kernel.block),
-            registers=kernel.registers,
-            shared_bytes=kernel.shared_bytes,
-            shape=shapes.get(kernel.external, "") if type(kernel.external) is int else "",
+    Nothing is told of a kernel whose grid a trace does not say.
+    """
+    dims = {call.external: bytes(call.dims) for _, call in called}
+    dims[UNKNOWN] = nothing = bytes(_NO_DIMS)
+    return [
+        (
+            kernel.grid,
+            kernel.block,
+            kernel.registers,
+            kernel.shared_bytes,
+            dims.get(kernel.external, nothing),
         )
-        found.append(known.setdefault(form, form) if form.grid else None)
-    return found
+        if kernel.grid
+        else ()
+        for kernel in arguments
+    ]
 
 
 def _group(group: str, described: str, ranks: str) -> tuple[str, tuple[int, ...]]:

@@ -23,7 +23,7 @@ from stepsim.base.units import MAX_INT64, PS_PER_NS
 from stepsim.files.reading import open_file
 from stepsim.files.traces.joined import RankOperations, join_ranks
 from stepsim.files.traces.kineto import placed
-from stepsim.measured.profile.events import KernelForm, Profile
+from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.kernels import communication_kernel
 from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
 from stepsim.run.spans import UNKNOWN, TaskKind
@@ -84,7 +84,7 @@ def read_nsys(path: Path) -> Profile:
 def _operations(database: sqlite3.Connection, path: Path) -> Iterator[_Row]:
     """Process, device, stream, correlation, start and end in ns, bytes, name and kind of each.
 
-    Kernels have their grid and block, registers and shared memory after it.
+    What follows is how it was launched: grid and block, registers and shared memory of a kernel.
     """
     tables = _tables(database)
     for needed in (f"{_TABLE}KERNEL", "StringIds"):
@@ -102,7 +102,7 @@ def _operations(database: sqlite3.Connection, path: Path) -> Iterator[_Row]:
             if not all(isinstance(each, int) for each in named) or not isinstance(short, str):
                 shown = (*named, short)
                 raise TraceError(f"{path}: a row of {name} is {shown}: expected numbers and a name")
-            yield (*named, *kind_of(short, whole), *form)
+            yield (*named, *kind_of(short, whole), tuple(form))
 
 
 def _queries(database: sqlite3.Connection) -> dict[str, str]:
@@ -140,16 +140,6 @@ def _gpus(database: sqlite3.Connection) -> dict[int, str]:
     except sqlite3.OperationalError:
         return {}
     return {number: name for number, name in rows if isinstance(name, str)}
-
-
-def _form(row: _Row) -> KernelForm | None:
-    """How a kernel was launched, None where the export does not say it."""
-    told = row[_NAMED + 2 :]
-    if len(told) != len(_FORM) or not all(isinstance(number, int) for number in told):
-        return None
-    return KernelForm(
-        grid=told[:3], block=told[3:6], registers=told[6], shared_bytes=told[7] + told[8]
-    )
 
 
 def _launches(database: sqlite3.Connection) -> Iterator[tuple[tuple[int, int], int]]:
@@ -207,7 +197,8 @@ def _rank(
 ) -> RankOperations:
     process = int(rows[0][0]) & _PROCESS
     every = sorted(rows, key=lambda row: (row[4], row[5]))
-    times = ints([launches.get((row[0], row[3]), row[4]) for row in every])
+    called = ints([launches.get((row[0], row[3]), UNKNOWN) for row in every])
+    times = np.where(called == UNKNOWN, ints([row[4] for row in every]), called)
     named = [each for each in ranges if each[0] == process]
     own = _steps(named)
     step = placed([*own], ints([*own.values()]), times)
@@ -215,33 +206,33 @@ def _rank(
     ordered = [every[i] for i in kept.tolist()]
     if not ordered:
         raise TraceError(f"{path}: device {rank}: no kernel was launched inside of the NVTX steps")
-    base = int(ordered[0][4])
+    _, _, streams, _, starts, ends, sizes, names, kinds, forms = zip(*ordered, strict=True)
+    base = int(starts[0])
     marks = _marked_ranges(named, base)
     # what was launched before the first kernel began is launched before 0
     launched = (times[kept] - base) * PS_PER_NS
-    told = np.array([(row[0], row[3]) in launches for row in ordered])
     columns = {
         "step": step[kept],
-        "kind": ints([row[8] for row in ordered]),
-        "stream": ints([row[2] for row in ordered]),
-        "start_ps": ints([(row[4] - base) * PS_PER_NS for row in ordered]),
-        "end_ps": ints([(row[5] - base) * PS_PER_NS for row in ordered]),
-        "launch_ps": np.where(told, np.maximum(launched, 0), UNKNOWN),
-        "size_bytes": ints([row[6] for row in ordered]),
+        "kind": ints(kinds),
+        "stream": ints(streams),
+        "start_ps": ints([(at - base) * PS_PER_NS for at in starts]),
+        "end_ps": ints([(at - base) * PS_PER_NS for at in ends]),
+        "launch_ps": np.where(called[kept] == UNKNOWN, UNKNOWN, np.maximum(launched, 0)),
+        "size_bytes": ints(sizes),
     }
     columns["mark"] = marked(marks, launched, columns["start_ps"], columns["stream"])
     return RankOperations(
         rank=rank,
         file=str(path),
         has_steps=bool(own),
-        names=[row[7] for row in ordered],
+        names=list(names),
         groups=[("", ())] * len(ordered),
         columns=columns,
         left_out=len(every) - len(ordered),
         base_ps=base * PS_PER_NS,
         node=0,
         marks=tuple(each.mark for each in marks),
-        forms=[_form(row) for row in ordered],
+        forms=forms,
     )
 
 

@@ -57,20 +57,6 @@ class HostOperator(Noun, order=True):
     sides: tuple[tuple[int, ...], ...] = ()
 
 
-class KernelForm(Noun):
-    """How a kernel was launched: blocks of its grid, threads of a block, by dimension.
-
-    `registers` are those of a thread, `shared_bytes` the shared memory of a block, 0 where they are
-    not told. `shape` are the dimensions of what its operator worked on.
-    """
-
-    grid: tuple[int, ...] = ()
-    block: tuple[int, ...] = ()
-    registers: int = 0
-    shared_bytes: int = 0
-    shape: str = ""
-
-
 Following = tuple[Ints, Ints]
 """Pairs of operations: what comes before, and what after."""
 
@@ -81,9 +67,9 @@ class Profile(Noun, eq=False):
     `format` names the form it was read from, `steps` are the numbers the job gave them. `follows`
     are the pairs of operations that wait for each other, None where the format does not tell them.
     `marks` are the ranges in which programs said what they computed, `operators` launched
-    operations, `forms` are how kernels were launched, where the format says it. The job has `world`
-    ranks, `peak_bytes` are what a rank's allocator held at most; None where not told. Without
-    `has_steps` the only step is the whole recording.
+    operations, where the format says it. The job has `world` ranks, `peak_bytes` are what a rank's
+    allocator held at most; None where not told. Without `has_steps` the only step is the whole
+    recording.
 
     A measured run, of which stage times are told, is a profile of one step whose operations stand
     rank by rank, in the order of their traces; a chunk is a stage, and names are numbered as
@@ -101,7 +87,6 @@ class Profile(Noun, eq=False):
     groups: tuple[ProcessGroup, ...]
     events: Spans
     follows: Following | None = None
-    forms: tuple[KernelForm, ...] = ()
     warnings: Names = ()
     marks: tuple[Mark, ...] = ()
     operators: tuple[HostOperator, ...] = ()
