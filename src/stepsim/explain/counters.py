@@ -2,24 +2,20 @@
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, ints, totals
+from stepsim.base.arrays import Floats, Ints, totals
 from stepsim.base.structs import Names, Noun
 from stepsim.base.units import PS_PER_S
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import SegmentKind
 from stepsim.network.collectives.flows import step_load
 from stepsim.network.prices import Prices, Use
-from stepsim.parallel.schedules import ActionKind
+from stepsim.parallel.schedules.base import FORWARD
 
 # Why an activation is still held: its input gradient is to come, or only its weight gradient.
 _LIVE = ("until input gradient", "until weight gradient")
 
-_HELD = {
-    ActionKind.FORWARD: (1, 0),
-    ActionKind.BACKWARD: (-1, 0),
-    ActionKind.INPUT_GRAD: (-1, 1),
-    ActionKind.WEIGHT_GRAD: (0, -1),
-}
+# What a forward, a backward, an input gradient and a weight gradient add to both.
+_HELD = np.array([(1, 0), (-1, 0), (-1, 1), (0, -1)], np.float64)
 
 
 class Curves(Noun):
@@ -40,20 +36,15 @@ def live_activations(timeline: Timeline, rank: int) -> Curves:
     held for its input gradient first, then for its weight gradient alone. The most of the sum is
     `PeakLive.freed_at_w`, the most of the first curve `freed_at_b`, but for actions of no time.
     """
-    ran = timeline.of_rank(rank)
-    starts, ends = (times[:, 0].tolist() for times in ran.entry_times)
-    times: list[int] = []
-    changes: list[tuple[int, int]] = []
-    for entry, start, end in zip(ran.tasks.program.entries, starts, ends, strict=True):
-        for action in entry.parts():
-            times.append(start if action.kind is ActionKind.FORWARD else end)
-            changes.append(_HELD[action.kind])
-    split = timeline.graph.schedule.splits_backward
-    table = np.array(changes, np.float64).reshape(-1, 2)
+    ran, schedule = timeline.of_rank(rank), timeline.graph.schedule
+    start, end = (times[:, 0] for times in ran.entry_times)
+    order, split = schedule.columns[ran.tasks.program.stage], schedule.splits_backward
+    place, part = (order.kind >= 0).nonzero()
+    kind = order.kind[place, part]
     return summed_curves(
         _LIVE if split else ("until backward",),
-        ints(times),
-        table if split else table[:, :1],
+        np.where(kind == FORWARD, start[place], end[place]),
+        _HELD[kind] if split else _HELD[kind, :1],
     )
 
 

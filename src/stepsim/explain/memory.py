@@ -104,17 +104,15 @@ def step_memory(
     held: HeldBytes, schedule: Schedule, capacity_bytes: int | None = None
 ) -> StepMemory:
     """What the ranks of a schedule hold, in bytes: entries of an order run one after the other."""
-    orders = map(Order.of, schedule.orders)
-    peaks = (_peak(held, stage, order) for stage, order in enumerate(orders))
+    peaks = (_peak(held, stage, order) for stage, order in enumerate(schedule.columns))
     return StepMemory(held=held, peaks=tuple(peaks), capacity_bytes=capacity_bytes)
 
 
 def memory_curves(timeline: Timeline, held: HeldBytes, rank: int) -> Curves:
     """Bytes of a rank over time, by what they are for."""
     stage = timeline.graph.plan.stage_of(rank)
-    ran = timeline.of_rank(rank)
-    start, end = (times[:, 0] for times in ran.entry_times)
-    moments, changes = _changes(held, stage, Order.of(ran.tasks.program.entries))
+    start, end = (times[:, 0] for times in timeline.of_rank(rank).entry_times)
+    moments, changes = _changes(held, stage, timeline.graph.schedule.columns[stage])
     times = np.where(moments % 2, end[moments // 2], start[moments // 2])
     fixed = np.array([[held.fixed[part][stage] for part in held.fixed]])
     bounds = np.array([0, timeline.step_time_ps])
