@@ -16,14 +16,14 @@ from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import format_size_bytes
-from stepsim.measured.profile.events import Profile, complete_ps, earliest, latest, unknown
+from stepsim.measured.profile.events import Profile, complete_ps, unknown
 from stepsim.measured.profile.kernel_classes import (
     SIMULATED,
     KernelClass,
     KernelWork,
     KernelWorks,
 )
-from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase, extents
 from stepsim.workload.axes import Stream
 
 _Named = TypeVar("_Named")
@@ -162,15 +162,15 @@ def measured_step(profile: Profile) -> tuple[Profile, int, bool]:
     """
     events, count = profile.events, len(profile.steps)
     device = events.kind != TaskKind.HOST
-    first = earliest(events.step[device], events.start_ps[device], count)
-    last = latest(events.step[device], events.end_ps[device], count)
+    step = np.where(device, events.step, UNKNOWN)
+    first, last = extents(step, count, events.start_ps, events.end_ps)
     numbers = np.array(profile.steps)
     follows = np.append((np.diff(numbers) == 1) & (first[1:] >= last[:-1]), False)
     ends = np.where(follows, np.append(first[1:], 0), last)
     chosen = np.flatnonzero(follows) if follows.any() else np.arange(count)
     order = chosen[np.argsort((ends - first)[chosen], kind="stable")]
-    step = int(order[(len(order) - 1) // 2])
-    return profile.of_steps(profile.steps[step]), int(ends[step]), bool(follows[step])
+    middle = int(order[(len(order) - 1) // 2])
+    return profile.of_steps(profile.steps[middle]), int(ends[middle]), bool(follows[middle])
 
 
 def compared_ranks(profile: Profile, npus: int, stage_ranks: int) -> tuple[int, ...]:
@@ -357,8 +357,7 @@ def _in_phases(profile: Profile) -> Profile:
     columns = np.stack([events.rank, phase, events.chunk, events.microbatch])[:, inside]
     actions, action = np.unique(columns, axis=1, return_inverse=True)
     count = actions.shape[1]
-    start = earliest(action.ravel(), events.start_ps[inside], count)
-    end = latest(action.ravel(), events.end_ps[inside], count)
+    start, end = extents(action.ravel(), count, events.start_ps[inside], events.end_ps[inside])
     rest = events.taken(np.flatnonzero(~inside))
     more = Spans.of(
         count,

@@ -216,13 +216,24 @@ class Spans(ColumnTable, eq=False):
 def extents(place: Ints | Small, places: int, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """First start and last end of the tasks that have each place; -1 is none."""
     tasks = np.flatnonzero(place >= 0)
-    if np.array_equal(place[tasks], np.arange(places)):
+    own = place[tasks]
+    if np.array_equal(own, np.arange(places)):
         return start[tasks], end[tasks]
-    first = np.full((places, *start.shape[1:]), np.iinfo(np.int64).max)
-    last = np.zeros_like(first)
-    np.minimum.at(first, place[tasks], start[tasks])
-    np.maximum.at(last, place[tasks], end[tasks])
-    return first, last
+    return earliest(own, start[tasks], places), latest(own, end[tasks], places)
+
+
+def earliest(places: Ints | Small, times_ps: Ints, count: int) -> Ints:
+    """The least time at each of so many places; the largest number where there is none."""
+    found = np.full((count, *times_ps.shape[1:]), np.iinfo(np.int64).max)
+    np.minimum.at(found, places, times_ps)
+    return found
+
+
+def latest(places: Ints | Small, times_ps: Ints, count: int) -> Ints:
+    """The largest time at each of so many places; the least number where there is none."""
+    found = np.full((count, *times_ps.shape[1:]), np.iinfo(np.int64).min)
+    np.maximum.at(found, places, times_ps)
+    return found
 
 
 SPAN_NUMBERS = tuple(name for name, kind in Spans.__annotations__.items() if kind is Ints)

@@ -7,9 +7,9 @@ import numpy as np
 from stepsim.base.arrays import Bools, Ints, bins
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Entry, Noun, Share, Timed
-from stepsim.measured.profile.events import Profile, earliest, latest
+from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits
-from stepsim.run.spans import UNKNOWN
+from stepsim.run.spans import UNKNOWN, extents
 
 
 class ProfileChange(Noun, eq=False, kw_only=False):
@@ -88,8 +88,7 @@ def programs_of(profile: Profile) -> Ints:
 def leaves_node(waits: Waits) -> tuple[Bools, Bools]:
     """Which operations meet others on their own node only, and which meet some on another."""
     node, meetings = waits.profile.column_of_ranks("node"), waits.meetings
-    count = bins(meetings)
-    least, most = (ends(meetings, node, count)[meetings] for ends in (earliest, latest))
+    least, most = (ends[meetings] for ends in extents(meetings, bins(meetings), node, node))
     several = (np.bincount(meetings) > 1)[meetings]
     told = several & (least != UNKNOWN)
     apart = least != most

@@ -17,13 +17,11 @@ from stepsim.measured.profile.events import (
     Profile,
     RankPlace,
     counted,
-    earliest,
-    latest,
     same,
     unknown,
 )
 from stepsim.measured.profile.marks import Mark
-from stepsim.run.spans import UNKNOWN, Spans, TaskKind
+from stepsim.run.spans import UNKNOWN, Spans, TaskKind, earliest, extents
 
 _DAY_PS = 86_400 * PS_PER_S
 _HOURS_APART_PS = 3600 * PS_PER_S
@@ -161,7 +159,7 @@ def _main_begins(events: Spans, places: Ints, steps: int) -> tuple[Ints, bool]:
     took = np.bincount(number, weights=(end - start)[compute], minlength=1)
     main = compute & (stream == (streams[int(took.argmax())] if len(streams) else UNKNOWN))
     begin = earliest(step[main], start[main], steps)
-    first, last = earliest(step, start, steps), latest(step, end, steps)
+    first, last = extents(step, steps, start, end)
     is_known = len(np.unique(step[main])) == steps and bool((np.diff(begin) > 0).all())
     return begin[: steps * is_known], bool((first[1:] < last[:-1]).any())
 

@@ -19,10 +19,10 @@ from stepsim import __version__
 from stepsim.base.arrays import Ints
 from stepsim.base.structs import replace, shipped
 from stepsim.files.writing import write_folder
-from stepsim.measured.profile.events import Profile, earliest, latest
+from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.marks import ACTION_PHASES
 from stepsim.measured.run import PS_PER_US
-from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase, extents, latest
 
 # PyTorch's own streams begin there.
 _FIRST_STREAM = 7
@@ -73,7 +73,7 @@ def _bounds(profile: Profile) -> tuple[Ints, Ints]:
     events, launch = profile.events, _launches(profile.events)
     ranks, steps = len(profile.ranks), len(profile.steps)
     place = events.rank * steps + events.step
-    first, last = (each(place, launch, ranks * steps) for each in (earliest, latest))
+    first, last = extents(place, ranks * steps, launch, launch)
     so_far = np.maximum.accumulate(last.reshape(ranks, steps), axis=1)
     return first.reshape(ranks, steps), so_far
 

@@ -12,11 +12,11 @@ from stepsim.base.arrays import Bools, Ints, bins, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
-from stepsim.measured.profile.events import Profile, earliest, latest, same, unknown
+from stepsim.measured.profile.events import Profile, same, unknown
 from stepsim.measured.profile.marks import MarkForm
 from stepsim.measured.profile.told import PhaseLabels, stages_by_messages, told_by_messages
 from stepsim.measured.run import OpKind
-from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase, extents
 
 _KINDS = {
     TaskPhase.FORWARD: OpKind.FORWARD,
@@ -78,8 +78,7 @@ def pipeline_actions(profile: Profile) -> Actions:
     count = bins(key)
     first = np.zeros(count, np.int64)
     first[key] = places
-    start = earliest(key, profile.events.start_ps[places], count)
-    end = latest(key, profile.events.end_ps[places], count)
+    start, end = extents(key, count, profile.events.start_ps[places], profile.events.end_ps[places])
     holds = unknown(len(kind))
     holds[places] = key
     rank, kind, stage, microbatch = (column[first] for column in columns)

@@ -7,7 +7,8 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, places_by
 from stepsim.base.structs import Noun
-from stepsim.measured.profile.events import Profile, earliest
+from stepsim.measured.profile.events import Profile
+from stepsim.run.spans import earliest
 
 
 class Busy(Noun, eq=False):

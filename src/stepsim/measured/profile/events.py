@@ -23,7 +23,7 @@ from stepsim.base.errors import TraceError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.measured.profile.marks import Mark
 from stepsim.measured.run import NO_INNER, Degrees, InnerOps
-from stepsim.run.spans import UNKNOWN, Spans
+from stepsim.run.spans import UNKNOWN, Spans, extents, latest
 
 
 class RankPlace(Noun):
@@ -180,10 +180,8 @@ class Profile(Noun, eq=False):
 
     def step_times_ps(self) -> Ints:
         """From the first start to the last end of every step."""
-        events, count = self.events, len(self.steps)
-        inside = events.step >= 0
-        first = earliest(events.step[inside], events.start_ps[inside], count)
-        last = latest(events.step[inside], events.end_ps[inside], count)
+        events = self.events
+        first, last = extents(events.step, len(self.steps), events.start_ps, events.end_ps)
         return np.asarray(np.maximum(last - first, 0), np.int64)
 
 
@@ -206,20 +204,6 @@ def complete_ps(events: Spans) -> Ints:
     arrived = latest(meeting, events.start_ps[met], bins(meeting))
     last[met] = np.minimum(arrived[meeting], events.end_ps[met])
     return last
-
-
-def earliest(places: Ints, times_ps: Ints, count: int) -> Ints:
-    """The least time at each of so many places; the largest number where there is none."""
-    found = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(found, places, times_ps)
-    return found
-
-
-def latest(places: Ints, times_ps: Ints, count: int) -> Ints:
-    """The largest time at each of so many places; the least number where there is none."""
-    found = np.full(count, np.iinfo(np.int64).min)
-    np.maximum.at(found, places, times_ps)
-    return found
 
 
 def same(*columns: Ints) -> Ints:

@@ -16,8 +16,8 @@ from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import ends, ordered_waits
 from stepsim.measured.profile.busy import busy_axes
-from stepsim.measured.profile.events import Following, Profile, earliest, latest, same
-from stepsim.run.spans import COMMUNICATIONS, NodeWaits, TaskKind
+from stepsim.measured.profile.events import Following, Profile, same
+from stepsim.run.spans import COMMUNICATIONS, NodeWaits, TaskKind, earliest, latest
 
 # Times of nodes in as many cases that are looked at together: 134 MB.
 _MOST_TIMES = 1 << 24
