@@ -11,6 +11,8 @@ from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.run.spans import ColumnTable
+from stepsim.workload.axes import Group
+from stepsim.workload.plan import Plan
 
 PS_PER_US = 1_000_000
 PS_PER_MS = 1_000_000_000
@@ -138,19 +140,21 @@ def times_hash(*columns: Ints | NDArray[np.int8]) -> str:
     return times.hexdigest()
 
 
-def gradient_groups(degrees: Degrees, kind: OpKind, stage: int) -> list[tuple[int, ...]]:
-    """Groups of ranks of a gradient all-reduce on a stage; none where degrees do not tell them.
+_GROUPS = {OpKind.DP_ALLREDUCE: Group.DP, OpKind.EP_DP_ALLREDUCE: Group.DP_EP}
 
-    Megatron's order: a dp group is strided by tp, an expert's replicas by tp * ep.
-    """
-    if kind not in (OpKind.DP_ALLREDUCE, OpKind.EP_DP_ALLREDUCE) or not degrees.stage_ranks:
+
+def gradient_groups(degrees: Degrees, kind: OpKind, stage: int) -> list[tuple[int, ...]]:
+    """Groups of ranks of a gradient all-reduce on a stage; none where degrees do not tell them."""
+    return groups_on(degrees, _GROUPS[kind], stage) if kind in _GROUPS else []
+
+
+def groups_on(degrees: Degrees, group: Group, stage: int) -> list[tuple[int, ...]]:
+    """Groups of ranks of a kind on a stage, in Megatron's order; none where degrees tell none."""
+    width, tp, ep = degrees.stage_ranks, degrees.tp or 1, degrees.ep
+    if group is Group.DP:
+        ep = 1
+    if not (width and ep) or width % (tp * ep):
         return []
-    width, tp = degrees.stage_ranks, degrees.tp or 1
-    if kind is OpKind.DP_ALLREDUCE:
-        stride = tp
-    elif degrees.ep and width % (tp * degrees.ep) == 0:
-        stride = tp * degrees.ep
-    else:
-        return []
-    first = stage * width
-    return [tuple(range(first + i, first + width, stride)) for i in range(stride)]
+    plan = Plan(tp=tp, dp=width // tp, pp=degrees.pp, ep=ep)
+    on_stages = np.split(plan.groups(group), plan.pp)
+    return [*map(tuple, on_stages[stage].tolist())]

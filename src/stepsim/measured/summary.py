@@ -17,6 +17,7 @@ from stepsim.measured.run import (
     Degrees,
     InnerKind,
     OpKind,
+    groups_on,
 )
 from stepsim.measured.run_profile import (
     after_pipeline,
@@ -27,6 +28,7 @@ from stepsim.measured.run_profile import (
 from stepsim.measured.step_ops import StepOp, step_ops
 from stepsim.parallel.schedules import Schedule
 from stepsim.run.spans import Spans
+from stepsim.workload.axes import Group
 
 
 # Times by microbatch are means over ranks, `collectives_ps` is the median in collectives inside.
@@ -274,22 +276,6 @@ def _work(summary: RunSummary, chosen: Bools, inner_ps: Ints) -> dict[OpKind, Op
     return found
 
 
-def expert_groups(degrees: Degrees, stage: int) -> list[tuple[int, ...]]:
-    """Groups of ranks of a stage that share out experts; none where degrees do not tell them.
-
-    Megatron's order: `ep` ranks in order, strided by tp.
-    """
-    width, tp, ep = degrees.stage_ranks, degrees.tp or 1, degrees.ep
-    if not width or not ep or ep < 2 or width % (tp * ep):
-        return []
-    first = stage * width
-    return [
-        tuple(range(first + block + lane, first + block + tp * ep, tp))
-        for block in range(0, width, tp * ep)
-        for lane in range(tp)
-    ]
-
-
 def _imbalance(run: Profile, degrees: Degrees) -> Imbalance | None:
     """How unevenly all-to-alls send tokens: needs whole expert groups.
 
@@ -298,9 +284,9 @@ def _imbalance(run: Profile, degrees: Degrees) -> Imbalance | None:
     ratios: list[Ints] = []
     for stage in run.stages:
         tokens = {run.ranks[i].rank: _tokens(run, i) for i in run.of_stage(stage)}
-        for ranks in expert_groups(degrees, stage):
+        for ranks in groups_on(degrees, Group.EP, stage):
             group = [tokens[rank] for rank in ranks if rank in tokens]
-            whole = len(group) == len(ranks)
+            whole = 1 < len(group) == len(ranks)
             if whole and len({len(each) for each in group}) == 1 and len(group[0]):
                 together = np.stack(group)
                 ratios.append(together.max(axis=0) / np.maximum(together.mean(axis=0), 1))

@@ -27,8 +27,8 @@ from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import NodePlacement, align
 from stepsim.measured.layers import Durations, stage_costs
 from stepsim.measured.ready import infer_hidden, ready_run
-from stepsim.measured.run import Degrees, OpKind, gradient_groups
-from stepsim.measured.summary import RunSummary, expert_groups, summarise
+from stepsim.measured.run import Degrees, OpKind, gradient_groups, groups_on
+from stepsim.measured.summary import RunSummary, summarise
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.prices import Prices, Use
 from stepsim.options import StepOptions
@@ -164,10 +164,11 @@ def test_gradient_groups() -> None:
 def test_expert_groups() -> None:
     """They do not depend on which ranks were traced, and pass over ranks of one tp group."""
     degrees = Degrees(pp=2, microbatches=1, npus=16, tp=2, dp=4, ep=2)
-    assert expert_groups(degrees, 1) == [(8, 10), (9, 11), (12, 14), (13, 15)]
-    assert expert_groups(replace(degrees, tp=1, dp=8), 0) == [(0, 1), (2, 3), (4, 5), (6, 7)]
-    assert expert_groups(replace(degrees, ep=None), 0) == []
-    assert expert_groups(replace(degrees, npus=None), 0) == []
+    assert groups_on(degrees, Group.EP, 1) == [(8, 10), (9, 11), (12, 14), (13, 15)]
+    alone = replace(degrees, tp=1, dp=8)
+    assert groups_on(alone, Group.EP, 0) == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert groups_on(replace(degrees, ep=None), Group.EP, 0) == []
+    assert groups_on(replace(degrees, npus=None), Group.EP, 0) == []
 
 
 def gradient_samples(*noise: float, launch: float = 80e6) -> Samples:
