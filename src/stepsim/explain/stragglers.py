@@ -148,8 +148,8 @@ def _slowdowns(waits: Waits, ideal: Ints, kept: Sequence[Ints]) -> tuple[Ints, I
     That is of the mean step where nothing but some operations keep their own durations.
     """
     everything = np.arange(len(ideal))
-    steps = _replayed(waits, ideal, waits.own_ps, (everything, everything[:0], *kept))
-    prompt, ideal_step = steps[:, 0], np.minimum(steps[:, 1], steps[:, 0])
+    steps = _replayed(waits, ideal, waits.own_ps, (everything[:0], everything, *kept))
+    prompt, ideal_step = steps[:, 1], steps[:, :2].min(axis=1)
     return prompt, ideal_step, steps[:, 2:].mean(axis=0) / max(float(ideal_step.mean()), 1.0)
 
 
@@ -173,9 +173,14 @@ def _kinds(profile: Profile) -> dict[str, Bools]:
 
 def _replayed(waits: Waits, usual: Ints, other: Ints, chosen: Iterable[Ints]) -> Ints:
     """Steps without the host's delays where the chosen operations take `other`, for each choice."""
-    held, differs = waits.held_ps(), usual != other
-    cases = ((places[differs[places]], other, held) for places in chosen)
-    return waits.cases_ps(usual, held, cases)
+    held = waits.held_ps()
+
+    def with_others(places: Ints) -> Ints:
+        own_ps = usual.copy()
+        own_ps[places] = other[places]
+        return own_ps
+
+    return waits.of_times((with_others(places), held) for places in chosen)
 
 
 def _slowest(profile: Profile, by_rank: Floats, by_stage: Floats, by_replica: Floats) -> list[int]:

@@ -23,10 +23,6 @@ from stepsim.run.spans import COMMUNICATIONS, NodeWaits, TaskKind, earliest, lat
 _MOST_TIMES = 1 << 24
 
 
-Case = tuple[Ints, Ints, Ints]
-"""Operations that take other times than usual, and what all take, and the delays before them."""
-
-
 class _Nodes(Noun, eq=False):
     """The operations of a profile as nodes: `arrives` of each its arrival, `runs` its own time.
 
@@ -187,34 +183,25 @@ class Waits(Noun, eq=False, dict=True):
     def of_times(self, times: Iterable[tuple[Ints, Ints]]) -> Ints:
         """How long every step takes in ps, of shape (steps, cases).
 
-        The times of a case are what its operations take, and the delays before them, in ps.
+        The times of a case are what its operations take, and the delays before them, in ps. Cases
+        that change little of the first one cost least.
         """
-        usual, held = self.own_ps, self.delay_ps
-        changed = (
-            (np.flatnonzero(o != usual if d is held else (o != usual) | (d != held)), o, d)
-            for o, d in times
-        )
-        return self.cases_ps(usual, held, changed)
-
-    def cases_ps(self, own_ps: Ints, delay_ps: Ints, cases: Iterable[Case]) -> Ints:
-        """How long every step takes in each case, of shape (steps, cases).
-
-        Operations that a case does not change take `own_ps`, after `delay_ps`.
-        """
-        nodes, lasts, rest = self._nodes, self._lasts, iter(cases)
-        usual_ps, steps = nodes.durations_ps(own_ps, delay_ps), self.profile.events.step[lasts]
-        room = np.empty((max(_MOST_TIMES // len(usual_ps), 1), len(usual_ps)), np.int64)
+        nodes, lasts, rest = self._nodes, self._lasts, iter(times)
+        step, count = self.profile.events.step[lasts], len(nodes.waits)
+        both = nodes.runs, nodes.arrives
+        room = np.empty((max(_MOST_TIMES // count, 1), count), np.int64)
         found = [np.zeros((len(self.profile.steps), 0), np.int64)]
         while several := [*islice(rest, len(room))]:
-            duration_ps = room[: len(several)].reshape(len(usual_ps), len(several))
-            duration_ps[:] = usual_ps[:, None]
-            for column, (places, own, delay) in zip(duration_ps.T, several, strict=True):
-                column[nodes.runs[places]] += own[places] - own_ps[places]
-                if delay is not delay_ps:
-                    column[nodes.arrives[places]] += delay[places] - delay_ps[places]
+            usual = several[0]
+            duration_ps = room[: len(several)].reshape(count, len(several))
+            duration_ps[:] = nodes.durations_ps(*usual)[:, None]
+            for column, case in zip(duration_ps.T, several, strict=True):
+                for node, first, takes in zip(both, usual, case, strict=True):
+                    changed = np.flatnonzero(takes != first)
+                    column[node[changed]] += takes[changed] - first[changed]
             found.append(np.zeros((len(self.profile.steps), len(several)), np.int64))
             end_ps = ends(nodes.waits, duration_ps, out=duration_ps)
-            np.maximum.at(found[-1], steps, end_ps[nodes.runs[lasts]])
+            np.maximum.at(found[-1], step, end_ps[nodes.runs[lasts]])
         return np.concatenate(found, axis=1)
 
     @cached_property
