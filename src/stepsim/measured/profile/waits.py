@@ -16,8 +16,8 @@ from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import ends, ordered_waits
 from stepsim.measured.profile.busy import busy_axes
-from stepsim.measured.profile.events import Following, Profile, same
-from stepsim.run.spans import COMMUNICATIONS, NodeWaits, TaskKind, earliest, latest
+from stepsim.measured.profile.events import Following, Profile, complete_ps, same
+from stepsim.run.spans import COMMUNICATIONS, NodeWaits, TaskKind, earliest, extents, latest
 
 # Times of nodes in as many cases that are looked at together: 134 MB.
 _MOST_TIMES = 1 << 24
@@ -108,18 +108,13 @@ class Waits(Noun, eq=False, dict=True):
         of a message that are recorded to start together began when the later of them was ready: an
         end that waited for the other was not late.
         """
-        events = self.profile.events
-        message = events.is_message
-        first = -self._last_of_meeting(-events.start_ps)
-        together = first == self._last_of_meeting(events.start_ps)
-        latest = self._last_of_meeting(self.ready_ps)
-        ready = np.where(message & together, latest, self.ready_ps)
+        events, meetings = self.profile.events, self.meetings
+        count = bins(meetings)
+        first, last = extents(meetings, count, events.start_ps, events.start_ps)
+        together = events.is_message & (first == last)[meetings]
+        later = latest(meetings, self.ready_ps, count)[meetings]
+        ready = np.where(together, later, self.ready_ps)
         return np.asarray(np.maximum(events.start_ps - ready, 0), np.int64)
-
-    def _last_of_meeting(self, times_ps: Ints) -> Ints:
-        """The latest of these times of operations among those that meet each of them."""
-        last = latest(self.meetings, times_ps, bins(self.meetings))
-        return np.asarray(last[self.meetings])
 
     def held_ps(self) -> Ints:
         """The part of each delay in which its rank runs something else: no host made it wait.
@@ -138,9 +133,7 @@ class Waits(Noun, eq=False, dict=True):
     @cached_property
     def own_ps(self) -> Ints:
         """What each operation takes once its meeting is complete, as recorded."""
-        events = self.profile.events
-        begun = self._last_of_meeting(events.start_ps)
-        return np.asarray(np.maximum(events.end_ps - begun, 0), np.int64)
+        return self.profile.events.end_ps - complete_ps(self.profile.events)
 
     @cached_property
     def ideal_ps(self) -> Ints:
