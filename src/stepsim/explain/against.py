@@ -60,6 +60,8 @@ _CALLED = (
     ("reduce", "reduce"),
 )
 
+# When a step begins and ends, in ps.
+_Bounds = tuple[int, int]
 _Key = tuple[StepPart, str, str]
 # By row what steps show in ps, what kernels run in ps, and how many there are, over all ranks.
 _Sums = dict[_Key, Ints]
@@ -142,20 +144,19 @@ class Recording(Noun):
 
     Without kernels it has `phases`. Products have `sides` where shapes were recorded, or where both
     ran as many of them in their order; `called` are the predicted ones of some sides. `groups`
-    names the groups of collectives by kind and ranks. With `follows` the next step was recorded
-    too, and ends this one. `exchanged` is what kernels that send and receive are part of.
+    names the groups of collectives by kind and ranks. `exchanged` is what kernels that send and
+    receive are part of.
     """
 
     phases: bool
     sides: bool
     called: Mapping[tuple[int, ...], str]
     groups: Mapping[tuple[str, tuple[int, ...]], str] | None
-    follows: bool
     exchanged: str
 
 
-def measured_step(profile: Profile) -> tuple[Profile, int, bool]:
-    """The recorded step of median length alone, when it ends in ps, and whether the next follows.
+def measured_step(profile: Profile) -> tuple[Profile, _Bounds, bool]:
+    """The recorded step of median length alone, its begin and end, and whether the next follows.
 
     A step goes from its first operation on a device to that of the next one, where that was
     recorded, else to its last one.
@@ -170,7 +171,8 @@ def measured_step(profile: Profile) -> tuple[Profile, int, bool]:
     chosen = np.flatnonzero(follows) if follows.any() else np.arange(count)
     order = chosen[np.argsort((ends - first)[chosen], kind="stable")]
     middle = int(order[(len(order) - 1) // 2])
-    return profile.of_steps(profile.steps[middle]), int(ends[middle]), bool(follows[middle])
+    bounds = int(first[middle]), int(ends[middle])
+    return profile.of_steps(profile.steps[middle]), bounds, bool(follows[middle])
 
 
 def compared_ranks(profile: Profile, npus: int, stage_ranks: int) -> tuple[int, ...]:
@@ -251,7 +253,7 @@ def _names_by(pairs: Iterable[tuple[_Named, str]]) -> dict[_Named, Names]:
     return {key: tuple(names) for key, names in found.items()}
 
 
-def recording_of(measured: Profile, predicted: Profile, *, follows: bool) -> Recording:
+def _recording_of(measured: Profile, predicted: Profile) -> Recording:
     """What a recorded step tells, and how it is told apart beside the predicted one."""
     events = measured.events
     compute = events.of_kind(TaskKind.COMPUTE)
@@ -269,7 +271,6 @@ def recording_of(measured: Profile, predicted: Profile, *, follows: bool) -> Rec
         sides=works.has_sides or counts[0] == counts[1],
         called=_called(predicted, others),
         groups=_labels(predicted) if named else None,
-        follows=follows,
         exchanged=STAGE_MESSAGES if messages and "all_to_all" not in kinds else exchanged,
     )
 
@@ -304,28 +305,21 @@ def kind_of(name: str) -> str:
 
 
 def compare_steps(
-    predicted: Profile,
-    measured: Profile,
-    recording: Recording,
-    ends_ps: tuple[int, int],
-) -> tuple[tuple[AgainstRow, ...], tuple[int, int]]:
-    """The rows of both tables, and both steps, as means over the ranks.
+    predicted: Profile, measured: Profile, bounds: Sequence[_Bounds]
+) -> tuple[AgainstRow, ...]:
+    """The rows of both tables, as means over the ranks, of steps with these `bounds`.
 
-    `ends_ps` is when either step ends. Rows of a part stand together, those that last longest
-    first. A step begins with its first operation on a device; the predicted one where it begins,
-    if the measured one ends with the next.
+    Rows of a part stand together, those that last longest first.
     """
+    recording = _recording_of(measured, predicted)
     if recording.phases:
         predicted = _in_phases(predicted)
     works = KernelWorks.of(predicted), KernelWorks.of(measured)
     if recording.sides and not works[1].has_sides:
         orders = (works[0].products(predicted.events), works[1].products(measured.events))
         works = works[0], works[1].in_order_of(orders[1], works[0], orders[0])
-    begins = 0 if recording.follows else _device_start(predicted), _device_start(measured)
-    tables = [
-        _table(predicted, works[0], recording, begins[0], ends_ps[0]),
-        _table(measured, works[1], recording, begins[1], ends_ps[1]),
-    ]
+    every = zip((predicted, measured), works, bounds, strict=True)
+    tables = [_table(profile, own, recording, *step) for profile, own, step in every]
     parts, nothing = {part: number for number, part in enumerate(StepPart)}, np.zeros(3, np.int64)
     longest = {
         key: max(int(table.get(key, nothing)[0]) for table in tables)
@@ -340,12 +334,7 @@ def compare_steps(
     return tuple(
         AgainstRow(part=part.value, name=name, item=item, **dict(zip(_NUMBERS, row, strict=True)))
         for (part, name, item), row in zip(keys, numbers, strict=True)
-    ), (ends_ps[0] - begins[0], ends_ps[1] - begins[1])
-
-
-def _device_start(profile: Profile) -> int:
-    events = profile.events
-    return int(events.start_ps[events.kind != TaskKind.HOST].min())
+    )
 
 
 def _in_phases(profile: Profile) -> Profile:

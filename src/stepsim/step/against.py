@@ -9,7 +9,6 @@ from stepsim.explain.against import (
     compare_steps,
     compared_ranks,
     measured_step,
-    recording_of,
     unfused_attention,
 )
 from stepsim.explain.as_profile import profile_of_step
@@ -42,16 +41,18 @@ def hold_against(simulated: SimulatedStep, recorded: Profile) -> StepAgainst:
 
     Raises PlanError where the recording is of another job.
     """
-    measured, end_ps, follows = measured_step(recorded)
+    measured, bounds, follows = measured_step(recorded)
     plan, report = simulated.plan, simulated.report
     ranks = compared_ranks(measured, plan.npus, plan.stage_ranks)
     predicted = profile_of_step(
         simulated.timeline, source=report.workload, ranks=ranks, kernels=True
     )
-    recording = recording_of(measured, predicted, follows=follows)
-    last = int(predicted.events.end_ps[predicted.events.kind != TaskKind.HOST].max())
-    predicted_end = report.step_time_ps if follows else last
-    rows, steps = compare_steps(predicted, measured, recording, (predicted_end, end_ps))
+    own = 0, report.step_time_ps
+    if not follows:  # both go from their first operation on a device to their last
+        device = predicted.events.taken(predicted.events.kind != TaskKind.HOST)
+        own = int(device.start_ps.min()), int(device.end_ps.max())
+    steps = own[1] - own[0], bounds[1] - bounds[0]
+    rows = compare_steps(predicted, measured, (own, bounds))
     rates = report.throughput
     against = Against(
         source=recorded.source,
