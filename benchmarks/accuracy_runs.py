@@ -241,14 +241,13 @@ median over ranks counts.""".splitlines()
 
 def operation_rows(run: RunSummary, found: RunEntry, table: CommTable) -> Iterator[str]:
     """A line per operation of a run."""
-    known = fastest(table)
-    several = operations(run.step_ops, run.clocks.node_size)
-    for each, compared in zip(several, found.finalize, strict=True):
-        op, ranks = each.op, len(each.op.group)
-        size = each.size_bytes / 1e9
+    known, node_size = fastest(table), run.clocks.node_size
+    several = operations(run.step_ops, node_size)
+    for op, compared in zip(several, found.finalize, strict=True):
+        ranks, size = len(op.group), op.size_bytes / 1e9
         reduced = 0.0
         if ranks > 1 and op.size_bytes:
-            alike = CollectiveKind.ALL_REDUCE, ranks, each.nodes, op.size_bytes
+            alike = CollectiveKind.ALL_REDUCE, ranks, op.nodes(node_size), op.size_bytes
             reduced = (known.time_ps(*alike) or 0) / 1e9
         beside = (compared.measured_ps / 1e9 - reduced) / size
         low, high = compared.spread

@@ -34,24 +34,14 @@ class StepOp(Noun):
         """Median over groups."""
         return _median_ps(self.times_ps)
 
+    def nodes(self, node_size: int) -> int:
+        """Nodes of so many ranks that its group lies on."""
+        return len({rank // node_size for rank in self.group})
 
-class _Operation(Noun):
-    """One operation wherever a run does it: alike in kind, group's ranks and nodes, and bytes.
-
-    `op` is that of the first stage, with the times of all groups: groups that do the same are
-    repetitions of one measurement, so its time is their median. `size_bytes` are those of a stage's
-    gradients where the operation is the optimizer.
-    """
-
-    op: StepOp
-    size_bytes: int
-    nodes: int
-
-    def holds(self, other: "_Operation") -> bool:
-        """Whether another one is the same operation."""
-        mine, its = self.op, other.op
-        same = (mine.label, len(mine.group), self.nodes) == (its.label, len(its.group), other.nodes)
-        return same and abs(self.size_bytes - other.size_bytes) <= ALIKE * self.size_bytes
+    def is_same(self, other: "StepOp", node_size: int) -> bool:
+        """Whether another stage does the same operation."""
+        mine, its = ((op.label, len(op.group), op.nodes(node_size)) for op in (self, other))
+        return mine == its and abs(self.size_bytes - other.size_bytes) <= ALIKE * self.size_bytes
 
 
 def _median_ps(times_ps: Sequence[int]) -> int:
@@ -59,20 +49,24 @@ def _median_ps(times_ps: Sequence[int]) -> int:
     return round(float(np.median(times_ps)))
 
 
-def operations(ops: Sequence[StepOp], node_size: int) -> list[_Operation]:
-    """The operations of a run of `node_size` ranks per node, each with all stages that do it."""
-    found: list[_Operation] = []
+def operations(ops: Sequence[StepOp], node_size: int) -> list[StepOp]:
+    """The operations of a run of `node_size` ranks per node, each once, as the first stage does it.
+
+    Those of other stages that are alike in label, group's ranks and nodes, and bytes add the times
+    of their groups: they are repetitions of one measurement. Bytes of the optimizer are those of
+    its stage's gradients.
+    """
+    found: list[StepOp] = []
     for op in ops:
-        size = gradient_bytes(ops, op.stage) if op.kind is OpKind.OPTIMIZER else op.size_bytes
-        nodes = len({rank // node_size for rank in op.group})
-        new = _Operation(op=op, size_bytes=size, nodes=nodes)
-        same = next((place for place, known in enumerate(found) if known.holds(new)), None)
+        new = op
+        if op.kind is OpKind.OPTIMIZER:
+            new = replace(op, size_bytes=gradient_bytes(ops, op.stage))
+        same = next((i for i, known in enumerate(found) if known.is_same(new, node_size)), None)
         if same is None:
             found.append(new)
         else:
-            first = found[same].op
-            every = replace(first, times_ps=(*first.times_ps, *op.times_ps))
-            found[same] = replace(found[same], op=every)
+            every = (*found[same].times_ps, *new.times_ps)
+            found[same] = replace(found[same], times_ps=every)
     return found
 
 

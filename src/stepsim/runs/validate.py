@@ -274,13 +274,12 @@ def _predicted_ops(
 ) -> Iterator[TimeEntry]:
     """Every operation after the pipeline once, however many groups of a run do it."""
     lacking: set[str] = set()
-    for each in operations(summary.step_ops, summary.clocks.node_size):
-        op = each.op
+    for op in operations(summary.step_ops, summary.clocks.node_size):
         time = predicted_op_ps(summary, op, calibration)
         if time is None:
             lacking.add(op.label)
             continue
-        size = f" {format_size_bytes(each.size_bytes)}" if each.size_bytes else ""
+        size = f" {format_size_bytes(op.size_bytes)}" if op.size_bytes else ""
         name = f"{op.label}{size}"
         yield compared(name, Source.PREDICTION, round(time), op.duration_ps, op.times_ps)
     if lacking:

@@ -67,10 +67,10 @@ def test_groups_that_do_the_same_are_one_operation() -> None:
         step_op(2, 0, 9, kind=OpKind.OPTIMIZER),
     ]
     found = operations(ops, node_size=8)
-    assert [each.op.times_ps for each in found] == [(10, 14, 12), (5, 7), (30,), (9,)]
-    assert [each.op.duration_ps for each in found] == [12, 6, 30, 9]
+    assert [each.times_ps for each in found] == [(10, 14, 12), (5, 7), (30,), (9,)]
+    assert [each.duration_ps for each in found] == [12, 6, 30, 9]
     assert [each.size_bytes for each in found] == [1000, 1000, 2000, 2000]
-    assert [each.nodes for each in operations(ops[:3:2], node_size=5)] == [1, 2]
+    assert [each.nodes(5) for each in operations(ops[:3:2], node_size=5)] == [1, 2]
 
 
 def test_spread_of_samples() -> None:

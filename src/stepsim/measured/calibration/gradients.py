@@ -28,7 +28,7 @@ def gradient_group(summary: RunSummary, op: StepOp) -> tuple[int, int] | None:
     """Ranks and nodes of the group of a gradient all-reduce, None where it is not known."""
     if not gradient_groups(summary.degrees, op.kind, op.stage):
         return None
-    return len(op.group), len({rank // summary.clocks.node_size for rank in op.group})
+    return len(op.group), op.nodes(summary.clocks.node_size)
 
 
 def gradient_costs(
