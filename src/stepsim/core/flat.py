@@ -238,14 +238,32 @@ def _join_messages(
     first: Small, programs: Sequence[Tasks], actors: Actors, plan: Plan, firsts: Small
 ) -> None:
     """A receipt is the node of the send."""
-    for actor, (mine, begin) in enumerate(zip(programs, firsts.tolist(), strict=False)):
+    for received, sent in met_messages(range(len(programs)), programs, firsts, actors, plan):
+        first[received] = sent
+
+
+def met_messages(
+    chosen: Sequence[int],
+    programs: Sequence[Tasks],
+    firsts: NDArray[np.integer],
+    actors: Actors,
+    plan: Plan,
+) -> Iterator[tuple[Any, Any]]:
+    """Receipts and their sends, of messages between actors that are `chosen`.
+
+    These run the `programs`, and all of their tasks stand in one column: those of `chosen[i]` from
+    `firsts[i]` on.
+    """
+    place_of = {actor: place for place, actor in enumerate(chosen)}
+    for (actor, place), mine in zip(place_of.items(), programs, strict=True):
         program = mine.program
         receives = program.kind == SegmentKind.RECV
         for stage in program.senders:
-            sender = far_actor(actor, stage, actors, plan)
-            segments = np.flatnonzero(receives & (program.peer_stage == stage))
-            sent = programs[sender].first[program.peer[segments]]
-            first[begin + mine.first[segments]] = firsts[sender] + sent
+            far = place_of.get(far_actor(actor, stage, actors, plan))
+            if far is not None:
+                segments = np.flatnonzero(receives & (program.peer_stage == stage))
+                sent = programs[far].first[program.peer[segments]]
+                yield firsts[place] + mine.first[segments], firsts[far] + sent
 
 
 def _join_groups(first: Small, programs: Sequence[Tasks], actors: Actors, firsts: Small) -> None:

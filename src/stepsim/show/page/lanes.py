@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, ints
+from stepsim.base.arrays import Bools, Ints, Lists, bounds, ints
 from stepsim.base.structs import Noun, replace
-from stepsim.core.flat import Tasks, far_actor, tasks_apart
+from stepsim.core.flat import Tasks, met_messages, tasks_apart
 from stepsim.core.timeline import Timeline
-from stepsim.core.write import SegmentKind, TaskGraph
+from stepsim.core.write import TaskGraph
 from stepsim.explain.critical_path import critical_path, path_runs
 from stepsim.explain.report import Lanes, Report, ResultDocument
 from stepsim.network.fold import Actors
@@ -201,11 +201,6 @@ class _Rows(Noun):
         tasks = [apart[stage] for stage in stages]
         return cls(actors=chosen, tasks=tasks, first=np.cumsum([0, *map(len, tasks)]), whole=whole)
 
-    def places(self, row: int, segments: Ints | Small) -> Ints:
-        """The first spans of some segments of a row."""
-        found: Ints = self.first[row] + self.tasks[row].first[segments]
-        return found
-
     @property
     def row(self) -> Ints:
         """The row of every span."""
@@ -220,7 +215,8 @@ class _Rows(Noun):
             row = rows.get(run.rank)
             if row is not None:
                 inner = 0 if self.whole else np.maximum(run.tasks, 0)
-                marks[self.places(row, run.segments)[:, None] + inner] = 1
+                first = self.first[row] + self.tasks[row].first[run.segments]
+                marks[first[:, None] + inner] = 1
         return marks
 
     def axis_bits(self, graph: TaskGraph) -> Ints:
@@ -241,29 +237,14 @@ class _Rows(Noun):
 
         Spans wait for earlier ones of their row, a receipt for the send as well.
         """
-        rows = [(tasks.after, begin) for tasks, begin in zip(self.tasks, self.first, strict=False)]
-        sends = [self._sends(row, graph, actors) for row in range(len(self.actors))]
-        after = [waits.owners + begin for waits, begin in rows]
-        before = [waits.values + begin for waits, begin in rows]
-        spans = np.concatenate([*after, *(receipts for receipts, _ in sends)])
-        far = spans - np.concatenate([*before, *(sent for _, sent in sends)])
+        rows = zip(self.tasks, self.first, strict=False)
+        own = ((each.after.owners + begin, each.after.values + begin) for each, begin in rows)
+        met = met_messages(self.actors, self.tasks, self.first, actors, graph.plan)
+        spans, before = map(np.concatenate, zip(*own, *met, strict=True))
+        far = spans - before
         order = np.argsort(spans, kind="stable")
         counts = np.bincount(spans, minlength=int(self.first[-1]))
         return Lists(bounds(counts), far[order].astype(np.int32)).tolist()
-
-    def _sends(self, row: int, graph: TaskGraph, actors: Actors) -> tuple[Ints, Ints]:
-        """The receipts of a row whose sends are shown, and these."""
-        program, actor = self.tasks[row].program, self.actors[row]
-        row_of = {actor: row for row, actor in enumerate(self.actors)}
-        receipts = np.flatnonzero(program.kind == SegmentKind.RECV)
-        sent = np.full(len(receipts), UNKNOWN)
-        for stage in program.senders:
-            sender = row_of.get(far_actor(actor, stage, actors, graph.plan))
-            if sender is not None:
-                own = program.peer_stage[receipts] == stage
-                sent[own] = self.places(sender, program.peer[receipts[own]])
-        shown = sent != UNKNOWN
-        return self.places(row, receipts[shown]), sent[shown]
 
 
 def _row_names(graph: TaskGraph, actors: Actors, chosen: Sequence[int]) -> Iterator[str]:
