@@ -57,14 +57,9 @@ def lanes_of_timeline(
         if kept.sum() > _MOST_TASKS:
             return {"too_many": True}
     spans = Spans.joined(*tables)
-    lane, lanes = _lanes(spans, tables[0], whole=whole)
-    columns = {
-        "row": rows.row[kept],
-        "lane": lane,
-        "shade": span_shades(spans, [op.axis for op in graph.comms]),
-        **_times(spans),
-        "critical": rows.on_path(timeline)[kept],
-    }
+    lane, lanes = _lanes(spans, whole=whole)
+    columns = _columns(tables, spans, lane, [op.axis for op in graph.comms])
+    columns["critical"] = rows.on_path(timeline)[kept]
     if whole:
         columns["axes"] = rows.axis_bits(graph)[kept]
     else:
@@ -104,16 +99,12 @@ def tasks_of_timeline(
 
 def lanes_of_recorded(run: DrawnRun) -> dict[str, object]:
     """A recorded run as `lanes_of_timeline` has simulated ones; its spans stand apart."""
-    spans = Spans.joined(*(spans for _, spans in run.rows))
-    columns = {
-        "row": np.repeat(np.arange(len(run.rows)), [len(spans) for _, spans in run.rows]),
-        "lane": np.where(spans.of_kind(TaskKind.COMPUTE), _ACTIONS, _GRADIENTS),
-        "shade": span_shades(spans),
-        **_times(spans),
-    }
-    names = _counted((spans.names[i], None) for _, spans in run.rows for i in spans.name.tolist())
-    axis = f"{run.axis} " * bool(run.axis)
-    rows = [f"{axis}{label}" for label, _ in run.rows]
+    labels, tables = zip(*run.rows, strict=True)
+    spans = Spans.joined(*tables)
+    lane = np.where(spans.of_kind(TaskKind.COMPUTE), _ACTIONS, _GRADIENTS)
+    columns = _columns(tables, spans, lane)
+    names = _counted((spans.names[i], None) for i in spans.name.tolist())
+    rows = [f"{run.axis} {label}" if run.axis else label for label in labels]
     return {"rows": rows, "left_out": "", "apart": True, **_classes(columns, names)}
 
 
@@ -158,9 +149,21 @@ def _counted(names: Iterable[tuple[str, int | None]]) -> Columns:
     return columns_of_rows(("stem", "number"), found)
 
 
+def _columns(
+    tables: Sequence[Spans], spans: Spans, lane: Ints, axes: Sequence[ParallelAxis] | None = None
+) -> dict[str, Ints]:
+    """What is told of all spans: those of the tables of all rows, and all of them in one."""
+    return {
+        "row": np.repeat(np.arange(len(tables)), [*map(len, tables)]),
+        "lane": lane,
+        "shade": span_shades(spans, axes),
+        **_times(spans),
+    }
+
+
 def _times(spans: Spans) -> dict[str, Ints]:
     """How long after the one before it each span starts, and how long it takes, in ps."""
-    return {"start": np.diff(spans.start_ps, prepend=0), "took": spans.end_ps - spans.start_ps}
+    return {"start": np.diff(spans.start_ps, prepend=0), "took": spans.duration_ps}
 
 
 def _names(spans: Spans, graph: TaskGraph, *, whole: bool) -> Iterator[tuple[str, int | None]]:
@@ -201,11 +204,6 @@ class _Rows(Noun):
         tasks = [apart[stage] for stage in stages]
         return cls(actors=chosen, tasks=tasks, first=np.cumsum([0, *map(len, tasks)]), whole=whole)
 
-    @property
-    def row(self) -> Ints:
-        """The row of every span."""
-        return np.repeat(np.arange(len(self.actors)), np.diff(self.first))
-
     def on_path(self, timeline: Timeline) -> Ints:
         """1 for every span on the critical path, else 0."""
         ranks = timeline.actors.ranks[self.actors].tolist()
@@ -222,14 +220,14 @@ class _Rows(Noun):
     def axis_bits(self, graph: TaskGraph) -> Ints:
         """The parallel axes that every segment uses: bit i is axis i."""
         axes, found = list(ParallelAxis), []
+        bits = [1 << axes.index(op.axis) for op in graph.comms]  # those of several axes add up
         for program in (tasks.program for tasks in self.tasks):
-            looks = [
+            looks = (
                 program.lists[look.task_list].comms if look.task_list >= 0 else [program.message]
                 for look in program.looks
-            ]
-            used = [{axes.index(graph.comms[comm].axis) for comm in comms} for comms in looks]
-            bits = np.array([sum(1 << axis for axis in each) for each in used])
-            found.append(bits[program.look])
+            )
+            used = ints([sum({bits[comm] for comm in comms}) for comms in looks])
+            found.append(used[program.look])
         return np.concatenate(found)
 
     def waits(self, graph: TaskGraph, actors: Actors) -> list[tuple[int, ...]]:
@@ -266,12 +264,12 @@ def _lane_words(stream: str) -> str:
     return "kernels" if stream == "compute" else stream
 
 
-def _lanes(spans: Spans, named: Spans, *, whole: bool) -> tuple[Ints, list[str]]:
+def _lanes(spans: Spans, *, whole: bool) -> tuple[Ints, list[str]]:
     """The lane of every span, and what lanes are called, of `whole` segments what streams are."""
     streams, stream = np.unique(spans.stream, return_inverse=True)
-    words = [named.stream_words(each) for each in streams.tolist()]
+    words = [*map(spans.stream_words, streams.tolist())]
     if whole:
-        messages = np.where(spans.of_kind(TaskKind.SEND, TaskKind.RECV), _MESSAGES, _ACTIONS)
+        messages = np.where(spans.is_message, _MESSAGES, _ACTIONS)
         return np.where(spans.kind == TaskKind.COLLECTIVE, _GRADIENTS, messages), words
     words = list(map(_lane_words, words))
     lanes = list(dict.fromkeys(words))
