@@ -19,10 +19,11 @@ from stepsim.base.errors import OutputError, PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.cli import options
+from stepsim.explain.as_profile import profile_of_step
 from stepsim.face.steps import compare
 from stepsim.show.trace.document import Category
 from stepsim.show.trace.perfetto import COLOURS, trace_bytes, trace_lines, write_trace
-from stepsim.show.trace.processes import TracedRun
+from stepsim.show.trace.processes import TracedProfile, TracedRun
 from stepsim.show.trace.window import Window
 from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.rows import Microbatch, Workload
@@ -190,6 +191,13 @@ def test_slices_say_what_they_are(gpt: stepsim.Result) -> None:
             "group": "tp",
         }.items()
     )
+
+
+def test_a_recorded_step_may_split_its_backwards(moe: Path) -> None:
+    step = stepsim.simulate(moe, "hgx-h100", microbatches=4, schedule="zb-h1")
+    profile = profile_of_step(step.timeline, source="made")
+    text = "".join(trace_lines([TracedProfile(profile=profile)]))
+    assert {f'"cat":"{each}_grad"' in text for each in ("input", "weight")} == {True}
 
 
 @pytest.mark.parametrize("blindness", BLIND)

@@ -14,12 +14,8 @@ from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.show.trace.document import Category, Fact, Label, Slice
 from stepsim.workload.axes import Group
 
-_RECORDED_PHASES = {
-    TaskPhase.UNKNOWN: Category.FUSED,
-    TaskPhase.FORWARD: Category.FORWARD,
-    TaskPhase.BACKWARD: Category.BACKWARD,
-    TaskPhase.UPDATE: Category.PER_STEP,
-}
+# Phases whose work has a category of another name.
+_OTHER_NAMES = {TaskPhase.UNKNOWN: Category.FUSED, TaskPhase.UPDATE: Category.PER_STEP}
 
 # What is told of an operation of a recorded run, where it is known.
 _FACTS = ("step", "group", "peer", "size_bytes", "microbatch", "chunk")
@@ -140,9 +136,7 @@ def _operation(spans: Spans, name: int, kind: int, phase: int, *facts: int) -> L
     known: dict[str, Fact] = {n: fact for n, fact in zip(_FACTS, facts, strict=True) if fact >= 0}
     if "group" in known:
         known["group"] = spans.groups[facts[1]]
-    return Label(
-        name=spans.names[name],
-        category=Category.__members__.get(TaskKind(kind).name)
-        or _RECORDED_PHASES[TaskPhase(phase)],
-        facts=known,
-    )
+    ran, part = TaskKind(kind).name, TaskPhase(phase)
+    of_phase = _OTHER_NAMES.get(part) or Category[part.name]
+    category = Category.__members__.get(ran, of_phase)
+    return Label(name=spans.names[name], category=category, facts=known)
