@@ -122,7 +122,7 @@ def recorded_slices(spans: Spans, first_message: int) -> list[Slice]:
     rows = np.stack([getattr(spans, name) for name in columns], axis=1)
     keys = [tuple(row) for row in rows.tolist()]
     labels = {key: _operation(spans, *key) for key in set(keys)}
-    met = spans.of_kind(TaskKind.SEND, TaskKind.RECV) & (spans.meeting != UNKNOWN)
+    met = spans.is_message & (spans.meeting != UNKNOWN)
     messages = np.where(met, spans.meeting + first_message, 0)
     times = (each.tolist() for each in (spans.start_ps, spans.end_ps, messages))
     return [

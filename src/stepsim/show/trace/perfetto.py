@@ -27,10 +27,7 @@ from stepsim.show.trace.processes import TracedProfile, TracedRun, trace_process
 
 _SUFFIXES = (".json", ".json.gz")
 
-COLOURS = {
-    Category(name): colour
-    for name, colour in shipped(__file__, "perfetto.toml", dict[str, str]).items()
-}
+COLOURS = shipped(__file__, "perfetto.toml", dict[Category, str])
 """Names of colours that Catapult's trace viewer reserves, by what they are used for here."""
 
 _LINES_AT_ONCE = 4096

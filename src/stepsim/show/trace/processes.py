@@ -262,8 +262,7 @@ def _threads(teller: "_Teller", numbers: Iterator[int]) -> Iterator[Thread]:
 def stream_threads(spans: Spans, told: Sequence[Slice], numbers: Iterator[int]) -> Iterator[Thread]:
     """The streams of a rank by start; spans that overlap on one, such as messages, have lanes."""
     for stream in np.unique(spans.stream).tolist():
-        places = np.flatnonzero(spans.stream == stream)
-        places = places[np.argsort(spans.start_ps[places], kind="stable")]
+        places = spans.in_time(np.flatnonzero(spans.stream == stream))
         slices = [told[place] for place in places.tolist()]
         name = spans.stream_words(stream) or "operations"
         lanes = lanes_of(slices)
@@ -325,18 +324,20 @@ class _Teller(Noun, eq=False):
         graph, spans = self.run.step.timeline.graph, self.spans
         tasks = tasks_apart(self.program, graph)
         prices, rank = self.run.step.prices, int(spans.rank[0])
-        looks = {use: prices.patterns(use).look(rank) for use in self.program.uses}
-        ways = {use: prices.cost(use, look).way for use, look in looks.items()}
+        ways = {
+            use: prices.cost(use, prices.patterns(use).look(rank)).way for use in self.program.uses
+        }
         labels = labels_of(tasks, self.messages, graph, ways)
-        is_message = (spans.peer != UNKNOWN).tolist()
-        inside = np.where(is_message, UNKNOWN, spans.entry).tolist()
-        of_spans = [actions[entry] if entry != UNKNOWN else None for entry in inside]
-        said = [(own if of is None else of).name for own, of in zip(labels, of_spans, strict=True)]
+        is_message = spans.is_message.tolist()
+        entries = spans.entry.tolist()
+        of_spans = [actions[entry] if entry != UNKNOWN else None for entry in entries]
+        said = [(of or own).name for own, of in zip(labels, of_spans, strict=True)]
         held = np.flatnonzero(self.run.window.holds(spans.start_ps, spans.end_ps)).tolist()
         waited_for = self._waited_for(tasks, held, [each.name for each in labels], said)
         messages = (self._message(i) if is_message[i] else 0 for i in held)
-        columns = (each.tolist() for each in (spans.start_ps, spans.end_ps, spans.alone_ps))
-        starts, ends, alone = columns
+        starts, ends, alone = (
+            each.tolist() for each in (spans.start_ps, spans.end_ps, spans.alone_ps)
+        )
         return [
             Slice(labels[i], starts[i], ends[i], of_spans[i], waited, message, alone[i])
             for i, waited, message in zip(held, waited_for, messages, strict=True)
