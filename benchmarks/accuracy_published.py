@@ -133,13 +133,11 @@ def leaf_logs(paths: Sequence[Path]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for chosen in (*combinations(range(len(runs)), 2), *combinations(range(len(runs)), 3)):
         found = fit_overhead([runs[i] for i in chosen])
-        errors = [f"{names[i]} {_leaf_error(run, found)}" for i, run in _others(runs, chosen)]
+        errors = [
+            f"{names[i]} {_leaf_error(run, found)}" for i, run in enumerate(runs) if i not in chosen
+        ]
         cells = [" and ".join(names[i] for i in chosen), *_leaf_numbers(found)]
         yield f"| {' | '.join(cells)} | {', '.join(errors) if found else ''} |"
-
-
-def _others(runs: Sequence[LeafLog], chosen: Sequence[int]) -> Iterator[tuple[int, LeafLog]]:
-    return ((i, run) for i, run in enumerate(runs) if i not in chosen)
 
 
 def _leaf_error(run: LeafLog, overhead: LeafOverhead | None) -> str:
