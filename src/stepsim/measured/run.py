@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,16 +64,6 @@ HOST_IDLE = "idle"
 """What time after the pipeline is called in which nothing runs: the host has not launched it."""
 
 
-class InnerKind(StrEnum):
-    """Collectives traced inside an operation."""
-
-    ALL_TO_ALL = "all_to_all"
-    ALL_GATHER = "allgather"
-    ALL_REDUCE = "allreduce"
-    REDUCE_SCATTER = "reduce_scatter"
-    BROADCAST = "broadcast"
-
-
 class Degrees(Noun):
     """What is known of a run's shape; None where neither a name nor the trace tells it.
 
@@ -113,14 +103,12 @@ class Degrees(Noun):
 class InnerOps(ColumnTable, eq=False):
     """Collectives inside operations: `parent` is the operation's place among all.
 
-    `kind` is the place in `InnerKind`, `rows` the first dimension of the tensor: the tokens of an
-    all-to-all.
+    `tokens` are those that an all-to-all sends, `UNKNOWN` for another collective.
     """
 
     parent: Ints
-    kind: NDArray[np.int8]
     duration_ps: Ints
-    rows: Ints
+    tokens: Ints
 
     def since(self, first: int) -> "InnerOps":
         """Those of the operations from place `first` on, which are counted from there."""
@@ -128,7 +116,7 @@ class InnerOps(ColumnTable, eq=False):
         return replace(later, parent=later.parent - first)
 
 
-NO_INNER = InnerOps(parent=ints([]), kind=np.zeros(0, np.int8), duration_ps=ints([]), rows=ints([]))
+NO_INNER = InnerOps(parent=ints([]), duration_ps=ints([]), tokens=ints([]))
 """No collective inside any operation."""
 
 

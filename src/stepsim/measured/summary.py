@@ -15,7 +15,6 @@ from stepsim.measured.run import (
     MESSAGE_KINDS,
     WORK_KINDS,
     Degrees,
-    InnerKind,
     OpKind,
     groups_on,
 )
@@ -27,7 +26,7 @@ from stepsim.measured.run_profile import (
 )
 from stepsim.measured.step_ops import StepOp, step_ops
 from stepsim.parallel.schedules import Schedule
-from stepsim.run.spans import Spans
+from stepsim.run.spans import UNKNOWN, Spans
 from stepsim.workload.axes import Group
 
 
@@ -297,9 +296,8 @@ def _imbalance(run: Profile, degrees: Degrees) -> Imbalance | None:
 
 
 def _tokens(run: Profile, index: int) -> Ints:
-    """Rows that the rank at a place sends in the all-to-alls of its forwards."""
+    """Tokens that the rank at a place sends in the all-to-alls of its forwards."""
     inner, events = run.inner, run.events
     own = events.rank[inner.parent] == index
     forward = events.name[inner.parent] == OpKind.FORWARD
-    exchanged = inner.kind == list(InnerKind).index(InnerKind.ALL_TO_ALL)
-    return np.asarray(inner.rows[own & forward & exchanged], np.int64)
+    return np.asarray(inner.tokens[own & forward & (inner.tokens != UNKNOWN)], np.int64)

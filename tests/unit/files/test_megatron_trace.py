@@ -58,7 +58,7 @@ def test_inner_operations(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("sub_operations=[]", f"sub_operations=[{inner}]", 1))
     traced = read_megatron_trace(path).inner
     assert traced.duration_ps.tolist() == [25 * 10**7, 5 * 10**8]
-    assert traced.rows.tolist() == [2924, 8]
+    assert traced.tokens.tolist() == [2924, -1]
     assert traced.parent.tolist() == [0, 0]
 
 

@@ -14,11 +14,11 @@ from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.base.units import PS_PER_NS
 from stepsim.files.reading import open_file
 from stepsim.files.traces.forms import element_bytes
-from stepsim.measured.run import InnerKind, InnerOps, OpKind
+from stepsim.measured.run import InnerOps, OpKind
 from stepsim.measured.run_profile import meant
 from stepsim.run.spans import UNKNOWN, Spans
 
-_INNER_KINDS = {kind.value: number for number, kind in enumerate(InnerKind)}
+_COLLECTIVES = ("all_to_all", "allgather", "allreduce", "reduce_scatter", "broadcast")
 _FIELDS = shipped(__file__, "megatron_fields.toml", dict[str, tuple[str, str]])
 _STATES = _FIELDS["mg_state"][1].split(", ")
 _LINE = re.compile(
@@ -38,8 +38,8 @@ _INNER_MARK = "'trace_src_func="
 
 # Kind, microbatch, duration and timestamp in ms as written, bytes, line and name.
 _Operation = tuple[OpKind, int, float, float, int, int, str]
-# A collective inside an operation: whose it is, kind, duration in ms, and rows.
-_Inner = tuple[int, int, float, int]
+# A collective inside an operation: whose it is, duration in ms, and tokens of an all-to-all.
+_Inner = tuple[int, float, int]
 
 
 class RankLines(Noun, eq=False):
@@ -144,12 +144,12 @@ def _inner(parent: int, text: str, place: str) -> Iterator[_Inner]:
             "input__shape, input__dtype, group and comm_func in each"
         )
     for duration, rows, rest, dtype, function in found:
-        kind = _INNER_KINDS.get(function)
-        if kind is None:
-            allowed = f"one of {', '.join(_INNER_KINDS)}"
+        if function not in _COLLECTIVES:
+            allowed = f"one of {', '.join(_COLLECTIVES)}"
             raise TraceError(bad_value(place, "comm_func", function, allowed))
         _size(f"[{rows}{rest}]", dtype, place)  # is refused where it is none
-        yield parent, kind, _number(duration, "sub_operations duration", place), int(rows or 1)
+        tokens = int(rows or 1) if function == "all_to_all" else UNKNOWN
+        yield parent, _number(duration, "sub_operations duration", place), tokens
 
 
 def _size(shape: str, dtype: str, place: str) -> int:
@@ -211,7 +211,7 @@ def _trace(
 ) -> RankLines:
     """Columns in ps from the whole millisecond before the first operation."""
     kind, microbatch, took, ended, sizes, lines, labels = zip(*operations, strict=True)
-    parent, inner_kind, lasted, rows = zip(*inside, strict=True) if inside else [()] * 4
+    parent, lasted, tokens = zip(*inside, strict=True) if inside else [()] * 3
     duration, timestamp, inner_duration = (np.array(ms, np.float64) for ms in (took, ended, lasted))
     _check_gaps(path, timestamp, lines)
     clock = math.floor(timestamp[0])
@@ -229,9 +229,8 @@ def _trace(
     )
     inner = InnerOps(
         parent=ints(parent),
-        kind=np.array(inner_kind, np.int8),
         duration_ps=_picoseconds(inner_duration),
-        rows=ints(rows),
+        tokens=ints(tokens),
     )
     return RankLines(
         rank=rank,
