@@ -77,10 +77,10 @@ def align(
     offset -= (events.start_ps + offset[events.rank]).min()
     shift, apart = offset[events.rank], _shifted(ahead, ends, offset)
     residual = int(np.median(np.abs(apart))) if len(apart) else 0
-    events = replace(events, start_ps=events.start_ps + shift, end_ps=events.end_ps + shift)
     placed = (replace(rank, clock=rank.node) for rank in run.on_nodes(size).ranks)
     clocks = Clocks(node_size=size, residual_ps=residual)
-    return replace(run, events=events, ranks=tuple(placed)), clocks, (sent, received)
+    moved = replace(run, events=events.later(shift), ranks=tuple(placed))
+    return moved, clocks, (sent, received)
 
 
 def _clock_groups(run: Profile) -> tuple[list[int], list[int]]:

@@ -187,6 +187,12 @@ class Spans(ColumnTable, eq=False):
         """Which spans are one end of a message."""
         return self.of_kind(TaskKind.SEND, TaskKind.RECV)
 
+    def later(self, by_ps: Ints | int) -> Self:
+        """The spans with all their times later, each by so much."""
+        launch = np.where(self.launch_ps == UNKNOWN, UNKNOWN, self.launch_ps + by_ps)
+        start, end = self.start_ps + by_ps, self.end_ps + by_ps
+        return replace(self, launch_ps=launch, start_ps=start, end_ps=end)
+
     def in_time(self, places: Ints) -> Ints:
         """Some spans in order of their start."""
         return places[np.argsort(self.start_ps[places], kind="stable")]

@@ -234,15 +234,9 @@ def _aligned(profile: Profile, parts: Sequence[RankOperations], *, one_clock: bo
         for rank in lost
     ]
     moved = shift[events.rank]
-    begin = int((events.start_ps + moved).min())
-    told = events.launch_ps >= 0
-    events = replace(
-        events,
-        start_ps=events.start_ps + moved - begin,
-        end_ps=events.end_ps + moved - begin,
-        launch_ps=np.where(told, events.launch_ps + moved - begin, UNKNOWN),
-    )
-    return replace(profile, events=events, warnings=tuple(warnings))
+    moved -= (events.start_ps + moved).min()
+    told = replace(events, launch_ps=np.maximum(events.launch_ps, UNKNOWN))
+    return replace(profile, events=told.later(moved), warnings=tuple(warnings))
 
 
 def _put_on_one_axis(events: Spans, shift: Ints) -> list[int]:

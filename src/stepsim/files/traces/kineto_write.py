@@ -90,11 +90,7 @@ def _on_one_clock(profile: Profile) -> Profile:
     begin, end = first.min(axis=0), latest(events.step, events.end_ps, len(profile.steps))
     lengths = end - begin + 1
     moved = (np.cumsum(lengths) - lengths - begin)[events.step]
-    launch = np.where(events.launch_ps == UNKNOWN, UNKNOWN, events.launch_ps + moved)
-    later = replace(
-        events, start_ps=events.start_ps + moved, end_ps=events.end_ps + moved, launch_ps=launch
-    )
-    return replace(profile, events=later)
+    return replace(profile, events=events.later(moved))
 
 
 def _marks(profile: Profile) -> list[list[tuple[int, int]]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints, bins, ints
 from stepsim.base.process import paused
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Names, Noun
 from stepsim.base.units import format_time_ps, time_unit
 from stepsim.core.timeline import Timeline
 from stepsim.explain.critical_path import critical_path
@@ -89,7 +89,7 @@ def drawn_profile(profile: Profile) -> DrawnRun:
     step, width_ps, ranks = profile.steps[middle], int(times[middle]), len(profile.ranks)
     spans = profile.of_steps(step).spans()
     begin = spans.start_ps.min()
-    spans = replace(spans, start_ps=spans.start_ps - begin, end_ps=spans.end_ps - begin)
+    spans = spans.later(-begin)
     rows = _streams(spans)
     staged = profile.ranks[0].stage is not None
     if ranks > 1 or staged:
