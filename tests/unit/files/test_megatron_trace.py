@@ -63,7 +63,7 @@ def test_inner_operations(tmp_path: Path) -> None:
 
 
 REFUSED = [
-    (replaced(3, "duration=", "duration=-"), ":3: duration is -"),
+    (replaced(3, "duration=", "duration=-"), ":3: duration is '-"),
     (replaced(3, "duration=", "duration=nan"), ":3: duration is 'nan"),
     (replaced(3, "stage_id=1", "stage_id=x"), ":3: stage_id is 'x'"),
     (replaced(3, "mg_state=steady", "mg_state=idle"), ":3: mg_state is 'idle'"),

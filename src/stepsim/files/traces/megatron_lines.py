@@ -12,7 +12,7 @@ from stepsim.base.arrays import Floats, Ints, bins, ints
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.base.units import PS_PER_NS
-from stepsim.files.reading import open_file
+from stepsim.files.reading import number_in, open_file
 from stepsim.files.traces.forms import element_bytes
 from stepsim.measured.run import InnerOps, OpKind
 from stepsim.measured.run_profile import meant
@@ -31,8 +31,7 @@ _INNER = re.compile(
     r"input__dtype=torch\.(\w+),(?:func_name=\w+,)?group=\w+,comm_func=(\w+)'"
 )
 _LONGEST_GAP_MS = 8.64e7
-_LATEST_MS = 1e14
-_TIMES = "milliseconds from 0 to 1e14"
+_LATEST_MS = 10**14
 _INNER_MARK = "'trace_src_func="
 
 
@@ -126,8 +125,8 @@ def _operation(fields: Names, number: int, place: str) -> _Operation:
     return (
         OpKind[kinds.get(name, "OTHER")],
         int(batch),
-        _number(duration, "duration", place),
-        _number(timestamp, "timestamp", place),
+        number_in(place, "duration", duration, TraceError, 0, _LATEST_MS),
+        number_in(place, "timestamp", timestamp, TraceError, 0, _LATEST_MS),
         _size(shape, dtype.removeprefix("torch."), place),
         number,
         name,
@@ -149,7 +148,8 @@ def _inner(parent: int, text: str, place: str) -> Iterator[_Inner]:
             raise TraceError(bad_value(place, "comm_func", function, allowed))
         _size(f"[{rows}{rest}]", dtype, place)  # is refused where it is none
         tokens = int(rows or 1) if function == "all_to_all" else UNKNOWN
-        yield parent, _number(duration, "sub_operations duration", place), tokens
+        name = "sub_operations duration"
+        yield parent, number_in(place, name, duration, TraceError, 0, _LATEST_MS), tokens
 
 
 def _size(shape: str, dtype: str, place: str) -> int:
@@ -169,17 +169,6 @@ def _size(shape: str, dtype: str, place: str) -> int:
     if size > 1 << 50:
         raise TraceError(bad_value(place, "input__shape", shape, "at most 2**50 elements"))
     return size * known[dtype]
-
-
-def _number(text: str, name: str, place: str) -> float:
-    """A time in ms; raises TraceError where it is negative, too large or not a number."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise TraceError(bad_value(place, name, text, _TIMES)) from None
-    if not 0 <= value <= _LATEST_MS:
-        raise TraceError(bad_value(place, name, value, _TIMES))
-    return value
 
 
 def _check_gaps(path: Path, timestamp: Floats, lines: Sequence[int]) -> None:
