@@ -9,6 +9,7 @@ steps whose times all count from their own begin are written one after another.
 
 from collections.abc import Iterator
 from functools import cache, partial
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,8 @@ def _files(profile: Profile) -> Iterator[tuple[str, bytes]]:
         look = marks[place], *(getattr(events, name).tobytes() for name in _SHARED)
         if look != known:
             known, texts = look, _trace(profile, events, marks[place]).split(_TRANSFER)
-        pieces = [""] * (2 * len(texts) - 1)
-        pieces[::2], pieces[1::2] = texts, _transfers(profile, events)
-        content = "".join(pieces).replace(_RANK, str(rank)).encode()
+        pieces = zip_longest(texts, _transfers(profile, events), fillvalue="")
+        content = "".join(chain.from_iterable(pieces)).replace(_RANK, str(rank)).encode()
         yield f"stepsim.rank{rank}.json", content
 
 
@@ -93,7 +93,7 @@ def _on_one_clock(profile: Profile) -> Profile:
     return replace(profile, events=events.later(moved))
 
 
-def _marks(profile: Profile) -> list[list[tuple[int, int]]]:
+def _marks(profile: Profile) -> list[list[list[int]]]:
     """Begin and end in ps of the mark of every step, for every rank.
 
     A mark goes from the first launch of the step on any rank to just after its last end, but only
@@ -106,13 +106,11 @@ def _marks(profile: Profile) -> list[list[tuple[int, int]]]:
     begins[:, 1:] = np.maximum(begin[1:], so_far[:, :-1] + 1)
     later = np.minimum.accumulate(first[:, :0:-1], axis=1)[:, ::-1]
     ends[:, :-1] = np.minimum(end[:-1], later)
-    return [
-        list(zip(starts, stops, strict=True))
-        for starts, stops in zip(begins.tolist(), ends.tolist(), strict=True)
-    ]
+    marks: list[list[list[int]]] = np.stack((begins, ends), axis=2).tolist()
+    return marks
 
 
-def _trace(profile: Profile, events: Spans, marks: list[tuple[int, int]]) -> str:
+def _trace(profile: Profile, events: Spans, marks: list[list[int]]) -> str:
     """The file of a rank, from its own operations and the marks of its steps.
 
     `_RANK` stands for its number, `_TRANSFER` for what `_transfers` gives.
@@ -138,7 +136,7 @@ def _trace(profile: Profile, events: Spans, marks: list[tuple[int, int]]) -> str
     return f'{_text(head)[:-1]},"traceEvents":[{",".join(texts)}]}}'
 
 
-def _steps(profile: Profile, marks: list[tuple[int, int]]) -> Iterator[str]:
+def _steps(profile: Profile, marks: list[list[int]]) -> Iterator[str]:
     """A mark of every step that the rank has a part in."""
     for number, (begin, end) in zip(profile.steps, marks, strict=True):
         if begin < end:
@@ -204,16 +202,14 @@ def _called(task: TaskKind, name: str) -> tuple[str, str, str]:
     return known, *names.get(known, (name, name))
 
 
-def _transfers(profile: Profile, events: Spans) -> list[str]:
+def _transfers(profile: Profile, events: Spans) -> Iterator[str]:
     """The last arguments of the communications of a rank, in order."""
     text_of = cache(partial(_communication, profile))
     run = events.taken(events.of_kind(*COMMUNICATIONS))
     columns = (run.kind, run.name, run.size_bytes, run.group, run.peer, run.meeting)
-    found = []
     for *kind, meeting in zip(*(column.tolist() for column in columns), strict=True):
         text = text_of(*kind)
-        found.append(text if meeting == UNKNOWN else f'{text},"Comms Id":{meeting}')
-    return found
+        yield text if meeting == UNKNOWN else f'{text},"Comms Id":{meeting}'
 
 
 def _communication(profile: Profile, kind: int, name: int, size: int, group: int, peer: int) -> str:
