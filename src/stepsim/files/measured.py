@@ -13,7 +13,7 @@ from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps, parse_bandwidth
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.step_table import MeasuredStep, read_step_table
-from stepsim.files.traces.forms import MEGATRON, is_measured, is_profile, read_profile, run_format
+from stepsim.files.traces.forms import MEGATRON, format_of, is_measured, is_profile, read_profile
 from stepsim.measured.calibration.calibration import MESSAGE_LINKS, Calibration
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.profile.events import Profile
@@ -45,7 +45,7 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | 
         raise TraceError(f"{path}: no such file or folder")
     if is_profile(path):
         return run_of_profile(read_profile(path), node_size=node_size)
-    run = (run_format(path) or MEGATRON).read(path)
+    run = (format_of(path) or MEGATRON).read(path)
     return run if isinstance(run, LeafLog) else summarise(run, node_size=node_size)
 
 

@@ -3,6 +3,7 @@
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,7 +147,7 @@ _PROFILE_FORMATS = (
 
 def is_profile(path: Path) -> bool:
     """Whether a path is a profile."""
-    return _profile_format(path) is not None
+    return format_of(path) in _PROFILE_FORMATS
 
 
 def read_profile(path: Path, progress: Callable[[int, int], None] | None = None) -> "Profile":
@@ -154,30 +155,22 @@ def read_profile(path: Path, progress: Callable[[int, int], None] | None = None)
 
     `progress` hears of the files of a folder that are read, and of all.
     """
-    form = _profile_format(path)
-    if form is None:
+    form = format_of(path)
+    if form not in _PROFILE_FORMATS:
         names = ", ".join(each.name for each in _PROFILE_FORMATS)
         raise TraceError(f"{path}: not a profile: expected {names}")
     found: Profile = form.read(path, progress) if form.ends else form.read(path)
     return found
 
 
-def _profile_format(path: Path) -> _Format | None:
-    if isdir(path):
-        fits = (each for each in _PROFILE_FORMATS if any(traces_in(path, each.ends, each.begins)))
-        return next(fits, None)
-    start = first_bytes(path, _OF_PROFILES)
-    return next((each for each in _PROFILE_FORMATS if each.begins(start)), None)
-
-
 def is_measured(path: Path) -> bool:
     """Whether a path is a measured run."""
-    return run_format(path) is not None
+    return format_of(path) in RUN_FORMATS
 
 
 def is_recorded(path: Path) -> bool:
     """Whether a path is a measured run or a profile."""
-    return exists(path) and (is_profile(path) or is_measured(path))
+    return exists(path) and format_of(path) is not None
 
 
 def has_step_lines(path: Path) -> bool:
@@ -187,9 +180,14 @@ def has_step_lines(path: Path) -> bool:
     return isfile(path) and tells_steps(first_bytes(path, _OF_RUNS))
 
 
-def run_format(path: Path) -> _Format | None:
-    """The form of a measured run; None for a path that is none."""
+def format_of(path: Path) -> _Format | None:
+    """The form of a profile or of a measured run; None for a path that is neither.
+
+    A folder without profiles is one of Megatron's traces, which its reader may refuse.
+    """
     if isdir(path):
-        return MEGATRON
+        fits = (each for each in _PROFILE_FORMATS if any(traces_in(path, each.ends, each.begins)))
+        return next(fits, MEGATRON)
     start = first_bytes(path, _OF_RUNS)
-    return next((each for each in RUN_FORMATS if each.begins(start)), None)
+    profiles = (each for each in _PROFILE_FORMATS if each.begins(start[:_OF_PROFILES]))
+    return next(chain(profiles, (each for each in RUN_FORMATS if each.begins(start))), None)
