@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints, ints
+from stepsim.base.arrays import Floats, Ints, ints, spans
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
@@ -30,7 +30,7 @@ from stepsim.measured.profile.kernel_classes import SIMULATED
 from stepsim.measured.profile.waits import Waits
 from stepsim.network.prices import lowered
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
-from stepsim.workload.rows import Kernel, Kernels
+from stepsim.workload.rows import Kernels
 
 MOST_TASKS = 20_000_000
 
@@ -72,14 +72,14 @@ def profile_of_step(
         )
     telling, programs = _Telling(graph=graph), dict[int, _Program]()
     tables = [*timeline.spans(chosen)]
-    for rank, spans in zip(chosen, tables, strict=True):
+    for rank, table in zip(chosen, tables, strict=True):
         stage = rank // width
         if stage not in programs:
-            programs[stage] = telling.program(apart[stage], spans)
+            programs[stage] = telling.program(apart[stage], table)
     every = [programs[rank // width] for rank in chosen]
     told = np.concatenate([each.told for each in every], axis=1)
     profile = replace(_profile(graph, tables, told), source=source, names=tuple(telling.names))
-    first = np.cumsum([0, *(len(spans) for spans in tables)]).tolist()
+    first = np.cumsum([0, *(len(table) for table in tables)]).tolist()
     pairs = [each.follows + n for each, n in zip(every, first, strict=False)]
     profile = _arriving(profile, *np.concatenate(pairs, axis=1))
     if not (kernels and telling.kernels):
@@ -146,38 +146,26 @@ def _in_kernels(profile: Profile, made_of: Ints, kernels: Sequence[Kernels]) -> 
     counts = np.ones(len(events), np.int64)
     counts[split] = sizes[made_of[split]]
     owner = np.repeat(np.arange(len(events)), counts)
-    inner = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
     parts = np.flatnonzero(split[owner])
-    number = (np.cumsum(sizes) - sizes)[made_of[owner[parts]]] + inner[parts]
-    shares = [_shares(made) for made in kernels]
-    begins, ends = (
-        np.array([share for every in shares for share in every[side]]) for side in (0, 1)
-    )
-    taken = events.taken(owner)
-    start, end = taken.start_ps.copy(), taken.end_ps.copy()
-    lasts = taken.duration_ps[parts]
-    end[parts] = start[parts] + np.rint(lasts * ends[number]).astype(np.int64)
-    start[parts] += np.rint(lasts * begins[number]).astype(np.int64)
-    names = dict.fromkeys((*profile.names, *(f"{SIMULATED}{kernel.name}" for kernel in run)))
-    called = dict.fromkeys(map(_operator, run))
-    of_name, of_operator = ({key: i for i, key in enumerate(keys)} for keys in (names, called))
-    columns = {name: getattr(taken, name) for name in ("name", "operator")}
-    columns["name"][parts] = np.array([of_name[f"{SIMULATED}{k.name}"] for k in run])[number]
-    operators = [of_operator[_operator(kernel)] for kernel in run]
-    columns["operator"][parts] = ints(operators)[number]
-    made = replace(taken, start_ps=start, end_ps=end, **columns)
-    return replace(profile, names=tuple(names), events=made, operators=tuple(called), follows=None)
+    number = spans((np.cumsum(sizes) - sizes)[made_of[split]], counts[split])
+    begins, ends = np.concatenate([*map(_shares, kernels)], axis=1)
+    called = [f"{SIMULATED}{kernel.name}" for kernel in run]
+    launched_by = [HostOperator(name=kernel.operator, sides=kernel.sides) for kernel in run]
+    names = tuple(dict.fromkeys((*profile.names, *called)))
+    operators = tuple(dict.fromkeys(launched_by))
+    found = events.taken(owner)
+    lasts = found.duration_ps[parts]
+    found.end_ps[parts] = found.start_ps[parts] + np.rint(lasts * ends[number]).astype(np.int64)
+    found.start_ps[parts] += np.rint(lasts * begins[number]).astype(np.int64)
+    found.name[parts] = ints([names.index(each) for each in called])[number]
+    found.operator[parts] = ints([operators.index(each) for each in launched_by])[number]
+    return replace(profile, names=names, events=found, operators=operators, follows=None)
 
 
-def _shares(kernels: Kernels) -> tuple[list[float], list[float]]:
-    """Where kernels begin and end in what they make, from 0 to 1."""
+def _shares(kernels: Kernels) -> Floats:
+    """Where kernels begin and where they end in what they make, from 0 to 1: two rows."""
     ends = np.cumsum([0.0, *(kernel.weight for kernel in kernels.run)])
-    shares = (ends / ends[-1]).tolist()
-    return shares[:-1], shares[1:]
-
-
-def _operator(kernel: Kernel) -> HostOperator:
-    return HostOperator(name=kernel.operator, sides=kernel.sides)
+    return np.asarray((ends[:-1], ends[1:])) / float(ends[-1])
 
 
 def _meetings(
