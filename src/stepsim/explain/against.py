@@ -376,8 +376,8 @@ def _table(
     sums = np.zeros((3 * count + len(_ENDS), 3), np.int64)
     np.add.at(sums[:, 1], number[device], events.duration_ps[device])
     np.add.at(sums[:, 2], number[device], 1)
-    for rank in range(len(profile.ranks)):
-        own = np.flatnonzero(device & (events.rank == rank))
+    for places in profile.places_of_ranks():
+        own = places[device[places]]
         row, length = _moments(events, own, last, number, count, (begin, end, busy))
         np.add.at(sums[:, 0], row, length)
         beside = row >= count

@@ -183,8 +183,8 @@ def _by_turns(profile: Profile, phase: Ints) -> Ints:
     number = unknown(len(events))
     known = np.isin(phase, (TaskPhase.FORWARD, TaskPhase.BACKWARD))
     known &= events.of_kind(TaskKind.COMPUTE)
-    for rank in range(len(profile.ranks)):
-        places = events.in_time(np.flatnonzero((events.rank == rank) & known))
+    for own in profile.places_of_ranks():
+        places = events.in_time(own[known[own]])
         back = (phase[places] == TaskPhase.BACKWARD).astype(np.int64)
         number[places] = np.cumsum(np.diff(back, prepend=1) == -1) - 1
     return number
