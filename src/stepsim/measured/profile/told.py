@@ -31,11 +31,8 @@ class PhaseLabels(Noun, eq=False):
     how: str
 
 
-class _Blocks(Noun):
-    """Places of a rank's computes: those of each forward and of each backward, in order."""
-
-    forwards: list[Ints]
-    backwards: list[Ints]
+# Places of a rank's computes: those of each forward, and those of each backward, in order.
+_Blocks = tuple[list[Ints], list[Ints]]
 
 
 def stages_by_messages(profile: Profile) -> tuple[int, ...]:
@@ -94,9 +91,8 @@ def told_by_messages(profile: Profile, autograd: Bools) -> PhaseLabels:
     phase, microbatch = (unknown(len(events)) for _ in range(2))
     blocks: dict[int, _Blocks] = {}
     for place in sorted(range(len(stages)), key=lambda place: stages[place]):
-        own = _blocks(profile, place, stages, blocks, autograd)
-        blocks[place] = own
-        for value, runs in ((_F, own.forwards), (_B, own.backwards)):
+        blocks[place] = _blocks(profile, place, stages, blocks, autograd)
+        for value, runs in zip((_F, _B), blocks[place], strict=True):
             for number, run in enumerate(runs):
                 phase[run], microbatch[run] = value, number
     _inherit(profile, phase, microbatch)
@@ -134,7 +130,7 @@ def _blocks(
     if not ahead.any():
         before = next((known[r] for r in known if stages[r] == stages[place] - 1), None)
         return _last_stage(profile, runs, before, autograd)
-    return _Blocks(forwards=[*compress(runs, ahead)], backwards=[*compress(runs, ~ahead)])
+    return [*compress(runs, ahead)], [*compress(runs, ~ahead)]
 
 
 def _first_stage(
@@ -154,7 +150,7 @@ def _first_stage(
     if autograd.any():
         late = [run[autograd[run]] for run in late]
     usual = len((backwards or late or [rest])[0])
-    return _Blocks(forwards=forwards, backwards=[*backwards, *(run[:usual] for run in late)])
+    return forwards, [*backwards, *(run[:usual] for run in late)]
 
 
 def _last_stage(
@@ -162,8 +158,7 @@ def _last_stage(
 ) -> _Blocks:
     """Each run is a forward and its backward, or all forwards come before the first backward."""
     if autograd.any():
-        first = [run[~autograd[run]] for run in runs]
-        return _Blocks(forwards=first, backwards=[run[autograd[run]] for run in runs])
+        return [run[~autograd[run]] for run in runs], [run[autograd[run]] for run in runs]
     if before is None:
         raise TraceError(
             f"{profile.source}: no kernel tells where a forward of the last stage ends: expected a "
@@ -172,26 +167,26 @@ def _last_stage(
     many, size = len(runs), len(runs[-1])
     if many > 1 and len(runs[0]) > len(runs[1]) and (len(runs[0]) - size) % many == 0:
         own = (len(runs[0]) - size) // many
-        ahead = np.split(runs[0][: many * own], many)
-        return _Blocks(forwards=ahead, backwards=[runs[0][many * own :], *runs[1:]])
+        return np.split(runs[0][: many * own], many), [runs[0][many * own :], *runs[1:]]
     names = profile.events.name
-    only = np.setdiff1d(names[before.forwards[0]], names[before.backwards[0]])
+    (forward, *_), (backward, *_) = before
+    only = np.setdiff1d(names[forward], names[backward])
     losses = [i for i, name in enumerate(profile.names) if _LOSS.search(name)]
     only = ints(losses if np.isin(names[runs[0]], losses).any() else only)
     forwards, backwards = [], []
     for run in runs:
         own_kernels = np.flatnonzero(np.isin(names[run], only))
-        split = int(own_kernels[-1]) + 1 if len(own_kernels) else len(before.forwards[0])
+        split = int(own_kernels[-1]) + 1 if len(own_kernels) else len(forward)
         forwards.append(run[:split])
         backwards.append(run[split:])
-    return _Blocks(forwards=forwards, backwards=backwards)
+    return forwards, backwards
 
 
 def _inherit(profile: Profile, phase: Ints, microbatch: Ints) -> None:
     """Collectives and copies between two computes of one action are a part of it."""
     events = profile.events
-    for place in range(len(profile.ranks)):
-        own = events.in_time(np.flatnonzero((events.rank == place) & ~events.is_message))
+    for places in profile.places_of_ranks():
+        own = events.in_time(places[~events.is_message[places]])
         computes = events.kind[own] == TaskKind.COMPUTE
         index = np.arange(len(own))
         last = np.maximum.accumulate(np.where(computes, index, 0))
