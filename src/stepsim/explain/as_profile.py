@@ -5,7 +5,6 @@ So a simulated step goes where a recorded one does: to tools that read traces, a
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -23,28 +22,17 @@ from stepsim.measured.profile.events import (
     ProcessGroup,
     Profile,
     RankPlace,
+    counted,
     same,
     unknown,
 )
 from stepsim.measured.profile.kernel_classes import SIMULATED
-from stepsim.measured.profile.waits import Waits
+from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.network.prices import lowered
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.rows import Kernels
 
 MOST_TASKS = 20_000_000
-
-
-class _Program(NamedTuple):
-    """What every rank of a stage runs beside its spans, a value per task, and pairs that follow.
-
-    `told` are phase, virtual stage, microbatch and name; the meeting among those of a group, by the
-    segment and its task, the sender's for a message; and what compute is made of, a place in the
-    kernels of all stages.
-    """
-
-    told: Ints
-    follows: Ints
 
 
 def profile_of_step(
@@ -70,18 +58,20 @@ def profile_of_step(
             f"{source}: {total:,} tasks on {len(chosen):,} ranks: expected {MOST_TASKS:,} at "
             "most: choose fewer microbatches or NPUs"
         )
-    telling, programs = _Telling(graph=graph), dict[int, _Program]()
+    telling, programs = _Telling(graph=graph), dict[int, tuple[Ints, Ints]]()
     tables = [*timeline.spans(chosen)]
     for rank, table in zip(chosen, tables, strict=True):
         stage = rank // width
         if stage not in programs:
             programs[stage] = telling.program(apart[stage], table)
-    every = [programs[rank // width] for rank in chosen]
-    told = np.concatenate([each.told for each in every], axis=1)
-    profile = replace(_profile(graph, tables, told), source=source, names=tuple(telling.names))
+    every, behind = zip(*(programs[rank // width] for rank in chosen), strict=True)
+    told = np.concatenate(every, axis=1)
     first = np.cumsum([0, *(len(table) for table in tables)]).tolist()
-    pairs = [each.follows + n for each, n in zip(every, first, strict=False)]
-    profile = _arriving(profile, *np.concatenate(pairs, axis=1))
+    pairs = [each + n for each, n in zip(behind, first, strict=False)]
+    before, after = np.concatenate(pairs, axis=1)
+    profile = _profile(graph, tables, told)
+    names, follows = tuple(telling.names), (before, after)
+    profile = _arriving(replace(profile, source=source, names=names, follows=follows))
     if not (kernels and telling.kernels):
         return profile
     return _in_kernels(profile, told[-1], [*telling.kernels])
@@ -114,7 +104,7 @@ def _profile(graph: TaskGraph, tables: Sequence[Spans], told: Ints) -> Profile:
             rank=np.searchsorted(places, spans.rank),
             peer=np.where(places[near] == spans.peer, near, UNKNOWN),
             step=np.zeros(len(spans), np.int64),
-            order=np.concatenate([np.arange(len(each)) for each in tables]),
+            order=counted(spans.rank),
             phase=phase,
             chunk=chunk,
             microbatch=microbatch,
@@ -126,10 +116,9 @@ def _profile(graph: TaskGraph, tables: Sequence[Spans], told: Ints) -> Profile:
     )
 
 
-def _arriving(profile: Profile, before: Ints, after: Ints) -> Profile:
-    """The profile with what follows what, in which a communication begins when its rank arrives."""
-    waits = Waits(profile=replace(profile, follows=(before, after)), before=before, after=after)
-    events = profile.events
+def _arriving(profile: Profile) -> Profile:
+    """The profile with communications that begin when their rank arrives."""
+    waits, events = pipeline_waits(profile), profile.events
     arrives = np.where(events.meeting == UNKNOWN, events.start_ps, waits.ready_ps)
     return waits.retimed(arrives, events.end_ps)
 
@@ -196,8 +185,14 @@ class _Telling(Struct, kw_only=True):
     kernels: dict[Kernels, int] = {}
     names: dict[str, int] = {}
 
-    def program(self, laid: Tasks, spans: Spans) -> _Program:
-        """The tasks of a stage's program, which are the `spans` of one of its ranks."""
+    def program(self, laid: Tasks, spans: Spans) -> tuple[Ints, Ints]:
+        """What every rank of a stage runs beside its spans, and pairs of tasks that follow.
+
+        The tasks are the `spans` of one of its ranks. A row per column, a value per task: phase,
+        virtual stage, microbatch and name; the meeting among those of a group, by the segment and
+        its task, the sender's for a message; and what compute is made of, a place in the kernels of
+        all stages.
+        """
         program, segment = laid.program, laid.segment
         made_of = [
             self.kernels.setdefault(task.kernels, len(self.kernels))
@@ -209,9 +204,8 @@ class _Telling(Struct, kw_only=True):
         sender = np.where(spans.kind == TaskKind.RECV, program.peer[segment], segment)
         meets = sender.astype(np.int64) << 32 | np.maximum(laid.inner, 0)
         told = (*parts[segment].T, self._named(spans), meets, ints(made_of).take(laid.row))
-        return _Program(
-            np.stack(told), np.stack((laid.after.values, laid.after.owners)).astype(np.int64)
-        )
+        follows = np.stack((laid.after.values, laid.after.owners)).astype(np.int64)
+        return np.stack(told), follows
 
     def _part(self, program: Program, number: int) -> tuple[int, int, int]:
         """Phase, virtual stage and microbatch of a segment; of a message, what its sender ran.
