@@ -176,6 +176,11 @@ def mark_of(parts: Sequence[NDArray[Any]]) -> bytes:
     return digest.digest()
 
 
+def median_place(values: Ints) -> int:
+    """Where the median stands; of an even number of values the lower of both in the middle."""
+    return int(np.argsort(values, kind="stable")[(len(values) - 1) // 2])
+
+
 def totals(places: Ints, values: Floats, size: int) -> Floats:
     """Sum of the values at each place from 0 to size - 1."""
     sums: Floats = np.bincount(places, values, size).astype(np.float64, copy=False)

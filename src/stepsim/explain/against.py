@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, ints
+from stepsim.base.arrays import Bools, Ints, ints, median_place
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import format_size_bytes
@@ -169,8 +169,7 @@ def measured_step(profile: Profile) -> tuple[Profile, _Bounds, bool]:
     follows = np.append((np.diff(numbers) == 1) & (first[1:] >= last[:-1]), False)
     ends = np.where(follows, np.append(first[1:], 0), last)
     chosen = np.flatnonzero(follows) if follows.any() else np.arange(count)
-    order = chosen[np.argsort((ends - first)[chosen], kind="stable")]
-    middle = int(order[(len(order) - 1) // 2])
+    middle = chosen[median_place((ends - first)[chosen])]
     bounds = int(first[middle]), int(ends[middle])
     return profile.of_steps(profile.steps[middle]), bounds, bool(follows[middle])
 

@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, among, bins, distinct, ints, places_by
+from stepsim.base.arrays import Ints, among, bins, distinct, ints, median_place, places_by
 from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks
 from stepsim.measured.profile.actions import Actions, pipeline_actions
@@ -113,8 +113,7 @@ def _typical_step(profile: Profile) -> tuple[Profile, list[str]]:
     """The step of median length alone, and that it was chosen."""
     if len(profile.steps) == 1:
         return profile, []
-    times = profile.step_times_ps()
-    chosen = profile.steps[int(np.argsort(times, kind="stable")[(len(times) - 1) // 2])]
+    chosen = profile.steps[median_place(profile.step_times_ps())]
     note = f"{profile.source}: holds {len(profile.steps)} steps: step {chosen} is used, the median"
     return profile.of_steps(chosen), [note]
 

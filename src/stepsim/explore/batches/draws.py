@@ -7,7 +7,7 @@ from typing import Annotated, Self
 import numpy as np
 from msgspec import Meta
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, median_place
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, Document, Entry, Names, Noun, Picoseconds
 from stepsim.explain.memory import MemoryPart, StepMemory
@@ -266,7 +266,7 @@ def _steps_of(
         real=loads.real.sum(axis=(1, 2)).astype(np.int64),
         fullest=float(loads.tokens.max()) / shape.full_tokens,
         memory_bytes=fullest_bytes(memory, loads.tokens / shape.full_tokens),
-        typical=loads.of_step(int(np.argsort(step_ps, kind="stable")[(steps - 1) // 2])),
+        typical=loads.of_step(median_place(step_ps)),
         slowest=loads.of_step(int(step_ps.argmax())),
     )
 

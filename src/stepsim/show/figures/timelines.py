@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, bins, ints
+from stepsim.base.arrays import Ints, bins, ints, median_place
 from stepsim.base.process import paused
 from stepsim.base.structs import Names, Noun
 from stepsim.base.units import format_time_ps, time_unit
@@ -85,7 +85,7 @@ def drawn_profile(profile: Profile) -> DrawnRun:
     stream.
     """
     times = profile.step_times_ps()
-    middle = int(np.argsort(times, kind="stable")[(len(times) - 1) // 2])
+    middle = median_place(times)
     step, width_ps, ranks = profile.steps[middle], int(times[middle]), len(profile.ranks)
     spans = profile.of_steps(step).spans()
     begin = spans.start_ps.min()
