@@ -83,13 +83,13 @@ def walk_back(
 
 
 class PathRuns(Noun, eq=False):
-    """What a rank runs on the path, and when: messages of a look, or tasks of a task list.
+    """What an actor runs on the path, and when: messages of a look, or tasks of a task list.
 
     Row i of `start_ps` and `end_ps` is the i-th time, in `segments[i]`; column k is task `tasks[k]`
     of the look's task list (-1: the message).
     """
 
-    rank: int
+    actor: int
     look: Look
     segments: Small
     tasks: Ints
@@ -97,10 +97,10 @@ class PathRuns(Noun, eq=False):
     end_ps: Ints
 
 
-def path_runs(timeline: Timeline, path: Sequence[_PathStep]) -> list[PathRuns]:
+def path_runs(timeline: Timeline) -> list[PathRuns]:
     """The path by what runs on it, contracted task lists laid out; what runs first comes first."""
     steps: dict[tuple[int, int], list[_PathStep]] = defaultdict(list)
-    for step in path:
+    for step in critical_path(timeline):
         row = timeline.flat.programs[step.actor].row.item(step.task)
         steps[step.actor, row].append(step)
     inside: dict[ListTimes, Ints] = {}
@@ -126,7 +126,7 @@ def _runs_of(
         which = inside[times]
         start, end = start + times.start[which], start + times.end[which]
     return PathRuns(
-        rank=steps[0].rank,
+        actor=actor,
         look=look,
         segments=tasks.segment[[each.task for each in steps]],
         tasks=which,

@@ -12,7 +12,7 @@ from stepsim.base.structs import Names, Noun
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.core.timeline import Timeline
 from stepsim.explain.breakdown import step_breakdown
-from stepsim.explain.critical_path import critical_path, path_parts, path_runs
+from stepsim.explain.critical_path import path_parts, path_runs
 from stepsim.explain.network_use import Traffic, comm_use, link_use
 from stepsim.explain.report import (
     Bubble,
@@ -111,7 +111,7 @@ def make_report(
     graph, plan, options = timeline.graph, timeline.graph.plan, timeline.graph.options
     step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
     unslowed_ps, links = timeline.unslowed_ps, link_use(prices.topology, traffic, step)
-    path = path_runs(timeline, critical_path(timeline))
+    path = path_runs(timeline)
     stages = _stages(timeline, ranks, memory)
     busiest = max(bubble.busy for bubble in ranks.bubbles)
     placed = comm_use(graph, prices)

@@ -40,7 +40,7 @@ def test_of_one_microbatch_it_is_the_whole_pipeline() -> None:
     durations = [step.end_ps - step.start_ps for step in path]
     assert [time for time in durations if time] == [5, HOP, 7, 9, HOP, 11]
     assert run.step_time_ps == sum(durations) == 5 + 7 + 9 + 11 + 2 * HOP
-    parts = path_parts(run.graph, path_runs(run, path))
+    parts = path_parts(run.graph, path_runs(run))
     assert parts[Part.COMPUTE] == 32
     assert parts[Part.EXPOSED_PP] == 2 * HOP
 
@@ -74,7 +74,7 @@ def test_it_has_no_gap_and_its_parts_are_the_step(
     assert path[-1].end_ps == run.step_time_ps
     for step, after in pairwise(path):
         assert step.end_ps == after.start_ps
-    runs = path_runs(run, path)
+    runs = path_runs(run)
     assert sum(path_parts(run.graph, runs).values()) == run.step_time_ps
     spent = sum(int((each.end_ps - each.start_ps).sum()) for each in runs)
     assert spent == run.step_time_ps

@@ -11,7 +11,7 @@ from stepsim.base.structs import Noun, replace
 from stepsim.core.flat import Tasks, met_messages, tasks_apart
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import TaskGraph
-from stepsim.explain.critical_path import critical_path, path_runs
+from stepsim.explain.critical_path import path_runs
 from stepsim.explain.report import Lanes, Report, ResultDocument
 from stepsim.network.fold import Actors
 from stepsim.parallel.schedules import Action
@@ -206,11 +206,10 @@ class _Rows(Noun):
 
     def on_path(self, timeline: Timeline) -> Ints:
         """1 for every span on the critical path, else 0."""
-        ranks = timeline.actors.ranks[self.actors].tolist()
-        rows = {rank: row for row, rank in enumerate(ranks)}
+        rows = {actor: row for row, actor in enumerate(self.actors)}
         marks = np.zeros(self.first[-1], np.int64)
-        for run in path_runs(timeline, critical_path(timeline)):
-            row = rows.get(run.rank)
+        for run in path_runs(timeline):
+            row = rows.get(run.actor)
             if row is not None:
                 inner = 0 if self.whole else np.maximum(run.tasks, 0)
                 first = self.first[row] + self.tasks[row].first[run.segments]
