@@ -25,6 +25,7 @@ from stepsim.measured.run import (
     times_hash,
 )
 from stepsim.measured.run_profile import (
+    AHEAD,
     MEANINGS,
     after_pipeline,
     meant,
@@ -231,13 +232,9 @@ def _of_messages(
     # the pipeline stage of every virtual one; none comes before the first and after the last
     held = np.full(found.pp * found.chunks + 1, UNKNOWN)
     held[found.stage], held[-1] = stages[found.rank], _NOBODY
-    ways = {
-        OpKind.SEND_FORWARD: (OpKind.FORWARD, 1),
-        OpKind.RECV_FORWARD: (OpKind.FORWARD, -1),
-        OpKind.SEND_BACKWARD: (OpKind.BACKWARD, -1),
-        OpKind.RECV_BACKWARD: (OpKind.BACKWARD, 1),
-    }
-    for each, (kind, (action, ahead)) in product(ran, ways.items()):
+    forwards = OpKind.SEND_FORWARD, OpKind.RECV_FORWARD
+    for each, (kind, ahead) in product(ran, AHEAD.items()):
+        action = OpKind.FORWARD if kind in forwards else OpKind.BACKWARD
         acts = each.acts[found.kind[each.acts] == action]
         acts = acts[np.argsort(found.start_ps[acts], kind="stable")]
         other = held[found.stage[acts] + ahead]
