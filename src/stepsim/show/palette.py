@@ -10,7 +10,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.structs import Names, Noun, shipped
-from stepsim.parallel.schedules import BUILDERS, ActionKind
+from stepsim.parallel.schedules import BUILDERS
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.axes import ParallelAxis, Part
 
@@ -57,7 +57,6 @@ AXIS_SHADES: Mapping[ParallelAxis, int] = {
     axis: len(Shade) + i for i, axis in enumerate(ParallelAxis)
 }
 """Shades of communication: collectives of an axis, and the messages of a pipeline."""
-ACTION_SHADES: Mapping[ActionKind, Shade] = {kind: Shade[kind.name] for kind in ActionKind}
 SHADE_LOOKS: Mapping[int, tuple[str, Tint]] = dict(
     enumerate((*_COLOURS.shades.values(), *_COLOURS.axes.values()))
 )
@@ -80,9 +79,6 @@ PART_COLOURS: Mapping[Part, str] = {part: light for part, (light, _) in PART_TIN
 MEMORY_LOOKS: Mapping[str, Tint] = _COLOURS.memory
 """The colours of what memory is for, by its name."""
 
-_PHASE_SHADES = {TaskPhase[kind.name]: shade for kind, shade in ACTION_SHADES.items()}
-_PHASE_SHADES[TaskPhase.UPDATE] = Shade.PER_STEP
-
 
 def span_shades(spans: Spans, axes: Sequence[ParallelAxis] | None = None) -> Ints:
     """The shade of every span, as far as its phase is told; `axes` are those of communications.
@@ -90,8 +86,9 @@ def span_shades(spans: Spans, axes: Sequence[ParallelAxis] | None = None) -> Int
     Without `axes`, as of a recorded run, communication is of one shade. A gradient reduction as a
     whole, of several communications, has the shade of its axis.
     """
-    of_phase = np.array([_PHASE_SHADES.get(phase, Shade.COMPUTE) for phase in TaskPhase])
-    shades = of_phase[np.searchsorted(list(TaskPhase), spans.phase)]
+    of_phase = [Shade.__members__.get(phase.name, Shade.COMPUTE) for phase in TaskPhase]
+    shades = np.array(of_phase)[np.searchsorted(list(TaskPhase), spans.phase)]
+    shades[spans.phase == TaskPhase.UPDATE] = Shade.PER_STEP
     moved = np.full(len(spans), Shade.TRANSFER.value)
     if axes is not None:
         shades[spans.entry == UNKNOWN] = Shade.PER_STEP
@@ -143,8 +140,8 @@ def _chunk_share(chunks: str) -> float:
 
 def shade(colour: str, share: float) -> str:
     """A colour `#rrggbb` mixed with a share of white."""
-    channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(c + (255 - c) * share):02x}" for c in channels)
+    channels = bytes.fromhex(colour[1:])
+    return f"#{bytes(round(c + (255 - c) * share) for c in channels).hex()}"
 
 
 def ink_on(colour: str) -> str:
@@ -160,6 +157,8 @@ def contrast(one: str, other: str) -> float:
 
 def _luminance(colour: str) -> float:
     """Relative luminance of a colour by WCAG 2, from 0 of black to 1 of white."""
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    red, green, blue = (
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+        for c in (channel / 255 for channel in bytes.fromhex(colour[1:]))
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

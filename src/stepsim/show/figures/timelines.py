@@ -18,7 +18,7 @@ from stepsim.parallel.schedules.base import ACTION_KINDS, Order
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind
 from stepsim.show.figures.drawing import IDLE_LOOK, drawn, head, legend
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.palette import ACTION_SHADES, PATH, SHADES, ink_on, shade, span_shades
+from stepsim.show.palette import PATH, SHADES, Shade, ink_on, shade, span_shades
 from stepsim.step.against import StepAgainst
 from stepsim.workload.axes import ParallelAxis
 
@@ -90,19 +90,16 @@ def drawn_profile(profile: Profile) -> DrawnRun:
     spans = profile.of_steps(step).spans()
     begin = spans.start_ps.min()
     spans = spans.later(-begin)
-    rows = _streams(spans)
-    staged = profile.ranks[0].stage is not None
-    if ranks > 1 or staged:
-        chosen = [ran.rank for ran in profile.ranks[:: -(-ranks // _MOST_RANKS)]]
+    rows, axis = _streams(spans), ""
+    if ranks > 1 or profile.ranks[0].stage is not None:
+        chosen, axis = [ran.rank for ran in profile.ranks[:: -(-ranks // _MOST_RANKS)]], "rank"
         rows = tuple((str(rank), spans.taken(spans.rank == rank)) for rank in chosen)
     shown = f", {len(rows)} of {ranks} ranks" if 1 < ranks != len(rows) else ""
     title = (
         f"{profile.source}, {profile.format}",
         f"step {step}: {format_time_ps(width_ps)}{shown}",
     )
-    return DrawnRun(
-        title=title, axis="rank" if ranks > 1 or staged else "", rows=rows, width_ps=width_ps
-    )
+    return DrawnRun(title=title, axis=axis, rows=rows, width_ps=width_ps)
 
 
 def _streams(spans: Spans) -> tuple[tuple[str, Spans], ...]:
@@ -246,7 +243,7 @@ def _draw_actions(plot: _Plot, spans: Spans, row: int, shown: set[int]) -> int:
     order, (start, end) = Order.of(spans.entries or ()), spans.actions()
     chunks = bins(order.chunk)
     tints = [
-        [shade(SHADES[ACTION_SHADES[kind]][1], 0.75 * chunk / chunks) for chunk in range(chunks)]
+        [shade(SHADES[Shade[kind.name]][1], 0.75 * chunk / chunks) for chunk in range(chunks)]
         for kind in ACTION_KINDS
     ]
     upper, *lower = (
@@ -262,7 +259,7 @@ def _draw_actions(plot: _Plot, spans: Spans, row: int, shown: set[int]) -> int:
         plot.draw(*fused, [colours[number] for number in pairs.tolist()], (0.0, 0.4))
         plot.draw(*fused, ["none"] * len(pairs), border="black")
     kinds = np.unique(order.kind).tolist()
-    shown.update(ACTION_SHADES[ACTION_KINDS[kind]] for kind in kinds if kind >= 0)
+    shown.update(Shade[ACTION_KINDS[kind].name] for kind in kinds if kind >= 0)
     font = min(_NUMBER_EM * plot.style.font_pt, plot.row_in * 72 * 0.5)
     for number in kept.tolist() if font >= _LEAST_NUMBER_PT else ():
         text = "/".join(str(action.microbatch) for action in order[number].parts())
