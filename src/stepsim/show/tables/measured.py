@@ -47,14 +47,14 @@ def run_shown(summary: RunSummary) -> Iterator[Shown]:
         if summary.schedule
         else "unknown"
     )
-    times = f"pipeline {format_time_ps(summary.pipeline_ps)}"
-    yield f"{format_time_ps(summary.step_ps)} per step, measured   {times}   {schedule}"
+    step, pipeline = map(format_time_ps, (summary.step_ps, summary.pipeline_ps))
+    yield f"{step} per step, measured   pipeline {pipeline}   {schedule}"
     yield (
         ("measured run", summary.run.source),
         ("job", known),
         ("schedule", schedule),
-        ("pipeline", format_time_ps(summary.pipeline_ps)),
-        ("step", format_time_ps(summary.step_ps)),
+        ("pipeline", pipeline),
+        ("step", step),
         ("message", format_size_bytes(degrees.message_bytes)),
         ("nodes", f"of {clocks.node_size} ranks"),
         ("clocks", f"aligned to {format_time_ps(clocks.residual_ps)}"),
@@ -227,16 +227,19 @@ def leaf_answer(run: LeafLog, report: Report, overhead: LeafOverhead | None) -> 
 
 def replay_table(summary: RunSummary, report: Report) -> Table:
     """How far a replay is from the run."""
-    times = {
-        "pipeline": (report.pipeline_time_ps, summary.pipeline_ps),
-        "step": (report.step_time_ps, summary.step_ps),
-    }
-    heads = {"replay": TEXT, "simulated": TIME, "measured": TIME, "error": ERROR}
-    rows = tuple(
-        (name, simulated, measured, simulated / measured - 1 if measured else "")
-        for name, (simulated, measured) in times.items()
+    times = (
+        ("pipeline", report.pipeline_time_ps, summary.pipeline_ps),
+        ("step", report.step_time_ps, summary.step_ps),
     )
-    return Table(caption="replay of the measured run", columns=heads, rows=rows)
+    return table_of("replay of the measured run", times, _REPLAYED)
+
+
+_REPLAYED = {
+    "replay": TEXT.of("0"),
+    "simulated": TIME.of("1"),
+    "measured": TIME.of("2"),
+    "error": ERROR.of(lambda times: times[1] / times[2] - 1 if times[2] else ""),
+}
 
 
 def what_if_shown(result: WhatIf, measured_ps: int) -> Iterator[Shown]:

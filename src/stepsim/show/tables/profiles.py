@@ -5,7 +5,7 @@ from itertools import chain
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Ints
 from stepsim.base.units import format_time_ps
 from stepsim.explain.changes.lengths import UnequalLengths
 from stepsim.explain.path import PathPart, critical_parts
@@ -19,7 +19,6 @@ from stepsim.show.tables.answer import Answer
 from stepsim.show.tables.model import (
     SHARE,
     TEXT,
-    Column,
     Pairs,
     Shown,
     Table,
@@ -42,9 +41,9 @@ def profile_shown(found: Stragglers) -> Iterator[Shown]:
     yield _slowest_words(found)
     yield (*_profile_pairs(found.profile), *_slowdown_pairs(found))
     shares = rank_shares(waits, found.by_rank)
-    known = _ranks(int(found.measured_ps.mean()))
-    if not found.by_stage:
-        known = {name: column for name, column in known.items() if name not in _OF_STAGES}
+    step_ps = int(found.measured_ps.mean())
+    computes = SHARE.of(lambda each: share_of(each.compute_ps, step_ps))
+    known = paths(_OF_STAGES if found.by_stage else _OF_RANKS, {"computes": computes})
     yield table_of("mean step of every rank", shares, known, most=_MOST)
     if found.by_stage:
         yield _slowdowns(found)
@@ -69,8 +68,8 @@ def profile_tables(found: Stragglers) -> dict[str, Shown]:
     What it holds, how its replay differs from it and what its slow workers cost; steps, ranks and
     kinds of operations, measured and replayed.
     """
-    waits, replay = pipeline_waits(found.profile), _replay_words(np.abs(found.errors))
-    about = (*_profile_pairs(found.profile), ("replay", replay), *_slowdown_pairs(found))
+    waits, replay = pipeline_waits(found.profile), ("replay", _replay_words(found))
+    about = (*_profile_pairs(found.profile), replay, *_slowdown_pairs(found))
     steps = table_of("replay of every step", found.steps, _STEPS, most=_MOST)
     names = paths("rank = name") | _REPLAYED
     caption = "replay of every rank, mean step"
@@ -83,11 +82,10 @@ def profile_tables(found: Stragglers) -> dict[str, Shown]:
 def profile_answer(found: Stragglers) -> Answer:
     """How long a recorded step takes, how its replay differs from it, and what slows it."""
     profile, measured = found.profile, found.profile.step_times_ps()
-    errors = np.abs(found.errors)
     slow = dict(_slowdown_pairs(found))
     return Answer(
         job=f"{profile.source}   {dict(_profile_pairs(profile))['job']}, {_steps(profile)}",
-        time=f"{_mean(measured)} {_recorded(profile)}   {_replay_words(errors)}",
+        time=f"{_mean(measured)} {_recorded(profile)}   {_replay_words(found)}",
         parts="   ".join(f"{name} {slow[name]}" for name in _SLOWED if name in slow),
         advice="next: --full (all tables), stepsim improve (what would help)",
     )
@@ -110,8 +108,9 @@ def _steps(profile: Profile) -> str:
 _SLOWED = ("slowdown", "host delays")
 
 
-def _replay_words(errors: Floats) -> str:
+def _replay_words(found: Stragglers) -> str:
     """How a replay differs from what it was made of, which says nothing of a prediction."""
+    errors = np.abs(found.errors)
     mean, most = f"{errors.mean():.3%}", f"{errors.max():.3%}"
     return f"its own durations, put back in order, differ by {mean} on average, {most} at most"
 
@@ -215,16 +214,10 @@ def _mean(steps_ps: Ints) -> str:
     return format_time_ps(int(steps_ps.mean()))
 
 
-def _ranks(step_ps: int) -> dict[str, Column]:
-    """Columns of a rank's part in the mean step."""
-    return {
-        **paths("rank, stage, replica, computing = compute_ps, exposed_ps, idle_ps"),
-        "computes": SHARE.of(lambda each: share_of(each.compute_ps, step_ps)),
-        **paths("slowdown:.3f"),
-    }
-
-
-_OF_STAGES = ("stage", "replica", "slowdown")
+_OF_RANKS = "rank, computing = compute_ps, exposed_ps, idle_ps, computes"
+_OF_STAGES = (
+    "rank, stage, replica, computing = compute_ps, exposed_ps, idle_ps, computes, slowdown:.3f"
+)
 _STEPS = paths(
     "step, measured_ps, replayed_ps, difference = error:+.2%, "
     "without host delays = without_host_ps, ideal_ps"
