@@ -32,12 +32,12 @@ def plot_memory(step: SimulatedStep, style: FigureStyle) -> "Figure":
             "--activation-size"
         )
     report, plan = step.report, step.plan
-    fullest = max(range(plan.pp), key=lambda stage: memory.peaks[stage].total)
+    fullest = memory.peaks.index(memory.fullest)
     figure = style.figure(0.0)
     rows = 1 + (plan.pp > 1)
     figure.set_figheight(style.font_pt / 72 * (6 + 17 * rows))
     every = figure.subplots(rows, squeeze=False, sharex=True)[:, 0]
-    scale, unit = time_unit(report.step_time_ps or 1)
+    scale, unit = time_unit(report.step_time_ps)
     head(
         every[0],
         style,

@@ -1,7 +1,6 @@
 """What the slices of a run are called, and the facts about them."""
 
 from collections.abc import Sequence
-from operator import add
 
 import numpy as np
 
@@ -41,10 +40,9 @@ def _action(entry: OrderEntry, *, numbered: bool) -> Label:
     }
     if len(parts) > 1:
         facts |= {"backward_chunk": second.chunk, "backward_microbatch": second.microbatch}
-    chunks = (f" chunk {part.chunk}" * numbered for part in parts)
-    names = (f"{part.kind}{part.microbatch}" for part in parts)
+    names = (f"{part.kind}{part.microbatch}" + f" chunk {part.chunk}" * numbered for part in parts)
     return Label(
-        name=" + ".join(map(add, names, chunks)),
+        name=" + ".join(names),
         category=Category[first.kind.name] if len(parts) == 1 else Category.FUSED,
         facts=facts,
     )
@@ -118,9 +116,8 @@ def recorded_slices(spans: Spans, first_message: int) -> list[Slice]:
 
     The ends of a message have the number of their meeting, counted from `first_message`.
     """
-    columns = ("name", "kind", "phase", *_FACTS)
-    rows = np.stack([getattr(spans, name) for name in columns], axis=1)
-    keys = [tuple(row) for row in rows.tolist()]
+    columns = (getattr(spans, name).tolist() for name in ("name", "kind", "phase", *_FACTS))
+    keys = list(zip(*columns, strict=True))
     labels = {key: _operation(spans, *key) for key in set(keys)}
     met = spans.is_message & (spans.meeting != UNKNOWN)
     messages = np.where(met, spans.meeting + first_message, 0)
