@@ -37,13 +37,12 @@ class Window(Noun):
 
     def of_curves(self, curves: Curves) -> Curves:
         """Curves from the window's begin, where they may be 0, up to its end."""
-        first = int(np.searchsorted(curves.time_ps, self.start_ps, side="right")) - 1
-        past = int(np.searchsorted(curves.time_ps, self.end_ps))
-        times, values = curves.time_ps[max(first, 0) : past], curves.values[max(first, 0) : past]
-        if first < 0:
-            times = np.concatenate(([self.start_ps], times))
-            values = np.concatenate((np.zeros((1, len(curves.names))), values))
-        return Curves(names=curves.names, time_ps=np.maximum(times, self.start_ps), values=values)
+        times = np.concatenate(([-1], curves.time_ps))
+        values = np.concatenate((np.zeros((1, len(curves.names))), curves.values))
+        first = int(np.searchsorted(times, self.start_ps, side="right")) - 1
+        told = slice(first, int(np.searchsorted(times, self.end_ps)))
+        times = np.maximum(times[told], self.start_ps)
+        return Curves(names=curves.names, time_ps=times, values=values[told])
 
 
 WHOLE = Window()
