@@ -126,6 +126,8 @@ def timelines_figure(
     Microbatch numbers are written where they fit. Communication lies along the lower edge of the
     row of a rank. With `messages` an arrow shows every message between stages.
     """
+    from matplotlib.patches import Patch
+
     width_ps, rows = max(1, *(run.width_ps for run in runs)), [len(run.rows) for run in runs]
     scale, unit = time_unit(width_ps)
     row_em = _ROW_EM if style is FigureStyle.SCREEN else _PAPER_ROW_EM
@@ -144,7 +146,10 @@ def timelines_figure(
         _name_rows(plot, run)
     every[-1].set_xlim(0, width_ps / scale)
     every[-1].set_xlabel(f"time ({unit})")
-    lines = _legend(figure, style, shown, path=any(run.path for run in runs))
+    named = [SHADES[each] for each in sorted(shown)]
+    named += [("critical path", PATH)] * any(run.path for run in runs)
+    handles = [Patch(color=colour, label=name) for name, colour in named]
+    lines = legend(figure, style, [*handles, Patch(label="idle", **IDLE_LOOK)])
     titles = sum(axes.get_title("left").count("\n") + 1 for axes in every)
     about = _AXIS_EM + len(runs) + _TITLE_EM * titles + _LEGEND_EM * lines
     figure.set_figheight(style.font_pt / 72 * about + row_in * sum(rows))
@@ -296,12 +301,3 @@ def _name_rows(plot: _Plot, run: DrawnRun) -> None:
     axes.set_ylabel(run.axis)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-
-
-def _legend(figure: "Figure", style: FigureStyle, shown: set[int], *, path: bool) -> int:
-    """Only what the figure shows; returns its lines."""
-    from matplotlib.patches import Patch
-
-    named = [SHADES[each] for each in sorted(shown)] + [("critical path", PATH)] * path
-    handles = [Patch(color=colour, label=name) for name, colour in named]
-    return legend(figure, style, [*handles, Patch(label="idle", **IDLE_LOOK)])
