@@ -25,10 +25,9 @@ def plot_validation(found: Validation, style: FigureStyle) -> "Figure":
         "pipeline, replay": [run.pipeline for run in runs],
         "per-step operation, prediction": [each for run in runs for each in run.finalize],
         "pipeline and step, prediction": [each for run in runs for each in run.predicted],
-        "step, fit": [row for row in rows if row.source == Source.FIT],
-        "step, explained": [row for row in rows if row.source == Source.EXPLAINED],
-        "step, prediction": [row for row in rows if row.source == Source.PREDICTION],
     }
+    for source in (Source.FIT, Source.EXPLAINED, Source.PREDICTION):
+        kinds[f"step, {source}"] = [row for row in rows if row.source == source]
     points = {
         name: [(each.measured_ps / PS_PER_S, each.simulated_ps / PS_PER_S) for each in several]
         for name, several in kinds.items()

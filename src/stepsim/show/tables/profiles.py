@@ -167,9 +167,9 @@ def _profile_pairs(profile: Profile) -> Pairs:
     replicas = {each.replica for each in profile.ranks} - {None}
     told = f": {len(stages)} stages, {len(replicas)} replicas" if stages and replicas else ""
     job = f"{len(profile.ranks)} worker{'s' * (len(profile.ranks) > 1)}{told}"
-    measured = profile.step_times_ps()
-    low, high = (format_time_ps(int(each)) for each in (measured.min(), measured.max()))
-    mean = format_time_ps(int(measured.mean()))
+    steps = profile.step_times_ps()
+    measured = steps.mean(), steps.min(), steps.max()
+    mean, low, high = (format_time_ps(int(each)) for each in measured)
     return (
         ("profile", f"{profile.source} ({profile.format})"),
         ("job", job),
