@@ -55,7 +55,6 @@ class Slice(NamedTuple):
 class Thread(Noun):
     """A stream: its slices by time, none of which overlap."""
 
-    number: int
     name: str
     slices: Iterable[Slice]
 
@@ -63,7 +62,6 @@ class Thread(Noun):
 class Process(Noun):
     """A rank or a class of ranks, or the step as a whole; `counters` are curves by name."""
 
-    number: int
     name: str
-    threads: Sequence[Thread]
+    threads: Iterable[Thread]
     counters: Mapping[str, Curves]

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +71,18 @@ def write_trace(runs: Sequence[TracedRun | TracedProfile], path: Path, command: 
 
 
 def trace_lines(runs: Sequence[TracedRun | TracedProfile], command: str = "") -> Iterator[str]:
-    """The lines of a trace in the JSON Object Format, an event each."""
+    """The lines of a trace in the JSON Object Format, an event each.
+
+    No process or thread has the number of another, for Perfetto knows threads by theirs, and takes
+    one with its process's number for the main thread, and 0 for the idle one.
+    """
+    numbers = count(1)
     about = {"program": "stepsim", "version": __version__}
     about |= {"command": command} if command else {}
     yield f'{{"displayTimeUnit":"ms","otherData":{_quoted(about)},"traceEvents":[\n'
     before = ""
     for process in trace_processes(runs):
-        for event in _events(process):
+        for event in _events(process, numbers):
             yield f"{before}{{{event}}}"
             before = ",\n"
     yield "\n]}\n"
@@ -110,19 +115,21 @@ def _us(time_ps: int) -> str:
     return f"{time_ps // _PS_PER_US}.{time_ps % _PS_PER_US:06d}"
 
 
-def _events(process: Process) -> Iterator[str]:
+def _events(process: Process, numbers: Iterator[int]) -> Iterator[str]:
     """The members of a process's events: names first, then counters, then slices.
 
     What slices share is written once for all of a process.
     """
     head = cache(_head)
     facts = cache(lambda label: _quoted(label.facts)[1:-1])
-    yield from _named("process", f'"pid":{process.number}', process.name, process.number)
+    number = next(numbers)
+    yield from _named("process", f'"pid":{number}', process.name, number)
     for name, curves in process.counters.items():
-        yield from _counts(process.number, name, curves)
+        yield from _counts(number, name, curves)
     for thread in process.threads:
-        where = f'"pid":{process.number},"tid":{thread.number}'
-        yield from _named("thread", where, thread.name, thread.number)
+        place = next(numbers)
+        where = f'"pid":{number},"tid":{place}'
+        yield from _named("thread", where, thread.name, place)
         for each in thread.slices:
             args = _args(each, facts)
             yield f'"ph":"B",{where},"ts":{_us(each.start_ps)},{head(each.label)},"args":{{{args}}}'

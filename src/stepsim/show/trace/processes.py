@@ -1,7 +1,7 @@
 """Simulated and recorded runs told as processes: a process for every rank or class of ranks."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, count
+from itertools import accumulate
 
 import numpy as np
 
@@ -90,9 +90,9 @@ class TracedRun(Noun, kw_only=False):
         told = (timeline.tasks(int(ranks[actor])) for actor in self.shown())
         return sum(int(self.window.holds(times.start, times.end).sum()) for times in told)
 
-    def processes(self, numbers: Iterator[int], first_message: int) -> Iterator[Process]:
+    def processes(self, first_message: int) -> Iterator[Process]:
         """The step as a whole, then a process for every shown class of ranks, in order."""
-        yield _step(self, numbers)
+        yield _step(self)
         shown = self.shown()
         firsts = accumulate(self._sizes(), initial=first_message)
         first_messages = dict(zip(shown, firsts, strict=False))
@@ -108,9 +108,8 @@ class TracedRun(Noun, kw_only=False):
                 first_messages=first_messages,
             )
             yield Process(
-                number=next(numbers),
                 name=_titled(self, _ranks_name(self, actor, ranks)),
-                threads=list(_threads(teller, numbers)),
+                threads=_threads(teller),
                 counters=_counters(self, int(ranks[0])),
             )
 
@@ -161,16 +160,15 @@ class TracedProfile(Noun):
         """How many operations are told."""
         return len(self._shown())
 
-    def processes(self, numbers: Iterator[int], first_message: int) -> Iterator[Process]:
+    def processes(self, first_message: int) -> Iterator[Process]:
         """A process for every rank, in order."""
         spans = self._shown()
         for rank in np.unique(spans.rank).tolist():
             table = spans.taken(spans.rank == rank)
             stage, slices = int(table.stage[0]), recorded_slices(table, first_message)
             yield Process(
-                number=next(numbers),
                 name=f"rank {rank}" + (f", stage {stage}" if stage != UNKNOWN else ""),
-                threads=list(stream_threads(table, slices, numbers)),
+                threads=stream_threads(table, slices),
                 counters={},
             )
 
@@ -185,14 +183,10 @@ class TracedProfile(Noun):
 
 
 def trace_processes(runs: Iterable[TracedRun | TracedProfile]) -> Iterator[Process]:
-    """The processes of a trace, one at a time, run by run.
-
-    No process or thread has the number of another, for Perfetto knows threads by theirs, and takes
-    one with its process's number for the main thread, and 0 for the idle one.
-    """
-    numbers, first_message = count(1), 1
+    """The processes of a trace, one at a time, run by run."""
+    first_message = 1
     for run in runs:
-        yield from run.processes(numbers, first_message)
+        yield from run.processes(first_message)
         first_message += run.messages
 
 
@@ -206,7 +200,7 @@ def _counters(run: TracedRun, rank: int) -> dict[str, Curves]:
     return {name: run.window.of_curves(curves) for name, curves in counters.items()}
 
 
-def _step(run: TracedRun, numbers: Iterator[int]) -> Process:
+def _step(run: TracedRun) -> Process:
     """The step as one slice that says all that is known of the run, and the use of its links."""
     report, window = run.step.report, run.window
     label = Label(name=report.workload, category=Category.STEP, facts=run.facts())
@@ -220,9 +214,8 @@ def _step(run: TracedRun, numbers: Iterator[int]) -> Process:
             shown = Curves(names=("GB/s per link in use",), time_ps=rates.time_ps, values=values)
             counters[link.name] = run.window.of_curves(shown)
     return Process(
-        number=next(numbers),
         name=_titled(run, f"step of {format_time_ps(report.step_time_ps)}{part}"),
-        threads=[Thread(number=next(numbers), name="step", slices=[whole])],
+        threads=[Thread(name="step", slices=[whole])],
         counters=counters,
     )
 
@@ -249,17 +242,17 @@ def _ranks_name(run: TracedRun, actor: int, ranks: Ranks) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(ranges)}{told}, stage {stage}"
 
 
-def _threads(teller: "_Teller", numbers: Iterator[int]) -> Iterator[Thread]:
+def _threads(teller: "_Teller") -> Iterator[Thread]:
     """The schedule of a rank, then its streams."""
     spans, actions = teller.spans, actions_of(teller.program)
     slices = teller.schedule(actions)
     if slices:
-        yield Thread(number=next(numbers), name="schedule", slices=slices)
+        yield Thread(name="schedule", slices=slices)
     shown = spans.taken(teller.run.window.holds(spans.start_ps, spans.end_ps))
-    yield from stream_threads(shown, teller.slices(actions), numbers)
+    yield from stream_threads(shown, teller.slices(actions))
 
 
-def stream_threads(spans: Spans, told: Sequence[Slice], numbers: Iterator[int]) -> Iterator[Thread]:
+def stream_threads(spans: Spans, told: Sequence[Slice]) -> Iterator[Thread]:
     """The streams of a rank by start; spans that overlap on one, such as messages, have lanes."""
     for stream in np.unique(spans.stream).tolist():
         places = spans.in_time(np.flatnonzero(spans.stream == stream))
@@ -268,7 +261,7 @@ def stream_threads(spans: Spans, told: Sequence[Slice], numbers: Iterator[int]) 
         lanes = lanes_of(slices)
         for lane, some in enumerate(lanes, 1):
             told_apart = f" {lane}" * (len(lanes) > 1)
-            yield Thread(number=next(numbers), name=name + told_apart, slices=some)
+            yield Thread(name=name + told_apart, slices=some)
 
 
 def lanes_of(slices: Iterable[Slice]) -> list[list[Slice]]:
