@@ -16,14 +16,14 @@ from stepsim.base.arrays import Bools, Ints, ints, median_place
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import format_size_bytes
-from stepsim.measured.profile.events import Profile, complete_ps, unknown
+from stepsim.measured.profile.events import Events, Profile, complete_ps, unknown
 from stepsim.measured.profile.kernel_classes import (
     SIMULATED,
     KernelClass,
     KernelWork,
     KernelWorks,
 )
-from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase, extents
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase, extents
 from stepsim.workload.axes import Stream
 
 _Named = TypeVar("_Named")
@@ -347,7 +347,7 @@ def _in_phases(profile: Profile) -> Profile:
     count = actions.shape[1]
     start, end = extents(action.ravel(), count, events.start_ps[inside], events.end_ps[inside])
     rest = events.taken(np.flatnonzero(~inside))
-    more = Spans.of(
+    more = Events.of(
         count,
         rank=actions[0],
         phase=actions[1],
@@ -357,7 +357,7 @@ def _in_phases(profile: Profile) -> Profile:
         start_ps=start,
         end_ps=end,
     )
-    return replace(profile, events=Spans.joined(rest, more), follows=None)
+    return replace(profile, events=Events.joined(rest, more), follows=None)
 
 
 def _table(
@@ -446,7 +446,7 @@ def _collective_key(name: str, ranks: tuple[int, ...], size: int, recording: Rec
 
 
 def _moments(
-    events: Spans, own: Ints, last: Ints, rows: Ints, count: int, step: tuple[int, int, int]
+    events: Events, own: Ints, last: Ints, rows: Ints, count: int, step: tuple[int, int, int]
 ) -> tuple[Ints, Ints]:
     """What a rank's step goes into, moment by moment: rows, and how long in ps.
 
@@ -478,7 +478,7 @@ def _moments(
     return row, until - at
 
 
-def _gaps(events: Spans, own: Ints, at: Ints, late: Ints, ends: int, busy: int) -> Ints:
+def _gaps(events: Events, own: Ints, at: Ints, late: Ints, ends: int, busy: int) -> Ints:
     """The rows of gaps that begin at some times, by the operations that end them.
 
     One whose launch nobody recorded was launched when it started. `late` are rows by operation, and

@@ -18,6 +18,7 @@ from stepsim.core.task_table import PHASES_OF_ACTIONS
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.measured.profile.events import (
+    Events,
     HostOperator,
     ProcessGroup,
     Profile,
@@ -94,7 +95,7 @@ def _profile(graph: TaskGraph, tables: Sequence[Spans], told: Ints) -> Profile:
         steps=(0,),
         names=(),
         groups=groups,
-        events=Spans.of(
+        events=Events.of(
             len(spans),
             kind=spans.kind,
             stream=spans.stream,

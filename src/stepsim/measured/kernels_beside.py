@@ -11,8 +11,8 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, bins, column_numbers, distinct, medians
 from stepsim.measured.profile.busy import Busy
-from stepsim.measured.profile.events import Profile, unknown
-from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind
+from stepsim.measured.profile.events import Events, Profile, unknown
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 # Kernels of DeepEP that tell sizes before tokens follow: neither compute nor communication.
 _ANNOUNCES = re.compile(r"(?:::|deep_ep )\w*notify|dispatch_layout")
@@ -83,7 +83,7 @@ def _with_neighbours(profile: Profile, work: Ints) -> list[Ints]:
     return found
 
 
-def _beside_others(events: Spans, work: Ints) -> Bools:
+def _beside_others(events: Events, work: Ints) -> Bools:
     """Which operations of a rank have a kernel of compute beside them, on another stream."""
     found = np.zeros(len(work), bool)
     kernels = work[events.kind[work] == TaskKind.COMPUTE]
@@ -94,7 +94,7 @@ def _beside_others(events: Spans, work: Ints) -> Bools:
     return found
 
 
-def _are_beside(events: Spans, some: Ints, others: Ints) -> Bools:
+def _are_beside(events: Events, some: Ints, others: Ints) -> Bools:
     """Which of some operations run, at least in part, while any of the others does."""
     busy = Busy.of(events.start_ps[others], events.end_ps[others])
     return busy.within(events.start_ps[some], events.end_ps[some]) > 0

@@ -15,7 +15,7 @@ from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks
 from stepsim.measured.profile.actions import Actions, pipeline_actions
 from stepsim.measured.profile.busy import Busy
-from stepsim.measured.profile.events import Profile, complete_ps, counted
+from stepsim.measured.profile.events import Events, Profile, complete_ps, counted
 from stepsim.measured.recognise import recorded_schedule
 from stepsim.measured.run import (
     HOST_IDLE,
@@ -32,7 +32,7 @@ from stepsim.measured.run_profile import (
     sent_and_received,
 )
 from stepsim.measured.summary import RankTimes, RunSummary, summary_of, traced_actions
-from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 # Numbers in the name of a group, which tell it from those of other ranks.
 _NUMBERS = re.compile(r"\b\d+\b|\d+$")
@@ -96,7 +96,7 @@ def _run(step: Profile, found: Actions, every: Sequence[_Ran]) -> Profile:
     """The stage times of a step as a run."""
     timed = _timed(step, found, every)
     after, labels = _following(step, found, every)
-    both = Spans.joined(timed, after)
+    both = Events.joined(timed, after)
     both = both.taken(np.argsort(both.rank, kind="stable"))
     none = np.zeros(len(both), np.int64)
     events = replace(both, step=none, order=counted(both.rank), **meant(both.name))
@@ -152,12 +152,12 @@ def _ran(step: Profile, found: Actions) -> list[_Ran]:
     return ran
 
 
-def _timed(step: Profile, found: Actions, ran: Sequence[_Ran]) -> Spans:
+def _timed(step: Profile, found: Actions, ran: Sequence[_Ran]) -> Events:
     """Actions and messages of all ranks, rank by rank in order of start."""
     events, kinds = step.events, _message_kinds(step, found)
     sent = np.flatnonzero(events.is_message)
     microbatch, chunk = _of_messages(step, found, ran, kinds)
-    actions = Spans.of(
+    actions = Events.of(
         len(found.rank),
         rank=found.rank,
         name=found.kind,
@@ -169,11 +169,11 @@ def _timed(step: Profile, found: Actions, ran: Sequence[_Ran]) -> Spans:
     names = ("rank", "start_ps", "end_ps", "size_bytes", "peer", "meeting")
     told = {name: getattr(events, name)[sent] for name in names}
     told |= {"name": kinds[sent], "microbatch": microbatch[sent], "chunk": chunk[sent]}
-    both = Spans.joined(actions, Spans.of(len(sent), **told))
+    both = Events.joined(actions, Events.of(len(sent), **told))
     return both.taken(np.lexsort((both.end_ps, both.start_ps, both.rank)))
 
 
-def _following(step: Profile, found: Actions, ran: Sequence[_Ran]) -> tuple[Spans, list[str]]:
+def _following(step: Profile, found: Actions, ran: Sequence[_Ran]) -> tuple[Events, list[str]]:
     """What follows the pipeline on each rank, one after the other, and what each is called.
 
     All ranks of a stage have the same names, in order. The group is that of the first operation of
@@ -199,7 +199,7 @@ def _following(step: Profile, found: Actions, ran: Sequence[_Ran]) -> tuple[Span
             begin += lasts
     names = ("rank", "name", "group", "start_ps", "end_ps")
     columns = ints(rows).reshape(-1, len(names)).T
-    return Spans.of(len(rows), **dict(zip(names, columns, strict=True))), labels
+    return Events.of(len(rows), **dict(zip(names, columns, strict=True))), labels
 
 
 def _message_kinds(step: Profile, found: Actions) -> Ints:
@@ -250,7 +250,7 @@ def _of_messages(
 
 
 def _after_ps(
-    events: Spans, ran: _Ran, own: Ints, named: Mapping[int, _After]
+    events: Events, ran: _Ran, own: Ints, named: Mapping[int, _After]
 ) -> dict[_After, int]:
     """Time of a rank outside of actions and messages, by what it runs: nothing is counted twice.
 
@@ -323,7 +323,7 @@ def _rank_times(step: Profile, found: Actions, run: Profile, ran: _Ran) -> RankT
     )
 
 
-def _degrees(step: Profile, found: Actions, events: Spans) -> Degrees:
+def _degrees(step: Profile, found: Actions, events: Events) -> Degrees:
     """The shape of the run, as far as a profile tells it.
 
     The largest group that communicates beside actions, a part of a stage, holds its replicas.

@@ -19,13 +19,13 @@ from stepsim.measured.calibration.calibration import Calibration, LinkFit, messa
 from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.layers import Durations, stage_costs
+from stepsim.measured.profile.events import Events
 from stepsim.measured.run import HOST_IDLE, MESSAGE_KINDS, Degrees, OpKind
 from stepsim.measured.run_profile import gaps, of_kinds
 from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, traced_actions
 from stepsim.measured.work import RecordedWork
 from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
-from stepsim.run.spans import Spans
 from stepsim.workload.axes import Phase
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import StepItem, Work
@@ -133,7 +133,7 @@ def infer_hidden(summary: RunSummary) -> ReadyRun:
     )
 
 
-def _waits(early: Spans, pp: int, file: str) -> tuple[int, int, int, int]:
+def _waits(early: Events, pp: int, file: str) -> tuple[int, int, int, int]:
     """Host time per action, the shortest message, a round trip and a cycle, in ps.
 
     The shortest message is taken for all.
@@ -153,7 +153,7 @@ def _waits(early: Spans, pp: int, file: str) -> tuple[int, int, int, int]:
     )
 
 
-def _only_first_stage(summary: RunSummary) -> Spans:
+def _only_first_stage(summary: RunSummary) -> Events:
     """The operations of the one traced rank; raises TraceError where hidden stages stay hidden."""
     run = summary.run
     if len(run.ranks) != 1 or run.ranks[0].stage != 0:
@@ -168,14 +168,14 @@ def _only_first_stage(summary: RunSummary) -> Spans:
     return run.of_rank(0)
 
 
-def _early(events: Spans, used: int) -> Spans:
+def _early(events: Events, used: int) -> Events:
     """The operations up to the backward of the last microbatch used."""
     done = of_kinds(events, OpKind.BACKWARD)
     last = int(done[events.microbatch[done] == used - 1][0])
     return events.taken(np.arange(last + 1))
 
 
-def _own_times(early: Spans, count: int) -> dict[OpKind, OperationTimes]:
+def _own_times(early: Events, count: int) -> dict[OpKind, OperationTimes]:
     """The traced rank's own operations early in the run."""
     kinds = (OpKind.GET_BATCH, OpKind.FORWARD, OpKind.BACKWARD)
     return {

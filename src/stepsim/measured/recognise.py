@@ -1,7 +1,7 @@
 """Which pipeline schedule a run followed, told by the order of what its ranks ran."""
 
 from stepsim.base.errors import ScheduleError
-from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.run import Degrees, OpKind
 from stepsim.measured.run_profile import of_kinds
 from stepsim.parallel.schedules import (
@@ -14,7 +14,7 @@ from stepsim.parallel.schedules import (
     build,
     needs_times,
 )
-from stepsim.run.spans import UNKNOWN, Spans
+from stepsim.run.spans import UNKNOWN
 
 _ACTIONS = {
     OpKind.FORWARD: ActionKind.FORWARD,
@@ -96,7 +96,7 @@ RECORDED = "recorded"
 """Name of an order that is that of no schedule known here."""
 
 
-def _order_of(events: Spans) -> _Steps:
+def _order_of(events: Events) -> _Steps:
     """Actions of a rank in order; a backward whose weights are apart is that of its input."""
     places = of_kinds(events, *_ACTIONS)
     columns = (events.name, events.microbatch, events.chunk)

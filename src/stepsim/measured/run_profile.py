@@ -7,9 +7,9 @@ All that a run says is read from its columns. Names of operations are numbered a
 import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, among, ints
-from stepsim.measured.profile.events import Following
+from stepsim.measured.profile.events import Events, Following
 from stepsim.measured.run import MESSAGE_KINDS, OpKind
-from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _F, _B, _U = TaskPhase.FORWARD, TaskPhase.BACKWARD, TaskPhase.UPDATE
 _MEANING = {
@@ -46,17 +46,17 @@ def meant(kinds: Ints) -> dict[str, Ints]:
     return {"kind": task[kinds], "phase": phase[kinds], "stream": np.where(message, kinds, 0)}
 
 
-def of_kinds(events: Spans, *kinds: OpKind) -> Ints:
+def of_kinds(events: Events, *kinds: OpKind) -> Ints:
     """Places of the operations of these kinds."""
     return np.flatnonzero(among(events.name, kinds))
 
 
-def after_pipeline(events: Spans) -> Bools:
+def after_pipeline(events: Events) -> Bools:
     """Which operations follow the pipeline."""
     return np.asarray(events.name >= OpKind.DP_ALLREDUCE, np.bool_)
 
 
-def fused(events: Spans) -> Bools:
+def fused(events: Events) -> Bools:
     """Which of a rank's messages have the interval of the message before them.
 
     In the steady state one exchange is written as two lines: a send and a receive of equal times.
@@ -67,7 +67,7 @@ def fused(events: Spans) -> Bools:
     return second
 
 
-def sent_and_received(events: Spans) -> Following:
+def sent_and_received(events: Events) -> Following:
     """Places of the sends and of the receives of messages of which both ends were recorded."""
     sends = of_kinds(events, OpKind.SEND_FORWARD, OpKind.SEND_BACKWARD)
     receives = of_kinds(events, OpKind.RECV_FORWARD, OpKind.RECV_BACKWARD)
@@ -78,7 +78,7 @@ def sent_and_received(events: Spans) -> Following:
     return sends[left], receives[right]
 
 
-def gaps(events: Spans) -> Ints:
+def gaps(events: Events) -> Ints:
     """Host time before each of a rank's operations, in ps.
 
     It is 0 before the first one and inside fused exchanges.

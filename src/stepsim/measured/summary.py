@@ -9,7 +9,7 @@ from stepsim.base.arrays import Bools, Ints, whole_totals
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Noun, Timed, replace
 from stepsim.measured.clocks import Clocks, Transfers, align
-from stepsim.measured.profile.events import Following, Profile
+from stepsim.measured.profile.events import Events, Following, Profile
 from stepsim.measured.recognise import recognise
 from stepsim.measured.run import (
     MESSAGE_KINDS,
@@ -26,7 +26,7 @@ from stepsim.measured.run_profile import (
 )
 from stepsim.measured.step_ops import StepOp, step_ops
 from stepsim.parallel.schedules import Schedule
-from stepsim.run.spans import UNKNOWN, Spans
+from stepsim.run.spans import UNKNOWN
 from stepsim.workload.axes import Group
 
 
@@ -229,7 +229,7 @@ def _rank_times(run: Profile, index: int) -> RankTimes:
     )
 
 
-def traced_actions(events: Spans) -> int:
+def traced_actions(events: Events) -> int:
     """A rank's forwards and backwards before which host time can be seen.
 
     Nothing can be seen before the first one where the trace begins with it.

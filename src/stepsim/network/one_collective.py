@@ -23,7 +23,7 @@ from stepsim.network.collectives import (
     collective_shape,
     flow_steps,
 )
-from stepsim.network.collectives.algorithms import AUTO
+from stepsim.network.collectives.algorithms import FASTEST
 from stepsim.network.collectives.flows import bus_factor, step_load
 from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_NPUS
@@ -76,7 +76,7 @@ def probe_collective(
     kind: CollectiveKind,
     sizes: Sequence[int],
     ranks: Sequence[int],
-    algorithm: AlgorithmChoice = AUTO,
+    algorithm: AlgorithmChoice = FASTEST,
 ) -> Probe:
     """Price a collective over these ranks for each size, the network to itself.
 

@@ -26,7 +26,7 @@ from stepsim.network.collectives import (
     collective_shape,
     flow_steps,
 )
-from stepsim.network.collectives.algorithms import AUTO
+from stepsim.network.collectives.algorithms import FASTEST
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import flows_of
 from stepsim.network.topology.placed import Turn
@@ -315,7 +315,7 @@ class Prices(Struct, kw_only=True):
     def shape(self, use: Use, look: int) -> CollectiveShape:
         """Traced flows of a collective in groups of one look."""
         kind, patterns = self.comms[use.comm].kind, self.patterns(use)
-        wanted = self.algorithms.get(kind, AUTO)
+        wanted = self.algorithms.get(kind, FASTEST)
         key = "shape", self.flows, kind, patterns.key(look), wanted
         found: CollectiveShape | None = self.known.get(key)
         if found is None:

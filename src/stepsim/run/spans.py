@@ -127,18 +127,18 @@ class Spans(ColumnTable, eq=False):
     """Spans in columns of one length, a row per span, `UNKNOWN` where not told.
 
     `rank` and `peer` are numbers of ranks; the peer is the other end of a message. `step` is the
-    number that the job gave a recorded step. In the table of a `Profile` they are places among its
-    ranks and steps, `mark` and `operator` are places among its marks and operators, and `form` is a
-    number that kernels launched alike have in common. `segment` is the place of the span's segment
-    in the program of a simulated rank. `name` is a place in `names`, `group` one in `groups`, and
-    `entry` one in `entries`, the actions of the rank's schedule in their order; without a schedule
-    `entries` is None. `chunk` and `microbatch` are those of the entry's first action, or as they
-    were recorded: `chunk` is then the model chunk in the whole model. `order` is the place among
-    recorded spans of its name, rank and step, `launch_ps` when the host launched it. Recorded spans
-    of one `meeting` wait for each other: members of a collective, or both ends of a message. `kind`
-    is a `TaskKind`, `phase` a `TaskPhase`. Spans of one `stream` of a rank run one after the other;
-    `streams` names streams by their numbers. Times are picoseconds. `alone_ps` is how long compute
-    takes beside no communication, where that was shorter.
+    number that the job gave a recorded step. `mark` and `operator` are places among those of a
+    profile, and `form` is a number that kernels launched alike have in common. `segment` is the
+    place of the span's segment in the program of a simulated rank. `name` is a place in `names`,
+    `group` one in `groups`, and `entry` one in `entries`, the actions of the rank's schedule in
+    their order; without a schedule `entries` is None. `chunk` and `microbatch` are those of the
+    entry's first action, or as they were recorded: `chunk` is then the model chunk in the whole
+    model. `order` is the place among recorded spans of its name, rank and step, `launch_ps` when
+    the host launched it. Recorded spans of one `meeting` wait for each other: members of a
+    collective, or both ends of a message. `kind` is a `TaskKind`, `phase` a `TaskPhase`. Spans of
+    one `stream` of a rank run one after the other; `streams` names streams by their numbers. Times
+    are picoseconds. `alone_ps` is how long compute takes beside no communication, where that was
+    shorter.
     """
 
     rank: Ints

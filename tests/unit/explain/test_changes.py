@@ -22,10 +22,10 @@ from stepsim.explain.changes.transfers import transfer_changes
 from stepsim.files.measured import load_profile
 from stepsim.files.traces.chakra_write import write_chakra
 from stepsim.files.traces.kineto_write import write_kineto
-from stepsim.measured.profile.events import ProcessGroup, Profile, RankPlace, counted
+from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
-from stepsim.run.spans import UNKNOWN, Spans, TaskKind
+from stepsim.run.spans import UNKNOWN, TaskKind
 from stepsim.runs.improve import change_profile, changes_of, improve_profile
 from stepsim.runs.orders import order_changes, told_stages
 
@@ -247,7 +247,7 @@ def recorded(group: str, rows: list[tuple[int, str, TaskKind, int, int, int, int
     rank, name, kind, stream, start, end, size = map(np.array, zip(*rows, strict=True))
     names, number = np.unique(name, return_inverse=True)
     joined = np.char.startswith(name, "nccl")
-    events = Spans.of(
+    events = Events.of(
         len(rank),
         step=np.zeros_like(rank),
         rank=rank,

@@ -15,8 +15,8 @@ from stepsim.explain.shares import device_shares
 from stepsim.files.traces.chakra_write import write_chakra
 from stepsim.files.traces.forms import read_profile
 from stepsim.files.traces.kineto_write import write_kineto
-from stepsim.measured.profile.events import Profile, RankPlace
-from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind
+from stepsim.measured.profile.events import Events, Profile, RankPlace
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 from stepsim.runs.improve import improve_profile
 
 US = 10**6
@@ -72,7 +72,7 @@ def _two_steps(start_ps: list[int], launch_ps: list[int]) -> Profile:
         steps=(3, 8),
         names=("gemm",),
         groups=(),
-        events=Spans.of(
+        events=Events.of(
             len(start),
             **columns,
             step=np.array([0, 0, 1, 1], dtype=np.int64),

@@ -18,10 +18,10 @@ from stepsim.base.units import PS_PER_S
 from stepsim.explain.stragglers import Stragglers, find_stragglers
 from stepsim.files.traces.ndtimeline import read_ndtimeline
 from stepsim.measured.profile import waits as module
-from stepsim.measured.profile.events import Profile, RankPlace, counted, same
+from stepsim.measured.profile.events import Events, Profile, RankPlace, counted, same
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits, chained
-from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 pytest.importorskip("pyarrow")
 
@@ -39,7 +39,7 @@ def profile_of(**columns: Any) -> Profile:
     zeros = np.zeros(count, dtype=np.int64)
     plain = {"rank": zeros, "step": zeros, "name": zeros, "kind": zeros, **columns}
     ranks = tuple(RankPlace(rank=rank) for rank in range(int(plain["rank"].max()) + 1))
-    events = Spans.of(count, **plain)
+    events = Events.of(count, **plain)
     return Profile(
         source="made",
         format="test",
@@ -66,7 +66,7 @@ def test_what_is_not_told_is_unknown() -> None:
     assert set(events.peer.tolist()) == set(events.chunk.tolist()) == {UNKNOWN}
     assert events.taken(ints(1)).duration_ps.tolist() == [4]
     with pytest.raises(TraceError, match="different lengths"):
-        Spans.of(2, rank=ints(0))
+        Events.of(2, rank=ints(0))
 
 
 def test_an_operation_that_ends_before_it_starts_is_refused() -> None:

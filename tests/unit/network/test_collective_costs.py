@@ -16,7 +16,7 @@ from stepsim.network.collectives import (
     collective_cost,
     collective_shape,
 )
-from stepsim.network.collectives.algorithms import AUTO
+from stepsim.network.collectives.algorithms import FASTEST
 from stepsim.network.collectives.cost import with_siblings_ps
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.workload.axes import CollectiveKind
@@ -40,7 +40,7 @@ def cost(
     topology: NestedTopology,
     size: int,
     kind: CollectiveKind = ALL_REDUCE,
-    algorithm: AlgorithmChoice = AUTO,
+    algorithm: AlgorithmChoice = FASTEST,
 ) -> Cost:
     members = np.arange(topology.npus)
     return collective_cost(topology, collective_shape(topology, kind, members, algorithm), size)

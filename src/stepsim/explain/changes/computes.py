@@ -16,10 +16,10 @@ from stepsim.explain.changes.made import (
 )
 from stepsim.explain.stragglers import slowest_rank
 from stepsim.measured.kernels_beside import alone_times_ps
-from stepsim.measured.profile.events import begun, counted, same, unknown
+from stepsim.measured.profile.events import Events, begun, counted, same, unknown
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
-from stepsim.run.spans import UNKNOWN, Spans, TaskKind
+from stepsim.run.spans import UNKNOWN, TaskKind
 
 _EXPERTS = re.compile(r"expert|moe|\bep\d*\b", re.IGNORECASE)
 _EXCHANGE = re.compile(r"all_?to_?all|sendrecv|a2a", re.IGNORECASE)
@@ -55,7 +55,7 @@ class _Seen(Noun, eq=False, dict=True):
         return same(self.work, np.where(told, self.number, UNKNOWN))
 
     @property
-    def events(self) -> Spans:
+    def events(self) -> Events:
         """The operations."""
         return self.waits.profile.events
 

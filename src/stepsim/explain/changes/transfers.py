@@ -13,9 +13,9 @@ from stepsim.explain.changes.made import (
     leaves_node,
 )
 from stepsim.measured.profile.actions import DATA_PARALLEL
-from stepsim.measured.profile.events import same
+from stepsim.measured.profile.events import Events, same
 from stepsim.measured.profile.waits import Waits, chained
-from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 
 _TWICE = 2
 _ALL_THERE_IS = "bandwidth is all they wait for"
@@ -170,7 +170,7 @@ def _fitted(sizes: Ints, own: Ints) -> tuple[float, float, str]:
     )
 
 
-def _beside(events: Spans, which: Bools) -> Bools:
+def _beside(events: Events, which: Bools) -> Bools:
     """Reductions of a name and group most of which begin beside a compute of their rank.
 
     A collective that computes wait for is no bucket of gradients.

@@ -24,10 +24,10 @@ from stepsim.files.traces.chakra import (
 )
 from stepsim.files.traces.protobuf import write_field, write_integers, write_message
 from stepsim.files.writing import write_folder
-from stepsim.measured.profile.events import Profile, RankPlace
+from stepsim.measured.profile.events import Events, Profile, RankPlace
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.run import PS_PER_US
-from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 _NODES = {
     TaskKind.COMPUTE: ChakraNode.COMP,
@@ -99,7 +99,7 @@ def _metadata(rank: RankPlace) -> bytes:
 
 
 def _linked(
-    profile: Profile, rank: int, events: Spans, linked: Ints, alike: list[bytes]
+    profile: Profile, rank: int, events: Events, linked: Ints, alike: list[bytes]
 ) -> list[bytes]:
     """The nodes of a rank, with the ends of the transfers among them, whose places are `linked`."""
     nodes, ends_of = alike.copy(), cache(partial(_ends, profile, rank))
@@ -114,7 +114,7 @@ def _linked(
 
 
 def _nodes(
-    profile: Profile, events: Spans, waits: list[tuple[int, ...]], is_linked: Bools
+    profile: Profile, events: Events, waits: list[tuple[int, ...]], is_linked: Bools
 ) -> Iterator[bytes]:
     """The nodes of a rank, those that are linked to others up to the link."""
     shared = cache(partial(_shared, profile))

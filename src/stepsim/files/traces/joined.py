@@ -11,6 +11,7 @@ from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.measured.profile.events import (
+    Events,
     Following,
     HostOperator,
     ProcessGroup,
@@ -21,7 +22,7 @@ from stepsim.measured.profile.events import (
     unknown,
 )
 from stepsim.measured.profile.marks import Mark
-from stepsim.run.spans import UNKNOWN, Spans, TaskKind, earliest, extents
+from stepsim.run.spans import UNKNOWN, TaskKind, earliest, extents
 
 _DAY_PS = 86_400 * PS_PER_S
 _HOURS_APART_PS = 3600 * PS_PER_S
@@ -32,7 +33,7 @@ _CLOCK_STEP_PS = PS_PER_S // 20
 
 
 class RankOperations(RankPlace, eq=False):
-    """One rank's operations: columns of `Spans` but for name and group, which are texts.
+    """One rank's operations: columns of `Events` but for name and group, which are texts.
 
     Times are from `base_ps`, on the rank's clock. A column `step` holds numbers of steps, one of
     `peer` ranks, and one of `meeting` tells communications between the same ranks apart. `marks`
@@ -82,7 +83,7 @@ def join_ranks(
     )
     tables, skipped = [], 0
     for place, part in enumerate(parts):
-        own = Spans.of(len(part.names), **part.columns)
+        own = Events.of(len(part.names), **part.columns)
         launched = np.array([*(of_operator[each] for each in part.operators), UNKNOWN])
         table = replace(
             own,
@@ -95,7 +96,7 @@ def join_ranks(
         )
         tables.append(table)
         skipped += len(part.marks)
-    events = Spans.joined(*tables)
+    events = Events.joined(*tables)
     steps, step = np.unique(events.step, return_inverse=True)
     traced = ints([part.rank for part in parts])
     near = np.minimum(np.searchsorted(traced, events.peer), len(traced) - 1)
@@ -146,7 +147,7 @@ def _cut_on_device(profile: Profile) -> Profile:
     return cut.of_steps(*profile.steps)
 
 
-def _main_begins(events: Spans, places: Ints, steps: int) -> tuple[Ints, bool]:
+def _main_begins(events: Events, places: Ints, steps: int) -> tuple[Ints, bool]:
     """When a rank's main stream begins to compute each step, and whether steps overlap on the rank.
 
     Nothing begins where a step computes nothing there.
@@ -197,7 +198,7 @@ def _follows(parts: Sequence[RankOperations]) -> Following | None:
     return before, after
 
 
-def _meetings(events: Spans) -> Ints:
+def _meetings(events: Events) -> Ints:
     """The n-th collective of a name and a group in a step is the same on all ranks.
 
     So is the n-th message from one rank to another on both. What has another number in the column
@@ -239,7 +240,7 @@ def _aligned(profile: Profile, parts: Sequence[RankOperations], *, one_clock: bo
     return replace(profile, events=told.later(moved), warnings=tuple(warnings))
 
 
-def _put_on_one_axis(events: Spans, shift: Ints) -> list[int]:
+def _put_on_one_axis(events: Events, shift: Ints) -> list[int]:
     """Set the shift of every rank by what it meets in with ranks whose shift is known.
 
     `shift` begins with what is assumed. Returns the ranks that nothing connects with the first.
@@ -264,7 +265,7 @@ def _put_on_one_axis(events: Spans, shift: Ints) -> list[int]:
     return waiting
 
 
-def _clock_steps(events: Spans, shift: Ints) -> Iterator[tuple[int, int]]:
+def _clock_steps(events: Events, shift: Ints) -> Iterator[tuple[int, int]]:
     """Ranks, and how far ends that they should have in common with others move against these."""
     met = np.flatnonzero(events.meeting != UNKNOWN)
     ends = events.end_ps[met] + shift[events.rank[met]]

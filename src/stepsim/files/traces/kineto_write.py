@@ -20,10 +20,10 @@ from stepsim import __version__
 from stepsim.base.arrays import Ints
 from stepsim.base.structs import replace, shipped
 from stepsim.files.writing import write_folder
-from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.profile.marks import ACTION_PHASES
 from stepsim.measured.run import PS_PER_US
-from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase, extents, latest
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase, extents, latest
 
 # PyTorch's own streams begin there.
 _FIRST_STREAM = 7
@@ -60,7 +60,7 @@ def _files(profile: Profile) -> Iterator[tuple[str, bytes]]:
         yield f"stepsim.rank{rank}.json", content
 
 
-def _launches(events: Spans) -> Ints:
+def _launches(events: Events) -> Ints:
     """When every operation was launched, in ps; when it started where that is not told."""
     return np.where(events.launch_ps == UNKNOWN, events.start_ps, events.launch_ps)
 
@@ -110,7 +110,7 @@ def _marks(profile: Profile) -> list[list[list[int]]]:
     return marks
 
 
-def _trace(profile: Profile, events: Spans, marks: list[list[int]]) -> str:
+def _trace(profile: Profile, events: Events, marks: list[list[int]]) -> str:
     """The file of a rank, from its own operations and the marks of its steps.
 
     `_RANK` stands for its number, `_TRANSFER` for what `_transfers` gives.
@@ -144,7 +144,7 @@ def _steps(profile: Profile, marks: list[list[int]]) -> Iterator[str]:
             yield _event("user_annotation", name, *times)
 
 
-def _actions(events: Spans) -> Iterator[str]:
+def _actions(events: Events) -> Iterator[str]:
     """A range of every action on every stream, named as torch's pipelines name it: `PP:2F0`."""
     run = events.taken(events.kind != TaskKind.HOST)
     run = run.taken(np.lexsort((run.end_ps, run.start_ps, run.stream)))
@@ -164,7 +164,7 @@ def _actions(events: Spans) -> Iterator[str]:
             yield _event("gpu_user_annotation", name, begin, lasts, tid=stream)
 
 
-def _operations(profile: Profile, events: Spans) -> Iterator[str]:
+def _operations(profile: Profile, events: Events) -> Iterator[str]:
     """The events of every operation: its own, and before it those of its launch."""
     columns = (events.kind, events.name, events.stream, events.operator)
     rows = zip(
@@ -202,7 +202,7 @@ def _called(task: TaskKind, name: str) -> tuple[str, str, str]:
     return known, *names.get(known, (name, name))
 
 
-def _transfers(profile: Profile, events: Spans) -> Iterator[str]:
+def _transfers(profile: Profile, events: Events) -> Iterator[str]:
     """The last arguments of the communications of a rank, in order."""
     text_of = cache(partial(_communication, profile))
     run = events.taken(events.of_kind(*COMMUNICATIONS))

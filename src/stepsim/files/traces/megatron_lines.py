@@ -14,9 +14,10 @@ from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.base.units import PS_PER_NS
 from stepsim.files.reading import number_in, open_file
 from stepsim.files.traces.forms import element_bytes
+from stepsim.measured.profile.events import Events
 from stepsim.measured.run import InnerOps, OpKind
 from stepsim.measured.run_profile import meant
-from stepsim.run.spans import UNKNOWN, Spans
+from stepsim.run.spans import UNKNOWN
 
 _COLLECTIVES = ("all_to_all", "allgather", "allreduce", "reduce_scatter", "broadcast")
 _FIELDS = shipped(__file__, "megatron_fields.toml", dict[str, tuple[str, str]])
@@ -53,7 +54,7 @@ class RankLines(Noun, eq=False):
     clock_ms: int
     line: Ints
     label: Names
-    events: Spans
+    events: Events
     inner: InnerOps
 
     @property
@@ -206,7 +207,7 @@ def _trace(
     clock = math.floor(timestamp[0])
     end, name, size = _picoseconds(timestamp - clock), ints(kind), ints(sizes)
     after = name >= OpKind.DP_ALLREDUCE
-    events = Spans.of(
+    events = Events.of(
         len(name),
         name=name,
         **meant(name),

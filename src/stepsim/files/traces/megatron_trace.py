@@ -23,6 +23,7 @@ from stepsim.files.reading import open_file
 from stepsim.files.traces.megatron_checks import check_rank, check_ranks, last_step
 from stepsim.files.traces.megatron_lines import RankLines, read_rank
 from stepsim.measured.profile.events import (
+    Events,
     ProcessGroup,
     Profile,
     RankPlace,
@@ -32,7 +33,7 @@ from stepsim.measured.profile.events import (
 )
 from stepsim.measured.run import Degrees, InnerOps, OpKind, gradient_groups, times_hash
 from stepsim.measured.run_profile import AHEAD, MEANINGS, after_pipeline, of_kinds
-from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 TRACE_SUFFIXES = (".txt", ".log")
 """What the names of traces in a folder end in."""
@@ -87,7 +88,7 @@ def _joined(source: str, degrees: Degrees, traces: Sequence[RankLines], warnings
     width, groups = degrees.stage_ranks, list[ProcessGroup]()
     place = {trace.rank: index for index, trace in enumerate(traces)}
     parts = [_of_job(degrees, trace, place, groups) for trace in traces]
-    events = _with_meetings(Spans.joined(*parts))
+    events = _with_meetings(Events.joined(*parts))
     begins = np.cumsum([0, *(len(part) for part in parts)]).tolist()
     inner = [trace.inner.since(-first) for trace, first in zip(traces, begins, strict=False)]
     labels = [label for trace in traces for label in trace.label]
@@ -119,7 +120,7 @@ def _joined(source: str, degrees: Degrees, traces: Sequence[RankLines], warnings
 
 def _of_job(
     degrees: Degrees, trace: RankLines, place: Mapping[int, int], groups: list[ProcessGroup]
-) -> Spans:
+) -> Events:
     """One rank's operations with their groups and peers; new groups are added to `groups`.
 
     `place` has the places of the traced ranks. Groups that degrees do not tell are not known.
@@ -148,7 +149,7 @@ def _of_job(
     )
 
 
-def _with_meetings(events: Spans) -> Spans:
+def _with_meetings(events: Events) -> Events:
     """Both ends of messages, and collectives of a group in their order, bear one number.
 
     The message of a microbatch is known by its phase and its sender. Where the sender was not

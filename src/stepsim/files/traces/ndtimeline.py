@@ -17,6 +17,7 @@ from stepsim.base.structs import Names, replace, shipped
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.files.reading import open_file, parquet_library
 from stepsim.measured.profile.events import (
+    Events,
     ProcessGroup,
     Profile,
     RankPlace,
@@ -24,7 +25,7 @@ from stepsim.measured.profile.events import (
     same,
     unknown,
 )
-from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 # Clocks of ranks may be as far apart.
 _APART_PS = 50 * 10**6
@@ -56,7 +57,7 @@ def read_ndtimeline(path: Path) -> Profile:
     of_name = columns["optype"]
     meanings = _meanings(names, path)[of_name]
     start = _picoseconds(columns["start_ts"])
-    events = Spans.of(
+    events = Events.of(
         len(of_name),
         rank=places,
         step=step.astype(np.int64),
@@ -208,7 +209,7 @@ def _with_meetings(profile: Profile) -> Profile:
     return replace(profile, events=events, groups=groups, warnings=tuple(warnings))
 
 
-def _attached(profile: Profile, warnings: list[str]) -> Spans:
+def _attached(profile: Profile, warnings: list[str]) -> Events:
     """Operations whose messages have chunk and microbatch of the compute they belong to.
 
     A rank may record messages that were never sent: for every compute, also at both ends of the
@@ -240,14 +241,14 @@ def _attached(profile: Profile, warnings: list[str]) -> Spans:
     return replace(events, microbatch=microbatch, chunk=chunk)
 
 
-def _grouped(events: Spans, places: Ints, of_group: Ints) -> list[Ints]:
+def _grouped(events: Events, places: Ints, of_group: Ints) -> list[Ints]:
     """Places of each group, in the order of their operations."""
     places = places[np.argsort(events.order[places], kind="stable")]
     return [places[own] for own in places_by(of_group[places], bins(of_group))]
 
 
 def _paired(
-    events: Spans, message: Ints, compute: Ints, talks: Bools, name: str
+    events: Events, message: Ints, compute: Ints, talks: Bools, name: str
 ) -> tuple[Ints, Ints]:
     """Messages of a rank and step with their computes; `talks` are those that have one.
 
@@ -272,7 +273,7 @@ def _paired(
     return message[:0], compute[:0]
 
 
-def _meetings(profile: Profile, events: Spans) -> tuple[Ints, Ints, tuple[ProcessGroup, ...]]:
+def _meetings(profile: Profile, events: Events) -> tuple[Ints, Ints, tuple[ProcessGroup, ...]]:
     """Equal numbers for both ends of a message and for the members of a collective, and groups.
 
     Of the groups of collectives the place of every operation's, and themselves.
@@ -300,7 +301,7 @@ def _meetings(profile: Profile, events: Spans) -> tuple[Ints, Ints, tuple[Proces
     return np.where(kind == UNKNOWN, UNKNOWN, joined), group, tuple(groups)
 
 
-def _peers(profile: Profile, events: Spans) -> Ints:
+def _peers(profile: Profile, events: Events) -> Ints:
     """The place of the other end's rank, of every message that has one."""
     stage, replica = profile.column_of_ranks("stage"), profile.column_of_ranks("replica")
     count = bins(stage)

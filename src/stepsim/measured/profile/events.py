@@ -57,6 +57,10 @@ class HostOperator(Noun, order=True):
     sides: tuple[tuple[int, ...], ...] = ()
 
 
+class Events(Spans, eq=False):
+    """The operations of a profile: `rank`, `peer` and `step` are places among its ranks and steps."""
+
+
 Following = tuple[Ints, Ints]
 """Pairs of operations: what comes before, and what after."""
 
@@ -85,7 +89,7 @@ class Profile(Noun, eq=False):
     steps: tuple[int, ...]
     names: Names
     groups: tuple[ProcessGroup, ...]
-    events: Spans
+    events: Events
     follows: Following | None = None
     warnings: Names = ()
     marks: tuple[Mark, ...] = ()
@@ -116,7 +120,7 @@ class Profile(Noun, eq=False):
         """Places of a stage's ranks in `ranks`."""
         return [index for index, rank in enumerate(self.ranks) if rank.stage == stage]
 
-    def of_rank(self, index: int) -> Spans:
+    def of_rank(self, index: int) -> Events:
         """The operations of the rank at a place in `ranks`, in their order."""
         return self.events.taken(np.flatnonzero(self.events.rank == index))
 
@@ -133,15 +137,14 @@ class Profile(Noun, eq=False):
         """The operations with numbers and names, in the order in which they were recorded."""
         events = self.events
         ranks = np.array([ran.rank for ran in self.ranks] + [UNKNOWN])
-        return replace(
-            events,
-            rank=ranks[events.rank],
-            stage=self.column_of_ranks("stage"),
-            step=np.array([*self.steps, UNKNOWN])[events.step],
-            peer=ranks[events.peer],
-            names=self.names,
-            groups=[group.name for group in self.groups],
-        )
+        numbered = events.columns() | {
+            "rank": ranks[events.rank],
+            "stage": self.column_of_ranks("stage"),
+            "step": np.array([*self.steps, UNKNOWN])[events.step],
+            "peer": ranks[events.peer],
+        }
+        groups = [group.name for group in self.groups]
+        return Spans(**numbered, names=self.names, groups=groups)
 
     def of_steps(self, *numbers: int) -> "Profile":
         """Some steps, by their numbers; raises TraceError where none of them was recorded."""
@@ -196,7 +199,7 @@ def unknown(count: int) -> Ints:
     return np.full(count, UNKNOWN, np.int64)
 
 
-def complete_ps(events: Spans) -> Ints:
+def complete_ps(events: Events) -> Ints:
     """When the last traced member of every operation's meeting came; the start of others."""
     last = events.start_ps.copy()
     met = np.flatnonzero(events.meeting != UNKNOWN)

@@ -14,9 +14,9 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.structs import Noun
-from stepsim.measured.profile.events import HostOperator, Profile, unknown
+from stepsim.measured.profile.events import Events, HostOperator, Profile, unknown
 from stepsim.measured.profile.kernels import kernel_names
-from stepsim.run.spans import UNKNOWN, Spans, TaskKind
+from stepsim.run.spans import UNKNOWN, TaskKind
 
 
 class KernelClass(StrEnum):
@@ -158,7 +158,7 @@ class KernelWorks(Noun, eq=False):
         """Whether the sides of some product are known."""
         return any(work.sides for work in self.works)
 
-    def products(self, events: Spans) -> Ints:
+    def products(self, events: Events) -> Ints:
         """Operations that are products, rank by rank in the order in which they start."""
         plain = [work.work is KernelClass.PRODUCTS for work in self.works]
         chosen = np.flatnonzero(np.array([*plain, False], np.bool_)[self.number])

@@ -8,9 +8,9 @@ are reduced once the last backward of their chunk has ended.
 import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, bins, distinct, spans
-from stepsim.measured.profile.events import Following, Profile, same
+from stepsim.measured.profile.events import Events, Following, Profile, same
 from stepsim.measured.profile.waits import Waits, chained
-from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _SOON_PS = 10**7
 # A message may seem to be posted by as much before the compute that it follows ends.
@@ -46,7 +46,7 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
     return Waits(profile=profile, before=before, after=after, complete=_tells_phases(events))
 
 
-def _messages(events: Spans, in_order: Ints) -> list[Following]:
+def _messages(events: Events, in_order: Ints) -> list[Following]:
     """A message is received before its computes, and sent after those that began before it.
 
     It is received after the compute of its phase before the first of them: a rank receives one at
@@ -77,7 +77,7 @@ def _messages(events: Spans, in_order: Ints) -> list[Following]:
     ]
 
 
-def _posted(events: Spans) -> list[Following]:
+def _posted(events: Events) -> list[Following]:
     """Messages after the compute that ended before them, and before the next if they block.
 
     They block if none runs beside a compute of its rank: the program waits for its messages.
@@ -96,12 +96,12 @@ def _posted(events: Spans) -> list[Following]:
     return found
 
 
-def _tells_phases(events: Spans) -> bool:
+def _tells_phases(events: Events) -> bool:
     told = events.phase != TaskPhase.UNKNOWN
     return bool((told & events.of_kind(TaskKind.COMPUTE)).any())
 
 
-def _soon_after(events: Spans) -> Following:
+def _soon_after(events: Events) -> Following:
     """What starts at once when an operation of another stream has ended.
 
     A kernel that waits for an event of another stream starts a few microseconds after it; one that
@@ -120,7 +120,7 @@ def _soon_after(events: Spans) -> Following:
     return before, after
 
 
-def _last_by(events: Spans, these: Ints, times: Ints, others: Ints, limits: Ints) -> Ints:
+def _last_by(events: Events, these: Ints, times: Ints, others: Ints, limits: Ints) -> Ints:
     """For each of the others, the one of these on its rank and in its step whose time is largest.
 
     Only times up to its limit count; -1 where there is none.
@@ -137,13 +137,13 @@ def _last_by(events: Spans, these: Ints, times: Ints, others: Ints, limits: Ints
     return found[len(these) :]
 
 
-def _parameter_waits(events: Spans, in_order: Ints) -> list[Following]:
+def _parameter_waits(events: Events, in_order: Ints) -> list[Following]:
     """Gathered parameters come before the first forward of their chunk, or of all chunks."""
     ends = _ends_of_chunks(events, TaskPhase.FORWARD, -in_order)
     return [_joined(gathers, first, key) for gathers, first, key in ends]
 
 
-def _gradient_waits(events: Spans, in_order: Ints) -> list[Following]:
+def _gradient_waits(events: Events, in_order: Ints) -> list[Following]:
     """Gradients are reduced after the last backward of their chunk, or of all chunks.
 
     Those of all chunks also wait for the host, if it stopped before them.
@@ -157,7 +157,7 @@ def _gradient_waits(events: Spans, in_order: Ints) -> list[Following]:
 
 
 def _ends_of_chunks(
-    events: Spans, phase: TaskPhase, order: Ints
+    events: Events, phase: TaskPhase, order: Ints
 ) -> list[tuple[Bools, Bools, Ints]]:
     """Collectives of a phase, its computes that come last by `order`, and what both have in common.
 

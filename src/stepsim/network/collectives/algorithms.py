@@ -109,7 +109,7 @@ class AlgorithmChoice(Noun):
         return f"{self.algorithm}{levels}" + (f"/{self.chunks}" if self.chunks > 1 else "")
 
 
-AUTO = AlgorithmChoice(algorithm=Algorithm.AUTO)
+FASTEST = AlgorithmChoice(algorithm=Algorithm.AUTO)
 """The fastest."""
 
 
@@ -209,7 +209,7 @@ def _chunked(step: FlowStep, choice: AlgorithmChoice, *, returns: bool) -> FlowS
 def candidates(
     kind: Kind,
     layout: Layout,
-    wanted: AlgorithmChoice = AUTO,
+    wanted: AlgorithmChoice = FASTEST,
     offered: Names = (),
 ) -> tuple[AlgorithmChoice, ...]:
     """The choices to price, each with its levels set.

@@ -26,7 +26,7 @@ from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.network.collectives.algorithms import (
-    AUTO,
+    FASTEST,
     FLAT,
     Algorithm,
     AlgorithmChoice,
@@ -286,7 +286,7 @@ def collective_shape(
     topology: Topology,
     kind: CollectiveKind,
     members: Ints,
-    algorithm: AlgorithmChoice = AUTO,
+    algorithm: AlgorithmChoice = FASTEST,
     beside: Beside | None = None,
 ) -> CollectiveShape:
     """Trace the flows of all candidates over a topology, equal steps once.
