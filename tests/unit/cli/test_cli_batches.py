@@ -55,7 +55,7 @@ def test_a_page_of_steps(command: str, run: Run, tmp_path: Path) -> None:
     )
     assert code == 0
     shown = answers_of(page.read_bytes())["shown"]
-    words = json.dumps([shown["said"], shown["tables"]])
+    words = json.dumps([shown["heading"], shown["said"], shown["tables"]])
     for said in (" per step with packer first-fit", LAW, "where the mean step goes"):
         assert said in words
     assert len(shown["figures"]) == 1

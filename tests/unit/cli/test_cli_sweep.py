@@ -115,7 +115,7 @@ def test_wrong_sweep_files_are_refused(
         (("--set", "chunks=1,2", "--plot", "x.gif"), "cannot draw .gif"),
         (("--set", "chunks=1,2", "--export", "x.txt"), "cannot write .txt"),
         (("--set", "chunks=1,2", "--db", "nowhere/a.sqlite"), "folder nowhere does not exist"),
-        (("--set", "algorithm=ring,x"), "axis algorithm: 'x' is not a valid Algorithm"),
+        (("--set", "algorithm=ring,x"), "'x' is not a valid Algorithm"),
         ((*AXES, "--resume"), "--resume is about the database of a sweep: name it with --db"),
         ((*AXES, "--force"), "--force is about the database of a sweep: name it with --db"),
         (

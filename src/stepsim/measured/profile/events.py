@@ -58,7 +58,7 @@ class HostOperator(Noun, order=True):
 
 
 class Events(Spans, eq=False):
-    """The operations of a profile: `rank`, `peer` and `step` are places among its ranks and steps."""
+    """Operations of a profile: `rank`, `peer` and `step` are places among its ranks and steps."""
 
 
 Following = tuple[Ints, Ints]
