@@ -123,9 +123,9 @@ def leaf_logs(paths: Sequence[Path]) -> Iterator[str]:
     yield "| run | measured, ms | spread of steps | explained by leaf modules | unexplained |"
     yield "|---|---|---|---|---|"
     for name, run in zip(names, runs, strict=True):
-        share, spread = explained_share(run), run.step_spread_ps / run.step_ps()
+        share, spread = explained_share(run), run.step_spread_ps / run.step_ps
         yield (
-            f"| {name} | {run.step_ps() / PS_PER_MS:.0f} | {spread:.1%} | {share:.0%} | "
+            f"| {name} | {run.step_ps / PS_PER_MS:.0f} | {spread:.1%} | {share:.0%} | "
             f"{1 - share:.0%} |"
         )
     yield ""
@@ -142,7 +142,7 @@ def leaf_logs(paths: Sequence[Path]) -> Iterator[str]:
 
 def _leaf_error(run: LeafLog, overhead: LeafOverhead | None) -> str:
     simulated = simulate_leaves(run, overhead).report.pipeline_time_ps
-    return f"{simulated / run.step_ps() - 1:+.1%}"
+    return f"{simulated / run.step_ps - 1:+.1%}"
 
 
 def _leaf_numbers(found: LeafOverhead | None) -> list[str]:

@@ -261,4 +261,4 @@ def check_step_log(path: Path) -> None:
 
     log = read_step_log(path)
     printed(path, step_log_shown(log))
-    log.step_ps(1024)
+    log.median_ps(1024)

@@ -212,7 +212,7 @@ def test_overhead_of_two_logs_predicts_the_other_two(logs: list[LeafLog]) -> Non
             told.append(pair)
             for other in set(range(4)) - set(pair):
                 simulated = simulate_leaves(logs[other], found).report.pipeline_time_ps
-                assert simulated == pytest.approx(logs[other].step_ps(), rel=0.04)
+                assert simulated == pytest.approx(logs[other].step_ps, rel=0.04)
     assert told == [(0, 3), (1, 3), (2, 3)]
 
 

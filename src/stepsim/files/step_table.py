@@ -124,4 +124,4 @@ def _measured(path: Path, where: str, row: Mapping[str, str], options: Mapping[s
     if len(counts) == len(names):
         npus, samples, length = counts
         tokens = samples * length // npus
-    return read_step_log(path.parent / row["measured_log"]).step_ps(tokens)
+    return read_step_log(path.parent / row["measured_log"]).median_ps(tokens)

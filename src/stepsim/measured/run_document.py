@@ -7,7 +7,6 @@ from msgspec.structs import asdict
 
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Bytes, Document, Names, Seconds, Share, Timed
-from stepsim.base.units import PS_PER_S
 from stepsim.measured.clocks import Clocks
 from stepsim.measured.run import Degrees
 from stepsim.measured.step_log import LeafLog, LeafStage
@@ -92,7 +91,6 @@ class LogDocument(Document, Timed):
             log,
             degrees={name: getattr(log.plan, name) for name in names},
             microbatch_size=log.plan.microbatch_size,
-            step_s=log.step_ps() / PS_PER_S,
             steps=len(log.kept),
         )
 

@@ -137,7 +137,7 @@ class StepLog(Noun):
             return None
         return median(self.tflops[place] for place in self.steady.kept)
 
-    def step_ps(self, tokens: int | None = None, samples: int | None = None) -> int:
+    def median_ps(self, tokens: int | None = None, samples: int | None = None) -> int:
         """The median step; for logs that print a rate `tokens` are a step's of an NPU.
 
         `samples` are those of all. Raises TraceError where they are needed and not given, or the
@@ -186,8 +186,13 @@ class LeafLog(StepLog):
     @property
     def fingerprint(self) -> str:
         """Tells a log from others, whatever its file is called."""
-        told = [self.step_ps(), *((stage.layers_ps, stage.ends_ps) for stage in self.stages)]
+        told = [self.step_ps, *((stage.layers_ps, stage.ends_ps) for stage in self.stages)]
         return hashlib.blake2b(repr(told).encode(), digest_size=4).hexdigest()
+
+    @property
+    def step_ps(self) -> int:
+        """The median step."""
+        return self.median_ps()
 
     @property
     def step_spread_ps(self) -> int:

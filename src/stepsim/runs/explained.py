@@ -193,7 +193,7 @@ def _explain(
     if rates is None:
         raise WorkloadError(f"{log.source}: the predicted step takes no time")
     tokens = round(rates.global_batch * rates.sequence / report.npus)
-    measured = log.step_ps(tokens, rates.global_batch) / PS_PER_S
+    measured = log.median_ps(tokens, rates.global_batch) / PS_PER_S
     predicted = report.step_time_ps / PS_PER_S
     trend = log.trend
     drift = None if trend is None else (measured * trend[0], measured * trend[1])

@@ -55,7 +55,7 @@ def simulate_leaves(run: LeafLog, overhead: LeafOverhead | None = None) -> Simul
 
 def explained_share(run: LeafLog) -> float:
     """Share of the measured step that leaf modules and the pipeline's bubbles explain."""
-    return simulate_leaves(run).report.pipeline_time_ps / run.step_ps()
+    return simulate_leaves(run).report.pipeline_time_ps / run.step_ps
 
 
 def fit_overhead(
@@ -100,7 +100,7 @@ def _solve(runs: Sequence[LeafLog]) -> tuple[Floats, Floats]:
             break
     if np.linalg.matrix_rank(slopes, tol=_FLAT) < len(found):
         return found, np.full(len(found), np.inf)
-    noise = np.array([run.step_spread_ps / run.step_ps() for run in runs])
+    noise = np.array([run.step_spread_ps / run.step_ps for run in runs])
     return found, np.sqrt(np.square(np.linalg.pinv(slopes) * noise).sum(axis=1)) * _PROBE
 
 
@@ -136,7 +136,7 @@ def validate_logs(
         if overhead or not leave_one_out:
             step = simulate_leaves(run, overhead).report.pipeline_time_ps
             source = Source.FIT if overhead else Source.EXPLAINED
-            found.append(compared(Path(run.source).name, source, step, run.step_ps()))
+            found.append(compared(Path(run.source).name, source, step, run.step_ps))
     return found
 
 
@@ -145,7 +145,7 @@ def _errors(runs: Sequence[LeafLog], at: Floats) -> tuple[Floats, Floats]:
 
     def errors(at: Floats) -> Floats:
         simulated = [_simulate(run, at).report.pipeline_time_ps for run in runs]
-        return np.array(simulated) / [run.step_ps() for run in runs] - 1
+        return np.array(simulated) / [run.step_ps for run in runs] - 1
 
     base = errors(at)
     return base, np.stack([errors(at + probe) - base for probe in np.diag(_PROBE)], axis=1)

@@ -129,10 +129,10 @@ def _simulate_log(
     result = simulate_leaves(log, overhead)
     notes = ["the step is a fit: two numbers of a calibration make it"]
     if not overhead:
-        share = result.report.pipeline_time_ps / log.step_ps()
+        share = result.report.pipeline_time_ps / log.step_ps
         notes = [
             f"leaf modules explain {share:.0%} of the measured step of "
-            f"{format_time_ps(log.step_ps())}: simulated times are that share, not the step"
+            f"{format_time_ps(log.step_ps)}: simulated times are that share, not the step"
         ]
         if known:
             notes.append("the calibration has no leaf_overhead: leaf modules alone")

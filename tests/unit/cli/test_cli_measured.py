@@ -127,7 +127,7 @@ def test_optimus_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     log = write_log(tmp_path / "optimus.txt", 900, 100, 110)
     found = read_optimus_log(log)
     assert (found.plan.pp, found.plan.microbatches, len(found.kept)) == (2, 4, 2)
-    assert found.step_ps() == 105 * 10**9
+    assert found.step_ps == 105 * 10**9
     assert [stage.layers_ps + stage.ends_ps for stage in found.stages] == [10 * 10**9, 12 * 10**9]
     assert [stage.layers for stage in found.stages] == [1, 1]
     measured.inspect_measured(log)

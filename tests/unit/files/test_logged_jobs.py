@@ -39,7 +39,7 @@ def test_steps_of_frameworks(
     assert has_step_lines(path) or "arguments" in text
     found = read_step_log(path)
     assert found.form == form
-    assert found.step_ps() == pytest.approx(step_s * 1e12)
+    assert found.median_ps() == pytest.approx(step_s * 1e12)
     assert found.steady_tflops == (None if tflops is None else pytest.approx(tflops, abs=0.1))
 
 

@@ -45,7 +45,7 @@ def test_megatron_prints_milliseconds_and_timers(tmp_path: Path) -> None:
     assert has_step_lines(path)
     found = read_step_log(path)
     assert (found.form, found.numbers) == ("Megatron-LM", (5, 10, 15, 20))
-    assert found.step_ps() == 4_200_500_000_000
+    assert found.median_ps() == 4_200_500_000_000
     assert found.timers["forward-backward"] == pytest.approx((89.9, 4.1005, 4.2005, 4.0005))
     assert list(found.timers["optimizer"]) == [0.0255] * 4
 
@@ -57,16 +57,16 @@ def test_what_is_printed_as_zero_or_not_at_all_is_left_out(tmp_path: Path) -> No
     assert (found.values, found.tflops, found.memory) == ((1.2005,), (), round(1.2 * 2**20))
     assert "params-all-gather" not in found.timers
     with pytest.raises(TraceError, match="a step of 1e-15 s: expected at least 1 us"):
-        read_step_log(log(tmp_path, DEEPSPEED.format(n=1, s="1e-15"))).step_ps()
+        read_step_log(log(tmp_path, DEEPSPEED.format(n=1, s="1e-15"))).median_ps()
 
 
 def test_torchtitan_prints_tokens_per_second_and_gpu(tmp_path: Path) -> None:
     lines = [TITAN.format(n=n, tps=tps) for n, tps in ((1, "203"), (2, "5,000"), (3, "5,100"))]
     found = read_step_log(log(tmp_path, "".join(lines)))
     assert list(found.values) == [203, 5000, 5100]
-    assert found.step_ps(10_100) == 2_000_000_000_000
+    assert found.median_ps(10_100) == 2_000_000_000_000
     with pytest.raises(TraceError, match="expected the npus, global_batch and sequence"):
-        found.step_ps()
+        found.median_ps()
 
 
 @pytest.mark.parametrize(

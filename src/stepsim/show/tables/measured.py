@@ -182,13 +182,13 @@ def _log_pairs(run: LeafLog) -> Pairs:
         ("log of leaf modules", run.source),
         ("job", f"pp {run.plan.pp}, tp {run.plan.tp}, dp {run.plan.dp}"),
         ("microbatches", f"{run.plan.microbatches} of {run.plan.microbatch_size}"),
-        ("measured step", f"{format_time_ps(run.step_ps())} (median of {len(kept)}, {span})"),
+        ("measured step", f"{format_time_ps(run.step_ps)} (median of {len(kept)}, {span})"),
     )
 
 
 def _explained_pair(run: LeafLog, explained: float) -> tuple[str, str]:
     """What leaf modules and a backward of twice the forward explain of a log's step."""
-    time = format_time_ps(round(explained * run.step_ps()))
+    time = format_time_ps(round(explained * run.step_ps))
     words = f"{explained:.0%} of it ({time}): leaf modules and a backward of twice the forward"
     return "explained", words
 
@@ -199,7 +199,7 @@ LEAF_TABLES = ("log", "parts", "stages")
 
 def leaf_tables(run: LeafLog, report: Report, overhead: LeafOverhead | None) -> dict[str, Shown]:
     """The measured step of a log, and beside it what leaf modules explain, or their fit."""
-    share = report.pipeline_time_ps / run.step_ps()
+    share = report.pipeline_time_ps / run.step_ps
     told = _explained_pair(run, share)
     if overhead:
         fit = (
@@ -218,8 +218,8 @@ def leaf_tables(run: LeafLog, report: Report, overhead: LeafOverhead | None) -> 
 def leaf_answer(run: LeafLog, report: Report, overhead: LeafOverhead | None) -> Answer:
     """The answer of a simulated log: its step is explained in part, or a fit to the run."""
     answer = answer_of(report)
-    share = report.pipeline_time_ps / run.step_ps()
-    known = f"{share:.0%} of the measured step of {format_time_ps(run.step_ps())}"
+    share = report.pipeline_time_ps / run.step_ps
+    known = f"{share:.0%} of the measured step of {format_time_ps(run.step_ps)}"
     said = "per step, a fit" if overhead else "explained by leaf modules"
     time = f"{format_time_ps(report.pipeline_time_ps)} {said}: {known}"
     return replace(answer, time=time, advice="")
