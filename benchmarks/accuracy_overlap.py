@@ -136,8 +136,8 @@ def gpu_called(name: str) -> Device:
 
 def clean_rows(path: Path) -> list[Row]:
     """The clean rows of a table; those of GPUs whose SMs nobody knows are named on stderr."""
-    told = csv_rows(path, path.read_text(), StepsimError)
-    pairs = list(zip(told, read_beside_rows(path), strict=True))
+    _, told = csv_rows(path, path.read_text(), StepsimError)
+    pairs = list(zip((text for _, text in told), read_beside_rows(path), strict=True))
     gpus, generations = {}, {}
     for name in sorted({row.gpu for _, row in pairs}):
         try:

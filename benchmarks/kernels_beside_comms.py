@@ -101,8 +101,8 @@ def _family_of(name: str) -> str:
 
 def read_beside_rows(path: Path) -> list[BesideRow]:
     """The rows of a table."""
-    rows = csv_rows(path, path.read_text(), StepsimError)
-    counted = [{**row, "comm_blocks": row["comm_blocks"] or "0"} for row in rows]
+    _, rows = csv_rows(path, path.read_text(), StepsimError)
+    counted = [{**row, "comm_blocks": row["comm_blocks"] or "0"} for _, row in rows]
     return [msgspec.convert(row, BesideRow, strict=False) for row in counted]
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from helpers import examples, rows_of, stream_words
+from helpers import Span, examples, rows_of, stream_words
 from hypothesis import HealthCheck, given, settings, strategies as st
 from invariants import predecessors, task_times
 from random_jobs import Job, jobs, networks
@@ -15,7 +15,6 @@ from stepsim.face.results import Result
 from stepsim.face.steps import simulate
 from stepsim.network.topology import Topology
 from stepsim.parallel.schedules import Action
-from stepsim.run.spans import Span
 from stepsim.show.trace.perfetto import trace_lines
 from stepsim.show.trace.processes import TracedRun
 

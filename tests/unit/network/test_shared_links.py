@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import row, rows_of, uniform_workload
+from helpers import Span, row, rows_of, uniform_workload
 from invariants import check_timeline
 
 import stepsim
@@ -21,7 +21,7 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.run.spans import Span, TaskKind
+from stepsim.run.spans import TaskKind
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Work, Workload
 

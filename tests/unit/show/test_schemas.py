@@ -159,7 +159,7 @@ def test_what_is_written_fits_and_is_read_again(
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_document_of_another_version_or_without_a_key_is_refused(name: str) -> None:
     with pytest.raises(StepsimError, match="x: schema_version is 2: expected 1"):
-        plain_document(b'{"schema_version": 2}', "x", name)
+        plain_document('{"schema_version": 2}', "x", name)
     _, kind = FORMATS[name]
     assert issubclass(kind, Document)
     with pytest.raises(StepsimError, match=r"^x: "):
