@@ -300,7 +300,7 @@ def test_parquet_without_pyarrow_says_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(OutputError, match=r"pip install 'stepsim\[parquet\]'"):
         check_export_path(tmp_path / "a.parquet")
-    with pytest.raises(OutputError, match=r"cannot write \.xlsx: expected \.csv or \.parquet"):
+    with pytest.raises(OutputError, match=r"cannot write \.xlsx: expected \.csv, \.parquet"):
         check_export_path(tmp_path / "a.xlsx")
 
 
