@@ -305,8 +305,8 @@ class Quantity(NameWithFields):
             case Quantity.BANDWIDTH:
                 bandwidth = cast(float, value)
                 text = format_bandwidth(bandwidth)
-                is_whole = text == "inf" or parse_bandwidth(text) == bandwidth
-                return text if is_whole else f"{bandwidth!r} B/s"
+                is_exact = text == "inf" or parse_bandwidth(text) == bandwidth
+                return text if is_exact else f"{bandwidth!r} B/s"
             case Quantity.SWITCH:
                 return "on" if value else "off"
             case _:

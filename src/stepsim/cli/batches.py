@@ -2,13 +2,9 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stepsim.cli.options import OF_STUDY, USUAL_NAMES, ViewOptions
 from stepsim.cli.terminal import command_line, warn
-
-if TYPE_CHECKING:
-    pass
 
 BESIDE_LENGTHS = OF_STUDY | {"lengths", "packers", "steps", "seed", "report"}
 """Options that do something beside --lengths."""
@@ -19,9 +15,8 @@ BESIDE_DRAWN_SWEEP = BESIDE_LENGTHS - {"plot", "style", "report", "numbers"} | {
 def show_batches(file: Path, options: ViewOptions) -> None:
     """Print how long steps of documents of different lengths take under some packers.
 
-    Raises the
-    errors of the readers, PlanError for a workload file, which does not say what of its time is
-    attention, and OutputError for a file that cannot be written.
+    Raises the errors of the readers, PlanError for a workload file, which does not say what of its
+    time is attention, and OutputError for a file that cannot be written.
     """
     from stepsim.explore.batches.draws import BatchDocument, simulate_batches
     from stepsim.files.lengths import lengths_of

@@ -3,7 +3,7 @@
 The list needs no module of a command, so that the first page of the help is there at once.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class Listed(NamedTuple):
@@ -14,7 +14,7 @@ class Listed(NamedTuple):
 
     module: str
     help: str
-    group: str = ""
+    group: Literal["Predict", "Explain", "Measured", "Show", ""] = ""
 
 
 COMMANDS = {
@@ -76,7 +76,7 @@ def first_page() -> str:
     for group in dict.fromkeys(listed.group for listed in COMMANDS.values() if listed.group):
         groups += f"{group}\n"
         for name, listed in COMMANDS.items():
-            if listed.group is group:
+            if listed.group == group:
                 groups += f"  {name:{width}}  {listed.help}\n"
         groups += "\n"
     return _FIRST_PAGE.format(groups=groups)

@@ -137,13 +137,12 @@ def test_models_on_other_networks_are_the_simulated_ones(
     asked = replace(study(*axes, **options), workload=read_model(model))
     run_sweep(asked, tmp_path / "swept.sqlite", jobs=1)
     for found in rows_of(tmp_path / "swept.sqlite"):
-        topology = stepsim.load_topology("hgx-h100")
         values = {
             "fabric.bandwidth": found["fabric.bandwidth_bytes_per_s"],
             "nvlink.bandwidth": found["nvlink.bandwidth_bytes_per_s"],
             "nvlink.latency": found["nvlink.latency_ps"],
         }
-        topology = with_values(topology, values)
+        topology = with_values(stepsim.load_topology("hgx-h100"), values)
         report = stepsim.simulate(model, topology, **options).report
         assert found["step_time_ps"] == report.step_time_ps
 
@@ -327,8 +326,7 @@ def test_a_database_is_never_overwritten_and_belongs_to_one_sweep(database: Path
 
 def test_another_topology_or_workload_is_another_sweep(database: Path) -> None:
     run_quick(database)
-    topology = with_values(study().topology, {"nvlink.latency": 1})
-    changed = replace(study(), topology=topology)
+    changed = replace(study(), topology=with_values(study().topology, {"nvlink.latency": 1}))
     with pytest.raises(SweepError, match="holds another sweep: topology is hgx-h100"):
         run_sweep(changed, database, resume=True)
     changed = replace(study(), workload=stepsim.load_workload(ROOT / "workloads" / "moe_128.txt"))

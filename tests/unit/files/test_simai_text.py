@@ -551,8 +551,8 @@ def test_mistakes_in_a_rows_policy_are_named(end: str, said: str, write_workload
         (f"{TRANSFORMER} pp: 1.5", "pp is '1.5': expected a whole number from 0"),
         (f"{TRANSFORMER} all_gpus: 99999999999", "expected a whole number from 0 to 16777216"),
         (f"{TRANSFORMER} pp_comm: 1e30", "from 0 to 9223372036854775807"),
-        (f"{TRANSFORMER} ga:", "ga is None: expected a whole number from 0"),
-        (f"{TRANSFORMER} checkpoints: 2 0", "checkpoints id is None"),
+        (f"{TRANSFORMER} ga:", "ga is '': expected a whole number from 0"),
+        (f"{TRANSFORMER} checkpoints: 2 0", "checkpoints id is '': expected"),
     ],
 )
 def test_mistakes_in_the_header_are_named(header: str, said: str, write_workload: Write) -> None:

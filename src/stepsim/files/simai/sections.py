@@ -121,7 +121,7 @@ def _collect(place: str, policy: Policy, words: list[str]) -> tuple[dict[str, An
     """Numbers and lists of ids by their keys, and the words that mean nothing to stepsim."""
 
     def number(field: str, most: int = _MAX_DEGREE) -> int:
-        return whole_number(place, field, next(queue, None), WorkloadError, 0, most)
+        return whole_number(place, field, next(queue, ""), WorkloadError, 0, most)
 
     values: dict[str, Any] = {}
     unknown: list[str] = []

@@ -40,9 +40,10 @@ def _action(entry: OrderEntry, *, numbered: bool) -> Label:
     }
     if len(parts) > 1:
         facts |= {"backward_chunk": second.chunk, "backward_microbatch": second.microbatch}
-    names = (f"{part.kind}{part.microbatch}" + f" chunk {part.chunk}" * numbered for part in parts)
     return Label(
-        name=" + ".join(names),
+        name=" + ".join(
+            f"{part.kind}{part.microbatch}" + f" chunk {part.chunk}" * numbered for part in parts
+        ),
         category=Category[first.kind.name] if len(parts) == 1 else Category.FUSED,
         facts=facts,
     )
@@ -133,7 +134,7 @@ def _operation(spans: Spans, name: int, kind: int, phase: int, *facts: int) -> L
     known: dict[str, Fact] = {n: fact for n, fact in zip(_FACTS, facts, strict=True) if fact >= 0}
     if "group" in known:
         known["group"] = spans.groups[facts[1]]
-    ran, part = TaskKind(kind).name, TaskPhase(phase)
+    part = TaskPhase(phase)
     of_phase = _OTHER_NAMES.get(part) or Category[part.name]
-    category = Category.__members__.get(ran, of_phase)
+    category = Category.__members__.get(TaskKind(kind).name, of_phase)
     return Label(name=spans.names[name], category=category, facts=known)
