@@ -5,9 +5,9 @@ the path can be walked back from the last task of the step to its beginning with
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,31 +27,16 @@ _Place = tuple[int, int]
 _Node = TypeVar("_Node")
 
 
-class _PathStep(NamedTuple):
-    """A task on the path: its actor, the rank that this is, its number there, its times in ps."""
-
-    actor: int
-    rank: int
-    task: int
-    start_ps: int
-    end_ps: int
-
-
-def critical_path(timeline: Timeline) -> list[_PathStep]:
-    """Tasks of the path in order of time, each starting when the one before ends.
+def critical_path(timeline: Timeline) -> list[_Place]:
+    """Actors and their tasks on the path in order of time, each starting when the one before ends.
 
     Where several tasks end last, the one on the same rank is taken. Raises SimulationError if the
     path has a gap, which no run has unless links are shared fairly.
     """
-    ranks, times = timeline.actors.ranks, (timeline.start_ps, timeline.end_ps)
     ends = [timeline.end[nodes] for nodes in timeline.flat.node_of]
     last = int(np.argmax([end.max(initial=-1) for end in ends]))  # the lowest actor of several
-    path = walk_back((last, int(np.argmax(ends[last]))), partial(waited_for, timeline), *times)
-    steps = [
-        _PathStep(place[0], int(ranks[place[0]]), place[1], *(of(place) for of in times))
-        for place in path
-    ]
-    return steps[::-1]
+    top, before = (last, int(np.argmax(ends[last]))), partial(waited_for, timeline)
+    return [*walk_back(top, before, timeline.start_ps, timeline.end_ps)][::-1]
 
 
 def waited_for(timeline: Timeline, place: _Place) -> Iterator[_Place]:
@@ -99,26 +84,21 @@ class PathRuns(Noun, eq=False):
 
 def path_runs(timeline: Timeline) -> list[PathRuns]:
     """The path by what runs on it, contracted task lists laid out; what runs first comes first."""
-    steps: dict[tuple[int, int], list[_PathStep]] = defaultdict(list)
-    for step in critical_path(timeline):
-        row = timeline.flat.programs[step.actor].row.item(step.task)
-        steps[step.actor, row].append(step)
+    places: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for actor, task in critical_path(timeline):
+        places[actor, timeline.flat.programs[actor].row.item(task)].append(task)
     inside: dict[ListTimes, Ints] = {}
-    return [_runs_of(timeline, *which, several, inside) for which, several in steps.items()]
+    return [_runs_of(timeline, *which, several, inside) for which, several in places.items()]
 
 
 def _runs_of(
-    timeline: Timeline,
-    actor: int,
-    number: int,
-    steps: Sequence[_PathStep],
-    inside: dict[ListTimes, Ints],
+    timeline: Timeline, actor: int, number: int, places: list[int], inside: dict[ListTimes, Ints]
 ) -> PathRuns:
-    """What all these steps of a row run; `inside` is the path through contracted task lists."""
-    tasks = timeline.flat.programs[actor]
+    """What tasks of a row run; `inside` is the path through contracted task lists."""
+    tasks, nodes = timeline.flat.programs[actor], timeline.flat.node_of[actor][places]
     look, inner, _ = tasks.rows[number]
     which = np.array([inner])
-    start, end = np.array([(each.start_ps, each.end_ps) for each in steps]).T[:, :, None]
+    start, end = timeline.start[nodes][:, None], timeline.end[nodes][:, None]
     if look.task_list >= 0 and inner < 0:
         times = tasks.times[look.task_list]
         if times not in inside:
@@ -128,7 +108,7 @@ def _runs_of(
     return PathRuns(
         actor=actor,
         look=look,
-        segments=tasks.segment[[each.task for each in steps]],
+        segments=tasks.segment[places],
         tasks=which,
         start_ps=start,
         end_ps=end,

@@ -68,12 +68,15 @@ def drawn_step(timeline: Timeline, report: Report) -> DrawnRun:
     tables = list(timeline.spans(ranks, whole=piped))
     stages = tuple((str(stage), spans) for stage, spans in enumerate(tables))
     path = critical_path(timeline) if piped else ()
+    stage_of = timeline.actors.stages.tolist()
     return DrawnRun(
         title=title,
         axis="stage" if piped else "",
         rows=stages if piped else _streams(tables[0]),
         width_ps=report.step_time_ps,
-        path=tuple((plan.stage_of(part.rank), part.start_ps, part.end_ps) for part in path),
+        path=tuple(
+            (stage_of[place[0]], timeline.start_ps(place), timeline.end_ps(place)) for place in path
+        ),
         axes=tuple(op.axis for op in timeline.graph.comms),
     )
 
