@@ -142,11 +142,11 @@ _After = tuple[OpKind, str]
 def _ran(step: Profile, found: Actions) -> list[_Ran]:
     """What every rank ran."""
     events, is_message, ran = step.events, step.events.is_message, list[_Ran]()
-    pairs = zip(places_by(found.rank, len(step.ranks)), step.places_of_ranks(), strict=True)
+    pairs = zip(places_by(found.run.rank, len(step.ranks)), step.places_of_ranks(), strict=True)
     for place, (acts, every) in enumerate(pairs):
         sent = every[is_message[every]]
-        starts = np.concatenate([found.start_ps[acts], events.start_ps[sent]])
-        ends = np.concatenate([found.end_ps[acts], events.end_ps[sent]])
+        starts = np.concatenate([found.run.start_ps[acts], events.start_ps[sent]])
+        ends = np.concatenate([found.run.end_ps[acts], events.end_ps[sent]])
         busy = Busy.of(starts, ends)
         ran.append(_Ran(place=place, acts=acts, sent=sent, every=every, busy=busy))
     return ran
@@ -157,19 +157,10 @@ def _timed(step: Profile, found: Actions, ran: Sequence[_Ran]) -> Events:
     events, kinds = step.events, _message_kinds(step, found)
     sent = np.flatnonzero(events.is_message)
     microbatch, chunk = _of_messages(step, found, ran, kinds)
-    actions = Events.of(
-        len(found.rank),
-        rank=found.rank,
-        name=found.kind,
-        start_ps=found.start_ps,
-        end_ps=found.end_ps,
-        microbatch=found.microbatch,
-        chunk=found.stage,
-    )
     names = ("rank", "start_ps", "end_ps", "size_bytes", "peer", "meeting")
     told = {name: getattr(events, name)[sent] for name in names}
     told |= {"name": kinds[sent], "microbatch": microbatch[sent], "chunk": chunk[sent]}
-    both = Events.joined(actions, Events.of(len(sent), **told))
+    both = Events.joined(found.run, Events.of(len(sent), **told))
     return both.taken(np.lexsort((both.end_ps, both.start_ps, both.rank)))
 
 
@@ -227,17 +218,16 @@ def _of_messages(
     on its rank. Where there is not one message for each action that has some, the microbatch is as
     it was recorded, and the stage the rank's.
     """
-    events, stages = step.events, np.array([*found.stages, UNKNOWN])
+    events, run, stages = step.events, found.run, np.array([*found.stages, UNKNOWN])
     number, chunk, peer = events.microbatch.copy(), stages[events.rank], stages[events.peer]
     # the pipeline stage of every virtual one; none comes before the first and after the last
     held = np.full(found.pp * found.chunks + 1, UNKNOWN)
-    held[found.stage], held[-1] = stages[found.rank], _NOBODY
+    held[run.chunk], held[-1] = stages[run.rank], _NOBODY
     forwards = OpKind.SEND_FORWARD, OpKind.RECV_FORWARD
     for each, (kind, ahead) in product(ran, AHEAD.items()):
         action = OpKind.FORWARD if kind in forwards else OpKind.BACKWARD
-        acts = each.acts[found.kind[each.acts] == action]
-        acts = acts[np.argsort(found.start_ps[acts], kind="stable")]
-        other = held[found.stage[acts] + ahead]
+        acts = run.in_time(each.acts[run.name[each.acts] == action])
+        other = held[run.chunk[acts] + ahead]
         talks = (other != _NOBODY) & (other != found.stages[each.place])
         sent = events.in_time(each.sent[kinds[each.sent] == kind])
         known = (peer[sent] != UNKNOWN).all()
@@ -245,7 +235,7 @@ def _of_messages(
             mine = sent[(peer[sent] == at) | (not known)]
             own = acts[talks & ((other == at) | (not known))]
             if len(mine) == len(own):
-                number[mine], chunk[mine] = found.microbatch[own], found.stage[own]
+                number[mine], chunk[mine] = run.microbatch[own], run.chunk[own]
     return number, chunk
 
 
@@ -303,13 +293,13 @@ def _rank_times(step: Profile, found: Actions, run: Profile, ran: _Ran) -> RankT
 
     A message that runs beside an action is waited for only when that has ended.
     """
-    events, acts = step.events, ran.acts
+    events, acts = step.events, found.run.taken(ran.acts)
     busy_with = ran.every[events.kind[ran.every] != TaskKind.HOST]
     start, end = int(events.start_ps[busy_with].min()), int(ran.busy.end_ps[-1])
-    work_ps = int((found.end_ps[acts] - found.start_ps[acts]).sum())
+    work_ps = int(acts.duration_ps.sum())
     busy = Busy.of(
-        np.concatenate([found.start_ps[acts], events.start_ps[busy_with]]),
-        np.concatenate([found.end_ps[acts], events.end_ps[busy_with]]),
+        np.concatenate([acts.start_ps, events.start_ps[busy_with]]),
+        np.concatenate([acts.end_ps, events.end_ps[busy_with]]),
     )
     return RankTimes(
         rank=run.ranks[ran.place].rank,
@@ -336,7 +326,7 @@ def _degrees(step: Profile, found: Actions, events: Events) -> Degrees:
     dp = max((size for size in sizes if size > 1 and width % size == 0), default=None)
     return Degrees(
         pp=found.pp,
-        microbatches=bins(found.microbatch),
+        microbatches=bins(found.run.microbatch),
         npus=step.world,
         tp=None if dp is None else width // dp,
         dp=dp,

@@ -8,13 +8,13 @@ import re
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, bins, ints
+from stepsim.base.arrays import Bools, Ints, bins, ints, places_by
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
-from stepsim.measured.profile.events import Profile, same, unknown
+from stepsim.measured.profile.events import Events, Profile, same, unknown
 from stepsim.measured.profile.marks import MarkForm
-from stepsim.measured.profile.told import PhaseLabels, stages_by_messages, told_by_messages
+from stepsim.measured.profile.told import Labelled, stages_by_messages, told_by_messages
 from stepsim.measured.run import OpKind
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase, extents
 
@@ -37,21 +37,16 @@ _MOST_OVERLAP = 0.05
 
 
 class Actions(Noun, eq=False):
-    """What the ranks of a pipeline did, in columns, an entry per action.
+    """What the ranks of a pipeline did: `run` has an operation per action.
 
-    `rank` is a place in the profile's ranks, `kind` an `OpKind`, `stage` the virtual stage.
-    `stages` are the pipeline stages of the ranks, `pp` and `chunks` those of the job. `holds` is
-    the place of the action that holds an operation of the profile, `UNKNOWN` for operations of
-    none, and `phases` the phase of every operation as far as it is known. `how` says where all this
-    is from.
+    Its `rank` is a place in the profile's ranks, its `name` an `OpKind`, its `chunk` the virtual
+    stage. `stages` are the pipeline stages of the ranks, `pp` and `chunks` those of the job.
+    `holds` is the place of the action that holds an operation of the profile, `UNKNOWN` for
+    operations of none, and `phases` the phase of every operation as far as it is known. `how` says
+    where all this is from.
     """
 
-    rank: Ints
-    kind: Ints
-    stage: Ints
-    microbatch: Ints
-    start_ps: Ints
-    end_ps: Ints
+    run: Events
     stages: tuple[int, ...]
     pp: int
     chunks: int
@@ -62,74 +57,73 @@ class Actions(Noun, eq=False):
 
 def pipeline_actions(profile: Profile) -> Actions:
     """The actions of a profile of one step; raises TraceError that names what was not recorded."""
-    labels = _labels(profile)
-    kind = unknown(len(labels.phase))
+    events, how = _labels(profile)
+    kind = unknown(len(events))
     for phase, action in _KINDS.items():
-        kind[labels.phase == phase] = action
-    inside = (kind != UNKNOWN) & (labels.microbatch != UNKNOWN) & (labels.stage != UNKNOWN)
+        kind[events.phase == phase] = action
+    inside = (kind != UNKNOWN) & (events.microbatch != UNKNOWN) & (events.chunk != UNKNOWN)
     inside &= _is_inside(profile, kind)
-    part = ints([_PARTS.get(name, UNKNOWN) for name in profile.names])[profile.events.name]
+    part = ints([_PARTS.get(name, UNKNOWN) for name in profile.names])[events.name]
     kind = np.where((kind == OpKind.FORWARD) & (part != UNKNOWN), part, kind)
     places = np.flatnonzero(inside)
     if not len(places):
         raise TraceError(f"{profile.source}: no forward or backward computes anything")
-    columns = (profile.events.rank, kind, labels.stage, labels.microbatch)
-    key = same(*(column[places] for column in columns))
+    columns = {
+        "rank": events.rank,
+        "name": kind,
+        "chunk": events.chunk,
+        "microbatch": events.microbatch,
+    }
+    key = same(*(column[places] for column in columns.values()))
     count = bins(key)
     first = np.zeros(count, np.int64)
     first[key] = places
-    start, end = extents(key, count, profile.events.start_ps[places], profile.events.end_ps[places])
+    start, end = extents(key, count, events.start_ps[places], events.end_ps[places])
     holds = unknown(len(kind))
     holds[places] = key
-    rank, kind, stage, microbatch = (column[first] for column in columns)
-    stages, pp, chunks = _layout(profile, rank, stage, _warm_up(kind, start))
-    sends = profile.events.of_kind(TaskKind.SEND) & (labels.phase == TaskPhase.FORWARD)
-    if (sends & (profile.events.peer == UNKNOWN) & (labels.stage == pp * chunks - 1)).any():
+    columns = {name: column[first] for name, column in columns.items()}
+    run = Events.of(count, start_ps=start, end_ps=end, **columns)
+    stages, pp, chunks = _layout(profile, run)
+    sends = events.of_kind(TaskKind.SEND) & (events.phase == TaskPhase.FORWARD)
+    if (sends & (events.peer == UNKNOWN) & (events.chunk == pp * chunks - 1)).any():
         raise TraceError(
             f"{profile.source}: stage {pp - 1} sends forwards on, but no rank of the stage after "
             "it was recorded: expected one rank of each stage"
         )
     found = Actions(
-        rank=rank,
-        kind=kind,
-        stage=stage,
-        microbatch=same(microbatch),
-        start_ps=start,
-        end_ps=end,
+        run=replace(run, microbatch=same(run.microbatch)),
         stages=stages,
         pp=pp,
         chunks=chunks,
         holds=holds,
-        phases=labels.phase,
-        how=labels.how,
+        phases=events.phase,
+        how=how,
     )
     _check_whole(profile, found)
-    return _one_at_a_time(profile, found)
+    return replace(found, run=_one_at_a_time(profile, found.run))
 
 
-def _labels(profile: Profile) -> PhaseLabels:
+def _labels(profile: Profile) -> Labelled:
     """Phase, virtual stage and microbatch of every operation, by what tells most."""
     events = profile.events
     compute = events.of_kind(TaskKind.COMPUTE)
     told = (events.microbatch != UNKNOWN) & (events.chunk != UNKNOWN)
     if (compute & told & np.isin(events.phase, [*_KINDS])).any():
-        return PhaseLabels(
-            phase=events.phase, stage=events.chunk, microbatch=events.microbatch, how=""
-        )
+        return events, ""
     form = _of_marks(profile, "form")
     best = int(form[compute].max(initial=UNKNOWN))
     if best == MarkForm.ACTION:
         return _marked(profile, form == best, "the program marked every action")
     messages = events.is_message
     if best >= MarkForm.PHASE:
-        marks = _marked(
+        told, how = _marked(
             profile, form >= MarkForm.PHASE, "the program marked forwards and backwards"
         )
-        if not messages.any():
-            number = marks.microbatch
-            turns = number if best == MarkForm.NUMBERED else _by_turns(profile, marks.phase)
-            return replace(marks, stage=np.zeros_like(marks.stage), microbatch=turns)
-        return replace(marks, stage=np.array(stages_by_messages(profile))[events.rank])
+        if messages.any():
+            return replace(told, chunk=np.array(stages_by_messages(profile))[events.rank]), how
+        numbered = best == MarkForm.NUMBERED
+        turns = told.microbatch if numbered else _by_turns(profile, told.phase)
+        return replace(told, chunk=np.zeros_like(told.chunk), microbatch=turns), how
     if messages.any():
         return told_by_messages(profile, form == MarkForm.AUTOGRAD)
     return _one_stage(profile, form)
@@ -141,7 +135,7 @@ def _of_marks(profile: Profile, name: str) -> Ints:
     return ints([*told, UNKNOWN])[profile.events.mark]
 
 
-def _marked(profile: Profile, inside: Bools, how: str) -> PhaseLabels:
+def _marked(profile: Profile, inside: Bools, how: str) -> Labelled:
     """What the ranges of some operations say; the n-th forward of a rank is of microbatch n."""
     events, names = profile.events, ("phase", "stage", "microbatch")
     phase, stage, number = (_of_marks(profile, name) for name in names)
@@ -156,10 +150,10 @@ def _marked(profile: Profile, inside: Bools, how: str) -> PhaseLabels:
             here = np.flatnonzero((events.rank == rank) & inside & (phase == value))
             number[here] = [order.get(mark, UNKNOWN) for mark in events.mark[here].tolist()]
     phase, stage, number = (np.where(inside, c, UNKNOWN) for c in (phase, stage, number))
-    return PhaseLabels(phase=phase, stage=stage, microbatch=number, how=how)
+    return replace(events, phase=phase, chunk=stage, microbatch=number), how
 
 
-def _one_stage(profile: Profile, form: Ints) -> PhaseLabels:
+def _one_stage(profile: Profile, form: Ints) -> Labelled:
     """A job without messages: autograd's marks tell backwards, what comes before is forward."""
     events = profile.events
     if not (form == MarkForm.AUTOGRAD).any():
@@ -172,9 +166,8 @@ def _one_stage(profile: Profile, form: Ints) -> PhaseLabels:
         back = (events.rank == rank) & (phase == TaskPhase.BACKWARD)
         last = events.start_ps[back].max(initial=-1)
         phase[(events.rank == rank) & ~back & (events.start_ps > last)] = TaskPhase.UPDATE
-    number = _by_turns(profile, phase)
-    how = "backwards are what autograd launched, forwards all before"
-    return PhaseLabels(phase=phase, stage=np.zeros_like(phase), microbatch=number, how=how)
+    told = {"phase": phase, "chunk": np.zeros_like(phase), "microbatch": _by_turns(profile, phase)}
+    return replace(events, **told), "backwards are what autograd launched, forwards all before"
 
 
 def _by_turns(profile: Profile, phase: Ints) -> Ints:
@@ -205,15 +198,13 @@ def _is_inside(profile: Profile, kind: Ints) -> Bools:
     return np.asarray(inside | (collective & np.isin(key, forward) & ~named), np.bool_)
 
 
-def _layout(
-    profile: Profile, rank: Ints, stage: Ints, warm_up: int
-) -> tuple[tuple[int, ...], int, int]:
+def _layout(profile: Profile, run: Events) -> tuple[tuple[int, ...], int, int]:
     """Pipeline stage of every rank, stages of the job, and chunks of a rank.
 
     Virtual stages lie on the ranks in turn, or down and up again; raises TraceError otherwise. One
-    rank alone is taken to run 1f1b, whose forwards of the `warm_up` count the stages from its own.
+    rank alone is taken to run 1f1b, whose forwards of the warm-up count the stages from its own.
     """
-    held = [np.unique(stage[rank == place]).tolist() for place in range(len(profile.ranks))]
+    held = [np.unique(run.chunk[own]).tolist() for own in places_by(run.rank, len(profile.ranks))]
     empty = [profile.ranks[place].rank for place, own in enumerate(held) if not own]
     if empty:
         raise TraceError(f"{profile.source}: rank {empty[0]} has no forward or backward")
@@ -222,6 +213,7 @@ def _layout(
     chunks = len(held[0])
     pp = bins(ints(stages))
     if chunks == 1 and len(held) == 1 and profile.events.is_message.any():
+        warm_up = _warm_up(run)
         if not warm_up:
             raise TraceError(
                 f"{profile.source}: all forwards come before the first backward: one rank alone "
@@ -248,48 +240,48 @@ def _layout(
     return tuple(stages), pp, chunks
 
 
-def _warm_up(kind: Ints, start_ps: Ints) -> int:
+def _warm_up(run: Events) -> int:
     """Forwards before the first backward; of one rank, 0 where several are all before it."""
-    first = start_ps[kind == OpKind.BACKWARD].min(initial=np.iinfo(np.int64).max)
-    begins = start_ps[kind == OpKind.FORWARD]
+    first = run.start_ps[run.name == OpKind.BACKWARD].min(initial=np.iinfo(np.int64).max)
+    begins = run.start_ps[run.name == OpKind.FORWARD]
     ahead = int((begins < first).sum())
     return 0 if 1 < ahead == len(begins) else ahead
 
 
 def _check_whole(profile: Profile, found: Actions) -> None:
     """Every rank runs every microbatch forward and backward, once in each of its virtual stages."""
-    count = bins(found.microbatch)
-    for rank in np.unique(found.rank).tolist():
+    run, expected = found.run, bins(found.run.microbatch) * found.chunks
+    for rank in np.unique(run.rank).tolist():
         for kind in (OpKind.FORWARD, OpKind.BACKWARD):
-            ran = int(((found.rank == rank) & (found.kind == kind)).sum())
-            if ran != count * found.chunks:
+            ran = int(((run.rank == rank) & (run.name == kind)).sum())
+            if ran != expected:
                 number = profile.ranks[rank].rank
                 raise TraceError(
                     f"{profile.source}: rank {number} has {ran} {kind.name.lower()}s in the step: "
-                    f"expected {count * found.chunks}, one per microbatch and chunk (the "
-                    "recording lacks some, or they run as one, or a rank has chunks unmarked)"
+                    f"expected {expected}, one per microbatch and chunk (the recording lacks "
+                    "some, or they run as one, or a rank has chunks unmarked)"
                 )
 
 
-def _one_at_a_time(profile: Profile, found: Actions) -> Actions:
+def _one_at_a_time(profile: Profile, run: Events) -> Events:
     """Actions of a rank one after the other; raises TraceError where they truly overlap."""
-    start, end = found.start_ps.copy(), found.end_ps
-    order = np.lexsort((end, start, found.rank))
+    start, end = run.start_ps.copy(), run.end_ps
+    order = np.lexsort((end, start, run.rank))
     for one, other in zip(order[:-1].tolist(), order[1:].tolist(), strict=True):
         over = int(end[one] - start[other])
-        if found.rank[one] != found.rank[other] or over <= 0:
+        if run.rank[one] != run.rank[other] or over <= 0:
             continue
         shorter = min(int(end[i] - start[i]) for i in (one, other))
         if over > _MOST_OVERLAP * shorter:
             raise TraceError(
-                f"{profile.source}: {_named(found, one)} and {_named(found, other)} of rank "
-                f"{profile.ranks[int(found.rank[one])].rank} run side by side for "
+                f"{profile.source}: {_named(run, one)} and {_named(run, other)} of rank "
+                f"{profile.ranks[int(run.rank[one])].rank} run side by side for "
                 f"{format_time_ps(over)}: times of each alone are not in the recording"
             )
         start[other] = min(int(end[one]), int(end[other]))
-    return replace(found, start_ps=start)
+    return replace(run, start_ps=start)
 
 
-def _named(found: Actions, place: int) -> str:
+def _named(run: Events, place: int) -> str:
     """An action in words."""
-    return f"{OpKind(int(found.kind[place])).name.lower()} {found.microbatch[place]}"
+    return f"{OpKind(int(run.name[place])).name.lower()} {run.microbatch[place]}"

@@ -13,8 +13,8 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun
-from stepsim.measured.profile.events import Profile, unknown
+from stepsim.base.structs import replace
+from stepsim.measured.profile.events import Events, Profile, unknown
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 # Names of kernels that a forward of the last stage ends with.
@@ -22,14 +22,8 @@ _LOSS = re.compile(r"^(?!.*(?:backward|bwd|grad)).*(?:loss|cross_?entropy)", re.
 _F, _B = TaskPhase.FORWARD, TaskPhase.BACKWARD
 
 
-class PhaseLabels(Noun, eq=False):
-    """Phase, virtual stage and microbatch of every operation, and what told them."""
-
-    phase: Ints
-    stage: Ints
-    microbatch: Ints
-    how: str
-
+Labelled = tuple[Events, str]
+"""Operations with phase, virtual stage (`chunk`) and microbatch, and what told these."""
 
 # Places of a rank's computes: those of each forward, and those of each backward, in order.
 _Blocks = tuple[list[Ints], list[Ints]]
@@ -82,7 +76,7 @@ def _check_peers(profile: Profile, stages: list[int]) -> None:
         )
 
 
-def told_by_messages(profile: Profile, autograd: Bools) -> PhaseLabels:
+def told_by_messages(profile: Profile, autograd: Bools) -> Labelled:
     """Labels of a job of one chunk per rank; `autograd` are the operations that it launched.
 
     Raises TraceError that names what was not recorded.
@@ -97,15 +91,11 @@ def told_by_messages(profile: Profile, autograd: Bools) -> PhaseLabels:
                 phase[run], microbatch[run] = value, number
     _inherit(profile, phase, microbatch)
     parted = "autograd's launches" if autograd.any() else "as many kernels as a forward has"
-    return PhaseLabels(
-        phase=phase,
-        stage=np.array(stages)[events.rank],
-        microbatch=microbatch,
-        how=(
-            f"nothing is marked: told by the order of {int(events.is_message.sum())} messages, "
-            f"on the first and last stage by {parted} "
-            f"({'medium' if autograd.any() else 'low'} confidence)"
-        ),
+    chunk = np.array(stages)[events.rank]
+    return replace(events, phase=phase, chunk=chunk, microbatch=microbatch), (
+        f"nothing is marked: told by the order of {int(events.is_message.sum())} messages, "
+        f"on the first and last stage by {parted} "
+        f"({'medium' if autograd.any() else 'low'} confidence)"
     )
 
 
