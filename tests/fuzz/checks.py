@@ -249,7 +249,7 @@ def check_run(source: Path) -> None:
     ready = ready_run(summary)
     result = replay(ready, Durations.MEDIAN)
     finite_json(result.document().to_json())
-    printed(path, [replay_table(ready.summary, result.report)])
+    printed(path, [replay_table(ready, result.report)])
 
 
 def check_folder(path: Path) -> None:

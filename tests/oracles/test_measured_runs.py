@@ -173,7 +173,7 @@ def test_one_rank_predicts_the_run(shared: Path, runs: list[RunSummary], name: s
     for stage in range(1, len(whole.stages)):
         for kind in (OpKind.FORWARD, OpKind.BACKWARD):
             true = whole.stages[stage].work[kind].median_ps
-            assert found.summary.stages[stage].work[kind].median_ps == pytest.approx(true, rel=0.08)
+            assert found.stages[stage].work[kind].median_ps == pytest.approx(true, rel=0.08)
     ready = ready_run(alone)
     report = replay(ready).report
     assert report.pipeline_time_ps == pytest.approx(alone.pipeline_ps, rel=0.02)

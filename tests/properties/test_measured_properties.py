@@ -108,7 +108,7 @@ def test_hidden_stages_are_inferred(
         folder = run.write(Path(name) / "run")
         alone = summarise(read_megatron_trace(folder / f"pp{stages}_tp1_rank0.txt"))
     found = infer_hidden(alone)
-    for stage, known in zip(found.summary.stages, forward, strict=True):
+    for stage, known in zip(found.stages, forward, strict=True):
         assert stage.work[OpKind.FORWARD].median_ps == pytest.approx(ps(known), rel=0.05)
     ready = ready_run(alone)
     result = replay(ready).report

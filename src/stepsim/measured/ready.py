@@ -11,10 +11,11 @@ Forward and backward share a sum as on the traced rank.
 from collections.abc import Iterable
 
 import numpy as np
+from msgspec.structs import asdict
 
 from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Names, replace
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_topology
 from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.clocks import NodePlacement
@@ -31,32 +32,30 @@ from stepsim.workload.plan import Plan
 from stepsim.workload.rows import StepItem, Work
 
 
-class ReadyRun(Noun):
+class ReadyRun(RunSummary, eq=False):
     """A run with all its stages, what it is replayed with, and what was assumed.
 
     Every action but weight gradients begins with `host_overhead_ps` of the host; messages take what
     `links` say.
     """
 
-    summary: RunSummary
     host_overhead_ps: int
     links: tuple[LinkFit, ...]
     notes: Names
 
     def work(self, times: Durations = Durations.MEAN) -> RecordedWork:
         """The run as what a step is made of, one block or one per microbatch."""
-        summary = self.summary
-        degrees, run = summary.degrees, summary.run
+        degrees, run = self.degrees, self.run
         count = degrees.microbatches if times is Durations.MICROBATCH else 1
-        told = [stage_costs(summary, times, block) for block in range(count)]
+        told = [stage_costs(self, times, block) for block in range(count)]
         return RecordedWork(
             source=run.source,
             plan=_plan(degrees),
             blocks=tuple(costs for costs, _ in told),
-            schedule=summary.schedule,
-            topology=message_topology(self.links, summary.clocks.node_size),
+            schedule=self.schedule,
+            topology=message_topology(self.links, self.clocks.node_size),
             host_overhead_ps=self.host_overhead_ps,
-            per_step=measured_items(summary.step_ops),
+            per_step=measured_items(self.step_ops),
             message_bytes=degrees.message_bytes,
             layers=degrees.layers,
             said=(*run.warnings, *self.notes),
@@ -114,8 +113,9 @@ def infer_hidden(summary: RunSummary) -> ReadyRun:
         _hidden(stage, total, own, count, last=stage == pp - 1)
         for stage, total in enumerate(sums, 1)
     )
+    whole = replace(summary, stages=(replace(summary.stages[0], work=own), *hidden))
     return ReadyRun(
-        summary=replace(summary, stages=(replace(summary.stages[0], work=own), *hidden)),
+        **asdict(whole),
         host_overhead_ps=host_ps,
         links=(
             LinkFit(
@@ -239,7 +239,7 @@ def calibrated_run(summary: RunSummary, calibration: Calibration, *notes: str) -
     if summary.degrees.pp > 1 and not timed:
         lacks.append("no message of known bytes was timed: messages are free")
     return ReadyRun(
-        summary=summary,
+        **asdict(summary),
         host_overhead_ps=round(host.value) if host else 0,
         links=calibration.point_to_point,
         notes=(*lacks, *notes),

@@ -1,7 +1,7 @@
 """What a measured run says: stage times, waits, host time, per-step operations, bubbles."""
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from stepsim.measured.step_ops import StepOp, step_ops
 from stepsim.parallel.schedules import Schedule
 from stepsim.run.spans import UNKNOWN
 from stepsim.workload.axes import Group
+
+_Run = TypeVar("_Run", bound="RunSummary")
 
 
 # Times by microbatch are means over ranks, `collectives_ps` is the median in collectives inside.
@@ -190,7 +192,7 @@ def _transfers(run: Profile, sent: Ints, received: Ints) -> Transfers:
     )
 
 
-def of_ranks(summary: RunSummary, places: Sequence[int]) -> RunSummary:
+def of_ranks(summary: _Run, places: Sequence[int]) -> _Run:
     """What some ranks of a whole run's summary say, by their places; all else stays as it is."""
     run, inner = summary.run, summary.run.inner
     inner_ps = whole_totals(inner.parent, inner.duration_ps, len(run.events))

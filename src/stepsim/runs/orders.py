@@ -49,8 +49,8 @@ def order_changes(profile: Profile, run: RunSummary | str) -> Iterator[Improveme
         why = str(error).splitlines()[0].removeprefix(f"{profile.source}: ")
         yield UntoldChange(name="other-schedules", why=why)
         return
-    notes = [*notes_of(ready.summary, profile), "activations fit"]
-    if len(ready.summary.run.stages) < ready.summary.degrees.pp:
+    notes = [*notes_of(ready, profile), "activations fit"]
+    if len(ready.run.stages) < ready.degrees.pp:
         notes += ready.notes
     for name, chunks, twice in _candidates(followed):
         yield _judged(ready, base, (name, chunks), twice=twice, notes=notes)
@@ -96,7 +96,7 @@ def _judged(
     name, chunks = order
     schedule = name if chunks == 1 else f"{name}:{chunks}"
     called = "twice-the-microbatches" if twice else f"schedule-{schedule.replace(':', '-')}"
-    degrees, host = ready.summary.degrees, ready.host_overhead_ps
+    degrees, host = ready.degrees, ready.host_overhead_ps
     if twice:
         ready = replace(ready, host_overhead_ps=_TWICE * host)
     try:

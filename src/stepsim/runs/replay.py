@@ -27,19 +27,18 @@ def replay(ready: ReadyRun, durations: Durations | None = None) -> SimulatedStep
     Without `durations` they are those that the run tells best. Raises TraceError where the order is
     that of no known schedule, or chunks are not told apart.
     """
-    summary = ready.summary
-    if summary.schedule is None:
+    if ready.schedule is None:
         raise TraceError(
-            f"{summary.run.source}: its order of forwards and backwards is that of no schedule "
+            f"{ready.run.source}: its order of forwards and backwards is that of no schedule "
             "known here: expected 1f1b, gpipe, interleaved or looped-bfs"
         )
-    chunks = summary.schedule.placement.chunks
-    if chunks > 1 and any(len(stage.chunks) != chunks for stage in summary.stages):
+    chunks = ready.schedule.placement.chunks
+    if chunks > 1 and any(len(stage.chunks) != chunks for stage in ready.stages):
         raise TraceError(
-            f"{summary.run.source}: ran {summary.schedule.label}: its trace does not tell chunks "
+            f"{ready.run.source}: ran {ready.schedule.label}: its trace does not tell chunks "
             "apart, so it cannot be simulated"
         )
-    return simulated(ready.work(durations or best_durations(summary)))
+    return simulated(ready.work(durations or best_durations(ready)))
 
 
 def simulated(work: RecordedWork, options: StepOptions | None = None) -> SimulatedStep:
@@ -50,7 +49,7 @@ def simulated(work: RecordedWork, options: StepOptions | None = None) -> Simulat
     return prepare(work, work.topology, options or work.options, quick=True).simulated()
 
 
-def columns(summary: RunSummary) -> Iterator[RunSummary]:
+def columns(summary: ReadyRun) -> Iterator[ReadyRun]:
     """The run taken apart into its pipelines: one rank of every stage in each.
 
     A rank's own times tell its waits better than its stage's. Pipelines with an untraced rank are

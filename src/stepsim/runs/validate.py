@@ -229,7 +229,7 @@ def validate_run(
     """
     ready = ready_run(summary, calibration)
     notes = list(ready.notes)
-    durations = durations or best_durations(ready.summary)
+    durations = durations or best_durations(ready)
     result = replay(ready, durations)
     sources = calibration.sources if calibration else (summary.run.source,)
     others = calibration
@@ -248,7 +248,7 @@ def validate_run(
         finalize=finalize,
         predicted=predicted,
         waits=tuple(_waits(summary, result)),
-        bubbles=tuple(_bubbles(summary, ready, durations)),
+        bubbles=tuple(_bubbles(ready, durations)),
         notes=tuple(notes),
         inferred=tuple(sorted(set(range(summary.degrees.pp)) - set(summary.run.stages))),
     )
@@ -297,15 +297,15 @@ def _waits(summary: RunSummary, result: SimulatedStep) -> Iterator[TimeEntry]:
         yield compared(f"stage {stage.stage} waits", Source.REPLAY, waited, stage.wait_ps)
 
 
-def _bubbles(summary: RunSummary, ready: ReadyRun, durations: Durations) -> Iterator[BubbleEntry]:
+def _bubbles(ready: ReadyRun, durations: Durations) -> Iterator[BubbleEntry]:
     """Bubbles of the ranks of every pipeline, each replayed with its own ranks' times."""
-    for column in columns(summary):
-        result = replay(replace(ready, summary=column), durations)
+    for column in columns(ready):
+        result = replay(column, durations)
         report, ranks = result.report, result.ranks
         for rank in column.ranks:
             actor = ranks.actor_of[rank.stage * result.plan.stage_ranks]
             simulated = ranks.bubbles[actor].total / report.pipeline_time_ps
-            measured = summary.bubble(rank)
+            measured = ready.bubble(rank)
             yield BubbleEntry(
                 rank=rank.rank,
                 stage=rank.stage,

@@ -13,7 +13,6 @@ from stepsim.measured.layers import StageCost
 from stepsim.measured.ready import ReadyRun, measured_items
 from stepsim.measured.run import GRADIENT_KINDS
 from stepsim.measured.step_ops import StepOp
-from stepsim.measured.summary import RunSummary
 from stepsim.measured.work import RecordedWork
 from stepsim.network.topology.nested import with_values
 from stepsim.parallel.p2p import P2PMode
@@ -80,13 +79,13 @@ def change_run(
     """
     of_pipeline = {"schedule": schedule, "p2p": p2p, "balance": balance, "bandwidth": bandwidths}
     useless = [name for name, value in of_pipeline.items() if value]
-    if ready.summary.degrees.pp == 1 and useless:
+    if ready.degrees.pp == 1 and useless:
         raise PlanError(
-            f"{ready.summary.run.source}: one stage and no message of a pipeline is in the "
+            f"{ready.run.source}: one stage and no message of a pipeline is in the "
             f"recording: {useless[0]} changes nothing: expected microbatches, dp or overlap"
         )
     if layers is not None:
-        ready = replace(ready, summary=_with_layers(ready.summary, layers))
+        ready = _with_layers(ready, layers)
     work = ready.work()
     changed, assumed = _changed(ready, work, balance, bandwidths, dp, overlap=overlap)
     options = for_schedule(work.options, schedule) if schedule else work.options
@@ -125,19 +124,19 @@ def _changed(
         network = with_values(network, bandwidths)
         notes.append("collectives inside forwards and backwards keep their measured time")
     if dp is not None:
-        ready = replace(ready, summary=_with_dp(ready.summary, work.plan.dp, dp))
+        ready = _with_dp(ready, work.plan.dp, dp)
         work = ready.work()
         notes.append(
             "collectives of another dp take as long per byte sent; the batch grows with it"
         )
     if overlap:
-        ops = _beside_backwards(ready.summary.step_ops, costs)
+        ops = _beside_backwards(ready.step_ops, costs)
         work = replace(work, per_step=measured_items(ops))
         notes.append("overlap is the best case: gradients hide behind a whole backward, at no cost")
     return replace(work, blocks=(costs,), topology=network), notes
 
 
-def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
+def _with_layers(summary: ReadyRun, layers: int) -> ReadyRun:
     """The run with so many layers; raises PlanError where its stages cannot hold equal parts."""
     degrees = summary.degrees
     if layers < 1 or layers % degrees.pp or degrees.layers not in (None, layers):
@@ -160,7 +159,7 @@ def _balanced(costs: Sequence[StageCost], balance: Sequence[int]) -> tuple[Stage
     )
 
 
-def _with_dp(summary: RunSummary, own: int, dp: int) -> RunSummary:
+def _with_dp(summary: ReadyRun, own: int, dp: int) -> ReadyRun:
     """The run with `dp` ranks in a group of gradients, not its `own`: collectives send as a ring.
 
     Raises PlanError for a run without such groups.
