@@ -230,8 +230,8 @@ def _of_rank(
     return RankOperations(
         rank=rank,
         file=name,
-        names=[node.name or f"node {node.number}" for node in nodes],
-        groups=[
+        name=[node.name or f"node {node.number}" for node in nodes],
+        group=[
             (" ".join(filter(None, (each, called))), groups.get(each, ()))
             for each, called in zip(named, described, strict=True)
         ],

@@ -1,7 +1,8 @@
 """Operations of several ranks, read one by one, joined in one profile by their collectives."""
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 from msgspec import convert
@@ -33,30 +34,29 @@ _CLOCK_STEP_PS = PS_PER_S // 20
 
 
 class RankOperations(RankPlace, eq=False):
-    """One rank's operations: columns of `Events` but for name and group, which are texts.
+    """One rank's operations: columns of `Events`, and what has a number among that of all ranks.
 
-    Times are from `base_ps`, on the rank's clock. A column `step` holds numbers of steps, one of
-    `peer` ranks, and one of `meeting` tells communications between the same ranks apart. `marks`
-    are ranges in which a program said what it computed, a column `mark` holds places in them;
-    `operators` launched operations, by a column `operator` of places. `follows` are pairs of these
-    operations that wait for each other, where the format tells them; the allocator held
-    `peak_bytes`. `forms` are how its kernels were launched, in values that tell them apart: empty
-    for other operations, and nothing at all where the format does not say it. Without `has_steps`
-    nothing told steps, and the whole recording counts as one.
+    That is the name and the group of every operation; the operator that launched it and how, in
+    values that tell forms apart; and the range of the program that holds it. It is None for
+    operations without, and empty where the format does not say it. Times are from `base_ps`, on the
+    rank's clock. A column `step` holds numbers of steps, one of `peer` ranks, and one of `meeting`
+    tells communications between the same ranks apart. `follows` are pairs of these operations that
+    wait for each other, where the format tells them; the allocator held `peak_bytes`. Without
+    `has_steps` nothing told steps, and the whole recording counts as one.
     """
 
-    names: list[str]
-    groups: list[tuple[str, tuple[int, ...]]]
+    name: Sequence[str]
+    group: Sequence[tuple[str, tuple[int, ...]]]
+    operator: Sequence[HostOperator | None] = ()
+    form: Sequence[tuple[object, ...] | None] = ()
+    mark: Sequence[Mark | None] = ()
     columns: dict[str, Ints]
     base_ps: int
     world: int | None = None
     left_out: int = 0
     follows: Following | None = None
-    marks: tuple[Mark, ...] = ()
-    operators: tuple[HostOperator, ...] = ()
     peak_bytes: int | None = None
     has_steps: bool = True
-    forms: Sequence[tuple[object, ...]] = ()
 
 
 def join_ranks(
@@ -74,35 +74,23 @@ def join_ranks(
                 f"{other.file}: rank {one.rank} is also in {one.file}: expected one run per folder"
             )
     _check_one_run(parts)
-    names = sorted({name for part in parts for name in part.names})
-    groups = sorted({group for part in parts for group in part.groups})
-    operators = sorted({operator for part in parts for operator in part.operators})
-    forms = list(dict.fromkeys(form for part in parts for form in part.forms if form))
-    of_name, of_group, of_operator, of_form = (
-        {each: i for i, each in enumerate(every)} for every in (names, groups, operators, forms)
-    )
-    tables, skipped = [], 0
-    for place, part in enumerate(parts):
-        own = Events.of(len(part.names), **part.columns)
-        launched = np.array([*(of_operator[each] for each in part.operators), UNKNOWN])
-        table = replace(
-            own,
-            rank=np.full(len(own), place, np.int64),
-            name=ints([of_name[each] for each in part.names]),
-            group=ints([of_group[each] for each in part.groups]),
-            mark=np.where(own.mark == UNKNOWN, UNKNOWN, own.mark + skipped),
-            operator=launched[own.operator],
-            form=ints([of_form.get(form, UNKNOWN) for form in part.forms or [()] * len(own)]),
-        )
-        tables.append(table)
-        skipped += len(part.marks)
-    events = Events.joined(*tables)
+    told, tables = dict[str, list[Any]](), [dict(part.columns) for part in parts]
+    for column in ("name", "group", "operator", "form", "mark"):
+        values = [getattr(part, column) for part in parts]
+        distinct = {*chain.from_iterable(values)} - {None}
+        told[column] = [*distinct] if column in ("form", "mark") else sorted(distinct)
+        number = {each: i for i, each in enumerate(told[column])}
+        for table, own in zip(tables, values, strict=True):
+            if own:
+                table[column] = ints([number.get(each, UNKNOWN) for each in own])
+    events = Events.joined(*(Events.of(len(table["name"]), **table) for table in tables))
     steps, step = np.unique(events.step, return_inverse=True)
     traced = ints([part.rank for part in parts])
     near = np.minimum(np.searchsorted(traced, events.peer), len(traced) - 1)
     events = replace(
         events,
         step=step,
+        rank=np.repeat(np.arange(len(parts)), [len(part.name) for part in parts]),
         peer=np.where(traced[near] == events.peer, near, UNKNOWN),
         group=np.where(events.of_kind(TaskKind.COLLECTIVE), events.group, UNKNOWN),
     )
@@ -111,12 +99,12 @@ def join_ranks(
         format=form,
         ranks=tuple(convert(part, RankPlace, from_attributes=True) for part in parts),
         steps=tuple(steps.tolist()),
-        names=tuple(names),
-        groups=tuple(ProcessGroup(name=name or "unknown", ranks=ranks) for name, ranks in groups),
+        names=tuple(told["name"]),
+        groups=tuple(ProcessGroup(name=n or "unknown", ranks=ranks) for n, ranks in told["group"]),
         events=replace(events, meeting=_meetings(events)),
         follows=_follows(parts),
-        marks=tuple(mark for part in parts for mark in part.marks),
-        operators=tuple(operators),
+        marks=tuple(told["mark"]),
+        operators=tuple(told["operator"]),
         world=max(part.world or 0 for part in parts) or None,
         peak_bytes=max(part.peak_bytes or 0 for part in parts) or None,
         has_steps=any(part.has_steps for part in parts),
@@ -186,7 +174,7 @@ def _check_one_run(parts: Sequence[RankOperations]) -> None:
 
 def _follows(parts: Sequence[RankOperations]) -> Following | None:
     """Pairs of operations of all ranks, None where no rank tells any."""
-    begins = np.cumsum([0, *(len(part.names) for part in parts)])
+    begins = np.cumsum([0, *(len(part.name) for part in parts)])
     told = [
         np.stack(part.follows) + begin
         for part, begin in zip(parts, begins, strict=False)

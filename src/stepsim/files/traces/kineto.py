@@ -23,13 +23,14 @@ from msgspec import Struct
 from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.process import paused
+from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, element_bytes, is_kineto
 from stepsim.files.traces.joined import RankOperations, join_ranks
 from stepsim.files.traces.packed import packed_files, rank_in_name
 from stepsim.measured.profile.events import HostOperator, Profile, other_end, unknown
 from stepsim.measured.profile.kernels import communication_kernel, is_peer_copy
-from stepsim.measured.profile.marks import Mark, MarkedRange, marked, read_mark
+from stepsim.measured.profile.marks import Mark, marked, read_mark
 from stepsim.measured.run import PS_PER_US
 from stepsim.run.spans import UNKNOWN, TaskKind
 
@@ -173,15 +174,12 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     step = placed(numbers, bounds, np.where(launch >= 0, launch, start))
     kinds = _kinds(ours)
     stream = ints([*map(_stream, ours.kernels, arguments)])
-    ranges = _ranges(ours)
-    operators, operator = _operators(ours)
+    marks, operators = marked(_ranges(ours), launch, start, stream), _operators(ours)
     bytes_of = element_bytes("kineto")
     columns = {
-        "operator": operator,
         "step": step,
         "kind": ints([kind for kind, _ in kinds]),
         "stream": stream,
-        "mark": marked(ranges, launch, start, stream),
         "start_ps": start,
         "end_ps": start + took,
         "launch_ps": launch,
@@ -199,17 +197,17 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         world=known.world_size,
         file=name,
         has_steps=bool(ours.steps),
-        names=[kinds[i][1] for i in kept.tolist()],
-        groups=[group_of(each.group, each.described, each.ranks) for each in told],
+        name=[kinds[i][1] for i in kept.tolist()],
+        group=[group_of(each.group, each.described, each.ranks) for each in told],
         columns={key: column[kept] for key, column in columns.items()},
         left_out=len(ours.kernels) - len(kept),
         base_ps=ours.base * PS_PER_US + (trace.base_ns or 0) * 1000,
-        operators=operators,
+        operator=[operators[i] for i in kept.tolist()],
         peak_bytes=ours.peak_bytes,
         node=rank // len(trace.devices) if len(trace.devices) > 1 else None,
-        marks=tuple(each.mark for each in ranges),
+        mark=[marks[i] for i in kept.tolist()],
         gpu=str(trace.devices[0].get("name", "")) if trace.devices else "",
-        forms=_forms(told, ours.called),
+        form=_forms(told, ours.called),
     )
 
 
@@ -260,7 +258,7 @@ def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
     return found
 
 
-def _ranges(ours: _Sorted) -> list[MarkedRange]:
+def _ranges(ours: _Sorted) -> list[Mark]:
     """The ranges that name a phase; those of the device hold what ran on their stream."""
     begins = _since([event.ts for event, _ in ours.marks], ours.base).tolist()
     took = _since([event.dur for event, _ in ours.marks], 0).tolist()
@@ -270,7 +268,7 @@ def _ranges(ours: _Sorted) -> list[MarkedRange]:
         stream = event.tid if on_device and isinstance(event.tid, int) else UNKNOWN
         if stream != UNKNOWN or not on_device:
             end = begin + lasts
-            found.append(MarkedRange(mark=mark, start_ps=begin, end_ps=end, stream=stream))
+            found.append(replace(mark, start_ps=begin, end_ps=end, stream=stream))
     return found
 
 
@@ -281,16 +279,27 @@ def _allocated(event: _Event) -> int:
     return min(arguments.allocated, MAX_INT64) if is_told else 0
 
 
-def _operators(ours: _Sorted) -> tuple[tuple[HostOperator, ...], Ints]:
-    """The operators that launched kernels; of every kernel the place of its own, or `UNKNOWN`."""
-    called, known = _called(ours), dict[tuple[str, bytes], int]()
-    numbers = unknown(len(called))
-    for kernel, call in enumerate(called):
-        if call != UNKNOWN:
-            event, told = ours.called[call]
-            key = event.name or "", bytes(told.dims)
-            numbers[kernel] = known.setdefault(key, len(known))
-    return tuple(HostOperator(name=name, sides=_sides(dims)) for name, dims in known), numbers
+def _operators(ours: _Sorted) -> list[HostOperator | None]:
+    """The operator that launched each kernel, None without one."""
+    operator_of = cache(_operator)
+    calls = (ours.called[call] if call != UNKNOWN else None for call in _called(ours))
+    return [call and operator_of(call[0].name or "", bytes(call[1].dims)) for call in calls]
+
+
+def _operator(name: str, dims: bytes) -> HostOperator:
+    """An operator with the shapes of the tensors among its inputs, whose dimensions are written."""
+    try:
+        inputs = msgspec.json.decode(dims, type=list[Any])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        inputs = []
+    sides = tuple(
+        tuple(each)
+        for each in inputs
+        if isinstance(each, list)
+        and each
+        and all(type(side) is int and 0 <= side <= MAX_INT64 for side in each)
+    )
+    return HostOperator(name=name, sides=sides)
 
 
 def _called(ours: _Sorted) -> list[int]:
@@ -342,21 +351,6 @@ def _inside(ours: _Sorted, wanted: set[int]) -> Iterator[tuple[int, int]]:
                 yield number, open_calls[-1][1]
 
 
-def _sides(dims: bytes) -> tuple[tuple[int, ...], ...]:
-    """Shapes of the tensors among the inputs of an operator."""
-    try:
-        inputs = msgspec.json.decode(dims, type=list[Any])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ()
-    return tuple(
-        tuple(each)
-        for each in inputs
-        if isinstance(each, list)
-        and each
-        and all(type(side) is int and 0 <= side <= MAX_INT64 for side in each)
-    )
-
-
 def _arguments(event: _Event, name: str) -> _Arguments:
     """Arguments of an event; raises TraceError naming the file for those that cannot be read."""
     try:
@@ -375,10 +369,10 @@ def _since(times_us: Sequence[float | tuple[float, ...]], base_us: int) -> Ints:
 
 def _forms(
     arguments: Sequence[_Arguments], called: Sequence[tuple[_Event, _Arguments]]
-) -> list[tuple[object, ...]]:
+) -> list[tuple[object, ...] | None]:
     """How kernels were launched, and the dimensions that their operators worked on, as written.
 
-    Nothing is told of a kernel whose grid a trace does not say.
+    None for a kernel whose grid a trace does not say.
     """
     dims = {call.external: bytes(call.dims) for _, call in called}
     dims[UNKNOWN] = nothing = bytes(_NO_DIMS)
@@ -391,7 +385,7 @@ def _forms(
             dims.get(kernel.external, nothing),
         )
         if kernel.grid
-        else ()
+        else None
         for kernel in arguments
     ]
 

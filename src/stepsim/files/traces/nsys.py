@@ -25,7 +25,7 @@ from stepsim.files.traces.joined import RankOperations, join_ranks
 from stepsim.files.traces.kineto import placed
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.kernels import communication_kernel
-from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
+from stepsim.measured.profile.marks import Mark, marked, read_mark
 from stepsim.run.spans import UNKNOWN, TaskKind
 
 _MOST_BYTES = 16 << 30
@@ -102,7 +102,7 @@ def _operations(database: sqlite3.Connection, path: Path) -> Iterator[_Row]:
             if not all(isinstance(each, int) for each in named) or not isinstance(short, str):
                 shown = (*named, short)
                 raise TraceError(f"{path}: a row of {name} is {shown}: expected numbers and a name")
-            yield (*named, *kind_of(short, whole), tuple(form))
+            yield (*named, *kind_of(short, whole), tuple(form) or None)
 
 
 def _queries(database: sqlite3.Connection) -> dict[str, str]:
@@ -178,13 +178,13 @@ def _ranges(database: sqlite3.Connection) -> Iterator[_Range]:
             yield thread & _PROCESS, start, end, text
 
 
-def _marked_ranges(ranges: Sequence[_Range], base: int) -> list[MarkedRange]:
+def _marked_ranges(ranges: Sequence[_Range], base: int) -> list[Mark]:
     """The ranges that name a phase, counted from `base` in ns."""
-    found = list[MarkedRange]()
+    found = list[Mark]()
     for _, start, end, text in ranges:
         if mark := read_mark(text):
             begin, stop = (max((at - base) * PS_PER_NS, -MAX_INT64) for at in (start, end))
-            found.append(MarkedRange(mark=mark, start_ps=begin, end_ps=stop))
+            found.append(replace(mark, start_ps=begin, end_ps=stop))
     return found
 
 
@@ -220,19 +220,18 @@ def _rank(
         "launch_ps": np.where(called[kept] == UNKNOWN, UNKNOWN, np.maximum(launched, 0)),
         "size_bytes": ints(sizes),
     }
-    columns["mark"] = marked(marks, launched, columns["start_ps"], columns["stream"])
     return RankOperations(
         rank=rank,
         file=str(path),
         has_steps=bool(own),
-        names=list(names),
-        groups=[("", ())] * len(ordered),
+        name=names,
+        group=[("", ())] * len(ordered),
         columns=columns,
         left_out=len(every) - len(ordered),
         base_ps=base * PS_PER_NS,
         node=0,
-        marks=tuple(each.mark for each in marks),
-        forms=forms,
+        mark=marked(marks, launched, columns["start_ps"], columns["stream"]),
+        form=forms,
     )
 
 

@@ -25,20 +25,18 @@ class MarkForm(IntEnum):
 
 
 class Mark(Noun):
-    """One range of a rank: the phase of what runs in it, virtual stage and microbatch if told."""
+    """One range of a rank: the phase of what runs in it, virtual stage and microbatch if told.
+
+    It goes from `start_ps` to before `end_ps` on the rank's clock, and holds what runs on one
+    `stream`, or without one all that it launched.
+    """
 
     form: MarkForm
     phase: TaskPhase
     stage: int = UNKNOWN
     microbatch: int = UNKNOWN
-
-
-class MarkedRange(Noun):
-    """A mark from `start_ps` to before `end_ps`; on one `stream` only, or for all it launched."""
-
-    mark: Mark
-    start_ps: int
-    end_ps: int
+    start_ps: int = 0
+    end_ps: int = 0
     stream: int = UNKNOWN
 
 
@@ -90,8 +88,10 @@ def read_mark(name: str) -> Mark | None:
     return Mark(form=MarkForm.NUMBERED, phase=phase, microbatch=int(said[2]))
 
 
-def marked(ranges: Sequence[MarkedRange], launch_ps: Ints, start_ps: Ints, stream: Ints) -> Ints:
-    """The place of the range that holds each operation of a rank, `UNKNOWN` for none.
+def marked(
+    ranges: Sequence[Mark], launch_ps: Ints, start_ps: Ints, stream: Ints
+) -> list[Mark | None]:
+    """The range that holds each operation of a rank, None without one.
 
     A range of the host holds what was launched in it, one of a stream what started on that stream.
     Of several the one that says most counts, then the one that began last.
@@ -99,7 +99,7 @@ def marked(ranges: Sequence[MarkedRange], launch_ps: Ints, start_ps: Ints, strea
     launched = np.where(launch_ps == UNKNOWN, start_ps, launch_ps)
     found = np.full(len(start_ps), UNKNOWN, np.int64)
     for form in sorted(MarkForm, reverse=True):
-        for on in sorted({each.stream for each in ranges if each.mark.form is form}):
+        for on in sorted({each.stream for each in ranges if each.form is form}):
             places = ints(list(_outermost(ranges, form, on)))
             begins = ints([ranges[place].start_ps for place in places])
             ends = ints([ranges[place].end_ps for place in places])
@@ -108,12 +108,13 @@ def marked(ranges: Sequence[MarkedRange], launch_ps: Ints, start_ps: Ints, strea
             inside = (found == UNKNOWN) & (last >= 0) & (times < ends[last])
             inside &= (on == UNKNOWN) | (stream == on)
             found[inside] = places[last[inside]]
-    return found
+    every = (*ranges, None)
+    return [every[place] for place in found.tolist()]
 
 
-def _outermost(ranges: Sequence[MarkedRange], form: MarkForm, stream: int) -> Iterator[int]:
+def _outermost(ranges: Sequence[Mark], form: MarkForm, stream: int) -> Iterator[int]:
     """Places of a form's ranges in order of begin, without those inside of another of the form."""
-    chosen = [i for i, r in enumerate(ranges) if r.mark.form is form and r.stream == stream]
+    chosen = [i for i, r in enumerate(ranges) if r.form is form and r.stream == stream]
     end = -1
     for place in sorted(chosen, key=lambda i: (ranges[i].start_ps, -ranges[i].end_ps)):
         if ranges[place].end_ps > end:
