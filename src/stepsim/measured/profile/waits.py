@@ -207,8 +207,7 @@ class Waits(Noun, eq=False, dict=True):
 
 def chained(*columns: Ints, order: Ints) -> Following:
     """Pairs of operations that follow each other among those with equal columns, by `order`."""
-    places = np.lexsort((order, *columns))
-    alike = np.ones(max(len(places) - 1, 0), np.bool_)
-    for column in columns:
-        alike &= column[places][1:] == column[places][:-1]
-    return places[:-1][alike], places[1:][alike]
+    key = same(*columns)
+    places = np.lexsort((order, key))
+    follows = np.diff(key[places]) == 0
+    return places[:-1][follows], places[1:][follows]
