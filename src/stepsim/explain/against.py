@@ -16,7 +16,7 @@ from stepsim.base.arrays import Bools, Ints, ints, median_place
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import format_size_bytes
-from stepsim.measured.profile.events import Events, Profile, complete_ps, unknown
+from stepsim.measured.profile.events import Events, Profile, combined, complete_ps, unknown
 from stepsim.measured.profile.kernel_classes import (
     SIMULATED,
     KernelClass,
@@ -232,13 +232,13 @@ def class_operators(simulated: Profile) -> dict[str, Names]:
     Kernels without an operator, such as an optimizer's, have their own name.
     """
     works, events = KernelWorks.of(simulated), simulated.events
-    columns = np.stack([works.number, events.operator, events.name])
+    known, _ = combined(works.number, events.operator, events.name)
     called = _names_by(
         (
             works.works[number].work.value,
             simulated.names[name] if operator == UNKNOWN else simulated.operators[operator].name,
         )
-        for number, operator, name in np.unique(columns, axis=1).T.tolist()
+        for number, operator, name in known
         if number != UNKNOWN
     )
     return {work: tuple(sorted(names)) for work, names in called.items()}
@@ -278,8 +278,8 @@ def _labels(profile: Profile) -> dict[tuple[str, tuple[int, ...]], str]:
     """What groups are called that run collectives of a kind: `tp`, or `ep, dp` where both do."""
     events = profile.events
     used = np.flatnonzero(events.group != UNKNOWN)
-    pairs = np.unique(np.stack([events.name[used], events.group[used]]), axis=1)
-    groups = [(kind_of(profile.names[i]), profile.groups[j]) for i, j in pairs.T.tolist()]
+    pairs, _ = combined(events.name[used], events.group[used])
+    groups = [(kind_of(profile.names[i]), profile.groups[j]) for i, j in pairs]
     labels = _names_by(
         ((kind, group.ranks), group.name.rstrip("0123456789")) for kind, group in groups
     )
@@ -288,10 +288,10 @@ def _labels(profile: Profile) -> dict[tuple[str, tuple[int, ...]], str]:
 
 def _called(profile: Profile, works: KernelWorks) -> dict[tuple[int, ...], str]:
     """What the simulated products of some sides are called."""
-    pairs = np.unique(np.stack([works.number, profile.events.name]), axis=1)
+    pairs, _ = combined(works.number, profile.events.name)
     called = _names_by(
         (works.works[number].sides, profile.names[name].removeprefix(SIMULATED))
-        for number, name in pairs.T.tolist()
+        for number, name in pairs
         if number != UNKNOWN
     )
     return {sides: ", ".join(names) for sides, names in called.items() if sides}
@@ -342,15 +342,16 @@ def _in_phases(profile: Profile) -> Profile:
     inside = (events.stream != Stream.FSDP) & (events.microbatch != UNKNOWN)
     inside &= events.of_kind(TaskKind.COMPUTE, TaskKind.COLLECTIVE) & (events.duration_ps > 0)
     phase = np.where(events.phase == TaskPhase.FORWARD, TaskPhase.FORWARD, TaskPhase.BACKWARD)
-    columns = np.stack([events.rank, phase, events.chunk, events.microbatch])[:, inside]
-    actions, action = np.unique(columns, axis=1, return_inverse=True)
-    count = actions.shape[1]
-    start, end = extents(action.ravel(), count, events.start_ps[inside], events.end_ps[inside])
-    rest = events.taken(np.flatnonzero(~inside))
+    columns = (events.rank, phase, events.chunk, events.microbatch)
+    actions, action = combined(*(column[inside] for column in columns))
+    count = len(actions)
+    start, end = extents(action, count, events.start_ps[inside], events.end_ps[inside])
+    rank, phase, *_ = ints(actions).reshape(-1, len(columns)).T
+    rest = events.taken(~inside)
     more = Events.of(
         count,
-        rank=actions[0],
-        phase=actions[1],
+        rank=rank,
+        phase=phase,
         step=np.zeros(count, np.int64),
         name=np.zeros(count, np.int64),
         kind=np.full(count, TaskKind.COMPUTE, np.int64),
@@ -405,9 +406,9 @@ def _numbered(
         *(events.kind, works.number, phase, np.where(sent, events.name, UNKNOWN)),
         *(np.where(sent, column, UNKNOWN) for column in (events.group, events.size_bytes)),
     )
-    known, inverse = np.unique(np.stack(columns), axis=1, return_inverse=True)
+    known, place = combined(*columns)
     rows = []
-    for kind, work, passes, name, group, size in known.T.tolist():
+    for kind, work, passes, name, group, size in known:
         ranks = profile.groups[group].ranks if group != UNKNOWN else ()
         if work != UNKNOWN:
             key = _compute_key(works.works[work], passes, recording)
@@ -422,7 +423,7 @@ def _numbered(
         else:
             key = StepPart.COPIES, "copies of memory", ""
         rows.append(numbers.setdefault(key, len(numbers)))
-    return [*numbers], ints(rows)[inverse.ravel()]
+    return [*numbers], ints(rows)[place]
 
 
 def _compute_key(work: KernelWork, phase: int, recording: Recording) -> _Key:

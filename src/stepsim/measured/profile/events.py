@@ -17,6 +17,7 @@ from stepsim.base.arrays import (
     ints,
     narrowed,
     places_by,
+    row_numbers,
     spans,
 )
 from stepsim.base.errors import TraceError
@@ -212,6 +213,16 @@ def complete_ps(events: Events) -> Ints:
 def same(*columns: Ints) -> Ints:
     """A number for every place, equal where all columns are equal; numbers count from 0."""
     return column_numbers(columns[::-1])
+
+
+def combined(*columns: Ints) -> tuple[list[list[int]], Ints]:
+    """What columns have at one place, each once and ascending, and which of these each place has.
+
+    For example the columns `3, 1, 3` and `0, 5, 0` have `1, 5` and `3, 0`, numbered `1, 0, 1`.
+    """
+    rows = np.stack(columns, axis=1)
+    first, number = row_numbers(rows)
+    return rows[first].tolist(), number
 
 
 def begun(key: Ints, start_ps: Ints, which: Bools) -> Ints:

@@ -14,7 +14,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.structs import Noun
-from stepsim.measured.profile.events import Events, HostOperator, Profile, unknown
+from stepsim.measured.profile.events import Events, HostOperator, Profile, combined, unknown
 from stepsim.measured.profile.kernels import kernel_names
 from stepsim.run.spans import UNKNOWN, TaskKind
 
@@ -140,17 +140,16 @@ class KernelWorks(Noun, eq=False):
         """The works of a profile; batched products beside a softmax are part of attention."""
         events = profile.events
         compute = np.flatnonzero(events.kind == TaskKind.COMPUTE)
-        pairs = np.stack([events.name[compute], events.operator[compute]])
-        known, inverse = np.unique(pairs, axis=1, return_inverse=True)
+        known, place = combined(events.name[compute], events.operator[compute])
         works = [
             kernel_work(profile.names[name], profile.operators[at] if at != UNKNOWN else None)
-            for name, at in known.T.tolist()
+            for name, at in known
         ]
         if any(work.unfused for work in works):
             scores = KernelWork(work=KernelClass.ATTENTION, unfused=True)
             works = [scores if work.work is KernelClass.BATCHED else work for work in works]
         number = unknown(len(events))
-        number[compute] = inverse.ravel()
+        number[compute] = place
         return cls(works=tuple(works), number=number)
 
     @property
