@@ -31,7 +31,7 @@ from stepsim.measured.run_profile import (
     meant,
     sent_and_received,
 )
-from stepsim.measured.summary import RankTimes, RunSummary, summary_of, traced_actions
+from stepsim.measured.summary import RankTimes, RunSummary, rank_times, summary_of
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 # Numbers in the name of a group, which tell it from those of other ranks.
@@ -71,7 +71,7 @@ def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSumm
     run = _run(step, found, every)
     degrees = _degrees(step, found, run.events)
     clocks = Clocks(node_size=size, residual_ps=0)
-    of_ranks = tuple(_rank_times(step, found, run, ran) for ran in every)
+    of_ranks = tuple(_rank_times(step, run, ran) for ran in every)
     sent, received = sent_and_received(run.events)
     clock = run.column_of_ranks("clock")
     alike = clock[sent] == clock[received]  # times of other messages cannot be compared
@@ -288,28 +288,24 @@ def _others(step: Profile, found: Actions, own: Ints) -> dict[int, _After]:
     return told
 
 
-def _rank_times(step: Profile, found: Actions, run: Profile, ran: _Ran) -> RankTimes:
+def _rank_times(step: Profile, run: Profile, ran: _Ran) -> RankTimes:
     """Where a rank's time went: the host's is that in which nothing runs.
 
     A message that runs beside an action is waited for only when that has ended.
     """
-    events, acts = step.events, found.run.taken(ran.acts)
+    told, events = rank_times(run, ran.place), step.events
     busy_with = ran.every[events.kind[ran.every] != TaskKind.HOST]
     start, end = int(events.start_ps[busy_with].min()), int(ran.busy.end_ps[-1])
-    work_ps = int(acts.duration_ps.sum())
     busy = Busy.of(
-        np.concatenate([acts.start_ps, events.start_ps[busy_with]]),
-        np.concatenate([acts.end_ps, events.end_ps[busy_with]]),
+        np.append(ran.busy.start_ps, events.start_ps[busy_with]),
+        np.append(ran.busy.end_ps, events.end_ps[busy_with]),
     )
-    return RankTimes(
-        rank=run.ranks[ran.place].rank,
-        stage=found.stages[ran.place],
+    return replace(
+        told,
         pipeline_ps=end - start,
         step_ps=int(events.end_ps[busy_with].max()) - start,
-        work_ps=work_ps,
         host_ps=end - start - int(busy.within(ints([start]), ints([end]))[0]),
-        wait_ps=ran.busy.whole_ps - work_ps,
-        actions=max(traced_actions(run.of_rank(ran.place)), 1),
+        wait_ps=ran.busy.whole_ps - told.work_ps,
     )
 
 

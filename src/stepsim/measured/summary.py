@@ -150,7 +150,7 @@ def summarise(read: Profile, *, node_size: int | None = None) -> RunSummary:
     """
     assert read.degrees is not None
     run, clocks, messages = align(read, read.degrees.npus, node_size)
-    ranks = tuple(_rank_times(run, index) for index in range(len(run.ranks)))
+    ranks = tuple(rank_times(run, index) for index in range(len(run.ranks)))
     return summary_of(run, read.degrees, clocks, messages, ranks)
 
 
@@ -212,8 +212,8 @@ def of_ranks(summary: _Run, places: Sequence[int]) -> _Run:
     )
 
 
-def _rank_times(run: Profile, index: int) -> RankTimes:
-    """Where the time of the rank at a place went."""
+def rank_times(run: Profile, index: int) -> RankTimes:
+    """Where the time of the rank at a place went, of operations that run one after the other."""
     events, rank = run.of_rank(index), run.ranks[index]
     pipeline = ~after_pipeline(events)
     work = of_kinds(events, *WORK_KINDS)
