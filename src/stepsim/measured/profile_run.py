@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from stepsim.base.arrays import Ints, among, bins, distinct, ints, median_place, places_by
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks
 from stepsim.measured.profile.actions import Actions, pipeline_actions
 from stepsim.measured.profile.busy import Busy
@@ -38,6 +38,11 @@ from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 _NUMBERS = re.compile(r"\b\d+\b|\d+$")
 # So many names of kernels outside of actions are shown one by one.
 _FEW_NAMES = 4
+# Columns of messages that those of a run have, too.
+_OF_MESSAGES = (
+    *("rank", "start_ps", "end_ps", "size_bytes", "peer", "meeting"),
+    *("name", "microbatch", "chunk"),
+)
 # The neighbour of a virtual stage at an end of the pipeline.
 _NOBODY = -2
 # What kernels of no action are together, where they have several names.
@@ -55,23 +60,29 @@ def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSumm
     notes += [f"{profile.source}: stage times: {found.how}"] if found.how else []
     step, numbers = _numbered(step, found)
     size = node_size or _node_size(step) or DEFAULT_NODE_SIZE
-    every = _ran(step, found)
+    every = step.places_of_ranks()
     times = (step.events.kind, step.events.start_ps, step.events.end_ps)
     ranks = tuple(
         replace(
             rank,
             rank=number,
-            stage=found.stages[ran.place],
+            stage=stage,
             node=number // size,
-            trace=times_hash(*(column[ran.every] for column in times)),
+            trace=times_hash(*(column[own] for column in times)),
         )
-        for rank, number, ran in zip(step.ranks, numbers, every, strict=True)
+        for rank, number, stage, own in zip(step.ranks, numbers, found.stages, every, strict=True)
     )
     step = replace(step, ranks=ranks, warnings=(*step.warnings, *notes))
-    run = _run(step, found, every)
+    timed = _timed(step, found)
+    in_pipeline = places_by(timed.rank, len(ranks))
+    busy = [Busy.of(timed.start_ps[own], timed.end_ps[own]) for own in in_pipeline]
+    run = _run(step, found, timed, busy)
     degrees = _degrees(step, found, run.events)
     clocks = Clocks(node_size=size, residual_ps=0)
-    of_ranks = tuple(_rank_times(step, run, ran) for ran in every)
+    of_ranks = tuple(
+        _rank_times(rank_times(run, place), step.events.taken(own), busy[place])
+        for place, own in enumerate(every)
+    )
     sent, received = sent_and_received(run.events)
     clock = run.column_of_ranks("clock")
     alike = clock[sent] == clock[received]  # times of other messages cannot be compared
@@ -79,23 +90,9 @@ def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSumm
     return replace(summary, schedule=summary.schedule or recorded_schedule(run, degrees))
 
 
-class _Ran(Noun, eq=False):
-    """What the rank at a place ran: its actions, its messages and all its operations, ascending.
-
-    `busy` is when it is in an action or a message.
-    """
-
-    place: int
-    acts: Ints
-    sent: Ints
-    every: Ints
-    busy: Busy
-
-
-def _run(step: Profile, found: Actions, every: Sequence[_Ran]) -> Profile:
-    """The stage times of a step as a run."""
-    timed = _timed(step, found, every)
-    after, labels = _following(step, found, every)
+def _run(step: Profile, found: Actions, timed: Events, busy: Sequence[Busy]) -> Profile:
+    """The stage times of a step as a run: what is `timed`, and what follows on every rank."""
+    after, labels = _following(step, found, busy)
     both = Events.joined(timed, after)
     both = both.taken(np.argsort(both.rank, kind="stable"))
     none = np.zeros(len(both), np.int64)
@@ -139,53 +136,36 @@ def _numbered(step: Profile, found: Actions) -> tuple[Profile, list[int]]:
 _After = tuple[OpKind, str]
 
 
-def _ran(step: Profile, found: Actions) -> list[_Ran]:
-    """What every rank ran."""
-    events, is_message, ran = step.events, step.events.is_message, list[_Ran]()
-    pairs = zip(places_by(found.run.rank, len(step.ranks)), step.places_of_ranks(), strict=True)
-    for place, (acts, every) in enumerate(pairs):
-        sent = every[is_message[every]]
-        starts = np.concatenate([found.run.start_ps[acts], events.start_ps[sent]])
-        ends = np.concatenate([found.run.end_ps[acts], events.end_ps[sent]])
-        busy = Busy.of(starts, ends)
-        ran.append(_Ran(place=place, acts=acts, sent=sent, every=every, busy=busy))
-    return ran
-
-
-def _timed(step: Profile, found: Actions, ran: Sequence[_Ran]) -> Events:
+def _timed(step: Profile, found: Actions) -> Events:
     """Actions and messages of all ranks, rank by rank in order of start."""
-    events, kinds = step.events, _message_kinds(step, found)
-    sent = np.flatnonzero(events.is_message)
-    microbatch, chunk = _of_messages(step, found, ran, kinds)
-    names = ("rank", "start_ps", "end_ps", "size_bytes", "peer", "meeting")
-    told = {name: getattr(events, name)[sent] for name in names}
-    told |= {"name": kinds[sent], "microbatch": microbatch[sent], "chunk": chunk[sent]}
-    both = Events.joined(found.run, Events.of(len(sent), **told))
+    message = _messages(step, found)
+    told = {name: getattr(message, name) for name in _OF_MESSAGES}
+    both = Events.joined(found.run, Events.of(len(message), **told))
     return both.taken(np.lexsort((both.end_ps, both.start_ps, both.rank)))
 
 
-def _following(step: Profile, found: Actions, ran: Sequence[_Ran]) -> tuple[Events, list[str]]:
+def _following(step: Profile, found: Actions, busy: Sequence[Busy]) -> tuple[Events, list[str]]:
     """What follows the pipeline on each rank, one after the other, and what each is called.
 
-    All ranks of a stage have the same names, in order. The group is that of the first operation of
-    a name.
+    A rank is in actions and messages when it is `busy`. All ranks of a stage have the same names,
+    in order. The group is that of the first operation of a name.
     """
     events = step.events
     meets = events.of_kind(TaskKind.COLLECTIVE)
     own = np.where(meets, complete_ps(events), events.start_ps)
-    others = [_others(step, found, each.every) for each in ran]
+    others = [_others(step, found, each) for each in step.places_of_ranks()]
     idle = OpKind.OTHER, HOST_IDLE  # first: the trace of a step ends with what it runs last
     of_stage = {stage: {idle: 0} for stage in found.stages}
     for stage, named in zip(found.stages, others, strict=True):
         of_stage[stage] |= dict.fromkeys(named.values(), 0)
     rows, labels = list[tuple[int, ...]](), list[str]()
-    for each, stage, named in zip(ran, found.stages, others, strict=True):
+    for place, (each, stage, named) in enumerate(zip(busy, found.stages, others, strict=True)):
         group = {name: int(events.group[i]) for i, name in reversed([*named.items()])}
-        begin = int(each.busy.end_ps[-1])
+        begin = int(each.end_ps[-1])
         times = of_stage[stage] | _after_ps(events, each, own, named)
         for (kind, text), lasts in times.items():
             known = group.get((kind, text), UNKNOWN)
-            rows.append((each.place, kind, known, begin, begin + lasts))
+            rows.append((place, kind, known, begin, begin + lasts))
             labels.append(text)
             begin += lasts
     names = ("rank", "name", "group", "start_ps", "end_ps")
@@ -208,39 +188,40 @@ def _message_kinds(step: Profile, found: Actions) -> Ints:
     return np.select(ways, MESSAGE_KINDS[:-1], MESSAGE_KINDS[-1])
 
 
-def _of_messages(
-    step: Profile, found: Actions, ran: Sequence[_Ran], kinds: Ints
-) -> tuple[Ints, Ints]:
-    """Microbatch and virtual stage of messages: those of the actions of their rank, in order.
+def _messages(step: Profile, found: Actions) -> Events:
+    """Messages: their `OpKind`, and microbatch and virtual stage, by the actions of their rank.
 
     Chunks that lie down and up again talk to either neighbour: a message is of those that talk to
     its peer, where it is known. A stage at an end has no message there, nor one whose neighbour is
     on its rank. Where there is not one message for each action that has some, the microbatch is as
     it was recorded, and the stage the rank's.
     """
-    events, run, stages = step.events, found.run, np.array([*found.stages, UNKNOWN])
+    run, stages = found.run, np.array([*found.stages, UNKNOWN])
+    events = replace(step.events, name=_message_kinds(step, found)).taken(step.events.is_message)
     number, chunk, peer = events.microbatch.copy(), stages[events.rank], stages[events.peer]
     # the pipeline stage of every virtual one; none comes before the first and after the last
     held = np.full(found.pp * found.chunks + 1, UNKNOWN)
     held[run.chunk], held[-1] = stages[run.rank], _NOBODY
     forwards = OpKind.SEND_FORWARD, OpKind.RECV_FORWARD
-    for each, (kind, ahead) in product(ran, AHEAD.items()):
+    of_ranks = (places_by(each.rank, len(found.stages)) for each in (run, events))
+    every = zip(found.stages, *of_ranks, strict=True)
+    for (stage, ran, moved), (kind, ahead) in product(every, AHEAD.items()):
         action = OpKind.FORWARD if kind in forwards else OpKind.BACKWARD
-        acts = run.in_time(each.acts[run.name[each.acts] == action])
+        acts = run.in_time(ran[run.name[ran] == action])
         other = held[run.chunk[acts] + ahead]
-        talks = (other != _NOBODY) & (other != found.stages[each.place])
-        sent = events.in_time(each.sent[kinds[each.sent] == kind])
+        talks = (other != _NOBODY) & (other != stage)
+        sent = events.in_time(moved[events.name[moved] == kind])
         known = (peer[sent] != UNKNOWN).all()
         for at in distinct(peer[sent]).tolist() if known else [UNKNOWN]:
             mine = sent[(peer[sent] == at) | (not known)]
             own = acts[talks & ((other == at) | (not known))]
             if len(mine) == len(own):
                 number[mine], chunk[mine] = run.microbatch[own], run.chunk[own]
-    return number, chunk
+    return replace(events, microbatch=number, chunk=chunk)
 
 
 def _after_ps(
-    events: Events, ran: _Ran, own: Ints, named: Mapping[int, _After]
+    events: Events, busy: Busy, own: Ints, named: Mapping[int, _After]
 ) -> dict[_After, int]:
     """Time of a rank outside of actions and messages, by what it runs: nothing is counted twice.
 
@@ -250,7 +231,7 @@ def _after_ps(
     if not named:
         return {}
     others, times = ints([*named]), dict.fromkeys(named.values(), 0)
-    busy, lasts = ran.busy, events.end_ps[others]
+    lasts = events.end_ps[others]
     before = np.maximum.accumulate(lasts)
     start = np.maximum(own[others], np.append(own[others[:1]], before[:-1]))
     start = np.minimum(start, lasts)
@@ -288,24 +269,23 @@ def _others(step: Profile, found: Actions, own: Ints) -> dict[int, _After]:
     return told
 
 
-def _rank_times(step: Profile, run: Profile, ran: _Ran) -> RankTimes:
-    """Where a rank's time went: the host's is that in which nothing runs.
+def _rank_times(told: RankTimes, events: Events, busy: Busy) -> RankTimes:
+    """Where a rank's time went: the host's is that in which nothing of its operations runs.
 
-    A message that runs beside an action is waited for only when that has ended.
+    It is `busy` in actions and messages. A message that runs beside an action is waited for only
+    when that has ended.
     """
-    told, events = rank_times(run, ran.place), step.events
-    busy_with = ran.every[events.kind[ran.every] != TaskKind.HOST]
-    start, end = int(events.start_ps[busy_with].min()), int(ran.busy.end_ps[-1])
-    busy = Busy.of(
-        np.append(ran.busy.start_ps, events.start_ps[busy_with]),
-        np.append(ran.busy.end_ps, events.end_ps[busy_with]),
+    device = events.taken(events.kind != TaskKind.HOST)
+    start, end = int(device.start_ps.min()), int(busy.end_ps[-1])
+    every = Busy.of(
+        np.append(busy.start_ps, device.start_ps), np.append(busy.end_ps, device.end_ps)
     )
     return replace(
         told,
         pipeline_ps=end - start,
-        step_ps=int(events.end_ps[busy_with].max()) - start,
-        host_ps=end - start - int(busy.within(ints([start]), ints([end]))[0]),
-        wait_ps=ran.busy.whole_ps - told.work_ps,
+        step_ps=int(device.end_ps.max()) - start,
+        host_ps=end - start - int(every.within(ints([start]), ints([end]))[0]),
+        wait_ps=busy.whole_ps - told.work_ps,
     )
 
 
