@@ -67,7 +67,8 @@ def thinned(curve: MeasuredCurve) -> MeasuredCurve:
 
 def only(curve: MeasuredCurve, places: np.ndarray) -> MeasuredCurve:
     """Some sizes of a curve."""
-    return replace(curve, size_bytes=curve.size_bytes[places], time_ps=curve.time_ps[places])
+    sizes, times = (tuple(each[places].tolist()) for each in (curve.size_bytes, curve.time_ps))
+    return replace(curve, sizes=sizes, times_ps=times)
 
 
 def errors_of(name: str, curve: MeasuredCurve) -> Floats:

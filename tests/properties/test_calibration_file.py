@@ -5,14 +5,12 @@ import tomllib
 from typing import Any
 
 import msgspec
-import numpy as np
 from hypothesis import given, strategies as st
 
 from stepsim.base.fields import numbers
 from stepsim.base.structs import replace, toml_text
 from stepsim.measured.calibration.calibration import (
     Calibration,
-    CurveTable,
     ExpertImbalance,
     Fitted,
     FittedSpeed,
@@ -49,8 +47,8 @@ def curves(draw: st.DrawFn) -> MeasuredCurve:
         kind=draw(st.sampled_from(CollectiveKind)),
         ranks=ranks,
         nodes=draw(st.integers(1, ranks)),
-        size_bytes=np.array(sorted(sizes), dtype=np.int64),
-        time_ps=np.array(times, dtype=np.int64),
+        sizes=tuple(sorted(sizes)),
+        times_ps=tuple(times),
     )
 
 
@@ -146,7 +144,7 @@ CALIBRATIONS = st.builds(
         max_size=2,
     ).map(tuple),
     unidentified=st.lists(st.tuples(TEXTS, TEXTS), max_size=2).map(tuple),
-    collective=st.lists(curves().map(CurveTable.of), max_size=2).map(tuple),
+    collective=st.lists(curves(), max_size=2).map(tuple),
 )
 
 

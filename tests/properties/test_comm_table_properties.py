@@ -77,7 +77,9 @@ def test_units_do_not_matter(
 ) -> None:
     size = np.array([inside(curve, share)])
     other = replace(
-        curve, size_bytes=curve.size_bytes * byte_scale, time_ps=curve.time_ps * time_scale
+        curve,
+        sizes=tuple(size * byte_scale for size in curve.sizes),
+        times_ps=tuple(time * time_scale for time in curve.times_ps),
     )
     scaled = other.interpolate(size * byte_scale)
     np.testing.assert_allclose(scaled, curve.interpolate(size) * time_scale, rtol=1e-9)

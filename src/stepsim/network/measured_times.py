@@ -7,12 +7,16 @@ depend on units.
 """
 
 from collections.abc import Iterator
+from functools import cached_property
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.fields import Time
+from stepsim.base.structs import Bytes, Names, Noun, TomlTable, replace
 from stepsim.base.units import MAX_INT64, format_size_bytes, format_time_ps
 from stepsim.network.collectives.flows import bus_factor
 from stepsim.workload.axes import CollectiveKind
@@ -22,33 +26,45 @@ FLOOR_BYTES = 1 << 16
 _FLAT, _LINEAR = 1.15, 3.5
 _FEWEST = 3
 
+Degree = Annotated[int, Meta(ge=1, le=1 << 24)]
 
-class MeasuredCurve(Noun, eq=False):
-    """Times in ps of a collective over `ranks` ranks in `nodes` nodes, at ascending sizes in bytes.
 
-    `machine` is the hardware and `source` the run; both are free text. Sizes mean what they do in
-    `CommOp`. Raises CalibrationError for columns that cannot be times.
+class MeasuredCurve(TomlTable, dict=True):
+    """`[[collective]]`: measured times of a collective over `ranks` ranks in `nodes` nodes.
+
+    `machine` is the hardware and `source` the run; both are free text. Sizes ascend, and mean what
+    they do in `CommOp`. Raises CalibrationError for columns that cannot be times.
     """
 
     machine: str
     source: str
     kind: CollectiveKind
-    ranks: int
-    nodes: int
-    size_bytes: Ints
-    time_ps: Ints
+    ranks: Degree
+    nodes: Degree
+    sizes: tuple[Bytes, ...]
+    times_ps: tuple[Time, ...]
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= self.ranks:
             raise CalibrationError(
                 f"{self.origin}: nodes is {self.nodes}: expected 1 to the {self.ranks} ranks"
             )
-        if not len(self.size_bytes) or self.size_bytes.shape != self.time_ps.shape:
+        if not self.sizes or len(self.sizes) != len(self.times_ps):
             raise CalibrationError(f"{self.label}: expected as many sizes as times, at least one")
-        if self.size_bytes[0] < 1 or np.any(np.diff(self.size_bytes) <= 0):
+        if self.sizes[0] < 1 or np.any(np.diff(self.sizes) <= 0):
             raise CalibrationError(f"{self.label}: sizes must be above 0 and ascend")
-        if self.time_ps.min() < 1:
+        if min(self.times_ps) < 1:
             raise CalibrationError(f"{self.label}: times must be above 0")
+
+    @cached_property
+    def size_bytes(self) -> Ints:
+        """Its sizes in bytes."""
+        return ints(self.sizes)
+
+    @cached_property
+    def time_ps(self) -> Ints:
+        """Its times in picoseconds."""
+        return ints(self.times_ps)
 
     @property
     def key(self) -> tuple[str, str, CollectiveKind, int, int]:
@@ -86,12 +102,12 @@ class MeasuredCurve(Noun, eq=False):
         the last bandwidth, if it is at least 3.5 times that of a quarter of the size. Raises
         CalibrationError above 2**63 - 1 ps.
         """
-        first, last = int(self.size_bytes[0]), int(self.size_bytes[-1])
+        first, last = self.sizes[0], self.sizes[-1]
         if first <= size_bytes <= last:
             return self._inside_ps(size_bytes)
         if 4 * first > last or size_bytes < 1:
             return None
-        start, end = int(self.time_ps[0]), int(self.time_ps[-1])
+        start, end = self.times_ps[0], self.times_ps[-1]
         if size_bytes < first:
             flat = first <= FLOOR_BYTES and self._inside_ps(4 * first) <= _FLAT * start
             return start if flat else None
@@ -106,8 +122,8 @@ class MeasuredCurve(Noun, eq=False):
 
     def _inside_ps(self, size_bytes: int) -> int:
         place = int(np.searchsorted(self.size_bytes, size_bytes))
-        if self.size_bytes[place] == size_bytes:
-            return int(self.time_ps[place])
+        if self.sizes[place] == size_bytes:
+            return self.times_ps[place]
         return round(float(self.interpolate(np.array([size_bytes]))[0]))
 
 
@@ -189,17 +205,15 @@ class CommTable(Noun):
         """
         curves, rejected = [], []
         for curve in self.curves:
-            kept = curve
+            kept = dict(zip(curve.sizes, curve.times_ps, strict=True))
             for place, excess in _outliers(curve):
-                size, time = int(curve.size_bytes[place]), int(curve.time_ps[place])
+                size = curve.sizes[place]
                 rejected.append(
-                    Outlier(curve=curve.label, size_bytes=size, time_ps=time, factor=excess)
+                    Outlier(
+                        curve=curve.label, size_bytes=size, time_ps=kept.pop(size), factor=excess
+                    )
                 )
-                others = kept.size_bytes != size
-                kept = replace(
-                    kept, size_bytes=kept.size_bytes[others], time_ps=kept.time_ps[others]
-                )
-            curves.append(kept)
+            curves.append(replace(curve, sizes=tuple(kept), times_ps=tuple(kept.values())))
         return replace(self, curves=tuple(curves)), tuple(rejected)
 
 

@@ -17,7 +17,7 @@ from stepsim.base.units import PS_PER_S, format_bandwidth
 from stepsim.explain.against import AgainstRow, StepPart, class_operators, unfused_attention
 from stepsim.files.asked import StepInputs
 from stepsim.files.collectives.samples import CurveSample, curves_of
-from stepsim.measured.calibration.calibration import Calibration, curve_tables
+from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.rates import recorded_rate
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE
@@ -149,7 +149,7 @@ def _times(
     found = (
         calibrate_traces(runs, table)
         if runs
-        else Calibration(sources=(), collective=curve_tables(table))
+        else Calibration(sources=(), collective=table.curves if table else ())
     )
     sources = tuple(profile.source for profile in profiles)
     found = replace(found, sources=sources, unidentified=(*missing, *found.unidentified))

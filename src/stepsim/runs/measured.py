@@ -11,7 +11,7 @@ from stepsim.base.units import format_time_ps
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.step_table import MeasuredStep
 from stepsim.measured.calibration.applied import with_calibration
-from stepsim.measured.calibration.calibration import Calibration, curve_tables
+from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.layers import Durations
 from stepsim.measured.ready import ready_run
@@ -36,7 +36,8 @@ def calibrate_measured(
     if traced:
         found = calibrate_traces(traced, benchmarks)
     else:
-        found = Calibration(sources=(), collective=curve_tables(benchmarks and fastest(benchmarks)))
+        curves = fastest(benchmarks).curves if benchmarks else ()
+        found = Calibration(sources=(), collective=curves)
     if not logs:
         return found
     missing = [*found.unidentified]

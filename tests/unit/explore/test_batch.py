@@ -111,7 +111,6 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _curves() -> Iterator[MeasuredCurve]:
     """A time for every collective over groups of 4 to 16 ranks in as many nodes."""
-    sizes = np.array([1, 1 << 40])
     for kind, (ranks, nodes) in product(CollectiveKind, [(4, 4), (8, 8), (16, 16)]):
         yield MeasuredCurve(
             machine="m",
@@ -119,8 +118,8 @@ def _curves() -> Iterator[MeasuredCurve]:
             kind=kind,
             ranks=ranks,
             nodes=nodes,
-            size_bytes=sizes,
-            time_ps=sizes * 10**4,
+            sizes=(1, 1 << 40),
+            times_ps=(10**4, 10**4 << 40),
         )
 
 

@@ -334,8 +334,8 @@ def test_another_topology_or_workload_is_another_sweep(database: Path) -> None:
         run_sweep(changed, database, resume=True)
 
 
-def test_tables_that_numpy_abbreviates_alike_are_two_sweeps(database: Path) -> None:
-    sizes = np.arange(1, 3001, dtype=np.int64)
+def test_tables_that_differ_in_one_time_are_two_sweeps(database: Path) -> None:
+    sizes = range(1, 3001)
     tables = []
     for time in (5_000, 5_001):
         curve = MeasuredCurve(
@@ -344,12 +344,11 @@ def test_tables_that_numpy_abbreviates_alike_are_two_sweeps(database: Path) -> N
             kind=CollectiveKind.ALL_REDUCE,
             ranks=4,
             nodes=1,
-            size_bytes=sizes << 10,
-            time_ps=np.where(sizes == 1500, time, 10_000),
+            sizes=tuple(size << 10 for size in sizes),
+            times_ps=tuple(time if size == 1500 else 10_000 for size in sizes),
         )
         tables.append(CommTable(source="run", curves=(curve,)))
     first, second = (study(comm_table=table) for table in tables)
-    assert repr(tables[0]) == repr(tables[1])
     run_quick(database, first)
     with pytest.raises(SweepError, match="holds another sweep: option comm_table is run "):
         run_quick(database, second, resume=True)

@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from helpers import Run
 
+from stepsim.base.structs import replace
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.collectives.times_csv import format_comm_table
 from stepsim.network.measured_times import CommTable, MeasuredCurve
@@ -25,16 +25,16 @@ def curve(sizes: tuple[int, ...] = POWERS, machine: str = "box") -> MeasuredCurv
         kind=CollectiveKind.ALL_REDUCE,
         ranks=8,
         nodes=1,
-        size_bytes=np.array(sizes, dtype=np.int64),
-        time_ps=np.array(times, dtype=np.int64),
+        sizes=sizes,
+        times_ps=tuple(times),
     )
 
 
 @pytest.fixture
 def measured(tmp_path: Path) -> Path:
     """A table with one outlier and a second machine."""
-    spoilt = curve()
-    spoilt.time_ps[3] *= 7
+    first, last = curve().times_ps[:3], curve().times_ps[4:]
+    spoilt = replace(curve(), times_ps=(*first, 7 * curve().times_ps[3], *last))
     path = tmp_path / "measured.csv"
     table = CommTable(source="t", curves=(spoilt, curve(machine="other")))
     path.write_text(format_comm_table(table))

@@ -129,11 +129,10 @@ def test_calibration_names_what_is_missing(found: RunSummary) -> None:
 
 def curve(times_ps: dict[int, int], **of: Any) -> MeasuredCurve:
     """Times by size."""
-    sizes, times = (
-        np.array([*each], dtype=np.int64) for each in zip(*times_ps.items(), strict=True)
-    )
     usual = {"machine": "m", "source": "a", "kind": CollectiveKind.ALL_REDUCE}
-    return MeasuredCurve(**usual | of, ranks=2, nodes=1, size_bytes=sizes, time_ps=times)
+    return MeasuredCurve(
+        **usual | of, ranks=2, nodes=1, sizes=tuple(times_ps), times_ps=tuple(times_ps.values())
+    )
 
 
 def test_a_table_gives_the_shape_of_message_times(found: RunSummary) -> None:
@@ -148,7 +147,7 @@ def test_the_fastest_of_repeated_measurements_counts() -> None:
     first, second = curve({1024: 10, 2048: 40}), curve({1024: 20, 2048: 30}, source="b")
     table = CommTable(source="t", curves=(first, second))
     (merged,) = fastest(table).curves
-    assert merged.time_ps.tolist() == [10, 30]
+    assert merged.times_ps == (10, 30)
     several = CommTable(source="t", curves=(first, replace(first, machine="n")))
     with pytest.raises(CalibrationError, match="measured on m, n: expected one machine"):
         fastest(several)

@@ -35,8 +35,8 @@ def curve(
         kind=AR,
         ranks=ranks,
         nodes=nodes,
-        size_bytes=np.array(list(points), dtype=np.int64),
-        time_ps=np.array(list(points.values()), dtype=np.int64),
+        sizes=tuple(points),
+        times_ps=tuple(points.values()),
     )
 
 

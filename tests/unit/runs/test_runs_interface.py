@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from traces import MadeRun
 
 import stepsim
 from stepsim.base.errors import CalibrationError, PlanError
 from stepsim.base.structs import replace
-from stepsim.measured.calibration.calibration import Calibration, CurveTable, LinkFit, message_curve
+from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_curve
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp, operations
@@ -98,7 +97,7 @@ def link(placement: NodePlacement, bandwidth: float = 1e9) -> LinkFit:
 
 
 def test_messages_of_runs_replace_those_of_benchmarks() -> None:
-    sizes = np.array([1024, 2048], dtype=np.int64)
+    sizes = (1024, 2048)
     benchmarks = [
         MeasuredCurve(
             machine="m",
@@ -106,8 +105,8 @@ def test_messages_of_runs_replace_those_of_benchmarks() -> None:
             kind=kind,
             ranks=2,
             nodes=nodes,
-            size_bytes=sizes,
-            time_ps=sizes,
+            sizes=sizes,
+            times_ps=sizes,
         )
         for kind in (CollectiveKind.SEND_RECV, CollectiveKind.ALL_REDUCE)
         for nodes in (1, 2)
@@ -115,7 +114,7 @@ def test_messages_of_runs_replace_those_of_benchmarks() -> None:
     table = Calibration(
         sources=(),
         point_to_point=(link(NodePlacement.INTER_NODE),),
-        collective=tuple(map(CurveTable.of, benchmarks)),
+        collective=tuple(benchmarks),
     ).comm_table()
     assert table is not None
     assert table.time_ps(CollectiveKind.SEND_RECV, 2, 1, 2048) == 2048

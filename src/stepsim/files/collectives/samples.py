@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from stepsim.base.arrays import ints
 from stepsim.base.errors import CalibrationError, bad_value
 from stepsim.network.measured_times import MeasuredCurve
 from stepsim.workload.axes import CollectiveKind
@@ -40,8 +39,8 @@ def curves_of(samples: Iterable[CurveSample]) -> tuple[MeasuredCurve, ...]:
             kind=kind,
             ranks=ranks,
             nodes=nodes,
-            size_bytes=ints(sorted(times)),
-            time_ps=ints([round(float(np.median(times[size]))) for size in sorted(times)]),
+            sizes=tuple(sorted(times)),
+            times_ps=tuple(round(float(np.median(times[size]))) for size in sorted(times)),
         )
         for (machine, source, kind, ranks, nodes), times in found.items()
     )

@@ -108,7 +108,7 @@ def format_comm_table(table: CommTable) -> str:
     """CSV text of a table, exact to the ps."""
     rows: list[tuple[object, ...]] = [_COLUMNS]
     for curve in table.curves:
-        for size, time in zip(curve.size_bytes.tolist(), curve.time_ps.tolist(), strict=True):
+        for size, time in zip(curve.sizes, curve.times_ps, strict=True):
             micros = format(Decimal(time).scaleb(-6).normalize(), "f")
             rows.append((*curve.key, size, micros))
     return csv_lines(rows)

@@ -6,24 +6,22 @@ What could not be identified is absent, and `unidentified` says why.
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated, Self
+from typing import Annotated
 
 import numpy as np
 from msgspec import Meta, field
 from msgspec.structs import asdict
 
-from stepsim.base.arrays import ints
 from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import Bandwidth, Difference, Time
 from stepsim.base.structs import SCHEMA_VERSION, Bytes, Count, Names, TomlTable, Version
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, NodePlacement
-from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.network.measured_times import CommTable, Degree, MeasuredCurve
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.calibration import HeldStep, MeasuredKernels, MeasuredRate
 
-Degree = Annotated[int, Meta(ge=1, le=1 << 24)]
 Ratio = Annotated[float, Meta(ge=0, le=1e6, description="relative: 0.1 is 10 %")]
 
 CLEAR = 2.0
@@ -156,43 +154,6 @@ class LeafOverhead(TomlTable):
             )
 
 
-class CurveTable(TomlTable):
-    """`[[collective]]`: measured times of a group size and placement."""
-
-    machine: str
-    source: str
-    kind: CollectiveKind
-    ranks: Degree
-    nodes: Degree
-    sizes: tuple[Bytes, ...]
-    times_ps: tuple[Time, ...]
-
-    @classmethod
-    def of(cls, curve: MeasuredCurve) -> Self:
-        """The table of a curve."""
-        sizes, times = tuple(curve.size_bytes.tolist()), tuple(curve.time_ps.tolist())
-        names = ("machine", "source", "kind", "ranks", "nodes")
-        return cls(**{name: getattr(curve, name) for name in names}, sizes=sizes, times_ps=times)
-
-    @property
-    def curve(self) -> MeasuredCurve:
-        """The curve of the table; raises CalibrationError for what is none."""
-        return MeasuredCurve(
-            machine=self.machine,
-            source=self.source,
-            kind=self.kind,
-            ranks=self.ranks,
-            nodes=self.nodes,
-            size_bytes=ints(self.sizes),
-            time_ps=ints(self.times_ps),
-        )
-
-
-def curve_tables(table: CommTable | None) -> tuple[CurveTable, ...]:
-    """The curves as a calibration holds them."""
-    return tuple(map(CurveTable.of, table.curves)) if table else ()
-
-
 _ABOUT = ("schema_version", "sources", "traces", "node_size", "unidentified")
 
 
@@ -225,7 +186,7 @@ class Calibration(TomlTable, omit_defaults=False, dict=True):
     rates: tuple[MeasuredRate, ...] = field(default=(), name="rate")
     kernels: tuple[MeasuredKernels, ...] = ()
     held: tuple[HeldStep, ...] = ()
-    collective: tuple[CurveTable, ...] = ()
+    collective: tuple[MeasuredCurve, ...] = ()
 
     def __post_init__(self) -> None:
         if self.node_size < 1:
@@ -233,7 +194,7 @@ class Calibration(TomlTable, omit_defaults=False, dict=True):
         placements = [link.placement for link in self.point_to_point]
         if len(set(placements)) != len(placements):
             raise CalibrationError("point_to_point: expected each placement once")
-        _ = self.collectives  # raises for tables that are no curves, or stand twice
+        _ = self.collectives  # raises for curves that stand twice
 
     @property
     def empty(self) -> bool:
@@ -243,8 +204,7 @@ class Calibration(TomlTable, omit_defaults=False, dict=True):
     @cached_property
     def collectives(self) -> CommTable | None:
         """The measured curves; None without any."""
-        curves = tuple(each.curve for each in self.collective)
-        return CommTable(source="collective", curves=curves) if curves else None
+        return CommTable(source="collective", curves=self.collective) if self.collective else None
 
     def comm_table(self) -> CommTable | None:
         """Times of collectives, and of messages as the runs had them where they tell; or None.
@@ -255,7 +215,7 @@ class Calibration(TomlTable, omit_defaults=False, dict=True):
         messages = {curve.nodes: curve for curve in map(message_curve, self.point_to_point)}
         others = [
             curve
-            for curve in (self.collectives.curves if self.collectives else ())
+            for curve in self.collective
             if curve.kind is not CollectiveKind.SEND_RECV or curve.nodes not in messages
         ]
         curves = (*others, *messages.values())
@@ -280,8 +240,8 @@ def message_curve(link: LinkFit) -> MeasuredCurve:
         kind=CollectiveKind.SEND_RECV,
         ranks=2,
         nodes=1 if link.placement is NodePlacement.INTRA_NODE else 2,
-        size_bytes=sizes,
-        time_ps=np.maximum(times, 1),
+        sizes=tuple(sizes.tolist()),
+        times_ps=tuple(np.maximum(times, 1).tolist()),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, ints
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
@@ -19,7 +19,6 @@ from stepsim.measured.calibration.calibration import (
     FittedTime,
     LayerTimes,
     LinkFit,
-    curve_tables,
     fitted,
 )
 from stepsim.measured.calibration.gradients import gradient_costs
@@ -58,7 +57,7 @@ def calibrate_traces(
         node_size=summaries[0].clocks.node_size,
         host_overhead=_host_overhead(summaries),
         point_to_point=tuple(link for link in links if link),
-        collective=curve_tables(table),
+        collective=table.curves if table else (),
         gradient_launch=launch,
         gradient_scaling=scaling,
         optimizer=optimizer,
@@ -88,14 +87,14 @@ def fastest(table: CommTable) -> CommTable:
 def _merged(curves: Sequence[MeasuredCurve]) -> MeasuredCurve:
     times: dict[int, int] = {}
     for curve in curves:
-        for size, time in zip(curve.size_bytes.tolist(), curve.time_ps.tolist(), strict=True):
+        for size, time in zip(curve.sizes, curve.times_ps, strict=True):
             times[size] = min(time, times.get(size, time))
-    sizes = ints(sorted(times))
+    sizes = tuple(sorted(times))
     return replace(
         curves[0],
         source="; ".join(dict.fromkeys(curve.source for curve in curves)),
-        size_bytes=sizes,
-        time_ps=ints([times[size] for size in sizes.tolist()]),
+        sizes=sizes,
+        times_ps=tuple(times[size] for size in sizes),
     )
 
 

@@ -68,8 +68,8 @@ def _factors(calibration: Calibration) -> Iterator[tuple[str | int, ...]]:
     for each in calibration.expert_imbalance:
         value = f"{each.mean:.2f} (largest {each.largest:.2f})"
         yield f"expert imbalance, ep {each.ep}", value, "", each.samples
-    if calibration.collectives:
-        yield "collective tables", str(len(calibration.collectives.curves)), "", ""
+    if calibration.collective:
+        yield "collective tables", str(len(calibration.collective)), "", ""
 
 
 def learned_shown(calibration: Calibration) -> Iterator[Shown]:
@@ -78,22 +78,22 @@ def learned_shown(calibration: Calibration) -> Iterator[Shown]:
     Steps are predicted from traces of other jobs. Each measured curve has a row for its largest
     size.
     """
-    curves = calibration.collectives.curves if calibration.collectives else ()
     if calibration.kernels:
         yield table_of("kernels; measured over predicted time", calibration.kernels, _KERNELS)
     if calibration.held:
         yield table_of("held against, each without its own job", calibration.held, _HELD)
-    if curves:
-        yield table_of("collectives, each at its largest size", curves, _RECORDED)
+    if calibration.collective:
+        caption = "collectives, each at its largest size"
+        yield table_of(caption, calibration.collective, _RECORDED)
 
 
 _KERNELS = paths("class = kernels, factor:.3f, kernels = count, rate")
 _HELD = paths("trace = source, predicted_s, measured_s, error:+.1%, job")
 _RECORDED = {
     **paths("collective = kind, ranks, nodes"),
-    "sizes": AS_IS.of(lambda curve: len(curve.size_bytes)),
-    "size": SIZE.of(lambda curve: int(curve.size_bytes[-1])),
-    "time": TIME.of(lambda curve: int(curve.time_ps[-1])),
+    "sizes": AS_IS.of(lambda curve: len(curve.sizes)),
+    "size": SIZE.of(lambda curve: curve.sizes[-1]),
+    "time": TIME.of(lambda curve: curve.times_ps[-1]),
     "bus bandwidth": BANDWIDTH.of(lambda curve: float(curve.bus_bandwidth()[-1])),
 }
 
