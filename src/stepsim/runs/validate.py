@@ -14,6 +14,7 @@ from typing import Annotated, Self
 
 import numpy as np
 from msgspec import Meta, field
+from msgspec.structs import asdict
 
 from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import InSeconds
@@ -340,8 +341,12 @@ def predict(summary: RunSummary, calibration: Calibration) -> SimulatedStep | No
     Operations after the pipeline that cannot be predicted are left out: then only the pipeline time
     says something.
     """
-    degrees, shape = summary.degrees, shape_of(summary)
-    alike = [layer for layer in calibration.layer_times if layer.shape == shape]
+    degrees, shape = summary.degrees, shape_of(summary.degrees)
+    alike = [
+        layer
+        for layer in calibration.layer_times
+        if shape and shape.items() <= asdict(layer).items()
+    ]
     if not alike or summary.schedule is None or not degrees.layers or degrees.layers % degrees.pp:
         return None
     costs = _stage_costs_of(alike, degrees.pp, degrees.layers // degrees.pp)

@@ -131,11 +131,6 @@ class LayerTimes(TomlTable):
     get_batch_ps: Difference
     loss_ps: Difference
 
-    @property
-    def shape(self) -> tuple[int | None, ...]:
-        """What runs must have in common."""
-        return self.hidden, self.sequence, self.experts, self.tp, self.ep
-
 
 class LeafOverhead(TomlTable):
     """`[leaf_overhead]`: what logs of leaf modules do not show, see `stepsim.runs.leaf`.

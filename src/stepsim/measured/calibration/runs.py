@@ -5,6 +5,7 @@ which both sides have posted, on aligned clocks. Nothing is fitted to a pipeline
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from stepsim.measured.calibration.calibration import (
 from stepsim.measured.calibration.gradients import gradient_costs
 from stepsim.measured.clocks import NodePlacement, Transfers
 from stepsim.measured.layers import stage_costs
-from stepsim.measured.run import OpKind
+from stepsim.measured.run import Degrees, OpKind
 from stepsim.measured.step_ops import gradient_bytes
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable, MeasuredCurve
@@ -200,28 +201,28 @@ def _imbalances(summaries: Sequence[RunSummary]) -> Iterable[ExpertImbalance]:
             )
 
 
-def shape_of(summary: RunSummary) -> tuple[int | None, ...] | None:
-    """What runs must have in common for their layers to cost the same; None where not known."""
-    degrees = summary.degrees
+def shape_of(degrees: Degrees) -> dict[str, Any] | None:
+    """What runs must have in common for their layers to cost the same; None where not known.
+
+    It is so much of `LayerTimes`.
+    """
     if degrees.hidden is None or degrees.sequence is None or degrees.layers is None:
         return None
-    return degrees.hidden, degrees.sequence, degrees.experts, degrees.tp or 1, degrees.ep or 1
+    shape = {name: getattr(degrees, name) for name in ("hidden", "sequence", "experts")}
+    return shape | {"tp": degrees.tp or 1, "ep": degrees.ep or 1}
 
 
 def _layer_times(summaries: Sequence[RunSummary]) -> Iterable[LayerTimes]:
     for summary in summaries:
         degrees = summary.degrees
         whole = len(summary.stages) == degrees.pp and (degrees.layers or 1) % degrees.pp == 0
-        if shape_of(summary) is None or not whole:
+        shape = shape_of(degrees)
+        if shape is None or not whole:
             continue
         costs, _ = stage_costs(summary)
         yield LayerTimes(
             source=summary.run.source,
-            hidden=degrees.hidden or 0,
-            sequence=degrees.sequence or 0,
-            experts=degrees.experts,
-            tp=degrees.tp or 1,
-            ep=degrees.ep or 1,
+            **shape,
             forward_ps=costs[0].forward_ps,
             backward_ps=costs[0].backward_ps,
             first_forward_ps=costs[0].end_forward_ps,
