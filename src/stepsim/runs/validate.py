@@ -258,16 +258,25 @@ def validate_run(
 def _predicted(
     summary: RunSummary, calibration: Calibration, notes: list[str]
 ) -> Iterator[TimeEntry]:
-    """Pipeline and step from other runs alone."""
-    result = predict(summary, calibration)
-    if result is None:
+    """Pipeline and step from other runs alone; the latter where every operation is predicted."""
+    degrees, shape = summary.degrees, shape_of(summary.degrees)
+    alike = [
+        layer
+        for layer in calibration.layer_times
+        if shape and shape.items() <= asdict(layer).items()
+    ]
+    if not alike or summary.schedule is None or not degrees.layers or degrees.layers % degrees.pp:
         notes.append("pipeline and step not predicted: no calibrated run has this one's shape")
         return
-    times = [("pipeline", result.report.pipeline_time_ps, summary.pipeline_ps)]
-    if all(predicted_op_ps(summary, op, calibration) is not None for op in summary.step_ops):
-        times.append(("step", result.report.step_time_ps, summary.step_ps))
-    for name, predicted, measured in times:
-        yield compared(name, Source.PREDICTION, predicted, measured)
+    costs = _stage_costs_of(alike, degrees.pp, degrees.layers // degrees.pp)
+    times = [(op, predicted_op_ps(summary, op, calibration)) for op in summary.step_ops]
+    ops = [replace(op, times_ps=(round(time),)) for op, time in times if time is not None]
+    work = calibrated_run(summary, calibration).work()
+    report = simulated(replace(work, blocks=(costs,), per_step=measured_items(ops))).report
+    source = Source.PREDICTION
+    yield compared("pipeline", source, report.pipeline_time_ps, summary.pipeline_ps)
+    if len(ops) == len(times):
+        yield compared("step", source, report.step_time_ps, summary.step_ps)
 
 
 def _predicted_ops(
@@ -333,27 +342,6 @@ def predicted_op_ps(summary: RunSummary, op: StepOp, calibration: Calibration) -
     alike = CollectiveKind.ALL_REDUCE, *group, op.size_bytes
     reduced = known.time_ps(*alike) if known else None
     return None if reduced is None else scaled + reduced
-
-
-def predict(summary: RunSummary, calibration: Calibration) -> SimulatedStep | None:
-    """The whole step; None where no calibrated run has the shape of this one.
-
-    Operations after the pipeline that cannot be predicted are left out: then only the pipeline time
-    says something.
-    """
-    degrees, shape = summary.degrees, shape_of(summary.degrees)
-    alike = [
-        layer
-        for layer in calibration.layer_times
-        if shape and shape.items() <= asdict(layer).items()
-    ]
-    if not alike or summary.schedule is None or not degrees.layers or degrees.layers % degrees.pp:
-        return None
-    costs = _stage_costs_of(alike, degrees.pp, degrees.layers // degrees.pp)
-    times = [(op, predicted_op_ps(summary, op, calibration)) for op in summary.step_ops]
-    ops = [replace(op, times_ps=(round(time),)) for op, time in times if time is not None]
-    work = calibrated_run(summary, calibration).work()
-    return simulated(replace(work, blocks=(costs,), per_step=measured_items(ops)))
 
 
 def _stage_costs_of(layers: Sequence[LayerTimes], pp: int, held: int) -> tuple[StageCost, ...]:
