@@ -276,6 +276,7 @@ def _of_arguments(path: Path, text: str, environment: Mapping[str, str]) -> Mode
     from stepsim.files.models.megatron import model_of_arguments
     from stepsim.files.models.recipes import RECIPES, recipe_of, recipe_of_file
     from stepsim.files.models.scripts import script_arguments
+    from stepsim.files.shell.words import shown_word
 
     if path.suffix in RECIPES:
         recipe = recipe_of_file(path, environment)
@@ -283,7 +284,7 @@ def _of_arguments(path: Path, text: str, environment: Mapping[str, str]) -> Mode
             raise WorkloadError(f"{path}: no recipe that stepsim reads: expected a model's keys")
         return _of_recipe(path, recipe)
     script = script_arguments(path, text, environment)
-    keys = {name.replace("-", "_"): value or "true" for name, value in script.values.items()}
+    keys = {name.replace("-", "_"): shown_word(v) or "true" for name, v in script.values.items()}
     recipe = recipe_of(path, keys, environment)
     if recipe is None and not script.values.keys() & _OF_MODELS:
         beside = path.parent / script.recipe
@@ -295,7 +296,7 @@ def _of_arguments(path: Path, text: str, environment: Mapping[str, str]) -> Mode
             )
         return _on(read_model(beside, environment), script.npus)
     if recipe is None or (recipe.form.megatron and "num-layers" in script.values):
-        model = model_of_arguments(path, script.values, script.unknown)
+        model = model_of_arguments(path, script.values)
         if script.launches:
             model = _asking(path, model, {}, ())
     else:
@@ -313,7 +314,7 @@ def _of_recipe(path: Path, recipe: "ForeignRecipe") -> Model:
     from stepsim.files.models.megatron import model_of_arguments
 
     if recipe.form.megatron:
-        model = model_of_arguments(path, recipe.arguments, recipe.unknown)
+        model = model_of_arguments(path, recipe.arguments)
     elif recipe.model:
         parts = Path(recipe.model).parts[-2:]
         lies_here = exists(Path(recipe.model) / _CONFIG) or len(parts) < 2

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value
@@ -30,7 +29,7 @@ from stepsim.files.models.megatron_rules import (
     layout_slices,
 )
 from stepsim.files.models.scripts import needed
-from stepsim.files.shell.words import Unknown
+from stepsim.files.shell.words import shown_word, unknown_in
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -83,23 +82,23 @@ def _words() -> _Words:
     return shipped(__file__, "megatron.toml", _Words)
 
 
-def model_of_arguments(
-    path: Path, values: Mapping[str, str], unknown: Mapping[str, Unknown] = MappingProxyType({})
-) -> Model:
+def model_of_arguments(path: Path, values: Mapping[str, str]) -> Model:
     """The model and the plan of arguments by name, a switch with an empty value.
 
-    Of `unknown` ones nobody knows the value. Errors call them by the file they stand in. Raises
+    What nobody knows stands in them as a mark. Errors call them by the file they stand in. Raises
     WorkloadError naming the argument at fault and what is allowed.
     """
     said = {name: value for name, value in values.items() if (name, value) not in _NO_EFFECT}
     if not said.keys() & {"seq-length", "decoder-seq-length"} and _ENCODER in said:
         said["seq-length"] = said.pop(_ENCODER)
-    arguments = MegatronArguments(place=str(path), values=said, unknown=unknown).with_depth()
+    arguments = MegatronArguments(place=str(path), values=said).with_depth()
     refused, read = map("|".join, (_words().refused, _words().read))
     for name, value in arguments.values.items():
         known = re.fullmatch(read, name) or (name == "spec" and _SPECS.fullmatch(value))
         if re.fullmatch(refused, name) and not known:
-            raise WorkloadError(f"{path}: --{name} {value}: what it changes is not modelled")
+            raise WorkloadError(
+                f"{path}: --{name} {shown_word(value)}: what it changes is not modelled"
+            )
     return Model(
         source=path.name,
         architecture=arguments.architecture(path.stem),
@@ -109,11 +108,10 @@ def model_of_arguments(
 
 
 class MegatronArguments(Noun):
-    """Arguments by name; of `unknown` ones nobody knows the value."""
+    """Arguments by name; what nobody knows stands in their values as a mark."""
 
     place: str
     values: Mapping[str, str]
-    unknown: Mapping[str, Unknown] = MappingProxyType({})
 
     def has(self, *names: str) -> bool:
         """Whether one of them is given."""
@@ -125,19 +123,25 @@ class MegatronArguments(Noun):
 
     def text(self, name: str, default: str = "") -> str:
         """A text; raises WorkloadError where nobody knows it."""
-        if name in self.unknown:
-            raise WorkloadError(self.lack(name))
+        if why := self.lack(name):
+            raise WorkloadError(why)
         return self.values.get(name) or default
 
     def lack(self, name: str, option: str = "") -> str:
-        """What to say of an argument that nobody knows the value of, and what would tell it."""
+        """What to say of an argument that nobody knows the value of, and what would tell it.
+
+        It is empty where the value is known.
+        """
+        said = self.values.get(name, "")
+        unknown = unknown_in(said)
+        if unknown is None:
+            return ""
         or_option = f", or --{option.replace('_', '-')}" if option else ""
-        why = needed(self.unknown[name])
-        return f"{self.place}: --{name} is {self.values[name]}: {why}{or_option}"
+        return f"{self.place}: --{name} is {shown_word(said)}: {needed(unknown)}{or_option}"
 
     def known(self, name: str, default: int) -> int:
         """A whole number, the default where nobody knows it."""
-        return default if name in self.unknown else self.count(name, default)
+        return default if self.lack(name) else self.count(name, default)
 
     def count(
         self, name: str, default: int | None = None, *, least: int = 1, most: int = _LARGEST
@@ -146,12 +150,10 @@ class MegatronArguments(Noun):
 
         It may be 0 where that is the default.
         """
-        text = self.values.get(name)
+        text = self.text(name)
         least = 0 if default == 0 else least
         expected = f"a whole number of at least {least}"
-        if name in self.unknown:
-            raise WorkloadError(self.lack(name))
-        if text is None:
+        if not self.has(name):
             if default is None:
                 raise WorkloadError(f"{self.place}: --{name} is missing: expected {expected}")
             return default
@@ -161,7 +163,7 @@ class MegatronArguments(Noun):
 
     def share(self, name: str, default: float) -> float:
         """A number from 0 to 1; raises WorkloadError for anything else."""
-        text = self.values.get(name) or str(default)
+        text = self.text(name, str(default))
         if not re.fullmatch(r"[0-9]{0,3}\.?[0-9]{0,9}", text) or not 0 <= float(text or 0) <= 1:
             raise self.wrong(f"--{name}", text, "a number from 0 to 1")
         return float(text)
@@ -426,8 +428,8 @@ def _asked(arguments: MegatronArguments) -> _Asked:
     yield "tp", 1
     yield "pp", 1
     for option, name in _words().counts.items():
-        if name in arguments.unknown:
-            yield option, Unread(arguments.lack(name, option))
+        if why := arguments.lack(name, option):
+            yield option, Unread(why)
         elif arguments.has(name):
             yield option, arguments.count(name)
     for option, name in _words().switches.items():

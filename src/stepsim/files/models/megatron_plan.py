@@ -61,7 +61,7 @@ def broken_by(plan: Plan, architecture: Architecture) -> Names:
         said["mtp-num-layers"] = str(len(architecture.prediction_layers))
     kinds = (kind.attention for kind in architecture.layer_kinds())
     grouped = next((each for each in kinds if isinstance(each, GroupedAttention)), None)
-    said |= arguments_of(" ".join(_of_attention(grouped)).split())[0]
+    said |= arguments_of(" ".join(_of_attention(grouped)).split())
     return tuple(broken_rules(said))
 
 
@@ -179,7 +179,7 @@ def model_arguments(architecture: Architecture) -> Names:
     pattern = [int(layer.is_sparse) for layer in architecture.layers]
     if len(mlps) > 1:
         lines.append(f"--moe-layer-freq [{','.join(map(str, pattern))}]")
-    said, _ = arguments_of(" ".join(lines).split())
+    said = arguments_of(" ".join(lines).split())
     with suppress(WorkloadError):
         read = MegatronArguments(place="", values=said).usual_layers()
         if read == architecture.layers:

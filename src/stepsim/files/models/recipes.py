@@ -17,7 +17,7 @@ from typing import Any, cast
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.reading import read_text
-from stepsim.files.shell.words import Unknown
+from stepsim.files.shell.words import Unknown, marked_word
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.model import Unread
 
@@ -59,9 +59,9 @@ class RecipeForm(Noun, forbid_unknown_fields=True):
 class ForeignRecipe:
     """What a recipe says: the `model` that it names, options as people type them, what to say.
 
-    Of a model that it describes itself in Megatron-LM's words it has the `arguments`, of which some
-    are `unknown`. It is read as it is made, key by key: raises WorkloadError for what is not
-    modelled.
+    Of a model that it describes itself in Megatron-LM's words it has the `arguments`, in which what
+    nobody knows stands as a mark. It is read as it is made, key by key: raises WorkloadError for
+    what is not modelled.
     """
 
     def __init__(
@@ -72,7 +72,6 @@ class ForeignRecipe:
         self.values = {**usual, **values}
         self.asked: dict[str, object] = {"framework": form.framework} if form.framework else {}
         self.arguments: dict[str, str] = {}
-        self.unknown: dict[str, Unknown] = {}
         self.notes: list[str] = []
         for place, value in self.values.items():
             self._read(place, self._filled(value, 8))
@@ -132,9 +131,9 @@ class ForeignRecipe:
             self._argue(name, "" if word == "true" else value)
 
     def _argue(self, name: str, value: str) -> None:
-        self.arguments[name] = value
-        if hole := _HOLE.search(value):
-            self.unknown[name] = Unknown(hole[1], 0, unset=True)
+        self.arguments[name] = _HOLE.sub(
+            lambda hole: marked_word(Unknown(hole[1], 0, unset=True)), value
+        )
 
     def _say(self, place: str, value: str, words: str | Mapping[str, str]) -> None:
         """Take what the words of a key make of its value."""

@@ -37,14 +37,13 @@ def _names(table: str) -> Mapping[str, Names]:
 
 
 class ScriptArguments(Noun):
-    """Arguments by name, a switch with an empty value; of `unknown` ones nobody says the value.
+    """Arguments by name, a switch with an empty value; what nobody says stands in one as a mark.
 
     `launches` says that the text starts a job, `npus` how large it is, as far as that is known,
     `recipe` which file its commands name.
     """
 
     values: Mapping[str, str]
-    unknown: Mapping[str, Unknown]
     launches: bool
     npus: int | None
     recipe: str = ""
@@ -60,7 +59,7 @@ def script_arguments(
     text = _PLACEHOLDER.sub(lambda each: each[1].replace(" ", "_"), text)
     lines = (line.partition("#")[0] for line in re.findall(_DIRECTIVE, text, re.MULTILINE))
     directives = " ".join(lines).replace("=", " ").split()
-    slurm = _slurm(arguments_of(directives)[0])
+    slurm = _slurm(arguments_of(directives))
     if "$" in text or _SETS.search(text):
         commands, variables = read_script(path, text, {**slurm, **(environment or {})})
         command = _training(path, commands, variables)
@@ -68,7 +67,7 @@ def script_arguments(
         without_comments = re.sub(r"(^|\s)#.*$", r"\1", text, flags=re.MULTILINE)
         plain = _QUOTES.sub(lambda each: each[1] or " ", without_comments.replace("\\\n", " "))
         command, commands, variables = Command(tuple(plain.split()), 1), [], {}
-    values, unknown = arguments_of(command.words)
+    values = arguments_of(command.words)
     launches = bool(slurm) or _launches(command)
     if other := _OTHERWISE.search(" ".join(command.words)):
         raise WorkloadError(f"{path}: {other[0]} is no pre-training of a decoder: not modelled")
@@ -79,7 +78,6 @@ def script_arguments(
     recipes = (shown_word(each) for other in (command, *commands) for each in other.words)
     return ScriptArguments(
         values=values,
-        unknown=unknown,
         launches=launches,
         npus=npus,
         recipe=next((each for each in recipes if each.endswith((".toml", ".yaml", ".yml"))), ""),
@@ -99,7 +97,7 @@ def _slurm(given: Mapping[str, str]) -> dict[str, str]:
 def _training(path: Path, commands: Sequence[Command], variables: Mapping[str, Words]) -> Command:
     """The command that trains; raises WorkloadError where there are several that differ."""
     chosen = [each for each in commands if _trains(each)]
-    distinct = {tuple(arguments_of(each.words)[0].items()): each for each in chosen}
+    distinct = {tuple(arguments_of(each.words).items()): each for each in chosen}
     if len(distinct) > 1:
         lines = ", ".join(str(each.line) for each in distinct.values())
         raise WorkloadError(f"{path}: lines {lines} train different jobs: keep one of them")
@@ -123,7 +121,7 @@ def _launches(command: Command) -> bool:
 
 def _trains(command: Command) -> bool:
     name = Path(command.words[0]).name
-    words, flags = _names("words"), arguments_of(command.words)[0]
+    words, flags = _names("words"), arguments_of(command.words)
     return name not in words["silent"] and any(flag in flags for flag in words["trains"])
 
 
@@ -143,23 +141,19 @@ def needed(unknown: Unknown) -> str:
     return f"{unknown.name}: nobody can decide that{given}"
 
 
-def arguments_of(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Unknown]]:
-    """Arguments by name, a switch with an empty value, and those whose value is not known."""
+def arguments_of(words: Sequence[str]) -> dict[str, str]:
+    """Arguments by name, a switch with an empty value; what nobody knows stands as a mark."""
     values: dict[str, str] = {}
-    unknown: dict[str, Unknown] = {}
     for word, after in pairwise([*_parts(words), ""]):
         if found := _OVERRIDE.fullmatch(shown_word(word)):
             values[found[1]] = found[2]
         if not re.fullmatch(r"--[A-Za-z][\w-]*|-[nN]p?", word):
             continue
         name = word.lstrip("-").replace("_", "-")
-        value = "" if after.startswith("--") or after in _ENDS else shown_word(after)
+        value = "" if after.startswith("--") or after in _ENDS else after
         is_list = value.startswith("([") and value.endswith(")")  # those of a layout stay
         values[name] = value[1:-1] if is_list else value
-        unknown.pop(name, None)
-        if hidden := unknown_in(after):
-            unknown[name] = hidden
-    return values, unknown
+    return values
 
 
 def _parts(words: Sequence[str]) -> Iterator[str]:
