@@ -586,7 +586,8 @@ class SimulateOptions(ViewOptions):
         if not isinstance(file, Path) or not is_model(file):
             raise PlanError(f"{file}: --plan-file gives a model its plan: expected a model")
         return super().inputs(
-            with_launch(read_model(file, self.environment), self.plan_file), node_size
+            with_launch(read_model(file, self.environment), self.plan_file, self.environment),
+            node_size,
         )
 
     def write_step(self, step: "SimulatedStep", source: str) -> None:

@@ -97,11 +97,11 @@ def refused_by(plan: Plan, architecture: Architecture, framework: str) -> Names:
     return ()
 
 
-def with_launch(model: Model, path: Path) -> Model:
+def with_launch(model: Model, path: Path, environment: Mapping[str, str] | None = None) -> Model:
     """The model with the plan of a file that a framework is launched with.
 
     The file is a job of torchtitan, overrides of Megatron-Bridge, Megatron-LM's arguments, or what
-    `stepsim plan --toml` writes.
+    `stepsim plan --toml` writes. A script has the variables of the `environment`.
     Raises WorkloadError naming the file and the entry at fault.
     """
     text = read_text(path, WorkloadError, "plan", "a plan")
@@ -115,14 +115,18 @@ def with_launch(model: Model, path: Path) -> Model:
             asked = torchtitan_asked(str(path), values, model.architecture.depth)
         notes = job_notes(path, values)
     else:
-        recipe = recipe_of_file(path, {}) if path.suffix in RECIPES else None
-        asked = _asked(path, text, model.architecture, recipe)
+        recipe = recipe_of_file(path, environment or {}) if path.suffix in RECIPES else None
+        asked = _asked(path, text, model.architecture, recipe, environment)
         notes = tuple(recipe.notes) if recipe else ()
     return replace(model, asked={**model.asked, **asked}, warnings=(*model.warnings, *notes))
 
 
 def _asked(
-    path: Path, text: str, architecture: Architecture, recipe: ForeignRecipe | None
+    path: Path,
+    text: str,
+    architecture: Architecture,
+    recipe: ForeignRecipe | None,
+    environment: Mapping[str, str] | None,
 ) -> dict[str, Any]:
     """What a recipe, overrides of Megatron-Bridge or Megatron-LM's arguments ask."""
     if recipe and not recipe.form.megatron:
@@ -131,7 +135,7 @@ def _asked(
     if bridge:
         values = bridge_arguments(path, text)
     else:
-        values = recipe.arguments if recipe else script_arguments(path, text).values
+        values = recipe.arguments if recipe else script_arguments(path, text, environment).values
     if "tensor-model-parallel-size" not in values:
         expected = (
             "arguments of Megatron-LM, overrides of Megatron-Bridge, a job of torchtitan (.toml), "

@@ -269,6 +269,21 @@ def test_the_command_takes_what_plan_prints(run: Run, tmp_path: Path) -> None:
         assert step.report.step_time_ps == best
 
 
+def test_a_plan_of_a_script_has_its_environment(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(
+        "python train.py --tensor-model-parallel-size ${TP} --bf16 --micro-batch-size 1"
+        " --global-batch-size 8 --seq-length 1024"
+    )
+    command = ("simulate", "llama-3.1-8b", "--gpus", 8, "--plan-file", path, "-q")
+    code, _, err = run(*command)
+    assert code == 2
+    assert "--tensor-model-parallel-size is ${TP}: nothing sets $TP: give --env TP=VALUE" in err
+    with_variable, with_option = run(*command, "--env", "TP=4"), run(*command, "--tp", 4)
+    assert with_variable[0] == 0
+    assert with_variable == with_option
+
+
 def test_a_workload_takes_no_plan(run: Run, moe: Path, tmp_path: Path) -> None:
     path = tmp_path / "plan.sh"
     path.write_text("--tensor-model-parallel-size 2 --bf16")
