@@ -49,10 +49,8 @@ class Attentions(Kinds, kw_only=True):
         bias, output_bias = self._attention_bias()
         normed = not family.qk_norm_key or self.flag(family.qk_norm_key)
         qk_norm = family.qk_norm if normed else QkNorm.NONE
-        said = self.text("qk_norm_type", default="per_layer")
-        if said not in ("per_layer", "per_head"):
-            raise self.wrong("qk_norm_type", said, "per_layer or per_head")
-        qk_norm = QkNorm.SHARED if said == "per_head" else qk_norm
+        kinds = {"per_layer": qk_norm, "per_head": QkNorm.SHARED}
+        qk_norm = self.choice("qk_norm_type", kinds, default="per_layer")
         is_normed = qk_norm is not QkNorm.NONE
         self.read |= {
             key for key in ("qk_norm", "use_qk_norm") if self.values.get(key) is is_normed

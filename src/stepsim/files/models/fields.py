@@ -9,7 +9,7 @@ the one part that each layer is, are those of Megatron-LM's arguments too.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Noun, replace, shipped
 from stepsim.workload.model.architecture import Activation, Attention, Layer, Mlp, NormKind, QkNorm
 
+_Known = TypeVar("_Known")
 _LARGEST = 1 << 40
 MOST_LAYERS = 100_000
 
@@ -25,12 +26,6 @@ def spelled(*names: str) -> list[str]:
     """The keys of `keys.toml` that names stand for, other names as they are."""
     known = shipped(__file__, "keys.toml", dict[str, list[str]])
     return [key for name in names for key in known.get(name, [name])]
-
-
-def fields_of_part(name: str, read: Callable[..., Any]) -> dict[str, Any]:
-    """Fields of a part of layers: of each `read` gets what `parts.toml` says of it."""
-    parts = shipped(__file__, "parts.toml", dict[str, dict[str, list[str | int | bool]]])
-    return {field: read(*words) for field, words in parts[name].items()}
 
 
 class Fields(Struct, kw_only=True):
@@ -134,8 +129,9 @@ class Fields(Struct, kw_only=True):
         return default if value is None else bool(value)
 
     def part(self, name: str) -> dict[str, Any]:
-        """Fields of a part of layers that stand in keys of their own."""
-        return fields_of_part(name, self._said)
+        """Fields of a part of layers that stand in keys of their own, as `parts.toml` has them."""
+        parts = shipped(__file__, "parts.toml", dict[str, dict[str, list[str | int | bool]]])
+        return {field: self._said(*words) for field, words in parts[name].items()}
 
     def _said(self, *words: Any) -> int:
         """A number, or whether something is so, by its keys and what it is without them."""
@@ -149,6 +145,14 @@ class Fields(Struct, kw_only=True):
         """A text; raises WorkloadError for anything else."""
         value = self.raw(*names, kind=str, expected="a text")
         return default if value is None else str(value)
+
+    def choice(self, name: str, known: Mapping[str, _Known], *, default: str) -> _Known:
+        """What a word stands for; raises WorkloadError for one that is not known."""
+        said = self.raw(name)
+        word = default if said is None else str(said)
+        if word not in known:
+            raise self.wrong(self.name_of(name), word, f"one of {', '.join(known)}")
+        return known[word]
 
     def items(self, name: str) -> Sequence[Any] | None:
         """A list, None where there is none; raises WorkloadError for anything else."""

@@ -10,13 +10,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.models.fields import (
     MOST_LAYERS,
     PART_LETTERS,
+    Fields,
     Makers,
-    fields_of_part,
     part_layers,
     part_predictions,
 )
@@ -58,7 +58,6 @@ _PATTERNS = ("hybrid-layer-pattern", "hybrid-override-pattern")
 _RATIOS = ("hybrid-attention-ratio", "hybrid-mlp-ratio")
 # Parts of a pattern by their letter, those included that configurations do not have.
 _LETTERS = {**PART_LETTERS, "G": "gated_delta_net", "D": "dsa"}
-_LARGEST = 1 << 40
 # A list of 0 and 1 as Python has it, and how often it is repeated: `[0,1]*3`.
 _RUN = re.compile(r"\[?([01](?:,[01])*)\]?(?:\*([0-9]{1,5}))?")
 _EXPERT_LAYERS, _WINDOW_LAYERS = "moe-layer-freq", "window-attn-skip-freq"
@@ -107,25 +106,31 @@ def model_of_arguments(path: Path, values: Mapping[str, str]) -> Model:
     )
 
 
-class MegatronArguments(Noun):
-    """Arguments by name; what nobody knows stands in their values as a mark."""
-
-    place: str
-    values: Mapping[str, str]
+class MegatronArguments(Fields, kw_only=True):
+    """Arguments by name, all texts; what nobody knows stands in them as a mark."""
 
     def has(self, *names: str) -> bool:
         """Whether one of them is given."""
         return any(name in self.values for name in names)
 
-    def wrong(self, name: str, value: object, expected: str) -> WorkloadError:
-        """The error of an argument with a wrong value."""
-        return WorkloadError(bad_value(self.place, name, value, expected))
+    def raw(self, *names: str, kind: type = object, expected: str = "") -> Any:
+        """The value of an argument: a number where it is one, unless a text is wanted.
 
-    def text(self, name: str, default: str = "") -> str:
-        """A text; raises WorkloadError where nobody knows it."""
-        if why := self.lack(name):
+        Raises WorkloadError where nobody knows it.
+        """
+        if why := self.lack(super().name_of(*names)):
             raise WorkloadError(why)
-        return self.values.get(name) or default
+        said = super().raw(*names)
+        is_number = said and kind is not str and re.fullmatch(r"-?[0-9]{1,18}", said)
+        return int(said) if is_number else said
+
+    def name_of(self, *names: str) -> str:
+        """The argument, as errors call it."""
+        return f"--{super().name_of(*names)}"
+
+    def text(self, *names: str, default: str = "") -> str:
+        """A text, the default where it is empty; raises WorkloadError where nobody knows it."""
+        return self.raw(*names, kind=str) or default
 
     def lack(self, name: str, option: str = "") -> str:
         """What to say of an argument that nobody knows the value of, and what would tell it.
@@ -141,29 +146,11 @@ class MegatronArguments(Noun):
 
     def known(self, name: str, default: int) -> int:
         """A whole number, the default where nobody knows it."""
-        return default if self.lack(name) else self.count(name, default)
-
-    def count(
-        self, name: str, default: int | None = None, *, least: int = 1, most: int = _LARGEST
-    ) -> int:
-        """A whole number; raises WorkloadError where it is missing without a default, or wrong.
-
-        It may be 0 where that is the default.
-        """
-        text = self.text(name)
-        least = 0 if default == 0 else least
-        expected = f"a whole number of at least {least}"
-        if not self.has(name):
-            if default is None:
-                raise WorkloadError(f"{self.place}: --{name} is missing: expected {expected}")
-            return default
-        if not re.fullmatch(r"-?[0-9]{1,18}", text) or not least <= int(text) <= most:
-            raise self.wrong(f"--{name}", text, expected)
-        return int(text)
+        return default if self.lack(name) else self.count(name, default=default)
 
     def share(self, name: str, default: float) -> float:
         """A number from 0 to 1; raises WorkloadError for anything else."""
-        text = self.text(name, str(default))
+        text = self.text(name, default=str(default))
         if not re.fullmatch(r"[0-9]{0,3}\.?[0-9]{0,9}", text) or not 0 <= float(text or 0) <= 1:
             raise self.wrong(f"--{name}", text, "a number from 0 to 1")
         return float(text)
@@ -182,7 +169,7 @@ class MegatronArguments(Noun):
 
     def patterns(self) -> list[str]:
         """The pattern of layers, then those of modules that predict further tokens, by `/`."""
-        said = next((self.text(name) for name in _PATTERNS if self.has(name)), "")
+        said = self.text(*_PATTERNS)
         if not said and self.has(*_RATIOS):
             return [self.by_ratios()]
         if not set(said) <= {*_LETTERS, "|", "/"}:
@@ -246,23 +233,25 @@ class MegatronArguments(Noun):
 
     def mamba(self) -> Mamba2:
         """Mamba-2; as wide as twice the hidden width where no heads are given."""
-        width = self.count("mamba-head-dim", 64)
+        width = self.count("mamba-head-dim", default=64)
         return Mamba2(
-            heads=self.count("mamba-num-heads", max(2 * self.hidden // width, 1)),
+            heads=self.count("mamba-num-heads", default=max(2 * self.hidden // width, 1)),
             head_dim=width,
-            **fields_of_part("megatron_mamba", self.count),
+            **self.part("megatron_mamba"),
         )
 
     def architecture(self, name: str) -> Architecture:
         """All of the model; raises WorkloadError naming the argument at fault."""
         norm = NormKind.RMS if self.text("normalization").lower() == "rmsnorm" else NormKind.LAYER
-        further = self.count("mtp-num-layers", 0, most=64)
+        further = self.count("mtp-num-layers", default=0, most=64)
         if self.patterns():
             layers, predictions = self.of_pattern()
         else:
             layers = self.usual_layers()
             predictions = (layers[-1],) * further
-        learned = self.text("position-embedding-type", "learned_absolute") == "learned_absolute"
+        learned = (
+            self.text("position-embedding-type", default="learned_absolute") == "learned_absolute"
+        )
         learned = learned and not self.has("use-rotary-position-embeddings")
         return Architecture(
             name=name,
@@ -305,21 +294,20 @@ class MegatronArguments(Noun):
 
     def delta_net(self) -> GatedDeltaNet:
         """A gated delta net."""
-        return GatedDeltaNet(**fields_of_part("megatron_delta_net", self.count))
+        return GatedDeltaNet(**self.part("megatron_delta_net"))
 
     def indexed(self, latent: LatentAttention) -> SparseLatentAttention:
         """Latent attention to what an indexer chooses."""
-        indexer = Indexer(**fields_of_part("megatron_indexer", self.count))
+        indexer = Indexer(**self.part("megatron_indexer"))
         return SparseLatentAttention(heads=latent.heads, latent=latent, indexer=indexer)
 
     def vocabulary(self) -> int:
         """The padded vocabulary, which is what is computed."""
-        for padded in ("padded-vocab-size", "pad-vocab-size-to"):
-            if self.has(padded):
-                return self.count(padded)
-        size = self.count("vocab-size", 50257)
+        if padded := self.some("padded-vocab-size", "pad-vocab-size-to"):
+            return padded
+        size = self.count("vocab-size", default=50257)
         tp = self.known("tensor-model-parallel-size", 1)
-        multiple = self.count("make-vocab-size-divisible-by", 128) * tp
+        multiple = self.count("make-vocab-size-divisible-by", default=128) * tp
         return -(-size // multiple) * multiple
 
     def attention(self) -> GroupedAttention | LatentAttention:
@@ -328,8 +316,8 @@ class MegatronArguments(Noun):
         if self.has("multi-latent-attention"):
             return LatentAttention(
                 heads=heads,
-                query_rank=self.count("q-lora-rank") if self.has("q-lora-rank") else None,
-                **fields_of_part("megatron_latent", self.count),
+                query_rank=self.some("q-lora-rank"),
+                **self.part("megatron_latent"),
             )
         if not self.has("kv-channels") and self.hidden % heads:
             expected = (
@@ -337,21 +325,21 @@ class MegatronArguments(Noun):
             )
             raise self.wrong("--num-attention-heads", heads, expected)
         if self.has("group-query-attention"):
-            kv_heads = self.count("num-query-groups", 1)
+            kv_heads = self.count("num-query-groups", default=1)
         else:
-            kv_heads = self.count("num-key-value-heads", heads)  # of Megatron-DeepSpeed
+            kv_heads = self.count("num-key-value-heads", default=heads)  # of Megatron-DeepSpeed
         window = self.text("window-size").strip("()").split(",")[0]
         biased = not self.has("disable-bias-linear")
         return GroupedAttention(
             heads=heads,
             kv_heads=kv_heads,
-            head_dim=self.count("kv-channels", self.hidden // heads),
+            head_dim=self.count("kv-channels", default=self.hidden // heads),
             window=int(window) if re.fullmatch("[1-9][0-9]{0,9}", window) else None,
             bias=biased or self.has("add-qkv-bias"),
             output_bias=biased,
             qk_norm=QkNorm.SHARED if self.has("qk-layernorm") else QkNorm.NONE,
             gated=self.has("attention-output-gate"),
-            sinks=self.text("softmax-type", "vanilla") == "learnable",
+            sinks=self.text("softmax-type", default="vanilla") == "learnable",
         )
 
     def mlps(self) -> tuple[DenseMlp, ExpertMlp | None]:
@@ -361,21 +349,21 @@ class MegatronArguments(Noun):
         activation = Activation.SWIGLU if swiglu else plain
         biased, usual = not self.has("disable-bias-linear"), 4 * self.hidden
         gated = int(usual * 2 / 3 / 64) * 64 if swiglu and not shared else usual
-        width = self.count("ffn-hidden-size", gated)
+        width = self.count("ffn-hidden-size", default=gated)
         dense = DenseMlp(
             width=int(width * 2 / 3) // 2 if shared else width, activation=activation, bias=biased
         )
         if not self.has("num-experts"):
             return dense, None
-        width = self.count("ffn-hidden-size", usual)
+        width = self.count("ffn-hidden-size", default=usual)
         return dense, ExpertMlp(
-            **fields_of_part("megatron_experts", self.count),
-            width=self.count("moe-ffn-hidden-size", width),
+            **self.part("megatron_experts"),
+            width=self.count("moe-ffn-hidden-size", default=width),
             activation=activation,
             bias=biased,
             router_bias=self.has("moe-router-bias"),
             shared_gate=self.has("moe-shared-expert-gate"),
-            latent=self.count("moe-latent-size") if self.has("moe-latent-size") else None,
+            latent=self.some("moe-latent-size"),
         )
 
     def chosen(self, name: str, usual: str = "") -> list[bool]:
@@ -383,7 +371,7 @@ class MegatronArguments(Noun):
 
         Of a number every nth layer has experts; what else it speaks of is in all but every nth.
         """
-        text, depth = self.text(name, usual).replace(" ", ""), self.depth
+        text, depth = self.text(name, default=usual).replace(" ", ""), self.depth
         if re.fullmatch("[1-9][0-9]{0,5}", text):
             nth = int(text)
             if name == _EXPERT_LAYERS:
@@ -434,7 +422,7 @@ def _asked(arguments: MegatronArguments) -> _Asked:
             yield option, arguments.count(name)
     for option, name in _words().switches.items():
         yield option, arguments.has(name)
-    graphs = arguments.text("cuda-graph-impl", "none") != "none"
+    graphs = arguments.text("cuda-graph-impl", default="none") != "none"
     yield "cuda_graph", graphs or arguments.has("enable-cuda-graph", "external-cuda-graph")
     if arguments.known("tensor-model-parallel-size", 2) > 1:
         yield "sequence_parallel", arguments.has("sequence-parallel")
@@ -459,11 +447,7 @@ def _zero(arguments: MegatronArguments) -> int:
         return arguments.count("zero-stage", least=0)
     if not arguments.has("use-megatron-fsdp", "use-custom-fsdp"):
         return 1 if arguments.has("use-distributed-optimizer") else 0
-    strategy = arguments.text("data-parallel-sharding-strategy", "no_shard")
-    if strategy not in FSDP_STAGES:
-        expected = f"one of {', '.join(FSDP_STAGES)}"
-        raise arguments.wrong("--data-parallel-sharding-strategy", strategy, expected)
-    return FSDP_STAGES[strategy]
+    return arguments.choice("data-parallel-sharding-strategy", FSDP_STAGES, default="no_shard")
 
 
 def _exchanges(arguments: MegatronArguments) -> _Asked:
@@ -510,13 +494,13 @@ def _recompute(arguments: MegatronArguments) -> _Asked:
         return  # a public recipe may say the same modules
     yield "recompute", kind or "none"
     if kind == "full" and arguments.text("recompute-method") == "block":
-        yield "recompute_layers", arguments.count("recompute-num-layers", 1)
+        yield "recompute_layers", arguments.count("recompute-num-layers", default=1)
 
 
 def _placement(arguments: MegatronArguments) -> _Asked:
     """The layout, and the schedule where ranks hold several virtual stages."""
     pp, layers = arguments.known("pipeline-model-parallel-size", 1), arguments.count("num-layers")
-    chunks = arguments.count("num-virtual-stages-per-pipeline-rank", 1)
+    chunks = arguments.count("num-virtual-stages-per-pipeline-rank", default=1)
     if arguments.has("num-layers-per-virtual-pipeline-stage"):
         chunks = layers // pp // arguments.count("num-layers-per-virtual-pipeline-stage")
     first = arguments.has("account-for-embedding-in-pipeline-split")
@@ -540,8 +524,8 @@ def _placement(arguments: MegatronArguments) -> _Asked:
 
 def _uneven(arguments: MegatronArguments, layers: int, stages: int) -> str:
     """Layers of every virtual stage where the first or the last one have their own number."""
-    first = arguments.count("decoder-first-pipeline-num-layers", 0)
-    last = arguments.count("decoder-last-pipeline-num-layers", 0)
+    first = arguments.count("decoder-first-pipeline-num-layers", default=0)
+    last = arguments.count("decoder-last-pipeline-num-layers", default=0)
     others = stages - bool(first) - bool(last)
     share, rest = divmod(layers - first - last, max(others, 1))
     if rest or share < 1:
@@ -555,7 +539,7 @@ def _uneven(arguments: MegatronArguments, layers: int, stages: int) -> str:
 
 def _warnings(arguments: MegatronArguments) -> Iterator[str]:
     for name, usual, priced in _words().priced_as:
-        if arguments.text(name, usual) != usual:
+        if arguments.text(name, default=usual) != usual:
             yield f"--{name} {arguments.text(name)} is not modelled: priced as {priced}"
     for name in _words().offloaded:
         if arguments.has(name):

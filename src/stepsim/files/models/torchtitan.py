@@ -260,13 +260,13 @@ def _read_exchanges(job: Fields, degrees: Mapping[str, int]) -> _Asked:
         yield "expert_tp", job.count("parallelism.expert_tensor_parallel_degree", default=1)
         kinds = {name: kind for kind, name in _BACKENDS.items()}
         key = "parallelism.expert_parallel_comm_backend"
-        yield "dispatch", _of(job, key, "standard", kinds)
+        yield "dispatch", job.choice(key, kinds, default="standard")
     yield "tp_comm_overlap", job.raw("parallelism.enable_async_tensor_parallel") is True
     yield "cuda_graph", False
     if degrees["cp"] > 1:
         rotations = {name: kind for kind, name in _ROTATE.items()}
         key = "parallelism.context_parallel_rotate_method"
-        yield "cp_comm", _of(job, key, "allgather", rotations)
+        yield "cp_comm", job.choice(key, rotations, default="allgather")
 
 
 def _read_kernels(job: Fields) -> _Asked:
@@ -291,14 +291,6 @@ def _job(source: str, values: Mapping[str, Any]) -> Fields:
     return Fields(place=source, values=found)
 
 
-def _of(job: Fields, key: str, default: str, known: Mapping[str, Any]) -> Any:
-    """What a name stands for; raises WorkloadError for a name that is not known."""
-    value = str(job.raw(key)) if job.has(key) else default
-    if value not in known:
-        raise job.wrong(key, value, f"one of {', '.join(known)}")
-    return known[value]
-
-
 def _read_batch(job: Fields, pp: int) -> _Asked:
     """The batch of all replicas, else the microbatches of one: a job may leave replicas open."""
     local = job.count("training.local_batch_size", "training.batch_size", default=8)
@@ -320,7 +312,7 @@ def _read_sharding(job: Fields, degrees: Mapping[str, int]) -> _Asked:
     shards = job.count(*keys, default=-1, least=-1)  # the latter before there were replicas
     yield from sharding(shards, replicas, degrees)
     always = {"always": True, "never": False, "default": degrees["pp"] == 1}
-    yield "reshard", _of(job, "parallelism.fsdp_reshard_after_forward", "default", always)
+    yield "reshard", job.choice("parallelism.fsdp_reshard_after_forward", always, default="default")
 
 
 def sharding(shards: int, replicas: int, degrees: Mapping[str, int]) -> _Asked:
@@ -340,7 +332,7 @@ def _read_pipeline(job: Fields, pp: int, depth: int) -> _Asked:
     looped = f"interleaved:{max(len(stages) // pp, 2)}"
     known = {"1F1B": "1f1b", "GPipe": "gpipe", "ZBVZeroBubble": "zb-v", "Interleaved1F1B": looped}
     known |= {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved_1f1b": looped}
-    yield "schedule", _of(job, _SCHEDULE, "1F1B", known)
+    yield "schedule", job.choice(_SCHEDULE, known, default="1F1B")
 
 
 def _read_stages(job: Fields, pp: int, depth: int) -> list[int]:
@@ -374,7 +366,7 @@ def _read_stages(job: Fields, pp: int, depth: int) -> list[int]:
 def _read_checkpoint(job: Fields) -> _Asked:
     """Recomputation; torchtitan's choice of every n-th layer is not known here."""
     kinds = {"none": "none", "full": "full", "selective": "operators"}
-    kind: str = _of(job, "activation_checkpoint.mode", "selective", kinds)
+    kind: str = job.choice("activation_checkpoint.mode", kinds, default="selective")
     key = "activation_checkpoint.selective_ac_option"
     option = str(job.raw(key) or "2")
     if kind == "operators" and option != "op":

@@ -111,7 +111,7 @@ def test_where_layers_lie_is_asked_for(more: str, layout: str, tmp_path: Path) -
     ("text", "words"),
     [
         (GPT.replace("--hidden-size 12288 ", ""), "--hidden-size is missing: expected a whole"),
-        (GPT.replace("12288", "-1"), "--hidden-size is '-1': expected a whole number"),
+        (GPT.replace("12288", "-1"), "--hidden-size is -1: expected a whole number"),
         (GPT.replace("12288", "12289"), "--num-attention-heads is 96: expected a divisor"),
         (GPT.replace(" --bf16", ""), "no precision is given"),
         (f"{GPT} --retro-add-retriever", "--retro-add-retriever : what it changes"),
