@@ -23,8 +23,8 @@ from stepsim.network.topology import Dimension, DimensionKind, LinkClass, Nested
 from stepsim.network.topology.dimension import (
     LINK_FIELDS,
     Accuracy,
-    FollowingLinks,
     Library,
+    OwnNumbers,
     Protocol,
 )
 from stepsim.network.topology.network import MAX_NPUS
@@ -357,7 +357,7 @@ def _dimension(place: str, link: LinkClass, table: DimensionTable, inside: int) 
             case DimensionKind.FAT_TREE:
                 own = _tree(table, link, ports)
             case DimensionKind.DRAGONFLY:
-                own = _dragonfly(table, link)
+                own = _dragonfly(table)
             case DimensionKind.CABLES:
                 own = _cables(table)
             case _:
@@ -415,13 +415,13 @@ def _cables(table: DimensionTable) -> dict[str, Any]:
 
 
 def _tree(table: DimensionTable, link: LinkClass, ports: Ports) -> dict[str, Any]:
-    up = FollowingLinks(name=f"{link.name}-up", bandwidth=table.up_bandwidth)
+    outer = OwnNumbers(bandwidth=table.up_bandwidth)
     match table.radix, table.leaf:
         case int(radix), None:
             for option in ("spines", "oversubscription", "pod", "cores"):
                 if getattr(table, option) is not None:
                     raise TopologyError(f"{option} does not go with radix")
-            return {"up": up, "tree": TreeShape.k_ary(radix)}
+            return {"outer": outer, "tree": TreeShape.k_ary(radix)}
         case None, int(leaf):
             pass
         case _:
@@ -429,7 +429,7 @@ def _tree(table: DimensionTable, link: LinkClass, ports: Ports) -> dict[str, Any
                 "a fat_tree needs one of leaf, the NPUs below a leaf switch (e.g. leaf = 32) "
                 "and radix, the ports of every switch (e.g. radix = 64, three layers)"
             )
-    whole = ports.capacity(leaf, (link.bandwidth,)) / up.behind(link).bandwidth
+    whole = ports.capacity(leaf, (link.bandwidth,)) / (outer.bandwidth or link.bandwidth)
     below, above = [leaf], [_spines(table, leaf, whole)]
     if table.pod is not None:
         if table.pod % leaf:
@@ -438,7 +438,7 @@ def _tree(table: DimensionTable, link: LinkClass, ports: Ports) -> dict[str, Any
         above.append(table.cores or below[1])
     elif table.cores is not None:
         raise TopologyError("cores needs pod: the NPUs below one group of spines")
-    return {"up": up, "tree": TreeShape(down=tuple(below), up=tuple(above))}
+    return {"outer": outer, "tree": TreeShape(down=tuple(below), up=tuple(above))}
 
 
 def _spines(table: DimensionTable, leaf: int, whole: float) -> int:
@@ -457,18 +457,14 @@ def _spines(table: DimensionTable, leaf: int, whole: float) -> int:
     return round(links)
 
 
-def _dragonfly(table: DimensionTable, link: LinkClass) -> dict[str, Any]:
-    far = FollowingLinks(
-        name=f"{link.name}-global",
-        bandwidth=table.global_bandwidth,
-        latency_ps=table.global_latency_ps,
-    )
+def _dragonfly(table: DimensionTable) -> dict[str, Any]:
+    outer = OwnNumbers(bandwidth=table.global_bandwidth, latency_ps=table.global_latency_ps)
     shape = DragonflyShape(
         routers=_needed("routers", table.routers),
         npus=_needed("npus_per_router", table.npus_per_router),
         global_links=_needed("global_links", table.global_links),
     )
-    return {"dragonfly": shape, "far": far}
+    return {"dragonfly": shape, "outer": outer}
 
 
 def _needed(field: str, value: int | None) -> int:

@@ -103,22 +103,25 @@ class LinkClass(TomlTable):
         return self.bandwidth * self.efficiency
 
 
-class FollowingLinks(Noun):
-    """Links that have the numbers of others, whatever these are, but for some of their own.
+class OwnNumbers(Noun):
+    """Numbers that links have of their own, None where they follow others, whatever these are.
 
     Bandwidth in bytes/s, latencies in ps, as of `LinkClass`.
     """
 
-    name: str
     bandwidth: float | None = None
     latency_ps: int | None = None
     endpoint_latency_ps: int | None = None
     efficiency: float | None = None
 
-    def behind(self, link: LinkClass) -> LinkClass:
-        """The class of these links where those that they follow are `link`."""
-        own = asdict(self)
-        return replace(link, **{name: value for name, value in own.items() if value is not None})
+    def behind(self, link: LinkClass, name: str) -> LinkClass:
+        """The class of the links `name` with these numbers, which follow `link`."""
+        own = {field: value for field, value in asdict(self).items() if value is not None}
+        return replace(link, name=name, **own)
+
+
+FOLLOWING = OwnNumbers()
+"""None: links that follow others in all numbers."""
 
 
 class Load(Noun, kw_only=False):
@@ -261,10 +264,8 @@ _OWN = {
     "shape": _GRIDS,
     "cables": (DimensionKind.CABLES,),
     "tree": (DimensionKind.FAT_TREE,),
-    "up": (DimensionKind.FAT_TREE,),
     "rails": (DimensionKind.FAT_TREE,),
     "dragonfly": (DimensionKind.DRAGONFLY,),
-    "far": (DimensionKind.DRAGONFLY,),
     "used": (DimensionKind.SWITCH,),
 }
 
@@ -273,13 +274,12 @@ class Dimension(Noun, dict=True):
     """`size` NPUs (or blocks of the dimensions inside) wired by links of class `link`.
 
     Torus and mesh have the sides `shape`, innermost first (default: one side), and grow from
-    `least_shape` (default: the shape). `cables` are pairs
-    of positions (default: a chain). A fat tree has the shape `tree` (default: one leaf) and uplinks
-    of class `up`; with `rails` there is a tree per inner coordinate. A dragonfly has the shape
-    `dragonfly` (default: one NPU per router, one group) and global links of class `far`. These
-    follow `link` in all numbers that are not their own. `ports`
-    are the NICs of what is cabled to switches. `reduces` says that its switches reduce in flight,
-    at `reduce_efficiency` of the links' capacity.
+    `least_shape` (default: the shape). `cables` are pairs of positions (default: a chain). A fat
+    tree has the shape `tree` (default: one leaf); with `rails` there is a tree per inner
+    coordinate. A dragonfly has the shape `dragonfly` (default: one NPU per router, one group).
+    Links between leaves and spines, or between groups, follow `link` in all numbers but their own,
+    which are `outer`. `ports` are the NICs of what is cabled to switches. `reduces` says that its
+    switches reduce in flight, at `reduce_efficiency` of the links' capacity.
 
     A job that needs more than one block may leave NPUs of a block idle: `used` are those that such
     jobs take where nothing else is asked, 0 for all. Of a network that leaves NPUs idle, `size`
@@ -294,10 +294,9 @@ class Dimension(Noun, dict=True):
     cables: tuple[tuple[int, int], ...] = ()
     ports: Ports = ONE_NIC
     tree: TreeShape | None = None
-    up: FollowingLinks | None = None
     rails: bool = False
     dragonfly: DragonflyShape | None = None
-    far: FollowingLinks | None = None
+    outer: OwnNumbers = FOLLOWING
     reduces: bool = False
     reduce_efficiency: float = 1.0
     used: int = 0
@@ -345,9 +344,8 @@ class Dimension(Noun, dict=True):
         classes = [self.link]
         if self.ports.shared:
             classes.append(LinkClass(name=self.host_links, latency_ps=0, bandwidth=inf))
-        for name, own in self.followers.items():
-            classes.append((own or FollowingLinks(name=name)).behind(self.link))
-        return tuple(classes)
+        followers = self.followers.items()
+        return *classes, *((own or FOLLOWING).behind(self.link, name) for name, own in followers)
 
     @property
     def host_links(self) -> str:
@@ -355,15 +353,20 @@ class Dimension(Noun, dict=True):
         return f"{self.link.name}-host"
 
     @property
-    def followers(self) -> dict[str, FollowingLinks | None]:
+    def followers(self) -> dict[str, OwnNumbers | None]:
         """Links that have the numbers of `link`: None, or with some that may be their own."""
-        name = self.link.name
-        if self.kind is DimensionKind.FAT_TREE:
-            return {self.up.name if self.up else f"{name}-up": self.up}
-        if self.kind is DimensionKind.DRAGONFLY:
-            far = self.far.name if self.far else f"{name}-global"
-            return {f"{name}-local": None, far: self.far}
-        return {}
+        match self.kind:
+            case DimensionKind.FAT_TREE:
+                return {self.outer_links: self.outer}
+            case DimensionKind.DRAGONFLY:
+                return {f"{self.link.name}-local": None, self.outer_links: self.outer}
+            case _:
+                return {}
+
+    @property
+    def outer_links(self) -> str:
+        """Name of the links between leaves and spines of a fat tree, or groups of a dragonfly."""
+        return f"{self.link.name}-{'up' if self.kind is DimensionKind.FAT_TREE else 'global'}"
 
     def wirings(self, inside: int) -> tuple[Wiring, ...]:
         """The wirings that make it up, innermost first; `inside` is the NPUs of a block.

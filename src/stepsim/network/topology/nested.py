@@ -22,7 +22,6 @@ from stepsim.network.topology.dimension import (
     OVERSUBSCRIPTION,
     PLAIN,
     Dimension,
-    FollowingLinks,
     Library,
     LinkClass,
     LinkField,
@@ -353,9 +352,8 @@ def with_leaves(topology: Topology, link: str) -> Topology:
     if not isinstance(topology, NestedTopology):
         return topology
     tree = TreeShape(down=(_LEAF,), up=(_LEAF,))
-    up = FollowingLinks(name=f"{link}-up")
     dimensions = (
-        replace(each, kind=DimensionKind.FAT_TREE, rails=True, tree=tree, up=up)
+        replace(each, kind=DimensionKind.FAT_TREE, rails=True, tree=tree)
         if each.link.name == link and each.kind is DimensionKind.RAIL
         else each
         for each in topology.dimensions
@@ -394,13 +392,13 @@ def with_uplinks(topology: Topology, values: Mapping[str, Any]) -> dict[str, Any
             tree = cast(TreeShape, dimension.tree)
             rate = values.get(f"{link}.bandwidth", dimension.link.bandwidth)
             into = dimension.ports.capacity(tree.down[0], (rate,))
-            found[f"{link}-up.bandwidth"] = into / (tree.up[0] * found.pop(name))
+            found[f"{dimension.outer_links}.bandwidth"] = into / (tree.up[0] * found.pop(name))
     return found
 
 
 def _tree(topology: Topology, link: str) -> Dimension:
     """The fat tree whose links from NPUs are of a class; raises TopologyError where it is none."""
-    trees = {each.link.name: each for each in topology.dimensions if each.tree and each.up}
+    trees = {each.link.name: each for each in topology.dimensions if each.tree}
     if link not in trees:
         known = f"expected {', '.join(trees)}" if trees else "it has none"
         raise TopologyError(
@@ -473,11 +471,7 @@ def _edited(topology: Topology, changes: Mapping[str, Mapping[str, float]]) -> T
         return replace(topology, link_classes=tuple(classes))
     dimensions = []
     for each in topology.dimensions:
-        links = {name: getattr(each, name) for name in ("link", "up", "far")}
-        edited = {
-            name: replace(own, **changes[own.name])
-            for name, own in links.items()
-            if own and own.name in changes
-        }
-        dimensions.append(replace(each, **edited))
+        link = replace(each.link, **changes.get(each.link.name, {}))
+        outer = replace(each.outer, **changes.get(each.outer_links, {}))
+        dimensions.append(replace(each, link=link, outer=outer))
     return replace(topology, dimensions=tuple(dimensions))
