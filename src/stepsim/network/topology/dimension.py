@@ -381,11 +381,10 @@ class Dimension(Noun, dict=True):
                 case DimensionKind.CABLES:
                     cables = self.cables or tuple(pairwise(range(size)))
                     return (Cables(size=size, cables=cables),)
-                case DimensionKind.SWITCH | DimensionKind.RAIL:
-                    return (FatTree(size=size, ports=self.ports, kind=self.kind),)
-                case DimensionKind.FAT_TREE:
-                    tree = self.tree or TreeShape(down=(size,), up=(1,))
-                    return (FatTree(size=size, shape=tree, ports=self.ports),)
+                case DimensionKind.SWITCH | DimensionKind.RAIL | DimensionKind.FAT_TREE as kind:
+                    spines = (1,) if kind is DimensionKind.FAT_TREE else ()
+                    tree = self.tree or TreeShape(down=(size,), up=spines)
+                    return (FatTree(size=size, shape=tree, ports=self.ports, kind=kind),)
                 case DimensionKind.DRAGONFLY:
                     shape = self.dragonfly or DragonflyShape(routers=size, npus=1, global_links=1)
                     return (Dragonfly(size=size, shape=shape, ports=self.ports),)

@@ -106,9 +106,10 @@ class Ports(Noun):
         wires = 2 * -(-size // self.npus_per_nic) * self.nics
         return (wires, 2 * size) if self.shared else (wires,)
 
-    def farthest(self) -> tuple[int, ...]:
-        """Links up to the switch and down again, per class."""
-        return (2, 2) if self.shared else (2,)
+    def farthest(self, size: int) -> tuple[int, ...]:
+        """Links up to the switch and down again, per class, where there are two NPUs."""
+        both = 2 if size > 1 else 0
+        return (both, both) if self.shared else (both,)
 
     def ends(self, link: int, size: int, switch_of: Callable[[int], str]) -> tuple[Node, Node]:
         """Nodes of a link; NICs are named `-nic0`, `switch_of(position)` names switches."""

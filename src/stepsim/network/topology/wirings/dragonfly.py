@@ -13,7 +13,6 @@ from stepsim.base.arrays import Floats, Ints, Summand
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Noun
 from stepsim.network.topology.wiring import ONE_NIC, Digit, DimensionKind, Flows, Node, Ports
-from stepsim.network.topology.wirings.fat_tree import FatTree
 from stepsim.network.topology.wirings.fully_connected import FullyConnected, pair_number
 
 
@@ -107,7 +106,7 @@ class Dragonfly(Noun, dict=True):
         start, end = np.meshgrid(firsts[: self.shape.routers], firsts, indexing="ij")
         apart = start != end
         if not apart.any():
-            return (*FatTree(size=self.size, ports=self.ports).farthest, 0, 0)
+            return (*self.ports.farthest(self.size), 0, 0)
         none = np.zeros(int(apart.sum()), np.int64)
         flows = Flows(none, start[apart], end[apart], none.astype(np.float64))
         hops = self.hops(flows)

@@ -12,7 +12,7 @@ import numpy as np
 from stepsim.base.arrays import Ints, Summand, add_up
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Noun
-from stepsim.network.topology.wiring import ONE_NIC, Digit, DimensionKind, Flows, Node, Ports
+from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Ports
 
 _LAYERS = ("leaf", "spine", "core")
 
@@ -22,8 +22,8 @@ class TreeShape(Noun):
 
     Layer 0 are the leaves, and `down[0]` their NPUs. The top layer has as many below as there are:
     it is in neither tuple. So leaf-spine is down (32,), up (16,); two layers above leaves is down
-    (32, 16), up (16, 8): 16 leaves and 16 spines in a pod, 8 cores above each spine. `most` limits
-    what a top switch can have below it.
+    (32, 16), up (16, 8): 16 leaves and 16 spines in a pod, 8 cores above each spine; a star of 8 is
+    down (8,), up (). `most` limits what a top switch can have below it.
     """
 
     down: tuple[int, ...]
@@ -31,9 +31,9 @@ class TreeShape(Noun):
     most: int | None = None
 
     def __post_init__(self) -> None:
-        if len(self.down) != len(self.up) or not 1 <= len(self.down) <= 2:
-            raise TopologyError("a fat tree has one or two layers below its top")
-        if min(*self.down, *self.up) < 1:
+        if len(self.down) != max(len(self.up), 1) or len(self.up) > 2:
+            raise TopologyError("a fat tree has one or two layers below its top, a star none")
+        if min(self.down + self.up) < 1:
             raise TopologyError("a fat tree needs at least one link in every direction")
 
     @classmethod
@@ -57,93 +57,80 @@ class FatTree(Noun):
 
     They are numbered layer by layer, upward before downward. Going up, a flow spreads evenly over
     all shortest ways (equal-cost multipath), and comes down the one way there is from each top.
-    Without a `shape` one switch joins all positions, which is never full.
+    A star is one switch for all positions, however many; its last NIC may have fewer of them.
     """
 
     size: int
-    shape: TreeShape | None = None
-    ports: Ports = ONE_NIC
-    kind: DimensionKind = DimensionKind.FAT_TREE
+    shape: TreeShape
+    ports: Ports
+    kind: DimensionKind
 
     def __post_init__(self) -> None:
         shape = self.shape
-        if shape is None:
-            return
         if self.size > shape.down[0] and self.size % shape.pod:
             whole = "leaves" if len(shape.down) == 1 else "pods"
             raise TopologyError(f"size is {self.size}: expected whole {whole} of {shape.pod} NPUs")
         if shape.most and self.size > shape.most * shape.pod:
             room = shape.most * shape.pod
             raise TopologyError(f"size is {self.size}: the tree has room for {room} NPUs")
-        if shape.down[0] % self.ports.npus_per_nic:
+        if shape.up and shape.down[0] % self.ports.npus_per_nic:
             raise TopologyError(
                 f"npus_per_nic is {self.ports.npus_per_nic}: a leaf has {shape.down[0]} NPUs"
             )
 
     @property
-    def _down(self) -> tuple[int, ...]:
-        """What a switch of each layer below the top has below it."""
-        return self.shape.down if self.shape else (self.size,)
-
-    @property
-    def _up(self) -> tuple[int, ...]:
-        """Switches above one of each layer."""
-        return self.shape.up if self.shape else ()
-
-    @property
     def _layers(self) -> list[tuple[int, int, int]]:
         """Per layer of links between switches: subtrees below, NPUs and upward links of each."""
-        layers = []
-        for layer in range(len(self._up)):
-            npus = prod(self._down[: layer + 1])
-            layers.append((-(-self.size // npus), npus, prod(self._up[: layer + 1])))
+        layers, (down, up) = [], (self.shape.down, self.shape.up)
+        for layer in range(1, 1 + len(up)):
+            npus = prod(down[:layer])
+            layers.append((-(-self.size // npus), npus, prod(up[:layer])))
         return layers
 
     @property
     def link_counts(self) -> tuple[int, ...]:
         """Those of the ports, and those between switches if there are several."""
         between = sum(2 * trees * links for trees, _, links in self._layers)
-        return *self.ports.link_counts(self.size), *((between,) if self.shape else ())
+        return *self.ports.link_counts(self.size), *((between,) if self.shape.up else ())
 
     @property
     def digits(self) -> tuple[Digit, ...]:
         """Place on the NIC and leaf, leaf, pod: each looks the same from every other."""
-        shared, leaf = self.ports.npus_per_nic, min(self.size, self._down[0])
+        shared, leaf = self.ports.npus_per_nic, min(self.size, self.shape.down[0])
         if leaf % shared:
             return (Digit(self.size, turns=False),)
-        above = (*self._down[1:], self.size // prod(self._down)) if self.size > leaf else ()
+        above = (*self.shape.down[1:], self.size // self.shape.pod) if self.size > leaf else ()
         sizes = (*((shared,) if self.ports.shared else ()), leaf // shared, *above)
         return tuple(Digit(size, turns=True, any_order=True) for size in sizes)
 
     @property
     def farthest(self) -> tuple[int, ...]:
         """To the top and down again."""
-        ports = self.ports.farthest()
-        climbs = (sum(2 for trees, _, _ in self._layers if trees > 1),) if self.shape else ()
-        return (*(ports if self.size > 1 else (0,) * len(ports)), *climbs)
+        climbs = (sum(2 for trees, _, _ in self._layers if trees > 1),) if self.shape.up else ()
+        return *self.ports.farthest(self.size), *climbs
 
     def ends(self, link: int) -> tuple[Node, Node]:
         """A position and its leaf, or two switches."""
-        number = link - sum(self.ports.link_counts(self.size))
+        number, down = link - sum(self.ports.link_counts(self.size)), self.shape.down
         if number < 0:
             return self.ports.ends(
-                link, self.size, lambda position: self._switch(0, position // self._down[0], 0)
+                link, self.size, lambda position: self._switch(0, position // down[0], 0)
             )
         layer, (trees, _, links) = 0, self._layers[0]
         if number >= 2 * trees * links:
             number -= 2 * trees * links
             layer, (trees, _, links) = 1, self._layers[1]
-        down, number = divmod(number, trees * links)
+        descends, number = divmod(number, trees * links)
         tree, way = divmod(number, links)
-        low = self._switch(layer, tree, way // self._up[layer])
-        above = tree // self._down[layer + 1] if layer + 1 < len(self._down) else 0
+        low = self._switch(layer, tree, way // self.shape.up[layer])
+        above = tree // down[layer + 1] if layer + 1 < len(down) else 0
         high = self._switch(layer + 1, above, way)
-        return (high, low) if down else (low, high)
+        return (high, low) if descends else (low, high)
 
     def _switch(self, layer: int, tree: int, place: int) -> str:
         if layer == 0:
-            return f"-leaf{tree}" if self.shape else ""
-        if layer == len(self._up):
+            return f"-leaf{tree}" if self.shape.up else ""
+        if layer == len(self.shape.up):
             return f"-{_LAYERS[layer]}{place}"
         return f"-{_LAYERS[layer]}{tree}.{place}"
 
@@ -169,7 +156,7 @@ class FatTree(Noun):
         climbed = np.zeros(len(flows.start), np.int64)
         for _, npus, _ in self._layers:
             climbed += 2 * (flows.start // npus != flows.end // npus)
-        columns = [*self.ports.hops(flows), *([climbed] if self.shape else [])]
+        columns = [*self.ports.hops(flows), *([climbed] if self.shape.up else [])]
         return np.stack(columns, axis=1)
 
     def halves(self, capacities: tuple[float, ...]) -> float:
@@ -182,5 +169,5 @@ class FatTree(Noun):
 
     def share_a_switch(self, positions: Ints) -> bool:
         """Whether all are on one leaf."""
-        leaves = positions // self._down[0]
+        leaves = positions // self.shape.down[0]
         return bool((leaves == leaves[0]).all())
