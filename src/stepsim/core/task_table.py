@@ -9,23 +9,14 @@ from stepsim.base.arrays import Ints, Small, ints
 from stepsim.core.flat import TaskRow
 from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.parallel.schedules import ActionKind
-from stepsim.parallel.schedules.base import ACTION_KINDS, Order
+from stepsim.parallel.schedules.base import Order
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
-from stepsim.workload.axes import Phase, Stream
+from stepsim.workload.axes import Stream
 
-_PHASES = {
-    Phase.FORWARD: TaskPhase.FORWARD,
-    Phase.INPUT_GRAD: TaskPhase.INPUT_GRAD,
-    Phase.WEIGHT_GRAD: TaskPhase.WEIGHT_GRAD,
-}
-PHASES_OF_ACTIONS = {
-    ActionKind.FORWARD: TaskPhase.FORWARD,
-    ActionKind.BACKWARD: TaskPhase.BACKWARD,
-    ActionKind.INPUT_GRAD: TaskPhase.INPUT_GRAD,
-    ActionKind.WEIGHT_GRAD: TaskPhase.WEIGHT_GRAD,
-}
+PHASES_OF_ACTIONS = {kind: TaskPhase[kind.name] for kind in ActionKind}
+"""Phases of the same name."""
 # Phases by the numbers of kinds of actions.
-_PHASES_OF_KINDS = np.array([PHASES_OF_ACTIONS[kind] for kind in ACTION_KINDS])
+_PHASES_OF_KINDS = np.array([*PHASES_OF_ACTIONS.values()])
 _WHOLE = {
     SegmentKind.ACTION: (TaskKind.COMPUTE, UNKNOWN, "action"),
     SegmentKind.PER_STEP: (TaskKind.COMPUTE, TaskPhase.UPDATE, "optimizer and gradient sync"),
@@ -70,7 +61,7 @@ def columns_of(
 def _facts(row: TaskRow, program: Program) -> _Facts:
     task = row.task(program)
     if task:
-        return task.kind, task.stream, _PHASES[task.phase], task.label, task.comm
+        return task.kind, task.stream, TaskPhase[task.phase.name], task.label, task.comm
     if row.use:
         kind = TaskKind.SEND if row.use.sends else TaskKind.RECV
         label = f"{kind.name.lower()} stage {row.use.peer_stage}"
