@@ -20,7 +20,6 @@ def hold_step_against(file: Path, trace: Path, options: SimulateOptions) -> None
     from stepsim.step.against import hold_against
     from stepsim.step.prepared import prepare
 
-    options.check_files(file, trace)
     if any(recorded_forms(file)):
         raise PlanError(
             f"{file}: --against holds a prediction against a recording: expected a model or a "

@@ -24,7 +24,6 @@ def show_batches(file: Path, options: ViewOptions) -> None:
     from stepsim.show.tables.batches import batches_shown
     from stepsim.show.terminal import progress_bar
 
-    options.check_files(file)
     job = options.inputs(file)
     steps = 1000 if options.steps is None else options.steps
     lengths, source = lengths_of(options.lengths or "")

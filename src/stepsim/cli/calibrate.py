@@ -12,7 +12,7 @@ from stepsim.base.option import Panel
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.measured import CommSourceOption, NcclOption, RunsArgument
 from stepsim.cli.options import NO_MEMORY, NodeSizeOption, OneStepOptions, refuse_beside, takes
-from stepsim.cli.terminal import CsvOption, QuietOption, check_outputs, show_tables, warn
+from stepsim.cli.terminal import FILE, CsvOption, QuietOption, show_tables, warn
 
 if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @takes()
 def runs(
     paths: RunsArgument,
-    output: Path = flag("Calibration file to write.", "--output", "-o", default=...),
+    output: Path = flag("Calibration file to write.", "--output", "-o", default=..., writes=FILE),
     nccl: NcclOption = None,
     comm_source: CommSourceOption = "",
     node_size: NodeSizeOption = None,
@@ -35,7 +35,6 @@ def runs(
     from stepsim.runs.measured import calibrate_measured, warnings_of
     from stepsim.show.tables.calibration import calibration_shown
 
-    check_outputs(paths, files=[output, csv])
     loaded = [load_run(path, node_size=node_size) for path in paths]
     table = load_benchmarks(nccl, comm_source)
     warn([*warnings_of(loaded), *(table.warnings if table else ())], quiet=quiet)
@@ -99,7 +98,7 @@ def _for_each(flag: str, given: Sequence[_Given], traces: int) -> list[_Given]:
 def calibrate_trace(
     paths: Annotated[list[Path], argument("TRACE...", "Profiles of one machine.")],
     options: _TraceOptions,
-    output: Path = flag("Calibration file to write.", "--output", "-o", default=...),
+    output: Path = flag("Calibration file to write.", "--output", "-o", default=..., writes=FILE),
     node_size: NodeSizeOption = None,
     csv: CsvOption = None,
 ) -> None:
@@ -116,7 +115,6 @@ def calibrate_trace(
     from stepsim.show.tables.calibration import calibration_shown, learned_shown
     from stepsim.workload.model.choices import Precision
 
-    check_outputs([*paths, *(options.plans or ())], files=[output, csv])
     device = options.asked.get("device")
     jobs = options.jobs(len(paths))
     precision = str(options.asked.get("precision", "bf16"))
@@ -140,7 +138,7 @@ def calibrate_model(
         list[Path] | None,
         argument("[STEPS.csv]...", "Tables of measured steps of models."),
     ] = None,
-    output: Path | None = flag("Calibration file to write.", "--output", "-o"),
+    output: Path | None = flag("Calibration file to write.", "--output", "-o", writes=FILE),
     gemm: Path | None = flag("Measured matrix products: CSV of m,n,k,tflops."),
     device: str | None = flag("Device that --gemm was measured on."),
     precision: str = flag(
@@ -163,7 +161,6 @@ def calibrate_model(
     from stepsim.workload.model.calibration import ModelCalibration
 
     paths = steps or []
-    check_outputs([*paths, gemm], files=[output, csv])
     if not paths and gemm is None:
         raise CalibrationError("nothing to calibrate on: expected a table of steps, or --gemm")
     read = [read_published_steps(path) for path in paths]
@@ -198,7 +195,7 @@ def calibrate_nccl(
         list[Path],
         argument("FILE...", "Output of nccl-tests, or tables as CSV."),
     ],
-    table: Path | None = flag("Write the times as a table for --comm-table."),
+    table: Path | None = flag("Write the times as a table for --comm-table.", writes=FILE),
     csv: CsvOption = None,
     source: str | None = flag("Use machines or sources that hold these texts, e.g. H800,!run2."),
     kind: str | None = flag("Collective of nccl-tests output that does not name it."),
@@ -211,7 +208,6 @@ def calibrate_nccl(
     from stepsim.files.collectives.times_csv import write_comm_table
     from stepsim.show.tables.calibration import measurements_shown
 
-    check_outputs(files, files=[table, csv])
     known = collective_kind(kind, "command line", "--kind") if kind else None
     measured = read_measurements(files, known)
     clean, outliers = (measured.choose(source) if source else measured).without_outliers()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from stepsim.cli.declared import flag
 from stepsim.cli.options import TOPOLOGIES, StyleOption, takes
-from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show
+from stepsim.cli.terminal import CsvOption, JsonOption, figure, show
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def collective_command(
     ),
     json: JsonOption = None,
     csv: CsvOption = None,
-    plot: Path | None = flag("Draw time and busbw: .png, .svg or .pdf."),
+    plot: Path | None = figure("Draw time and busbw"),
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Price one collective: time, algbw, busbw and links.
@@ -42,7 +42,6 @@ def collective_command(
     from stepsim.network.one_collective import CollectiveDocument
     from stepsim.show.tables.collective import collective_shown
 
-    check_outputs([], json=json, figures=[plot], files=[csv])
     probes = _probes(kind, size, topology, ranks, algorithm or ["auto"])
     if plot:
         from stepsim.show.figures.collectives import plot_probes

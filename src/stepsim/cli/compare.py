@@ -19,9 +19,9 @@ from stepsim.cli.options import (
     write_traces,
 )
 from stepsim.cli.terminal import (
+    FOLDER,
     CsvOption,
     WorkloadArgument,
-    check_outputs,
     command_line,
     show_tables,
     step_json,
@@ -44,9 +44,15 @@ class _CompareOptions(ViewOptions):
         offers=SCHEDULES,
         panel=Panel.PIPELINE,
     )
-    results: Path | None = flag("Write what simulate --json writes, a file per schedule: a folder.")
-    chakra: Path | None = flag("Write Chakra traces, one folder per schedule: a folder.")
-    kineto: Path | None = flag("Write PyTorch's traces, one folder per schedule: a folder.")
+    results: Path | None = flag(
+        "Write what simulate --json writes, a file per schedule: a folder.", writes=FOLDER
+    )
+    chakra: Path | None = flag(
+        "Write Chakra traces, one folder per schedule: a folder.", writes=FOLDER
+    )
+    kineto: Path | None = flag(
+        "Write PyTorch's traces, one folder per schedule: a folder.", writes=FOLDER
+    )
 
 
 @takes(_CompareOptions, ON_COMMAND_LINE - {"schedule", "chunks"})
@@ -70,7 +76,7 @@ def compare_command(file: WorkloadArgument, options: _CompareOptions) -> None:
     from stepsim.show.terminal import progress_bar
     from stepsim.step.compare import ComparisonDocument, compare_schedules
 
-    options.check(file, folders=[options.results, options.chakra, options.kineto])
+    options.check()
     options.check_tables(COMPARISON_TABLES)
     job = options.inputs(file)
     named = None if options.schedules is None else read_schedules(options.schedules.split(","))
@@ -146,5 +152,4 @@ def diff_command(
     from stepsim.show.tables.comparison import diffs_shown
     from stepsim.step.diff_files import diff_files
 
-    check_outputs([a, b], files=[csv])
     show_tables(diffs_shown(diff_files(a, b)), csv)

@@ -26,7 +26,8 @@ class Says(NamedTuple):
     `flags` are its flags where they are not the parameter's name, `shown` is what its absence means
     where that is not its default, `panel` the part of the help that it stands in. `offers` are the
     names that a shell completes: it has them or gives them, or is where that stands, as
-    `module:name`. A number is `least` at least and `most` at most.
+    `module:name`. `writes` says likewise what checks the path of an output before the work. A
+    number is `least` at least and `most` at most.
     """
 
     about: str
@@ -35,6 +36,7 @@ class Says(NamedTuple):
     panel: str = _OPTIONS
     metavar: str | None = None
     offers: Any = ()
+    writes: str = ""
     least: float = -inf
     most: float = inf
 

@@ -7,7 +7,7 @@ import click
 
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import takes
-from stepsim.cli.terminal import check_outputs, command_line
+from stepsim.cli.terminal import PAGE, command_line
 
 
 @takes()
@@ -16,7 +16,7 @@ def report_command(
         Path,
         argument("RESULT", "JSON of simulate or compare, or the database of a sweep."),
     ],
-    output: Path = flag("Page to write, .html.", "--output", "-o", default=...),
+    output: Path = flag("Page to write, .html.", "--output", "-o", default=..., writes=PAGE),
 ) -> None:
     """Write a stored result as one HTML page.
 
@@ -24,7 +24,6 @@ def report_command(
     """
     from stepsim.show.page.write import file_page
 
-    check_outputs([file], page=output)
     file_page(file).write(output, command_line())
 
 

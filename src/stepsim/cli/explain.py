@@ -13,7 +13,7 @@ from click.exceptions import Exit
 from stepsim.base.option import Panel
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import NO_MEMORY, LineOption, OneStepOptions, PlanFileOption, takes
-from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show, warn, write_rows
+from stepsim.cli.terminal import CsvOption, JsonOption, show, warn, write_rows
 
 if TYPE_CHECKING:
     from stepsim.runs.explained import LogExplanation
@@ -62,7 +62,6 @@ def explain_command(
     from stepsim.show.tables.explanation import explanation_shown
     from stepsim.show.terminal import progress_bar
 
-    check_outputs([log, options.plan_file], json=json, files=[csv])
     explain = partial(
         explained_log,
         log,

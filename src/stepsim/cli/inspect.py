@@ -7,7 +7,7 @@ from typing import Annotated
 import click
 
 from stepsim.base.errors import OutputError, PlanError
-from stepsim.cli.declared import argument, flag
+from stepsim.cli.declared import argument
 from stepsim.cli.measured import inspect_measured
 from stepsim.cli.options import (
     OF_MODEL,
@@ -21,7 +21,15 @@ from stepsim.cli.options import (
     takes,
 )
 from stepsim.cli.profiles import inspect_profile
-from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show, show_tables, warn
+from stepsim.cli.terminal import (
+    CsvOption,
+    JsonOption,
+    check_outputs,
+    figure,
+    show,
+    show_tables,
+    warn,
+)
 from stepsim.show.figures.style import FigureStyle
 
 # Options that do something with what has none of a step.
@@ -44,7 +52,7 @@ def inspect_command(
     options: CommandOptions,
     json: JsonOption = None,
     csv: CsvOption = None,
-    plot: Path | None = flag("Draw a topology: .png, .svg or .pdf."),
+    plot: Path | None = figure("Draw a topology"),
     style: StyleOption = FigureStyle.SCREEN,
     node_size: NodeSizeOption = None,
     line: LineOption = None,
@@ -74,6 +82,7 @@ def inspect_command(
         _inspect_schedule(file, options, csv)
         return
     kinds, path = shipped_kinds(file), typed_path(file)
+    check_outputs({"file": path, "json": json, "csv": csv, "plot": plot})
     warn((note for kind in kinds for note in shadowed(kind, file)), quiet=options.quiet)
     lies = exists(file) and not kinds
     is_run = lies and not is_model_at_sight(path)
@@ -91,7 +100,6 @@ def inspect_command(
         return
     _refuse_unknown(file)
     refuse_given(f"{file} is no measured run", ("node_size",))
-    check_outputs([path], files=[csv])
     if lies and (line or has_step_lines(path)):
         refuse_beside(f"{file} is a log of steps", _OF_LOG)
         _inspect_step_log(path, line, csv)
@@ -122,7 +130,6 @@ def _inspect_schedule(name: str, options: CommandOptions, csv: Path | None) -> N
         raise PlanError(f"{name}: a schedule is made for a size: give --pp and --microbatches (-m)")
     if csv and csv.suffix != ".csv":
         raise OutputError(f"{csv}: a schedule is written as .csv")
-    check_outputs([], files=[csv])
     text = format_schedule(build(name, ranks=ranks, microbatches=microbatches))
     if csv:
         write_whole(csv, text.encode())
@@ -201,7 +208,6 @@ def _inspect_topology(
     from stepsim.network.topology.inspection import inspect_topology
     from stepsim.show.tables.inspection import topology_shown
 
-    check_outputs([Path(name)], json=json, figures=[plot], files=[csv])
     npus = options.asked.get("npus")
     topology = topology_of(name, npus if isinstance(npus, int) else None)
     if plot:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from stepsim.cli.declared import argument
 from stepsim.cli.options import takes
-from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show
+from stepsim.cli.terminal import CsvOption, JsonOption, show
 
 
 @takes()
@@ -31,7 +31,6 @@ def list_command(
 
     if csv and kind is None:
         raise OutputError("--csv writes one table: name a kind, such as models")
-    check_outputs([], json=json, files=[csv])
     if kind is None:
         show(json, lambda: make_catalog().to_json(), names_shown(catalog_names()))
         return

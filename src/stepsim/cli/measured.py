@@ -26,6 +26,7 @@ from stepsim.cli.terminal import (
     QuietOption,
     check_outputs,
     command_line,
+    figure,
     show,
     show_tables,
     step_json,
@@ -67,7 +68,7 @@ def validate_command(
     node_size: NodeSizeOption = None,
     json: JsonOption = None,
     csv: CsvOption = None,
-    plot: Path | None = flag("Draw simulated over measured: .png, .svg, .pdf."),
+    plot: Path | None = figure("Draw simulated over measured"),
     style: StyleOption = FigureStyle.SCREEN,
     leave_out: list[str] | None = flag("Source of published steps to leave out. Repeatable."),
     quiet: QuietOption = False,
@@ -84,7 +85,6 @@ def validate_command(
     from stepsim.show.tables.validation import validation_shown
 
     files = StudyFiles(json=json, csv=csv, plot=plot, style=style)
-    files.check_files(*runs)
     limit = None if max_error is None else parse_share("max-error", max_error, _MOST_ERROR)
     durations = parse_durations(times)
     if is_published_steps(runs[0]):
@@ -94,7 +94,7 @@ def validate_command(
         raise PlanError("--leave-out names sources of published steps: there are none")
     known = read_calibration(calibration) if calibration else None
     loaded, steps = load_measurements(runs, node_size=node_size)
-    files.check_files(*(step.workload for step in steps))
+    check_outputs(vars(files) | {"runs": [step.workload for step in steps]})
     found = validate_measured(
         loaded,
         steps,
@@ -184,7 +184,6 @@ def what_if_command(
     from stepsim.runs.what_if import change_run
     from stepsim.show.tables.measured import what_if_shown
 
-    check_outputs([run], files=[csv])
     loaded = load_trace(run, node_size=node_size)
     warn(warnings_of([loaded]), quiet=quiet)
     known = read_calibration(calibration) if calibration else None
@@ -218,7 +217,6 @@ def inspect_measured(
     from stepsim.runs.measured import warnings_of
     from stepsim.show.tables.measured import leaf_run_shown, run_shown
 
-    check_outputs([path], json=json, files=[csv])
     run = load_run(path, node_size=node_size)
     warn(warnings_of([run]), quiet=quiet)
     tables = (

@@ -6,7 +6,7 @@ from pathlib import Path
 from stepsim.base.errors import OutputError
 from stepsim.cli.declared import flag
 from stepsim.cli.options import RunOptions, SetOption, StudyFiles, StyleOption, study_of, takes
-from stepsim.cli.terminal import CsvOption, JsonOption, WorkloadArgument, warn
+from stepsim.cli.terminal import CsvOption, JsonOption, WorkloadArgument, figure, warn
 from stepsim.show.figures.style import FigureStyle
 
 
@@ -24,7 +24,7 @@ def noise_command(
     axes: SetOption = None,
     json: JsonOption = None,
     csv: CsvOption = None,
-    plot: Path | None = flag("Draw the result: .png, .svg or .pdf."),
+    plot: Path | None = figure("Draw the result"),
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Print how step times spread when task times vary at random."""
@@ -40,7 +40,6 @@ def noise_command(
     from stepsim.show.terminal import progress_bar, sweep_bar
 
     files = StudyFiles(json=json, csv=csv, plot=plot, style=style)
-    files.check_files(file)
     model = NoiseModel(
         task=task,
         communication=communication,

@@ -20,11 +20,15 @@ from stepsim.base.option import Option, Panel
 from stepsim.base.units import Quantity, format_size_bytes
 from stepsim.cli.declared import Declared, DeclaredCommand, Says, flag, parameter, parameters_of
 from stepsim.cli.terminal import (
+    FILE,
+    FOLDER,
+    PAGE,
     CsvOption,
     FullOption,
     JsonOption,
     check_outputs,
     command_line,
+    figure,
     log_shown,
     show,
     warn,
@@ -203,6 +207,7 @@ def takes(
                 name: ([*value] or None) if isinstance(value, tuple) else value
                 for name, value in typed.items()
             }
+            check_outputs(arguments)
             said = {name: arguments.pop(name) for name in of_step}
             values = {each.name: arguments.pop(each.name) for each in declared}
             if of_step:
@@ -264,7 +269,7 @@ PlanFileOption = Annotated[
     Path | None,
     Says("A model's plan: what stepsim plan prints, or a framework's own file.", panel=Panel.MODEL),
 ]
-ReportOption = Annotated[Path | None, Says("Write the full report as one HTML page.")]
+ReportOption = Annotated[Path | None, Says("Write the full report as one HTML page.", writes=PAGE)]
 NodeSizeOption = Annotated[
     int | None,
     Says("Ranks per node.", least=1, shown="as measured, or the topology's"),
@@ -400,23 +405,6 @@ class StudyFiles:
     style: StyleOption = FigureStyle.SCREEN
     report: ReportOption = None
 
-    def check_files(
-        self,
-        *inputs: Path | None,
-        figures: Iterable[Path | None] = (),
-        files: Iterable[Path | None] = (),
-        folders: Iterable[Path | None] = (),
-    ) -> None:
-        """Refuse what cannot be written before the work, other files too; raises OutputError."""
-        check_outputs(
-            inputs,
-            json=self.json,
-            figures=[self.plot, *figures],
-            files=[self.csv, *files],
-            page=self.report,
-            folders=folders,
-        )
-
     def show_study(
         self,
         document: "Document",
@@ -443,11 +431,14 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
     show: list[str] | None = flag(
         "Print a table, e.g. stages, memory, communication, links. Repeatable.", metavar="TABLE"
     )
-    plot: Path | None = flag("Draw timelines: .png, .svg or .pdf.")
+    plot: Path | None = figure("Draw timelines")
     messages: bool = flag(
         "Draw an arrow for every message, with --plot.", "--messages", default=False
     )
-    trace: Path | None = flag("Write a trace for Perfetto: .json or .json.gz.")
+    trace: Path | None = flag(
+        "Write a trace for Perfetto: .json or .json.gz.",
+        writes="stepsim.show.trace.perfetto:check_trace_path",
+    )
     ranks: str | None = flag("Ranks in the trace, e.g. 0,8-15.", shown="one of each class")
     window: str | None = flag("Part of the step in the trace, e.g. 2s..3s.", shown="all of it")
 
@@ -455,16 +446,14 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
     def traced(self) -> "tuple[tuple[int, ...] | None, Window] | None":
         """Ranks and the part of the step that a trace shows; None where no trace is asked for.
 
-        Ranks are None for one of each class. Raises OutputError, PlanError.
+        Ranks are None for one of each class. Raises PlanError.
         """
         if self.trace is None:
             refuse_given("no trace is named with --trace", ("ranks", "window"))
             return None
         from stepsim.network.one_collective import parse_ranks
-        from stepsim.show.trace.perfetto import check_trace_path
         from stepsim.show.trace.window import WHOLE, parse_window
 
-        check_trace_path(self.trace)
         ranks = None if self.ranks is None else parse_ranks(self.ranks)
         return ranks, WHOLE if self.window is None else parse_window(self.window)
 
@@ -493,14 +482,8 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
             warn([f"{text}: --window and --ranks show less, .json.gz packs"], quiet=self.quiet)
         write_trace(runs, self.trace, command_line())
 
-    def check(
-        self,
-        *inputs: Path | None,
-        files: Iterable[Path | None] = (),
-        **others: Iterable[Path | None],
-    ) -> None:
-        """As `check_files`, with the trace; raises PlanError for what it cannot show."""
-        self.check_files(*inputs, files=[self.trace, *files], **others)
+    def check(self) -> None:
+        """Raise PlanError for what a trace cannot show, and for options of views not asked for."""
         if not self.plot:
             refuse_given("no figure is named with --plot", ("messages",))
         _ = self.traced
@@ -568,10 +551,10 @@ class SimulateOptions(ViewOptions):
         "--sensitivity",
         default=False,
     )
-    plot_memory: Path | None = flag("Draw memory of ranks over time: .png, .svg or .pdf.")
-    write_workload: Path | None = flag("Write a model's workload as a SimAI text.")
-    chakra: Path | None = flag("Write Chakra traces of all ranks: a folder.")
-    kineto: Path | None = flag("Write traces as PyTorch's profiler does: a folder.")
+    plot_memory: Path | None = figure("Draw memory of ranks over time")
+    write_workload: Path | None = flag("Write a model's workload as a SimAI text.", writes=FILE)
+    chakra: Path | None = flag("Write Chakra traces of all ranks: a folder.", writes=FOLDER)
+    kineto: Path | None = flag("Write traces as PyTorch's profiler does: a folder.", writes=FOLDER)
     times: TimesOption = None
     node_size: NodeSizeOption = None
     force: bool = flag("Run a step that may not fit into this machine.", "--force", default=False)

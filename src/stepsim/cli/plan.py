@@ -18,10 +18,11 @@ from stepsim.cli.options import (
     takes,
 )
 from stepsim.cli.terminal import (
+    FILE,
     CsvOption,
     JsonOption,
     Stopped,
-    check_outputs,
+    figure,
     show,
     show_tables,
     warn,
@@ -64,15 +65,15 @@ class _SearchOptions(LengthOptions, OneStepOptions):
     top: int = flag("Plans to show at most.", default=10, least=1)
     explain: str | None = flag("Explain why this plan is not the best, e.g. tp=8,pp=4.")
     jobs: int | None = flag("Local processes.", "--jobs", "-j", shown="1")
-    store: Path | None = flag("SQLite file for simulated plans.")
+    store: Path | None = flag("SQLite file for simulated plans.", writes=FILE)
     resume: bool = flag("Take what the file of --store holds.", "--resume", default=False)
     executor: str = flag("Who computes: local, or dask (with --scheduler).", default="local")
     scheduler: str | None = flag("Address of a Dask scheduler.")
     json: JsonOption = None
     csv: CsvOption = None
     full: bool = flag("Print the model's arguments too, for Megatron-LM.", "--full", default=False)
-    plot: Path | None = flag("Draw step against GPUs or memory: .png, .svg or .pdf.")
-    toml: Path | None = flag("Write the best plan as a file, which --check takes.")
+    plot: Path | None = figure("Draw step against GPUs or memory")
+    toml: Path | None = flag("Write the best plan as a file, which --check takes.", writes=FILE)
     check: bool = flag(
         "Compare a plan of --toml with a budget, in place of a search.",
         "--check",
@@ -111,8 +112,6 @@ def plan_command(
         _check(model, options)
         return
     refuse_given("a budget is for a plan file, which --check takes", _BUDGET)
-    files = [options.csv, options.toml, options.store]
-    check_outputs([model], json=options.json, figures=[options.plot], files=files)
     question, job = _question(options), options.inputs(model)
     workers = Workers(
         jobs=options.jobs,
@@ -182,7 +181,6 @@ def _check(plan: Path, options: _SearchOptions) -> None:
     from stepsim.explore.plan.budget import check_plan_file
     from stepsim.show.tables.plan import budget_shown
 
-    check_outputs([plan], json=options.json, files=[options.csv])
     found = check_plan_file(
         plan,
         step=options.max_step,

@@ -7,11 +7,12 @@ from stepsim.base.errors import PlanError
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import SimulateOptions, takes
 from stepsim.cli.terminal import (
+    FOLDER,
+    PAGE,
     CsvOption,
     FullOption,
     JsonOption,
     QuietOption,
-    check_outputs,
     command_line,
     show,
     warn,
@@ -31,9 +32,9 @@ def improve_command(
     ],
     apply: str | None = flag("Write the run with this change, by its name."),
     output: Path | None = flag(
-        "Where --apply writes: a folder for Chakra traces.", "--output", "-o"
+        "Where --apply writes: a folder for Chakra traces.", "--output", "-o", writes=FOLDER
     ),
-    report: Path | None = flag("Write a page, one HTML file."),
+    report: Path | None = flag("Write a page, one HTML file.", writes=PAGE),
     node_size: int | None = flag("Ranks per node, where the run does not tell.", least=1),
     full: FullOption = False,
     json: JsonOption = None,
@@ -47,7 +48,6 @@ def improve_command(
 
     if (apply is None) != (output is None):
         raise PlanError("expected --apply NAME and --output FILE together")
-    check_outputs([run], json=json, files=[csv], folders=[output], page=report)
     profile = read_with_progress(run, quiet=quiet).on_nodes(node_size)
     warn(profile.warnings, quiet=quiet)
     if apply and output:
@@ -66,7 +66,6 @@ def inspect_profile(path: Path, *, json: str | None, csv: Path | None, quiet: bo
     from stepsim.explain.profile_document import ProfileDocument
     from stepsim.show.tables.profiles import profile_shown
 
-    check_outputs([path], json=json, files=[csv])
     found = _stragglers(path, quiet=quiet)
     show(json, lambda: ProfileDocument.of(found).to_json(), profile_shown(found), csv)
 

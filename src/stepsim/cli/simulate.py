@@ -70,13 +70,7 @@ def simulate_command(file: WorkloadArgument, options: SimulateOptions) -> None:
         _show_sensitivity(file, options)
         return
     gc.disable()  # the process ends with what it makes
-    options.check(
-        file,
-        options.plan_file,
-        figures=[options.plot_memory],
-        files=[options.write_workload],
-        folders=[options.chakra, options.kineto],
-    )
+    options.check()
     is_profile, is_measured = recorded_forms(file)
     changed = given_options() & _OF_STEPS
     if is_profile and not changed:
@@ -144,7 +138,6 @@ def _show_sensitivity(file: Path, options: SimulateOptions) -> None:
     from stepsim.show.tables.studies import sensitivity_shown
     from stepsim.show.terminal import progress_bar
 
-    options.check_files(file)
     job = options.inputs(file)
     with progress_bar("changing one number at a time", enabled=not options.quiet):
         found = find_sensitivity(job)

@@ -21,7 +21,7 @@ from stepsim.cli.options import (
     study_of,
     takes,
 )
-from stepsim.cli.terminal import Stopped, command_line, show, warn
+from stepsim.cli.terminal import FILE, Stopped, check_outputs, command_line, figure, show, warn
 from stepsim.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -35,8 +35,11 @@ _OF_COMMAND = tuple(each.name for each in fields(RunOptions) if each.name != "as
 class _ShowOptions(StudyFiles):
     """Files that show what a sweep has found."""
 
-    export: list[Path] | None = flag("Write a row per scenario: .csv or .parquet. Repeatable.")
-    plot: Path | None = flag("Draw the sweep over its axes: .png, .svg or .pdf.")
+    export: list[Path] | None = flag(
+        "Write a row per scenario: .csv or .parquet. Repeatable.",
+        writes="stepsim.files.sweep_document:check_export_path",
+    )
+    plot: Path | None = figure("Draw the sweep over its axes")
     plot_kind: str = flag(
         "What to draw: time, bubble or breakdown.",
         default="time",
@@ -49,12 +52,8 @@ class _ShowOptions(StudyFiles):
         """Names of the axes that the figure shows, empty where they are not chosen."""
         return [name.strip() for name in self.plot_axes.split(",")] if self.plot_axes else []
 
-    def check_shown(self, *inputs: Path, written: Path | None = None) -> None:
-        """Refuse what cannot be drawn or written before the work; raises StepsimError.
-
-        A file that is `written` beside those of these options is none of the inputs.
-        """
-        from stepsim.files.sweep_document import check_export_path
+    def check_shown(self) -> None:
+        """Refuse what cannot be drawn before the work; raises StepsimError."""
         from stepsim.show.figures.sweep.views import figure_kind
 
         figure_kind(self.plot_kind)
@@ -62,9 +61,6 @@ class _ShowOptions(StudyFiles):
             raise OutputError("--plot-axes is about a figure: name one with --plot or --report")
         if self.plot_kind != "time" and not self.plot:
             raise OutputError("--plot-kind is about a figure: name one with --plot")
-        for path in self.export or ():
-            check_export_path(path)
-        self.check_files(*inputs, files=[*(self.export or ()), written])
 
 
 # Options that do something with the database of a sweep.
@@ -82,6 +78,7 @@ class _SweepOptions(_ShowOptions, LengthOptions, RunOptions):
         "SQLite file that keeps the results, to continue or to look at later.",
         "--db",
         shown="a temporary one, which goes when the command ends",
+        writes=FILE,
     )
     resume: bool = flag("Continue the sweep that the database holds.", "--resume", default=False)
     force: bool = flag("Throw away the sweep that the database holds.", "--force", default=False)
@@ -129,7 +126,7 @@ def sweep_command(
         return
     options.check_lengths()
     file, options, given = _from_file(file, options, given_options())
-    _check(options, file)
+    _check(options)
     breakdown = options.breakdown or options.plot_kind == FigureKind.BREAKDOWN
     study = study_of(file, options, options.axes, given, breakdown=breakdown)
     with ExitStack() as opened:
@@ -177,7 +174,6 @@ def _show_draws(file: Path, options: _SweepOptions) -> None:
         axes.append(parse_drawn_axis(f"{PACKER}={options.packers or USUAL_NAMES}"))
     elif options.packers:
         raise PlanError("packer is an axis and --packers an option: give one of them")
-    options.check_files(file)
     job = options.inputs(file)
     warn([*job.workload.said, *job.notes], quiet=options.quiet)
     with sweep_bar(enabled=not options.quiet) as bar:
@@ -206,7 +202,7 @@ def _show_database(database: Path, options: _ShowOptions) -> None:
     """Print, export or draw the results of a sweep, also while it is running."""
     from stepsim.explore.sweep import SweepTable, open_for_reading
 
-    options.check_shown(database)
+    options.check_shown()
     with open_for_reading(database) as store:
         _show(SweepTable(store=store), options, kept=True)
 
@@ -225,7 +221,9 @@ def _from_file(
     named = options.axis_names
     kept = [f"{name}={text}" for name, text in content.axes.items() if name not in named]
     merged = replace(merged, axes=[*kept, *(options.axes or ())], asked={**asked, **options.asked})
-    return Path(content.workload), merged, given | stated.keys() | asked.keys()
+    workload = Path(content.workload)
+    check_outputs(vars(merged) | {"file": workload})
+    return workload, merged, given | stated.keys() | asked.keys()
 
 
 def _stated(file: Path, content: "SweepFile") -> tuple[dict[str, Any], dict[str, object]]:
@@ -268,12 +266,12 @@ def _converted(place: str, field: str, value: Any, folder: Path = Path()) -> Any
         raise SweepError(f"{place}: {error}") from None
 
 
-def _check(options: _SweepOptions, file: Path) -> None:
+def _check(options: _SweepOptions) -> None:
     """Refuse what cannot be shown in the end before any work, and what no database was named for.
 
     Raises SweepError, OutputError.
     """
-    options.check_shown(file, written=options.database)
+    options.check_shown()
     for name in options.plot_names:
         if name not in options.axis_names:
             raise SweepError(f"--plot-axes: {name!r} is no axis of this sweep")

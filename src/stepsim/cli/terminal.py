@@ -3,16 +3,17 @@
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import environ
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
 from stepsim.base.errors import OutputError, one_line
-from stepsim.cli.declared import Says, argument
+from stepsim.cli.declared import Says, argument, flag
 
 if TYPE_CHECKING:
     from stepsim.base.structs import Document
@@ -37,14 +38,20 @@ class Stopped(BaseException):
         self.text = f"{word}: {also}" if also else word
 
 
+FILE = "stepsim.files.writing:check_writable"
+FOLDER = "stepsim.files.writing:check_new_folder"
+PAGE = "stepsim.files.writing:check_page_path"
+_FIGURE = "stepsim.files.writing:check_figure_path"
+"""What checks an output before the work."""
+
 WorkloadArgument = Annotated[
     Path,
     argument("FILE", "Model by name or file, a workload (SimAI, AICB, ASTRA-sim), a measured run."),
 ]
-JsonOption = Annotated[str | None, Says("Write the result as JSON; - is stdout.")]
+JsonOption = Annotated[str | None, Says("Write the result as JSON; - is stdout.", writes=FILE)]
 CsvOption = Annotated[
     Path | None,
-    Says("Write the rows of the result as CSV, in ps and bytes."),
+    Says("Write the rows of the result as CSV, in ps and bytes.", writes=FILE),
 ]
 FullOption = Annotated[
     bool,
@@ -59,45 +66,32 @@ QuietOption = Annotated[
 ]
 
 
-def check_outputs(
-    inputs: Iterable[Path | None],
-    *,
-    json: str | None = None,
-    figures: Iterable[Path | None] = (),
-    files: Iterable[Path | None] = (),
-    page: Path | None = None,
-    folders: Iterable[Path | None] = (),
-) -> None:
-    """Refuse outputs that cannot be written before the work, not after it; raises OutputError.
+def figure(what: str) -> Any:
+    """An option that names a figure to write."""
+    return flag(f"{what}: .png, .svg or .pdf.", writes=_FIGURE)
 
-    `inputs` are files to read, as far as they are given; `folders` hold files that shall be all
-    that is in them.
+
+def check_outputs(values: Mapping[str, Any]) -> None:
+    """Refuse outputs of a command that cannot be written before the work; raises OutputError.
+
+    `values` are its options and arguments by name; paths that are not written are its inputs.
     """
-    drawn = [path for path in figures if path]
-    written = [*drawn, *(path for path in (*files, page) if path)]
-    if json and json != _STDOUT:
-        written.append(Path(json))
-    made = [path for path in folders if path]
-    every = [*written, *made]
-    if not every:
-        return
-    from stepsim.files.writing import (
-        check_figure_path,
-        check_new_folder,
-        check_page_path,
-        check_separate,
-        check_writable,
-    )
+    inputs, outputs = list[Path](), list[Path]()
+    command: Any = click.get_current_context().command
+    for name, says in command.says.items():
+        value = values.get(name)
+        for each in value if isinstance(value, list) else [value]:
+            if not says.writes:
+                inputs += [each] if isinstance(each, Path) else []
+            elif each and each != _STDOUT:
+                outputs.append(Path(each))
+                if str(outputs[-1]) == _STDOUT:
+                    raise OutputError("only --json can be written to stdout: name a file")
+                resolve_name(says.writes)(outputs[-1])
+    if outputs:
+        from stepsim.files.writing import check_separate
 
-    for path in every:
-        if str(path) == _STDOUT:
-            raise OutputError("only --json can be written to stdout: name a file")
-        (check_new_folder if path in made else check_writable)(path)
-    check_separate([path for path in inputs if path], every)
-    for path in drawn:
-        check_figure_path(path)
-    if page:
-        check_page_path(page)
+        check_separate(inputs, outputs)
 
 
 def command_line() -> str:

@@ -71,7 +71,8 @@ def check_page_path(path: Path) -> None:
 
 
 def check_suffix(path: Path, what: str, allowed: Sequence[str]) -> None:
-    """Raise OutputError unless a name ends in one of the allowed suffixes."""
+    """Raise OutputError where `path` cannot be written, or ends in none of the suffixes."""
+    check_writable(path)
     if path.suffix.lower() not in allowed:
         shown = path.suffix or "a name without suffix"
         raise OutputError(f"{path}: cannot {what} {shown}: expected {', '.join(allowed)}")

@@ -21,7 +21,7 @@ from stepsim import __version__
 from stepsim.base.errors import OutputError
 from stepsim.base.structs import shipped
 from stepsim.explain.counters import Curves
-from stepsim.files.writing import whole_file
+from stepsim.files.writing import check_writable, whole_file
 from stepsim.show.trace.document import Category, Label, Process, Slice
 from stepsim.show.trace.processes import TracedProfile, TracedRun, trace_processes
 
@@ -38,7 +38,8 @@ _SURROGATES = "backslashreplace"  # of a file's name that is no UTF-8: `\\udc80`
 
 
 def check_trace_path(path: Path) -> None:
-    """Raise OutputError unless the name ends as a trace's."""
+    """Raise OutputError where it cannot be written, or its name does not end as a trace's."""
+    check_writable(path)
     if not path.name.lower().endswith(_SUFFIXES):
         raise OutputError(
             f"{path}: cannot write a trace: expected a name in {' or '.join(_SUFFIXES)}"
