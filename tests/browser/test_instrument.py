@@ -36,8 +36,7 @@ const one = document.activeElement;
 return one === document.body || getComputedStyle(one).outlineStyle !== "none";
 """
 WHOLE_ACTIONS = """
-const { made } = actionsOf(page.shown.lanes);
-return made.filter(({ lane, shade }) => lane === 0 && shade < 2).length;
+return actionsOf(page.shown.lanes).filter(({ lane, shade }) => lane === 0 && shade < 2).length;
 """
 
 
@@ -89,13 +88,12 @@ def overflows(driver: Any) -> list[str]:
 NARROW = """
 const canvas = document.getElementById("timeline"), wide = canvas.width - LEFT - RIGHT;
 const count = Math.round(wide / arguments[0]), every = [...Array(2 * count).keys()];
-const fill = (value) => every.map(() => value);
-page.shown = {...page.shown, step_ps: 3000 * count, lanes: {
-  rows: ["stage 0"], row: fill(0), lane: fill(0), shade: every.map((i) => i % 2),
-  start: every.map((i) => 3000 * (i >> 1) + 1000 * (i % 2)),
-  end: every.map((i) => 3000 * (i >> 1) + (i % 2 ? 3000 : 1000)),
-  words: every.map((i) => "0" + "FB"[i % 2] + (i >> 1)), critical: null, waits: null, left_out: "",
-}};
+const spans = every.map((i) => ({
+  row: 0, lane: 0, shade: i % 2, words: "0" + "FB"[i % 2] + (i >> 1), before: [],
+  start: 3000 * (i >> 1) + 1000 * (i % 2), end: 3000 * (i >> 1) + (i % 2 ? 3000 : 1000),
+}));
+const lanes = { rows: ["stage 0"], spans, left_out: "" };
+page.shown = { ...page.shown, step_ps: 3000 * count, lanes };
 page.zoom = null;
 drawTimeline();
 const dots = canvas.getContext("2d").getImageData(LEFT, 30, wide, 1).data;
@@ -232,8 +230,8 @@ def test_what_would_help_is_done_by_a_click(page: Any) -> None:
 def test_zoom_shows_tasks_and_a_task_lights_its_links(page: Any) -> None:
     focus(page, "timeline")
     page.execute_script("zoomTo(0.3 * page.scale.longest, 0.34 * page.scale.longest)")
-    wait_for(lambda: page.execute_script("return page.shown.tasks?.row.length"))
-    assert page.execute_script("return page.boxes.some(({ task }) => task !== undefined)")
+    wait_for(lambda: page.execute_script("return page.shown.tasks?.spans.length"))
+    assert page.execute_script("return page.boxes.some(({ span }) => !span.spans)")
     press(page, ".")
     press(page, ".")
     lit = "return [...document.querySelectorAll('.loads .lit')].map((row) => row.dataset.link)"

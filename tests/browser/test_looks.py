@@ -46,8 +46,7 @@ const width = page.scale ? page.scale.width : 1, height = shown.height * width /
 Object.assign(copy, { width, height }); // dots as its boxes are, however fine it is drawn
 if (page.scale) pen.drawImage(shown, 0, 0, width, height);
 for (const { run } of drawnRuns()) run.lanes.rows.forEach((name, row) => {
-  const { made } = actionsOf(run.lanes), own = page.boxes.filter(
-    ({ one, i, task }) => one.run === run && task === undefined && made[i].row === row);
+  const own = page.boxes.filter((box) => box.run === run && box.span.spans && box.span.row === row);
   const { left, top, wide } = own.reduce((a, b) => b.wide > a.wide ? b : a, { wide: 0 });
   const dot = wide ? [...pen.getImageData(left + wide / 2, top + 1, 1, 1).data] : [0, 0, 0, 0];
   const parts = dot.slice(0, 3).map((n) => n.toString(16).padStart(2, "0"));

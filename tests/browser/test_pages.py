@@ -21,18 +21,21 @@ from stepsim.show.page.write import comparison_page, file_page, step_page
 WORKLOAD = Path(__file__).parents[2] / "workloads" / "moe_128.txt"
 EVIL = "</script><img src=x onerror=window.owned=1><script>window.owned=1</script>"
 PS = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9, "s": 10**12}
-TASKS = "return page.boxes.filter(({ task }) => task !== undefined)"
+TASKS = "return page.boxes.filter(({ span }) => !span.spans)"
 SHOWN = "return [page.scale.low, page.scale.high]"
 POINT = """
-const [number] = arguments, { start, end } = page.shown.tasks, took = end[number] - start[number];
+const task = page.shown.tasks.spans[arguments[0]], { start, end } = task, took = end - start;
 choose(null);
-zoomTo(start[number] - took, end[number] + took);
-const box = page.boxes.find(({ task }) => task === number);
+zoomTo(start - took, end + took);
+const box = page.boxes.find(({ span }) => span === task);
 const frame = find("timeline").getBoundingClientRect();
 const [left, most] = [Math.max(box.left, LEFT), Math.min(box.left + box.wide, page.scale.width)];
 return [frame.left + (left + most) / 2, frame.top + box.top + box.high / 2].map(Math.round);
 """
-HOVERED = "return page.hover && [page.hover.task, find('tip').textContent.split('\\n')]"
+HOVERED = """
+const task = page.hover && page.shown.tasks.spans.indexOf(page.hover.span);
+return page.hover && [task, find("tip").textContent.split("\\n")];
+"""
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +82,17 @@ def test_every_task_is_drawn_and_nothing_is_complained_of(
     browse: Open, page: Path, result: Result
 ) -> None:
     driver, spans = browse(page), list(rows_of(result.timeline))
-    times = driver.execute_script("const { start, end } = page.shown.tasks; return [start, end]")
-    assert times == [[span.start_ps for span in spans], [span.end_ps for span in spans]]
+    times = driver.execute_script(
+        "return page.shown.tasks.spans.map(({ start, end }) => [start, end])"
+    )
+    assert times == [[span.start_ps, span.end_ps] for span in spans]
     assert driver.execute_script(f"{TASKS}.length") == 0
     step = result.report.step_time_ps
     low, high = 0.4 * step, 0.5 * step
     driver.execute_script("zoomTo(...arguments)", low, high)
     inside = {i for i, span in enumerate(spans) if span.end_ps >= low and span.start_ps <= high}
-    assert inside <= set(driver.execute_script(f"{TASKS}.map(({{ task }}) => task)"))
+    number = "({ span }) => page.shown.tasks.spans.indexOf(span)"
+    assert inside <= set(driver.execute_script(f"{TASKS}.map({number})"))
     assert driver.title.startswith("moe_128.txt on hgx-h100: ")
     assert (complaints(driver), requests(driver)) == ([], [])
 
@@ -95,7 +101,7 @@ def test_a_stored_step_is_drawn(browse: Open, result: Result, tmp_path: Path) ->
     result.write_json(tmp_path / "step.json")
     file_page(tmp_path / "step.json").write(tmp_path / "step.html")
     driver, step = browse(tmp_path / "step.html"), result.report.step_time_ps
-    assert max(driver.execute_script("return page.shown.lanes.end")) == step
+    assert max(driver.execute_script("return page.shown.lanes.spans.map(({ end }) => end)")) == step
     driver.execute_script("zoomTo(...arguments)", 0.1 * step, 0.9 * step)
     assert driver.execute_script("return page.boxes.length") > len(result.timeline.actors)
     assert (complaints(driver), requests(driver)) == ([], [])
@@ -201,7 +207,7 @@ def test_runs_of_a_comparison_have_one_axis(browse: Open, tmp_path: Path) -> Non
     assert driver.execute_script("return page.scale.longest") == max(steps.values())
     for _ in range(4):
         driver.find_element("id", "timeline").send_keys("+")
-    drawn = driver.execute_script(f"{TASKS}.map(({{ one }}) => one.title)")
+    drawn = driver.execute_script(f"{TASKS}.map(({{ run }}) => run.title)")
     assert set(drawn) == set(steps)
     assert complaints(driver) == []
 

@@ -31,7 +31,7 @@ async function ask(question) {
   return unfolded(await reply.json());
 }
 
-/** An answer whose runs have a value for every span. */
+/** An answer whose runs have their spans. */
 function unfolded(found) {
   const made = { ...found };
   for (const name of ["lanes", "tasks"]) if (found[name] && found[name].classes) made[name] = spansOf(found[name]);
@@ -39,18 +39,22 @@ function unfolded(found) {
   return made;
 }
 
-/** Columns with a value for every span; as they come, spans are of classes. */
-const columnsOf = ({ of, classes }) => Object.fromEntries(Object.entries(classes).map(([name, values]) => [name, of.map((k) => values[k])]));
-
-/** Spans with their times and words; as they come, each says how much later it begins than the one before it. */
-function spansOf({ of, classes, waits, ...lanes }) {
-  const spans = { ...lanes, ...columnsOf({ of, classes }) };
+/** The spans of a run; as they come, each is of a class, and says how much later it begins than the one before it. */
+function spansOf({ of, classes, ...lanes }) {
+  const kinds = rowsOf(classes), back = lanes.waits?.classes.back;
   let now = 0, count = 0;
-  spans.start = spans.start.map((later) => now += later);
-  spans.end = spans.start.map((start, i) => start + spans.took[i]);
-  if (waits) spans.waits = columnsOf(waits).back.map((back, i) => back.map((far) => i - far));
-  if (spans.stem) spans.words = spans.stem.map((stem, i) => spans.number[i] === null ? stem : `${stem}${count += spans.number[i]}`);
-  return spans;
+  const spans = of.map((k, i) => {
+    const { row, lane, shade, critical, axes, comm, alone, took, stem, number } = kinds[k], start = now += kinds[k].start;
+    const words = Number.isInteger(number) ? `${stem}${count += number}` : stem, before = back ? back[lanes.waits.of[i]].map((far) => i - far) : [];
+    return { row, lane, shade, critical, axes, comm, alone, words, before, start, end: start + took };
+  });
+  return { ...lanes, spans };
+}
+
+/** The rows of columns by name. */
+function rowsOf(columns) {
+  const named = Object.entries(columns);
+  return named[0][1].map((_, i) => Object.fromEntries(named.map(([name, values]) => [name, values[i]])));
 }
 
 /** An element with a text, classes, and whatever `more` of it differs from a new one. */
@@ -242,9 +246,10 @@ async function askLive() {
 /** Give a quick answer what only a whole one says, and durations do not change; false where they differ. */
 function keepStructure(found) {
   const { lanes, network } = page.answer;
-  if (!lanes || lanes.row.length !== found.lanes.start.length) return false;
+  if (!lanes || lanes.spans.length !== found.lanes.spans.length) return false;
   found.network = network;
-  found.lanes = { ...lanes, actions: null, critical: null, ...found.lanes };
+  const spans = found.lanes.spans.map(({ start, end }, i) => ({ ...lanes.spans[i], start, end, critical: 0 }));
+  found.lanes = { ...lanes, spans, actions: null };
   return true;
 }
 

@@ -45,7 +45,7 @@ function drawTimeline() {
   page.boxes = [];
   drawRuns(pen, runs, row);
   drawAxis(pen, height);
-  if (page.hover) drawHover(pen);
+  if (page.hover) besideNames(pen, () => drawHover(pen));
   const said = runs.map(({ title, run }) => `${title} ${run.lanes.rows.length} rows, ${time(run.step_ps)} long`);
   canvas.ariaLabel = `Timeline: ${said.join("; ").trim()}`;
 }
@@ -104,39 +104,37 @@ function sayUnder(found, runs) {
 /** Whether many actions of a run are narrower than a dot. */
 function isMixed({ run: { lanes, step_ps: step } }) {
   const [low, high] = page.zoom || [0, step], dot = (high - low) / (find("timeline").clientWidth || 600);
-  const { made } = actionsOf(lanes), narrow = (action) => action.lane === ACTIONS && action.end - action.start < dot && action.end > low && action.start < high;
-  return made.filter(narrow).length > MANY_NARROW;
+  const narrow = ({ lane, start, end }) => lane === ACTIONS && end - start < dot && end > low && start < high;
+  return actionsOf(lanes).filter(narrow).length > MANY_NARROW;
 }
 
 // ---- actions: segments of one entry of the schedule are one box
 
-/** Boxes of a run, made once: row, lane, shade, start, end, words, and the spans that each is of. */
+/** Actions of a run, made once: each is a span over its `spans`, which know their action. */
 function actionsOf(lanes) {
   if (lanes.actions) return lanes.actions;
-  const made = [], of = [], known = new Map(), { row, lane, shade, start, end, words } = lanes;
-  for (let i = 0; i < row.length; i++) {
-    const name = lane[i] === ACTIONS && words[i] !== AFTER && !lanes.apart ? `${row[i]} ${words[i]} ${shade[i]}` : i;
-    if (!known.has(name)) {
-      known.set(name, made.length);
-      made.push({ row: row[i], lane: lane[i], shade: shade[i], start: start[i], end: end[i], words: words[i], spans: [] });
-    }
-    const number = known.get(name), action = made[number];
-    action.start = Math.min(action.start, start[i]);
-    action.end = Math.max(action.end, end[i]);
-    action.spans.push(i);
-    of.push(number);
+  const known = new Map();
+  for (const [i, span] of lanes.spans.entries()) {
+    const { row, lane, shade, start, end, words, critical, axes } = span;
+    const name = lane === ACTIONS && words !== AFTER && !lanes.apart ? `${row} ${words} ${shade}` : i;
+    if (!known.has(name)) known.set(name, { ...span, spans: [] });
+    const action = span.action = known.get(name);
+    action.start = Math.min(action.start, start);
+    action.end = Math.max(action.end, end);
+    action.critical ||= critical;
+    action.axes |= axes;
+    action.spans.push(span);
   }
-  lanes.actions = { made, of };
-  return lanes.actions;
+  return lanes.actions = [...known.values()];
 }
 
 // ---- rows
 
-function drawRows(pen, one, top, row) {
-  const { lanes, tasks } = one.run, { width, x } = page.scale, inner = row - Math.min(ROW_GAP, row / 6);
-  const detail = tasks && !tasks.too_many && isNear(drawnRuns());
-  const stride = Math.ceil(15 / row), high = detail ? inner * 0.36 : inner;
-  const from = Math.max(LEFT, x(0)), wide = Math.max(0, Math.min(width - RIGHT, x(one.run.step_ps)) - from);
+function drawRows(pen, { run }, top, row) {
+  const { lanes, tasks } = run, { width, x } = page.scale, inner = row - Math.min(ROW_GAP, row / 6);
+  const detail = tasks && !tasks.too_many && isNear(drawnRuns()), names = detail ? tasks.lanes : [];
+  const stride = Math.ceil(15 / row), high = detail ? inner * 0.36 : inner, below = high + 2, tall = (inner - below) / (names.length || 1);
+  const from = Math.max(LEFT, x(0)), wide = Math.max(0, Math.min(width - RIGHT, x(run.step_ps)) - from);
   pen.strokeStyle = colour("--idle");
   pen.lineWidth = 0.5;
   for (const [i, name] of lanes.rows.entries()) {
@@ -144,47 +142,51 @@ function drawRows(pen, one, top, row) {
     fillBox(pen, colour("--wash"), from, y, wide, high);
     pen.strokeRect(from, y, wide, high);
     if (i % stride === 0) write(pen, name.length > 10 ? `${name.slice(0, 9)}\u2026` : name, 0, y + Math.min(high / 2 + 4, row));
+    if (tall >= 10) names.forEach((lane, k) => write(pen, lane, 0, y + below + (k + 0.5) * tall + 3, 10));
   }
+  besideNames(pen, () => {
+    for (const lane of [GRADIENTS, ACTIONS]) {
+      const shown = actionsOf(lanes).filter((action) => action.lane === lane && action.end > action.start);
+      drawSpans(pen, run, shown, high, (action) => top + action.row * row);
+    }
+    const critical = lanes.spans.filter((span) => high > 8 && span.critical && span.lane !== MESSAGES);
+    for (const span of critical) fillBox(pen, colour("--ink"), x(span.start), top + span.row * row + high - 2, x(span.end) - x(span.start), 2);
+    // kernels, collectives of every axis, messages and the host, below the actions of their row
+    if (detail) drawSpans(pen, run, tasks.spans, Math.max(1, tall - 1), (task) => top + task.row * row + below + task.lane * tall);
+  });
+}
+
+/** Draw nothing on the names of rows. */
+function besideNames(pen, draw) {
   pen.save();
   pen.beginPath();
-  pen.rect(LEFT, top, width - LEFT - RIGHT, lanes.rows.length * row);
+  pen.rect(LEFT, 0, page.scale.width - LEFT - RIGHT, pen.canvas.height);
   pen.clip();
-  for (const lane of [GRADIENTS, ACTIONS]) drawActions(pen, one, lane, top, row, high);
-  if (detail) drawTasks(pen, one, top, row, inner);
+  draw();
   pen.restore();
-  if (detail) nameLanes(pen, one, top, row, inner);
 }
 
-/** The colours of all shades, and what words on them are written in. */
-const shadeTints = () => [1, 2].map((place) => page.choices.shades.map((shade) => tintOf(shade[place])));
-
-function drawActions(pen, one, lane, top, row, high) {
-  const { lanes } = one.run, { x, width } = page.scale, { made } = actionsOf(lanes);
-  const [tints, inks] = shadeTints(), paper = colour("--paper"), ink = colour("--ink"), mixed = new Map();
-  for (const [i, action] of made.entries()) {
-    if (action.lane !== lane || action.end === action.start) continue;
-    const left = Math.round(x(action.start)), wide = Math.max(1, Math.round(x(action.end)) - left);
-    if (left > width || left + wide < LEFT) continue;
-    const y = top + action.row * row;
-    page.boxes.push({ left, top: y, wide, high, one, i });
-    if (x(action.end) - x(action.start) < LEAST_BAR) {
-      mix(mixed, y, x(action.start), x(action.end), tints[action.shade]);
+/** Spans in their colours, with words where they fit; narrow ones are mixed. */
+function drawSpans(pen, run, spans, high, topOf) {
+  const { x, width } = page.scale, [tints, inks] = [1, 2].map((place) => page.choices.shades.map((shade) => tintOf(shade[place])));
+  const paper = colour("--paper"), size = high < 12 ? 10 : 11, mixed = new Map();
+  for (const span of spans) {
+    const { shade, words } = span, top = topOf(span), from = x(span.start), to = x(span.end);
+    if (from > width || to < LEFT) continue;
+    const left = Math.round(from), wide = Math.max(1, Math.round(to) - left);
+    page.boxes.push({ left, top, wide, high: Math.max(3, high), run, span });
+    if (to - from < LEAST_BAR) {
+      mix(mixed, top, from, to, tints[shade]);
       continue;
     }
-    fillBox(pen, paper, left, y, wide, high);
-    fillBox(pen, tints[action.shade], left, y, wide > 4 ? wide - 1 : wide, high);
-    if (high >= 12 && wide > 8 + 6.4 * action.words.length) write(pen, action.words, Math.max(left, LEFT) + 4, y + high / 2 + 4, 11, inks[action.shade]);
+    fillBox(pen, paper, left, top, wide, high);
+    fillBox(pen, tints[shade], left, top, wide > 4 ? wide - 1 : wide, high);
+    if (high > size && wide > 8 + 0.58 * size * words.length) write(pen, words, Math.max(left, LEFT) + 4, top + high / 2 + 4, size, inks[shade]);
   }
   drawMixed(pen, mixed, high);
-  if (!lanes.critical || high <= 8) return;
-  for (let i = 0; i < lanes.row.length; i++) {
-    if (lanes.lane[i] !== lane || !lanes.critical[i]) continue;
-    const left = x(lanes.start[i]), wide = x(lanes.end[i]) - left;
-    if (left <= width && left + wide >= LEFT) fillBox(pen, ink, left, top + lanes.row[i] * row + high - 2, wide, 2);
-  }
 }
 
-/** Adds an action to the dots that it lies in: of each row and dot, how much of its width has each tint. */
+/** Adds a span to the dots that it lies in: of each row and dot, how much of its width has each tint. */
 function mix(mixed, y, from, to, tint) {
   if (!mixed.has(y)) mixed.set(y, new Map());
   const dots = mixed.get(y), least = Math.max(from, LEFT), most = Math.max(Math.min(to, page.scale.width), least + 1e-9);
@@ -195,7 +197,7 @@ function mix(mixed, y, from, to, tint) {
   }
 }
 
-/** Dots of many narrow actions in the mean of their tints, with an edge that is seen; what no action takes of a dot stays idle. */
+/** Dots of many narrow spans in the mean of their tints, with an edge that is seen; what no span takes of a dot stays idle. */
 function drawMixed(pen, mixed, high) {
   for (const [y, dots] of mixed) {
     for (const [dot, tints] of dots) {
@@ -206,41 +208,15 @@ function drawMixed(pen, mixed, high) {
   }
 }
 
-/** Lanes of kernels, collectives of every axis, messages and the host, below the actions of a row. */
-function drawTasks(pen, one, top, row, inner) {
-  const { tasks } = one.run, { x, width } = page.scale, { from, high } = laneSizes(tasks, inner);
-  const [tints, inks] = shadeTints();
-  for (let i = 0; i < tasks.row.length; i++) {
-    const left = x(tasks.start[i]), wide = Math.max(x(tasks.end[i]) - left, 0.4);
-    if (left > width || left + wide < LEFT) continue;
-    const y = top + tasks.row[i] * row + from + tasks.lane[i] * high;
-    fillBox(pen, tints[tasks.shade[i]], left, y, wide > 3 ? wide - 0.8 : wide, Math.max(1, high - 1));
-    if (high >= 11 && wide > 8 + 5.6 * tasks.words[i].length) write(pen, tasks.words[i], Math.max(left, LEFT) + 4, y + high / 2 + 3, 10, inks[tasks.shade[i]]);
-    page.boxes.push({ left, top: y, wide, high: Math.max(3, high - 1), one, task: i });
-  }
-}
-
-function laneSizes(tasks, inner) {
-  const from = inner * 0.36 + 2;
-  return { from, high: (inner - from) / (tasks.lanes.length || 1) };
-}
-
-/** What the lanes are, where they are tall enough for words. */
-function nameLanes(pen, { run: { lanes, tasks } }, top, row, inner) {
-  const { from, high } = laneSizes(tasks, inner);
-  if (high < 10) return;
-  lanes.rows.forEach((_, i) => tasks.lanes.forEach((name, k) => write(pen, name, 0, top + i * row + from + k * high + high / 2 + 3, 10)));
-}
-
 function showLegend(runs) {
   const used = new Set();
   for (const { run } of runs) {
-    run.lanes.shade.forEach((shade, i) => { if (run.lanes.lane[i] !== MESSAGES && run.lanes.end[i] > run.lanes.start[i]) used.add(shade); });
-    if (run.tasks && !run.tasks.too_many && isNear(runs)) run.tasks.shade.forEach((shade) => used.add(shade));
+    for (const { shade, lane, start, end } of run.lanes.spans) if (lane !== MESSAGES && end > start) used.add(shade);
+    if (run.tasks && !run.tasks.too_many && isNear(runs)) for (const { shade } of run.tasks.spans) used.add(shade);
   }
   const made = page.choices.shades.filter((_, i) => used.has(i)).map(([name, tint]) => termed(swatch(name, tint), name));
   made.push(termed(swatch("idle", null, "idle"), "idle"));
-  if (runs.some(({ run }) => run.lanes.critical)) made.push(swatch("critical path: the chain that sets the step", null, "path"));
+  if (runs.some(({ run }) => run.lanes.spans.some((span) => span.critical))) made.push(swatch("critical path: the chain that sets the step", null, "path"));
   find("legend").replaceChildren(...made);
 }
 
@@ -317,45 +293,29 @@ function askTasks() {
 
 // ---- one task: what it is, what it waits for, which links it uses
 
-/** The two that end last, which are what a box waits for in the end. */
-const lastTwo = (found, end) => found.sort((a, b) => end(b) - end(a)).slice(0, 2);
-
-/** Actions that an action waits for; messages, which have no box, are passed through. */
-function waitsOf(lanes, i) {
-  const { made, of } = actionsOf(lanes), found = new Set(), seen = new Set(made[i].spans), open = [...made[i].spans];
-  if (!lanes.waits) return [];
+/** The two that end last of what a span waits for; of an action other actions: messages, which have no box, are passed through. */
+function waitsOf({ run: { lanes, tasks }, span }) {
+  const { spans } = span.spans ? lanes : tasks, found = new Set(), seen = new Set(), open = [...span.spans || [span]];
   while (open.length) {
-    for (const before of lanes.waits[open.pop()]) {
+    for (const before of open.pop().before.map((i) => spans[i])) {
       if (seen.has(before)) continue;
       seen.add(before);
-      if (lanes.lane[before] === MESSAGES) open.push(before);
-      else if (of[before] !== i) found.add(of[before]);
+      if (span.spans && before.lane === MESSAGES) open.push(before);
+      else if (before.action !== span) found.add(before.action || before);
     }
   }
-  return lastTwo([...found], (k) => made[k].end);
+  return [...found].sort((a, b) => b.end - a.end).slice(0, 2);
 }
 
-/** What a box is of, an action or a task: its row, shade, times and words, the axes it uses, what it waits for, what else is said. */
-function thingOf({ one, i, task }) {
-  const { lanes, tasks } = one.run;
-  if (task === undefined) {
-    const { made } = actionsOf(lanes), action = made[i], { spans } = action;
-    const axes = lanes.axes ? spans.reduce((bits, span) => bits | lanes.axes[span], 0) : 0;
-    return { ...action, axes, waits: waitsOf(lanes, i).map((k) => ({ ...made[k], one, i: k })), critical: lanes.critical && spans.some((span) => lanes.critical[span]), said: [] };
-  }
-  const of = (k) => Object.fromEntries(["row", "shade", "start", "end", "words", "critical"].map((name) => [name, tasks[name][k]]));
-  const thing = of(task), alone = tasks.alone[task], sent = tasks.comm[task] >= 0 ? tasks.comms[tasks.comm[task]] : "";
-  const said = [sent, alone >= 0 ? `Slowed by communication: ${time(alone)} alone.` : ""].filter(Boolean);
-  const axes = thing.shade >= AXIS_SHADE ? 1 << (thing.shade - AXIS_SHADE) : 0;
-  return { ...thing, axes, waits: tasks.waits ? lastTwo([...tasks.waits[task]], (k) => tasks.end[k]).map((k) => ({ ...of(k), one, task: k })) : [], said };
-}
+/** The parallel axes that a span uses; a task those of its shade. */
+const axesOf = ({ axes, shade }) => axes ?? (shade >= AXIS_SHADE ? 1 << (shade - AXIS_SHADE) : 0);
 
 function choose(box) {
   page.hover = box;
   const tip = find("tip");
   tip.hidden = !box;
   drawTimeline();
-  lightLinks(box ? thingOf(box).axes : 0);
+  lightLinks(box ? axesOf(box.span) : 0);
   if (!box) return;
   tip.textContent = boxWords(box).join("\n");
   const frame = find("timeline").getBoundingClientRect();
@@ -366,31 +326,27 @@ function choose(box) {
 }
 
 function boxWords(box) {
-  const { rows } = box.one.run.lanes, { row, shade, start, end, words, axes, waits, critical, said } = thingOf(box);
-  const [name] = page.choices.shades[shade], links = linksOf(axes).map((link) => link.name), told = (other) => `${other.words} of ${rows[other.row]}`;
-  const last = waits.map((before) => before.end > start ? `Meets ${told(before)}.` : `Waits for ${told(before)}, ends at ${time(before.end)}.`);
+  const { run: { lanes: { rows }, tasks }, span } = box, { row, shade, start, end, words, comm, alone, critical } = span;
+  const [name] = page.choices.shades[shade], links = linksOf(axesOf(span)).map((link) => link.name), told = (other) => `${other.words} of ${rows[other.row]}`;
+  const last = waitsOf(box).map((before) => before.end > start ? `Meets ${told(before)}.` : `Waits for ${told(before)}, ends at ${time(before.end)}.`);
   return [
-    `${rows[row]}: ${words === name ? name : `${words} (${name})`}`, `${time(end - start)} from ${time(start)}`,
-    ...said, ...last, ...(critical ? ["On the critical path."] : []), ...(links.length ? [`Uses ${links.join(" and ")}.`] : []),
-  ];
+    `${rows[row]}: ${words === name ? name : `${words} (${name})`}`, `${time(end - start)} from ${time(start)}`, comm >= 0 && tasks.comms[comm],
+    alone >= 0 && `Slowed by communication: ${time(alone)} alone.`, ...last, critical && "On the critical path.", links.length && `Uses ${links.join(" and ")}.`,
+  ].filter(Boolean);
 }
 
-/** Whether two boxes are of one action or one task, which has a new box whenever it is drawn. */
-const isSame = (one, other) => one.one.run === other.one.run && one.i === other.i && one.task === other.task;
+/** The box of a span of a run, which has a new one whenever it is drawn. */
+const boxOf = ({ run, span }) => page.boxes.find((box) => box.run === run && box.span === span);
 
 /** An edge about the chosen box, about the two that it waits for, and lines between them. */
 function drawHover(pen) {
-  const box = page.boxes.find((other) => isSame(other, page.hover));
+  const box = boxOf(page.hover);
   if (!box) return;
-  pen.save();
-  pen.beginPath();
-  pen.rect(LEFT, 0, page.scale.width - LEFT - RIGHT, find("timeline").clientHeight);
-  pen.clip();
   pen.strokeStyle = colour("--ink");
   pen.lineWidth = 2;
   pen.strokeRect(box.left, box.top + 1, box.wide, box.high - 2);
-  for (const before of thingOf(page.hover).waits) {
-    const other = page.boxes.find((found) => isSame(found, before));
+  for (const span of waitsOf(box)) {
+    const other = boxOf({ run: box.run, span });
     if (!other) continue;
     pen.setLineDash([4, 3]);
     pen.strokeRect(other.left, other.top + 1, other.wide, other.high - 2);
@@ -400,12 +356,11 @@ function drawHover(pen) {
     pen.lineTo(box.left, box.top + box.high / 2);
     pen.stroke();
   }
-  pen.restore();
 }
 
 /** Choose the next or the last of the boxes on the critical path, in the order of time. */
 function walkPath(step) {
-  const path = page.boxes.filter((box) => thingOf(box).critical).sort((a, b) => a.left - b.left), now = path.findIndex((box) => page.hover && isSame(box, page.hover));
+  const path = page.boxes.filter(({ span }) => span.critical).sort((a, b) => a.left - b.left), now = path.indexOf(page.hover && boxOf(page.hover));
   if (path.length) choose(path[now < 0 ? 0 : Math.max(0, Math.min(path.length - 1, now + step))]);
   return true;
 }
@@ -415,9 +370,9 @@ function chooseBy(key) {
   if (key === "n" || key === "p") return walkPath(key === "n" ? 1 : -1);
   const steps = { ",": [0, -1], ".": [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[key];
   if (!steps) return false;
-  const boxes = page.boxes.filter(({ task }) => task === undefined), rowOf = (box) => Math.round(box.top);
+  const boxes = page.boxes.filter(({ span }) => span.spans), rowOf = (box) => Math.round(box.top);
   const rows = [...new Set(boxes.map(rowOf))].sort((a, b) => a - b), { hover } = page;
-  const chosen = hover && boxes.find((box) => isSame(box, hover));
+  const chosen = hover?.span.spans && boxOf(hover);
   const row = chosen ? rows.indexOf(rowOf(chosen)) : 0, [down, along] = steps;
   const at = Math.max(0, Math.min(rows.length - 1, row + down));
   const inRow = boxes.filter((box) => rowOf(box) === rows[at]).sort((a, b) => a.left - b.left);
@@ -449,7 +404,7 @@ function timelineEvents() {
   canvas.onpointermove = (event) => {
     const [x, y] = place(event), { hover } = page;
     const hit = page.boxes.findLast((box) => x >= box.left && x <= box.left + box.wide && y >= box.top && y <= box.top + box.high) || null;
-    if (hit ? !hover || !isSame(hit, hover) : hover) choose(hit);
+    if (hit?.run !== hover?.run || hit?.span !== hover?.span) choose(hit);
   };
   canvas.onpointerleave = canvas.onblur = () => { if (page.hover) choose(null); };
   const again = () => { drawTimeline(); drawSpeedMap(); };
