@@ -23,7 +23,6 @@ from stepsim.explore.sensitivity import find_sensitivity
 from stepsim.files.asked import StepInputs, read_inputs, read_options
 from stepsim.network.prices import Known
 from stepsim.network.topology.dimension import split_link
-from stepsim.options import OPTIONS
 from stepsim.serve.helps import best_first, job_changes, speed_changes
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.plans import plan_map
@@ -161,11 +160,7 @@ class Explorer(Struct, kw_only=True):
             (step_ps,), memory = batch.step_times([columns]), batch.job.memory
             rows += speed_changes(batch, columns)
         fits = memory is None or memory.fits is not False
-        unsaid, _ = self._unsaid(state.bare())
-        pinned = {name: OPTIONS[name].text(value) for name, value in unsaid.items()}
-        for row in job_changes(job, step_ps, fits=fits):
-            change: Any = row["change"]
-            rows.append({**row, "change": {**pinned, **change}})
+        rows += job_changes(job, step_ps, fits=fits)
         return {"rows": best_first(rows, step_ps, fits=fits)}
 
     def _band(self, batch: Batch, state: ExplorerState) -> Plain | None:

@@ -19,6 +19,8 @@ from stepsim.workload.plan import Plan
 _OF_MODELS = ("npus", "sequence", "global_batch", "tp", "pp", "cp", "ep", "microbatch_size")
 # Options beside the sliders that a plan by default may set.
 _PLANNED = ("expert_tp", "recompute", "recompute_layers", "layout", "schedule")
+# Degrees that need not be said where another one is.
+_USUAL = (("cp", 1), ("ep", 1))
 _OF_FILES = ("npus", "pp", "microbatches", "microbatch_size")
 _MOST_NPUS, _MOST_RANKS, _MOST_BATCH, _MOST_SEQUENCE = 4096, 64, 8192, 1 << 17
 _MOST_SAMPLES, _MOST_MICROBATCHES = 16, 256
@@ -47,11 +49,15 @@ def slider_values(job: StepInputs) -> dict[str, object]:
         values = sorted(able | tried.intersection(round_numbers(_MOST_SEQUENCE)))
         unable = sorted({*values} - able)
         sliders.append({"name": name, "now": current, "values": values, "unable": unable})
-    changed = {name: OPTIONS[name] for name in _PLANNED if getattr(held, name) is not None}
+    kept = ((name, getattr(held, name)) for name in (*_OF_MODELS, *_PLANNED))
     return {
         "sliders": sliders,
         "schedules": _schedules(work, topology, held, now),
-        "held": {name: option.text(getattr(held, name)) for name, option in changed.items()},
+        "held": {
+            name: OPTIONS[name].text(value)
+            for name, value in kept
+            if value is not None and (name, value) not in _USUAL
+        },
     }
 
 

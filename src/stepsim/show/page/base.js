@@ -7,7 +7,7 @@ const tab = Math.random().toString(36).slice(2);
 const PLAN_PAUSE_MS = 20, SPEED_PAUSE_MS = 350, ONE_CHANGE_MS = 700;
 const page = {
   number: 0, state: {}, choices: null, answer: null, shown: null, pin: null, timer: 0, past: [], changed: ["", 0],
-  sliders: [], held: {}, numbers: {}, live: { links: false, compute: false }, lines: {}, zoom: null, boxes: [], hover: null,
+  held: {}, numbers: {}, live: { links: false, compute: false }, lines: {}, zoom: null, boxes: [], hover: null,
 };
 
 // ---- elements
@@ -177,13 +177,18 @@ function readAddress() {
   return [state, pinned ? Object.fromEntries(new URLSearchParams(pinned)) : null];
 }
 
-/** Change the state by some texts; an empty one takes a name away. A slide is one change to undo. */
-function change(texts, live = false) {
-  const before = { ...page.state }, names = Object.keys(texts).join(), now = performance.now();
+/** Put texts into the state; an empty one takes a name away. */
+function put(texts) {
   for (const [name, text] of Object.entries(texts)) {
     if (text === "") delete page.state[name];
     else page.state[name] = text;
   }
+}
+
+/** Change the state by some texts. A slide is one change to undo. */
+function change(texts, live = false) {
+  const before = { ...page.state }, names = Object.keys(texts).join(), now = performance.now();
+  put(texts);
   const goesOn = names === page.changed[0] && now - page.changed[1] < ONE_CHANGE_MS;
   page.changed = [names, now];
   if (!goesOn) page.past.push(before);

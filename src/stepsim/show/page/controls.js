@@ -8,7 +8,6 @@ const OF_PLAN = ["tp", "pp", "cp", "ep", "microbatch_size"];
 
 function showSliders(found) {
   if (found.error) return;
-  page.sliders = found.sliders;
   page.held = found.held;
   const made = found.sliders.map(jobSlider).filter(Boolean);
   const list = find("plan-sliders"), known = [...list.children];
@@ -59,20 +58,11 @@ function sayValue(field, words) {
 
 /** Change values of the job; of a model, all others stay what they were seen to be. */
 function slideTo(texts) {
-  const held = {};
-  if (kindOf(page.state.workload) === "model") {
-    for (const { name, now } of page.sliders) {
-      const usual = ["cp", "ep"].includes(name) && now === 1;
-      const said = name === "global_batch" && page.state.microbatches;
-      if (now !== null && !page.state[name] && !usual && !said) held[name] = String(now);
-    }
-    for (const [name, text] of Object.entries(page.held)) if (!page.state[name]) held[name] = text;
-  }
+  const held = Object.fromEntries(Object.entries(page.held).filter(([name]) => !page.state[name]));
   const moves = texts.pp || texts.schedule, layout = page.state.layout || held.layout || "";
   if (moves && /[|+,]/.test(layout)) held.layout = "";
   if (texts.global_batch || texts.microbatches) Object.assign(held, { microbatches: "", global_batch: "" });
-  Object.assign(page.state, Object.fromEntries(Object.entries(held).filter(([, text]) => text)));
-  for (const [name, text] of Object.entries(held)) if (!text && !texts[name]) delete page.state[name];
+  put(held);
   change(texts);
   syncFields();
 }

@@ -10,7 +10,7 @@ function showHelps(found) {
 function helpRow({ words, change: texts, step_ps: step, saved_ps: saved, mends }) {
   const now = step + saved, title = `${words}: ${time(step)} in place of ${time(now)}, ${percent(step, now)}. Choose it to make this change.`;
   const onclick = () => {
-    change(texts);
+    slideTo(texts);
     syncControls();
   };
   const made = element("button", "", "help", { title, onclick });
