@@ -30,18 +30,16 @@ function image(figure) {
 }
 
 function showJob(found) {
-  const { workload, topology } = page.state;
-  if (found.job) page.jobWords = jobWordsOf(found, workload);
-  const words = page.jobWords || { name: workload };
-  find("job-name").textContent = found.heading || words.size ? found.heading || `${workload} on ${grouped(words.size)} ${words.device || `GPUs of ${topology}`}` : workload;
-  if (found.job) find("job-plan").textContent = [words.plan, words.schedule].filter(Boolean).join(" \u00B7 ") || "\u00A0";
+  const { workload, topology } = page.state, { size, device, plan, schedule } = jobWordsOf(found);
+  find("job-name").textContent = found.heading || (size ? `${workload} on ${grouped(size)} ${device || `GPUs of ${topology}`}` : workload);
+  find("job-plan").textContent = [plan, schedule].filter(Boolean).join(" \u00B7 ") || "\u00A0";
 }
 
-/** What the job is, in parts: its name, how many GPUs of which kind, its plan, its schedule. */
-function jobWordsOf(found, name) {
-  const said = Object.fromEntries(found.job), size = /^(\d+) \w+: (.*?)(?:; (.*))?$/.exec(said.job || "") || ["", "", "", ""];
+/** What the job is, in parts: how many GPUs of which kind, its plan, its schedule. */
+function jobWordsOf({ job }) {
+  const said = Object.fromEntries(job), size = /^(\d+) \w+: (.*?)(?:; (.*))?$/.exec(said.job || "") || ["", "", "", ""];
   const plan = [size[2].replace(/, (cp|ep) 1\b/g, ""), size[3]].filter(Boolean).join(", ");
-  return { name, size: size[1], device: (said.device || "").split(",")[0], plan, schedule: said.schedule || "" };
+  return { size: size[1], device: (said.device || "").split(",")[0], plan, schedule: said.schedule || "" };
 }
 
 function factShown(fact, found) {

@@ -1,7 +1,7 @@
 // The beginning: the state of the address or the first one, the controls, and what happens on events.
 
 function pin(found) {
-  page.pin = found && { ...found, jobWords: found.job ? jobWordsOf(found, found.asked.workload) : page.jobWords };
+  page.pin = found;
   find("unpin").hidden = !found;
   writeAddress();
   if (page.shown) show(page.shown);
