@@ -206,14 +206,14 @@ def test_a_link_holds_the_state_and_the_pin(page: Any) -> None:
 def test_a_plan_is_chosen_on_the_map(page: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    cell = page.find_element("css selector", "#plans [data-tp='8'][data-pp='4']")
+    cell = page.find_element("css selector", "#plans [aria-label^='tp 8, pp 4:']")
     change(page, cell.click)
     assert (state(page)["tp"], state(page)["pp"]) == ("8", "4")
     assert step_ps(page) == simulated(state(page))
     current = page.find_element("css selector", "#plans [aria-current]")
     page.execute_script("arguments[0].focus()", current)
     press(page, Keys.ARROW_DOWN)
-    assert page.execute_script("return document.activeElement.dataset.pp") == "8"
+    assert page.execute_script("return document.activeElement.ariaLabel").startswith("tp 8, pp 8:")
     change(page, lambda: press(page, Keys.ENTER))
     assert (state(page)["tp"], state(page)["pp"]) == ("8", "8")
     assert page.execute_script("return document.querySelectorAll('#plans .large').length")

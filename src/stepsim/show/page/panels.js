@@ -122,7 +122,7 @@ function plansDrawn({ tp, pp, cells, now }) {
     grid.append(element("span", `pp ${down}`));
     tp.forEach((across, i) => grid.append(planCell(cells[j][i], across, down, { best, scale, now })));
   });
-  grid.onkeydown = moveInGrid;
+  grid.onkeydown = (event) => moveInGrid(event, tp.length + 1);
   const buttons = [...grid.querySelectorAll("button")], first = buttons.find((one) => one.ariaCurrent) || buttons[0];
   buttons.forEach((one) => { one.tabIndex = one === first ? 0 : -1; });
   const fastest = fitting.find((cell) => cell.step_ps === best), words = fastest ? `Estimated step in ${unit}. Filled: within 5% of the best; dashed: does not fit.` : "No plan with this tp and pp fits.";
@@ -137,21 +137,19 @@ function planCell(cell, tp, pp, { best, scale, now }) {
   const onclick = () => slideTo({ tp: String(tp), pp: String(pp) });
   const made = element("button", words, !cell.fits ? "large" : most === NEARNESS[0][0] ? "fast" : "", { title, ariaLabel: title, onclick });
   made.style.setProperty("--share", `${share}%`);
-  Object.assign(made.dataset, { tp, pp });
   if (tp === now[0] && pp === now[1]) made.ariaCurrent = "true";
   return made;
 }
 
-function moveInGrid(event) {
-  const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }, move = moves[event.key];
-  const from = event.target, grid = event.currentTarget;
-  if (!move || !from.dataset.tp) return;
+/** Move to the next plan in the direction of an arrow key, in rows that are so wide. */
+function moveInGrid(event, wide) {
+  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -wide, ArrowDown: wide }[event.key], { target: from, currentTarget: grid } = event;
+  if (!step) return;
   event.preventDefault();
-  const buttons = [...grid.querySelectorAll("button")], value = (one, name) => Number(one.dataset[name]);
-  const [axis, other, way] = move[0] ? ["tp", "pp", move[0]] : ["pp", "tp", move[1]];
-  const line = buttons.filter((one) => one.dataset[other] === from.dataset[other]).sort((a, b) => value(a, axis) - value(b, axis));
-  const next = line[line.indexOf(from) + way];
-  if (!next) return;
+  let at = [...grid.children].indexOf(from) + step;
+  while (grid.children[at]?.textContent === "") at += step; // no plan is there
+  const next = grid.children[at];
+  if (next?.tagName !== "BUTTON") return;
   from.tabIndex = -1;
   next.tabIndex = 0;
   next.focus();
