@@ -234,6 +234,7 @@ def test_an_uploaded_run_is_shown_as_it_ran(page: Any) -> None:
     assert "as it ran" in text(page, "as-it-is")
     seen = [page.find_element("id", each) for each in ("speeds", "can-vary", "timeline")]
     assert [each.is_displayed() for each in seen] == [False, False, True]
+    page.execute_script("pin({ ...page.shown, asked: page.state }); pin(null)")
     set_back = "const s = document.getElementById('workload'); s.value = arguments[0];"
     fire = "s.dispatchEvent(new Event('change'))"
     change(page, lambda: page.execute_script(set_back + fire, GPT))

@@ -96,46 +96,57 @@ function memoryFact({ held, capacity, level, words, text }) {
 
 // ---- where the step goes
 
+/** The runs that are shown, with their titles: the asked one, what is pinned, others of its answer. */
+function shownRuns() {
+  const { shown, pin, state } = page, runs = [];
+  if (shown) runs.push({ title: shown.title || (pin ? "Now" : ""), run: shown, state });
+  if (pin) runs.push({ title: "Pinned", run: pin, state: pin.asked });
+  for (const run of shown?.others || []) runs.push({ title: run.title, run, state });
+  return runs;
+}
+
 function showBars(found) {
-  const others = page.pin ? [["pinned", page.pin]] : (found.others || []).filter((run) => Object.keys(run.breakdown).length).map((run) => [run.title, run]);
-  const runs = [[others.length ? found.title || "now" : "", found], ...others];
-  const longest = Math.max(...runs.map(([, run]) => run.step_ps)) || 1;
-  const rows = element("div", "", others.length ? "runs" : ""), said = [];
-  for (const [words, run] of runs) {
-    if (words) rows.append(element("span", words));
+  const runs = shownRuns().filter(({ run }) => partsOf(run).length), several = runs.length > 1;
+  const longest = Math.max(...runs.map(({ run }) => run.step_ps));
+  const rows = element("div", "", several ? "runs" : ""), said = [];
+  for (const { title, run } of runs) {
+    if (several) rows.append(element("span", title));
     rows.append(stepBar(run, longest, said));
   }
   const list = element("ul", "", "parts");
-  for (const [name, words, tint, ps, title] of partsOf(found)) {
-    const row = swatch(words, tint, tint ? "" : "idle");
-    row.append(element("span", shareText(ps, found.step_ps), "size"));
-    row.title = `${title}: ${time(ps)}`;
-    row.dataset.part = name;
-    list.append(row);
+  for (const [words, tint, ps, title] of partsOf(found)) {
+    list.append(partRow(words, tint, shareText(ps, found.step_ps), `${title}: ${time(ps)}`));
   }
   find("bars").replaceChildren(rows, list);
   find("where").hidden = !said.length;
   find("bars").ariaLabel = `Where the step goes: ${said.join("; ")}`;
 }
 
-/** Parts of a step that take time: name, words, colours, ps, and what it means. Idle time is one part. */
+/** A row of a list of parts: a colour, what has it, and how large that is. */
+function partRow(words, tint, size, title) {
+  const row = swatch(words, tint);
+  row.append(element("span", size, "size"));
+  return Object.assign(row, { title });
+}
+
+/** Parts of a step that take time: words, colours, ps, and what it means. Idle time is one part. */
 function partsOf({ breakdown }) {
   const parts = [], idle = [];
   for (const [name, ps] of Object.entries(breakdown)) {
     if (!ps) continue;
     const [label, tint, kind] = page.choices.parts[name];
     if (kind === "idle") idle.push([name, ps]);
-    else parts.push([name, label, tint, ps, page.choices.terms.parts[label] || `Compute waits for a transfer of ${label.replace("exposed ", "")}`]);
+    else parts.push([label, tint, ps, page.choices.terms.parts[label] || `Compute waits for a transfer of ${label.replace("exposed ", "")}`]);
   }
   if (!idle.length) return parts;
   const total = idle.reduce((sum, [, ps]) => sum + ps, 0);
   const split = idle.map(([name, ps]) => `${time(ps)} ${page.choices.terms.idle[name]}`).join(", ");
-  return [...parts, ["idle", "idle", null, total, `A GPU waits, and nothing that it waits for is in flight (${split})`]];
+  return [...parts, ["idle", null, total, `A GPU waits, and nothing that it waits for is in flight (${split})`]];
 }
 
 function stepBar(run, longest, said) {
   const bar = element("div", "", "bar");
-  for (const [, words, tint, ps, title] of partsOf(run)) {
+  for (const [words, tint, ps, title] of partsOf(run)) {
     const size = `${time(ps)}, ${shareText(ps, run.step_ps)}`;
     said.push(`${words} ${size}`);
     bar.append(piece(ps / longest, tint, `${words}: ${size}. ${title}`));
@@ -153,11 +164,9 @@ function showMemory({ memory }) {
   if (level) line.append(level === "over" ? ": does not fit" : ": close to full");
   const bar = element("div", "", "bar"), limit = element("i", "", "", { title: "what the GPU has" }), list = element("ul", "", "parts");
   for (const [part, size, said] of parts) {
-    const tint = page.choices.memory[part] || page.choices.idle, row = swatch(part, tint), title = `${part}: ${said}`;
-    row.title = title;
-    row.append(element("span", said, "size"));
+    const tint = page.choices.memory[part] || page.choices.idle, title = `${part}: ${said}`;
     bar.append(piece(size / most, tint, title));
-    list.append(row);
+    list.append(partRow(part, tint, said, title));
   }
   limit.style.left = `min(${100 * capacity / most}%, 100% - 2px)`;
   bar.append(limit);

@@ -135,7 +135,7 @@ function tank(share, look) {
   return made;
 }
 
-function swatch(name, tint, look = "") {
+function swatch(name, tint, look = tint ? "" : "idle") {
   const made = element("li"), box = element("span", "", `swatch ${look}`);
   if (tint) dye(box, tint);
   made.append(box, element("span", name, "words"));

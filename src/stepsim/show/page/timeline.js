@@ -9,14 +9,8 @@ const MANY_NARROW = 50;
 const PLAN_NAMES = ["npus", "tp", "pp", "cp", "ep", "expert_tp", "microbatch_size", "microbatches", "global_batch"];
 const AXIS_SHADE = 9; // shades from here on are communication of the parallel axes, in their order
 
-/** The states that are drawn: what is shown, and what is pinned below it. */
-function drawnRuns() {
-  const { shown, pin } = page;
-  const runs = [{ title: (shown && shown.title) || (pin ? "Now" : ""), run: shown, state: page.state }];
-  if (pin) runs.push({ title: "Pinned", run: pin, state: pin.asked });
-  for (const run of (shown && shown.others) || []) runs.push({ title: run.title, run });
-  return runs.filter(({ run }) => run && run.lanes);
-}
+/** What has a timeline of all that is shown. */
+const drawnRuns = () => shownRuns().filter(({ run }) => run.lanes);
 
 /** Pixels for the canvas: all that a screen without scrolling leaves, a fixed height on small ones. */
 function roomForTimeline(rows) {
@@ -75,7 +69,7 @@ function fitted(pen, text, room) {
 
 /** A state in short: its step, its idle share, its plan, and where else it differs from the other one. */
 function runWords(run, state) {
-  const idle = partsOf(run).find(([name]) => name === "idle"), share = idle && `idle ${shareText(idle[3], run.step_ps, 0)}`;
+  const share = idleWords(run, 0);
   if (!page.pin) return [time(run.step_ps), share].filter(Boolean).join(" \u00B7 ");
   const other = state === page.state ? page.pin.asked : page.state;
   const { size, plan } = jobWordsOf(run);
@@ -88,12 +82,18 @@ function runWords(run, state) {
   return parts.filter(Boolean).join(" \u00B7 ");
 }
 
+/** What share of a run is idle time, if any. */
+function idleWords(run, digits) {
+  const idle = partsOf(run).find(([words]) => words === "idle");
+  return idle && `idle ${shareText(idle[2], run.step_ps, digits)}`;
+}
+
 function sayUnder(found, runs) {
-  const idle = partsOf(found).find(([name]) => name === "idle"), { lanes } = found;
+  const idle = idleWords(found), { lanes } = found;
   const count = lanes ? lanes.rows.length : 0, kind = lanes && lanes.rows.every((name) => /^stage \d+$/.test(name)) ? "stage" : "class of ranks";
   const counted = lanes && lanes.left_out || (count === 1 ? `1 ${kind}` : `${count} ${kind === "stage" ? "stages" : "classes of ranks"}`);
   const said = [count ? lanes.apart ? `${count} rows` : counted : "There is no timeline to show."];
-  if (idle && runs.length === 1) said.push(`idle ${shareText(idle[3], found.step_ps)}`);
+  if (idle && runs.length === 1) said.push(idle);
   if (runs.some(isMixed)) said.push("mixed colours: actions narrower than a dot");
   if (page.zoom) said.push(`${time(page.zoom[0])} to ${time(page.zoom[1])}`);
   if (page.zoom && runs.some(({ run }) => run.tasks && run.tasks.too_many)) said.push(page.report ? "too many kernels for a report" : "zoom in further to see kernels");
@@ -215,7 +215,7 @@ function showLegend(runs) {
     if (run.tasks && !run.tasks.too_many && isNear(runs)) for (const { shade } of run.tasks.spans) used.add(shade);
   }
   const made = page.choices.shades.filter((_, i) => used.has(i)).map(([name, tint]) => termed(swatch(name, tint), name));
-  made.push(termed(swatch("idle", null, "idle"), "idle"));
+  made.push(termed(swatch("idle"), "idle"));
   if (runs.some(({ run }) => run.lanes.spans.some((span) => span.critical))) made.push(swatch("critical path: the chain that sets the step", null, "path"));
   find("legend").replaceChildren(...made);
 }
