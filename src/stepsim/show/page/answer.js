@@ -223,7 +223,6 @@ function showTables(found) {
   const tables = found.tables.map(table);
   const home = page.report ? "tables" : !found.lanes ? "recorded" : found.as_it_is ? "beside" : "tables";
   for (const id of ["recorded", "beside", "tables"]) find(id).replaceChildren(...(id === home ? tables : []));
-  find("beside").hidden = home !== "beside";
   find("warnings").replaceChildren(...found.warnings.map((words) => element("li", words)));
   const count = found.warnings.length;
   find("open-details").textContent = count ? `Details and ${count} note${count > 1 ? "s" : ""}` : "Details";

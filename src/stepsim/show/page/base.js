@@ -7,7 +7,7 @@ const tab = Math.random().toString(36).slice(2);
 const PLAN_PAUSE_MS = 20, SPEED_PAUSE_MS = 350, ONE_CHANGE_MS = 700;
 const page = {
   number: 0, state: {}, choices: null, answer: null, shown: null, pin: null, timer: 0, past: [], changed: ["", 0],
-  held: {}, numbers: {}, live: { links: false, compute: false }, lines: {}, zoom: null, boxes: [], hover: null,
+  held: {}, numbers: {}, live: { links: false, compute: false }, zoom: null, boxes: [], hover: null,
 };
 
 // ---- elements
@@ -293,11 +293,10 @@ async function fillPanels(kinds, number = page.number) {
   }
 }
 
-function showLines(lines) {
-  page.lines = lines;
-  find("command").textContent = lines.command;
-  find("python").textContent = lines.python;
-  find("copy-python").hidden = !lines.python;
+function showLines({ command, python }) {
+  find("command").textContent = command;
+  find("python").textContent = python;
+  find("copy-python").hidden = !python;
 }
 
 function showVaries({ error, band, not_live, live }) {
