@@ -113,8 +113,6 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 let onPaper = false;
 const tintOf = ([light, dark]) => darkScreen.matches && !onPaper ? dark : light;
 
-const partsOfColour = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
-
 function dye(box, [light, dark]) {
   box.style.background = `light-dark(${light}, ${dark})`;
 }

@@ -199,8 +199,8 @@ function drawMapTicks(pen, width, height, wide, tall) {
 
 /** Between the colours of a forward and a backward: blue is fast, orange is slow. */
 function mixed(share) {
-  const [fast, slow] = page.choices.shades.slice(0, 2).map(([, tint]) => partsOfColour(tintOf(tint)));
-  return `rgb(${fast.map((part, i) => Math.round(part + share * (slow[i] - part))).join(" ")})`;
+  const [fast, slow] = page.choices.shades.map(([, tint]) => tintOf(tint));
+  return `color-mix(in srgb, ${slow} ${100 * share}%, ${fast})`;
 }
 
 function chooseMap(speeds) {

@@ -197,15 +197,22 @@ function mix(mixed, y, from, to, tint) {
   }
 }
 
-/** Dots of many narrow spans in the mean of their tints, with an edge that is seen; what no span takes of a dot stays idle. */
+/** Dots of many narrow spans in the mean of their tints, each put on those before it by its share of all so far, with an edge that is seen; what no span takes of a dot stays idle. */
 function drawMixed(pen, mixed, high) {
   for (const [y, dots] of mixed) {
     for (const [dot, tints] of dots) {
-      const all = [...tints.values()].reduce((sum, share) => sum + share, 0), mean = [0, 0, 0];
-      for (const [tint, share] of tints) partsOfColour(tint).forEach((part, i) => { mean[i] += part * share / all; });
-      for (const [share, tall] of [[Math.min(1, all), high], [1, 3]]) fillBox(pen, `rgb(${mean.map(Math.round).join(" ")} / ${share})`, dot, y, 1, tall);
+      const all = [...tints.values()].reduce((sum, share) => sum + share, 0);
+      for (const [idle, tall] of [[Math.max(0, 1 - all), high], [0, 3]]) {
+        let painted = idle;
+        for (const [tint, share] of tints) {
+          painted += share;
+          pen.globalAlpha = share / painted;
+          fillBox(pen, tint, dot, y, 1, tall);
+        }
+      }
     }
   }
+  pen.globalAlpha = 1;
 }
 
 function showLegend(runs) {
