@@ -8,23 +8,22 @@ from stepsim.base.errors import PlanError
 from stepsim.files.asked import StepInputs
 from stepsim.step.prepared import SimulatedStep
 
-_NAMES: Mapping[str, str] = {
+EXPORTS: Mapping[str, str] = {
     "report": "step.html",
     "figure": "step.svg",
     "trace": "step.json.gz",
     "csv": "spans.csv",
     "json": "step.json",
 }
-EXPORTS = tuple(_NAMES)
-"""Kinds of files that a page offers."""
+"""Kinds of files that a page offers, and what they are called."""
 
 
-def exported(kind: str, run: SimulatedStep, job: StepInputs, command: str) -> tuple[str, bytes]:
-    """Name and content of a file of a run; raises PlanError for an unknown kind."""
-    if kind not in _NAMES:
-        raise PlanError(f"export is {kind!r}: expected one of {', '.join(_NAMES)}")
+def exported(kind: str, run: SimulatedStep, job: StepInputs, command: str) -> bytes:
+    """The content of a file of a run; raises PlanError for an unknown kind."""
+    if kind not in EXPORTS:
+        raise PlanError(f"export is {kind!r}: expected one of {', '.join(EXPORTS)}")
     with TemporaryDirectory(prefix="stepsim-") as folder:
-        path = Path(folder, _NAMES[kind])
+        path = Path(folder, EXPORTS[kind])
         if kind == "json":
             from stepsim.show.page.lanes import stored
 
@@ -46,4 +45,4 @@ def exported(kind: str, run: SimulatedStep, job: StepInputs, command: str) -> tu
             from stepsim.show.trace.processes import TracedRun
 
             write_trace([TracedRun(run)], path, command)
-        return path.name, path.read_bytes()
+        return path.read_bytes()

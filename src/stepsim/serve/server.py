@@ -150,8 +150,8 @@ class Service(Struct, kw_only=True):
         for pool in (self.quick, self.workers):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def export(self, question: Mapping[str, object]) -> tuple[str, bytes]:
-        """Name and content of a file; raises StepsimError."""
+    def export(self, question: Mapping[str, object]) -> bytes:
+        """The content of a file; raises StepsimError."""
         state, explorer = ExplorerState.of(question.get("state")), self.answers.explorer
         job = explorer.inputs(state)
         command = str(self.answers.lines(state)["command"])
@@ -361,7 +361,7 @@ class _ExportHandler(_Handler):
     async def post(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            name, content = await loop.run_in_executor(
+            content = await loop.run_in_executor(
                 self.service.workers, self.service.export, self.message()
             )
         except StepsimError as error:
@@ -369,5 +369,5 @@ class _ExportHandler(_Handler):
             self.finish({"error": one_line(str(error))})
             return
         self.set_header("Content-Type", "application/octet-stream")
-        self.set_header("Content-Disposition", f'attachment; filename="{name}"')
+        self.set_header("Content-Disposition", "attachment")
         self.finish(content)

@@ -259,19 +259,19 @@ async function upload(kind, field) {
   } catch { problem("The file was not taken: at most 64 MiB can be uploaded."); }
 }
 
-async function take(kind) {
+async function take(kind, download) {
   busy("writing a file");
   const body = JSON.stringify({ export: kind, state: page.state });
   const reply = await send("export", body, { "Content-Type": "application/json" });
   busy("ready");
   if (!reply.ok) return problem((await reply.json()).error);
-  const href = URL.createObjectURL(await reply.blob()), [, download] = /filename="([^"]+)"/.exec(reply.headers.get("Content-Disposition"));
+  const href = URL.createObjectURL(await reply.blob());
   element("a", "", "", { href, download }).click();
   URL.revokeObjectURL(href);
 }
 
 function addExports() {
-  for (const kind of page.choices.exports) {
-    find("exports").append(element("button", `Save ${kind}`, "", { id: `save-${kind}`, onclick: () => take(kind) }), " ");
+  for (const [kind, name] of Object.entries(page.choices.exports)) {
+    find("exports").append(element("button", `Save ${kind}`, "", { id: `save-${kind}`, onclick: () => take(kind, name) }), " ");
   }
 }
