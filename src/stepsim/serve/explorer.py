@@ -174,12 +174,8 @@ class Explorer(Struct, kw_only=True):
         return {"low": low, "high": high, "text": between, "draws": _DRAWS}
 
     def worth(self, state: ExplorerState) -> Plain:
-        """What one per cent of each number is worth, as a table; a reason where that is unknown."""
-        job = self.inputs(state)
-        try:
-            found = find_sensitivity(job)
-        except PlanError as error:
-            return {"missing": str(error)}
+        """What one per cent of each number is worth, as a table; raises PlanError if unknown."""
+        found = find_sensitivity(self.inputs(state))
         return {"table": plain_table(worth_table({"": found}))}
 
     def map(self, state: ExplorerState, x: str, y: str) -> Plain:

@@ -80,7 +80,6 @@ class NamedNouns(Struct, kw_only=True):
     topologies: dict[str, Topology] = {}
     files: dict[str, str] = {}
     _lock: Lock = field(default_factory=Lock)
-    _uploads: int = 0
 
     def work(self, name: str) -> Workload | Model | Ran:
         """What a name of the first list stands for, given or a public model; raises PlanError."""
@@ -131,10 +130,8 @@ class NamedNouns(Struct, kw_only=True):
             raise PlanError(f"kind is {kind!r}: expected {' or '.join(_UPLOADS)}")
         read, suffixes = _UPLOADS[kind]
         called = _plain_name(name, suffixes)
-        with self._lock:
-            if self._uploads >= _MOST_UPLOADS:
-                raise PlanError(f"{_MOST_UPLOADS} files were uploaded: start stepsim serve again")
-            self._uploads += 1
+        if len(self.works) + len(self.topologies) - len(self.files) >= _MOST_UPLOADS:
+            raise PlanError(f"{_MOST_UPLOADS} files were uploaded: start stepsim serve again")
         with TemporaryDirectory(prefix="stepsim-") as folder:
             path = Path(folder, called)
             path.write_bytes(content)

@@ -104,7 +104,7 @@ class Service(Struct, kw_only=True):
 
     `token` is asked for where other machines can connect, empty on the loopback. Questions that
     take long go to `workers`; `quick` is kept for all others, so that they wait for none of these.
-    `busy` are connections whose request is under way.
+    `busy` are connections whose request is under way, `uploads` those that bring a file.
     """
 
     answers: Answers
@@ -117,7 +117,7 @@ class Service(Struct, kw_only=True):
     )
     jobs: dict[str, list[tuple[int, Asked]]] = {}
     busy: set[IOStream] = set()
-    uploading: int = 0
+    uploads: set[IOStream] = set()
 
     def stop(self, tab: str, before: float = inf) -> None:
         """End what a tab has asked for before a question, or all of it."""
@@ -321,23 +321,19 @@ class _AnswerHandler(_Handler):
 class _UploadHandler(_Handler):
     """A file, the only body that may be large: so many at a time."""
 
-    counted = 0
-
     def prepare(self) -> None:
         super().prepare()
-        if self.service.uploading >= _UPLOADS_AT_ONCE:
+        if len(self.service.uploads) >= _UPLOADS_AT_ONCE:
             self.set_header("Connection", "close")
             raise HTTPError(503, reason="other files are being uploaded: try again")
-        self.counted = 1
-        self.service.uploading += self.counted
+        self.service.uploads.add(self.stream)
         connection = cast(HTTP1Connection, self.request.connection)
         connection.set_max_body_size(_MOST_UPLOADED)
         connection.set_body_timeout(_UPLOAD_S)
 
     def on_finish(self) -> None:
         super().on_finish()
-        self.service.uploading -= self.counted
-        self.counted = 0
+        self.service.uploads.discard(self.stream)
         self.pieces.clear()
 
     def on_connection_close(self) -> None:

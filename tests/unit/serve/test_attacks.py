@@ -112,11 +112,11 @@ def test_uploads_wait_for_one_another(port: int, service: Service) -> None:
     begun = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(2)]
     for client in begun:
         client.sendall(f"{words}Content-Length: 1000\r\n\r\nx".encode())
-    assert soon(lambda: service.uploading == 2)
+    assert soon(lambda: len(service.uploads) == 2)
     assert upload(port, "127.0.0.1", 1 << 10)[0].startswith(b"HTTP/1.1 503")
     for client in begun:
         client.close()
-    assert soon(lambda: service.uploading == 0)
+    assert soon(lambda: not service.uploads)
     assert upload(port, "127.0.0.1", 1 << 10)[0].startswith(b"HTTP/1.1 200")
 
 

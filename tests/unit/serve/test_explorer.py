@@ -265,7 +265,8 @@ def test_under_fair_contention_the_engine_answers(explorer: Explorer) -> None:
     whole = explorer.shown(ExplorerState.of(texts))
     assert "contention is fair" in str(explorer.varies(ExplorerState.of(texts))["not_live"])
     assert whole["step_ps"] == simulated(ExplorerState.of(texts)).report.step_time_ps
-    assert "contention is fair" in str(explorer.worth(ExplorerState.of(texts))["missing"])
+    with pytest.raises(PlanError, match="contention is fair"):
+        explorer.worth(ExplorerState.of(texts))
 
 
 @pytest.mark.parametrize("kind", ["choices", "numbers", "lines", "live", "shown", "worth"])

@@ -213,6 +213,6 @@ function chooseMap(speeds) {
 }
 
 function showWorth(found) {
-  const missing = [element("h3", "What one per cent is worth"), element("p", found.missing || found.error, "quiet")];
+  const missing = [element("h3", "What one per cent is worth"), element("p", found.error, "quiet")];
   find("worth").replaceChildren(...(found.table ? [table(found.table)] : missing));
 }
