@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from stepsim.base.errors import PlanError, StepsimError, TopologyError
+from stepsim.base.errors import PlanError, TopologyError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.files.asked import StepInputs
 from stepsim.network.topology import Topology
-from stepsim.options import StepOptions
-from stepsim.serve.sliders import held_options, moved, round_numbers
+from stepsim.serve.sliders import checked, held_options, moved, round_numbers
 from stepsim.show.page.facts import Plain
 from stepsim.step.job import Job, for_schedule, job_of
 from stepsim.step.model_plan import interconnect_of
@@ -36,7 +35,7 @@ def plan_map(job: StepInputs) -> Plain:
             split = held if pp == now.plan.pp else moved(held, pp=pp)
             plain = for_schedule(replace(split, chunks=None), "1f1b")
             tried = (split, plain) if pp > 1 else (plain,)
-            found = (_built(model, topology, replace(each, tp=tp)) for each in tried)
+            found = (checked(model, topology, replace(each, tp=tp)) for each in tried)
             if built := next(filter(None, found), None):
                 made[tp, pp] = built
     cells = dict(zip(made, _cells(list(made.values()), topology), strict=True))
@@ -52,14 +51,6 @@ def plan_map(job: StepInputs) -> Plain:
 def _degrees(npus: int, most: int) -> list[int]:
     """Divisors of a number of ranks up to a limit that are powers of two, or three times one."""
     return [n for n in round_numbers(min(npus, most)) if npus % n == 0]
-
-
-def _built(model: Model, topology: Topology, options: StepOptions) -> Job | None:
-    """The job of a model under a plan; None where it does not divide."""
-    try:
-        return job_of(model, topology, options)
-    except StepsimError:
-        return None
 
 
 def _cells(made: list[Job], topology: Topology) -> list[Plain]:

@@ -12,7 +12,7 @@ from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import BUILDERS, needs_times
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.parallel.stages import split_stages
-from stepsim.step.job import Job, WorkSource, choose_schedule, for_schedule, held_degrees, job_of
+from stepsim.step.job import Job, WorkSource, choose_schedule, for_schedule, job_of
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 
@@ -35,7 +35,7 @@ def slider_values(job: StepInputs) -> dict[str, object]:
     a job that cannot run the others mend it.
     """
     work, topology, options = job.nouns
-    now = _checked(work, topology, options)
+    now = checked(work, topology, options)
     held = held_options(job, now.plan if now and now.setup else None)
     sliders = []
     for name in _OF_MODELS if isinstance(work, Model) else _OF_FILES:
@@ -44,7 +44,7 @@ def slider_values(job: StepInputs) -> dict[str, object]:
         able = {
             value
             for value in tried
-            if value == current or _checked(work, topology, moved(held, **{name: value}))
+            if value == current or checked(work, topology, moved(held, **{name: value}))
         }
         values = sorted(able | tried.intersection(round_numbers(_MOST_SEQUENCE)))
         unable = sorted({*values} - able)
@@ -61,7 +61,7 @@ def slider_values(job: StepInputs) -> dict[str, object]:
     }
 
 
-def _checked(work: WorkSource, topology: Topology, options: StepOptions) -> Job | None:
+def checked(work: WorkSource, topology: Topology, options: StepOptions) -> Job | None:
     """The job as far as it is made before anything is simulated; None where it cannot be."""
     try:
         job = job_of(work, topology, options)
@@ -81,10 +81,9 @@ def held_options(job: StepInputs, plan: Plan | None) -> StepOptions:
     Another degree is then the only change. `plan` is the model's; a job that could not be made, and
     one of a workload file, keeps its options.
     """
+    options = job.options
     if plan is None:
-        return job.options
-    degrees, _ = held_degrees(*job.nouns)
-    options = replace(job.options, **degrees)
+        return options
     if options.chunks is not None and isinstance(options.schedule, str):
         looped = f"{PAIRED if plan.runs_pairs else 'interleaved'}:{options.chunks}"
         named = looped if options.chunks > 1 and options.schedule == "1f1b" else options.schedule
@@ -162,5 +161,5 @@ def _schedules(
         bare = replace(bare, layout=None)
     names = [name for name in BUILDERS if not needs_times(name) and name != "interleaved"]
     names += interleaved_names(work, now.plan.pp)
-    fitting = [name for name in names if _checked(work, topology, for_schedule(bare, name))]
+    fitting = [name for name in names if checked(work, topology, for_schedule(bare, name))]
     return [*dict.fromkeys(["1f1b", *sorted(fitting), asked])]
