@@ -15,7 +15,6 @@ from stepsim.base.errors import PlanError, UnitError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, Quantity, format_time_ps
 from stepsim.core.timeline import Timeline
-from stepsim.explain.memory import StepMemory
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.scenarios import PHASES, BatchBase
 from stepsim.explore.noise.draws import noisy_speeds
@@ -29,7 +28,7 @@ from stepsim.serve.plans import plan_map
 from stepsim.serve.recorded import recorded
 from stepsim.serve.sliders import slider_values
 from stepsim.serve.state import KNOBS, NOISE, ExplorerState, number_quantity, number_text
-from stepsim.show.page.facts import Plain, answer_facts, document_shown, memory_shown, plain_table
+from stepsim.show.page.facts import Plain, answer_facts, document_shown, plain_table
 from stepsim.show.page.lanes import lanes_of_timeline, tasks_of_timeline, times_of_timeline
 from stepsim.show.page.load import network_load
 from stepsim.show.tables.studies import worth_table
@@ -79,7 +78,8 @@ class Explorer(Struct, kw_only=True):
         """Totals, breakdown and times; equal to a run's. Raises PlanError where none can be.
 
         Only durations differ between states of one structure, so that nothing is built anew, and a
-        page that shows one of them asks for another: its timeline has starts and ends alone.
+        page that shows one of them asks for another: its timeline has starts and ends alone, and
+        memory is the same.
         """
         batch = self._batch(state)
         if not set(state.numbers) <= set(batch.setting.names):
@@ -102,7 +102,6 @@ class Explorer(Struct, kw_only=True):
                 rates=throughput(effort, plan.npus, step_ps / PS_PER_S) if effort else None,
             ),
             "breakdown": parts,
-            "memory": _memory(batch.job.memory),
             "band": self._band(batch, state),
             "lanes": times_of_timeline(
                 Timeline(flat=batch.flat, start=start[:nodes, 0], end=end[:nodes, 0])
@@ -266,12 +265,3 @@ def _factor(name: str, text: str) -> float:
         return float(cast(float, Quantity.FACTOR.parse(text)))
     except UnitError as error:
         raise PlanError(f"{name}: {error}") from None
-
-
-def _memory(memory: StepMemory | None) -> Plain | None:
-    """What the fullest rank of a job holds."""
-    if memory is None:
-        return None
-    stage = memory.peaks.index(memory.fullest)
-    parts = {str(part): size for part, size in memory.fullest.parts.items()}
-    return memory_shown(stage, parts, memory.capacity_bytes)

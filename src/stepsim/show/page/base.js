@@ -248,10 +248,10 @@ async function askLive() {
 
 /** Give a quick answer what only a whole one says, and durations do not change; false where they differ. */
 function keepStructure(found) {
-  const { lanes, network, job } = page.answer;
+  const { lanes, network, job, memory } = page.answer;
   if (!lanes || lanes.spans.length !== found.lanes.spans.length) return false;
   const spans = found.lanes.spans.map(({ start, end }, i) => ({ ...lanes.spans[i], start, end, critical: 0 }));
-  Object.assign(found, { network, job, lanes: { ...lanes, spans, actions: null } });
+  Object.assign(found, { network, job, memory, lanes: { ...lanes, spans, actions: null } });
   return true;
 }
 
