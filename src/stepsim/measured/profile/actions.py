@@ -12,7 +12,7 @@ from stepsim.base.arrays import Bools, Ints, bins, ints, places_by
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
-from stepsim.measured.profile.events import Events, Profile, same, unknown
+from stepsim.measured.profile.events import Events, Profile, combined, same, unknown
 from stepsim.measured.profile.marks import MarkForm
 from stepsim.measured.profile.told import Labelled, stages_by_messages, told_by_messages
 from stepsim.measured.run import OpKind
@@ -68,21 +68,21 @@ def pipeline_actions(profile: Profile) -> Actions:
     places = np.flatnonzero(inside)
     if not len(places):
         raise TraceError(f"{profile.source}: no forward or backward computes anything")
-    columns = {
-        "rank": events.rank,
-        "name": kind,
-        "chunk": events.chunk,
-        "microbatch": events.microbatch,
-    }
-    key = same(*(column[places] for column in columns.values()))
-    count = bins(key)
-    first = np.zeros(count, np.int64)
-    first[key] = places
-    start, end = extents(key, count, events.start_ps[places], events.end_ps[places])
+    columns = (events.microbatch, events.chunk, kind, events.rank)
+    actions, key = combined(*(column[places] for column in columns))
+    microbatch, chunk, name, rank = ints(actions).T
+    start, end = extents(key, len(actions), events.start_ps[places], events.end_ps[places])
     holds = unknown(len(kind))
     holds[places] = key
-    columns = {name: column[first] for name, column in columns.items()}
-    run = Events.of(count, start_ps=start, end_ps=end, **columns)
+    run = Events.of(
+        len(actions),
+        rank=rank,
+        name=name,
+        chunk=chunk,
+        microbatch=same(microbatch),
+        start_ps=start,
+        end_ps=end,
+    )
     stages, pp, chunks = _layout(profile, run)
     sends = events.of_kind(TaskKind.SEND) & (events.phase == TaskPhase.FORWARD)
     if (sends & (events.peer == UNKNOWN) & (events.chunk == pp * chunks - 1)).any():
@@ -91,7 +91,7 @@ def pipeline_actions(profile: Profile) -> Actions:
             "it was recorded: expected one rank of each stage"
         )
     found = Actions(
-        run=replace(run, microbatch=same(run.microbatch)),
+        run=run,
         stages=stages,
         pp=pp,
         chunks=chunks,
