@@ -10,11 +10,11 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, bins, ints
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.structs import Names, Noun, replace, shipped
+from stepsim.base.structs import Names, replace, shipped
 from stepsim.base.units import PS_PER_NS
 from stepsim.files.reading import number_in, open_file
 from stepsim.files.traces.forms import element_bytes
-from stepsim.measured.profile.events import Events
+from stepsim.measured.profile.events import Events, RankPlace
 from stepsim.measured.run import InnerOps, OpKind
 from stepsim.measured.run_profile import meant
 from stepsim.run.spans import UNKNOWN
@@ -42,16 +42,14 @@ _Operation = tuple[OpKind, int, float, float, int, int, str]
 _Inner = tuple[int, float, int]
 
 
-class RankLines(Noun, eq=False):
+class RankLines(RankPlace, eq=False):
     """What one rank ran, in order; `line` and `label` are where and how each operation is written.
 
-    Times are picoseconds from `clock_ms`; ranks, groups and peers of the events are not known yet.
+    Times are picoseconds from the millisecond `clock`; ranks, groups and peers of the events are
+    not known yet.
     """
 
-    rank: int
     stage: int
-    file: str
-    clock_ms: int
     line: Ints
     label: Names
     events: Events
@@ -226,7 +224,7 @@ def _trace(
         rank=rank,
         stage=stage,
         file=str(path),
-        clock_ms=clock,
+        clock=clock,
         line=ints(lines),
         label=labels,
         events=events,

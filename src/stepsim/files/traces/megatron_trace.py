@@ -15,8 +15,8 @@ from os.path import isdir
 from pathlib import Path
 
 import numpy as np
+from msgspec import convert
 
-from stepsim.base.arrays import bins
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Names, replace
 from stepsim.files.reading import open_file
@@ -93,12 +93,9 @@ def _joined(source: str, degrees: Degrees, traces: Sequence[RankLines], warnings
     inner = [trace.inner.since(-first) for trace, first in zip(traces, begins, strict=False)]
     labels = [label for trace in traces for label in trace.label]
     ranks = [
-        RankPlace(
-            rank=trace.rank,
-            stage=trace.stage,
+        replace(
+            convert(trace, RankPlace, from_attributes=True),
             replica=None if width is None else trace.rank % width,
-            clock=trace.clock_ms,
-            file=trace.file,
             trace=times_hash(part.name.astype(np.int8), part.start_ps, part.end_ps),
         )
         for trace, part in zip(traces, parts, strict=True)
@@ -153,12 +150,11 @@ def _with_meetings(events: Events) -> Events:
     """Both ends of messages, and collectives of a group in their order, bear one number.
 
     The message of a microbatch is known by its phase and its sender. Where the sender was not
-    traced it is known by its receiver, and meets nobody else.
+    traced it meets nobody.
     """
-    message = events.is_message
     sent = events.of_kind(TaskKind.SEND)
-    alone = bins(events.rank) + events.rank
-    sender = np.where(sent, events.rank, np.where(events.peer == UNKNOWN, alone, events.peer))
+    message = events.is_message & (sent | (events.peer != UNKNOWN))
+    sender = np.where(sent, events.rank, events.peer)
     collective = events.group != UNKNOWN
     kind = np.where(message, events.phase, np.where(collective, len(TaskPhase), UNKNOWN))
     source = np.where(message, sender, events.group)
