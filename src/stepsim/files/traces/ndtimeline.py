@@ -204,8 +204,9 @@ def _with_meetings(profile: Profile) -> Profile:
     """Messages with the microbatch of their compute, and who meets whom."""
     warnings: list[str] = []
     events = _attached(profile, warnings)
-    meeting, group, groups = _meetings(profile, events)
-    events = replace(events, meeting=meeting, group=group, peer=_peers(profile, events))
+    other, peer = _peers(profile, events)
+    meeting, group, groups = _meetings(profile, events, other)
+    events = replace(events, meeting=meeting, group=group, peer=peer)
     return replace(profile, events=events, groups=groups, warnings=tuple(warnings))
 
 
@@ -229,9 +230,10 @@ def _attached(profile: Profile, warnings: list[str]) -> Events:
         for ours, theirs in zip(
             *(_grouped(events, each, of_group) for each in (message, compute)), strict=True
         ):
-            chosen, paired = _paired(events, ours, theirs, chunk[theirs] != end, name)
+            talks = chunk[theirs] != end
+            chosen, paired = _paired(events, ours, theirs, talks, name)
             microbatch[chosen], chunk[chosen] = microbatch[paired], chunk[paired]
-            if len(ours) and not len(chosen) and (chunk[theirs] != end).any():
+            if len(ours) and not len(chosen) and talks.any():
                 lost.append(len(ours))
         if lost:
             warnings.append(
@@ -255,17 +257,15 @@ def _paired(
     Left out are messages that begin after the last compute could need them, or end before the
     first could send. The first message may be missing at the begin of the model.
     """
-    if len(message) == talks.sum():
-        return message, compute[talks]
-    if not len(compute):
-        return message[:0], compute
     if name.endswith("-recv"):
-        used = events.start_ps[message] <= events.start_ps[compute].max() + _APART_PS
+        used = events.start_ps[message] <= events.start_ps[compute].max(initial=0) + _APART_PS
     else:
-        used = events.end_ps[message] >= events.end_ps[compute].min() - _APART_PS
-    message = message[used]
-    if len(message) == talks.sum():
-        return message, compute[talks]
+        first = events.end_ps[compute].min(initial=MAX_INT64)
+        used = events.end_ps[message] >= first - _APART_PS
+    every, message = message, message[used]
+    for some in (every, message):
+        if len(some) == talks.sum():
+            return some, compute[talks]
     if len(message) == len(compute):
         return message, compute
     if name.endswith("-recv") and len(message) == len(compute) - 1:
@@ -273,14 +273,16 @@ def _paired(
     return message[:0], compute[:0]
 
 
-def _meetings(profile: Profile, events: Events) -> tuple[Ints, Ints, tuple[ProcessGroup, ...]]:
+def _meetings(
+    profile: Profile, events: Events, other: Ints
+) -> tuple[Ints, Ints, tuple[ProcessGroup, ...]]:
     """Equal numbers for both ends of a message and for the members of a collective, and groups.
 
-    Of the groups of collectives the place of every operation's, and themselves.
+    `other` is the chunk at the other end of a message. Of the groups of collectives the place of
+    every operation's, and themselves.
     """
     message = events.is_message & (events.microbatch != UNKNOWN)
-    back = np.where(events.phase == TaskPhase.BACKWARD, 1, -1)
-    sender = events.chunk + np.where(events.of_kind(TaskKind.RECV), back, 0)
+    sender = np.where(events.of_kind(TaskKind.RECV), other, events.chunk)
     stage, replica = profile.column_of_ranks("stage"), profile.column_of_ranks("replica")
     kind = np.where(message, events.phase, UNKNOWN)
     place, number = replica.copy(), np.where(message, sender, events.order)
@@ -301,16 +303,13 @@ def _meetings(profile: Profile, events: Events) -> tuple[Ints, Ints, tuple[Proce
     return np.where(kind == UNKNOWN, UNKNOWN, joined), group, tuple(groups)
 
 
-def _peers(profile: Profile, events: Events) -> Ints:
-    """The place of the other end's rank, of every message that has one."""
+def _peers(profile: Profile, events: Events) -> tuple[Ints, Ints]:
+    """The chunk at the other end of a message, and the place of its rank where there is one."""
     stage, replica = profile.column_of_ranks("stage"), profile.column_of_ranks("replica")
-    count = bins(stage)
-    table = np.empty((count, bins(replica)), np.int64)
+    table = np.empty((bins(stage), bins(replica)), np.int64)
     table[stage, replica] = events.rank
-    ahead = profile.named("forward-send", "backward-recv")
-    behind = profile.named("forward-recv", "backward-send")
-    other = table[(stage + np.where(ahead, 1, -1)) % count, replica]
-    chunk = events.chunk + np.where(ahead, 1, -1)
-    last = int(events.chunk[events.of_kind(TaskKind.COMPUTE)].max(initial=0))
-    inside = (chunk >= 0) & (chunk <= last)
-    return np.asarray(np.where((ahead | behind) & inside, other, UNKNOWN), np.int64)
+    sent_forward = (events.phase == TaskPhase.FORWARD) == events.of_kind(TaskKind.SEND)
+    away = np.where(sent_forward, 1, -1)
+    other, last = events.chunk + away, events.chunk[events.of_kind(TaskKind.COMPUTE)].max(initial=0)
+    inside = events.is_message & (other >= 0) & (other <= last)
+    return other, np.where(inside, table[(stage + away) % len(table), replica], UNKNOWN)
