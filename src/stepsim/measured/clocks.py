@@ -17,7 +17,7 @@ from stepsim.base.structs import Timed, replace
 from stepsim.measured.profile.events import Following, Profile, same
 from stepsim.measured.run import PS_PER_MS
 from stepsim.measured.run_profile import sent_and_received
-from stepsim.run.spans import UNKNOWN, ColumnTable
+from stepsim.run.spans import UNKNOWN, ColumnTable, earliest
 
 DEFAULT_NODE_SIZE = 8
 # Two ranks whose messages end that far apart, in the median, have clocks that differ.
@@ -65,15 +65,15 @@ def align(
     sent, received = sent_and_received(events)
     ends = events.rank[sent], events.rank[received]
     ahead = events.end_ps[received] - events.end_ps[sent]
-    group, begin_ms = _clock_groups(run)
-    offset = ints([rank.clock - begin_ms[at] for rank, at in zip(ranks, group, strict=True)])
-    offset *= PS_PER_MS
+    clock_ms = ints([rank.clock for rank in ranks])
+    group = _clock_groups(run, clock_ms)
+    offset = (clock_ms - earliest(group, clock_ms, bins(group))[group]) * PS_PER_MS
     size = node_size or _node_size(run, npus, group)
     apart, pair = _shifted(ahead, ends, offset), same(*ends, events.name[sent])
-    if len(begin_ms) == 1 and len(pair):
+    if not group.any() and len(pair):
         far = np.abs(medians(pair, apart, bins(pair))) > _FAR_APART_PS
-        group = [rank.rank // size for rank in ranks] if far.any() else group
-    _join_groups(run, ints(group), ends, ahead, offset)
+        group = ints([rank.rank // size for rank in ranks]) if far.any() else group
+    _join_groups(run, group, ends, ahead, offset)
     offset -= (events.start_ps + offset[events.rank]).min()
     shift, apart = offset[events.rank], _shifted(ahead, ends, offset)
     residual = int(np.median(np.abs(apart))) if len(apart) else 0
@@ -83,22 +83,14 @@ def align(
     return moved, clocks, (sent, received)
 
 
-def _clock_groups(run: Profile) -> tuple[list[int], list[int]]:
-    """Clock of each rank, and where each clock's axis begins, in ms.
-
-    Two ranks share a clock when they begin within one step of each other.
-    """
-    clock_ms = [rank.clock for rank in run.ranks]
+def _clock_groups(run: Profile, clock_ms: Ints) -> Ints:
+    """The clock of each rank: two share one when they begin within one step of each other."""
     parts = [run.of_rank(index) for index in range(len(clock_ms))]
     longest = max(int(part.end_ps.max() - part.start_ps[0]) for part in parts) // PS_PER_MS + 1
-    order = sorted(range(len(clock_ms)), key=lambda i: clock_ms[i])
-    group = [0] * len(clock_ms)
-    begins = [clock_ms[order[0]]]
-    for before, here in pairwise(order):
-        if clock_ms[here] - clock_ms[before] > longest:
-            begins.append(clock_ms[here])
-        group[here] = len(begins) - 1
-    return group, begins
+    order = np.argsort(clock_ms)
+    group = np.empty_like(order)
+    group[order] = np.cumsum(np.diff(clock_ms[order], prepend=clock_ms.min()) > longest)
+    return group
 
 
 def _shifted(ahead: Ints, ends: Following, offset: Ints) -> Ints:
@@ -127,9 +119,9 @@ def _join_groups(run: Profile, group: Ints, ends: Following, ahead: Ints, offset
             joined |= group == each
 
 
-def _node_size(run: Profile, npus: int | None, group: list[int]) -> int:
+def _node_size(run: Profile, npus: int | None, group: Ints) -> int:
     """Ranks per node where clocks tell it, else 8, as in DGX and HGX machines."""
-    clocks = len(set(group))
+    clocks = bins(group)
     if clocks == 1 or npus is None or npus % clocks:
         return DEFAULT_NODE_SIZE
     size = npus // clocks
