@@ -162,24 +162,21 @@ class Validation(Document, Timed):
         cls, runs: Sequence[RunEntry], rows: Sequence[TimeEntry] = (), warnings: Names = ()
     ) -> Self:
         """Runs and rows with the errors of both; kinds without numbers are left out."""
-        kinds = {
-            "pipeline (replay)": [run.pipeline for run in runs],
-            "step (replay)": [run.step for run in runs],
-            "per-step operations (prediction)": [each for run in runs for each in run.finalize],
-            "pipeline (prediction)": [e for r in runs for e in r.predicted if e.name == "pipeline"],
-            "waits (replay)": [each for run in runs for each in run.waits],
-            "step (prediction)": [
-                *(each for run in runs for each in run.predicted if each.name == "step"),
-                *(row for row in rows if row.source == Source.PREDICTION),
-            ],
-            **{
-                f"step ({source})": [row for row in rows if row.source == source]
-                for source in (Source.FIT, Source.EXPLAINED)
-            },
-        }
-        every = {name: error_of(compared) for name, compared in kinds.items()}
-        errors = {name: found for name, found in every.items() if found.count}
-        return cls(runs=tuple(runs), rows=tuple(rows), warnings=warnings, errors=errors)
+        found = cls(runs=tuple(runs), rows=tuple(rows), warnings=warnings, errors={})
+        every = {kind: error_of(times) for kind, times in found.kinds().items()}
+        return replace(found, errors={kind: each for kind, each in every.items() if each.count})
+
+    def kinds(self) -> dict[str, list[TimeEntry]]:
+        """All times by what they are of and where they come from."""
+        named = [(each.name, each) for run in self.runs for each in (run.pipeline, run.step)]
+        named += [("per-step operations", each) for run in self.runs for each in run.finalize]
+        named += [(each.name, each) for run in self.runs for each in run.predicted]
+        named += [("waits", each) for run in self.runs for each in run.waits]
+        named += [("step", row) for row in self.rows]
+        found: dict[str, list[TimeEntry]] = {}
+        for name, each in named:
+            found.setdefault(f"{name} ({each.source})", []).append(each)
+        return found
 
     def exceeds(self, limit: float) -> bool:
         """Whether the error of any time is above a limit, a share."""

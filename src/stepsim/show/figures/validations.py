@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from stepsim.base.errors import OutputError
 from stepsim.base.units import PS_PER_S
 from stepsim.runs.published import PublishedValidation
-from stepsim.runs.validate import Source, Validation
+from stepsim.runs.validate import Validation
 from stepsim.show.figures.drawing import drawn, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import FAINT, PALETTE
@@ -20,17 +20,10 @@ _MARKERS = "osD^v<>pPX*hd"
 @drawn
 def plot_validation(found: Validation, style: FigureStyle) -> "Figure":
     """Simulated over measured times; raises OutputError where nothing was measured."""
-    runs, rows = found.runs, found.rows
-    kinds = {
-        "pipeline, replay": [run.pipeline for run in runs],
-        "per-step operation, prediction": [each for run in runs for each in run.finalize],
-        "pipeline and step, prediction": [each for run in runs for each in run.predicted],
-    }
-    for source in (Source.FIT, Source.EXPLAINED, Source.PREDICTION):
-        kinds[f"step, {source}"] = [row for row in rows if row.source == source]
     points = {
-        name: [(each.measured_ps / PS_PER_S, each.simulated_ps / PS_PER_S) for each in several]
-        for name, several in kinds.items()
+        kind: [(each.measured_ps / PS_PER_S, each.simulated_ps / PS_PER_S) for each in times]
+        for kind, times in found.kinds().items()
+        if not kind.startswith("waits")
     }
     return _over_measured(points, "simulated", style)
 
