@@ -18,7 +18,7 @@ from msgspec import field
 
 from stepsim.base.errors import TraceError
 from stepsim.base.fields import InSeconds
-from stepsim.base.structs import Names, Noun, Timed
+from stepsim.base.structs import Count, Entry, Names, Noun, Share, Timed
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.workload.plan import Plan
 
@@ -31,20 +31,23 @@ _FEWEST_SLOW = 3
 _FEWEST, _STRAIGHT = 6, 0.9
 
 
-class SteadySteps(Noun):
-    """Places of the lines of a log: those that count, that warm up, and that are out of line."""
-
-    kept: tuple[int, ...]
-    warm_up: tuple[int, ...]
-    out_of_line: tuple[int, ...]
-
-
 class StepUnit(StrEnum):
     """What a framework prints of a step: its seconds, or tokens of an NPU or samples a second."""
 
     SECONDS = "seconds"
     TOKENS = "tokens_per_s"
     SAMPLES = "samples_per_s"
+
+
+class LogPeriod(Entry):
+    """Slow steps that come back: one of `every` steps is `longer` by so many medians of a step.
+
+    `share` is what that takes of the run.
+    """
+
+    every: Count
+    longer: float
+    share: Share
 
 
 class StepLog(Noun):
@@ -76,14 +79,25 @@ class StepLog(Noun):
         )
 
     @property
-    def steady(self) -> SteadySteps:
-        """Which lines tell what a step takes once the job runs steadily."""
+    def steady(self) -> tuple[int, ...]:
+        """Places of the lines that tell what a step takes once the job runs steadily."""
         return steady_places(self.values)
 
     @property
+    def warm_up(self) -> tuple[int, ...]:
+        """Numbers of the steps before those lines."""
+        return self.numbers[: self.steady[0]]
+
+    @property
+    def out_of_line(self) -> tuple[int, ...]:
+        """Numbers of later steps that do not count."""
+        counted = {*self.warm_up, *(self.numbers[place] for place in self.steady)}
+        return tuple(number for number in self.numbers if number not in counted)
+
+    @property
     def kept(self) -> tuple[float, ...]:
-        """The values of those lines."""
-        return tuple(self.values[place] for place in self.steady.kept)
+        """The values of the lines that count."""
+        return tuple(self.values[place] for place in self.steady)
 
     @property
     def trend(self) -> tuple[float, float] | None:
@@ -103,18 +117,19 @@ class StepLog(Noun):
         return start / middle, end / middle
 
     @property
-    def period(self) -> tuple[int, float] | None:
-        """Slow steps that come back: after how many steps, and by how many medians longer.
+    def period(self) -> LogPeriod | None:
+        """Slow steps that come back.
 
         None where fewer than `_FEWEST_SLOW` come back, or not after as many steps each time.
         """
-        seconds = self.lengths
-        middle = median(seconds[place] for place in self.steady.kept)
-        slow = [place for place in self.steady.out_of_line if seconds[place] > middle]
-        gaps = {self.numbers[b] - self.numbers[a] for a, b in pairwise(slow)}
+        seconds = dict(zip(self.numbers, self.lengths, strict=True))
+        middle = median(self.lengths[place] for place in self.steady)
+        slow = [number for number in self.out_of_line if seconds[number] > middle]
+        gaps = {later - earlier for earlier, later in pairwise(slow)}
         if len(slow) < _FEWEST_SLOW or len(gaps) != 1:
             return None
-        return gaps.pop(), median(seconds[place] for place in slow) / middle - 1
+        every, longer = gaps.pop(), median(seconds[number] for number in slow) / middle - 1
+        return LogPeriod(every=every, longer=longer, share=longer / every / (1 + longer / every))
 
     def timed(self, pattern: str) -> float | None:
         """Seconds of a step under the timers whose names a pattern fits; None without any."""
@@ -135,7 +150,7 @@ class StepLog(Noun):
         """The median TFLOP/s of an NPU over the steady lines; None where they are not printed."""
         if not self.tflops:
             return None
-        return median(self.tflops[place] for place in self.steady.kept)
+        return median(self.tflops[place] for place in self.steady)
 
     def median_ps(self, tokens: int | None = None, samples: int | None = None) -> int:
         """The median step; for logs that print a rate `tokens` are a step's of an NPU.
@@ -201,24 +216,17 @@ class LeafLog(StepLog):
         return round(median(abs(each - middle) for each in self.kept) * PS_PER_S)
 
 
-def steady_places(values: tuple[float, ...]) -> SteadySteps:
+def steady_places(values: tuple[float, ...]) -> tuple[int, ...]:
     """Places of the values that count; one alone counts."""
     if len(values) == 1:
-        return SteadySteps(kept=(0,), warm_up=(), out_of_line=())
+        return (0,)
     rest = values[1:]
     middle = median(rest)
     usual = _NORMAL * median(abs(value - middle) for value in rest)
     most = max(_SPREADS * usual, _LEAST * middle)
-    away = [True, *(abs(value - middle) > most for value in rest)]
-    first = away.index(False)
-    later = range(first, len(values))
-    return SteadySteps(
-        kept=tuple(place for place in later if not away[place]),
-        warm_up=tuple(range(first)),
-        out_of_line=tuple(place for place in later if away[place]),
-    )
+    return tuple(place for place, value in enumerate(rest, 1) if abs(value - middle) <= most)
 
 
 def typical(values: tuple[float, ...]) -> float:
     """The median of the values that count."""
-    return median(values[place] for place in steady_places(values).kept)
+    return median(values[place] for place in steady_places(values))

@@ -21,7 +21,7 @@ from stepsim.files.load import read_model
 from stepsim.files.models.launch import with_launch
 from stepsim.files.traces.logged_jobs import LoggedJob, read_logged_job
 from stepsim.files.traces.step_lines import read_step_log
-from stepsim.measured.step_log import StepLog
+from stepsim.measured.step_log import LogPeriod, StepLog
 from stepsim.options import ALIASES
 from stepsim.runs.suspects import LogEvidence, Suspected, Suspects, held_bytes
 from stepsim.step.job import held_degrees
@@ -74,17 +74,6 @@ class LogSuspect(Entry):
     step_s: Seconds
     worth: Share
     explains: Share | None
-
-
-class LogPeriod(Entry):
-    """Slow steps that come back: one of `every` steps is `longer` by so many medians of a step.
-
-    `share` is what that takes of the run.
-    """
-
-    every: Count
-    longer: float
-    share: Share
 
 
 class LogExplanation(Document):
@@ -208,7 +197,6 @@ def _explain(
     )
     found = beside.simulated() if with_suspects else ()
     suspects = [_suspect(each, predicted, measured, known) for each in found]
-    steady = log.steady
     return LogExplanation(
         source=log.source,
         framework=log.form,
@@ -222,12 +210,12 @@ def _explain(
         tokens_per_s=tokens / measured,
         mfu=mfu,
         trend_s=drift,
-        period=_period(log),
+        period=log.period,
         measured_tflops=log.steady_tflops,
         predicted_tflops=rates.model_tflops,
-        steps=len(steady.kept),
-        warm_up=tuple(log.numbers[place] for place in steady.warm_up),
-        out_of_line=tuple(log.numbers[place] for place in steady.out_of_line),
+        steps=len(log.steady),
+        warm_up=log.warm_up,
+        out_of_line=log.out_of_line,
         suspects=tuple(_ordered(suspects, predicted, measured)),
         without_worth=tuple(each.name for each in suspects if abs(each.worth) < _LEAST_WORTH),
         warnings=(*report.said, *_counted_otherwise(log, rates, predicted, measured)),
@@ -298,15 +286,6 @@ def _suspect(
         worth=found.step_s / predicted - 1,
         explains=(found.step_s - predicted) / gap if gap else None,
     )
-
-
-def _period(log: StepLog) -> LogPeriod | None:
-    """Slow steps that come back after as many steps each time."""
-    found = log.period
-    if found is None:
-        return None
-    every, extra = found
-    return LogPeriod(every=every, longer=extra, share=extra / every / (1 + extra / every))
 
 
 def _counted_otherwise(

@@ -141,7 +141,7 @@ def test_the_command_prints_the_answer_first(run: Run, tmp_path: Path) -> None:
     assert " tokens/s per GPU   MFU " in lines[0]
     assert lines[0].endswith(" x the prediction")
     assert lines[1].startswith("llama-3.1-8b on 8 H100 (hgx-h100): tp 1")
-    assert "median of 5 steps; left out: warm-up 1, out of line 5" in lines[2]
+    assert "median of 5 steps; left out: warm-up: 1; out of line: 5" in lines[2]
     assert "what could make the difference, simulated" in lines
     code, _, err = run("explain", tmp_path / "absent")
     assert (code, err.count("\n")) == (2, 1)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from stepsim.runs.explained import LogExplanation, LogSuspect, LogVerdict
 from stepsim.runs.suspects import LogEvidence
-from stepsim.show.tables.measured import numbers_words
+from stepsim.show.tables.measured import left_out_words
 from stepsim.show.tables.model import (
     Shown,
     paths,
@@ -78,9 +78,7 @@ def _predicted(found: LogExplanation) -> str:
 def _counted(found: LogExplanation) -> Iterator[str]:
     """Which lines of the log count, and the rates of both."""
     yield f"{found.framework}: median of {found.steps} steps;"
-    left = {"warm-up": found.warm_up, "out of line": found.out_of_line}
-    texts = [f"{name} {numbers_words(each)}" for name, each in left.items() if each]
-    yield f"left out: {', '.join(texts) or 'nothing'}"
+    yield f"left out: {left_out_words(found.warm_up, found.out_of_line)}"
     if found.measured_tflops is not None and found.predicted_tflops is not None:
         yield f"  TFLOP/s per GPU {found.measured_tflops:.0f}, predicted"
         yield f"{found.predicted_tflops:.0f}"

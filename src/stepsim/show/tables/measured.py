@@ -89,7 +89,7 @@ def step_log_shown(log: StepLog) -> Iterator[Shown]:
         ("steps", f"{len(values)}, number {log.numbers[0]} to {log.numbers[-1]}"),
         ("step" if log.unit == "seconds" else what, f"{write(typical(values))}, the median"),
         ("spread", f"{write(min(kept))} to {write(max(kept))}"),
-        ("left out", left_out_words(log)),
+        ("left out", left_out_words(log.warm_up, log.out_of_line)),
     )
     if log.timers:
         yield table_of(
@@ -103,19 +103,14 @@ def step_log_shown(log: StepLog) -> Iterator[Shown]:
         )
 
 
-def left_out_words(log: StepLog) -> str:
+def left_out_words(warm_up: Sequence[int], out_of_line: Sequence[int]) -> str:
     """Which steps of a log do not count, and why."""
-    steady = log.steady
-    lists = {"warm-up": steady.warm_up, "out of line": steady.out_of_line}
-    texts = (
-        f"{name}: {numbers_words([log.numbers[place] for place in places])}"
-        for name, places in lists.items()
-        if places
-    )
+    lists = {"warm-up": warm_up, "out of line": out_of_line}
+    texts = [f"{name}: {_numbers_words(numbers)}" for name, numbers in lists.items() if numbers]
     return "; ".join(texts) or "nothing"
 
 
-def numbers_words(numbers: Sequence[int]) -> str:
+def _numbers_words(numbers: Sequence[int]) -> str:
     """Some numbers, the first of them where there are many."""
     shown = ", ".join(map(str, numbers[:_MOST_NUMBERS]))
     more = len(numbers) - _MOST_NUMBERS
