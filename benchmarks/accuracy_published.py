@@ -18,7 +18,7 @@ from stepsim.measured.step_log import LeafLog
 from stepsim.measured.work import RecordedWork
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Schedule, build
-from stepsim.runs.leaf import explained_share, fit_overhead, simulate_leaves
+from stepsim.runs.leaf import fit_overhead, simulate_leaves
 from stepsim.runs.replay import simulated
 from stepsim.workload.plan import Plan
 
@@ -123,7 +123,8 @@ def leaf_logs(paths: Sequence[Path]) -> Iterator[str]:
     yield "| run | measured, ms | spread of steps | explained by leaf modules | unexplained |"
     yield "|---|---|---|---|---|"
     for name, run in zip(names, runs, strict=True):
-        share, spread = explained_share(run), run.step_spread_ps / run.step_ps
+        share = simulate_leaves(run).report.pipeline_time_ps / run.step_ps
+        spread = run.step_spread_ps / run.step_ps
         yield (
             f"| {name} | {run.step_ps / PS_PER_MS:.0f} | {spread:.1%} | {share:.0%} | "
             f"{1 - share:.0%} |"

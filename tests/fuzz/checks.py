@@ -237,13 +237,13 @@ def check_run(source: Path) -> None:
     from stepsim.measured.layers import Durations
     from stepsim.measured.ready import ready_run
     from stepsim.runs.replay import replay
-    from stepsim.show.tables.measured import replay_table, run_shown
+    from stepsim.show.tables.measured import measured_shown, replay_table
 
     is_measured(source)
     path = source if source.is_file() else source / "rank0.txt"
     summary = load_trace(source)
     degrees = summary.degrees
-    printed(path, run_shown(summary))
+    printed(path, measured_shown(summary))
     if degrees.pp > 16 or degrees.microbatches > 64:
         return
     ready = ready_run(summary)
@@ -262,7 +262,7 @@ def check_log(path: Path) -> None:
     from stepsim.files.traces.forms import is_measured
     from stepsim.files.traces.optimus_log import read_optimus_log
     from stepsim.runs.leaf import simulate_leaves
-    from stepsim.show.tables.measured import leaf_run_shown
+    from stepsim.show.tables.measured import measured_shown
 
     is_measured(path)
     run = read_optimus_log(path)
@@ -270,7 +270,7 @@ def check_log(path: Path) -> None:
         return
     result = simulate_leaves(run)
     finite_json(result.document().to_json())
-    printed(path, leaf_run_shown(run, 0.5))
+    printed(path, measured_shown(run))
 
 
 def check_result(path: Path) -> None:

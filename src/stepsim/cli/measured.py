@@ -212,17 +212,12 @@ def inspect_measured(
     """Print what stepsim understands of a measured run; called by `stepsim inspect`."""
     from stepsim.files.measured import load_run
     from stepsim.measured.run_document import run_document
-    from stepsim.measured.step_log import LeafLog
-    from stepsim.runs.leaf import explained_share
     from stepsim.runs.measured import warnings_of
-    from stepsim.show.tables.measured import leaf_run_shown, run_shown
+    from stepsim.show.tables.measured import measured_shown
 
     run = load_run(path, node_size=node_size)
     warn(warnings_of([run]), quiet=quiet)
-    tables = (
-        leaf_run_shown(run, explained_share(run)) if isinstance(run, LeafLog) else run_shown(run)
-    )
-    show(json, run_document(run).to_json, tables, csv)
+    show(json, run_document(run).to_json, measured_shown(run), csv)
 
 
 def simulate_measured(path: Path, options: SimulateOptions) -> None:

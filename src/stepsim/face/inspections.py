@@ -21,10 +21,7 @@ from stepsim.files.load import is_topology, public_names, topology_of
 from stepsim.files.measured import load_profile, load_run
 from stepsim.files.traces.forms import is_measured, is_profile
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.step_log import LeafLog
-from stepsim.measured.summary import RunSummary
 from stepsim.network.topology.inspection import inspect_topology
-from stepsim.runs.leaf import explained_share
 from stepsim.runs.measured import warnings_of
 from stepsim.show.frames import Tables, columns_of_rows, first_table
 from stepsim.show.tables.inspection import (
@@ -33,7 +30,7 @@ from stepsim.show.tables.inspection import (
     topology_shown,
     workload_shown,
 )
-from stepsim.show.tables.measured import leaf_run_shown, run_shown
+from stepsim.show.tables.measured import measured_shown
 from stepsim.show.tables.model import Shown, Table
 from stepsim.show.tables.profiles import profile_shown
 from stepsim.step.inspection import inspect_job
@@ -89,7 +86,9 @@ def inspect(
         found = _of_profile(path)
     elif path and is_measured(path):
         run = load_run(path)
-        found = InspectionResult(shown=tuple(_run(run)), warnings=tuple(warnings_of([run])))
+        found = InspectionResult(
+            shown=tuple(measured_shown(run)), warnings=tuple(warnings_of([run]))
+        )
     elif isinstance(subject, str | Path) and is_accelerator(subject):
         found = InspectionResult(shown=tuple(_constants(subject)))
     elif not isinstance(subject, str | Path) or is_topology(str(subject)):
@@ -104,12 +103,6 @@ def _constants(name: str | Path) -> Iterable[Shown]:
     if is_device(name):
         return constants_of_device(read_device(name))
     return constants_of_framework(read_framework(name))
-
-
-def _run(run: LeafLog | RunSummary) -> Iterable[Shown]:
-    if isinstance(run, LeafLog):
-        return leaf_run_shown(run, explained_share(run))
-    return run_shown(run)
 
 
 def _of_topology(subject: "TopologyLike") -> InspectionResult:

@@ -53,11 +53,6 @@ def simulate_leaves(run: LeafLog, overhead: LeafOverhead | None = None) -> Simul
     return _simulate(run, np.array([overhead.action.value, overhead.layer_factor.value]))
 
 
-def explained_share(run: LeafLog) -> float:
-    """Share of the measured step that leaf modules and the pipeline's bubbles explain."""
-    return simulate_leaves(run).report.pipeline_time_ps / run.step_ps
-
-
 def fit_overhead(
     runs: Sequence[LeafLog], missing: list[tuple[str, str]] | None = None
 ) -> LeafOverhead | None:

@@ -8,6 +8,7 @@ from stepsim.explain.report import Report
 from stepsim.measured.calibration.calibration import LeafOverhead
 from stepsim.measured.step_log import LeafLog, StepLog, typical
 from stepsim.measured.summary import RunSummary
+from stepsim.runs.leaf import simulate_leaves
 from stepsim.runs.what_if import WhatIf
 from stepsim.show.tables.answer import Answer, answer_of
 from stepsim.show.tables.model import (
@@ -30,8 +31,13 @@ from stepsim.show.tables.step import parts_table, stages_table
 _MOST_RANKS = 32
 
 
-def run_shown(summary: RunSummary) -> Iterator[Shown]:
-    """What a measured run says."""
+def measured_shown(run: RunSummary | LeafLog) -> Iterator[Shown]:
+    """What a measured run says, or a log of leaf modules."""
+    return _leaf_run(run) if isinstance(run, LeafLog) else _traced_run(run)
+
+
+def _traced_run(summary: RunSummary) -> Iterator[Shown]:
+    """What traces say."""
     degrees, clocks = summary.degrees, summary.clocks
     named = {
         "ranks": degrees.npus,
@@ -163,9 +169,9 @@ _STEP_OPS = paths(
 _LEAVES = paths("stage, layers:g, leaf modules of layers = layers_ps, embedding or head = ends_ps")
 
 
-def leaf_run_shown(run: LeafLog, explained: float) -> Iterator[Shown]:
-    """What a log of leaf modules says; `explained` is a share of its step."""
-    yield (*_log_pairs(run), _explained_pair(run, explained))
+def _leaf_run(run: LeafLog) -> Iterator[Shown]:
+    """What a log of leaf modules says, and how much of its step these explain."""
+    yield (*_log_pairs(run), _explained_pair(run, simulate_leaves(run).report))
     yield table_of("leaf modules of every stage", run.stages, _LEAVES)
 
 
@@ -181,10 +187,10 @@ def _log_pairs(run: LeafLog) -> Pairs:
     )
 
 
-def _explained_pair(run: LeafLog, explained: float) -> tuple[str, str]:
+def _explained_pair(run: LeafLog, report: Report) -> tuple[str, str]:
     """What leaf modules and a backward of twice the forward explain of a log's step."""
-    time = format_time_ps(round(explained * run.step_ps))
-    words = f"{explained:.0%} of it ({time}): leaf modules and a backward of twice the forward"
+    share, time = report.pipeline_time_ps / run.step_ps, format_time_ps(report.pipeline_time_ps)
+    words = f"{share:.0%} of it ({time}): leaf modules and a backward of twice the forward"
     return "explained", words
 
 
@@ -194,11 +200,11 @@ LEAF_TABLES = ("log", "parts", "stages")
 
 def leaf_tables(run: LeafLog, report: Report, overhead: LeafOverhead | None) -> dict[str, Shown]:
     """The measured step of a log, and beside it what leaf modules explain, or their fit."""
-    share = report.pipeline_time_ps / run.step_ps
-    told = _explained_pair(run, share)
+    told = _explained_pair(run, report)
     if overhead:
+        error = report.pipeline_time_ps / run.step_ps - 1
         fit = (
-            f"{format_time_ps(report.pipeline_time_ps)}, {share - 1:+.2%}: host time "
+            f"{format_time_ps(report.pipeline_time_ps)}, {error:+.2%}: host time "
             f"{format_time_ps(overhead.action.value)} per action, layers "
             f"{overhead.layer_factor.value:.2f} times their leaf modules"
         )
