@@ -99,26 +99,6 @@ class _Seeing(Fields, kw_only=True):
         """Patches of an image."""
         return (self.count("image_size") // self.count("patch_size")) ** 2
 
-    def qwen2(self, hidden: int, decoder: int) -> _Said:
-        """Of Qwen2-VL: layer norms, a plain MLP, and a merger of 4 patches."""
-        merged = self.count("spatial_merge_size") ** 2
-        out = self.count("hidden_size", default=decoder)
-        return {
-            "width": int(self.number("mlp_ratio", 4.0) * hidden),
-            "merged": merged,
-            "products": _merger(hidden * merged, out),
-            "others": 2 * hidden,
-        }
-
-    def qwen2_5(self, hidden: int, decoder: int) -> _Said:
-        """Of Qwen2.5-VL: RMS norms and a gated MLP."""
-        merged = self.count("spatial_merge_size") ** 2
-        return {
-            "merged": merged,
-            "products": _merger(hidden * merged, self.count("out_hidden_size", default=decoder)),
-            "others": hidden,
-        }
-
     def qwen3(self, hidden: int, decoder: int) -> _Said:
         """Of Qwen3-VL and Qwen3.5: learned positions, and a merger more for each deep stack."""
         merged = self.count("spatial_merge_size") ** 2
@@ -130,6 +110,15 @@ class _Seeing(Fields, kw_only=True):
             "products": _merger(hidden * merged, out) * (1 + stacks),
             "others": 2 * hidden * (1 + merged * stacks),
         }
+
+    def qwen2(self, hidden: int, decoder: int) -> _Said:
+        """Of Qwen2-VL, without positions and stacks: its `hidden_size` is that of the decoder."""
+        said = self.qwen3(hidden, self.count("hidden_size", default=decoder))
+        return {**said, "width": int(self.number("mlp_ratio", 4.0) * hidden)}
+
+    def qwen2_5(self, hidden: int, decoder: int) -> _Said:
+        """Of Qwen2.5-VL, without positions and stacks: RMS norms and a gated MLP."""
+        return {**self.qwen3(hidden, decoder), "others": hidden}
 
     def moonvit(self, hidden: int, decoder: int) -> _Said:
         """Of Kimi: positions on a grid, and a projector of 4 patches."""
