@@ -296,17 +296,14 @@ class Attentions(Kinds, kw_only=True):
 
     def blocks_mixer(self) -> BlockSparseAttention:
         """Attention to blocks, in the words of MiniMaxM3VLTextConfig or of what is published."""
-        own = self.inside("sparse_attention_config")
-        block = own.some("sparse_block_size") or self.count("index_block_size")
-        blocks = own.some("sparse_topk_blocks") or self.count("index_topk_blocks")
+        block = self.count("sparse_block_size", "index_block_size")
         attention = self.grouped()
         return BlockSparseAttention(
             heads=attention.heads,
             attention=attention,
             indexer=Indexer(
-                heads=own.some("sparse_num_index_heads") or self.count("index_n_heads"),
-                dim=own.some("sparse_index_dim") or self.count("index_head_dim"),
-                top_k=blocks * block,
+                **self.part("block_indexer"),
+                top_k=self.count("sparse_topk_blocks", "index_topk_blocks") * block,
             ),
             block=block,
         )

@@ -185,8 +185,9 @@ class _Reader(Attentions, Feeding, kw_only=True):
         """Everything; in the end no key is left that matters."""
         family = self.family
         self.pass_over("beside_layers")
-        # keys of MPT and DBRX that stand in tables of their own
-        tables = {**self.inside("attn_config").values, **self.inside("ffn_config").values}
+        # keys of MPT, DBRX and MiniMax-M3 that stand in tables of their own
+        names = ("attn_config", "ffn_config", "sparse_attention_config")
+        tables = {key: said for name in names for key, said in self.inside(name).values.items()}
         self.pass_over(*tables)
         self.values = {**tables, **self.values}
         if self.values.get("use_bidirectional_attention") == "vision":  # images are left out

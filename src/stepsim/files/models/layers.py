@@ -88,7 +88,7 @@ class Kinds(Reading, kw_only=True):
             numbers = self.listed(name, count)
             if numbers is not None:
                 return [one if number else zero for number in numbers]
-        chosen = self.inside("sparse_attention_config").items("sparse_attention_freq")
+        chosen = self.items("sparse_attention_freq")
         if chosen is not None and len(chosen) >= count:
             return [Kind.MIXER if number else Kind.FULL for number in chosen[:count]]
         for table, name, first in (
