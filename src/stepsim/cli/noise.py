@@ -31,7 +31,6 @@ def noise_command(
     from stepsim.explore.noise.draws import (
         NoiseDocument,
         NoiseModel,
-        NoiseSweepDocument,
         simulate_noise,
         sweep_noise,
     )
@@ -53,7 +52,7 @@ def noise_command(
         study = study_of(file, options, axes)
         with sweep_bar(enabled=not options.quiet) as bar:
             swept = sweep_noise(study, model=model, samples=samples, seed=seed, progress=bar)
-        files.show_study(NoiseSweepDocument.of(swept, model), noise_sweep_shown(swept))
+        files.show_study(swept, noise_sweep_shown(swept))
         return
     job = options.inputs(file)
     with progress_bar(f"drawing {samples} steps", enabled=not options.quiet):

@@ -160,11 +160,7 @@ def _show_draws(file: Path, options: _SweepOptions) -> None:
 
     Raises the errors of the readers, PlanError for a workload file, and OutputError.
     """
-    from stepsim.explore.batches.sweeps import (
-        BatchSweepDocument,
-        parse_drawn_axis,
-        sweep_batches,
-    )
+    from stepsim.explore.batches.sweeps import parse_drawn_axis, sweep_batches
     from stepsim.files.axes import PACKER
     from stepsim.show.tables.batches import batch_sweep_shown
     from stepsim.show.terminal import sweep_bar
@@ -185,7 +181,7 @@ def _show_draws(file: Path, options: _SweepOptions) -> None:
             seed=options.seed or 0,
             progress=bar,
         )
-    options.show_study(BatchSweepDocument.of(found), batch_sweep_shown(found))
+    options.show_study(found, batch_sweep_shown(found))
 
 
 def _is_database(file: Path) -> bool:

@@ -1,7 +1,7 @@
 """Drawn steps over axes: packers, lengths and numbers of their law, beside those of every sweep."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Self
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -9,7 +9,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import Document, Entry, Names, Picoseconds
 from stepsim.base.units import Quantity, Value
 from stepsim.explore.batches.draws import BatchSteps, simulate_batches
-from stepsim.explore.sampled_sweep import SampledSweep, sample_sweep
+from stepsim.explore.sampled_sweep import sample_sweep
 from stepsim.explore.sweep.study import Study
 from stepsim.files.asked import StepInputs
 from stepsim.files.axes import (
@@ -54,7 +54,7 @@ def sweep_batches(
     steps: int,
     seed: int,
     progress: Callable[[int, int, int], None] | None,
-) -> SampledSweep[BatchSteps]:
+) -> "BatchSweepDocument":
     """Drawn steps of every combination of some axes, all from one seed.
 
     `lengths` are a law or a file where they are no axis, and `packer` is among the axes. Raises
@@ -68,7 +68,7 @@ def sweep_batches(
     packers = next((axis.texts for axis in axes if axis.name == PACKER), ())
     known: dict[Names, dict[str, BatchSteps]] = {}
 
-    def find(scenario: int) -> BatchSteps:
+    def find(scenario: int) -> dict[str, Any]:
         texts = grid.values(scenario)
         key = tuple(text for name, text in texts.items() if name != PACKER)
         if key not in known:
@@ -80,9 +80,16 @@ def sweep_batches(
                 seed=seed,
             )
             known[key] = {one.packer: one for one in found.packed}
-        return known[key][texts[PACKER]]
+        one = known[key][texts[PACKER]]
+        return {**one.numbers, "tokens_per_s": one.tokens_per_s, "fullest": one.fullest}
 
-    return sample_sweep(study, find, steps=steps, seed=seed, progress=progress)
+    return BatchSweepDocument(
+        workload=job.workload.source,
+        topology=job.topology.name,
+        seed=seed,
+        steps=steps,
+        scenarios=sample_sweep(grid, _ScenarioSteps, find, progress),
+    )
 
 
 def _lengths(text: str, values: Mapping[str, Value]) -> Lengths:
@@ -121,16 +128,3 @@ class BatchSweepDocument(Document):
     seed: int
     steps: int
     scenarios: tuple[_ScenarioSteps, ...]
-
-    @classmethod
-    def of(cls, found: SampledSweep[BatchSteps]) -> Self:
-        """The document of all scenarios, in their order."""
-        scenarios = found.entries(
-            _ScenarioSteps,
-            lambda each: {
-                **each.numbers,
-                "tokens_per_s": each.tokens_per_s,
-                "fullest": each.fullest,
-            },
-        )
-        return cls.taken_from(found, **found.names, scenarios=scenarios)

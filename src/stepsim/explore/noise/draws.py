@@ -21,7 +21,7 @@ from stepsim.explore.batch.columns import ColumnNode, NodeColumns
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.samples import StepSamples, lognormal
 from stepsim.explore.batch.scenarios import PHASES
-from stepsim.explore.sampled_sweep import SampledSweep, sample_sweep
+from stepsim.explore.sampled_sweep import sample_sweep
 from stepsim.explore.sweep.study import Study
 from stepsim.files.asked import StepInputs
 from stepsim.workload.expert_load import ExpertLaw
@@ -256,17 +256,6 @@ class NoiseSweepDocument(Document):
     samples: int
     scenarios: tuple[_ScenarioEntry, ...]
 
-    @classmethod
-    def of(cls, found: SampledSweep[NoiseResult], model: NoiseModel) -> Self:
-        """The document of all scenarios, in their order, whose durations vary by a model."""
-        scenarios = found.entries(
-            _ScenarioEntry,
-            lambda each: {"planned_ps": each.planned_ps, **each.rounded(5, 50, 95)},
-        )
-        return cls.taken_from(
-            found, **found.names, model=model, samples=found.steps, scenarios=scenarios
-        )
-
 
 def noisy_speeds(
     batch: Batch,
@@ -307,10 +296,18 @@ def sweep_noise(
     samples: int = 1000,
     seed: int = 0,
     progress: Callable[[int, int, int], None] | None = None,
-) -> SampledSweep[NoiseResult]:
+) -> NoiseSweepDocument:
     """Draw `samples` steps of every scenario of a study, all from one seed, as `sample_sweep`."""
 
-    def find(scenario: int) -> NoiseResult:
-        return simulate_noise(study.job(scenario), model=model, samples=samples, seed=seed)
+    def find(scenario: int) -> dict[str, int]:
+        found = simulate_noise(study.job(scenario), model=model, samples=samples, seed=seed)
+        return {"planned_ps": found.planned_ps, **found.rounded(5, 50, 95)}
 
-    return sample_sweep(study, find, steps=samples, seed=seed, progress=progress)
+    return NoiseSweepDocument(
+        workload=study.workload.source,
+        topology=study.topology.name,
+        model=model,
+        seed=seed,
+        samples=samples,
+        scenarios=sample_sweep(study.grid, _ScenarioEntry, find, progress),
+    )

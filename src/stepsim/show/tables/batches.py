@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.explore.batches.draws import BatchSteps, BatchStudy
-from stepsim.explore.sampled_sweep import SampledSweep
+from stepsim.explore.batches.sweeps import BatchSweepDocument
 from stepsim.show.tables.model import (
     ERROR,
     TIME,
@@ -80,15 +81,17 @@ def _without_room(study: BatchStudy) -> Iterator[str]:
             )
 
 
-def batch_sweep_shown(found: SampledSweep[BatchSteps]) -> Iterator[Shown]:
+def batch_sweep_shown(found: BatchSweepDocument) -> Iterator[Shown]:
     """The scenario with most tokens, and a row for each; why the first failure failed."""
-    ran = [(settings, one) for settings, one in found.rows if not isinstance(one, str)]
-    settings, best = max(ran, key=lambda row: row[1].tokens_per_s)
+    ran: list[Any] = [each for each in found.scenarios if not each.error]
+    best = max(ran, key=lambda each: each.tokens_per_s)
     yield (
-        f"{settings_words(settings)}: {best.tokens_per_s:,.0f} tokens/s net of padding, "
-        f"{format_time_ps(round(best.mean_ps))} per step, {best.waiting:.1%} of it waiting"
+        f"{settings_words(best.settings)}: {best.tokens_per_s:,.0f} tokens/s net of padding, "
+        f"{format_time_ps(best.mean_ps)} per step, {best.waiting_ps / best.mean_ps:.1%} of it "
+        "waiting"
     )
-    shown = f"mean step = mean_ps, p90, {_PARTS}, tokens/s = tokens_per_s:,.0f"
-    columns = paths(shown, _PERCENTILES)
+    columns = paths(
+        "mean step = mean_ps, p90_ps, work_ps, padding_ps, waiting_ps, tokens/s = tokens_per_s:,.0f"
+    )
     yield sampled_table(found, f"{found.steps} steps each, seed {found.seed}", columns)
     yield from first_failure(found)

@@ -4,11 +4,10 @@ A sweep's are its extremes, every axis by its values, and scenarios.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 
 from stepsim.base.units import format_time_ps
-from stepsim.explore.noise.draws import NoiseResult
-from stepsim.explore.sampled_sweep import Sampled, SampledSweep
+from stepsim.explore.batches.sweeps import BatchSweepDocument
+from stepsim.explore.noise.draws import NoiseResult, NoiseSweepDocument
 from stepsim.explore.sensitivity import Sensitivity, Slope, describe, show_value
 from stepsim.files.axes import Axis
 from stepsim.files.sweep_table import Extreme, SweepTable
@@ -29,7 +28,7 @@ from stepsim.show.tables.model import (
 )
 
 _PERCENTILES = (50, 95, 99)
-_SWEPT_PERCENTILES = (5, 50, 95)
+_Sampled = BatchSweepDocument | NoiseSweepDocument
 _WORTH = as_number(".3%")
 
 
@@ -104,38 +103,32 @@ def noise_shown(found: NoiseResult) -> Iterator[Shown]:
     )
 
 
-def noise_sweep_shown(found: SampledSweep[NoiseResult]) -> Iterator[Shown]:
+def noise_sweep_shown(found: NoiseSweepDocument) -> Iterator[Shown]:
     """A row per scenario: step time without noise, and percentiles with it."""
-    percentiles = {
-        f"p{percent}": TIME.of(partial(NoiseResult.percentile_ps, percent=percent))
-        for percent in _SWEPT_PERCENTILES
-    }
-    columns = paths("without noise = planned_ps") | percentiles
-    yield sampled_table(found, f"{found.steps} samples each, seed {found.seed}", columns)
+    columns = paths("without noise = planned_ps, p5_ps, p50_ps, p95_ps")
+    yield sampled_table(found, f"{found.samples} samples each, seed {found.seed}", columns)
     yield from first_failure(found)
 
 
-def sampled_table(
-    found: SampledSweep[Sampled], caption: str, columns: Mapping[str, Column]
-) -> Table:
+def sampled_table(found: _Sampled, caption: str, columns: Mapping[str, Column]) -> Table:
     """A row per scenario: its axes, then columns of what was sampled, or that it failed."""
     failed = ("failed", *[""] * (len(columns) - 1))
     cells = [column.value for column in columns.values()]
     return Table(
         caption=caption,
-        columns={axis.name: TEXT for axis in found.grid.axes} | dict(columns),
+        columns=dict.fromkeys(found.scenarios[0].settings, TEXT) | dict(columns),
         rows=tuple(
-            (*settings.values(), *(failed if isinstance(one, str) else [c(one) for c in cells]))
-            for settings, one in found.rows
+            (*each.settings.values(), *(failed if each.error else [c(each) for c in cells]))
+            for each in found.scenarios
         ),
     )
 
 
-def first_failure(found: SampledSweep[Sampled]) -> Iterator[str]:
+def first_failure(found: _Sampled) -> Iterator[str]:
     """Why the first scenario failed that did."""
-    for settings, each in found.rows:
-        if isinstance(each, str):
-            yield f"failed, {settings_words(settings)}: {each}"
+    for each in found.scenarios:
+        if each.error:
+            yield f"failed, {settings_words(each.settings)}: {each.error}"
             return
 
 
