@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 from stepsim.base.errors import OutputError, PlanError, SweepError, errors_at, printable
 from stepsim.base.structs import replace
@@ -225,7 +225,8 @@ def _from_file(
 def _stated(file: Path, content: "SweepFile") -> tuple[dict[str, Any], dict[str, object]]:
     """Options that a sweep file states: the command's, by the names of fields, and those of a step.
 
-    Raises SweepError for what is none, and for values that an option cannot have.
+    Paths are those of its folder. Raises SweepError for what is none, and for values that an option
+    cannot have.
     """
     import msgspec
 
@@ -233,33 +234,26 @@ def _stated(file: Path, content: "SweepFile") -> tuple[dict[str, Any], dict[str,
 
     stated, asked = dict[str, Any](), dict[str, object]()
     for name, value in content.options.items():
-        field, place = name.replace("-", "_"), f"{file}: options.{name}"
+        field = name.replace("-", "_")
         if field in _OF_COMMAND:
-            stated[field] = _converted(place, field, value)
-            continue
-        if field not in NO_MEMORY:
+            stated[field] = value
+        elif field in NO_MEMORY:
+            with errors_at(f"{file}: options.{name}", SweepError):
+                read_options({field: value})
+            asked[field] = value
+        else:
             known = ", ".join([*_OF_COMMAND, *(name for name in OPTIONS if name in NO_MEMORY)])
             raise SweepError(f"{file}: unknown option {name!r}: expected {known}")
-        with errors_at(place, SweepError):
-            read_options({field: value})
-        asked[field] = value
-    own = {field.name for field in fields(_SweepOptions)} - {*_OF_COMMAND, "asked"}
     for table in (content.output, content.run):
-        for field, value in msgspec.structs.asdict(table).items():
-            if field in own and value not in (None, []):
-                stated[field] = _converted(f"{file}: {field}", field, value, file.parent)
-    return stated, asked
-
-
-def _converted(place: str, field: str, value: Any, folder: Path = Path()) -> Any:
-    """A value of a TOML file as the option's type; paths are those of a folder."""
-    import msgspec
-
-    hint = get_type_hints(_SweepOptions)[field]
+        values = msgspec.structs.asdict(table)
+        stated |= {name: value for name, value in values.items() if value not in (None, [])}
     try:
-        return msgspec.convert(value, hint, dec_hook=lambda kind, text: kind(folder, text))
-    except (msgspec.ValidationError, TypeError) as error:
-        raise SweepError(f"{place}: {error}") from None
+        found = msgspec.convert(
+            stated, _SweepOptions, dec_hook=lambda kind, text: kind(file.parent, text)
+        )
+    except msgspec.ValidationError as error:
+        raise SweepError(f"{file}: {error}") from None
+    return {name: getattr(found, name) for name in stated}, asked
 
 
 def _check(options: _SweepOptions) -> None:
