@@ -11,7 +11,7 @@ from stepsim.show.tables.model import (
     range_words,
     share_of,
 )
-from stepsim.show.tables.step import IDLE_KEYS, bubble_words
+from stepsim.show.tables.step import IDLE_KEYS, bubble_words, idle_ps
 from stepsim.workload.axes import Part, part_label
 from stepsim.workload.model.evidence import Throughput
 
@@ -119,7 +119,7 @@ def conclusion(result: Report) -> str:
 def _shares(result: Report) -> list[tuple[str, float]]:
     """The parts of the step by their names, the largest first, but for the smallest."""
     parts = {key: time for key, time in result.breakdown_ps.items() if key not in IDLE_KEYS}
-    parts["idle"] = sum(result.breakdown_ps.values()) - sum(parts.values())
+    parts["idle"] = idle_ps(result.breakdown_ps)
     every = (
         (part_label(key), share_of(time, result.step_time_ps))
         for key, time in sorted(parts.items(), key=lambda item: -item[1])

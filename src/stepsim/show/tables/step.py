@@ -1,6 +1,6 @@
 """A simulated step: the job, where its time goes, what its network carries."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import (
@@ -8,6 +8,7 @@ from stepsim.explain.report import (
     RankReport,
     Report,
     ResultDocument,
+    StageReport,
     exposed_ps,
 )
 from stepsim.parallel.modes import Sharing
@@ -251,7 +252,7 @@ def _memory_table(result: Report) -> Table:
             **{name: SIZE.of(f"memory.parts.{name}") for name in names},
             "total": SIZE.of("memory.total_bytes"),
             "share": SHARE.of(lambda stage: share_of(stage.memory.total_bytes, capacity)),
-            "memory": BAR.of(lambda stage: _pieces(stage.memory.parts, longest, _size_words)),
+            "memory": BAR.of(lambda stage: _pieces(stage.memory.parts, longest, SIZE)),
             "microbatches held": TEXT.of(lambda stage: "+".join(map(str, stage.memory.kept))),
             "at": TIME.of("memory.at_ps"),
         },
@@ -259,10 +260,6 @@ def _memory_table(result: Report) -> Table:
         both_ends=True,
         folds=True,
     )
-
-
-def _size_words(name: str, size: int) -> str:
-    return f"{name}: {format_size_bytes(size)}"
 
 
 def parts_columns(names: Iterable[str]) -> dict[str, Column]:
@@ -315,43 +312,35 @@ def bars_table(result: ResultDocument) -> Table:
     classes: dict[int, list[RankReport]] = {}
     for rank in result.ranks:
         classes.setdefault(rank.like, []).append(rank)
-    bars: list[tuple[str, int, dict[str, int]]]
+    bars: list[tuple[str, RankReport | StageReport]]
     if 0 < len(classes) <= _MOST_CLASSES:
         bars = [
-            (
-                name_ranks(sorted({each.rank for each in alike})),
-                alike[0].stage,
-                alike[0].breakdown_ps,
-            )
+            (name_ranks(sorted({each.rank for each in alike})), alike[0])
             for alike in classes.values()
         ]
         caption = "breakdown of each class of ranks that behave alike"
     else:
-        bars = [
-            (f"ranks {s.first_rank}-{s.last_rank}, mean", s.stage, s.breakdown_ps)
-            for s in result.stages
-        ]
+        bars = [(f"ranks {s.first_rank}-{s.last_rank}, mean", s) for s in result.stages]
         many = f"; {len(classes):,} classes are too many to list" if classes else ""
         caption = f"breakdown of each stage, mean over its ranks{many}"
-    return table_of(caption, bars, paths("ranks = 0, stage = 1") | _bar_columns(result))
+    return table_of(caption, bars, paths("ranks = 0, stage = 1.stage") | _bar_columns(result))
 
 
 def runs_bars_table(runs: Mapping[str, Report]) -> Table:
     """A bar per run, mean over its ranks, all on the scale of the longest step."""
     longest = max(runs.values(), key=lambda run: run.step_time_ps)
     columns = {"schedule": AS_IS.of("0"), **_bar_columns(longest)}
-    bars = [(name, run.breakdown_ps) for name, run in runs.items()]
     caption = "where each step goes, mean over ranks, on one scale"
-    return table_of(caption, bars, columns)
+    return table_of(caption, runs.items(), columns)
 
 
 def _bar_columns(scale: Report) -> dict[str, Column]:
-    """Bar, work, exposed communication and idle time of a breakdown, the last of some values."""
+    """Bar, work, exposed communication and idle time of a breakdown, that of a named item."""
     return {
-        "step": BAR.of(lambda bar: _bar_of(bar[-1], scale)),
-        "compute": TIME.of(lambda bar: bar[-1].get("compute", 0)),
-        "exposed": TIME.of(lambda bar: exposed_ps(bar[-1])),
-        "idle": TIME.of(lambda bar: idle_ps(bar[-1])),
+        "step": BAR.of(lambda bar: _bar_of(bar[1].breakdown_ps, scale)),
+        "compute": TIME.of("1.breakdown_ps.compute"),
+        "exposed": TIME.of(lambda bar: exposed_ps(bar[1].breakdown_ps)),
+        "idle": TIME.of(lambda bar: idle_ps(bar[1].breakdown_ps)),
     }
 
 
@@ -362,22 +351,16 @@ def _on_path(name: str) -> str:
 
 def _bar_of(parts: Mapping[str, int], scale: Report) -> tuple[Piece, ...]:
     """Parts side by side, as shares of a result's step."""
-    whole = scale.step_time_ps
-
-    def said(name: str, time: int) -> str:
-        return f"{part_label(name)}: {format_time_ps(time)}, {share_of(time, whole):.1%}"
-
-    return _pieces(parts, whole, said)
+    return _pieces(parts, scale.step_time_ps, TIME)
 
 
-def _pieces(
-    parts: Mapping[str, int], whole: int, said: Callable[[str, int], str]
-) -> tuple[Piece, ...]:
-    """Parts that are not zero side by side, as shares of a whole, with what is said of each."""
+def _pieces(parts: Mapping[str, int], whole: int, sizes: Column) -> tuple[Piece, ...]:
+    """Parts that are not zero side by side, as shares of a whole, with their sizes in words."""
     found, at = [], 0.0
     for name, size in parts.items():
         if size:
             share = share_of(size, whole)
-            found.append(Piece(at, share, name, said(name, size)))
+            words = f"{part_label(name)}: {sizes.text(size)}, {share:.1%}"
+            found.append(Piece(at, share, name, words))
             at += share
     return tuple(found)
