@@ -23,7 +23,11 @@ function jobSlider({ name, now, values, unable }) {
   Object.assign(field, { type: "range", min: 0, max: last, step: 1, id: `slide-${name}`, values, able });
   field.disabled = able.length < 2;
   field.value = field.was = Math.max(0, values.indexOf(now));
-  const line = known ? known.closest("label") : sliderLine(nameWords(name), help, field, () => slideTo({ [name]: String(field.values[field.value]) }));
+  const line = known ? known.closest("label") : sliderLine(nameWords(name), help, field, () => {
+    settle(field);
+    sayValue(field, grouped(field.values[field.value]));
+    slideTo({ [name]: String(field.values[field.value]) });
+  });
   field.parentElement.replaceChildren(field, ...unable.map((value) => element("i", "", "", { style: `--at: ${values.indexOf(value) / last}` })));
   sayValue(field, now === null ? "\u2013" : grouped(now));
   return line;
@@ -35,25 +39,18 @@ function settle(field) {
   field.value = field.was = near.sort((a, b) => Math.abs(a - to) - Math.abs(b - to))[0] ?? field.was;
 }
 
-function sliderLine(words, help, field, moved) {
+function sliderLine(words, help, field, oninput) {
   const line = element("label", "", "line slider");
   const track = element("span", "", "track");
   track.append(field);
   line.append(element("span", words, "", { title: help }), track, element("output"));
-  field.oninput = () => {
-    if (field.values) {
-      settle(field);
-      sayValue(field, grouped(field.values[field.value]));
-    }
-    moved();
-  };
+  Object.assign(field, { oninput });
   return line;
 }
 
 function sayValue(field, words) {
   field.ariaValueText = words;
-  const out = field.closest("label") && field.closest("label").querySelector("output");
-  if (out) out.textContent = words;
+  field.closest("label").querySelector("output").textContent = words;
 }
 
 /** Change values of the job; of a model, all others stay what they were seen to be. */
@@ -193,8 +190,8 @@ function fill(id, names, chosen) {
 function chooseMachine(device) {
   const machine = page.choices.machines[device];
   if (!machine || machine === page.state.topology) return;
-  forgetSpeeds();
-  page.state.topology = find("topology").value = machine;
+  put({ ...usualSpeeds(), topology: machine });
+  find("topology").value = machine;
   buildSliders().catch(lost);
 }
 
@@ -219,29 +216,22 @@ function showModel() {
   for (const { name, absent } of page.choices.controls) {
     if (absent === "as in the file") find(`option-${name}`).placeholder = model ? "assumed" : absent;
   }
-  if (model) return;
-  for (const { name } of page.choices.controls.filter(({ part }) => part === "model")) {
-    delete page.state[name];
-    find(`option-${name}`).value = "";
-  }
 }
 
 /** Another model or file: its plan is chosen anew, so that the job fits where one does. */
 function chooseWork(name) {
-  const texts = { workload: name };
-  for (const plan of [...OF_PLAN, "schedule", "chunks"]) if (page.state[plan]) texts[plan] = "";
-  if (kindOf(name) !== "model") for (const size of ["global_batch", "npus"]) if (page.state[size]) texts[size] = "";
-  change(texts);
+  const ofModels = page.choices.controls.filter(({ part }) => part === "model").map((one) => one.name);
+  const gone = [...OF_PLAN, "schedule", "chunks", ...(kindOf(name) === "model" ? [] : [...ofModels, "global_batch", "npus"])];
+  change({ workload: name, ...without(gone) });
   showModel();
-  writeAddress();
   syncFields();
 }
 
-function forgetSpeeds() {
-  for (const name of Object.keys(page.state)) {
-    if (name.includes(".") || ["compute_scale", "launch_latency"].includes(name)) delete page.state[name];
-  }
-}
+/** What takes names out of the state. */
+const without = (names) => Object.fromEntries(names.map((name) => [name, ""]));
+
+/** What takes speeds back to those of the machine's file. */
+const usualSpeeds = () => without(Object.keys(page.state).filter((name) => name.includes(".") || ["compute_scale", "launch_latency"].includes(name)));
 
 async function upload(kind, field) {
   const [file] = field.files;

@@ -17,8 +17,7 @@ async function pinAsked(state) {
 function addEvents() {
   find("workload").onchange = () => chooseWork(find("workload").value);
   find("topology").onchange = async () => {
-    forgetSpeeds();
-    change({ topology: find("topology").value });
+    change({ ...usualSpeeds(), topology: find("topology").value });
     await buildSliders();
   };
   find("schedule").onchange = () => {
@@ -53,9 +52,7 @@ const BUTTONS = {
   "zoom-out": () => zoomBy("-"),
   "zoom-all": () => zoomBy("Escape"),
   "reset": async () => {
-    page.past.push({ ...page.state });
-    forgetSpeeds();
-    change({ compute_scale: "" }, page.live.links);
+    change(usualSpeeds(), page.live.links);
     syncFields();
     await buildSliders();
   },
