@@ -257,17 +257,22 @@ def range_words(rates: Throughput) -> str:
     return " to ".join(map(seconds_words, (rates.low_s, rates.high_s)))
 
 
-def name_ranks(ranks: Sequence[int]) -> str:
-    """Ascending ranks in few words, e.g. `rank 3`, `ranks 0-7, 16-23`, `ranks 0-56 step 8`."""
+def name_ranks(ranks: Sequence[int], digits: int = 1, most: int = _MOST_RUNS) -> str:
+    """Ascending ranks in few words, e.g. `rank 3`, `ranks 0-7, 16-23`, `ranks 0-56 step 8`.
+
+    Of more runs of consecutive ranks than `most` the first and the last are named.
+    """
+    first, last = f"{ranks[0]:0{digits}}", f"{ranks[-1]:0{digits}}"
     if len(ranks) == 1:
-        return f"rank {ranks[0]}"
+        return f"rank {first}"
     steps = {b - a for a, b in pairwise(ranks)}
     if len(steps) == 1 and (step := steps.pop()) > 1 and len(ranks) > 2:
-        return f"ranks {ranks[0]}-{ranks[-1]} step {step}"
+        return f"ranks {first}-{last} step {step}"
     runs = list(runs_of(ranks))
-    if len(runs) > _MOST_RUNS:
-        return f"{len(ranks)} ranks from {ranks[0]} to {ranks[-1]}"
-    return "ranks " + ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in runs)
+    if len(runs) > most:
+        return f"{len(ranks)} ranks from {first} to {last}"
+    names = (f"{a:0{digits}}-{b:0{digits}}" if b > a else f"{a:0{digits}}" for a, b in runs)
+    return f"ranks {', '.join(names)}"
 
 
 def runs_of(ranks: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -17,14 +17,18 @@ from stepsim.explain.memory import memory_curves
 from stepsim.measured.profile.events import Profile
 from stepsim.parallel.p2p import Message
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
-from stepsim.show.tables.model import runs_of
+from stepsim.show.tables.model import name_ranks
 from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, Thread
 from stepsim.show.trace.labels import actions_of, labels_of, recorded_slices
 from stepsim.show.trace.window import WHOLE, Window
 from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.plan import Ranks
 
-_RANGES_SHOWN = 4
+# What the slice of the whole step says of its report.
+_TOLD = (
+    *("workload", "topology", "schedule", "p2p", "contention", "npus", "microbatches"),
+    *("step_time_ps", "pipeline_time_ps", "bubble_fraction", "warnings"),
+)
 _GB = 1e9
 _GIB = 2**30
 
@@ -53,20 +57,10 @@ class TracedRun(Noun, kw_only=False):
         """What was run, what came out, what was assumed and warned of."""
         report = self.step.report
         return {
-            "workload": report.workload,
-            "topology": report.topology,
-            "schedule": report.schedule,
-            "p2p": report.p2p,
-            "contention": report.contention,
-            "npus": report.npus,
+            **{name: getattr(report, name) for name in _TOLD},
             **report.plan,
-            "microbatches": report.microbatches,
-            "step_time_ps": report.step_time_ps,
-            "pipeline_time_ps": report.pipeline_time_ps,
-            "bubble_fraction": report.bubble_fraction,
             "settings": tuple(f"{name} {value}" for name, value in report.settings.items()),
             "assumptions": tuple(self._assumptions()),
-            "warnings": report.warnings,
         }
 
     def shown(self) -> dict[int, Ranks]:
@@ -230,16 +224,11 @@ def _ranks_name(run: TracedRun, actor: int, ranks: Ranks) -> str:
     Zeros go first, for Perfetto sorts processes of equally many slices by name.
     """
     digits, alike = len(str(run.step.report.npus - 1)), int(run.step.timeline.actors.counts[actor])
-    ranges = [
-        f"{first:0{digits}}-{last:0{digits}}" if last > first else f"{first:0{digits}}"
-        for first, last in runs_of(ranks.tolist())
-    ]
-    if run.ranks is None and len(ranges) > _RANGES_SHOWN:
-        ranges = [*ranges[:_RANGES_SHOWN], "..."]
+    names = name_ranks(ranks.tolist(), digits, *([] if run.ranks is None else [len(ranks)]))
     some = f"{len(ranks)} of " if len(ranks) < alike else ""
     told = f" ({some}{alike} alike)" if alike > 1 else ""
     stage = run.step.timeline.graph.plan.stage_of(int(ranks[0]))
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(ranges)}{told}, stage {stage}"
+    return f"{names}{told}, stage {stage}"
 
 
 def _threads(teller: "_Teller") -> Iterator[Thread]:
