@@ -365,26 +365,25 @@ function drawHover(pen) {
   }
 }
 
-/** Choose the next or the last of the boxes on the critical path, in the order of time. */
-function walkPath(step) {
-  const path = page.boxes.filter(({ span }) => span.critical).sort((a, b) => a.left - b.left), now = path.indexOf(page.hover && boxOf(page.hover));
-  if (path.length) choose(path[now < 0 ? 0 : Math.max(0, Math.min(path.length - 1, now + step))]);
-  return true;
+/** Choose the box of some that stands a step from the chosen one; the first where none of them is chosen. */
+function walk(boxes, step) {
+  const now = boxes.indexOf(page.hover && boxOf(page.hover));
+  if (boxes.length) choose(boxes[now < 0 ? 0 : Math.max(0, Math.min(boxes.length - 1, now + step))]);
 }
 
 /** Move the choice by keyboard: along the critical path, to the next or last task of a row, or to another row. */
 function chooseBy(key) {
-  if (key === "n" || key === "p") return walkPath(key === "n" ? 1 : -1);
-  const steps = { ",": [0, -1], ".": [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[key];
-  if (!steps) return false;
-  const boxes = page.boxes.filter(({ span }) => span.spans), rowOf = (box) => Math.round(box.top);
-  const rows = [...new Set(boxes.map(rowOf))].sort((a, b) => a - b), { hover } = page;
-  const chosen = hover?.span.spans && boxOf(hover);
-  const row = chosen ? rows.indexOf(rowOf(chosen)) : 0, [down, along] = steps;
-  const at = Math.max(0, Math.min(rows.length - 1, row + down));
-  const inRow = boxes.filter((box) => rowOf(box) === rows[at]).sort((a, b) => a.left - b.left);
-  if (!chosen || down) choose(inRow.find((box) => box.left + box.wide > (chosen ? chosen.left : LEFT)) || inRow.at(-1) || null);
-  else choose(inRow[Math.max(0, Math.min(inRow.length - 1, inRow.indexOf(chosen) + along))]);
+  const path = { n: 1, p: -1 }[key], along = { ",": -1, ".": 1 }[key], down = { ArrowUp: -1, ArrowDown: 1 }[key];
+  if (!(path || along || down)) return false;
+  const boxes = page.boxes.toSorted((a, b) => a.left - b.left), actions = boxes.filter(({ span }) => span.spans), rowOf = (box) => Math.round(box.top);
+  const rows = [...new Set(actions.map(rowOf))].sort((a, b) => a - b), chosen = page.hover?.span.spans && boxOf(page.hover);
+  const row = chosen ? rows.indexOf(rowOf(chosen)) : 0, inRow = (at) => actions.filter((box) => rowOf(box) === rows[at]);
+  if (path) walk(boxes.filter(({ span }) => span.critical), path);
+  else if (along || !chosen) walk(inRow(row), along);
+  else {
+    const other = inRow(Math.max(0, Math.min(rows.length - 1, row + down)));
+    choose(other.find((box) => box.left + box.wide > chosen.left) || other.at(-1));
+  }
   return true;
 }
 
