@@ -48,7 +48,7 @@ def plot_probes(probes: Sequence[Probe], style: FigureStyle) -> "Figure":
     right.yaxis.set_major_formatter(lambda rate, _: f"{rate:g}")
     count, kind = len(first.ranks), str(first.kind).replace("_", "-")
     above(figure, style, f"{kind} over {count} NPU{'s' * (count > 1)} of {first.topology}")
-    legend(figure, style, left.get_legend_handles_labels()[0])
+    legend(figure, style)
     return figure
 
 

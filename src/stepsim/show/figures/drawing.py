@@ -18,7 +18,7 @@ from stepsim.show.palette import IDLE, IDLE_GROUND
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, FigureBase
+    from matplotlib.figure import Figure
 
 # Characters of a line of a legend where a figure is narrow.
 _NARROW_LABEL = 16
@@ -86,9 +86,13 @@ _NOT_DRAWN = frozenset(("backend", "backend_fallback", "interactive", "toolbar",
 
 
 def legend(
-    figure: "FigureBase", style: FigureStyle, handles: Sequence[Any], title: str = ""
+    figure: "Figure", style: FigureStyle, handles: Sequence[Any] | None = None, title: str = ""
 ) -> int:
-    """A legend below all plots, in as many columns as there is room for; returns its lines."""
+    """A legend below all plots, in as many columns as there is room for; returns its lines.
+
+    Without `handles` it is of what has a label in the first plot.
+    """
+    handles = handles or figure.axes[0].get_legend_handles_labels()[0]
     labels = [str(handle.get_label()) for handle in handles]
     if style.narrow:
         labels = [fill(label, _NARROW_LABEL) for label in labels]

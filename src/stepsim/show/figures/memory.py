@@ -57,7 +57,7 @@ def plot_memory(step: SimulatedStep, style: FigureStyle) -> "Figure":
         head(every[1], style, "every stage, from the first (dark) to the last (light)")
     every[-1].set_xlim(0, report.step_time_ps / scale)
     every[-1].set_xlabel(f"time ({unit})")
-    legend(figure, style, every[0].get_legend_handles_labels()[0])
+    legend(figure, style)
     return figure
 
 

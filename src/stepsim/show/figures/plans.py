@@ -47,7 +47,7 @@ def plot_plans(found: PlanSearch, style: FigureStyle) -> "Figure":
     gpus = f"{sizes[0]:,}" if not several else f"{sizes[0]:,} to {sizes[-1]:,}"
     name = found.plans[0].run.workload
     head(axes, style, f"{name} on {gpus} GPUs: {len(found.plans)} simulated plans")
-    legend(figure, style, axes.get_legend_handles_labels()[0])
+    legend(figure, style)
     return figure
 
 

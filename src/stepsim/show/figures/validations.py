@@ -70,5 +70,5 @@ def _over_measured(
                 label=name,
                 zorder=2,
             )
-    legend(figure, style, axes.get_legend_handles_labels()[0])
+    legend(figure, style)
     return figure
