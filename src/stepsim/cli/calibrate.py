@@ -32,12 +32,13 @@ def runs(
     """Find host, message and gradient costs of a machine in measured RUNs."""
     from stepsim.files.calibrations import write_calibration
     from stepsim.files.measured import load_benchmarks, load_run
-    from stepsim.runs.measured import calibrate_measured, warnings_of
+    from stepsim.runs.measured import calibrate_measured
     from stepsim.show.tables.calibration import calibration_shown
 
     loaded = [load_run(path, node_size=node_size) for path in paths]
     table = load_benchmarks(nccl, comm_source)
-    warn([*warnings_of(loaded), *(table.warnings if table else ())], quiet=quiet)
+    read = [*loaded, table] if table else loaded
+    warn([text for each in read for text in each.warnings], quiet=quiet)
     found = calibrate_measured(loaded, table)
     if found.empty:
         warn(

@@ -180,12 +180,11 @@ def what_if_command(
     from stepsim.files.load import read_numbers
     from stepsim.files.measured import load_trace, message_bandwidths
     from stepsim.measured.ready import ready_run
-    from stepsim.runs.measured import warnings_of
     from stepsim.runs.what_if import change_run
     from stepsim.show.tables.measured import what_if_shown
 
     loaded = load_trace(run, node_size=node_size)
-    warn(warnings_of([loaded]), quiet=quiet)
+    warn(loaded.warnings, quiet=quiet)
     known = read_calibration(calibration) if calibration else None
     found = change_run(
         ready_run(loaded, known),
@@ -212,11 +211,10 @@ def inspect_measured(
     """Print what stepsim understands of a measured run; called by `stepsim inspect`."""
     from stepsim.files.measured import load_run
     from stepsim.measured.run_document import run_document
-    from stepsim.runs.measured import warnings_of
     from stepsim.show.tables.measured import measured_shown
 
     run = load_run(path, node_size=node_size)
-    warn(warnings_of([run]), quiet=quiet)
+    warn(run.warnings, quiet=quiet)
     show(json, run_document(run).to_json, measured_shown(run), csv)
 
 

@@ -22,7 +22,6 @@ from stepsim.files.measured import load_profile, load_run
 from stepsim.files.traces.forms import is_measured, is_profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.network.topology.inspection import inspect_topology
-from stepsim.runs.measured import warnings_of
 from stepsim.show.frames import Tables, columns_of_rows, first_table
 from stepsim.show.tables.inspection import (
     constants_of_device,
@@ -86,9 +85,7 @@ def inspect(
         found = _of_profile(path)
     elif path and is_measured(path):
         run = load_run(path)
-        found = InspectionResult(
-            shown=tuple(measured_shown(run)), warnings=tuple(warnings_of([run]))
-        )
+        found = InspectionResult(shown=tuple(measured_shown(run)), warnings=run.warnings)
     elif isinstance(subject, str | Path) and is_accelerator(subject):
         found = InspectionResult(shown=tuple(_constants(subject)))
     elif not isinstance(subject, str | Path) or is_topology(str(subject)):

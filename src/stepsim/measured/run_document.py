@@ -60,14 +60,12 @@ class RunDocument(Document, Timed):
         """The document of a run's analysis."""
         return cls.taken_from(
             found,
-            source=found.run.source,
             schedule=found.schedule.label if found.schedule else None,
             ranks=[
                 _TracedRankEntry(**asdict(rank), bubble=found.bubble(rank)) for rank in found.ranks
             ],
             step_operations=found.step_ops,
             expert_imbalance=found.imbalance,
-            warnings=found.run.warnings,
         )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, whole_totals
 from stepsim.base.fields import InSeconds
-from stepsim.base.structs import Noun, Timed, replace
+from stepsim.base.structs import Names, Noun, Timed, replace
 from stepsim.measured.clocks import Clocks, Transfers, align
 from stepsim.measured.profile.events import Events, Following, Profile
 from stepsim.measured.recognise import recognise
@@ -122,6 +122,16 @@ class RunSummary(Noun, eq=False):
     ranks: tuple[RankTimes, ...]
     step_ops: tuple[StepOp, ...]
     imbalance: Imbalance | None
+
+    @property
+    def source(self) -> str:
+        """What the run was read from."""
+        return self.run.source
+
+    @property
+    def warnings(self) -> Names:
+        """What was noticed while reading it."""
+        return self.run.warnings
 
     @property
     def pipeline_ps(self) -> int:

@@ -95,7 +95,7 @@ def validate_measured(
             "holds its own benchmarks (stepsim calibrate RUN... --nccl FILE)"
         )
     traced, logs = _traced_and_logs(runs)
-    notes = warnings_of([*traced, *logs])
+    notes = [text for run in runs for text in run.warnings]
     of_logs = validate_logs(logs, calibration, leave_one_out=leave_one_out, notes=notes)
     of_table, said = validate_table(steps, calibration, benchmarks)
     found = validate_runs(
@@ -103,12 +103,6 @@ def validate_measured(
     )
     notes += benchmarks.warnings if benchmarks else ()
     return Validation.of(found, (*of_logs, *of_table), (*notes, *said))
-
-
-def warnings_of(runs: Iterable[RunSummary | LeafLog]) -> list[str]:
-    """What was noticed while reading runs."""
-    read = [run.run if isinstance(run, RunSummary) else run for run in runs]
-    return [text for each in read for text in each.warnings]
 
 
 def _traced_and_logs(

@@ -34,7 +34,7 @@ def told_stages(profile: Profile) -> RunSummary | str:
 
 def notes_of(run: RunSummary, profile: Profile) -> list[str]:
     """By what the stages of a profile's run were told, and which step was taken."""
-    notes = run.run.warnings[len(profile.warnings) :]
+    notes = run.warnings[len(profile.warnings) :]
     return [note.removeprefix(f"{profile.source}: ") for note in notes]
 
 

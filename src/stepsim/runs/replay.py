@@ -29,13 +29,13 @@ def replay(ready: ReadyRun, durations: Durations | None = None) -> SimulatedStep
     """
     if ready.schedule is None:
         raise TraceError(
-            f"{ready.run.source}: its order of forwards and backwards is that of no schedule "
+            f"{ready.source}: its order of forwards and backwards is that of no schedule "
             "known here: expected 1f1b, gpipe, interleaved or looped-bfs"
         )
     chunks = ready.schedule.placement.chunks
     if chunks > 1 and any(len(stage.chunks) != chunks for stage in ready.stages):
         raise TraceError(
-            f"{ready.run.source}: ran {ready.schedule.label}: its trace does not tell chunks "
+            f"{ready.source}: ran {ready.schedule.label}: its trace does not tell chunks "
             "apart, so it cannot be simulated"
         )
     return simulated(ready.work(durations or best_durations(ready)))

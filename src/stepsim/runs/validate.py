@@ -229,7 +229,7 @@ def validate_run(
     notes = list(ready.notes)
     durations = durations or best_durations(ready)
     result = replay(ready, durations)
-    sources = calibration.sources if calibration else (summary.run.source,)
+    sources = calibration.sources if calibration else (summary.source,)
     others = calibration
     if calibration is None or {rank.trace for rank in summary.run.ranks} & {*calibration.traces}:
         others = None  # the run, or one of its ranks, was calibrated on
@@ -237,7 +237,7 @@ def validate_run(
     predicted = tuple(_predicted(summary, others, notes)) if others else ()
     report = result.report
     return RunEntry(
-        name=Path(summary.run.source).name,
+        name=Path(summary.source).name,
         durations=durations,
         calibrated_from=sources,
         calibrated_on_itself=others is None,

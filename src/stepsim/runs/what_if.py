@@ -81,7 +81,7 @@ def change_run(
     useless = [name for name, value in of_pipeline.items() if value]
     if ready.degrees.pp == 1 and useless:
         raise PlanError(
-            f"{ready.run.source}: one stage and no message of a pipeline is in the "
+            f"{ready.source}: one stage and no message of a pipeline is in the "
             f"recording: {useless[0]} changes nothing: expected microbatches, dp or overlap"
         )
     if layers is not None:
@@ -167,7 +167,7 @@ def _with_dp(summary: ReadyRun, own: int, dp: int) -> ReadyRun:
     degrees = summary.degrees
     if dp < 1 or own < 2 or degrees.npus is None:
         known = "at least 1" if dp < 1 else "a run with several data-parallel ranks"
-        raise PlanError(f"{summary.run.source}: dp is {dp}: expected {known}")
+        raise PlanError(f"{summary.source}: dp is {dp}: expected {known}")
     ops = [_with_group(op, own, dp) for op in summary.step_ops]
     npus = degrees.npus // own * dp
     ep = degrees.ep if degrees.ep and not dp % degrees.ep else None

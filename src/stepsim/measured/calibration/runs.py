@@ -53,7 +53,7 @@ def calibrate_traces(
     if not imbalance:
         missing.append(("expert_imbalance", "no run with whole expert groups of known size"))
     return Calibration(
-        sources=tuple(each.run.source for each in summaries),
+        sources=tuple(each.source for each in summaries),
         traces=tuple(rank.trace for each in summaries for rank in each.run.ranks),
         node_size=summaries[0].clocks.node_size,
         host_overhead=_host_overhead(summaries),
@@ -192,7 +192,7 @@ def _imbalances(summaries: Sequence[RunSummary]) -> Iterable[ExpertImbalance]:
         found, degrees = summary.imbalance, summary.degrees
         if found and degrees.ep:
             yield ExpertImbalance(
-                source=summary.run.source,
+                source=summary.source,
                 ep=degrees.ep,
                 experts=degrees.experts,
                 mean=found.mean,
@@ -221,7 +221,7 @@ def _layer_times(summaries: Sequence[RunSummary]) -> Iterable[LayerTimes]:
             continue
         costs, _ = stage_costs(summary)
         yield LayerTimes(
-            source=summary.run.source,
+            source=summary.source,
             **shape,
             forward_ps=costs[0].forward_ps,
             backward_ps=costs[0].backward_ps,

@@ -56,7 +56,7 @@ def _traced_run(summary: RunSummary) -> Iterator[Shown]:
     step, pipeline = map(format_time_ps, (summary.step_ps, summary.pipeline_ps))
     yield f"{step} per step, measured   pipeline {pipeline}   {schedule}"
     yield (
-        ("measured run", summary.run.source),
+        ("measured run", summary.source),
         ("job", known),
         ("schedule", schedule),
         ("pipeline", pipeline),
