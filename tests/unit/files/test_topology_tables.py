@@ -44,7 +44,7 @@ def test_an_automatic_torus_starts_with_its_shape(file: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "tree"),
     [
-        ("radix = 8", TreeShape(down=(4, 4), up=(4, 4), most=8)),
+        ("radix = 8", TreeShape(down=(4, 4), up=(4, 4), most=128)),
         ("size = 32\nleaf = 8", TreeShape(down=(8,), up=(8,))),
         ("size = 32\nleaf = 8\nspines = 3", TreeShape(down=(8,), up=(3,))),
         ("size = 32\nleaf = 8\noversubscription = 4.0", TreeShape(down=(8,), up=(2,))),
@@ -136,7 +136,7 @@ DRAGONFLY = 'kind = "dragonfly"\nrouters = 4\nnpus_per_router = 2\nglobal_links 
         ('kind = "fat_tree"\nleaf = 8', "size is None: expected a positive integer"),
         ('kind = "dragonfly"\nrouters = 4', "npus_per_router is None"),
         (DRAGONFLY + "size = 12", "size is 12: expected whole groups of 8"),
-        (DRAGONFLY + "size = 800", "100 groups: the global links reach at most 9"),
+        (DRAGONFLY + "size = 800", "size is 800: global links reach at most 72"),
         (DRAGONFLY + 'global_bandwidth = "-1 GB/s"', "global_bandwidth: '-1"),
         (DRAGONFLY + 'global_latency = "1"', "global_latency: '1' has no unit"),
         ('kind = "cables"', "cables is None: expected pairs"),

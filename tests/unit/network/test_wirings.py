@@ -234,7 +234,7 @@ def total(wiring: Ring, *parts: Flows) -> dict[int, float]:
         (lambda: network(dim("fat_tree", 10, tree=tree((4,), (2,)))), "a: size is 10.*leaves of 4"),
         (lambda: network(dim("fat_tree", 20, tree=TreeShape.k_ary(4))), "room for 16"),
         (lambda: tree((4, 2, 2), (1, 1, 1)), "one or two layers"),
-        (lambda: network(dim("dragonfly", 16, dragonfly=dragonfly(2, 2, 1))), "reach at most 3"),
+        (lambda: network(dim("dragonfly", 16, dragonfly=dragonfly(2, 2, 1))), "reach at most 12"),
         (lambda: dim("torus", 9, shape=(3, 2)), "shape is 3 x 2"),
         (lambda: dim("ring", 4, shape=(4,)), "shape belongs to torus, mesh, not to ring"),
         (lambda: dim("rail", 4, ports=Ports(npus_per_nic=2)), "one network for all NPUs"),

@@ -385,9 +385,8 @@ def _with_size(table: DimensionTable, dimension: Dimension, inside: int) -> Dime
     if size is None and (dimension.shape or dimension.cables):
         size = dimension.size
     elif size is None:
-        npus = (dimension.tree.most or 0) * dimension.tree.pod if dimension.tree else 0
-        if dimension.dragonfly:
-            npus = dimension.dragonfly.most
+        shape = dimension.tree or dimension.dragonfly
+        npus = shape.most if shape else 0
         blocks, left = divmod(npus, inside if dimension.joins_inside else 1)
         size = blocks if blocks and not left else None
     if size == AUTO and dimension.kind is not DimensionKind.CABLES:

@@ -59,11 +59,11 @@ class Dragonfly(Noun, dict=True):
     ports: Ports = ONE_NIC
 
     def __post_init__(self) -> None:
-        group, most = self.shape.group, self.shape.routers * self.shape.global_links + 1
+        group, most = self.shape.group, self.shape.most
         if self.size > group and self.size % group:
             raise TopologyError(f"size is {self.size}: expected whole groups of {group} NPUs")
-        if self._groups > most:
-            raise TopologyError(f"{self._groups} groups: the global links reach at most {most}")
+        if self.size > most:
+            raise TopologyError(f"size is {self.size}: global links reach at most {most} NPUs")
         if self.shape.npus % self.ports.npus_per_nic:
             raise TopologyError(
                 f"npus_per_nic is {self.ports.npus_per_nic}: a router has {self.shape.npus} NPUs"

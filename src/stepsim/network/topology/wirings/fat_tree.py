@@ -23,12 +23,12 @@ class TreeShape(Noun):
     Layer 0 are the leaves, and `down[0]` their NPUs. The top layer has as many below as there are:
     it is in neither tuple. So leaf-spine is down (32,), up (16,); two layers above leaves is down
     (32, 16), up (16, 8): 16 leaves and 16 spines in a pod, 8 cores above each spine; a star of 8 is
-    down (8,), up (). `most` limits what a top switch can have below it.
+    down (8,), up (). `most` are the NPUs that its switches have ports for, 0 without a limit.
     """
 
     down: tuple[int, ...]
     up: tuple[int, ...]
-    most: int | None = None
+    most: int = 0
 
     def __post_init__(self) -> None:
         if len(self.down) != max(len(self.up), 1) or len(self.up) > 2:
@@ -44,7 +44,8 @@ class TreeShape(Noun):
         """
         if radix < 2 or radix % 2:
             raise TopologyError(f"radix is {radix}: expected an even number of ports, at least 2")
-        return cls(down=(radix // 2, radix // 2), up=(radix // 2, radix // 2), most=radix)
+        half = radix // 2
+        return cls(down=(half, half), up=(half, half), most=radix * half * half)
 
     @property
     def pod(self) -> int:
@@ -70,9 +71,8 @@ class FatTree(Noun):
         if self.size > shape.down[0] and self.size % shape.pod:
             whole = "leaves" if len(shape.down) == 1 else "pods"
             raise TopologyError(f"size is {self.size}: expected whole {whole} of {shape.pod} NPUs")
-        if shape.most and self.size > shape.most * shape.pod:
-            room = shape.most * shape.pod
-            raise TopologyError(f"size is {self.size}: the tree has room for {room} NPUs")
+        if shape.most and self.size > shape.most:
+            raise TopologyError(f"size is {self.size}: the tree has room for {shape.most} NPUs")
         if shape.up and shape.down[0] % self.ports.npus_per_nic:
             raise TopologyError(
                 f"npus_per_nic is {self.ports.npus_per_nic}: a leaf has {shape.down[0]} NPUs"
