@@ -11,8 +11,6 @@ arguments mean, so that both ways go through these. Everything that a recipe may
 also what is off.
 """
 
-import re
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -131,11 +129,12 @@ def _asked(
     """What a recipe, overrides of Megatron-Bridge or Megatron-LM's arguments ask."""
     if recipe and not recipe.form.megatron:
         return recipe.asked_of(architecture)
-    bridge = re.search(r"(^|[\s'\"+])model\.tensor_model_parallel_size=", text)
-    if bridge:
-        values = bridge_arguments(path, text)
-    else:
-        values = recipe.arguments if recipe else script_arguments(path, text, environment).values
+    values = recipe.arguments if recipe else script_arguments(path, text, environment).values
+    bridge = "model.tensor_model_parallel_size" in values
+    if bridge:  # they say what the same keys say in a configuration of Megatron-Bridge
+        form = recipe_forms()["Megatron-LM's arguments"]
+        said = {"mixed_precision": "bf16_mixed", **values}
+        values = ForeignRecipe(path, form, said, environment or {}).arguments
     if "tensor-model-parallel-size" not in values:
         expected = (
             "arguments of Megatron-LM, overrides of Megatron-Bridge, a job of torchtitan (.toml), "
@@ -169,9 +168,6 @@ def _bridge(table: str) -> Mapping[str, str]:
     return shipped(__file__, "bridge.toml", dict[str, dict[str, str]])[table]
 
 
-_OVERRIDE = re.compile(r"\+{0,2}([a-z_]+(?:\.[a-z_0-9]+)?)=(.+)", re.DOTALL)
-
-
 def _overrides(arguments: Mapping[str, str], plan: Plan) -> Iterator[str]:
     values = {**_bridge("off"), **arguments}
     if plan.chunks > 1:  # beside a layout too: a recipe may have set another number
@@ -190,18 +186,3 @@ def _overrides(arguments: Mapping[str, str], plan: Plan) -> Iterator[str]:
     if "cpu-offloading-num-layers" in values:
         yield "model.cpu_offloading=true"
     yield f"mixed_precision={_bridge('precision')[plan.precision]}"
-
-
-def bridge_arguments(path: Path, text: str) -> Mapping[str, str]:
-    """Megatron-LM's arguments, by name, of a text's overrides.
-
-    They say what the same keys say in a configuration of Megatron-Bridge.
-    """
-    try:
-        words = shlex.split(text, comments=True)
-    except ValueError:  # a quote that nobody closes
-        words = text.split()
-    matches = filter(None, map(_OVERRIDE.fullmatch, words))
-    given = {match[1]: match[2].strip("'\"") for match in matches}
-    form = recipe_forms()["Megatron-LM's arguments"]
-    return ForeignRecipe(path, form, {"mixed_precision": "bf16_mixed", **given}, {}).arguments

@@ -18,11 +18,12 @@ _FLAG = re.compile(r"--[A-Za-z][\w-]*")
 _LAUNCHERS = re.compile(
     r"(torchrun|srun|jsrun|mpirun|mpiexec|deepspeed|accelerate|torch\.distributed)"
 )
-_OVERRIDE = re.compile(r"\+{0,2}((?:model|trainer)\.[\w.]+)=(.*)", re.DOTALL)
+_OVERRIDE = re.compile(r"\+{0,2}([a-z_]+\.[\w.]+|mixed_precision)=(.*)", re.DOTALL)
 _OTHERWISE = re.compile(r"\b(pretrain_(bert|t5|ict|vision\w*)|posttrain_\w+|train_rlhf)\.py")
 # What a person is to fill in, which a shell takes for files to read and to write.
 _PLACEHOLDER = re.compile(r"(?<!<)<([A-Za-z][A-Za-z _./-]*[A-Za-z])>")
-_SETS = re.compile(r"^\s*(?:export\s+)?\w+=", re.MULTILINE)
+# The setting of a variable, or an override as Hydra has them.
+_SETS = re.compile(r"^\s*(?:export\s+)?\w+=|\bmodel\.\w+=", re.MULTILINE)
 _SIZE = re.compile("(?!0+$)[0-9]{1,9}")
 _DIRECTIVE = r"^#SBATCH\s+(.*)$"
 # Quotes and a list's brackets, but not the brackets of a pipeline's layout, `(tt|)*29`.
@@ -108,7 +109,9 @@ def _training(path: Path, commands: Sequence[Command], variables: Mapping[str, W
         return each
     words = [word for each in commands for word in each.words]
     hidden = _hidden(words)
-    words += [word for held in variables.values() for word in held if "--" in word]
+    for name, held in variables.items():
+        hold = any("--" in word for word in held)
+        words += held if hold else [f"{name}={word}" for word in held]
     whole = Command(("", *words), 1)
     if hidden is not None and (_trains(whole) or _launches(whole)):
         raise WorkloadError(f"{path}: line {hidden.line}: {needed(hidden)}")
@@ -145,8 +148,8 @@ def arguments_of(words: Sequence[str]) -> dict[str, str]:
     """Arguments by name, a switch with an empty value; what nobody knows stands as a mark."""
     values: dict[str, str] = {}
     for word, after in pairwise([*_parts(words), ""]):
-        if found := _OVERRIDE.fullmatch(shown_word(word)):
-            values[found[1]] = found[2]
+        if found := _OVERRIDE.fullmatch(word):
+            values[found[1]] = found[2].strip("'\"")
         if not re.fullmatch(r"--[A-Za-z][\w-]*|-[nN]p?", word):
             continue
         name = word.lstrip("-").replace("_", "-")

@@ -14,7 +14,6 @@ from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model
 from stepsim.files.models.launch import (
     LaunchForm,
-    bridge_arguments,
     launch_form,
     launch_of,
     with_launch,
@@ -182,22 +181,25 @@ def test_a_job_may_leave_its_replicas_open(tmp_path: Path) -> None:
     assert stepsim.model("gpt2", path).asked["framework"] == "torch-fsdp-eager"
 
 
-def test_overrides_are_read_as_shells_and_hydra_write_them() -> None:
+def test_overrides_are_read_as_shells_and_hydra_write_them(tmp_path: Path) -> None:
     text = (
         "torchrun train.py --recipe llama # model.context_parallel_size=4\n"
         "  ++model.tensor_model_parallel_size=8 model.sequence_parallel=True \\\n"
         "  \"model.pipeline_model_parallel_layout='Et|(t|)*2tL'\" train.lr=3\n"
         "  model.virtual_pipeline_model_parallel_size=2 mixed_precision=bf16_with_nvfp4_mixed\n"
     )
-    assert dict(bridge_arguments(Path("plan.sh"), text)) == {
-        "tensor-model-parallel-size": "8",
-        "sequence-parallel": "",
-        "pipeline-model-parallel-layout": "Et|(t|)*2tL",
-        "num-virtual-stages-per-pipeline-rank": "2",
-        "lr": "3",
-        "bf16": "",
-        "fp4-format": "e2m1",
-    }
+    path = tmp_path / "plan.sh"
+    path.write_text(text)
+    asked = with_launch(read_model("llama-3.1-8b"), path).asked
+    assert {
+        "tp": 8,
+        "sequence_parallel": True,
+        "layout": "Et|(t|)*2tL",
+        "schedule": "interleaved:4",
+        "precision": "nvfp4",
+        "framework": "megatron-bridge",
+    }.items() <= asked.items()
+    assert "cp" not in asked
 
 
 @pytest.mark.parametrize(
