@@ -26,7 +26,6 @@ Files of ASTRA-sim 1.0 mean something else in places. Source: ASTRA-sim 1.0, `Wo
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -45,22 +44,38 @@ from stepsim.workload.scaling import is_placeholder
 _LISTS = ("checkpoints", "checkpoint_initiates")
 _OF_ASTRA = {"tp", "last_bottom_layer", *_LISTS}
 _MAX_DEGREE = 1 << 24
+_DLRM = ("HYBRID_DLRM", "HYBRID_DLRM_ENHANCED")
 
 
-class Policy(StrEnum):
-    """Parallelism policy of a file: which group each phase communicates in."""
+CUSTOMIZED = "HYBRID_CUSTOMIZED"
+"""The policy of a file whose rows have one each."""
 
-    DATA = "DATA"
-    MODEL = "MODEL"
-    HYBRID_DATA_MODEL = "HYBRID_DATA_MODEL"
-    HYBRID_MODEL_DATA = "HYBRID_MODEL_DATA"
-    HYBRID_TRANSFORMER = "HYBRID_TRANSFORMER"
-    HYBRID_TRANSFORMER_FWD_IN_BCKWD = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
-    HYBRID_DLRM = "HYBRID_DLRM"
-    HYBRID_DLRM_ENHANCED = "HYBRID_DLRM_ENHANCED"
-    HYBRID_CUSTOMIZED = "HYBRID_CUSTOMIZED"
-    MICRO = "MICRO"
-    DISTRIBUTED_INFERENCE = "DISTRIBUTED_INFERENCE"
+
+class Words(Noun):
+    """What rows and policies say of collectives, as `collectives.toml` has it.
+
+    `groups` are those that each phase communicates in, by policy.
+    """
+
+    kinds: dict[str, tuple[CollectiveKind, ...]]
+    suffixes: dict[str, tuple[Group, ParallelAxis]]
+    groups: dict[str, dict[str, Group]]
+
+
+def words_of_files() -> Words:
+    """Words of workload texts."""
+    return shipped(__file__, "collectives.toml", Words)
+
+
+def policy_of(place: str, field: str, word: str, *others: str) -> str:
+    """The parallelism policy that a word names, `others` beside those with groups.
+
+    Raises WorkloadError naming place, field and word.
+    """
+    known = [*words_of_files().groups, *others]
+    if word.upper() not in known:
+        raise WorkloadError(bad_value(place, field, word, f"one of {', '.join(known)}"))
+    return word.upper()
 
 
 class Header(Noun):
@@ -70,7 +85,7 @@ class Header(Noun):
     ASTRA-sim 1.0 does not know.
     """
 
-    policy: Policy
+    policy: str
     degrees: Mapping[str, int] = field(default_factory=degrees_of)
     vpp: int = 1
     ga: int | None = None
@@ -101,10 +116,7 @@ def parse_header(place: str, line: str) -> Header:
     WorkloadError naming place, key and value.
     """
     words = line.split()
-    known = words[0].rstrip(":").upper()
-    if known not in [*Policy]:
-        raise WorkloadError(bad_value(place, "policy", words[0], f"one of {', '.join(Policy)}"))
-    policy = Policy(known)
+    policy = policy_of(place, "policy", words[0].rstrip(":"), CUSTOMIZED)
     values, unknown = _collect(place, policy, words[1:])
     said = {key: value for key, value in values.items() if value and key != "mode"}
     degrees = {key: said.pop(key) for key in ("tp", "ep", "pp") if key in said}
@@ -117,7 +129,7 @@ def parse_header(place: str, line: str) -> Header:
     )
 
 
-def _collect(place: str, policy: Policy, words: list[str]) -> tuple[dict[str, Any], list[str]]:
+def _collect(place: str, policy: str, words: list[str]) -> tuple[dict[str, Any], list[str]]:
     """Numbers and lists of ids by their keys, and the words that mean nothing to stepsim."""
 
     def number(field: str, most: int = _MAX_DEGREE) -> int:
@@ -125,11 +137,7 @@ def _collect(place: str, policy: Policy, words: list[str]) -> tuple[dict[str, An
 
     values: dict[str, Any] = {}
     unknown: list[str] = []
-    if (
-        words
-        and words[0].isdecimal()
-        and policy in (Policy.HYBRID_DLRM, Policy.HYBRID_DLRM_ENHANCED)
-    ):
+    if words and words[0].isdecimal() and policy in _DLRM:
         words = ["dlrm_last_bottom_layer", *words]
     known = shipped(__file__, "header.toml", dict[str, str])
     queue = iter(words)
@@ -348,24 +356,18 @@ def _weights_ps(rows: Iterable[Row]) -> int:
     return sum(ps for ps in times if not is_placeholder(ps))
 
 
-_WEIGHT_FIRST = (Policy.DATA, Policy.HYBRID_DLRM, Policy.HYBRID_DLRM_ENHANCED)
-_FIRST_ROW_KEEPS_GRADIENT = (
-    Policy.MODEL,
-    Policy.HYBRID_DATA_MODEL,
-    Policy.HYBRID_MODEL_DATA,
-    Policy.HYBRID_CUSTOMIZED,
-)
+_FIRST_ROW_KEEPS_GRADIENT = ("MODEL", "HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA", CUSTOMIZED)
 
 
 def as_astra(rows: Sequence[FileRow], header: Header) -> list[FileRow]:
     """Rows of ASTRA-sim 1.0 as those of a workload."""
     last = next((i for i, row in enumerate(rows) if row.weight_grad.comms), None)
     found = [_timed(row, counts=i == last) for i, row in enumerate(rows)]
-    if header.policy in _WEIGHT_FIRST:
+    if header.policy in ("DATA", *_DLRM):
         return _weight_first(found, header)
     if header.policy in _FIRST_ROW_KEEPS_GRADIENT and found:
         found[0] = replace(found[0], input_grad=Work(compute_ps=found[0].input_grad.compute_ps))
-    if header.policy is Policy.DISTRIBUTED_INFERENCE:
+    if header.policy == "DISTRIBUTED_INFERENCE":
         return [replace(row, input_grad=Work(), weight_grad=Work()) for row in found]
     return found
 
@@ -393,7 +395,7 @@ def _weight_first(rows: Sequence[FileRow], header: Header) -> list[FileRow]:
         replace(row, input_grad=gradient)
         for row, gradient in zip(rows, [*gradients, Work()], strict=True)
     ]
-    if header.policy is Policy.DATA:
+    if header.policy not in _DLRM:
         return found
     for i, row in enumerate(found):
         kept = (op for op in row.forward.comms if op.kind is CollectiveKind.ALL_TO_ALL)

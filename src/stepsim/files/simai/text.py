@@ -20,19 +20,21 @@ from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import Noun, replace, shipped
+from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS, format_size_bytes, format_time_ps
 from stepsim.files.reading import number_in, read_text
 from stepsim.files.simai.sections import (
+    CUSTOMIZED,
     EMBEDDING,
     FileRow,
     Header,
-    Policy,
     as_astra,
     is_generated,
     parse_header,
+    policy_of,
     split_sections,
     unknown_names,
+    words_of_files,
 )
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase
 from stepsim.workload.rows import CommOp, Doubt, Role, Row, StepItem, Work, Workload
@@ -44,18 +46,6 @@ _DECIMALS = re.compile(r"([0-9]+)\.([0-9]{1,3})", re.ASCII)
 _OUTPUT_ROW = "attention_row"
 # Line number and text.
 _Line = tuple[int, str]
-
-
-class _Words(Noun):
-    """What rows and policies say of collectives, as `collectives.toml` has it."""
-
-    kinds: dict[str, tuple[CollectiveKind, ...]]
-    suffixes: dict[str, tuple[Group, ParallelAxis]]
-    groups: dict[Policy, dict[str, Group]]
-
-
-def _words() -> _Words:
-    return shipped(__file__, "collectives.toml", _Words)
 
 
 def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
@@ -124,10 +114,10 @@ def read_simai_document(path: Path) -> tuple[Header, list[FileRow], list[str]]:
     return header, _with_checkpoints(path, rows, header), warnings
 
 
-def _read_rows(path: Path, lines: list[_Line], policy: Policy) -> tuple[list[FileRow], list[str]]:
+def _read_rows(path: Path, lines: list[_Line], policy: str) -> tuple[list[FileRow], list[str]]:
     known: dict[str, FileRow] = {}
     extra: list[str] = []
-    customized = policy is Policy.HYBRID_CUSTOMIZED
+    customized = policy == CUSTOMIZED
     expected = _FIELDS + customized
     if not lines:
         raise WorkloadError(f"{path}: has a header but no rows: nothing to simulate")
@@ -143,7 +133,7 @@ def _read_rows(path: Path, lines: list[_Line], policy: Policy) -> tuple[list[Fil
             )
         if len(fields) > expected:
             extra.append(text)
-        row_policy = _row_policy(place, fields[_FIELDS]) if customized else policy
+        row_policy = policy_of(place, "row policy", fields[_FIELDS]) if customized else policy
         known[text] = _row(place, number, fields, row_policy)
     rows = [known[text] for _, text in lines]
     ignored = Counter(what for row in rows for what in row.ignored)
@@ -161,14 +151,7 @@ def _read_rows(path: Path, lines: list[_Line], policy: Policy) -> tuple[list[Fil
     return rows, warnings
 
 
-def _row_policy(place: str, word: str) -> Policy:
-    known, policy = _words().groups, word.upper()
-    if policy not in known:
-        raise WorkloadError(bad_value(place, "row policy", word, f"one of {', '.join(known)}"))
-    return Policy(policy)
-
-
-def _row(place: str, number: int, fields: Sequence[str], policy: Policy) -> FileRow:
+def _row(place: str, number: int, fields: Sequence[str], policy: str) -> FileRow:
     name = fields[0]
     _rounded(place, f"dependency of {name!r}", fields[1], least=-MAX_INT64)
     process = _rounded(place, f"process time of {name!r}", fields[11])
@@ -199,10 +182,10 @@ def _row(place: str, number: int, fields: Sequence[str], policy: Policy) -> File
 
 
 def _comms(
-    place: str, label: str, word: str, size: int, policy: Policy, phase: Phase
+    place: str, label: str, word: str, size: int, policy: str, phase: Phase
 ) -> tuple[CommOp, ...] | None:
     """Collectives of one phase; None where the policy communicates nothing in it."""
-    words = _words()
+    words = words_of_files()
     suffix = next((each for each in words.suffixes if word.upper().endswith(each)), "")
     base = word.upper().removesuffix(suffix)
     if base not in words.kinds:
