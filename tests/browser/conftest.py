@@ -7,21 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from perfetto_ui import FLAGS
 
 Open = Callable[[Path], Any]
 """Opens a page, waits until its figures are drawn, and returns selenium's driver."""
 
-_FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1280,1000",
-)
 _DRAWN = "return document.documentElement.dataset.ready"
 _PATIENCE_S = 60.0
 
@@ -34,7 +24,11 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         pytest.skip("chromium and chromedriver are not installed")
     options = webdriver.ChromeOptions()
     options.binary_location = programs[0]
-    for flag in (*_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+    for flag in (
+        *FLAGS,
+        "--window-size=1280,1000",
+        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
+    ):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     service = webdriver.ChromeService(executable_path=programs[1])

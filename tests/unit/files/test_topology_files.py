@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fuzz.seeds import EXPLICIT as LINKS
 
 from stepsim import collective_time, simulate
 from stepsim.base.errors import TopologyError
@@ -32,24 +33,6 @@ bandwidth = "400 Gbps"
 latency = "500 ns"
 endpoint_latency = "1.5 us"
 efficiency = 0.5
-"""
-
-LINKS = """
-name = "pair"
-source = "test"
-npus = 2
-[[link_class]]
-name = "cable"
-bandwidth = "1 GB/s"
-latency = "1 us"
-[[link]]
-from = "npu0"
-to = "leaf"
-link_class = "cable"
-[[link]]
-from = "leaf"
-to = "npu1"
-link_class = "cable"
 """
 
 

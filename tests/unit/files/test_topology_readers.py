@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fuzz.seeds import SIMAI_NETWORK as SIMAI
 from unit.files.test_topology_files import check_refused
 
 from stepsim.files.load import read_topology
@@ -15,17 +16,6 @@ topology: [ Ring, FullyConnected, Switch ] # kinds
 npus_count: [ 4, 2, 8 ]
 bandwidth: [ 50.0, 25, 12.5 ]  # GB/s
 latency: [ 500.0, 700, 0 ]     # ns
-"""
-SIMAI = """7 2 2 1 8 H100
-4 5 6
-0 4 2880Gbps 0.000025ms 0
-1 4 2880Gbps 0.000025ms 0
-2 5 2880Gbps 0.000025ms 0
-3 5 2880Gbps 0.000025ms 0
-0 6 400Gbps 0.0005ms 0
-1 6 400Gbps 0.0005ms 0
-2 6 400Gbps 0.0005ms 0
-3 6 400Gbps 0.0005ms 0
 """
 
 
