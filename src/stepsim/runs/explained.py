@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.base.structs import Count, Document, Entry, Names, Seconds, Share, replace
+from stepsim.base.structs import Count, Document, Names, Seconds, Share, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.report import Report
 from stepsim.files.asked import StepInputs, read_inputs
@@ -23,7 +23,7 @@ from stepsim.files.traces.logged_jobs import LoggedJob, read_logged_job
 from stepsim.files.traces.step_lines import read_step_log
 from stepsim.measured.step_log import LogPeriod, StepLog
 from stepsim.options import ALIASES
-from stepsim.runs.suspects import LogEvidence, Suspected, Suspects, held_bytes
+from stepsim.runs.suspects import LogEvidence, LogSuspect, Suspects, held_bytes
 from stepsim.step.job import held_degrees
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.evidence import Throughput
@@ -51,29 +51,6 @@ class LogVerdict(StrEnum):
     IMPOSSIBLE = "impossible"
     UNSTEADY = "unsteady"
     UNKNOWN = "unknown"
-
-
-class LogSuspect(Entry):
-    """Something that a log may not show: `what` would be, and what `check` would tell.
-
-    `is_contradicted` where the log's arguments or the options say otherwise and nothing speaks for
-    it, `is_solved` where its `factor` is the one that explains the step; `odd` is how many
-    spreads that is from the usual size. `evidence` is what memory and timers of the log say.
-    `step_s` is the predicted step with it, `worth` the share of the predicted step that it adds,
-    and `explains` the share of the gap between prediction and log that this is, None without a gap.
-    """
-
-    name: str
-    what: str
-    check: str
-    is_contradicted: bool
-    is_solved: bool
-    factor: float | None
-    odd: float
-    evidence: LogEvidence
-    step_s: Seconds
-    worth: Share
-    explains: Share | None
 
 
 class LogExplanation(Document):
@@ -190,13 +167,13 @@ def _explain(
     mfu = rates.mfu * predicted / measured
     beside = Suspects(
         job=job,
+        said=known,
         predicted=predicted,
         measured=measured,
         memory=held_bytes(ready),
         log=log,
     )
-    found = beside.simulated() if with_suspects else ()
-    suspects = [_suspect(each, predicted, measured, known) for each in found]
+    suspects = [*beside.simulated()] if with_suspects else []
     return LogExplanation(
         source=log.source,
         framework=log.form,
@@ -270,22 +247,6 @@ def _ordered(found: list[LogSuspect], predicted: float, measured: float) -> list
         )
 
     return sorted(towards, key=key)
-
-
-def _suspect(
-    found: Suspected, predicted: float, measured: float, known: Collection[str]
-) -> LogSuspect:
-    gap = measured - predicted
-    said = not (found.options.keys() - {"framework"}).isdisjoint(known)
-    now = f" ({'said' if said else 'assumed'}: {found.now})" if found.now else ""
-    return LogSuspect.taken_from(
-        found,
-        what=f"{found.what}{now}",
-        is_contradicted=said and found.evidence is not LogEvidence.FOR,
-        factor=found.size,
-        worth=found.step_s / predicted - 1,
-        explains=(found.step_s - predicted) / gap if gap else None,
-    )
 
 
 def _counted_otherwise(

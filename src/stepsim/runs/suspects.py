@@ -5,7 +5,7 @@ that the step is the measured one. Those come first that explain the step and th
 for; of several that do, those whose size is usual.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
 from math import exp, log
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import Noun, replace, shipped
+from stepsim.base.structs import Entry, Noun, Seconds, Share, replace, shipped
 from stepsim.base.units import PS_PER_S
 from stepsim.files.asked import StepInputs
 from stepsim.files.load import with_numbers
@@ -45,25 +45,44 @@ class LogEvidence(StrEnum):
     AGAINST = "against"
 
 
-class Suspected(Noun):
-    """A suspect: other options, or other numbers of the topology.
+class LogSuspect(Entry):
+    """Something that a log may not show: `what` would be, and what `check` would tell.
+
+    `is_contradicted` where the log's arguments or the options say otherwise and nothing speaks for
+    it, `is_solved` where its `factor` is the one that explains the step; `odd` is how many
+    spreads that is from the usual size. `evidence` is what memory and timers of the log say.
+    `step_s` is the predicted step with it, `worth` the share of the predicted step that it adds,
+    and `explains` the share of the gap between prediction and log that this is, None without a gap.
+    """
+
+    name: str
+    what: str
+    check: str
+    is_contradicted: bool
+    is_solved: bool
+    factor: float | None
+    odd: float
+    evidence: LogEvidence
+    step_s: Seconds
+    worth: Share
+    explains: Share | None
+
+
+class _Change(Noun):
+    """What a suspect would be: other options, or other numbers of the topology.
 
     `now` is what the prediction has in place of `what`, empty where that needs no words. One with a
-    `size` is slower by that factor; `odd` is how unusual that is, as a logarithm. Once simulated it
-    has its step in seconds, whether its size was solved for, and what the log says of it.
+    `factor` is slower by that; `odd` is how unusual that is, as a logarithm.
     """
 
     name: str
     what: str
     check: str
     now: str = ""
-    size: float | None = None
+    factor: float | None = None
     odd: float = 0.0
     options: Mapping[str, Any] = {}
     numbers: Mapping[str, object] = {}
-    step_s: float = 0.0
-    is_solved: bool = False
-    evidence: LogEvidence = LogEvidence.NOTHING
 
 
 class _Kind(Noun):
@@ -89,11 +108,11 @@ def _suspect(
     words: Mapping[str, object] = MappingProxyType({}),
     size: float | None = None,
     **change: Any,
-) -> Suspected:
+) -> _Change:
     """A suspect of a kind, which bears its name unless it has another; `words` are the job's."""
     said = _kind(kind)
     what = said.what.format(size=size, **words)
-    return Suspected(name=name or kind, what=what, check=said.check, size=size, **change)
+    return _Change(name=name or kind, what=what, check=said.check, factor=size, **change)
 
 
 class _Sized(Noun, kw_only=False):
@@ -113,7 +132,7 @@ class _Sized(Noun, kw_only=False):
         """The largest size that can be."""
         return self.largest or self.kind.most
 
-    def at(self, size: float) -> Suspected:
+    def at(self, size: float) -> _Change:
         """The suspect of a size."""
         kind = self.kind
         odd = abs(log((size - 1) / (kind.usual - 1))) / kind.spread if size > 1 else 0.0
@@ -123,17 +142,19 @@ class _Sized(Noun, kw_only=False):
 class Suspects(Noun):
     """What makes suspects of a job and simulates them beside a log of `measured` seconds.
 
-    `known` are prices and rows of those before.
+    `said` are the options that the log says, or that were given; `known` are prices and rows of
+    those before.
     """
 
     job: StepInputs
+    said: Collection[str]
     predicted: float
     measured: float
     memory: int
     log: StepLog
     known: Known = {}
 
-    def simulated(self) -> Iterator[Suspected]:
+    def simulated(self) -> Iterator[LogSuspect]:
         """All that the job can run with."""
         plan = job_of(*self.job.nouns).plan
         for each in _settings(plan, self.job.options):
@@ -143,7 +164,7 @@ class Suspects(Noun):
             if found := self._solved(sized):
                 yield found
 
-    def _run(self, change: Suspected) -> Suspected | None:
+    def _run(self, change: _Change) -> LogSuspect | None:
         """A suspect simulated; None where the job cannot run with it."""
         try:
             job = self.job.asking(**change.options)
@@ -152,9 +173,21 @@ class Suspects(Noun):
             step_s = ready.step_time_ps() / PS_PER_S
         except StepsimError:
             return None
-        return replace(change, step_s=step_s, evidence=self._evidence(change, held_bytes(ready)))
+        evidence, gap = self._evidence(change, held_bytes(ready)), self.measured - self.predicted
+        said = not (change.options.keys() - {"framework"}).isdisjoint(self.said)
+        now = f" ({'said' if said else 'assumed'}: {change.now})" if change.now else ""
+        return LogSuspect.taken_from(
+            change,
+            what=f"{change.what}{now}",
+            is_contradicted=said and evidence is not LogEvidence.FOR,
+            is_solved=False,
+            evidence=evidence,
+            step_s=step_s,
+            worth=step_s / self.predicted - 1,
+            explains=(step_s - self.predicted) / gap if gap else None,
+        )
 
-    def _solved(self, sized: _Sized) -> Suspected | None:
+    def _solved(self, sized: _Sized) -> LogSuspect | None:
         """The suspect of the size that explains the step; of a default one where none does."""
         most = self._run(sized.at(sized.most))
         slower = self.measured > _SOLVED_FROM * self.predicted
@@ -177,7 +210,7 @@ class Suspects(Noun):
             low, high = ((place, apart), high) if apart < 0 else (low, (place, apart))
         return replace(found, is_solved=True)
 
-    def _evidence(self, change: Suspected, held: int) -> LogEvidence:
+    def _evidence(self, change: _Change, held: int) -> LogEvidence:
         """What memory and timers of the log say of a suspect that holds so many bytes."""
         said = self.log.memory
         if held and self.memory and said and abs(log(held / self.memory)) > _FAR_MEMORY:
@@ -191,8 +224,8 @@ class Suspects(Noun):
             if change.name.startswith(names) and seconds is not None and gap > 0:
                 return LogEvidence.FOR if seconds > _HALF * gap else LogEvidence.AGAINST
         uneven = self.log.uneven(_COMPUTE_TIMERS)
-        if change.name == "slow-gpu" and change.size and uneven is not None:
-            asked = max(_UNEVEN, 1 + _HALF * (change.size - 1))
+        if change.name == "slow-gpu" and change.factor and uneven is not None:
+            asked = max(_UNEVEN, 1 + _HALF * (change.factor - 1))
             return LogEvidence.FOR if uneven > asked else LogEvidence.AGAINST
         return LogEvidence.NOTHING
 
@@ -228,7 +261,7 @@ _TIMERS = {
 _COMPUTE_TIMERS = "(forward|backward)-compute"
 
 
-def _settings(plan: Plan, options: StepOptions) -> Iterator[Suspected]:
+def _settings(plan: Plan, options: StepOptions) -> Iterator[_Change]:
     """Suspects without a size."""
     for recompute in (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL):
         if recompute is not plan.recompute:
@@ -250,7 +283,7 @@ def _settings(plan: Plan, options: StepOptions) -> Iterator[Suspected]:
         )
 
 
-def _other(plan: Plan, option: str, value: str, kind: str = "", **also: Any) -> Suspected:
+def _other(plan: Plan, option: str, value: str, kind: str = "", **also: Any) -> _Change:
     """The suspect that an option of the plan has another value, and `also` others have theirs."""
     text = value.replace("_", "-")
     name = f"{option}-{text}"
@@ -263,7 +296,7 @@ def _other(plan: Plan, option: str, value: str, kind: str = "", **also: Any) -> 
     )
 
 
-def _of_overlap(plan: Plan) -> Iterator[Suspected]:
+def _of_overlap(plan: Plan) -> Iterator[_Change]:
     switches = {
         "dp_overlap": plan.dp > 1,
         "tp_comm_overlap": plan.tp > 1,
@@ -282,7 +315,7 @@ def _of_overlap(plan: Plan) -> Iterator[Suspected]:
             )
 
 
-def _of_pipeline(plan: Plan) -> Iterator[Suspected]:
+def _of_pipeline(plan: Plan) -> Iterator[_Change]:
     """The other of Megatron-LM's schedules, and the other way to exchange tokens of experts."""
     if plan.pp > 1 and plan.order is PipelineOrder.ALTERNATING:
         plain = plan.chunks > 1

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from stepsim.runs.explained import LogExplanation, LogSuspect, LogVerdict
-from stepsim.runs.suspects import LogEvidence
+from stepsim.runs.explained import LogExplanation, LogVerdict
+from stepsim.runs.suspects import LogEvidence, LogSuspect
 from stepsim.show.tables.measured import left_out_words
 from stepsim.show.tables.model import (
     Shown,
