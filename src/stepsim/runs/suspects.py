@@ -110,33 +110,20 @@ def _suspect(
     **change: Any,
 ) -> _Change:
     """A suspect of a kind, which bears its name unless it has another; `words` are the job's."""
-    said = _kind(kind)
+    said, odd = _kind(kind), 0.0
+    if size is not None:
+        away = abs(log((size - 1) / (said.usual - 1))) / said.spread if size > 1 else 0.0
+        odd = away + said.rare
     what = said.what.format(size=size, **words)
-    return _Change(name=name or kind, what=what, check=said.check, factor=size, **change)
+    return _Change(name=name or kind, what=what, check=said.check, factor=size, odd=odd, **change)
 
 
 class _Sized(Noun, kw_only=False):
-    """A suspect of a kind with a size, and what one of it changes; of `most` unless it is 0."""
+    """A kind of suspects with a size, what one changes, and the largest if not the kind's."""
 
     name: str
     change: Callable[[float], dict[str, Any]]
     largest: float = 0.0
-
-    @property
-    def kind(self) -> _Kind:
-        """What is the same in every job."""
-        return _kind(self.name)
-
-    @property
-    def most(self) -> float:
-        """The largest size that can be."""
-        return self.largest or self.kind.most
-
-    def at(self, size: float) -> _Change:
-        """The suspect of a size."""
-        kind = self.kind
-        odd = abs(log((size - 1) / (kind.usual - 1))) / kind.spread if size > 1 else 0.0
-        return _suspect(self.name, size=size, odd=odd + kind.rare, **self.change(size))
 
 
 class Suspects(Noun):
@@ -189,19 +176,25 @@ class Suspects(Noun):
 
     def _solved(self, sized: _Sized) -> LogSuspect | None:
         """The suspect of the size that explains the step; of a default one where none does."""
-        most = self._run(sized.at(sized.most))
+        kind = _kind(sized.name)
+        largest = sized.largest or kind.most
+
+        def run(size: float) -> LogSuspect | None:
+            return self._run(_suspect(sized.name, size=size, **sized.change(size)))
+
+        most = run(largest)
         slower = self.measured > _SOLVED_FROM * self.predicted
         if not slower or most is None or most.step_s < self.measured:
-            return self._run(sized.at(sized.kind.default))
+            return run(kind.default)
         low, high = (
             (0.0, self.predicted - self.measured),
-            (log(sized.most), most.step_s - self.measured),
+            (log(largest), most.step_s - self.measured),
         )
         found = most
         for attempt in range(_TRIES):
             share = 0.5 if attempt % 2 else low[1] / (low[1] - high[1])
             place = low[0] + share * (high[0] - low[0])
-            tried = self._run(sized.at(exp(place)))
+            tried = run(exp(place))
             if tried is None:
                 return None
             found, apart = tried, tried.step_s - self.measured
