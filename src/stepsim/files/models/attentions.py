@@ -161,16 +161,11 @@ class Attentions(Kinds, kw_only=True):
 
     def _attention_bias(self) -> tuple[bool, bool]:
         family = self.family
-        if family.bias_key:
-            said = self.flag(family.bias_key, default=family.bias)
-            return said, said
-        if self.has("no_bias"):
-            said = not self.flag("no_bias")
-            return said, said
-        bias = self.flag(family.attention_bias_key, default=family.bias)
+        bias = self.biased(family.attention_bias_key, family.bias)
         follows = family.output_follows and self.has(family.attention_bias_key)
-        output = bias if follows else family.output_bias
-        return bias, self.flag("attention_out_bias", default=output)
+        follows = follows or bool(family.bias_key) or self.has("no_bias")
+        usual = bias if follows else family.output_bias
+        return bias, self.flag("attention_out_bias", default=usual)
 
     # DeepSeek-V4
 

@@ -330,6 +330,12 @@ class Reading(Fields, kw_only=True):
             raise self.wrong(self.name_of("ACTIVATION"), name, f"one of {', '.join(known)}")
         return known[name]
 
+    def biased(self, key: str, usual: bool) -> bool:
+        """Whether a part has biases: by the key of all parts that the family has, or by its own."""
+        if self.family.bias_key or not self.has("no_bias"):
+            return self.flag(self.family.bias_key or key, default=usual)
+        return not self.flag("no_bias")
+
     def note(self, text: str) -> None:
         """Say something of the configuration, once."""
         if text not in self.notes:

@@ -181,16 +181,8 @@ class Feeding(Reading, kw_only=True):
         return DenseMlp(
             width=width * (2 if twice else 1),
             activation=self.activation(),
-            bias=self._mlp_bias(),
+            bias=self.biased("mlp_bias", self.family.mlp_bias),
         )
-
-    def _mlp_bias(self) -> bool:
-        family = self.family
-        if family.bias_key:
-            return self.flag(family.bias_key, default=family.mlp_bias)
-        if self.has("no_bias"):
-            return not self.flag("no_bias")
-        return self.flag("mlp_bias", default=family.mlp_bias)
 
     # which layers have experts
 
@@ -259,7 +251,7 @@ class Feeding(Reading, kw_only=True):
             width=width,
             shared_width=shared_width,
             activation=self.activation(),
-            bias=self._mlp_bias(),
+            bias=self.biased("mlp_bias", self.family.mlp_bias),
             router_bias=family.router_bias,
             clamped=family.clamps,
             shared_gate=family.shared_gate and shared_width > 0,

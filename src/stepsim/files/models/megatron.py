@@ -228,8 +228,10 @@ class MegatronArguments(Fields, kw_only=True):
         """Attention to what an indexer chooses; raises WorkloadError unless it is latent."""
         latent = self.attention()
         if not isinstance(latent, LatentAttention):
-            raise WorkloadError(f"{self.place}: D in a pattern: expected --multi-latent-attention")
-        return self.indexed(latent)
+            what = "--experimental-attention-variant dsa, or D in a pattern"
+            raise WorkloadError(f"{self.place}: {what}: expected --multi-latent-attention")
+        indexer = Indexer(**self.part("megatron_indexer"))
+        return SparseLatentAttention(heads=latent.heads, latent=latent, indexer=indexer)
 
     def mamba(self) -> Mamba2:
         """Mamba-2; as wide as twice the hidden width where no heads are given."""
@@ -273,8 +275,8 @@ class MegatronArguments(Fields, kw_only=True):
         variant = self.text("experimental-attention-variant")
         if variant == "gated_delta_net":
             net, linear = self.delta_net(), self.chosen("linear-attention-freq")
-        elif variant == "dsa" and isinstance(attention, LatentAttention):
-            attention = self.indexed(attention)
+        elif variant == "dsa":
+            attention = self.sparse_attention()
         elif variant:
             expected = "gated_delta_net, or dsa with --multi-latent-attention"
             raise self.wrong("--experimental-attention-variant", variant, expected)
@@ -295,11 +297,6 @@ class MegatronArguments(Fields, kw_only=True):
     def delta_net(self) -> GatedDeltaNet:
         """A gated delta net."""
         return GatedDeltaNet(**self.part("megatron_delta_net"))
-
-    def indexed(self, latent: LatentAttention) -> SparseLatentAttention:
-        """Latent attention to what an indexer chooses."""
-        indexer = Indexer(**self.part("megatron_indexer"))
-        return SparseLatentAttention(heads=latent.heads, latent=latent, indexer=indexer)
 
     def vocabulary(self) -> int:
         """The padded vocabulary, which is what is computed."""
