@@ -83,6 +83,11 @@ class Axis(Noun):
         """Name of its column in exports, with the unit of its numbers."""
         return self.name + self.quantity.suffix
 
+    @property
+    def shown(self) -> tuple[Value, ...]:
+        """Values as exports have them: numbers, or texts where they are none."""
+        return self.values if self.quantity.numeric else self.texts
+
     def positions(self, scenarios: _Scenarios) -> _Scenarios:
         """Position on this axis of a scenario, or of each of many."""
         return scenarios // self.stride % len(self)

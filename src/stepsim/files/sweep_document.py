@@ -17,7 +17,6 @@ from stepsim.base.structs import (
     Picoseconds,
     Share,
 )
-from stepsim.base.units import Quantity
 from stepsim.files.reading import parquet_library
 from stepsim.files.sweep_table import NUMBER_TYPES, STEP_COLUMNS, SweepTable
 from stepsim.files.writing import check_suffix, csv_lines, whole_file
@@ -116,20 +115,11 @@ def write_csv(table: SweepTable, path: Path) -> None:
 
 def _write_parquet(table: SweepTable, path: Path) -> None:
     arrow, parquet = parquet_library(path, OutputError)
-    schema = arrow.schema(list(zip(table.header, _types(table, arrow), strict=True)))
+    axes = [arrow.array(axis.shown).type for axis in table.axes]
+    kinds = (NUMBER_TYPES[name] for name in (*STEP_COLUMNS, *table.part_columns))
+    numbers = [arrow.float64() if kind == "real" else arrow.int64() for kind in kinds]
+    types = *axes, *numbers, arrow.string()
+    schema = arrow.schema(list(zip(table.header, types, strict=True)))
     with whole_file(path) as file, parquet.ParquetWriter(file, schema) as writer:
         for columns in table.pieces():
             writer.write_table(arrow.table(dict(zip(table.header, columns, strict=True)), schema))
-
-
-def _types(table: SweepTable, arrow: Any) -> list[Any]:
-    of_axis = {
-        Quantity.BANDWIDTH: arrow.float64(),
-        Quantity.FACTOR: arrow.float64(),
-        Quantity.SWITCH: arrow.string(),
-        Quantity.NAME: arrow.string(),
-    }
-    of_number = {"real": arrow.float64(), "integer": arrow.int64()}
-    axes = [of_axis.get(axis.quantity, arrow.int64()) for axis in table.axes]
-    numbers = [of_number[NUMBER_TYPES[name]] for name in (*STEP_COLUMNS, *table.part_columns)]
-    return [*axes, *numbers, arrow.string()]

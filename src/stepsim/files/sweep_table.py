@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, ints
+from stepsim.base.arrays import Floats, ints
 from stepsim.base.errors import SweepError
 from stepsim.base.structs import Names, Noun
 from stepsim.base.units import Quantity
@@ -250,13 +250,12 @@ class SweepTable(Noun, dict=True):
         while rows := self._all(query, start):
             scenarios, *found = map(list, zip(*rows, strict=True))
             ids = ints(scenarios)
-            yield [self._shown(axis, ids, texts=texts) for axis in self.axes] + found
+            columns_of_axes = []
+            for axis in self.axes:
+                values = axis.texts if texts else axis.shown
+                columns_of_axes.append([values[i] for i in axis.positions(ids).tolist()])
+            yield columns_of_axes + found
             start = rows[-1][0] + 1
-
-    def _shown(self, axis: Axis, scenarios: Ints, *, texts: bool) -> list[object]:
-        """Numbers where the axis has them and they are asked for, else texts."""
-        values = axis.values if axis.quantity.numeric and not texts else axis.texts
-        return [values[i] for i in axis.positions(scenarios).tolist()]
 
     def extremes(self, count: int, *, slowest: bool = False) -> list[Extreme]:
         """The fastest or slowest scenarios, the first first; ties in the order of scenarios.
