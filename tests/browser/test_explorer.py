@@ -232,7 +232,7 @@ def test_an_uploaded_run_is_shown_as_it_ran(page: Any) -> None:
     wait_for(lambda: number(page) > before and page.execute_script(done))
     assert step_ps(page) == stepsim.simulate_run(run).report.step_time_ps
     assert "as it ran" in text(page, "as-it-is")
-    seen = [page.find_element("id", each) for each in ("speeds", "can-vary", "timeline")]
+    seen = [page.find_element("id", each) for each in ("speeds", "links", "timeline")]
     assert [each.is_displayed() for each in seen] == [False, False, True]
     page.execute_script("pin({ ...page.shown, asked: page.state }); pin(null)")
     set_back = "const s = document.getElementById('workload'); s.value = arguments[0];"

@@ -10,10 +10,10 @@ function show(found) {
   find("facts").replaceChildren(...shown, ...(found.memory ? [memoryFact(found.memory)] : []));
   find("said").replaceChildren(...(found.said || []).map((words) => element("p", words)));
   find("figures").replaceChildren(...(found.figures || []).map(image));
-  if (page.report) showParts(found);
   showBars(found);
   showMemory(found);
   showNetwork(found.network);
+  if (page.report) showParts(found);
   drawTimeline();
 }
 

@@ -34,6 +34,7 @@ function svg(kind, values) {
 }
 
 function showNetwork(network) {
+  find("links").hidden = !network;
   if (!network) return;
   const sizes = network.levels.map(({ name, size, kind }) => `${name} joins ${size} (${kind})`).join(", ");
   const drawn = sizes ? [networkDrawn(network, sizes)] : [];
