@@ -57,14 +57,10 @@ AXIS_SHADES: Mapping[ParallelAxis, int] = {
     axis: len(Shade) + i for i, axis in enumerate(ParallelAxis)
 }
 """Shades of communication: collectives of an axis, and the messages of a pipeline."""
-SHADE_LOOKS: Mapping[int, tuple[str, Tint]] = dict(
+SHADES: Mapping[int, tuple[str, Tint]] = dict(
     enumerate((*_COLOURS.shades.values(), *_COLOURS.axes.values()))
 )
 """Name and colour of every shade, in the order of their numbers."""
-SHADES: Mapping[int, tuple[str, str]] = {
-    number: (name, light) for number, (name, (light, _)) in SHADE_LOOKS.items()
-}
-"""The same in figures."""
 _PART_SHADES: Mapping[Part, int] = {
     Part.COMPUTE: Shade.COMPUTE,
     Part.HOST: Shade.HOST,
@@ -72,10 +68,9 @@ _PART_SHADES: Mapping[Part, int] = {
     **{axis.exposed: number for axis, number in AXIS_SHADES.items()},
 }
 PART_TINTS: Mapping[Part, Tint] = {
-    part: SHADE_LOOKS[_PART_SHADES[part]][1] if part in _PART_SHADES else _COLOURS.parts[part.key]
+    part: SHADES[_PART_SHADES[part]][1] if part in _PART_SHADES else _COLOURS.parts[part.key]
     for part in Part
 }
-PART_COLOURS: Mapping[Part, str] = {part: light for part, (light, _) in PART_TINTS.items()}
 MEMORY_LOOKS: Mapping[str, Tint] = _COLOURS.memory
 """The colours of what memory is for, by its name."""
 

@@ -9,13 +9,13 @@ from eyes import BLIND, lab
 
 from stepsim.show.page.looks import IDLE, PAPERS, PART_LOOKS
 from stepsim.show.page.page import page_of
-from stepsim.show.palette import MEMORY_LOOKS, SHADE_LOOKS, SHADES, Shade, contrast
+from stepsim.show.palette import MEMORY_LOOKS, SHADES, Shade, contrast
 from stepsim.workload.axes import Part
 
 MARK, WORDS = 3.0, 4.5
 TINTS = {
-    *(tint for _, tint in SHADE_LOOKS.values()),
-    *(tint for _, tint, _ in PART_LOOKS.values()),
+    *(tint for _, tint in SHADES.values()),
+    *(tint for _, tint in PART_LOOKS.values() if tint),
     *MEMORY_LOOKS.values(),
     IDLE,
 }
@@ -39,7 +39,6 @@ def test_every_mark_stands_out() -> None:
 
 
 def test_everything_that_is_drawn_has_a_colour() -> None:
-    assert SHADE_LOOKS.keys() == SHADES.keys()
     assert PART_LOOKS.keys() == {part.key for part in Part}
 
 
@@ -50,9 +49,9 @@ def test_marks_can_be_told_apart(scheme: int, blindness: str) -> None:
 
     Recorded communication is beside no message of a simulated step.
     """
-    shades = {tint for shade, (_, tint) in SHADE_LOOKS.items() if shade != Shade.TRANSFER}
+    shades = {tint for shade, (_, tint) in SHADES.items() if shade != Shade.TRANSFER}
     assert len(shades) == len(SHADES) - 1
-    parts = {tint for _, tint, kind in PART_LOOKS.values() if not kind}
+    parts = {tint for _, tint in PART_LOOKS.values() if tint}
     drawn = (combinations(sorted(each), 2) for each in (shades | parts, MEMORY_LOOKS.values()))
     for one, other in chain.from_iterable(drawn):
         apart = np.linalg.norm(lab(one[scheme], blindness) - lab(other[scheme], blindness))

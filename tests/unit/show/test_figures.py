@@ -32,7 +32,7 @@ from stepsim.show.figures.timelines import drawn_step, timelines_figure
 from stepsim.show.palette import (
     IDLE,
     PALETTE,
-    PART_COLOURS,
+    PART_TINTS,
     PATH,
     SHADES,
     Shade,
@@ -45,7 +45,8 @@ from stepsim.workload.axes import ParallelAxis, Part, PartKind, parts_of
 ROOT = Path(__file__).resolve().parents[3]
 JOB: dict[str, Any] = {"npus": 32, "pp": 4}
 IDLE_PARTS = parts_of(PartKind.IDLE)
-TINTS = [colour for _, colour in SHADES.values()]
+TINTS = [light for _, (light, _) in SHADES.values()]
+PART_COLOURS = {part: light for part, (light, _) in PART_TINTS.items()}
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -80,7 +81,7 @@ def test_colours_can_be_told_apart(colours: Sequence[str], least: float, blindne
 def test_a_colour_means_one_thing_within_a_figure(blindness: str) -> None:
     """Actions, parts, communication of every axis: what is shown together differs and is seen."""
     recorded = (Shade.COMPUTE, Shade.TRANSFER)
-    shown = {colour for shade, (_, colour) in SHADES.items() if shade not in recorded}
+    shown = {colour for shade, (_, (colour, _)) in SHADES.items() if shade not in recorded}
     parts = [(part, colour) for part, colour in PART_COLOURS.items() if part not in IDLE_PARTS]
     of_axes = {PART_COLOURS[axis.exposed] for axis in ParallelAxis} | {PART_COLOURS[Part.HOST]}
     assert of_axes <= shown  # a collective and the time that waits for it are one thing

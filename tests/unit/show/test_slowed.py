@@ -13,7 +13,7 @@ from stepsim.files.spans_csv import span_lines
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.timelines import drawn_step, timelines_figure
 from stepsim.show.page.lanes import tasks_of_timeline
-from stepsim.show.palette import PART_COLOURS, SHADES, Shade
+from stepsim.show.palette import PART_TINTS, SHADES, Shade
 from stepsim.show.trace.perfetto import trace_lines
 from stepsim.show.trace.processes import TracedRun
 from stepsim.workload.axes import Part
@@ -92,4 +92,4 @@ def test_figures_mark_them(pair: tuple[stepsim.Result, stepsim.Result], tmp_path
         figure = timelines_figure([drawn], FigureStyle.SCREEN)
         named = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
         assert ("compute slowed by communication" in named) is is_marked
-    assert SHADES[Shade.SLOWED][1] == PART_COLOURS[Part.SLOWED]
+    assert SHADES[Shade.SLOWED][1] == PART_TINTS[Part.SLOWED]

@@ -149,7 +149,7 @@ def timelines_figure(
         _name_rows(plot, run)
     every[-1].set_xlim(0, width_ps / scale)
     every[-1].set_xlabel(f"time ({unit})")
-    named = [SHADES[each] for each in sorted(shown)]
+    named = [(name, light) for name, (light, _) in (SHADES[each] for each in sorted(shown))]
     named += [("critical path", PATH)] * any(run.path for run in runs)
     handles = [Patch(color=colour, label=name) for name, colour in named]
     lines = legend(figure, style, [*handles, Patch(label="idle", **IDLE_LOOK)])
@@ -234,7 +234,7 @@ def _draw_row(plot: _Plot, run: DrawnRun, row: int, shown: set[int]) -> int:
         others = ~sent & (spans.entry == UNKNOWN)
         parts = [(others, (-0.4, 0.4)), (sent, (0.3, 0.4)), (spans.slowed, (-0.4, -0.3))]
     for which, high in parts:
-        colours = [SHADES[each][1] for each in shades[which].tolist()]
+        colours = [SHADES[each][1][0] for each in shades[which].tolist()]
         plot.draw(row, spans.start_ps[which], spans.end_ps[which], colours, high)
         shown.update(shades[which].tolist())
     path = ints([part for part in run.path if part[0] == row]).reshape(-1, 3)
@@ -251,7 +251,7 @@ def _draw_actions(plot: _Plot, spans: Spans, row: int, shown: set[int]) -> int:
     order, (start, end) = Order.of(spans.entries or ()), spans.actions()
     chunks = bins(order.chunk)
     tints = [
-        [shade(SHADES[Shade[kind.name]][1], 0.75 * chunk / chunks) for chunk in range(chunks)]
+        [shade(SHADES[Shade[kind.name]][1][0], 0.75 * chunk / chunks) for chunk in range(chunks)]
         for kind in ACTION_KINDS
     ]
     upper, *lower = (

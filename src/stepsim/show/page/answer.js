@@ -134,8 +134,8 @@ function partsOf({ breakdown }) {
   const parts = [], idle = [];
   for (const [name, ps] of Object.entries(breakdown)) {
     if (!ps) continue;
-    const [label, tint, kind] = page.choices.parts[name];
-    if (kind === "idle") idle.push([name, ps]);
+    const [label, tint] = page.choices.parts[name];
+    if (!tint) idle.push([name, ps]);
     else parts.push([label, tint, ps, page.choices.terms.parts[label] || `Compute waits for a transfer of ${label.replace("exposed ", "")}`]);
   }
   if (!idle.length) return parts;
@@ -202,7 +202,7 @@ function cell(value, look) {
   if (!Array.isArray(value[0])) return element("td", value[0], look, { order: value[1] });
   const made = element("td"), bar = element("div", "", "bar");
   for (const [start, share, name, words] of value) {
-    const [, tint, kind] = page.choices.parts[name] || ["", page.choices.memory[name] || page.choices.idle], one = piece(share, !kind && tint, words);
+    const [, tint] = page.choices.parts[name] || ["", page.choices.memory[name] || page.choices.idle], one = piece(share, tint, words);
     one.style.left = `${100 * start}%`;
     bar.append(one);
   }

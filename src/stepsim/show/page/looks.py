@@ -7,26 +7,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepsim.base.structs import shipped
-from stepsim.show.palette import MEMORY_LOOKS, PART_TINTS, SHADE_LOOKS, Tint, ink_on
+from stepsim.show.palette import MEMORY_LOOKS, PART_TINTS, SHADES, Tint, ink_on
 from stepsim.workload.axes import Part, PartKind
 
 PAPERS = ("#ffffff", "#11161d")
 """What marks are drawn on: the page in light and in dark."""
 IDLE: Tint = ("#858c96", "#7d8794")
 """The outline of idle time."""
-PART_LOOKS: Mapping[str, tuple[str, Tint, str]] = {
-    part.key: (part.label, IDLE, "idle")
-    if part.kind is PartKind.IDLE
-    else (part.label, PART_TINTS[part], "")
+PART_LOOKS: Mapping[str, tuple[str, Tint | None]] = {
+    part.key: (part.label, None if part.kind is PartKind.IDLE else PART_TINTS[part])
     for part in Part
 }
-"""Name and colour of every part of a step, by its key, and whether it is idle time."""
+"""Name and colour of every part of a step, by its key; idle time has none."""
 
 
 def looks() -> dict[str, object]:
     """What a page needs to draw answers: names, colours, inks of words, what terms mean."""
     return {
-        "shades": [(name, tint, tuple(map(ink_on, tint))) for name, tint in SHADE_LOOKS.values()],
+        "shades": [(name, tint, tuple(map(ink_on, tint))) for name, tint in SHADES.values()],
         "parts": PART_LOOKS,
         "memory": MEMORY_LOOKS,
         "idle": IDLE,

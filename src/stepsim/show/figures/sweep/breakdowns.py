@@ -13,7 +13,7 @@ from stepsim.show.figures.drawing import IDLE_LOOK, above, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.scales import name_ticks, plots_by, scale_of
 from stepsim.show.figures.sweep.views import View, title
-from stepsim.show.palette import IDLE_GROUND, PART_COLOURS
+from stepsim.show.palette import IDLE_GROUND, PART_TINTS
 from stepsim.workload.axes import Part, PartKind, parts_of
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figu
 
 def _look(label: str) -> dict[str, Any]:
     """How parts of a label are filled."""
-    colour = IDLE_GROUND if label == "idle" else PART_COLOURS[STACKING[label][0]]
+    colour = IDLE_GROUND if label == "idle" else PART_TINTS[STACKING[label][0]][0]
     return {"label": label, **IDLE_LOOK, "facecolor": colour}
 
 
