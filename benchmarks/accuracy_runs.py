@@ -101,15 +101,13 @@ def main() -> None:
 
 
 def name_of(run: RunSummary) -> str:
-    degrees = run.degrees
-    return f"pp{degrees.pp} ep{degrees.ep} seq {degrees.sequence}"
+    return f"pp{run.degrees.pp} ep{run.degrees.ep} seq {run.degrees.sequence}"
 
 
 def on_others(
-    runs: Sequence[RunSummary], chosen: int, calibration: Calibration, durations: Durations
+    run: RunSummary, runs: Sequence[RunSummary], known: Calibration, durations: Durations
 ) -> list[RunEntry]:
-    others = [run for i, run in enumerate(runs) if i != chosen]
-    return [validate_run(run, calibration, durations) for run in others]
+    return [validate_run(each, known, durations) for each in runs if each is not run]
 
 
 def replays(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
@@ -120,10 +118,10 @@ def replays(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
     yield ""
     yield "| calibrated on | times | pipeline, mean | pipeline, largest | step, largest | bubble |"
     yield "|---|---|---|---|---|---|"
-    for chosen, run in enumerate(runs):
+    for run in runs:
         calibration = calibrate_traces([run], table)
         for durations in TIMES:
-            found = on_others(runs, chosen, calibration, durations)
+            found = on_others(run, runs, calibration, durations)
             pipeline = [abs(each.pipeline.error) for each in found]
             step = max(abs(each.step.error) for each in found)
             bubble = max(each.worst_bubble_points for each in found)
@@ -198,8 +196,8 @@ def finalize(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
         "beyond the aim | optimizer |"
     )
     yield "|---|---|---|---|---|---|"
-    for chosen, run in enumerate(runs):
-        found = on_others(runs, chosen, calibrate_traces([run], table), Durations.MEDIAN)
+    for run in runs:
+        found = on_others(run, runs, calibrate_traces([run], table), Durations.MEDIAN)
         yield f"| {name_of(run)} | {finalize_errors(found)} |"
     found = validate_runs(runs, leave_one_out=True, table=table)
     yield f"| the other three (each run in turn) | {finalize_errors(found)} |"
@@ -309,7 +307,7 @@ def hidden(runs: Sequence[RunSummary]) -> Iterator[str]:
         errors = []
         for kinds in ((OpKind.FORWARD,), (OpKind.BACKWARD,), (OpKind.FORWARD, OpKind.BACKWARD)):
             several = [
-                sum(found.summary.stages[stage].work[kind].median_ps for kind in kinds)
+                sum(found.stages[stage].work[kind].median_ps for kind in kinds)
                 / sum(run.stages[stage].work[kind].median_ps for kind in kinds)
                 - 1
                 for stage in range(1, len(run.stages))

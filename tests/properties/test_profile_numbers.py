@@ -48,8 +48,8 @@ def profile_of(ranks: list[list[list[tuple[str, int, int, int]]]]) -> Profile:
             RankOperations(
                 rank=rank,
                 file=f"rank{rank}",
-                names=list(names),
-                groups=[("", ())] * len(names),
+                name=names,
+                group=[("", ())] * len(names),
                 columns=columns,
                 base_ps=0,
             )
