@@ -34,6 +34,8 @@ from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.rows import Kernels
 
 MOST_TASKS = 20_000_000
+# Columns of spans that are those of a profile's operations.
+_OF_SPANS = ("kind", "stream", "phase", "chunk", "microbatch", "name", "start_ps", "end_ps")
 
 
 def profile_of_step(
@@ -59,33 +61,32 @@ def profile_of_step(
             f"{source}: {total:,} tasks on {len(chosen):,} ranks: expected {MOST_TASKS:,} at "
             "most: choose fewer microbatches or NPUs"
         )
-    telling, programs = _Telling(graph=graph), dict[int, tuple[Ints, Ints]]()
-    tables = [*timeline.spans(chosen)]
-    for rank, table in zip(chosen, tables, strict=True):
+    telling, programs = _Telling(graph=graph), dict[int, tuple[dict[str, Ints], Ints]]()
+    tables, pairs, before = list[Spans](), list[Ints](), 0
+    for rank, table in zip(chosen, timeline.spans(chosen), strict=True):
         stage = rank // width
         if stage not in programs:
             programs[stage] = telling.program(apart[stage], table)
-    every, behind = zip(*(programs[rank // width] for rank in chosen), strict=True)
-    told = np.concatenate(every, axis=1)
-    first = np.cumsum([0, *(len(table) for table in tables)]).tolist()
-    pairs = [each + n for each, n in zip(behind, first, strict=False)]
-    before, after = np.concatenate(pairs, axis=1)
-    profile = _profile(graph, tables, told)
-    names, follows = tuple(telling.names), (before, after)
+        told, behind = programs[stage]
+        tables.append(replace(table, **told))
+        pairs.append(behind + before)
+        before += len(table)
+    first, then = np.concatenate(pairs, axis=1)
+    names, follows = tuple(telling.names), (first, then)
+    profile = _profile(graph, chosen, Spans.joined(*tables))
     profile = _arriving(replace(profile, source=source, names=names, follows=follows))
     if not (kernels and telling.kernels):
         return profile
-    return _in_kernels(profile, told[-1], [*telling.kernels])
+    made_of = np.concatenate([table.form for table in tables])
+    return _in_kernels(profile, made_of, [*telling.kernels])
 
 
-def _profile(graph: TaskGraph, tables: Sequence[Spans], told: Ints) -> Profile:
-    """The spans of ranks as a profile, with what is `told` beside them."""
-    spans, width = Spans.joined(*tables), graph.plan.stage_ranks
-    ranks = [int(each.rank[0]) for each in tables]
-    places = np.append(ranks, MAX_INT64)
+def _profile(graph: TaskGraph, ranks: Sequence[int], spans: Spans) -> Profile:
+    """The spans of some ranks, as `_Telling` tells them, as a profile."""
+    width, places = graph.plan.stage_ranks, np.append(ranks, MAX_INT64)
     near = np.searchsorted(places, spans.peer)
-    phase, chunk, microbatch, name, meets, _ = told
-    groups, group, meeting = _meetings(graph, spans, meets)
+    groups, group, meeting = _meetings(graph, spans)
+    told = {name: getattr(spans, name) for name in _OF_SPANS}
     return Profile(
         source="",
         format="stepsim",
@@ -97,19 +98,12 @@ def _profile(graph: TaskGraph, tables: Sequence[Spans], told: Ints) -> Profile:
         groups=groups,
         events=Events.of(
             len(spans),
-            kind=spans.kind,
-            stream=spans.stream,
-            start_ps=spans.start_ps,
-            end_ps=spans.end_ps,
+            **told,
             size_bytes=np.where(spans.group == UNKNOWN, UNKNOWN, spans.size_bytes),
             rank=np.searchsorted(places, spans.rank),
             peer=np.where(places[near] == spans.peer, near, UNKNOWN),
             step=np.zeros(len(spans), np.int64),
             order=counted(spans.rank),
-            phase=phase,
-            chunk=chunk,
-            microbatch=microbatch,
-            name=name,
             group=group,
             meeting=meeting,
         ),
@@ -158,9 +152,7 @@ def _shares(kernels: Kernels) -> Floats:
     return np.asarray((ends[:-1], ends[1:])) / float(ends[-1])
 
 
-def _meetings(
-    graph: TaskGraph, spans: Spans, meets: Ints
-) -> tuple[tuple[ProcessGroup, ...], Ints, Ints]:
+def _meetings(graph: TaskGraph, spans: Spans) -> tuple[tuple[ProcessGroup, ...], Ints, Ints]:
     """The process groups of collectives, and the group and the meeting of all tasks."""
     of_comm = np.array([*(GROUPS.index(op.group) for op in graph.comms), UNKNOWN])
     kind, group = of_comm[spans.group], unknown(len(spans))
@@ -176,7 +168,7 @@ def _meetings(
             ProcessGroup(name=f"{GROUPS[number]}{i}", ranks=tuple(each))
             for i, each in enumerate(members.tolist())
         ]
-    return tuple(found), group, np.where(kind == UNKNOWN, UNKNOWN, same(kind, place, meets))
+    return tuple(found), group, np.where(kind == UNKNOWN, UNKNOWN, same(kind, place, spans.meeting))
 
 
 class _Telling(Struct, kw_only=True):
@@ -186,13 +178,13 @@ class _Telling(Struct, kw_only=True):
     kernels: dict[Kernels, int] = {}
     names: dict[str, int] = {}
 
-    def program(self, laid: Tasks, spans: Spans) -> tuple[Ints, Ints]:
-        """What every rank of a stage runs beside its spans, and pairs of tasks that follow.
+    def program(self, laid: Tasks, spans: Spans) -> tuple[dict[str, Ints], Ints]:
+        """Columns of what every rank of a stage runs, and pairs of tasks that follow.
 
-        The tasks are the `spans` of one of its ranks. A row per column, a value per task: phase,
-        virtual stage, microbatch and name; the meeting among those of a group, by the segment and
-        its task, the sender's for a message; and what compute is made of, a place in the kernels of
-        all stages.
+        The tasks are the `spans` of one of its ranks, whose phase, virtual stage, microbatch and
+        name become those of the action; `meeting` is that among those of a group, by the segment
+        and its task, the sender's for a message; and `form` what compute is made of, a place in the
+        kernels of all stages.
         """
         program, segment = laid.program, laid.segment
         made_of = [
@@ -204,9 +196,11 @@ class _Telling(Struct, kw_only=True):
         parts = np.array([self._part(program, number) for number in range(len(program))])
         sender = np.where(spans.kind == TaskKind.RECV, program.peer[segment], segment)
         meets = sender.astype(np.int64) << 32 | np.maximum(laid.inner, 0)
-        told = (*parts[segment].T, self._named(spans), meets, ints(made_of).take(laid.row))
+        told = dict(zip(("phase", "chunk", "microbatch"), parts[segment].T, strict=True))
+        told |= {"name": self._named(spans), "meeting": meets}
+        told["form"] = ints(made_of).take(laid.row)
         follows = np.stack((laid.after.values, laid.after.owners)).astype(np.int64)
-        return np.stack(told), follows
+        return told, follows
 
     def _part(self, program: Program, number: int) -> tuple[int, int, int]:
         """Phase, virtual stage and microbatch of a segment; of a message, what its sender ran.
