@@ -121,7 +121,7 @@ def _cut_on_device(profile: Profile) -> Profile:
     which computes longest.
     """
     events, count = profile.events, len(profile.steps)
-    begins = [_main_begins(events, places, count) for places in profile.places_of_ranks()]
+    begins = [_main_begins(events.taken(own), count) for own in profile.places_of_ranks()]
     is_known = count > 1 and all(len(begin) for begin, _ in begins)
     if not (is_known and any(overlaps for _, overlaps in begins)):
         return profile
@@ -135,21 +135,18 @@ def _cut_on_device(profile: Profile) -> Profile:
     return cut.of_steps(*profile.steps)
 
 
-def _main_begins(events: Events, places: Ints, steps: int) -> tuple[Ints, bool]:
+def _main_begins(own: Events, steps: int) -> tuple[Ints, bool]:
     """When a rank's main stream begins to compute each step, and whether steps overlap on the rank.
 
     Nothing begins where a step computes nothing there.
     """
-    step, compute = events.step[places], events.of_kind(TaskKind.COMPUTE)[places]
-    start, end, stream = (
-        column[places] for column in (events.start_ps, events.end_ps, events.stream)
-    )
-    streams, number = np.unique(stream[compute], return_inverse=True)
-    took = np.bincount(number, weights=(end - start)[compute], minlength=1)
-    main = compute & (stream == (streams[int(took.argmax())] if len(streams) else UNKNOWN))
-    begin = earliest(step[main], start[main], steps)
-    first, last = extents(step, steps, start, end)
-    is_known = len(np.unique(step[main])) == steps and bool((np.diff(begin) > 0).all())
+    computes = own.taken(own.of_kind(TaskKind.COMPUTE))
+    _, stream = np.unique(computes.stream, return_inverse=True)
+    took = np.bincount(stream, weights=computes.duration_ps, minlength=1)
+    main = computes.taken(stream == took.argmax())
+    begin = earliest(main.step, main.start_ps, steps)
+    first, last = extents(own.step, steps, own.start_ps, own.end_ps)
+    is_known = len(np.unique(main.step)) == steps and bool((np.diff(begin) > 0).all())
     return begin[: steps * is_known], bool((first[1:] < last[:-1]).any())
 
 
