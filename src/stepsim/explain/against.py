@@ -117,26 +117,23 @@ class Against(Document):
     notes: Names = ()
 
     def summed(self, *fields: str) -> tuple[AgainstRow, ...]:
-        """Rows with equal `fields`, of part and name, added up in their order."""
-        sums: dict[Names, AgainstRow] = {}
+        """Rows with equal `fields`, of part and name, added up in their order, without others."""
+        alike: dict[Names, list[AgainstRow]] = {}
         for row in self.rows:
-            key = tuple(getattr(row, field) for field in fields)
-            sums[key] = _added(sums[key], row) if key in sums else replace(row, item="")
-        return tuple(sums.values())
-
-    @property
-    def parts(self) -> tuple[AgainstRow, ...]:
-        """The rows of every part of the step, added up."""
-        return tuple(replace(row, name="") for row in self.summed("part"))
+            alike.setdefault(tuple(getattr(row, field) for field in fields), []).append(row)
+        others = dict.fromkeys({"name", "item"} - {*fields}, "")
+        return tuple(
+            replace(
+                rows[0],
+                **others,
+                **{name: sum(getattr(row, name) for row in rows) for name in _NUMBERS},
+            )
+            for rows in alike.values()
+        )
 
 
 # Of each number the predicted one, then the measured one.
 _NUMBERS = tuple(name for name in AgainstRow.__struct_fields__ if name.endswith(("_ps", "_count")))
-
-
-def _added(row: AgainstRow, other: AgainstRow) -> AgainstRow:
-    numbers = {name: getattr(row, name) + getattr(other, name) for name in _NUMBERS}
-    return replace(row, **numbers)
 
 
 class Recording(Noun):

@@ -51,7 +51,7 @@ def check_sums(against: Against) -> None:
     for name in ("predicted", "measured"):
         step = getattr(against, f"{name}_step_ps")
         assert sum(getattr(row, f"{name}_ps") for row in against.rows) == step
-        assert sum(getattr(row, f"{name}_ps") for row in against.parts) == step
+        assert sum(getattr(row, f"{name}_ps") for row in against.summed("part")) == step
 
 
 @pytest.mark.parametrize("model", EVERY)

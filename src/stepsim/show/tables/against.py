@@ -42,7 +42,9 @@ def against_answer(against: Against) -> Iterator[Shown]:
         f"({change}): {against.source} ({against.format}), step {against.step}, {ranks}"
     )
     least = _LARGE * max(first, second)
-    parts = [row for row in against.parts if max(row.predicted_ps, row.measured_ps) >= least]
+    parts = [
+        row for row in against.summed("part") if max(row.predicted_ps, row.measured_ps) >= least
+    ]
     yield table_of("", parts, paths("mean rank = part") | _TIMES)
     told = (f"{number}. {text}" for number, text in enumerate(against.differences, 1))
     yield "\n".join(told) or "no row differs"
