@@ -241,12 +241,12 @@ def class_operators(simulated: Profile) -> dict[str, Names]:
     return {work: tuple(sorted(names)) for work, names in called.items()}
 
 
-def _names_by(pairs: Iterable[tuple[_Named, str]]) -> dict[_Named, Names]:
+def _names_by(pairs: Iterable[tuple[_Named, str]]) -> Mapping[_Named, Iterable[str]]:
     """The names of everything that has some, each once, in their order."""
     found: dict[_Named, dict[str, None]] = {}
     for key, name in pairs:
         found.setdefault(key, {})[name] = None
-    return {key: tuple(names) for key, names in found.items()}
+    return found
 
 
 def _recording_of(measured: Profile, predicted: Profile) -> Recording:
@@ -316,12 +316,12 @@ def compare_steps(
         works = works[0], works[1].in_order_of(orders[1], works[0], orders[0])
     every = zip((predicted, measured), works, bounds, strict=True)
     tables = [_table(profile, own, recording, *step) for profile, own, step in every]
-    parts, nothing = {part: number for number, part in enumerate(StepPart)}, np.zeros(3, np.int64)
+    parts, nothing = [*StepPart], np.zeros(3, np.int64)
     longest = {
         key: max(int(table.get(key, nothing)[0]) for table in tables)
-        for key in {**tables[0], **tables[1]}
+        for key in tables[0] | tables[1]
     }
-    keys = sorted(longest, key=lambda key: (parts[key[0]], -longest[key], key))
+    keys = sorted(longest, key=lambda key: (parts.index(key[0]), -longest[key], key))
     sums = np.array([[table.get(key, nothing) for key in keys] for table in tables])
     # means of the ranks, which add up to the mean step; counts are of all
     ranks = np.reshape([len(predicted.ranks), len(measured.ranks)], (2, 1, 1))
