@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.errors import CalibrationError, PlanError, TraceError
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, format_bandwidth
 from stepsim.explain.against import AgainstRow, StepPart, class_operators, unfused_attention
 from stepsim.files.asked import StepInputs
@@ -166,113 +165,89 @@ def _learned(steps: Sequence[TracedStep], node_size: int | None) -> tuple[Calibr
     return replace(found, kernels=kernels, unidentified=(*missing, *untold)), notes
 
 
-class _Totals(Struct, kw_only=True):
-    """All kernels of a class: their times in ps, how many there are, and what they run.
-
-    Those of attention are `unlike` where it is fused in either step alone.
-    """
-
-    predicted_ps: int = 0
-    measured_ps: int = 0
-    predicted: int = 0
-    measured: int = 0
-    operators: Names = ()
-    unlike: bool = False
-
-    def add(self, row: AgainstRow) -> None:
-        """Count the kernels of a row too."""
-        self.predicted_ps += row.predicted_run_ps
-        self.measured_ps += row.measured_run_ps
-        self.predicted += row.predicted_count
-        self.measured += row.measured_count
-
-    @property
-    def doubt(self) -> str:
-        """Why they tell no rate; empty where they do."""
-        if not self.predicted_ps:
-            return f"{self.measured} kernels, and the model has no such operators"
-        if not self.measured_ps:
-            return f"no kernel of {self.predicted} predicted ones was recorded"
-        if self.measured < _LEAST_KERNELS:
-            return f"{self.measured} kernels recorded: expected at least {_LEAST_KERNELS}"
-        if self.unlike:
-            return "it is fused in the prediction or in the trace alone: --attention says which"
-        ratio = self.measured_ps / self.predicted_ps
-        if not 1 / _FAR < ratio < _FAR:
-            return f"they take {ratio:.3g} times their prediction: other work is in them"
-        return ""
-
-
 def learn_kernels(steps: Sequence[TracedStep], missing: _Missing) -> Iterator[MeasuredKernels]:
     """How long the kernels of each class take over their prediction, by device and framework.
 
     Why a class tells none is added to `missing`. Recordings that look like one of another model or
     batch tell nothing.
     """
-    found: dict[tuple[str, ...], tuple[TracedStep, dict[str, _Totals]]] = {}
+    machines: dict[tuple[str, ...], list[TracedStep]] = {}
     for step in steps:
         against = step.held.against
         lengths = (against.predicted_step_ps, against.measured_step_ps)
         said = (*doubts(against.rows, lengths, against.source), *_other_products(step))
         if said:
             missing.append(("kernels", said[0]))
-            continue
-        _, totals = found.setdefault(tuple(step.machine.values()), (step, {}))
-        _add(totals, step)
-    for step, totals in found.values():
-        for work, total in totals.items():
-            doubt = total.doubt or _too_fast(work, step, total)
+        else:
+            machines.setdefault(tuple(step.machine.values()), []).append(step)
+    for several in machines.values():
+        step, held = several[0], [each.held for each in several]
+        operators = [class_operators(each.predicted) for each in held]
+        fused = all(unfused_attention(each.predicted, each.measured) is None for each in held)
+        for row in _kernel_rows(several):
+            work, alike = row.name, fused or row.name != KernelClass.ATTENTION
+            doubt = _doubt([row], alike=alike) or _too_fast(step, row)
             if doubt or work == KernelClass.OTHER:
                 missing.append((f"rate of {work}", doubt or "nothing says what they do"))
                 continue
-            factor = total.measured_ps / total.predicted_ps
+            factor = row.measured_run_ps / row.predicted_run_ps
+            called = {name for each in operators for name in each.get(work, ())}
             yield MeasuredKernels(
                 **step.machine,
                 kernels=work,
-                operators=total.operators,
+                operators=tuple(sorted(called)),
                 factor=round(factor, 6),
-                count=total.measured,
+                count=row.measured_count,
                 rate=_reached(work, step, factor),
             )
 
 
+def _kernel_rows(steps: Sequence[TracedStep]) -> tuple[AgainstRow, ...]:
+    """The rows of classes of kernels, one each, of all steps together."""
+    rows = (row for step in steps for row in step.held.against.rows)
+    kernels = [row for row in rows if row.part == StepPart.COMPUTE and row.name in set(KernelClass)]
+    return replace(steps[0].held.against, rows=tuple(kernels)).summed("part", "name")
+
+
+def _doubt(rows: Sequence[AgainstRow], *, alike: bool = True) -> str:
+    """Why the kernels of rows together tell no rate; empty where they do.
+
+    Those of attention are not `alike` where it is fused in the prediction or in the trace alone.
+    """
+    names = ("predicted_run_ps", "measured_run_ps", "predicted_count", "measured_count")
+    predicted_ps, measured_ps, predicted, measured = (
+        sum(getattr(row, name) for row in rows) for name in names
+    )
+    if not predicted_ps:
+        return f"{measured} kernels, and the model has no such operators"
+    if not measured_ps:
+        return f"no kernel of {predicted} predicted ones was recorded"
+    if measured < _LEAST_KERNELS:
+        return f"{measured} kernels recorded: expected at least {_LEAST_KERNELS}"
+    if not alike:
+        return "it is fused in the prediction or in the trace alone: --attention says which"
+    ratio = measured_ps / predicted_ps
+    if not 1 / _FAR < ratio < _FAR:
+        return f"they take {ratio:.3g} times their prediction: other work is in them"
+    return ""
+
+
 def _other_products(step: TracedStep) -> Iterator[str]:
     """That the products of a recording are not those of the model, so that nothing else is."""
-    together = _Totals()
-    for row in _kernel_rows(step):
-        if row.name in _PRODUCTS:
-            together.add(row)
-    if together.doubt:
-        yield f"{step.profile.source}: is it of this model? products: {together.doubt}"
+    doubt = _doubt([row for row in _kernel_rows([step]) if row.name in _PRODUCTS])
+    if doubt:
+        yield f"{step.profile.source}: is it of this model? products: {doubt}"
 
 
 _PRODUCTS = (KernelClass.PRODUCTS, KernelClass.EXPERTS, KernelClass.BATCHED)
 
 
-def _kernel_rows(step: TracedStep) -> list[AgainstRow]:
-    """The rows of classes of kernels, one each."""
-    rows = step.held.against.summed("part", "name")
-    return [row for row in rows if row.part == StepPart.COMPUTE and row.name in set(KernelClass)]
-
-
-def _add(totals: dict[str, _Totals], step: TracedStep) -> None:
-    """Add the kernels of a step to those of the same classes."""
-    predicted, measured = step.held.predicted, step.held.measured
-    operators = class_operators(predicted)
-    unlike = unfused_attention(predicted, measured) is not None
-    for row in _kernel_rows(step):
-        total = totals.setdefault(row.name, _Totals())
-        total.add(row)
-        total.unlike |= unlike and row.name == KernelClass.ATTENTION
-        total.operators = tuple(sorted({*total.operators, *operators.get(row.name, ())}))
-
-
-def _too_fast(work: str, step: TracedStep, total: _Totals) -> str:
+def _too_fast(step: TracedStep, row: AgainstRow) -> str:
     """That products of a class are faster than their device; empty where they are not."""
     device, precision = step.setup.device, step.plan.precision
     rate = device.rate_of(precision)
-    reached = rate.rate * device.sustained * total.predicted_ps / total.measured_ps
-    if work not in _PRODUCTS or reached <= rate.peak:
+    reached = rate.rate * device.sustained * row.predicted_run_ps / row.measured_run_ps
+    if row.name not in _PRODUCTS or reached <= rate.peak:
         return ""
     return (
         f"{reached / 1e12:.0f} TFLOP/s, and the peak of {device.name} in "
