@@ -156,7 +156,7 @@ def validate_published(
     runs, warnings = list[PublishedRun](), list[str]()
     for step in (step for step in judged if step.is_complete and _says(step)):
         try:
-            model = calibrated(model_of(step), step, calibration)
+            model = model_of(step, calibration)
             run = published_memory(step, model)
             if not step.ran_out:
                 run = replace(run, predicted_s=float(model.seconds([step.plan])[0]))
@@ -193,8 +193,11 @@ def _said_of_left(steps: Sequence[PublishedStep], *, refused: int, unread: int) 
         yield f"{sum(counts.values())} of {every} runs are not compared: {reasons}"
 
 
-def model_of(step: PublishedStep) -> StepModel:
-    """What prices a run: its device and framework by name, the device's topology."""
+def model_of(step: PublishedStep, calibration: ModelCalibration | None = None) -> StepModel:
+    """What prices a run: its device and framework by name, the device's topology.
+
+    A calibration changes device and framework by what it has of the machine.
+    """
     device = read_device(step.device)
     framework = read_framework(step.framework)
     precision, sparse = step.plan.precision, step.architecture.is_sparse
@@ -203,22 +206,14 @@ def model_of(step: PublishedStep) -> StepModel:
     # the runs are of 2025 and before, when a loss had all logits at a time
     context = step.context or framework.context
     framework = replace(framework, context=context, loss_chunks=1)
+    if calibration:
+        device, framework = calibration.apply(device, framework, precision)
     return StepModel(
         architecture=step.architecture,
         device=device,
         framework=framework,
         interconnect=_interconnect(step, device.topology or DEFAULT_TOPOLOGY),
     )
-
-
-def calibrated(
-    model: StepModel, step: PublishedStep, calibration: ModelCalibration | None
-) -> StepModel:
-    """What prices a run with the numbers that a calibration has of its machine."""
-    if calibration is None:
-        return model
-    device, framework = calibration.apply(model.device, model.framework, step.plan.precision)
-    return replace(model, device=device, framework=framework)
 
 
 def published_memory(step: PublishedStep, model: StepModel) -> PublishedRun:

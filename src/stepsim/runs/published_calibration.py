@@ -8,7 +8,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import CalibrationError, StepsimError
 from stepsim.base.structs import replace
 from stepsim.files.model_steps import PublishedStep
-from stepsim.runs.published import PublishedRun, calibrated, model_of
+from stepsim.runs.published import PublishedRun, model_of
 from stepsim.workload.model.calibration import (
     MachineFactor,
     MeasuredRate,
@@ -61,7 +61,7 @@ def _by_machine(
         if not (step.is_complete and step.measured_s):
             continue
         try:
-            model = calibrated(model_of(step), step, measured)
+            model = model_of(step, measured)
             model.seconds([step.plan])
         except StepsimError as error:
             notes.append(f"{step.source} {step.name} is left out: {error}")
