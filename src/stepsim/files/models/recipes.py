@@ -89,9 +89,9 @@ class ForeignRecipe:
         """
         asked = dict(self.asked)
         layers, fused = asked.pop("stage_layers", None), asked.pop("fused_loss", None)
-        if layers is not None and asked.get("schedule") == "interleaved":
-            stages = -(-architecture.depth // int(str(layers)))
-            asked["chunks"] = max(stages // int(str(asked.get("pp", 1))), 1)
+        pp, looped = asked.get("pp", 1), asked.get("schedule") == "interleaved"
+        if looped and isinstance(layers, int) and isinstance(pp, int):
+            asked["chunks"] = max(-(-architecture.depth // layers) // pp, 1)
         if fused:
             asked["loss_chunks"] = max(architecture.vocabulary // architecture.hidden, 1)
         return asked

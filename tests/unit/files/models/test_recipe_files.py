@@ -474,6 +474,13 @@ def test_keys_say_the_plan(name: str, text: str, plan: dict[str, object], tmp_pa
     assert {key: found.get(key) for key in plan} == {k: str(v) for k, v in plan.items()}
 
 
+@pytest.mark.parametrize("line", ["layers_per_stage: many", "pp_size: two"])
+def test_a_word_for_a_number_of_a_pipeline_is_named(line: str, tmp_path: Path) -> None:
+    text = PIPELINE.replace("  pp_size: 2\n", f"  pp_size: 2\n  {line}\n")
+    with pytest.raises(WorkloadError, match=f"{line.replace(': ', ' is .')}.: expected a whole"):
+        read_model(written(tmp_path, "automodel.yaml", text))
+
+
 def test_maxtext_shards_over_all_where_it_does_not_say_so(tmp_path: Path) -> None:
     text = MAXTEXT.replace("ici_fsdp_parallelism: 8\n", "")
     model = read_model(written(tmp_path, "default.yml", text))
