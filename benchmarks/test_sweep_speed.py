@@ -9,7 +9,7 @@ import pytest
 from sizes import sized
 
 import stepsim
-from stepsim.explore.sweep import Grid, Outcomes, ScenarioSpan, Study, open_for_reading, parse_axis
+from stepsim.explore.sweep import Grid, Outcomes, Study, open_for_reading, parse_axis
 from stepsim.explore.sweep.study import identity
 from stepsim.files.sweep_document import write_table
 from stepsim.files.sweep_table import (
@@ -41,10 +41,10 @@ def written(path: Path) -> Any:
     return open_for_writing(path, asked.grid, identity(asked), resume=path.exists())
 
 
-def results() -> Iterator[tuple[ScenarioSpan, Outcomes]]:
+def results() -> Iterator[tuple[range, Outcomes]]:
     """Made-up results of all scenarios in five chunks."""
     grid = study().grid
-    for span in grid.cut([ScenarioSpan(0, SCENARIOS)], lambda _: CHUNK):
+    for span in grid.cut([range(SCENARIOS)], lambda _: CHUNK):
         bandwidth = grid.columns(span)["fabric.bandwidth"].astype(np.float64)
         steps = (1e22 / bandwidth).astype(np.int64)
         yield (
@@ -91,9 +91,9 @@ def test_find_what_is_missing(benchmark: Any, database: Path) -> None:
         store.connection.execute("DELETE FROM result WHERE id BETWEEN 50 AND 99 OR id = 777")
         spans = benchmark(missing_spans, store, SCENARIOS + 1)
     assert spans == [
-        ScenarioSpan(50, 100),
-        ScenarioSpan(777, 778),
-        ScenarioSpan(SCENARIOS, SCENARIOS + 1),
+        range(50, 100),
+        range(777, 778),
+        range(SCENARIOS, SCENARIOS + 1),
     ]
 
 

@@ -20,12 +20,12 @@ from math import isinf, prod
 from os.path import isfile
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.errors import StepsimError, SweepError, UnitError
+from stepsim.base.errors import SweepError, UnitError, errors_at
 from stepsim.base.option import Option
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import Quantity, Value
@@ -158,10 +158,8 @@ def make_axis(name: str, values: str) -> Axis:
 
 def axis_of_kind(name: str, kind: AxisKind, values: str) -> Axis:
     """The axis of a name and a kind from the text of its values; raises SweepError."""
-    try:
+    with errors_at(f"axis {name}", SweepError):
         texts, parsed = _values(kind, values)
-    except StepsimError as error:
-        raise SweepError(f"axis {name}: {error}") from None
     return Axis(
         name=name,
         quantity=kind.quantity,
@@ -181,10 +179,8 @@ def axis_of(name: str, values: object) -> Axis:
     kind = _kind(_option(name))
     if isinstance(values, bytes | Mapping) or not isinstance(values, Iterable):
         values = [values]
-    try:
+    with errors_at(f"axis {name}", SweepError):
         texts = [_typed(kind.quantity, each) for each in values]
-    except UnitError as error:
-        raise SweepError(f"axis {name}: {error}") from None
     return make_axis(name, "".join(f"{text};" for text in texts))
 
 
@@ -345,13 +341,6 @@ _MAX_AXES = 32
 AxisColumn = Ints | Floats
 
 
-class ScenarioSpan(NamedTuple):
-    """Scenarios from `start` up to `stop`, which is not one of them."""
-
-    start: int
-    stop: int
-
-
 class Grid(Noun, dict=True):
     """All combinations of `axes`, which have the order in which the user named them."""
 
@@ -405,7 +394,7 @@ class Grid(Noun, dict=True):
         first = self.parsed(group * self.group_size)
         return {a.name: first[a.name] for a in self.axes if not a.durations_only}
 
-    def columns(self, span: ScenarioSpan) -> dict[str, AxisColumn]:
+    def columns(self, span: range) -> dict[str, AxisColumn]:
         """Values of the other axes for the scenarios of a span, in bytes/s, ps or plain."""
         numbers = np.arange(span.start, span.stop, dtype=np.int64)
         return {
@@ -414,14 +403,12 @@ class Grid(Noun, dict=True):
             if axis.durations_only
         }
 
-    def cut(
-        self, spans: Iterable[ScenarioSpan], most: Callable[[int], int]
-    ) -> Iterator[ScenarioSpan]:
-        """The spans cut where groups meet, and into pieces of at most `most(group)` scenarios."""
-        for start, stop in spans:
-            here = start
-            while here < stop:
+    def cut(self, spans: Iterable[range], most: Callable[[int], int]) -> Iterator[range]:
+        """Spans of scenarios cut where groups meet, and into pieces of at most `most(group)`."""
+        for span in spans:
+            here = span.start
+            while here < span.stop:
                 group = here // self.group_size
-                end = min(stop, (group + 1) * self.group_size, here + most(group))
-                yield ScenarioSpan(here, end)
+                end = min(span.stop, (group + 1) * self.group_size, here + most(group))
+                yield range(here, end)
                 here = end

@@ -18,7 +18,7 @@ from stepsim.base.arrays import Floats, ints
 from stepsim.base.errors import SweepError
 from stepsim.base.structs import Names, Noun
 from stepsim.base.units import Quantity
-from stepsim.files.axes import Axis, Grid, ScenarioSpan
+from stepsim.files.axes import Axis, Grid
 from stepsim.files.store import IDENTITY, Store, StoreKind, read_store, write_store
 from stepsim.workload.axes import Part
 
@@ -106,11 +106,11 @@ def open_for_reading(path: Path) -> AbstractContextManager[Store]:
     return read_store(path, _SWEEP)
 
 
-def missing_spans(store: Store, size: int) -> list[ScenarioSpan]:
+def missing_spans(store: Store, size: int) -> list[range]:
     """Spans of scenarios below `size` without a result, ascending."""
     if next(store.each("SELECT count(*) FROM result")) == (size,):
         return []
-    return [ScenarioSpan(*each) for each in store.each(_MISSING, size)]
+    return [range(*each) for each in store.each(_MISSING, size)]
 
 
 def progress_of(store: Store) -> SweepProgress:
@@ -120,12 +120,12 @@ def progress_of(store: Store) -> SweepProgress:
     return SweepProgress(size=size, done=done, failed=failed)
 
 
-def write_span(store: Store, span: ScenarioSpan, results: Mapping[str, Sequence[object]]) -> None:
+def write_span(store: Store, span: range, results: Mapping[str, Sequence[object]]) -> None:
     """Store columns of the results of a span, all or none of them; raises SweepError.
 
     Rows are written several with a statement: a third faster than one by one.
     """
-    columns = {"id": range(*span), **results}
+    columns = {"id": span, **results}
     width = len(columns)
     values: list[object] = [None] * (width * len(columns["id"]))
     for place, column in enumerate(columns.values()):

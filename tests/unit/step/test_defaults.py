@@ -19,7 +19,6 @@ from stepsim.explore.sweep.run import SweepJob, evaluate_span
 from stepsim.face.steps import sensitivity
 from stepsim.files.accelerators import framework_names, read_framework
 from stepsim.files.asked import StepInputs, read_inputs
-from stepsim.files.axes import ScenarioSpan
 from stepsim.files.load import public_names
 from stepsim.step.compare import compare_schedules
 from stepsim.step.job import held_degrees, job_of
@@ -56,7 +55,7 @@ def swept(job: StepInputs, axis: str, together: int) -> list[int]:
     study = Study(workload=job.workload, topology=job.topology, options=job.options, grid=grid)
     packed = pack(SweepJob(study=study, make=Alone))
     starts = range(0, grid.size, together)
-    spans = [ScenarioSpan(start=start, stop=start + together) for start in starts]
+    spans = [range(start, start + together) for start in starts]
     return [time for span in spans for time in evaluate_span(packed, span)[1].step_time_ps]
 
 

@@ -24,7 +24,6 @@ from stepsim.base.executors import (
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import Value
 from stepsim.explore.sweep.study import Outcomes, ScenarioGroup, Study, identity, outcomes_of
-from stepsim.files.axes import ScenarioSpan
 from stepsim.files.store import Store
 from stepsim.files.sweep_table import (
     SweepProgress,
@@ -134,7 +133,7 @@ def _run(
     job: SweepJob,
     store: Store,
     pool: Pool,
-    spans: Sequence[ScenarioSpan],
+    spans: Sequence[range],
     progress: _ProgressCall | None,
 ) -> None:
     seen = progress_of(store)
@@ -144,30 +143,30 @@ def _run(
     cut = job.study.grid.cut(spans, lambda group: job.group(group).chunk)
     for span, found in pool.results(task, cut, partial(_first_missing, job)):
         write_span(store, span, found.stored())
-        done, failed = seen.done + span.stop - span.start, seen.failed + len(found.errors)
+        done, failed = seen.done + len(span), seen.failed + len(found.errors)
         seen = replace(seen, done=done, failed=failed)
         if progress:
             progress(seen)
 
 
-def _worth_starting(job: SweepJob, spans: Iterable[ScenarioSpan]) -> int:
+def _worth_starting(job: SweepJob, spans: Iterable[range]) -> int:
     """Local workers for which there is work: starting one takes about a second."""
     size, seconds = job.study.grid.group_size, 0.0
-    for start, stop in job.study.grid.cut(spans, lambda _: size):
-        seconds += job.group(start // size).seconds(stop - start)
+    for span in job.study.grid.cut(spans, lambda _: size):
+        seconds += job.group(span.start // size).seconds(len(span))
         if seconds >= _MANY_SECONDS:
             break
     wanted = int(seconds / _SECONDS_PER_JOB)
     return min(wanted, cpus()) if wanted > 1 else 1
 
 
-def _first_missing(job: SweepJob, span: ScenarioSpan) -> str:
+def _first_missing(job: SweepJob, span: range) -> str:
     first = job.study.grid.values(span.start)
     shown = ", ".join(f"{name}={text}" for name, text in first.items())
     return f"the first missing scenario is {shown}. What is stored is kept: --resume continues"
 
 
-def evaluate_span(packed: bytes, span: ScenarioSpan) -> tuple[ScenarioSpan, Outcomes]:
+def evaluate_span(packed: bytes, span: range) -> tuple[range, Outcomes]:
     """A span, and results of its scenarios, which all belong to one group.
 
     A user's mistake is the reason of its scenarios; an error of our own is raised.
@@ -176,7 +175,7 @@ def evaluate_span(packed: bytes, span: ScenarioSpan) -> tuple[ScenarioSpan, Outc
     study = job.study
     group = _group(packed, span.start // study.grid.group_size)
     columns = with_uplinks(group.network, study.grid.columns(span))
-    count = span.stop - span.start if columns else 1
+    count = len(span) if columns else 1
     bandwidth: Floats = np.full(count, np.inf)
     try:
         bandwidth[:] = group.total_bandwidth(columns)
