@@ -29,7 +29,7 @@ from typing import (
 import msgspec
 from msgspec import Meta, Struct, StructMeta
 
-from stepsim.base.errors import StepsimError, UnitError, bad_value
+from stepsim.base.errors import StepsimError, bad_value
 from stepsim.base.fields import numbers, texts
 from stepsim.base.process import remembered
 from stepsim.base.units import MAX_INT64, PS_PER_S
@@ -129,10 +129,7 @@ class Entry(Noun):
     @classmethod
     def from_plain(cls, raw: dict[str, Any], place: str) -> Self:
         """What plain data of a file say; raises StepsimError naming place, value and allowed."""
-        try:
-            return msgspec.convert(raw, cls)
-        except msgspec.ValidationError as error:
-            raise StepsimError(explain_wrong(place, raw, cls, str(error))) from None
+        return noun_of(place, raw, cls, StepsimError)
 
 
 def _as_seconds(name: str) -> str:
@@ -149,14 +146,6 @@ class Timed(Entry, rename=_as_seconds):
     def plain(self) -> object:
         """What is written of it."""
         return texts(self)
-
-    @classmethod
-    def from_plain(cls, raw: dict[str, Any], place: str) -> Self:
-        """As for every entry; raises StepsimError for times that are none, too."""
-        try:
-            return super().from_plain(numbers(raw, cls), place)
-        except UnitError as error:
-            raise StepsimError(f"{place}: {error}") from None
 
 
 class Document(Entry):
@@ -222,6 +211,16 @@ def plain_document(text: str, place: str, what: str) -> dict[str, Any]:
         allowed = f"{SCHEMA_VERSION}, the only one this stepsim reads"
         raise StepsimError(bad_value(place, "schema_version", version, allowed))
     return raw
+
+
+def noun_of(place: str, raw: Any, kind: type[_Data], error: type[StepsimError]) -> _Data:
+    """The noun that plain data of a file say; raises `error` naming place, value and allowed."""
+    try:
+        return msgspec.convert(numbers(raw, kind), kind)
+    except msgspec.ValidationError as reason:
+        raise error(explain_wrong(place, raw, kind, str(reason))) from None
+    except StepsimError as reason:
+        raise error(f"{place}: {reason}") from None
 
 
 _KINDS: Mapping[str, str] = MappingProxyType(

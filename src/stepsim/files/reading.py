@@ -20,12 +20,9 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-import msgspec
-
 from stepsim.base.errors import StepsimError, TopologyError, UnitError, bad_value
-from stepsim.base.fields import numbers
 from stepsim.base.process import remembered
-from stepsim.base.structs import explain_wrong, plain_document
+from stepsim.base.structs import noun_of, plain_document
 from stepsim.base.units import plain_number
 from stepsim.files.writing import text_of_cell
 
@@ -131,12 +128,7 @@ def csv_rows(
 def read_toml(path: Path, schema: type[_Schema], error: type[StepsimError], what: str) -> _Schema:
     """The `what` in a TOML file, as `schema` has it; raises `error` naming the entry at fault."""
     raw = toml_values(path, read_text(path, error, what, f"a {what} in TOML"), error)
-    try:
-        return msgspec.convert(numbers(raw, schema), schema)
-    except msgspec.ValidationError as reason:
-        raise error(explain_wrong(str(path), raw, schema, str(reason))) from None
-    except StepsimError as reason:
-        raise error(f"{path}: {reason}") from None
+    return noun_of(str(path), raw, schema, error)
 
 
 def toml_values(path: Path, text: str, error: type[StepsimError]) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import numpy as np
-from msgspec import Meta, ValidationError, convert
+from msgspec import Meta
 
 from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import PlanError, bad_value
-from stepsim.base.structs import Noun, explain_wrong
+from stepsim.base.structs import Noun, noun_of
 
 LONGEST = 1 << 24
 """Most tokens of a document: thousands of sequences, into which packers cut it."""
@@ -230,7 +230,4 @@ def _law(name: str, values: Mapping[str, Any]) -> LengthLaw:
     """The law of a name with its values; raises PlanError for others than it has."""
     if name not in _LAWS:
         raise PlanError(f"law of lengths is {name!r}: expected one of {', '.join(_LAWS)}")
-    try:
-        return convert(values, _LAWS[name])
-    except ValidationError as error:
-        raise PlanError(explain_wrong(name, values, _LAWS[name], str(error))) from None
+    return noun_of(name, values, _LAWS[name], PlanError)
