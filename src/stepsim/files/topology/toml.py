@@ -320,58 +320,51 @@ def dimensions_of(tables: list[DimensionTable]) -> tuple[Dimension, ...]:
     """
     found: list[Dimension] = []
     for i, table in enumerate(tables):
-        place = f"dimension[{i}] ({table.name})"
-        if table.size == AUTO and i + 1 < len(tables):
-            expected = "a number: only the outermost dimension is auto"
-            raise TopologyError(bad_value(place, "size", AUTO, expected))
-        inside = prod(dimension.size for dimension in found)
-        if table.used is not None and (i > 0 or len(tables) == 1):
-            expected = "nothing: only an innermost dimension inside others has it"
-            raise TopologyError(bad_value(place, "used", table.used, expected))
-        link = LinkClass(**{name: getattr(table, name) for name in LinkClass.__struct_fields__})
-        found.append(_dimension(place, link, table, inside))
-        npus = inside * found[-1].size
-        if npus > MAX_NPUS:
-            allowed = f"at most {MAX_NPUS}"
-            raise TopologyError(bad_value("dimension", "product of sizes", npus, allowed))
-        try:
+        with errors_at(f"dimension[{i}] ({table.name})", TopologyError):
+            if table.size == AUTO and i + 1 < len(tables):
+                raise _wrong("size", AUTO, "a number: only the outermost dimension is auto")
+            if table.used is not None and (i > 0 or len(tables) == 1):
+                expected = "nothing: only an innermost dimension inside others has it"
+                raise _wrong("used", table.used, expected)
+            inside = prod(dimension.size for dimension in found)
+            found.append(_dimension(table, inside))
+            npus = inside * found[-1].size
+            if npus > MAX_NPUS:
+                raise _wrong("product of sizes", npus, f"at most {MAX_NPUS}")
             found[-1].wirings(inside)
-        except TopologyError as error:
-            reason = str(error).removeprefix(f"{table.name}: ")
-            raise TopologyError(f"{place}: {reason}") from None
     return tuple(found)
 
 
-def _dimension(place: str, link: LinkClass, table: DimensionTable, inside: int) -> Dimension:
+def _dimension(table: DimensionTable, inside: int) -> Dimension:
     kind = table.kind
-    with errors_at(place, TopologyError):
-        owners = shipped(__file__, "options.toml", dict[str, tuple[DimensionKind, ...]])
-        for option, kinds in owners.items():
-            if getattr(table, option) is not None and kind not in kinds:
-                belongs = f"belongs to kind {' and '.join(kinds)}, not to {kind}"
-                raise TopologyError(f"{option} {belongs}")
-        ports = Ports(nics=table.nics, npus_per_nic=table.npus_per_nic)
-        match kind:
-            case DimensionKind.TORUS | DimensionKind.MESH:
-                own = _grid(table)
-            case DimensionKind.FAT_TREE:
-                own = _tree(table, link, ports)
-            case DimensionKind.DRAGONFLY:
-                own = _dragonfly(table)
-            case DimensionKind.CABLES:
-                own = _cables(table)
-            case _:
-                own = {}
-        dimension = Dimension(
-            kind=kind,
-            link=link,
-            ports=ports,
-            rails=bool(table.rails),
-            reduces=table.reduces,
-            reduce_efficiency=table.reduce_efficiency,
-            **{"size": 1, **own},
-        )
-        return _with_size(table, dimension, inside)
+    link = LinkClass(**{name: getattr(table, name) for name in LinkClass.__struct_fields__})
+    owners = shipped(__file__, "options.toml", dict[str, tuple[DimensionKind, ...]])
+    for option, kinds in owners.items():
+        if getattr(table, option) is not None and kind not in kinds:
+            belongs = f"belongs to kind {' and '.join(kinds)}, not to {kind}"
+            raise TopologyError(f"{option} {belongs}")
+    ports = Ports(nics=table.nics, npus_per_nic=table.npus_per_nic)
+    match kind:
+        case DimensionKind.TORUS | DimensionKind.MESH:
+            own = _grid(table)
+        case DimensionKind.FAT_TREE:
+            own = _tree(table, link, ports)
+        case DimensionKind.DRAGONFLY:
+            own = _dragonfly(table)
+        case DimensionKind.CABLES:
+            own = _cables(table)
+        case _:
+            own = {}
+    dimension = Dimension(
+        kind=kind,
+        link=link,
+        ports=ports,
+        rails=bool(table.rails),
+        reduces=table.reduces,
+        reduce_efficiency=table.reduce_efficiency,
+        **{"size": 1, **own},
+    )
+    return _with_size(table, dimension, inside)
 
 
 def _wrong(field: str, value: object, allowed: str) -> TopologyError:

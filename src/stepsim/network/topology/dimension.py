@@ -16,7 +16,7 @@ from msgspec import Meta, field
 from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, row_numbers, whole_totals
-from stepsim.base.errors import TopologyError, errors_at
+from stepsim.base.errors import TopologyError
 from stepsim.base.fields import Bandwidth, Time
 from stepsim.base.structs import Bytes, Count, Entry, Names, Noun, Share, TomlTable, replace
 from stepsim.base.units import MAX_INT64, Quantity
@@ -371,26 +371,25 @@ class Dimension(Noun, dict=True):
     def wirings(self, inside: int) -> tuple[Wiring, ...]:
         """The wirings that make it up, innermost first; `inside` is the NPUs of a block.
 
-        Raises TopologyError naming the dimension when the size does not suit its shape.
+        Raises TopologyError when the size does not suit its shape.
         """
         size = self.size * inside if self.joins_inside else self.size
-        with errors_at(self.link.name, TopologyError):
-            match self.kind:
-                case DimensionKind.FULLY_CONNECTED:
-                    return (FullyConnected(size=size),)
-                case DimensionKind.CABLES:
-                    cables = self.cables or tuple(pairwise(range(size)))
-                    return (Cables(size=size, cables=cables),)
-                case DimensionKind.SWITCH | DimensionKind.RAIL | DimensionKind.FAT_TREE as kind:
-                    spines = (1,) if kind is DimensionKind.FAT_TREE else ()
-                    tree = self.tree or TreeShape(down=(size,), up=spines)
-                    return (FatTree(size=size, shape=tree, ports=self.ports, kind=kind),)
-                case DimensionKind.DRAGONFLY:
-                    shape = self.dragonfly or DragonflyShape(routers=size, npus=1, global_links=1)
-                    return (Dragonfly(size=size, shape=shape, ports=self.ports),)
-                case _:
-                    is_open = self.kind in (DimensionKind.LINE, DimensionKind.MESH)
-                    return tuple(Ring(size=side, is_open=is_open) for side in self.shape or (size,))
+        match self.kind:
+            case DimensionKind.FULLY_CONNECTED:
+                return (FullyConnected(size=size),)
+            case DimensionKind.CABLES:
+                cables = self.cables or tuple(pairwise(range(size)))
+                return (Cables(size=size, cables=cables),)
+            case DimensionKind.SWITCH | DimensionKind.RAIL | DimensionKind.FAT_TREE as kind:
+                spines = (1,) if kind is DimensionKind.FAT_TREE else ()
+                tree = self.tree or TreeShape(down=(size,), up=spines)
+                return (FatTree(size=size, shape=tree, ports=self.ports, kind=kind),)
+            case DimensionKind.DRAGONFLY:
+                shape = self.dragonfly or DragonflyShape(routers=size, npus=1, global_links=1)
+                return (Dragonfly(size=size, shape=shape, ports=self.ports),)
+            case _:
+                is_open = self.kind in (DimensionKind.LINE, DimensionKind.MESH)
+                return tuple(Ring(size=side, is_open=is_open) for side in self.shape or (size,))
 
     def grown(self, blocks: int, inside: int) -> "Dimension":
         """With room for `blocks` blocks of `inside` NPUs: the least size its kind is built in.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Summand, distinct
-from stepsim.base.errors import TopologyError
+from stepsim.base.errors import TopologyError, errors_at
 from stepsim.base.structs import Names, Noun, Same, replace
 from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,
@@ -146,7 +146,9 @@ class NestedTopology(Noun, dict=True):
         stride, offset, first_class = 1, 0, 0
         for dimension in self.dimensions:
             classes = range(first_class, first_class + len(dimension.link_classes))
-            for wiring in dimension.wirings(stride):
+            with errors_at(dimension.link.name, TopologyError):
+                wirings = dimension.wirings(stride)
+            for wiring in wirings:
                 joins = dimension.joins_inside
                 axis = PlacedWiring(
                     name=dimension.link.name,
