@@ -13,7 +13,7 @@ from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MOST_EXACT
 from stepsim.core.actions import HostPart, HostTimes
 from stepsim.network.topology import Topology
-from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS
+from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS, split_link
 from stepsim.network.topology.nested import followed, is_fixed
 from stepsim.workload.axes import ParallelAxis, Phase
 from stepsim.workload.scaling import ComputeScale
@@ -112,15 +112,8 @@ class BatchBase(Noun, dict=True):
     @cached_property
     def names(self) -> list[str]:
         """Names that a column may have: those of a sweep's axes, and some more."""
-        led = dict.fromkeys(followed(self.topology))
-        links = [link for link in led if not is_fixed(self.topology, link)]
-        return [
-            *(f"{link}.{field.name}" for link in links for field in LINK_FIELDS),
-            LAUNCH_LATENCY.name,
-            *("compute_scale", *(f"compute_scale.{phase}" for phase in PHASES)),
-            *(f"size.{axis}" for axis in AXES),
-            *HOST,
-        ]
+        numbers = (n for n in self.base() if not is_fixed(self.topology, split_link(n)[0]))
+        return [*numbers, "compute_scale"]
 
     def base(self) -> dict[str, float]:
         """Value of every name that is one number: bytes/s, ps, or a factor."""
