@@ -235,7 +235,7 @@ def test_the_network_of_a_model_that_waits_for_its_host_is_a_column() -> None:
     asked: dict[str, Any] = {"npus": 16, "tp": 8, "device": "b200", "sequence": 512}
     asked["microbatches"] = 1
     batch = make_batch("llama-3.2-1b", "hgx-h100", **asked)
-    found = batch.evaluate(batch.scenarios({"nvlink.bandwidth": [25e9, 2e9]})).step_time_ps
+    found = batch.evaluate({"nvlink.bandwidth": [25e9, 2e9]}).step_time_ps
     for bandwidth, step in zip(("25 GB/s", "2 GB/s"), found.tolist(), strict=True):
         slower = stepsim.load_topology("hgx-h100", numbers={"nvlink.bandwidth": bandwidth})
         assert simulate("llama-3.2-1b", slower, **asked).report.step_time_ps == step

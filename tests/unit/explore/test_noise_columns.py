@@ -30,11 +30,11 @@ class Slowed:
     def __init__(self, batch: Batch, factors: Floats) -> None:
         self.batch = batch
         self.factors = factors
-        self.planned = [int(each[0]) for each in batch.lengths(batch.scenarios({}))]
+        self.planned = batch.planned_ps().tolist()
 
     def planned_ps(self, node: ColumnNode) -> int:
         assert node.node is not None
-        return self.planned[self.batch.program.length[node.node]]
+        return int(self.planned[node.node])
 
     def computed(self, node: ColumnNode) -> Ints:
         ranks = np.flatnonzero(self.batch.actors.actor_of == node.actor)

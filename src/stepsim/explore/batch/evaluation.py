@@ -161,15 +161,13 @@ class Batch(Noun, dict=True):
             known[row] = links
         return np.array([known[row] for row in rows], object)
 
-    def evaluate(
-        self, columns: Mapping[str, ArrayLike] | Scenarios, *, parts: bool = False
-    ) -> BatchResult:
+    def evaluate(self, columns: Mapping[str, ArrayLike], *, parts: bool = False) -> BatchResult:
         """Results of scenarios, equal to those of `simulate`; `parts` adds the breakdown.
 
         Raises PlanError for columns that cannot be, SimulationError where a step exceeds
         2**63 - 1 ps.
         """
-        given = columns if isinstance(columns, Scenarios) else self.scenarios(columns)
+        given = self.scenarios(columns)
         priced = self.table.priced(given)
         timed = parts or self.contention
         most = _TIMES_AT_ONCE if timed else _TOTALS_AT_ONCE
@@ -190,6 +188,11 @@ class Batch(Noun, dict=True):
         columns = {name: [row.get(name, base[name]) for row in rows] for name in names}
         found: list[int] = self.evaluate(columns).step_time_ps.tolist()
         return found if names else found * len(rows)
+
+    def planned_ps(self) -> Ints:
+        """What every node takes in the job itself, in ps."""
+        values = self.lengths(self.scenarios({}))
+        return np.array([int(values[number][0]) for number in self.program.length])
 
     def timed(
         self, scenarios: Scenarios, values: list[Ints] | None = None, *, parts: bool = True

@@ -189,7 +189,7 @@ def microbatch_prices(job: StepInputs) -> MicrobatchPrices:
     batch, whole = priced(plan.sequence, plan.sequence, whole=True), True
     if _replicas_meet(batch):
         batch, whole = priced(plan.sequence, plan.sequence, whole=False), False
-    size, whole_ps, microbatch = plan.microbatch_size, _node_ps(batch), _node_microbatches(batch)
+    size, whole_ps, microbatch = plan.microbatch_size, batch.planned_ps(), _node_microbatches(batch)
     documents = np.array(lengths, np.float64)
     tokens, known = documents * size, batch.job.prices.known
     priced_ps = np.zeros((len(whole_ps), len(lengths), len(lengths)), np.int64)
@@ -204,7 +204,7 @@ def microbatch_prices(job: StepInputs) -> MicrobatchPrices:
                         "do not, inside actions whose replicas meet: expected cuda_graph, which "
                         "waits for no host, or other degrees"
                     )
-                priced_ps[:, level, number] = _node_ps(other)
+                priced_ps[:, level, number] = other.planned_ps()
     whole_squares = float(size) * plan.sequence**2
     short_ps = priced_ps[:, -1, 0]
     per_square_ps = (whole_ps - short_ps) / (whole_squares - tokens[-1] * documents[0])
@@ -248,12 +248,6 @@ def _replicas_meet(batch: Batch) -> bool:
     }
     replica = graph.plan.tp * graph.plan.cp
     return any(graph.plan.span(group)[1] > replica for group in groups)
-
-
-def _node_ps(batch: Batch) -> Ints:
-    """How long every node takes, in ps."""
-    values = batch.lengths(batch.scenarios({}))
-    return np.array([int(values[number][0]) for number in batch.program.length])
 
 
 class LoadColumns:
@@ -402,4 +396,4 @@ def _planned_ps(job: StepInputs) -> int:
         if job.options.cp_comm is ContextParallelKind.RING:
             raise
         batch = make_batch(job.asking(cp_comm=ContextParallelKind.RING))
-    return int(batch.evaluate({}).step_time_ps[0])
+    return batch.step_times([{}])[0]

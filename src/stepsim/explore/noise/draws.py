@@ -129,7 +129,7 @@ def simulate_noise(job: StepInputs, *, model: NoiseModel, samples: int, seed: in
         model=model,
         seed=seed,
         step_time_ps=np.concatenate([times for _, times in drawn]),
-        planned_ps=int(first.evaluate({}).step_time_ps[0]),
+        planned_ps=first.step_times([{}])[0],
         warnings=first.job.warnings,
     )
 
@@ -154,7 +154,7 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.Seed
     columns = NodeColumns(batch)
     widest = int(batch.actors.counts.max())
     at_once = max(1, min(_SAMPLES_AT_ONCE, _AT_ONCE // widest))
-    planned = [int(each[0]) for each in batch.lengths(batch.scenarios({}))]
+    planned = batch.planned_ps().tolist()
     found = []
     for stream in seed.spawn(-(-samples // at_once)):
         random = np.random.default_rng(stream)
@@ -166,7 +166,7 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.Seed
 class _Draws(Struct, kw_only=True):
     """Random durations of all ranks of an actor, and of all groups, at once.
 
-    `planned` are what the lengths of the batch take without noise, in ps; `slowness` are factors on
+    `planned` are what the nodes of the batch take without noise, in ps; `slowness` are factors on
     the compute of every actor's ranks.
     """
 
@@ -192,8 +192,7 @@ class _Draws(Struct, kw_only=True):
     def _noisy(self, node: ColumnNode, factors: Floats) -> Ints:
         """What a node is planned to take, times factors, rounded."""
         assert node.node is not None
-        planned = self.planned[self.batch.program.length[node.node]]
-        return np.rint(factors * planned).astype(np.int64)
+        return np.rint(factors * self.planned[node.node]).astype(np.int64)
 
     def _slowness(self, ranks: int) -> Floats:
         """Factor on the compute of ranks, of shape (ranks, samples); of one for all alike."""
