@@ -254,7 +254,8 @@ def _columns(state: ExplorerState) -> dict[str, float]:
 
 
 def _rounded(name: str, values: Floats) -> Floats:
-    """Values as they can be: whole picoseconds, shares of at most 1."""
+    """Values as they can be, in four digits: whole picoseconds, shares of at most 1."""
+    values = np.array([float(f"{value:.4g}") for value in values])
     if name.endswith("efficiency"):
         return np.minimum(values, 1.0)
     return np.rint(values) if number_quantity(name) is Quantity.TIME else values

@@ -245,6 +245,7 @@ def test_the_critical_path_is_one_chain_over_the_whole_step(explorer: Explorer) 
 def test_the_map_is_what_single_states_say(explorer: Explorer) -> None:
     found: Any = explorer.map(ExplorerState.of(MOE), "fabric.bandwidth", "nvlink.bandwidth")
     assert len(found["x"]) == len(found["y"]) == len(found["step_ps"]) == 24
+    assert max(map(len, found["x"])) <= len("54.73 GB/s")
     for i, j in ((0, 0), (5, 20), (23, 3)):
         texts = {"fabric.bandwidth": found["x"][i], "nvlink.bandwidth": found["y"][j]}
         single = explorer.live(ExplorerState.of({**MOE, **texts}))

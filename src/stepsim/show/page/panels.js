@@ -185,15 +185,15 @@ function drawSpeedMap() {
 }
 
 function drawMapTicks(pen, width, height, wide, tall) {
-  const last = speedMap.x.length - 1, brief = (text) => text.replace(/(\d+\.\d\d)\d+/, "$1");
+  const last = speedMap.x.length - 1;
   pen.font = 11 + FONT;
   for (const place of [0, Math.round(last / 2), last]) {
-    const words = brief(speedMap.x[place]), size = pen.measureText(words).width, x = MAP_LEFT + (place + 0.5) * wide;
+    const words = speedMap.x[place], size = pen.measureText(words).width, x = MAP_LEFT + (place + 0.5) * wide;
     fillBox(pen, colour("--quiet"), x, height - MAP_BELOW, 1, 4);
     write(pen, words, Math.max(MAP_LEFT, Math.min(x - size / 2, width - size)), height - 3, 11);
     const y = height - MAP_BELOW - (place + 0.5) * tall;
     fillBox(pen, colour("--quiet"), MAP_LEFT - 4, y, 4, 1);
-    const side = brief(speedMap.y[place]);
+    const side = speedMap.y[place];
     write(pen, side, Math.max(0, MAP_LEFT - 7 - pen.measureText(side).width), Math.max(10, y + 4), 11);
   }
 }
