@@ -22,7 +22,7 @@ from stepsim.workload.plan import Plan
 def test_graph(benchmark: Any) -> None:
     inputs = read_inputs(GPT, TOPOLOGY, {})
     job = benchmark(prepare, inputs.workload, inputs.topology, inputs.options)
-    assert sum(len(program.segments) for program in job.graph.programs) == 1488
+    assert sum(len(program) for program in job.graph.programs) == 1488
     assert len(job.graph.task_lists) == 9
 
 

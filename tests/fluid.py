@@ -80,9 +80,8 @@ def transfers_of(timeline: Timeline, prices: Prices) -> list[Sent]:
     found = []
     for members in meetings(timeline):
         rank, number, inner = members[0]
-        segment = graph.programs[graph.plan.stage_of(rank)].segments[number]
         use = _use(graph, rank, number, inner)
-        if use.comm < 0 or (segment.task_list < 0 and len(members) < 2):
+        if use.comm < 0 or (use.peer_stage >= 0 and len(members) < 2):
             continue
         patterns = prices.patterns(use)
         group, look = patterns.row(rank), patterns.look(rank)
@@ -109,11 +108,11 @@ def transfers_of(timeline: Timeline, prices: Prices) -> list[Sent]:
 
 def _use(graph: TaskGraph, rank: int, number: int, inner: int) -> Use:
     stage = graph.plan.stage_of(rank)
-    segment = graph.programs[stage].segments[number]
-    if segment.task_list < 0:
-        sends = segment.kind.name == "SEND"
-        return Use(comm=segment.comm, stage=stage, peer_stage=segment.peer_stage, sends=sends)
-    return Use(comm=graph.task_lists[segment.task_list].tasks[inner].comm, stage=stage)
+    program = graph.programs[stage]
+    look = program.looks[program.look[number]]
+    if look.task_list < 0:
+        return program.message_use(look)
+    return Use(comm=graph.task_lists[look.task_list].tasks[inner].comm, stage=stage)
 
 
 def _flows(topology: Topology, members: Ints, step: FlowStep) -> Loads:

@@ -5,7 +5,6 @@ from collections import defaultdict
 import numpy as np
 
 from stepsim.core.timeline import Timeline
-from stepsim.core.write import SegmentKind
 from stepsim.run.spans import TaskKind
 from stepsim.workload.axes import Stream
 
@@ -64,13 +63,13 @@ def predecessors(timeline: Timeline) -> dict[Place, list[Place]]:
     for rank in range(graph.plan.npus):
         program = graph.programs[graph.plan.stage_of(rank)]
         whole: list[list[Place]] = []
-        for number, segment in enumerate(program.segments):
-            entry = [place for earlier in segment.after for place in whole[earlier]]
-            if segment.task_list < 0:
+        for number, look in enumerate(program.looks[i] for i in program.look):
+            entry = [place for earlier in program.after[number] for place in whole[earlier]]
+            if look.task_list < 0:
                 found[rank, number, -1] = entry
                 whole.append([(rank, number, -1)])
                 continue
-            tasks = graph.task_lists[segment.task_list].tasks
+            tasks = graph.task_lists[look.task_list].tasks
             for inner, task in enumerate(tasks):
                 inside = [(rank, number, i) for i in task.after]
                 found[rank, number, inner] = inside or entry
@@ -92,13 +91,14 @@ def meetings(timeline: Timeline) -> list[list[Place]]:
     found: dict[tuple[object, ...], list[Place]] = defaultdict(list)
     for rank in range(plan.npus):
         stage = plan.stage_of(rank)
-        for number, segment in enumerate(graph.programs[stage].segments):
-            if segment.kind in (SegmentKind.SEND, SegmentKind.RECV):
-                far = rank + (segment.peer_stage - stage) * plan.stage_ranks
-                ends = sorted([(rank, number), (far, segment.peer)])
+        program = graph.programs[stage]
+        for number, look in enumerate(program.looks[i] for i in program.look):
+            if look.task_list < 0:
+                far = rank + (look.peer_stage - stage) * plan.stage_ranks
+                ends = sorted([(rank, number), (far, program.peer.item(number))])
                 found["message", *ends].append((rank, number, -1))
                 continue
-            for inner, task in enumerate(graph.task_lists[segment.task_list].tasks):
+            for inner, task in enumerate(graph.task_lists[look.task_list].tasks):
                 if task.kind is TaskKind.COLLECTIVE:
                     group = graph.comms[task.comm].group
                     key = (group, group_of[group][rank], number, inner)

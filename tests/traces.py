@@ -9,7 +9,6 @@ from pathlib import Path
 from helpers import line_of_npus
 
 from stepsim.base.structs import replace
-from stepsim.core.write import SegmentKind
 from stepsim.measured.layers import StageCost
 from stepsim.measured.work import RecordedWork
 from stepsim.options import StepOptions
@@ -92,12 +91,7 @@ def rank_lines(
     ran = result.timeline.of_rank(rank)
     entry_start, entry_end = (each[:, 0].tolist() for each in ran.entry_times)
     (spans,) = result.timeline.spans([rank], whole=True)
-    ends = spans.end_ps.tolist()
-    messages = [
-        ends[i]
-        for i, segment in enumerate(ran.tasks.program.segments)
-        if segment.kind in (SegmentKind.SEND, SegmentKind.RECV)
-    ]
+    messages = spans.end_ps[spans.is_message].tolist()
     lines, now, taken = [], 0, 0
     steps = list(P2PMode.BLOCKING.programs(schedule, StepOptions()))[rank]
     rows = zip(steps.kind.tolist(), steps.what.tolist(), strict=True)

@@ -112,9 +112,10 @@ def gradients(timeline: Timeline, stage: int) -> Counter[Group]:
     """Bytes that a stage reduces over each of its data groups, once per step."""
     graph = timeline.graph
     found = Counter[Group]()
-    for segment in graph.programs[stage].segments:
-        if segment.kind in (SegmentKind.REDUCTION, SegmentKind.PER_STEP):
-            for task in graph.task_lists[segment.task_list].tasks:
+    program = graph.programs[stage]
+    for look in (program.looks[i] for i in program.look):
+        if look.kind in (SegmentKind.REDUCTION, SegmentKind.PER_STEP):
+            for task in graph.task_lists[look.task_list].tasks:
                 if task.comm >= 0 and graph.comms[task.comm].axis is ParallelAxis.DP:
                     found[graph.comms[task.comm].group] += graph.comms[task.comm].size_bytes
     return found

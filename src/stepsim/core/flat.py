@@ -317,12 +317,12 @@ def _stuck(flat: Flat) -> str:
 def _described(flat: Flat, actor: int, task: int) -> str:
     """A task in words."""
     program, number = flat.programs[actor].program, flat.programs[actor].segment.item(task)
-    segment = program.segment(number)
-    place = f" ({program.entries[segment.entry].token})" if segment.entry >= 0 else ""
-    if segment.peer_stage >= 0:
-        way = "to" if segment.kind is SegmentKind.SEND else "from"
-        place = f" {way} stage {segment.peer_stage}"
-    return f"rank {flat.actors.ranks[actor]} {segment.kind.name.lower()} {number}{place}"
+    look, entry = program.looks[program.look.item(number)], program.entry.item(number)
+    place = f" ({program.entries[entry].token})" if entry >= 0 else ""
+    if look.peer_stage >= 0:
+        way = "to" if look.kind is SegmentKind.SEND else "from"
+        place = f" {way} stage {look.peer_stage}"
+    return f"rank {flat.actors.ranks[actor]} {look.kind.name.lower()} {number}{place}"
 
 
 def lay_out(

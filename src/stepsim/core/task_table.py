@@ -13,10 +13,8 @@ from stepsim.parallel.schedules.base import Order
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 from stepsim.workload.axes import Stream
 
-PHASES_OF_ACTIONS = {kind: TaskPhase[kind.name] for kind in ActionKind}
-"""Phases of the same name."""
-# Phases by the numbers of kinds of actions.
-_PHASES_OF_KINDS = np.array([*PHASES_OF_ACTIONS.values()])
+PHASES_OF_KINDS = np.array([TaskPhase[kind.name] for kind in ActionKind])
+"""Phases of actions by the numbers of their kinds."""
 _WHOLE = {
     SegmentKind.ACTION: (TaskKind.COMPUTE, UNKNOWN, "action"),
     SegmentKind.PER_STEP: (TaskKind.COMPUTE, TaskPhase.UPDATE, "optimizer and gradient sync"),
@@ -53,7 +51,7 @@ def columns_of(
     for key in ("chunk", "microbatch"):
         columns[key] = np.append(getattr(order, key)[:, 0], UNKNOWN)[entry]
     whole = np.array([r.inner < 0 and r.look.kind is SegmentKind.ACTION for r in rows]).take(row)
-    of_entry = np.append(_PHASES_OF_KINDS[order.kind[:, 0]], UNKNOWN)[entry]
+    of_entry = np.append(PHASES_OF_KINDS[order.kind[:, 0]], UNKNOWN)[entry]
     columns["phase"] = np.where(whole, of_entry, columns["phase"])
     return columns | {"segment": segment.astype(np.int64), "entry": entry}
 

@@ -75,24 +75,6 @@ class SegmentKind(IntEnum):
     RECV = 4
 
 
-class Segment(NamedTuple):
-    """One entry of a program; `after` are earlier segments it waits for.
-
-    `task_list` is a number in the graph's list (-1 for messages); `entry` the place in the
-    schedule's order (-1 outside the pipeline). A message has `comm`, and `peer` is the segment at
-    its other end, in the program of stage `peer_stage`.
-    """
-
-    kind: SegmentKind
-    stream: Stream
-    after: tuple[int, ...]
-    task_list: int = -1
-    entry: int = -1
-    comm: int = -1
-    peer_stage: int = -1
-    peer: int = -1
-
-
 class Look(NamedTuple):
     """What segments that do the same have in common, and how often a rank runs such a one."""
 
@@ -103,11 +85,14 @@ class Look(NamedTuple):
 
 
 class Program(Noun, eq=False, dict=True):
-    """What each rank of a stage runs: columns of its segments, each named as in `Segment`.
+    """What each rank of a stage runs: columns of its segments.
 
     `entries` is the schedule's order, `message` the number of the communication of all messages,
-    `lists` are all task lists of the graph. Segment i has the look `looks[look[i]]`, which says its
-    kind, task list and `peer_stage`; looks stand in the order in which they appear.
+    `lists` are all task lists of the graph. Segment i starts after the earlier segments `after[i]`;
+    it is of the entry `entry[i]` of the order, -1 outside the pipeline. It is the end `end[i]` of a
+    message, -1 if it is none, and `peer[i]` is the segment at the other end, in the program of
+    another stage. It has the look `looks[look[i]]`, which says its kind, its task list (-1 for a
+    message) and the stage of the peer; looks stand in the order in which they appear.
     """
 
     stage: int
@@ -116,6 +101,7 @@ class Program(Noun, eq=False, dict=True):
     lists: Sequence[TaskList]
     stream: NDArray[np.int8]
     entry: Small
+    end: Small
     peer: Small
     after: Lists
     looks: tuple[Look, ...]
@@ -133,25 +119,6 @@ class Program(Noun, eq=False, dict=True):
     def peer_stage(self) -> Small:
         """The stage at the other end of every message, -1 for other segments."""
         return np.array([each.peer_stage for each in self.looks], np.int32).take(self.look)
-
-    def segment(self, number: int) -> Segment:
-        """One segment."""
-        kind, task_list, peer_stage, _ = self.looks[self.look.item(number)]
-        return Segment(
-            kind=kind,
-            stream=Stream(self.stream[number]),
-            after=tuple(self.after[number]),
-            task_list=task_list,
-            entry=self.entry.item(number),
-            comm=self.message if task_list < 0 else -1,
-            peer_stage=peer_stage,
-            peer=self.peer.item(number),
-        )
-
-    @cached_property
-    def segments(self) -> tuple[Segment, ...]:
-        """Every segment as an object, for those who look at all of them one by one."""
-        return tuple(map(self.segment, range(len(self))))
 
     def message_use(self, look: Look) -> Use:
         """The communication of a message as this stage uses it."""
@@ -198,10 +165,9 @@ class TaskGraph(Noun):
 
     def messages(self) -> list[list[Message]]:
         """Per stage, what the message segments of its program carry, in their order."""
-        every = self.p2p.programs(self.schedule, self.options)
         return [
-            [Message.of(self.schedule, end // 2) for end in posted.tolist()]
-            for posted in (steps.what[steps.kind == StepKind.POST] for steps in every)
+            [Message.of(self.schedule, end // 2) for end in program.end.tolist() if end >= 0]
+            for program in self.programs
         ]
 
     @property
@@ -215,7 +181,7 @@ class TaskGraph(Noun):
             for task in task_list.tasks:
                 yield task.comm, task.stream
         for program in self.programs:
-            for stream in distinct(program.stream[program.peer >= 0].astype(np.int64)).tolist():
+            for stream in distinct(program.stream[program.end >= 0].astype(np.int64)).tolist():
                 yield program.message, Stream(stream)
 
 
@@ -260,16 +226,13 @@ def write_graph(stages: Stages, schedule: Schedule, plan: Plan, options: StepOpt
 
 
 def _meet(programs: Sequence[Program], schedule: Schedule, place: Small) -> None:
-    """Name the segment at the other end of every message: so far `peer` is its own end.
-
-    `place` has the segment of every end.
-    """
+    """Name the segment at the other end of every message; `place` has that of every end."""
     for stage, program in enumerate(programs):
-        messages = np.flatnonzero(program.peer >= 0)
-        other = place.take(program.peer.take(messages) ^ 1)
+        messages = np.flatnonzero(program.end >= 0)
+        other = place.take(program.end.take(messages) ^ 1)
         alone = messages[other < 0]
         if len(alone):
-            raise ScheduleError(_unmatched(schedule, stage, int(program.peer[alone[0]])))
+            raise ScheduleError(_unmatched(schedule, stage, int(program.end[alone[0]])))
         program.peer[messages] = other
 
 
@@ -375,7 +338,8 @@ class _StageWriter(Struct, kw_only=True):
             lists=self.lists.lists,
             stream=rows["stream"].take(segments).astype(np.int8),
             entry=rows["entry"].take(segments),
-            peer=end,
+            end=end,
+            peer=np.full_like(end, NONE),
             after=_waits_of(rows, segments, number, posted),
             looks=looks,
             look=look,

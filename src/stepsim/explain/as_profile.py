@@ -14,7 +14,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
 from stepsim.core.flat import GROUPS, MESSAGES, Tasks, tasks_apart
-from stepsim.core.task_table import PHASES_OF_ACTIONS
+from stepsim.core.task_table import PHASES_OF_KINDS
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.measured.profile.events import (
@@ -30,6 +30,8 @@ from stepsim.measured.profile.events import (
 from stepsim.measured.profile.kernel_classes import SIMULATED
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.network.prices import lowered
+from stepsim.parallel.p2p import Message
+from stepsim.parallel.schedules.base import Order
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.rows import Kernels
 
@@ -61,7 +63,8 @@ def profile_of_step(
             f"{source}: {total:,} tasks on {len(chosen):,} ranks: expected {MOST_TASKS:,} at "
             "most: choose fewer microbatches or NPUs"
         )
-    telling, programs = _Telling(graph=graph), dict[int, tuple[dict[str, Ints], Ints]]()
+    telling = _Telling(graph=graph, messages=graph.messages())
+    programs = dict[int, tuple[dict[str, Ints], Ints]]()
     tables, pairs, before = list[Spans](), list[Ints](), 0
     for rank, table in zip(chosen, timeline.spans(chosen), strict=True):
         stage = rank // width
@@ -172,9 +175,13 @@ def _meetings(graph: TaskGraph, spans: Spans) -> tuple[tuple[ProcessGroup, ...],
 
 
 class _Telling(Struct, kw_only=True):
-    """Tells the tasks of stages; `names` and `kernels` are theirs, with the place of each."""
+    """Tells the tasks of stages; `names` and `kernels` are theirs, with the place of each.
+
+    `messages` are those of every stage, in the order of their segments.
+    """
 
     graph: TaskGraph
+    messages: list[list[Message]]
     kernels: dict[Kernels, int] = {}
     names: dict[str, int] = {}
 
@@ -193,38 +200,33 @@ class _Telling(Struct, kw_only=True):
             else UNKNOWN
             for row in laid.rows
         ]
-        parts = np.array([self._part(program, number) for number in range(len(program))])
         sender = np.where(spans.kind == TaskKind.RECV, program.peer[segment], segment)
         meets = sender.astype(np.int64) << 32 | np.maximum(laid.inner, 0)
-        told = dict(zip(("phase", "chunk", "microbatch"), parts[segment].T, strict=True))
+        parts = self._parts(program)[:, segment]
+        told = dict(zip(("phase", "chunk", "microbatch"), parts, strict=True))
         told |= {"name": self._named(spans), "meeting": meets}
         told["form"] = ints(made_of).take(laid.row)
         follows = np.stack((laid.after.values, laid.after.owners)).astype(np.int64)
         return told, follows
 
-    def _part(self, program: Program, number: int) -> tuple[int, int, int]:
-        """Phase, virtual stage and microbatch of a segment; of a message, what its sender ran.
+    def _parts(self, program: Program) -> Ints:
+        """Phase, virtual stage and microbatch of every segment, in three rows.
 
-        The virtual stage is the rank's own at both ends of a message.
+        Those of a message are of what it carries; the virtual stage is the rank's own at both ends.
         """
-        segment = program.segments[number]
-        if segment.kind is SegmentKind.RECV:
-            sender = self.graph.programs[segment.peer_stage]
-            phase, stage, microbatch = self._part(sender, segment.peer)
-            if stage == UNKNOWN:
-                return phase, stage, microbatch
-            return phase, stage + (1 if phase == TaskPhase.FORWARD else -1), microbatch
-        entry = segment.entry
-        if segment.kind is SegmentKind.SEND:
-            entry = max((program.segments[i].entry for i in segment.after), default=UNKNOWN)
-        if entry < 0:
-            return TaskPhase.UPDATE, UNKNOWN, UNKNOWN
-        action = program.entries[entry].parts()[-1]
-        phase = PHASES_OF_ACTIONS[action.kind]
-        if segment.kind is SegmentKind.SEND and phase is not TaskPhase.FORWARD:
-            phase = TaskPhase.BACKWARD
-        reduces = segment.kind is SegmentKind.REDUCTION
-        return phase, action.stage, UNKNOWN if reduces else action.microbatch
+        order = Order.of(program.entries)
+        last = np.arange(len(order)), np.count_nonzero(order.kind >= 0, axis=1) - 1
+        told = PHASES_OF_KINDS[order.kind[last]], order.stage[last], order.microbatch[last]
+        after_all = [[TaskPhase.UPDATE], [UNKNOWN], [UNKNOWN]]
+        found = np.append(told, after_all, axis=1).take(program.entry, axis=1)
+        found[2, program.kind == SegmentKind.REDUCTION] = UNKNOWN
+        messages = zip(
+            np.flatnonzero(program.end >= 0).tolist(), self.messages[program.stage], strict=True
+        )
+        for number, message in messages:
+            stage = message.target if program.end[number] % 2 else message.source
+            found[:, number] = TaskPhase[message.kind.name], stage, message.microbatch
+        return found
 
     def _named(self, spans: Spans) -> Ints:
         """The place in `names` of every task: of communication it is what it is, else the label."""

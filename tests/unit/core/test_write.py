@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers import collective, row
 
 from stepsim.base.structs import replace
-from stepsim.core.write import SegmentKind, TaskGraph, write_graph
+from stepsim.core.write import Program, SegmentKind, TaskGraph, write_graph
 from stepsim.files.load import topology_of, workload_of
 from stepsim.files.schedule_csv import parse_schedule
 from stepsim.options import StepOptions
@@ -15,7 +16,7 @@ from stepsim.parallel.schedules import ActionKind, Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.run.spans import TaskKind
 from stepsim.step.prepared import prepare
-from stepsim.workload.axes import Group, Phase
+from stepsim.workload.axes import Group, Phase, Stream
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Role, Row, StepItem, Work
 
@@ -33,6 +34,11 @@ def test_a_step_does_not_remember_those_before_it(moe: Path) -> None:
     assert first.breakdown_ps == third.breakdown_ps
 
 
+def list_numbers(program: Program) -> list[int]:
+    """The task list of every segment, -1 for messages."""
+    return [program.looks[i].task_list for i in program.look]
+
+
 def backwards_in_turn() -> Schedule:
     """Two ranks whose last microbatch comes first, so that the first message is not met first."""
     text = "0F1,0F0,0B1,0B0\n1F1,1B1,1F0,1B0\n"
@@ -45,13 +51,11 @@ def test_both_ends_of_every_message_know_each_other(workloads: Path, schedule: S
     graph = prepare(workload_of(workloads / "gpt_tp4.txt"), topology_of("hgx-h100"), options).graph
     messages, told = 0, {*graph.streams()}
     for stage, program in enumerate(graph.programs):
-        for number, segment in enumerate(program.segments):
-            if segment.kind not in (SegmentKind.SEND, SegmentKind.RECV):
-                continue
-            assert (program.message, segment.stream) in told
-            far = graph.programs[segment.peer_stage].segments[segment.peer]
-            assert (far.peer_stage, far.peer) == (stage, number)
-            assert {far.kind, segment.kind} == {SegmentKind.SEND, SegmentKind.RECV}
+        for number in np.flatnonzero(program.end >= 0).tolist():
+            assert (program.message, Stream(program.stream[number])) in told
+            far, peer = graph.programs[program.peer_stage[number]], program.peer[number]
+            assert (far.peer_stage[peer], far.peer[peer]) == (stage, number)
+            assert {far.kind[peer], program.kind[number]} == {SegmentKind.SEND, SegmentKind.RECV}
             messages += 1
     assert messages == 4 * schedule.microbatches
 
@@ -62,7 +66,7 @@ def test_the_first_stage_gets_batches_and_the_last_computes_the_loss(workloads: 
     graph = prepare(workload_of(workloads / "gpt_tp4.txt"), topology_of("hgx-h100"), options).graph
 
     def host_ps(stage: int) -> list[int]:
-        numbers = [each.task_list for each in graph.programs[stage].segments]
+        numbers = list_numbers(graph.programs[stage])
         tasks = (task for i in numbers if i >= 0 for task in graph.task_lists[i].tasks)
         return [task.duration_ps for task in tasks if task.kind is TaskKind.HOST]
 
@@ -87,7 +91,7 @@ def written(*rows: Row, name: str = "gpipe", pp: int = 1, **options: Any) -> Tas
 
 def test_microbatches_of_the_same_rows_share_a_list_of_each_kind() -> None:
     (program,) = written(PLAIN).programs
-    assert [each.task_list for each in program.segments] == [0, 0, 0, 0, 1, 1, 1, 1, 2]
+    assert list_numbers(program) == [0, 0, 0, 0, 1, 1, 1, 1, 2]
     took = [sum(task.duration_ps for task in each.tasks) for each in program.lists[:2]]
     assert took == [5, 7]
     assert program.after.tolist() == [(), *((i,) for i in range(8))]
@@ -98,13 +102,12 @@ def test_overlapped_gradients_are_reduced_while_the_last_backward_goes_on() -> N
     other = replace(PLAIN, weight_grad=Work(compute_ps=6))
     graph = written(PLAIN, other, dp_overlap=True, dp_bucket_bytes=1)
     (program,) = graph.programs
-    found = program.segments[7:11]
-    assert [each.kind for each in found] == [ACTION, REDUCTION, ACTION, REDUCTION]
-    assert [each.after for each in found] == [(6,), (7,), (7,), (9, 8)]
+    assert program.kind[7:11].tolist() == [ACTION, REDUCTION, ACTION, REDUCTION]
+    assert program.after.tolist()[7:11] == [(6,), (7,), (7,), (9, 8)]
     sizes = [
         graph.comms[task.comm].size_bytes
-        for each in found[1::2]
-        for task in program.lists[each.task_list].tasks
+        for number in list_numbers(program)[8:11:2]
+        for task in program.lists[number].tasks
     ]
     assert sizes == [200, 100]
 
@@ -112,8 +115,8 @@ def test_overlapped_gradients_are_reduced_while_the_last_backward_goes_on() -> N
 def test_split_backwards_reduce_after_the_weight_gradient() -> None:
     own = replace(PLAIN, weight_grad=Work(compute_ps=3, comms=(DP,)))
     for program in written(own, name="zb-h1", pp=2).programs[1:]:
-        (reduction,) = (each for each in program.segments if each.kind is REDUCTION)
-        (before,) = reduction.after
-        last = program.segments[before].entry
+        (reduction,) = np.flatnonzero(program.kind == REDUCTION)
+        (before,) = program.after[reduction]
+        last = program.entry[before]
         assert program.entries[last].parts()[0].kind is ActionKind.WEIGHT_GRAD
         assert last == len(program.entries) - 1

@@ -51,6 +51,17 @@ def test_a_profile_tells_groups_peers_and_parts_of_the_step() -> None:
     assert compute[0] == result.report.stages[0].breakdown_ps[Part.COMPUTE.key]
 
 
+def test_a_message_of_a_pair_is_of_what_it_carries() -> None:
+    """A pair sends activations and gradients, each of its own microbatch."""
+    result = stepsim.simulate(
+        "workloads/gpt_tp4.txt", "hgx-h100", schedule="dualpipe", pp=2, microbatches=8
+    )
+    events = profile_of_step(result.timeline, source="gpt").events
+    sends = events.taken(events.of_kind(TaskKind.SEND))
+    told = np.stack((sends.rank, sends.phase, sends.microbatch), axis=1)
+    assert len(np.unique(told, axis=0)) == len(told)
+
+
 def test_columns_are_of_one_type_of_integers() -> None:
     """C's `long long` is another: `ufunc.at` has no fast way for it."""
     result = stepsim.simulate("workloads/gpt_tp4.txt", "hgx-h100")

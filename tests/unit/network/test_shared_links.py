@@ -334,9 +334,9 @@ def test_every_gradient_is_reduced_once(schedule: str, bucket: str) -> None:
     for program in graph.programs:
         sizes: dict[Group, list[int]] = {Group.DP: [], Group.DP_EP: []}
         together = []
-        for segment in program.segments:
-            if segment.kind is SegmentKind.REDUCTION:
-                ops = [graph.comms[t.comm] for t in graph.task_lists[segment.task_list].tasks]
+        for look in (program.looks[i] for i in program.look):
+            if look.kind is SegmentKind.REDUCTION:
+                ops = [graph.comms[t.comm] for t in graph.task_lists[look.task_list].tasks]
                 together.append(sum(each.size_bytes for each in ops))
                 for each in ops:
                     sizes[each.group].append(each.size_bytes)

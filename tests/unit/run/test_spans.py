@@ -65,9 +65,9 @@ def planned(timeline: Timeline) -> Sums:
         program = timeline.graph.programs[timeline.graph.plan.stage_of(rank)]
         columns = (times.tasks.segment, times.tasks.inner, times.start, times.end)
         for number, inner, start, end in zip(*(c.tolist() for c in columns), strict=True):
-            segment = program.segments[number]
-            if segment.task_list >= 0:
-                task = timeline.graph.task_lists[segment.task_list].tasks[inner]
+            listed = program.looks[program.look[number]].task_list
+            if listed >= 0:
+                task = timeline.graph.task_lists[listed].tasks[inner]
                 if task.comm < 0:
                     sums[rank, task.stream] += end - start
     return sums
