@@ -21,12 +21,12 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints, row_numbers, slices
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
-from stepsim.core.write import Program, SegmentKind
 from stepsim.explore.batch.columns import ColumnNode, NodeColumns
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.files.asked import StepInputs
 from stepsim.network.prices import Known
 from stepsim.parallel.packers import BatchShape
+from stepsim.parallel.schedules.base import Order
 from stepsim.step.job import held_degrees, job_of
 from stepsim.workload.model.choices import ContextParallelKind
 from stepsim.workload.model.model import Model
@@ -129,29 +129,17 @@ def _weights(tokens: Floats, documents: Floats, priced_ps: Ints) -> Floats:
 def _node_microbatches(batch: Batch) -> Ints:
     """The microbatch of every node, -1 for what a step does once.
 
-    A message is of the microbatch of the action before it. Of two microbatches that run as one the
-    forward's counts.
+    Of two microbatches that run as one the forward's counts.
     """
-    program = batch.program
-    found = np.full(len(program), -1, np.int64)
+    found, messages = np.full(len(batch.program), -1, np.int64), batch.job.graph.messages()
     for laid, nodes in zip(batch.flat.programs, batch.flat.node_of, strict=True):
-        of_segment = _microbatches(laid.program)
-        kinds = laid.program.kind[laid.segment]
+        program = laid.program
+        of_segment = np.append(Order.of(program.entries).microbatch[:, 0], -1)[program.entry]
+        sent = [message.microbatch for message in messages[program.stage]]
+        of_segment[program.end >= 0] = sent
         own = of_segment[laid.segment]
-        known = (kinds != SegmentKind.RECV) & (own >= 0)
-        found[nodes[known]] = own[known]
+        found[nodes[own >= 0]] = own[own >= 0]
     return found
-
-
-def _microbatches(program: Program) -> Ints:
-    """The microbatch of every segment of a program, -1 outside the pipeline."""
-    of_entry = np.array([entry.parts()[0].microbatch for entry in program.entries] + [-1])
-    found = of_entry[program.entry]
-    sends = np.flatnonzero(program.kind == SegmentKind.SEND)
-    for segment in sends.tolist():
-        before = [i for i in program.after[segment] if program.entry[i] >= 0]
-        found[segment] = found[max(before)] if before else -1
-    return np.asarray(found)
 
 
 def microbatch_prices(job: StepInputs) -> MicrobatchPrices:
