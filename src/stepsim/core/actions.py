@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Self
+from operator import mul
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -26,8 +27,8 @@ from stepsim.workload.rows import NO_KERNELS, CommOp, Kernels, Row, StepItem, Wo
 class HostPart(IntEnum):
     """Which option a host task takes its time from; launches take it from their rows, and none.
 
-    A part is named as its option, and so is the field of `HostTimes`: whatever evaluates many
-    scenarios at once has a column for each of them.
+    A part is named as its option: whatever evaluates many scenarios at once has a column for each
+    of them.
     """
 
     HOST_OVERHEAD = 0
@@ -41,8 +42,18 @@ class HostPart(IntEnum):
 
     @property
     def field(self) -> str:
-        """The field of `HostTimes` and of `StepOptions` that holds the time in ps."""
+        """The field of `StepOptions` that holds the time in ps."""
         return f"{self.option}_ps"
+
+
+HostTimes = tuple[int, ...]
+"""Host time around an action in ps: a number for every `HostPart`."""
+NO_HOST: HostTimes = (0,) * len(HostPart)
+
+
+def host_times(options: StepOptions) -> HostTimes:
+    """All that is asked for."""
+    return tuple(getattr(options, part.field) for part in HostPart)
 
 
 # Labels of host tasks that are not called as their option.
@@ -154,13 +165,13 @@ class _TaskListBuilder(Struct, kw_only=True):
         return after
 
     def host(
-        self, part: HostPart, phase: Phase, duration_ps: int, after: tuple[int, ...]
+        self, part: HostPart, phase: Phase, host: HostTimes, after: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """Add host time; returns what follows it, `after` itself if there is none."""
-        if not duration_ps:
+        """Add a part of host time; returns what follows it, `after` itself if there is none."""
+        if not host[part]:
             return after
         label = _HOST_LABELS.get(part, part.option)
-        own = TaskKind.HOST, Stream.COMPUTE, label, phase, duration_ps
+        own = TaskKind.HOST, Stream.COMPUTE, label, phase, host[part]
         return self.add(after, *own, host_part=part)
 
     def launch(self, label: str, phase: Phase, host_ps: int, after: tuple[int, ...]) -> None:
@@ -207,48 +218,6 @@ class _TaskListBuilder(Struct, kw_only=True):
         return own
 
 
-class HostTimes(Noun):
-    """Host time around an action in ps: before it, and what is its own at the ends.
-
-    A weight gradient has none before it: the runtime of Zero Bubble takes it from a queue, with all
-    that it needs, where other actions wait for messages.
-    """
-
-    host_overhead_ps: int = 0
-    get_batch_ps: int = 0
-    loss_time_ps: int = 0
-
-    @classmethod
-    def of(cls, options: StepOptions) -> Self:
-        """All that is asked for."""
-        return cls(**{part.field: getattr(options, part.field) for part in HostPart})
-
-    @property
-    def by_part(self) -> tuple[int, ...]:
-        """All times, in the order of `HostPart`."""
-        return tuple(getattr(self, part.field) for part in HostPart)
-
-    def around(
-        self, action: Action, *, last_stage: int, rows: int, part: range | None = None
-    ) -> "HostTimes":
-        """Those of an action of so many rows, or of those of them in `part`.
-
-        Overhead is before an action's first part, which of a backward has its last rows. The first
-        stage's forwards get their batch, the last stage's compute the loss.
-        """
-        if action.kind is ActionKind.WEIGHT_GRAD:
-            return HostTimes()
-        part = range(rows) if part is None else part
-        forward = action.kind is ActionKind.FORWARD
-        begins = part.start == 0 if forward else part.stop == rows
-        ends = forward and part.stop == rows
-        return HostTimes(
-            host_overhead_ps=self.host_overhead_ps if begins else 0,
-            get_batch_ps=self.get_batch_ps if forward and begins and action.stage == 0 else 0,
-            loss_time_ps=self.loss_time_ps if ends and action.stage == last_stage else 0,
-        )
-
-
 def forward_tasks(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> TaskList:
     """Forward of a chunk, or of some of its rows: each computes, then waits for its collective.
 
@@ -256,10 +225,10 @@ def forward_tasks(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> T
     """
     builder = _TaskListBuilder(comms=comms)
     phase = Phase.FORWARD
-    after = builder.host(HostPart.HOST_OVERHEAD, phase, host.host_overhead_ps, ())
-    after = builder.host(HostPart.GET_BATCH, phase, host.get_batch_ps, after)
+    after = builder.host(HostPart.HOST_OVERHEAD, phase, host, ())
+    after = builder.host(HostPart.GET_BATCH, phase, host, after)
     after = _forward_rows(builder, rows, after)
-    builder.host(HostPart.LOSS_TIME, phase, host.loss_time_ps, after)
+    builder.host(HostPart.LOSS_TIME, phase, host, after)
     return builder.build("forward", Phase.FORWARD)
 
 
@@ -283,7 +252,7 @@ def backward_tasks(
     builder = _TaskListBuilder(comms=comms)
     input_grad, weight_grad = kind is not ActionKind.WEIGHT_GRAD, kind is not ActionKind.INPUT_GRAD
     phase = Phase.INPUT_GRAD if input_grad else Phase.WEIGHT_GRAD
-    after = builder.host(HostPart.HOST_OVERHEAD, phase, host.host_overhead_ps, ())
+    after = builder.host(HostPart.HOST_OVERHEAD, phase, host, ())
     part = range(skipped, len(rows))
     due: dict[int, tuple[int, ...]] = {}
     for i in reversed(part):
@@ -401,8 +370,8 @@ class TaskLists(Struct, kw_only=True):
 
         What runs again in the backward goes back to its checkpoint, ahead of the share.
         """
-        host = self.host.around(action, last_stage=self.last_stage, rows=len(rows), part=part)
         share = range(len(rows)) if part is None else part
+        host = self._host_of(action, share, len(rows))
         forward = action.kind is ActionKind.FORWARD
         again = () if forward else (i for i in share if rows[i].recompute)
         first = min([share.start, *(_last_checkpoint(rows, i) for i in again)])
@@ -415,6 +384,22 @@ class TaskLists(Struct, kw_only=True):
                 made = backward_tasks(own, self.comms, host, kind=action.kind, skipped=skipped)
             self._of_actions[key] = own, self.add(made)  # rows that are held keep their ids
         return self._of_actions[key][1]
+
+    def _host_of(self, action: Action, share: range, rows: int) -> HostTimes:
+        """Host time of an action of so many rows, or of a share of them.
+
+        Overhead is before an action's first part, which of a backward has its last rows. The first
+        stage's forwards get their batch, the last stage's compute the loss. A weight gradient has
+        none: the runtime of Zero Bubble takes it from a queue, with all that it needs, where other
+        actions wait for messages.
+        """
+        if action.kind is ActionKind.WEIGHT_GRAD:
+            return NO_HOST
+        forward = action.kind is ActionKind.FORWARD
+        begins = share.start == 0 if forward else share.stop == rows
+        gets = forward and begins and action.stage == 0
+        loses = forward and share.stop == rows and action.stage == self.last_stage
+        return tuple(map(mul, self.host, (begins, gets, loses)))
 
     def fused(self, forward: int, backward: int) -> int:
         """Number of the task list of a fused pair of two task lists."""

@@ -39,10 +39,10 @@ from stepsim.base.structs import Names, Noun
 from stepsim.core.actions import (
     Buckets,
     CommNumbers,
-    HostTimes,
     TaskList,
     TaskLists,
     gradient_buckets,
+    host_times,
     spread_launches,
 )
 from stepsim.network.prices import Use
@@ -190,7 +190,7 @@ def write_graph(stages: Stages, schedule: Schedule, plan: Plan, options: StepOpt
     p2p = options.p2p or default_mode(schedule)
     lists = TaskLists(
         comms=CommNumbers(alone=plan.alone),
-        host=HostTimes.of(options),
+        host=host_times(options),
         last_stage=schedule.placement.stages - 1,
     )
     message = lists.comms.number(

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import Quantity, format_bandwidth, format_time_ps
-from stepsim.core.actions import HostTimes
+from stepsim.core.actions import host_times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.scenarios import HOST, PHASES, BatchBase
 from stepsim.files.asked import StepInputs
@@ -200,7 +200,7 @@ def _slope(parameter: _Parameter, here: int, around: list[int]) -> Slope:
 
 def _notes(batch: Batch) -> Iterator[str]:
     options = batch.job.graph.options
-    if batch.fixed and any(HostTimes.of(options).by_part):
+    if batch.fixed and any(host_times(options)):
         yield f"host times are left out: {batch.fixed}"
     name = batch.job.graph.schedule.name
     if needs_times(name):

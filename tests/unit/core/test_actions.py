@@ -9,6 +9,7 @@ from helpers import collective, row
 
 from stepsim.base.structs import replace
 from stepsim.core.actions import (
+    NO_HOST,
     CommNumbers,
     HostPart,
     HostTimes,
@@ -18,6 +19,7 @@ from stepsim.core.actions import (
     forward_tasks,
     fused_tasks,
     gradient_buckets,
+    host_times,
 )
 from stepsim.core.flat import list_times
 from stepsim.options import OPTIONS, StepOptions
@@ -27,7 +29,6 @@ from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Row, Work
 
 PLAN = Plan(tp=2, dp=2)
-NO_HOST = HostTimes()
 
 
 def reducing(
@@ -80,7 +81,7 @@ def test_a_collective_of_one_rank_does_not_exist_and_is_told() -> None:
 def test_a_lag_beyond_the_last_row_ends_with_the_forward() -> None:
     """The row after runs beside the collective, and the loss waits for both."""
     rows = [replace(reducing(10, 0, name="a"), forward_lag=5), row(20, 0, name="b")]
-    assert spans(forward(rows, HostTimes(loss_time_ps=4)), 25) == [
+    assert spans(forward(rows, (0, 0, 4)), 25) == [
         ("a compute", 0, 10),
         ("a collective", 10, 35),
         ("b compute", 10, 30),
@@ -90,10 +91,9 @@ def test_a_lag_beyond_the_last_row_ends_with_the_forward() -> None:
 
 def test_every_part_of_host_time_has_its_option_and_its_field() -> None:
     names = tuple(part.field for part in HostPart)
-    assert HostTimes.__struct_fields__ == names
     assert all(part.option in OPTIONS for part in HostPart)
     asked = replace(StepOptions(), **{name: number for number, name in enumerate(names, 1)})
-    assert HostTimes.of(asked).by_part == tuple(range(1, len(names) + 1))
+    assert host_times(asked) == tuple(range(1, len(names) + 1))
 
 
 # Backwards

@@ -7,7 +7,7 @@ from helpers import collective, line_of_npus, row
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
-from stepsim.core.actions import CommNumbers, HostTimes, forward_tasks
+from stepsim.core.actions import NO_HOST, CommNumbers, forward_tasks
 from stepsim.core.flat import GROUPS, Tasks, lay_out, list_times
 from stepsim.core.write import TaskGraph, write_graph
 from stepsim.network.fold import every_rank, fold
@@ -93,6 +93,6 @@ def test_microbatches_share_the_times_of_their_actions() -> None:
 
 def test_times_that_do_not_fit_64_bits_are_refused() -> None:
     rows = [row(MAX_INT64 // 2 + 1, 0)] * 2
-    task_list = forward_tasks(rows, CommNumbers(alone=ALONE.alone), HostTimes())
+    task_list = forward_tasks(rows, CommNumbers(alone=ALONE.alone), NO_HOST)
     with pytest.raises(SimulationError, match="106 days"):
         list_times(task_list, [task.duration_ps for task in task_list.tasks])

@@ -8,8 +8,8 @@ from helpers import row
 import stepsim
 from stepsim.base.structs import replace
 from stepsim.core.actions import (
+    NO_HOST,
     CommNumbers,
-    HostTimes,
     TaskList,
     backward_tasks,
     forward_tasks,
@@ -51,17 +51,17 @@ def test_a_layer_takes_the_longer_of_its_kernels_and_its_launches(
     compute: int, host: int, forward: int, backward: int
 ) -> None:
     rows = layer(compute_ps=compute, host_ps=host) * 2
-    assert length(forward_tasks(rows, NUMBERS, HostTimes())) == forward
-    assert length(backward_tasks(rows, NUMBERS, HostTimes())) == backward
+    assert length(forward_tasks(rows, NUMBERS, NO_HOST)) == forward
+    assert length(backward_tasks(rows, NUMBERS, NO_HOST)) == backward
     halves = [ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD]
-    split = [length(backward_tasks(rows, NUMBERS, HostTimes(), kind=half)) for half in halves]
+    split = [length(backward_tasks(rows, NUMBERS, NO_HOST, kind=half)) for half in halves]
     assert sum(split) == backward
 
 
 def test_a_forward_that_runs_again_is_launched_again() -> None:
     rows = layer(compute_ps=100, host_ps=900)
     again = replace(row(0, 0), recompute=True)
-    tasks = backward_tasks((*rows, again), NUMBERS, HostTimes())
+    tasks = backward_tasks((*rows, again), NUMBERS, NO_HOST)
     assert length(tasks) == 300 + 600
     launches = [task for task in tasks.tasks if task.stream is Stream.HOST]
     assert [task.duration_ps for task in launches] == [300, 600]
@@ -72,10 +72,10 @@ def test_rows_that_run_one_by_one_take_no_longer_than_together() -> None:
     rows = layer(compute_ps=100, host_ps=900) * 3
     spread = spread_launches(rows)
     alone = sum(
-        length(backward_tasks(spread[: i + 1], NUMBERS, HostTimes(), skipped=i))
+        length(backward_tasks(spread[: i + 1], NUMBERS, NO_HOST, skipped=i))
         for i in range(len(rows))
     )
-    assert alone == length(backward_tasks(rows, NUMBERS, HostTimes())) == 1800
+    assert alone == length(backward_tasks(rows, NUMBERS, NO_HOST)) == 1800
 
 
 def test_launches_are_a_part_of_the_step_and_a_floor_of_it() -> None:

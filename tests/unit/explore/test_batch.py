@@ -16,7 +16,6 @@ from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.structs import replace
 from stepsim.core.actions import (
     CommNumbers,
-    HostTimes,
     forward_tasks,
 )
 from stepsim.explore.batch.evaluation import Batch
@@ -226,7 +225,7 @@ def test_collectives_due_at_one_row_are_all_awaited() -> None:
         replace(row(10, 10), forward=Work(compute_ps=10, comms=(op,)), forward_lag=1) for op in ops
     ]
     comms = CommNumbers(alone=Plan(tp=2).alone)
-    loss = forward_tasks(rows, comms, HostTimes(loss_time_ps=1)).tasks[-1]
+    loss = forward_tasks(rows, comms, (0, 0, 1)).tasks[-1]
     assert loss.after == (1, 2, 3)
 
 

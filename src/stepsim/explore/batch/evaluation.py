@@ -13,7 +13,7 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.structs import Noun, Same, replace
 from stepsim.base.units import LARGEST_SUM
-from stepsim.core.actions import HostPart, HostTimes, reduces_as_it_launches
+from stepsim.core.actions import NO_HOST, HostPart, host_times, reduces_as_it_launches
 from stepsim.core.flat import Flat, flatten
 from stepsim.core.timeline import find_actors
 from stepsim.explain.breakdown import Gaps, breakdown, program_gaps
@@ -302,7 +302,7 @@ def make_batch(
         )
     options.refuse(["overlap_cost"], "times are then no sums: run scenarios one by one")
     scale = options.compute_scale or ComputeScale()
-    host = HostTimes.of(options)
+    host = host_times(options)
     options.refuse(["activation_size"], "many scenarios are evaluated without memory")
     unscaled = asked.asking(compute_scale=None, **{part.field: 1 for part in HostPart})
     made = job_of(*asked.nouns, known)
@@ -310,7 +310,7 @@ def make_batch(
     job = prepare(*unscaled.nouns, notes=asked.notes, known=known, job=kept)
     fixed = _why_fixed(job)
     if fixed:
-        scale, host = ComputeScale(), HostTimes()
+        scale, host = ComputeScale(), NO_HOST
         if kept is None:
             job = prepare(*asked.nouns, notes=asked.notes, known=known, job=made)
     setting = BatchBase(topology=job.prices.topology, scale=scale, host=host)

@@ -11,7 +11,7 @@ from stepsim.base.arrays import Floats, Ints, distinct, row_numbers, slices
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MOST_EXACT
-from stepsim.core.actions import HostPart, HostTimes
+from stepsim.core.actions import NO_HOST, HostPart, HostTimes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS, split_link
 from stepsim.network.topology.nested import followed, is_fixed
@@ -107,7 +107,7 @@ class BatchBase(Noun, dict=True):
 
     topology: Topology
     scale: ComputeScale = ComputeScale()
-    host: HostTimes = HostTimes()
+    host: HostTimes = NO_HOST
 
     @cached_property
     def names(self) -> list[str]:
@@ -125,7 +125,7 @@ class BatchBase(Noun, dict=True):
         found[LAUNCH_LATENCY.name] = self.topology.launch_latency_ps
         found |= {f"compute_scale.{phase}": getattr(self.scale, phase) for phase in PHASES}
         found |= {f"size.{axis}": 1.0 for axis in AXES}
-        return found | dict(zip(HOST, self.host.by_part, strict=True))
+        return found | dict(zip(HOST, self.host, strict=True))
 
     def scenarios(self, columns: Mapping[str, ArrayLike]) -> Scenarios:
         """Scenarios that differ from the job in these columns; without any, the job itself.
