@@ -71,12 +71,11 @@ class _Settling(simpy.Event):
 
 
 class _Flight(Struct, kw_only=True):
-    """The transfer of a node under way: its phase, and the events that may end the phase.
+    """A transfer under way: its phase, and the events that may end the phase.
 
     Only the event with the latest `forecast` counts: an earlier one is out of date.
     """
 
-    node: int
     transfer: Transfer
     phase: int = -1
     forecast: int = 0
@@ -93,7 +92,6 @@ class _Run(Struct, kw_only=True):
     end: "array[int]"
     env: simpy.Environment = field(default_factory=lambda: simpy.Environment(initial_time=0))
     flights: dict[int, _Flight] = {}
-    launched: int = 0
     settling: bool = False
     ended: int = 0
 
@@ -104,9 +102,8 @@ class _Run(Struct, kw_only=True):
         if transfer is None:
             self.after(self.duration_ps[node], self.over, node)
         else:
-            self.launched += 1
-            self.flights[self.launched] = _Flight(node=node, transfer=transfer)
-            self.next_phase(self.launched)
+            self.flights[node] = _Flight(transfer=transfer)
+            self.next_phase(node)
 
     def after(self, delay_ps: int, callback: Callable[[simpy.Event], None], value: Any) -> None:
         """Call back with an event of this value when the time has passed."""
@@ -115,26 +112,26 @@ class _Run(Struct, kw_only=True):
         event = self.env.timeout(delay_ps, value)
         event.callbacks.append(callback)
 
-    def next_phase(self, number: int) -> None:
+    def next_phase(self, node: int) -> None:
         """Begin the latency of a transfer's next phase, or end the transfer."""
-        flight = self.flights[number]
+        flight = self.flights[node]
         flight.phase += 1
         if flight.phase == len(flight.transfer.phases):
-            del self.flights[number]
-            self.release(flight.node)
+            del self.flights[node]
+            self.release(node)
             return
-        self.after(flight.transfer.phases[flight.phase].latency_ps, self.send, number)
+        self.after(flight.transfer.phases[flight.phase].latency_ps, self.send, node)
 
     def send(self, event: simpy.Event) -> None:
         """The latency of a phase is over: its bytes enter the links."""
-        number = cast(int, event.value)
-        flight = self.flights[number]
+        node = cast(int, event.value)
+        flight = self.flights[node]
         phase = flight.transfer.phases[flight.phase]
-        end_ps = self.fabric.enter(number, phase, int(self.env.now))
+        end_ps = self.fabric.enter(node, phase, int(self.env.now))
         if end_ps is None:
             self.settle_soon()
         else:
-            self.forecast(number, end_ps)
+            self.forecast(node, end_ps)
 
     def settle_soon(self) -> None:
         """Share the links anew when all events of this moment have happened."""
@@ -145,24 +142,23 @@ class _Run(Struct, kw_only=True):
     def settle(self, _: simpy.Event) -> None:
         """Forecast the ends of all flights whose speed has changed."""
         self.settling = False
-        for number, end_ps in self.fabric.settle(int(self.env.now)):
-            self.forecast(number, end_ps)
+        for node, end_ps in self.fabric.settle(int(self.env.now)):
+            self.forecast(node, end_ps)
 
-    def forecast(self, number: int, end_ps: int) -> None:
+    def forecast(self, node: int, end_ps: int) -> None:
         """The bytes of a flight arrive then, unless a later forecast says otherwise."""
-        flight = self.flights[number]
+        flight = self.flights[node]
         flight.forecast += 1
-        place = number, flight.phase, flight.forecast
-        self.after(end_ps - int(self.env.now), self.arrive, place)
+        self.after(end_ps - int(self.env.now), self.arrive, (node, flight.forecast))
 
     def arrive(self, event: simpy.Event) -> None:
         """The bytes of a phase have arrived, unless the forecast is out of date."""
-        number, phase, forecast = cast(tuple[int, int, int], event.value)
-        flight = self.flights.get(number)
-        if flight and (flight.phase, flight.forecast) == (phase, forecast):
-            self.fabric.leave(number)
+        node, forecast = cast(tuple[int, int], event.value)
+        flight = self.flights.get(node)
+        if flight and flight.forecast == forecast:
+            self.fabric.leave(node)
             self.settle_soon()
-            self.next_phase(number)
+            self.next_phase(node)
 
     def over(self, event: simpy.Event) -> None:
         """A node of fixed duration is over."""

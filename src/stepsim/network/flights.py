@@ -114,7 +114,7 @@ class _Flight(Struct, kw_only=True):
 
 
 class Fabric(Struct, kw_only=True):
-    """The links, of `capacity` bytes/s, and the flights; these are named by increasing numbers.
+    """The links, of `capacity` bytes/s, and the flights; these are named by numbers.
 
     Those that are `touched` have begun, or share a link with one that has ended: `settle` is due.
     """
