@@ -18,24 +18,17 @@ def show_batches(file: Path, options: ViewOptions) -> None:
     Raises the errors of the readers, PlanError for a workload file, which does not say what of its
     time is attention, and OutputError for a file that cannot be written.
     """
-    from stepsim.explore.batches.draws import BatchDocument, simulate_batches
-    from stepsim.files.lengths import lengths_of
+    from stepsim.explore.batches.draws import BatchDocument, DrawnBatches, simulate_batches
     from stepsim.show.figures.batches import plot_batches
     from stepsim.show.tables.batches import batches_shown
     from stepsim.show.terminal import progress_bar
 
     job = options.inputs(file)
     steps = 1000 if options.steps is None else options.steps
-    lengths, source = lengths_of(options.lengths or "")
+    packers = map(str.strip, (options.packers or USUAL_NAMES).split(","))
+    drawn = DrawnBatches.named(options.lengths or "", packers, steps, options.seed)
     with progress_bar(f"drawing {steps} steps", enabled=not options.quiet):
-        study = simulate_batches(
-            job,
-            lengths=lengths,
-            source=source,
-            packers=[*map(str.strip, (options.packers or USUAL_NAMES).split(","))],
-            steps=steps,
-            seed=options.seed or 0,
-        )
+        study = simulate_batches(job, drawn)
     if options.report:
         from stepsim.show.page.write import Page
 

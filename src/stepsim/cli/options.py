@@ -375,9 +375,7 @@ class LengthOptions:
     steps: int | None = flag(
         "With --lengths, steps to draw.", shown="1000; 100 of each plan", panel=Panel.JOB
     )
-    seed: int | None = flag(
-        "With --lengths, equal seeds give equal steps.", shown="0", panel=Panel.JOB
-    )
+    seed: int = flag("With --lengths, equal seeds give equal steps.", default=0, panel=Panel.JOB)
 
     def check_lengths(self) -> None:
         """Raise PlanError where an option says how documents are packed, but there are none."""

@@ -173,7 +173,7 @@ def _drawn(options: _SearchOptions) -> "DrawnBatches | None":
         return None
     packer, steps = options.packers or "first-fit", options.steps
     steps = 100 if steps is None else steps
-    return DrawnBatches.named(options.lengths, packer.strip(), steps, options.seed or 0)
+    return DrawnBatches.named(options.lengths, [packer.strip()], steps, options.seed)
 
 
 def _check(plan: Path, options: _SearchOptions) -> None:

@@ -178,7 +178,7 @@ def _show_draws(file: Path, options: _SweepOptions) -> None:
             axes=axes,
             lengths=options.lengths or "",
             steps=1000 if options.steps is None else options.steps,
-            seed=options.seed or 0,
+            seed=options.seed,
             progress=bar,
         )
     options.show_study(found, batch_sweep_shown(found))

@@ -5,12 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from stepsim.base.fields import checked
-from stepsim.explore.batches.draws import USUAL_PACKERS, BatchDocument, BatchStudy, simulate_batches
+from stepsim.explore.batches.draws import (
+    USUAL_PACKERS,
+    BatchDocument,
+    BatchStudy,
+    DrawnBatches,
+    simulate_batches,
+)
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Drawn, taken_as
 from stepsim.files.asked import read_inputs
-from stepsim.files.lengths import lengths_of
 from stepsim.show.figures.batches import plot_batches
 from stepsim.show.tables.batches import batches_shown
 from stepsim.workload.model.model import Model
@@ -57,15 +62,8 @@ def batches(
     steps. Raises PlanError for a workload file and for a packer that loses or makes tokens, and the
     errors of `simulate`.
     """
-    drawn, source = lengths_of(lengths)
-    job = read_inputs(workload, topology, options)
-    found = simulate_batches(
-        job,
-        lengths=drawn,
-        source=source,
-        packers=USUAL_PACKERS if packers is None else packers,
-        steps=steps,
-        seed=seed,
-    )
+    named = USUAL_PACKERS if packers is None else packers
+    drawn = DrawnBatches.named(lengths, named, steps, seed)
+    found = simulate_batches(read_inputs(workload, topology, options), drawn)
     warn_caller(found.warnings)
     return taken_as(BatchesResult, found)

@@ -76,7 +76,7 @@ def plan(
         objective=objective,
         memory_share=memory_share,
         runs=runs,
-        drawn=None if lengths is None else DrawnBatches.named(lengths, packer, steps, seed),
+        drawn=None if lengths is None else DrawnBatches.named(lengths, [packer], steps, seed),
     )
     workers = Workers(jobs=jobs, store=None if store is None else Path(store), resume=resume)
     asked = read_inputs(model, topology, options)

@@ -1,6 +1,6 @@
 """Steps of real batches: documents drawn, packed into microbatches, and how long that takes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -36,36 +36,38 @@ USUAL_PACKERS = ("padded", "grouped", "concat", "first-fit", "balanced")
 
 
 class DrawnBatches(Noun):
-    """What steps a plan is judged by: documents of `lengths`, packed in one way, from a seed.
+    """Steps that are drawn: documents of `lengths`, packed in some ways, from a seed.
 
-    Raises PlanError for a packer that there is not.
+    A packer is a name of the list or a function of one's own, which takes the documents of whole
+    steps. `source` says where the lengths are from. Raises PlanError for a packer, a number of
+    steps or a seed that cannot be.
     """
 
     lengths: Lengths
-    source: str
-    packer: str = "first-fit"
-    steps: int = 100
-    seed: int = 0
+    source: str = ""
+    packers: tuple[str | Packer | PackerEntry, ...]
+    steps: int
+    seed: int
 
     def __post_init__(self) -> None:
-        packer_of(self.packer)
+        if self.steps < 1:
+            raise PlanError(f"steps is {self.steps}: expected at least 1")
+        if self.seed < 0:
+            raise PlanError(f"seed is {self.seed}: expected at least 0")
+        for packer in self.packers:
+            packer_of(packer)
 
     @classmethod
-    def named(cls, lengths: str | Path | Sequence[int], packer: str, steps: int, seed: int) -> Self:
+    def named(
+        cls,
+        lengths: str | Path | Sequence[int],
+        packers: Iterable[str | Packer | PackerEntry],
+        steps: int,
+        seed: int,
+    ) -> Self:
         """Batches of lengths as people give them; raises the errors of `lengths_of`."""
         law, source = lengths_of(lengths)
-        return cls(lengths=law, source=source, packer=packer, steps=steps, seed=seed)
-
-    def of(self, job: StepInputs) -> "BatchSteps":
-        """The drawn steps of a job; raises the errors of `simulate_batches`."""
-        (found,) = simulate_batches(
-            job,
-            lengths=self.lengths,
-            packers=(self.packer,),
-            steps=self.steps,
-            seed=self.seed,
-        ).packed
-        return found
+        return cls(lengths=law, source=source, packers=tuple(packers), steps=steps, seed=seed)
 
 
 class BatchSteps(StepSamples, eq=False):
@@ -153,27 +155,14 @@ class BatchStudy(Noun, eq=False):
         return self.drawn.draw(np.random.default_rng(self.seed), count)
 
 
-def simulate_batches(
-    job: StepInputs,
-    *,
-    lengths: Lengths,
-    source: str = "",
-    packers: Sequence[str | Packer | PackerEntry],
-    steps: int,
-    seed: int,
-) -> BatchStudy:
+def simulate_batches(job: StepInputs, drawn: DrawnBatches) -> BatchStudy:
     """Steps of drawn batches of a model under each packer; equal arguments give equal steps.
 
-    A packer is a name of the list or a function of one's own, which takes the documents of whole
-    steps. Raises PlanError for a packer, a number of steps or a seed that cannot be, for a packer
-    that loses or makes tokens, and the errors of `make_batch`. Packers that fill microbatches are
-    compared with others on equally many documents a step.
+    Raises PlanError for a packer that loses or makes tokens, and the errors of `make_batch`.
+    Packers that fill microbatches are compared with others on equally many documents a step.
     """
-    if steps < 1:
-        raise PlanError(f"steps is {steps}: expected at least 1")
-    if seed < 0:
-        raise PlanError(f"seed is {seed}: expected at least 0")
-    entries = {_name_of(packer): packer_of(packer) for packer in packers}
+    entries = {_name_of(packer): packer_of(packer) for packer in drawn.packers}
+    lengths, seed = drawn.lengths, drawn.seed
     prices = microbatch_prices(job)
     columns: dict[object, LoadColumns] = dict.fromkeys(Takes, LoadColumns(prices))
     if any(entry.shares for entry in entries.values()):
@@ -182,7 +171,7 @@ def simulate_batches(
         mean = float(lengths.draw(np.random.default_rng(seed), 1024).mean())
         columns[Takes.COUNT] = LoadColumns(prices.of_documents(mean))
     found = tuple(
-        _steps_of(name, entry, columns[entry.shares or entry.takes], lengths, seed, steps)
+        _steps_of(name, entry, columns[entry.shares or entry.takes], drawn)
         for name, entry in entries.items()
     )
     batch = prices.batch
@@ -191,10 +180,10 @@ def simulate_batches(
     assert memory.capacity_bytes is not None
     return BatchStudy(
         job=batch.job_words,
-        source=source,
+        source=drawn.source,
         drawn=lengths,
         seed=seed,
-        planned_ps=int(batch.evaluate({}).step_time_ps[0]),
+        planned_ps=batch.step_times([{}])[0],
         capacity_bytes=memory.capacity_bytes,
         packed=found,
         warnings=batch.job.warnings,
@@ -232,24 +221,19 @@ def draw_batches(
 
 
 def _steps_of(
-    packer: str,
-    entry: PackerEntry,
-    columns: LoadColumns,
-    lengths: Lengths,
-    seed: int,
-    steps: int,
+    packer: str, entry: PackerEntry, columns: LoadColumns, asked: DrawnBatches
 ) -> BatchSteps:
     """Steps under one packer; windows of them have random streams of their own."""
-    prices = columns.prices
+    prices, steps = columns.prices, asked.steps
     plan, memory = prices.batch.job.graph.plan, prices.batch.job.memory
     assert memory is not None
     if plan.dp * plan.microbatches * steps > _MOST_LOADS:
         most = _MOST_LOADS // (plan.dp * plan.microbatches)
         raise PlanError(f"steps is {steps}: expected at most {most} of so many microbatches")
     shape = prices.shape(min(steps, _WINDOW))
-    streams = np.random.SeedSequence(seed).spawn(-(-steps // shape.steps))
+    streams = np.random.SeedSequence(asked.seed).spawn(-(-steps // shape.steps))
     drawn = (
-        draw_batches(packer, lengths, shape, entry, np.random.default_rng(stream)).loads()
+        draw_batches(packer, asked.lengths, shape, entry, np.random.default_rng(stream)).loads()
         for stream in streams
     )
     loads = Loads.joined([*drawn], steps)

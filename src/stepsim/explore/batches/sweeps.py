@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Document, Entry, Names, Picoseconds
 from stepsim.base.units import Quantity, Value
-from stepsim.explore.batches.draws import BatchSteps, simulate_batches
+from stepsim.explore.batches.draws import BatchSteps, DrawnBatches, simulate_batches
 from stepsim.explore.sampled_sweep import sample_sweep
 from stepsim.explore.sweep.study import Study
 from stepsim.files.asked import StepInputs
@@ -72,13 +72,13 @@ def sweep_batches(
         texts = grid.values(scenario)
         key = tuple(text for name, text in texts.items() if name != PACKER)
         if key not in known:
-            found = simulate_batches(
-                study.job(scenario),
+            drawn = DrawnBatches(
                 lengths=_lengths(texts.get(LENGTHS, lengths), grid.parsed(scenario)),
                 packers=packers,
                 steps=steps,
                 seed=seed,
             )
+            found = simulate_batches(study.job(scenario), drawn)
             known[key] = {one.packer: one for one in found.packed}
         one = known[key][texts[PACKER]]
         return {**one.numbers, "tokens_per_s": one.tokens_per_s, "fullest": one.fullest}

@@ -297,7 +297,7 @@ class _PlanAnswer(Noun):
             warnings=(*costs, *self.notes, *found.warnings, *found.refused),
             throughput=best.run.throughput,
             lengths=drawn.source if drawn else "",
-            packer=drawn.packer if drawn else "",
+            packer=str(drawn.packers[0]) if drawn else "",
             equal_lengths=plan_words(full) if drawn and full != best.plan else "",
         )
 

@@ -141,7 +141,9 @@ class PlanJob(Noun):
                 ready = self.prepared(plan)
                 found = make_totals(ready.timeline(), ready.workload, breakdown=True)
                 if self.drawn:
-                    steps = self.drawn.of(self.asked(plan))
+                    from stepsim.explore.batches.draws import simulate_batches
+
+                    (steps,) = simulate_batches(self.asked(plan), self.drawn).packed
                     drawn = DrawnSteps.of(steps, plan.step_tokens)
         except StepsimError as error:
             return PlanRun(error=str(error))

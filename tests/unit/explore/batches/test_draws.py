@@ -9,7 +9,7 @@ from stepsim import Result, simulate
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
 from stepsim.explain.memory import MemoryPart
-from stepsim.explore.batches.draws import BatchStudy, fullest_bytes, simulate_batches
+from stepsim.explore.batches.draws import BatchStudy, DrawnBatches, fullest_bytes, simulate_batches
 from stepsim.explore.batches.prices import microbatch_prices
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.parallel.packers import (
@@ -63,7 +63,8 @@ def study(
     seed: int = 0,
 ) -> BatchStudy:
     law = parse_lengths(lengths) if isinstance(lengths, str) else lengths
-    return simulate_batches(asked(job), lengths=law, packers=packers, steps=steps, seed=seed)
+    drawn = DrawnBatches(lengths=law, packers=tuple(packers), steps=steps, seed=seed)
+    return simulate_batches(asked(job), drawn)
 
 
 def simulated(job: dict[str, Any]) -> Result:
