@@ -43,7 +43,7 @@ function jobWordsOf({ job }) {
 }
 
 function factShown(fact, found) {
-  const pair = element("div"), name = element("dt", fact.name), value = element("dd"), [, size, unit] = /^(\S+) (\S{4,})$/.exec(fact.text) || ["", fact.text];
+  const name = element("dt", fact.name), value = element("dd"), [, size, unit] = /^(\S+) (\S{4,})$/.exec(fact.text) || ["", fact.text];
   const number = element("span", size, "value");
   name.title = page.choices.terms.facts[fact.name] || "";
   if (fact.name === "step time" || fact === found.facts[0]) {
@@ -53,8 +53,7 @@ function factShown(fact, found) {
   value.append(number, ...(unit ? [element("span", unit, "aside")] : []), ...asides(fact, found));
   const then = page.pin && page.pin.facts.find((other) => other.name === fact.name);
   value.append(then ? difference(fact, then) : element("span", "", "change"));
-  pair.append(name, value);
-  return pair;
+  return element("div", [name, value]);
 }
 
 /** Words beside a number: where measured steps lie, the band of noise, whether it is only if it fitted. */
@@ -81,9 +80,7 @@ function difference({ name, value, better, share }, then) {
 }
 
 function memoryFact({ held, capacity, level, words, text }) {
-  const pair = element("div", "", "", { id: "memory-fact" }), value = element("dd"), [size, rest] = text.split(" of "), [most] = rest.split(",");
-  pair.append(element("dt", "memory of the fullest GPU", "", { title: page.choices.terms.facts.memory }), value);
-  pair.classList.toggle("full", level === "over");
+  const value = element("dd"), [size, rest] = text.split(" of "), [most] = rest.split(",");
   const filled = tank(held / capacity), then = page.pin && page.pin.memory;
   const aside = element("span", `of ${most}`, "aside"), share = shareText(held, capacity, 0);
   Object.assign(filled, { title: words || text, role: "img", ariaLabel: share });
@@ -91,7 +88,8 @@ function memoryFact({ held, capacity, level, words, text }) {
   if (then) value.append(difference({ name: "memory", value: held, better: "less" }, { value: then.held, text: then.text }));
   else if (level === "over") value.append(element("span", `${share}: does not fit`, "change worse"));
   else value.append(element("span", level === "tight" ? `${share}, close to full` : share, "change"));
-  return pair;
+  const name = element("dt", "memory of the fullest GPU", "", { title: page.choices.terms.facts.memory });
+  return element("div", [name, value], level === "over" ? "full" : "", { id: "memory-fact" });
 }
 
 // ---- where the step goes
@@ -178,8 +176,7 @@ function showMemory({ memory }) {
 // ---- tables of the details
 
 function table(found) {
-  const made = element("div"), rows = element("table");
-  const scroll = element("div", "", "scroll", { tabIndex: 0, role: "region", ariaLabel: found.caption });
+  const rows = element("table"), scroll = element("div", rows, "scroll", { tabIndex: 0, role: "region", ariaLabel: found.caption });
   const looks = found.columns.map((column) => column.number ? "number" : "");
   const head = rows.createTHead().insertRow(), body = rows.createTBody();
   found.columns.forEach((column, i) => {
@@ -191,23 +188,20 @@ function table(found) {
     const line = body.insertRow();
     row.forEach((text, i) => line.append(cell(text, looks[i])));
   }
-  scroll.append(rows);
-  made.append(element("h3", found.caption), scroll);
-  return made;
+  return element("div", [element("h3", found.caption), scroll]);
 }
 
 /** A text, a text with the number that sorts it, or a bar of pieces. */
 function cell(value, look) {
   if (!Array.isArray(value)) return element("td", value, look);
   if (!Array.isArray(value[0])) return element("td", value[0], look, { order: value[1] });
-  const made = element("td"), bar = element("div", "", "bar");
+  const bar = element("div", "", "bar");
   for (const [start, share, name, words] of value) {
     const [, tint] = page.choices.parts[name] || ["", page.choices.memory[name] || page.choices.idle], one = piece(share, tint, words);
     one.style.left = `${100 * start}%`;
     bar.append(one);
   }
-  made.append(bar);
-  return made;
+  return element("td", bar);
 }
 
 /** Sort rows by a column: by its numbers, or by its texts. */

@@ -57,10 +57,10 @@ function rowsOf(columns) {
   return named[0][1].map((_, i) => Object.fromEntries(named.map(([name, values]) => [name, values[i]])));
 }
 
-/** An element with a text, classes, and whatever `more` of it differs from a new one. */
-function element(kind, text = "", look = "", more = {}) {
+/** An element with a text or what it holds, classes, and whatever `more` of it differs from a new one. */
+function element(kind, inside, look = "", more = {}) {
   const made = document.createElement(kind);
-  made.textContent = text;
+  made.append(...[inside || []].flat());
   if (look) made.className = look;
   return Object.assign(made, more);
 }
@@ -127,17 +127,15 @@ function piece(share, tint, title) {
 
 /** A bar that is filled to a share. */
 function tank(share, look) {
-  const made = element("div", "", "tank"), fill = element("span", "", look);
+  const fill = element("span", "", look);
   fill.style.width = `${Math.min(100, 100 * share)}%`;
-  made.append(fill);
-  return made;
+  return element("div", fill, "tank");
 }
 
 function swatch(name, tint, look = tint ? "" : "idle") {
-  const made = element("li"), box = element("span", "", `swatch ${look}`);
+  const box = element("span", "", `swatch ${look}`);
   if (tint) dye(box, tint);
-  made.append(box, element("span", name, "words"));
-  return made;
+  return element("li", [box, element("span", name, "words")]);
 }
 
 /** A pen for a canvas of so many dots, which a screen may draw finer. */

@@ -40,12 +40,8 @@ function settle(field) {
 }
 
 function sliderLine(words, help, field, oninput) {
-  const line = element("label", "", "line slider");
-  const track = element("span", "", "track");
-  track.append(field);
-  line.append(element("span", words, "", { title: help }), track, element("output"));
   Object.assign(field, { oninput });
-  return line;
+  return element("label", [element("span", words, "", { title: help }), element("span", field, "track"), element("output")], "line slider");
 }
 
 function sayValue(field, words) {
@@ -73,8 +69,7 @@ function control(one) {
   if (closed) field.append(option("", one.absent), ...choices);
   else Object.assign(field, { type: "text", placeholder: one.absent, autocomplete: "off" });
   if (choices.length && one.open) {
-    const list = element("datalist", "", "", { id: `${one.name}-names` });
-    list.append(...choices);
+    const list = element("datalist", choices, "", { id: `${one.name}-names` });
     field.setAttribute("list", list.id);
     label.append(list);
   }
@@ -200,12 +195,7 @@ const kindOf = (name) => (page.choices.works.find(([known]) => known === name) |
 function fillWorks() {
   const kinds = new Map(), { works } = page.choices, shown = page.state.workload;
   for (const [name, kind] of works) kinds.set(kind, [...(kinds.get(kind) || []), option(name)]);
-  const groups = [...kinds].map(([kind, names]) => {
-    const group = element("optgroup", "", "", { label: `${kind}s` });
-    group.append(...names);
-    return group;
-  });
-  find("workload").replaceChildren(...groups);
+  find("workload").replaceChildren(...[...kinds].map(([kind, names]) => element("optgroup", names, "", { label: `${kind}s` })));
   if (works.some(([name]) => name === shown)) find("workload").value = shown;
   showModel();
 }

@@ -13,9 +13,8 @@ function helpRow({ words, change: texts, step_ps: step, saved_ps: saved, mends }
     slideTo(texts);
     syncControls();
   };
-  const made = element("button", "", "help", { title, onclick });
-  made.append(element("span", words), element("span", mends ? `fits, ${time(step)}` : `\u2212${time(saved)}`, "saved"));
-  return made;
+  const gain = mends ? `fits, ${time(step)}` : `\u2212${time(saved)}`;
+  return element("button", [element("span", words), element("span", gain, "saved")], "help", { title, onclick });
 }
 
 // ---- the network
@@ -84,10 +83,7 @@ function loadTable(links) {
   for (const link of links) {
     const row = rows.insertRow();
     row.append(element("th", link.name), element("td", link.bandwidth, "number"));
-    const cell = row.insertCell();
-    cell.style.width = "40%";
-    cell.append(tank(link.share, link.share > LOAD_HOT ? "hot" : ""));
-    row.append(element("td", shareText(link.share, 1), "number"));
+    row.append(element("td", tank(link.share, link.share > LOAD_HOT ? "hot" : "")), element("td", shareText(link.share, 1), "number"));
     row.dataset.link = link.name;
     row.title = link.words;
   }
