@@ -10,7 +10,7 @@ from stepsim.cli.terminal import CsvOption, JsonOption, figure, show
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
-    from stepsim.network.one_collective import Probe
+    from stepsim.network.one_collective import CollectiveDocument
 
 _EVERY = "all"
 
@@ -39,25 +39,25 @@ def collective_command(
 
     The bandwidths are those of nccl-tests. The collective has the network to itself.
     """
-    from stepsim.network.one_collective import CollectiveDocument
     from stepsim.show.tables.collective import collective_shown
 
-    probes = _probes(kind, size, topology, ranks, algorithm or ["auto"])
+    priced = _priced(kind, size, topology, ranks, algorithm or ["auto"])
     if plot:
-        from stepsim.show.figures.collectives import plot_probes
+        from stepsim.show.figures.collectives import plot_collective
 
-        plot_probes(probes, plot, style=style)
-    show(json, CollectiveDocument.of(probes).to_json, collective_shown(probes), csv)
+        plot_collective(priced, plot, style=style)
+    show(json, priced.to_json, collective_shown(priced), csv)
 
 
-def _probes(
+def _priced(
     kind: str, size: str, topology: str | None, ranks: str | None, algorithms: Sequence[str]
-) -> list["Probe"]:
+) -> "CollectiveDocument":
     from stepsim.base.errors import member
     from stepsim.files.load import topology_of
     from stepsim.files.reading import DEFAULT_TOPOLOGY
     from stepsim.network.collectives import parse_algorithm
     from stepsim.network.one_collective import (
+        CollectiveDocument,
         parse_ranks,
         parse_sizes,
         probe_algorithms,
@@ -73,10 +73,15 @@ def _probes(
     names = list(_split(algorithms))
     if _EVERY in names:
         names = ["auto", *probe_algorithms(network, known, chosen)]
-    return [
-        probe_collective(network, known, sizes, chosen, parse_algorithm(name))
-        for name in dict.fromkeys(names)
-    ]
+    return CollectiveDocument(
+        topology=network.name,
+        kind=known,
+        ranks=chosen,
+        algorithms=tuple(
+            probe_collective(network, known, sizes, chosen, parse_algorithm(name))
+            for name in dict.fromkeys(names)
+        ),
+    )
 
 
 def _split(texts: Iterable[str]) -> Iterable[str]:

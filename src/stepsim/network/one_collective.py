@@ -7,7 +7,6 @@ prices as a document.
 
 import re
 from collections.abc import Sequence
-from typing import Self
 
 import numpy as np
 
@@ -61,14 +60,20 @@ class ProbeRow(Entry):
     links: tuple[LinkTraffic, ...]
 
 
-class Probe(Noun):
-    """Rows of one collective with one algorithm (as asked for), sizes ascending."""
+class AlgorithmEntry(Entry):
+    """Prices with the algorithm that was asked for."""
 
-    topology: str
-    kind: CollectiveKind
-    ranks: tuple[int, ...]
     algorithm: str
     rows: tuple[ProbeRow, ...]
+
+
+class CollectiveDocument(Document):
+    """`stepsim collective --json`: one collective; algbw and busbw as nccl-tests count them."""
+
+    topology: str
+    kind: str
+    ranks: tuple[int, ...]
+    algorithms: tuple[AlgorithmEntry, ...]
 
 
 def probe_collective(
@@ -77,8 +82,8 @@ def probe_collective(
     sizes: Sequence[int],
     ranks: Sequence[int],
     algorithm: AlgorithmChoice = FASTEST,
-) -> Probe:
-    """Price a collective over these ranks for each size, the network to itself.
+) -> AlgorithmEntry:
+    """Price a collective over these ranks for each size, ascending, the network to itself.
 
     Raises PlanError when the ranks do not exist or the algorithm cannot carry out the kind there.
     """
@@ -107,13 +112,7 @@ def probe_collective(
             ),
         )
         rows.append(row)
-    return Probe(
-        topology=topology.name,
-        kind=kind,
-        ranks=tuple(ranks),
-        algorithm=str(algorithm),
-        rows=tuple(rows),
-    )
+    return AlgorithmEntry(algorithm=str(algorithm), rows=tuple(rows))
 
 
 def probe_algorithms(
@@ -200,25 +199,3 @@ def _link_traffic(
         busiest_bytes=float(carried[top]),
         utilisation=float(busy_ps / time_ps) if time_ps else 0.0,
     )
-
-
-class _AlgorithmEntry(Entry):
-    """Prices with the algorithm that was asked for."""
-
-    algorithm: str
-    rows: tuple[ProbeRow, ...]
-
-
-class CollectiveDocument(Document):
-    """`stepsim collective --json`: one collective; algbw and busbw as nccl-tests count them."""
-
-    topology: str
-    kind: str
-    ranks: tuple[int, ...]
-    algorithms: tuple[_AlgorithmEntry, ...]
-
-    @classmethod
-    def of(cls, probes: Sequence[Probe]) -> Self:
-        """The document of probes of one collective, each with an algorithm."""
-        algorithms = tuple(map(_AlgorithmEntry.taken_from, probes))
-        return cls.taken_from(probes[0], algorithms=algorithms)

@@ -9,19 +9,21 @@ import pytest
 from click.testing import CliRunner
 
 from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.structs import replace
 from stepsim.cli import make_app
 from stepsim.face.steps import collective_time
 from stepsim.files.load import topology_of
 from stepsim.network.collectives import Algorithm, parse_algorithm
 from stepsim.network.collectives.flows import bus_factor
 from stepsim.network.one_collective import (
+    CollectiveDocument,
     parse_ranks,
     parse_sizes,
     probe_algorithms,
     probe_collective,
 )
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.show.figures.collectives import plot_probes
+from stepsim.show.figures.collectives import plot_collective
 from stepsim.show.figures.style import FigureStyle
 from stepsim.workload.axes import CollectiveKind
 
@@ -127,16 +129,19 @@ def test_all_algorithms_of_a_kind() -> None:
 
 def test_figure_has_a_line_per_algorithm_and_auto_behind() -> None:
     sizes = parse_sizes("8..1GiB:x8")
-    probes = [
-        probe_collective(NODES, CollectiveKind.ALL_REDUCE, sizes, range(8), parse_algorithm(name))
+    kind, ranks = CollectiveKind.ALL_REDUCE, tuple(range(8))
+    probes = tuple(
+        probe_collective(NODES, kind, sizes, ranks, parse_algorithm(name))
         for name in ("auto", "ring", "direct")
-    ]
-    left, right = plot_probes(probes, style=FigureStyle.SCREEN).axes
+    )
+    priced = CollectiveDocument(topology="nodes", kind=kind, ranks=ranks, algorithms=probes)
+    left, right = plot_collective(priced, style=FigureStyle.SCREEN).axes
     assert [line.get_label() for line in left.lines] == ["auto", "ring", "direct"]
     assert len(right.lines) == 3
     times = left.lines[1].get_ydata()
     assert np.asarray(times).tolist() == [row.time_ps for row in probes[1].rows]
-    alone, _ = plot_probes(probes[:1], style=FigureStyle.SCREEN).axes
+    one = replace(priced, algorithms=probes[:1])
+    alone, _ = plot_collective(one, style=FigureStyle.SCREEN).axes
     chosen = {row.algorithm.replace("_", " ") for row in probes[0].rows}
     assert {line.get_label() for line in alone.lines} == chosen
     assert len(chosen) > 1

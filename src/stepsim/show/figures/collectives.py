@@ -9,7 +9,7 @@ import numpy as np
 
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.network.collectives import Algorithm
-from stepsim.network.one_collective import Probe, ProbeRow
+from stepsim.network.one_collective import AlgorithmEntry, CollectiveDocument, ProbeRow
 from stepsim.show.figures.drawing import above, drawn, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import series_colour, series_marker
@@ -22,17 +22,19 @@ _DASHES = ("-", "--", ":", "-.")
 
 
 @drawn
-def plot_probes(probes: Sequence[Probe], style: FigureStyle) -> "Figure":
-    """Probes of one collective: time, and beside or below it bus bandwidth.
+def plot_collective(priced: CollectiveDocument, style: FigureStyle) -> "Figure":
+    """One collective: time, and beside or below it bus bandwidth.
 
     What `auto` chose is drawn as a broad band below the algorithms it is compared with; alone, it
     is cut into a line per algorithm chosen.
     """
-    first = probes[0]
     figure = style.figure(4.4 if style.narrow else 2.9)
     rows, columns = (2, 1) if style.narrow else (1, 2)
     left, right = figure.subplots(rows, columns, sharex=True)
-    lines = _pieces(first) if len(probes) == 1 else [(p.algorithm, p.rows) for p in probes]
+    first, *others = priced.algorithms
+    lines = (
+        [(each.algorithm, each.rows) for each in priced.algorithms] if others else _pieces(first)
+    )
     looks = _looks([name for name, _ in lines])
     seen: set[str] = set()
     for name, points in lines:
@@ -46,13 +48,13 @@ def plot_probes(probes: Sequence[Probe], style: FigureStyle) -> "Figure":
     left.yaxis.set_major_formatter(lambda time_ps, _: format_time_ps(time_ps))
     _dress(right, first, "bus bandwidth (GB/s)")
     right.yaxis.set_major_formatter(lambda rate, _: f"{rate:g}")
-    count, kind = len(first.ranks), str(first.kind).replace("_", "-")
-    above(figure, style, f"{kind} over {count} NPU{'s' * (count > 1)} of {first.topology}")
+    count, kind = len(priced.ranks), priced.kind.replace("_", "-")
+    above(figure, style, f"{kind} over {count} NPU{'s' * (count > 1)} of {priced.topology}")
     legend(figure, style)
     return figure
 
 
-def _pieces(probe: Probe) -> list[tuple[str, tuple[ProbeRow, ...]]]:
+def _pieces(probe: AlgorithmEntry) -> list[tuple[str, tuple[ProbeRow, ...]]]:
     """Runs of sizes with one algorithm, each reaching to the next run's first size."""
     runs = [(name, list(rows)) for name, rows in groupby(probe.rows, lambda row: row.algorithm)]
     for (_, rows), (_, following) in pairwise(runs):
@@ -83,7 +85,7 @@ def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     return looks
 
 
-def _dress(axes: "Axes", probe: Probe, label: str, *, labelled: bool = True) -> None:
+def _dress(axes: "Axes", probe: AlgorithmEntry, label: str, *, labelled: bool = True) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     sizes = [row.size_bytes for row in probe.rows if row.size_bytes]

@@ -1,11 +1,11 @@
 """One collective by itself: times and bandwidths by size and algorithm, and the links it uses."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import isfinite
 
 from stepsim.base.structs import unbounded
 from stepsim.base.units import format_size_bytes
-from stepsim.network.one_collective import Probe, ProbeRow
+from stepsim.network.one_collective import CollectiveDocument, ProbeRow
 from stepsim.show.tables.model import (
     Column,
     Shown,
@@ -28,13 +28,12 @@ _LINKS = paths(
 )
 
 
-def collective_shown(probes: Sequence[Probe]) -> Iterator[Shown]:
+def collective_shown(priced: CollectiveDocument) -> Iterator[Shown]:
     """A collective by size and algorithm; the links that the largest size uses."""
-    first = probes[0]
-    ranks = f"{first.kind} over {len(first.ranks)} ranks"
-    yield ("topology", first.topology), ("collective", ranks)
-    units = "bandwidths in GB/s, as nccl-tests counts"
-    if len(first.rows) == 1:
+    ranks = f"{priced.kind} over {len(priced.ranks)} ranks"
+    yield ("topology", priced.topology), ("collective", ranks)
+    units, probes = "bandwidths in GB/s, as nccl-tests counts", priced.algorithms
+    if len(probes[0].rows) == 1:
         yield table_of(units, [probe.rows[0] for probe in probes], _SIZES)
     else:
         yield from (table_of(f"{each.algorithm}; {units}", each.rows, _SIZES) for each in probes)
