@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from math import inf
 from typing import TypeVar
 
 _LONGEST = 1000
@@ -109,6 +110,19 @@ def member(
         return kind(value)
     except ValueError:
         raise error(f"{field} is {value!r}: expected one of {', '.join(kind)}") from None
+
+
+def within(
+    name: str,
+    value: float | None,
+    least: float,
+    most: float = inf,
+    error: type[StepsimError] = PlanError,
+) -> None:
+    """Raise `error` where a number that is given lies outside its bounds, both of which are in."""
+    if value is not None and not least <= value <= most:
+        bounds = f"at least {least}" if most == inf else f"{least} to {most}"
+        raise error(f"{name} is {value}: expected {bounds}")
 
 
 def said(module: str, text: str, *values: object) -> None:

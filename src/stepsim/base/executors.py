@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from warnings import catch_warnings, simplefilter
 
 from stepsim import __version__
-from stepsim.base.errors import SweepError, member
+from stepsim.base.errors import SweepError, member, within
 from stepsim.base.structs import Noun
 
 if TYPE_CHECKING:
@@ -182,8 +182,7 @@ def _end_with_parent() -> None:
 def check_executor(executor: str, jobs: int | None, scheduler: str | None) -> None:
     """Raise SweepError for options that contradict each other."""
     is_dask = member(ExecutorKind, executor, "executor", SweepError) is ExecutorKind.DASK
-    if jobs is not None and not 1 <= jobs <= _MAX_JOBS:
-        raise SweepError(f"jobs is {jobs}: expected 1 to {_MAX_JOBS}")
+    within("jobs", jobs, 1, _MAX_JOBS, SweepError)
     if not is_dask and scheduler is not None:
         raise SweepError(f"scheduler is {scheduler!r}: expected none without --executor dask")
     if is_dask and scheduler is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Small, ints, whole_totals
-from stepsim.base.errors import PlanError, said
+from stepsim.base.errors import said, within
 from stepsim.base.structs import Noun
 from stepsim.core.ends import ends
 from stepsim.core.flat import Flat, Tasks, expanded, flatten, lay_out, tasks_apart
@@ -106,8 +106,7 @@ class Timeline(Noun, dict=True):
 
     def of_rank(self, rank: int) -> Cohort:
         """The actor of a rank by itself; raises PlanError for a rank beyond the job."""
-        if not 0 <= rank < self.graph.plan.npus:
-            raise PlanError(f"rank is {rank}: expected 0 to {self.graph.plan.npus - 1}")
+        within("rank", rank, 0, self.graph.plan.npus - 1)
         return self._cohort([self.actors.of(rank)])
 
     def _cohort(self, actors: Sequence[int]) -> Cohort:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import within
 from stepsim.base.fields import checked
 from stepsim.base.structs import Names
 from stepsim.explore.batches.draws import DrawnBatches
@@ -65,8 +65,7 @@ def plan(
     as `stepsim.batches` has them, plans are judged by drawn `steps` under a `packer`. Raises
     PlanError where nothing divides or fits.
     """
-    if top < 1:
-        raise PlanError(f"top is {top}: expected at least 1")
+    within("top", top, 1)
     sizes = gpus if isinstance(gpus, str | int) else ",".join(map(str, gpus))
     question = PlanQuestion(
         gpus=str(sizes),

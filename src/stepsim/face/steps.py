@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from stepsim.base.errors import PlanError, member
+from stepsim.base.errors import member, within
 from stepsim.base.fields import checked
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
@@ -160,8 +160,7 @@ def collective_time(
     known = member(CollectiveKind, kind, "kind")
     if isinstance(algorithm, str):
         algorithm = parse_algorithm(algorithm)
-    if not 0 <= size_bytes <= _MOST_BYTES:
-        raise PlanError(f"size_bytes is {size_bytes}: expected 0 to {_MOST_BYTES}")
+    within("size_bytes", size_bytes, 0, _MOST_BYTES)
     shape = collective_shape(network, known, members_of(network, ranks), algorithm)
     return collective_cost(network, shape, size_bytes).time_ps / PS_PER_S
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from stepsim.base.errors import (
-    PlanError,
     TopologyError,
     WorkloadError,
     bad_value,
     errors_at,
     one_line,
+    within,
 )
 from stepsim.base.structs import replace
 from stepsim.files.foreign import refuse_foreign
@@ -93,8 +93,7 @@ def topology_of(
     numbers: Mapping[str, object] | None = None,
 ) -> Topology:
     """A topology as `stepsim.load_topology` takes it; raises TopologyError, and PlanError."""
-    if npus is not None and not 1 <= npus <= MAX_NPUS:
-        raise PlanError(f"npus is {npus}: expected 1 to {MAX_NPUS}")
+    within("npus", npus, 1, MAX_NPUS)
     found: object = topology
     if isinstance(found, str | Path):
         found = read_topology(topology_file(found))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from os.path import exists, isfile
 from pathlib import Path
 
-from stepsim.base.errors import TraceError, member
+from stepsim.base.errors import TraceError, member, within
 from stepsim.base.fields import checked
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps, parse_bandwidth
@@ -39,8 +39,7 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | 
     naming file, line and field.
     """
     path = Path(path)
-    if node_size is not None and not 1 <= node_size <= MAX_NPUS:
-        raise TraceError(f"node_size is {node_size}: expected 1 to {MAX_NPUS}")
+    within("node_size", node_size, 1, MAX_NPUS, TraceError)
     if not exists(path):
         raise TraceError(f"{path}: no such file or folder")
     if is_profile(path):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Ints, ints
-from stepsim.base.errors import TraceError
+from stepsim.base.errors import TraceError, within
 from stepsim.base.structs import Noun, replace
 from stepsim.run.spans import ColumnTable
 from stepsim.workload.axes import Group
@@ -84,9 +84,7 @@ class Degrees(Noun):
 
     def __post_init__(self) -> None:
         for name in ("pp", "microbatches", "npus", "tp", "dp", "ep", "experts", "layers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise TraceError(f"{name} is {value}: expected at least 1")
+            within(name, getattr(self, name), 1, error=TraceError)
         if self.npus is not None and self.npus % self.pp:
             raise TraceError(f"{self.npus} ranks in {self.pp} stages: expected a multiple")
 

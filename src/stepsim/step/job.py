@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from math import lcm, prod
 from typing import TYPE_CHECKING, Any, Union
 
-from stepsim.base.errors import CalibrationError, PlanError, ScheduleError
+from stepsim.base.errors import CalibrationError, PlanError, ScheduleError, within
 from stepsim.base.option import Panel
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.network.collectives import parse_algorithms
@@ -165,9 +165,7 @@ def _options_of_file(workload: Workload, asked: StepOptions) -> StepOptions:
 def check_counts(counts: StepOptions | Plan) -> None:
     """Raise PlanError where a count that somebody said is below 1 or absurd."""
     for name, most in _MOST.items():
-        value = getattr(counts, name, None)
-        if value is not None and not 1 <= value <= most:
-            raise PlanError(f"{name} is {value}: expected 1 to {most}")
+        within(name, getattr(counts, name, None), 1, most)
 
 
 def scaled_workload(workload: Workload, options: StepOptions) -> tuple[Workload, list[str]]:

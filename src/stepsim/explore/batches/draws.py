@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Meta
 
 from stepsim.base.arrays import Floats, Ints, median_place
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, within
 from stepsim.base.structs import Bytes, Document, Entry, Names, Noun, Picoseconds
 from stepsim.explain.memory import MemoryPart, StepMemory
 from stepsim.explore.batch.samples import StepSamples
@@ -50,10 +50,8 @@ class DrawnBatches(Noun):
     seed: int
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise PlanError(f"steps is {self.steps}: expected at least 1")
-        if self.seed < 0:
-            raise PlanError(f"seed is {self.seed}: expected at least 0")
+        within("steps", self.steps, 1)
+        within("seed", self.seed, 0)
         for packer in self.packers:
             packer_of(packer)
 

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import UNSET, Struct, UnsetType
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, within
 from stepsim.base.fields import check_fields
 from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.explore.batch.columns import ColumnNode, NodeColumns
@@ -67,12 +67,8 @@ class NoiseModel(Noun):
     def __post_init__(self) -> None:
         check_fields(self)
         for name in ("task", "communication", "rank"):
-            if not 0 <= getattr(self, name) <= 10:
-                raise PlanError(f"{name} noise is {getattr(self, name)}: expected 0 to 10")
-        if not 0 <= self.straggler_probability <= 1:
-            raise PlanError(
-                f"straggler probability is {self.straggler_probability}: expected 0 to 1"
-            )
+            within(f"{name} noise", getattr(self, name), 0, 10)
+        within("straggler probability", self.straggler_probability, 0, 1)
         if not 0 < self.straggler_factor <= 1e6:
             raise PlanError(
                 f"straggler factor is {self.straggler_factor}: expected above 0, at most 1e6"
@@ -110,10 +106,8 @@ def simulate_noise(job: StepInputs, *, model: NoiseModel, samples: int, seed: in
     arguments give equal samples. Raises PlanError for a number of samples or a seed that cannot be,
     and the errors of `make_batch`.
     """
-    if not 1 <= samples <= _MOST_SAMPLES:
-        raise PlanError(f"samples is {samples}: expected 1 to {_MOST_SAMPLES}")
-    if seed < 0:
-        raise PlanError(f"seed is {seed}: expected at least 0")
+    within("samples", samples, 1, _MOST_SAMPLES)
+    within("seed", seed, 0)
     load, drawn = job.options.expert_load, []
     loads = min(_MOST_LOADS, samples) if isinstance(load, ExpertLaw) else 1
     for number in range(loads):
@@ -273,8 +267,7 @@ def noisy_speeds(
     vary what is noisy.
     """
     for name, variation in (("compute", compute), ("links", links)):
-        if not 0 <= variation <= 1:
-            raise PlanError(f"noise of {name} is {variation}: expected 0 to 1")
+        within(f"noise of {name}", variation, 0, 1)
     base = {**batch.setting.base(), **columns}
     phases = [f"compute_scale.{phase}" for phase in PHASES]
     classes = [name for name in base if name.endswith(".bandwidth") and not isinf(base[name])]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
-from stepsim.base.errors import PlanError, StepsimError, member
+from stepsim.base.errors import PlanError, StepsimError, member, within
 from stepsim.base.structs import (
     Bytes,
     Count,
@@ -249,9 +249,8 @@ class PlanQuestion(Noun):
     drawn: "DrawnBatches | None" = None
 
     def __post_init__(self) -> None:
-        for name, value in (("runs", self.runs), ("max_pp", self.max_pp)):
-            if value is not None and value < 1:
-                raise PlanError(f"{name} is {value}: expected at least 1")
+        within("runs", self.runs, 1)
+        within("max_pp", self.max_pp, 1)
         if self.memory_share is not None and not 0 < self.memory_share <= 1:
             raise PlanError(f"memory_share is {self.memory_share}: expected above 0, at most 1")
         member(Objective, self.objective, "objective")

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Meta, field
 from msgspec.structs import asdict
 
-from stepsim.base.errors import CalibrationError
+from stepsim.base.errors import CalibrationError, within
 from stepsim.base.fields import Bandwidth, Difference, Time
 from stepsim.base.structs import SCHEMA_VERSION, Bytes, Count, Names, TomlTable, Version
 from stepsim.base.units import MAX_INT64, PS_PER_S
@@ -184,8 +184,7 @@ class Calibration(TomlTable, omit_defaults=False, dict=True):
     collective: tuple[MeasuredCurve, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.node_size < 1:
-            raise CalibrationError(f"node_size is {self.node_size}: expected at least 1")
+        within("node_size", self.node_size, 1, error=CalibrationError)
         placements = [link.placement for link in self.point_to_point]
         if len(set(placements)) != len(placements):
             raise CalibrationError("point_to_point: expected each placement once")

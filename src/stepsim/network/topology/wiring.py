@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import astuple
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, spans, totals
-from stepsim.base.errors import TopologyError
+from stepsim.base.errors import TopologyError, within
 from stepsim.base.structs import Noun
 
 Node = int | str
@@ -90,9 +90,7 @@ class Ports(Noun):
 
     def __post_init__(self) -> None:
         for name in ("nics", "npus_per_nic"):
-            value = getattr(self, name)
-            if not 1 <= value <= _MAX_SHARED:
-                raise TopologyError(f"{name} is {value}: expected 1 to {_MAX_SHARED}")
+            within(name, getattr(self, name), 1, _MAX_SHARED, TopologyError)
         if self.nics > 1 and self.npus_per_nic > 1:
             raise TopologyError("nics and npus_per_nic exclude each other")
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 
-from stepsim.base.errors import ScheduleError
+from stepsim.base.errors import ScheduleError, within
 from stepsim.base.structs import Noun
 from stepsim.parallel.schedules.base import Placement, Schedule, chunks_on_ranks, numbered
 
@@ -91,8 +91,7 @@ def _per_rank(field: str, value: _Times, ranks: int) -> tuple[int, ...]:
     if len(values) != ranks:
         raise ScheduleError(f"schedule {_NAME}: {field} has {len(values)} values: expected {ranks}")
     for one in values:
-        if one < 0:
-            raise ScheduleError(f"schedule {_NAME}: {field} is {one}: expected at least 0")
+        within(f"schedule {_NAME}: {field}", one, 0, error=ScheduleError)
     return values
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Bools, Ints, Small, among
-from stepsim.base.errors import ScheduleError, bad_value
+from stepsim.base.errors import ScheduleError, bad_value, within
 from stepsim.base.structs import Count, Entry, Noun
 
 _Number = TypeVar("_Number", int, "Ints")
@@ -194,8 +194,7 @@ def chunks_on_ranks(
     All three numbers are positive, and their product is not too large for a computer's memory.
     """
     for field, value in (("ranks", ranks), ("microbatches", microbatches), ("chunks", chunks)):
-        if value < 1:
-            raise ScheduleError(f"schedule {name}: {field} is {value}: expected at least 1")
+        within(f"schedule {name}: {field}", value, 1, error=ScheduleError)
     if ranks * microbatches * chunks > _MAX_FORWARDS:
         raise ScheduleError(
             f"schedule {name}: ranks * microbatches * chunks is {ranks * microbatches * chunks}: "
