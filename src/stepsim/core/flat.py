@@ -342,7 +342,6 @@ def lay_out(
     """
     known: dict[tuple[object, ...], Tasks] = {}
     layouts: dict[tuple[object, ...], Tasks] = {}
-    numbers = np.arange(max(map(len, graph.programs)), dtype=np.int32)
     timed: dict[tuple[float, ...], ListTimes] = {}
     programs, transfers = [], []
     for actor, (stage, rank) in enumerate(
@@ -361,11 +360,11 @@ def lay_out(
         own = frozenset(
             use.comm
             for use in program.uses
-            if contract and graph.comms[use.comm].group in alone and use not in shared
+            if graph.comms[use.comm].group in alone and use not in shared
         )
-        form = stage, own, contract
+        form = stage, own if contract else None
         if form not in layouts:
-            layouts[form] = _layout(program, own, graph, numbers, contract=contract)
+            layouts[form] = tasks_of(program, graph, form[1])
         factor = 1.0 if slow is None else float(slow[rank])
         looks = [prices.patterns(use).look(rank) for use in program.uses]
         key = form, factor, tuple(paid.values()), tuple(shared), *looks
@@ -376,19 +375,13 @@ def lay_out(
     return programs, transfers
 
 
-def _layout(
-    program: Program,
-    own: frozenset[int],
-    graph: TaskGraph,
-    numbers: Small,
-    *,
-    contract: bool,
-    whole: bool = False,
+def tasks_of(
+    program: Program, graph: TaskGraph, own: frozenset[int] | None = None, *, whole: bool = False
 ) -> Tasks:
-    """The tasks of a program, whatever they take; `own` communications are with nobody else.
+    """The tasks of a program, each by itself, or its `whole` segments, whatever they take.
 
-    `numbers` count from 0 on. Unless all segments are `whole`, reductions stay apart: each of them
-    may be waited for beside transfers of other kinds.
+    With the communications that are a rank's `own`, with nobody else, a task list of such is one
+    task, but for reductions: each of them may be waited for beside transfers of other kinds.
     """
     rows: list[TaskRow] = []
     inside: list[tuple[int, ...]] = []
@@ -396,7 +389,7 @@ def _layout(
     for look in program.looks:
         is_message = look.task_list < 0
         one = is_message or whole
-        if contract and not one and look.kind is not SegmentKind.REDUCTION:
+        if own is not None and not one and look.kind is not SegmentKind.REDUCTION:
             one = program.lists[look.task_list].comms.keys() <= own
         tasks = () if one else program.lists[look.task_list].tasks
         after = [task.after for task in tasks] or [()]
@@ -409,8 +402,7 @@ def _layout(
         if one:
             rows.append(TaskRow(look, -1, program.message_use(look) if is_message else None))
     groups = [GROUPS.index(graph.comms[row.use.comm].group) if row.use else -1 for row in rows]
-    number = numbers[: len(program)]
-    columns = _laid_out(program, number, ints(sizes), inside, closing)
+    columns = _laid_out(program, ints(sizes), inside, closing)
     return Tasks(
         program=program,
         rows=tuple(rows),
@@ -419,12 +411,6 @@ def _layout(
         times={},
         **columns,
     )
-
-
-def tasks_apart(program: Program, graph: TaskGraph, *, whole: bool = False) -> Tasks:
-    """The tasks of a program, each by itself, or its `whole` segments, whatever they take."""
-    numbers = np.arange(len(program), dtype=np.int32)
-    return _layout(program, frozenset(), graph, numbers, contract=whole, whole=whole)
 
 
 def inside(tasks: Tasks, apart: Tasks) -> tuple[Small, Bools, Ints, Ints]:
@@ -467,17 +453,16 @@ def expanded(tasks: Tasks, apart: Tasks, start: Ints, end: Ints) -> tuple[Small,
 
 def _laid_out(
     program: Program,
-    number: Small,
     sizes: Ints,
     inside: Sequence[tuple[int, ...]],
     closing: Sequence[Sequence[int]],
 ) -> dict[str, Any]:
-    """Columns of tasks, of segments with a `number` whose look k is `sizes[k]` of them.
+    """Columns of tasks, of segments whose look k is `sizes[k]` of them.
 
     `inside` is what each waits for within its segment, row by row, `closing` are those that nothing
     in it waits for. For example segments of the looks 0, 1 of sizes 1 and 2 are the rows 0, 1, 2.
     """
-    look = program.look
+    look, number = program.look, np.arange(len(program), dtype=np.int32)
     if len(inside) == len(sizes):
         return {"segment": number, "row": look, "after": program.after, "first": number}
     row = narrowed(spans(bounds(sizes)[look], sizes[look]), len(inside))

@@ -11,7 +11,7 @@ from stepsim.base.arrays import Floats, Ints, Small, ints, whole_totals
 from stepsim.base.errors import said, within
 from stepsim.base.structs import Noun
 from stepsim.core.ends import ends
-from stepsim.core.flat import Flat, Tasks, expanded, flatten, lay_out, tasks_apart
+from stepsim.core.flat import Flat, Tasks, expanded, flatten, lay_out, tasks_of
 from stepsim.core.task_table import STREAMS, columns_of
 from stepsim.core.write import TaskGraph
 from stepsim.network.fold import Actors, every_rank, fold
@@ -143,7 +143,7 @@ class Timeline(Noun, dict=True):
         `apart` are the tasks of its stage, where they are known.
         """
         ran = self.of_rank(rank)
-        apart = apart or tasks_apart(ran.tasks.program, self.graph)
+        apart = apart or tasks_of(ran.tasks.program, self.graph)
         place, (start, end) = expanded(ran.tasks, apart, ran.start[:, 0], ran.end[:, 0])
         longer = ran.longer_ps[place, 0]
         return RankTasks(apart, start, end, np.where(longer > 0, end - start - longer, UNKNOWN))
@@ -160,7 +160,7 @@ class Timeline(Noun, dict=True):
             program = self.of_rank(rank).tasks.program
             if program.stage != stage:
                 stage = program.stage
-                apart = tasks_apart(program, self.graph, whole=whole)
+                apart = tasks_of(program, self.graph, whole=whole)
                 segment = apart.segment
                 columns = columns_of(program, apart.rows, apart.row, segment, self.graph, names)
                 hops = program.peer_stage[segment].astype(np.int64)

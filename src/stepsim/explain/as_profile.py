@@ -13,7 +13,7 @@ from stepsim.base.arrays import Floats, Ints, ints, spans
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
-from stepsim.core.flat import GROUPS, MESSAGES, Tasks, tasks_apart
+from stepsim.core.flat import GROUPS, MESSAGES, Tasks, tasks_of
 from stepsim.core.task_table import PHASES_OF_KINDS
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import Program, SegmentKind, TaskGraph
@@ -56,7 +56,7 @@ def profile_of_step(
     graph = timeline.graph
     width, chosen = graph.plan.stage_ranks, range(graph.plan.npus) if ranks is None else ranks
     used = Counter(rank // width for rank in chosen)
-    apart = {stage: tasks_apart(graph.programs[stage], graph) for stage in sorted(used)}
+    apart = {stage: tasks_of(graph.programs[stage], graph) for stage in sorted(used)}
     total = sum(count * len(apart[stage]) for stage, count in used.items())
     if total > MOST_TASKS:
         raise PlanError(

@@ -8,7 +8,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, Lists, bounds, ints
 from stepsim.base.structs import Noun, replace
-from stepsim.core.flat import Tasks, met_messages, tasks_apart
+from stepsim.core.flat import Tasks, met_messages, tasks_of
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import TaskGraph
 from stepsim.explain.critical_path import path_runs
@@ -200,7 +200,7 @@ class _Rows(Noun):
     def of(cls, graph: TaskGraph, actors: Actors, chosen: list[int], *, whole: bool) -> "_Rows":
         """The rows of some actors, of their `whole` segments or of tasks."""
         stages = actors.stages[chosen].tolist()
-        apart = {stage: tasks_apart(graph.programs[stage], graph, whole=whole) for stage in stages}
+        apart = {stage: tasks_of(graph.programs[stage], graph, whole=whole) for stage in stages}
         tasks = [apart[stage] for stage in stages]
         return cls(actors=chosen, tasks=tasks, first=np.cumsum([0, *map(len, tasks)]), whole=whole)
 

@@ -9,7 +9,7 @@ from stepsim.base.arrays import bins, places_by
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
-from stepsim.core.flat import Tasks, tasks_apart
+from stepsim.core.flat import Tasks, tasks_of
 from stepsim.core.write import Program, SegmentKind
 from stepsim.explain.counters import Curves, link_rates, live_activations
 from stepsim.explain.critical_path import waited_for
@@ -304,7 +304,7 @@ class _Teller(Noun, eq=False):
     def slices(self, actions: Sequence[Label]) -> list[Slice]:
         """The spans as slices, which have the labels of their `actions` beside their own."""
         graph, spans = self.run.step.timeline.graph, self.spans
-        tasks = tasks_apart(self.program, graph)
+        tasks = tasks_of(self.program, graph)
         prices, rank = self.run.step.prices, int(spans.rank[0])
         ways = {
             use: prices.cost(use, prices.patterns(use).look(rank)).way for use in self.program.uses
