@@ -29,7 +29,6 @@ from stepsim.measured.profile.events import (
 )
 from stepsim.measured.profile.kernel_classes import SIMULATED
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.network.prices import lowered
 from stepsim.parallel.p2p import Message
 from stepsim.parallel.schedules.base import Order
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
@@ -162,10 +161,9 @@ def _meetings(graph: TaskGraph, spans: Spans) -> tuple[tuple[ProcessGroup, ...],
     place = np.where(spans.kind == TaskKind.RECV, spans.peer, spans.rank)
     found: list[ProcessGroup] = []
     for number in sorted({*kind.tolist()} - {UNKNOWN, MESSAGES}):
-        low, high = graph.plan.span(GROUPS[number])
         members = graph.plan.groups(GROUPS[number])
         chosen = kind == number
-        place[chosen] = np.searchsorted(members[:, 0], lowered(spans.rank[chosen], (low, high)))
+        place[chosen] = graph.plan.group_of(GROUPS[number], spans.rank[chosen])
         group[chosen] = place[chosen] + len(found)
         found += [
             ProcessGroup(name=f"{GROUPS[number]}{i}", ranks=tuple(each))

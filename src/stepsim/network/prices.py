@@ -29,7 +29,6 @@ from stepsim.network.collectives import (
 from stepsim.network.collectives.algorithms import FASTEST
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import flows_of
-from stepsim.network.topology.placed import Turn
 from stepsim.parallel.modes import Sharing
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.plan import Plan, Ranks
@@ -157,12 +156,6 @@ def _beside(
         Beside(siblings=siblings, look=int(np.searchsorted(looks, pattern[group])))
         for group, (looks, siblings) in ((each, known[kind[each]]) for each in first.tolist())
     )
-
-
-def lowered(numbers: Ints, turn: Turn) -> Ints:
-    """The numbers with this digit 0."""
-    low, high = turn
-    return numbers - numbers % high // low * low
 
 
 class Use(NamedTuple):

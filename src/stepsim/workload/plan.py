@@ -334,6 +334,11 @@ class Plan(Noun):
         grid = np.arange(self.npus, dtype=np.int64).reshape(-1, high // low, low)
         return grid.transpose(0, 2, 1).reshape(-1, high // low)
 
+    def group_of(self, group: Group, ranks: Ranks) -> Ranks:
+        """The place of each rank's group among the `groups` of a kind."""
+        low, high = self.span(group)
+        return ranks // high * low + ranks % low
+
     @property
     def alone(self) -> frozenset[Group]:
         """Kinds of groups in which every rank is by itself."""

@@ -17,7 +17,6 @@ from stepsim.base.structs import Noun
 from stepsim.core.ends import ends
 from stepsim.core.flat import GROUPS
 from stepsim.explore.batch.evaluation import Batch
-from stepsim.network.prices import lowered
 from stepsim.run.spans import EndView, NodeWaits
 from stepsim.workload.axes import Group
 
@@ -171,9 +170,8 @@ class NodeColumns:
         if group is Group.PP:
             return len(self._ranks[first]), {}
         if (group, actors) not in self._known:
-            span = self._batch.job.graph.plan.span(group)
-            ranks = [self._ranks[actor] for actor in actors]
-            met = [lowered(each, span) for each in ranks]
+            plan = self._batch.job.graph.plan
+            met = [plan.group_of(group, self._ranks[actor]) for actor in actors]
             groups = np.unique(np.concatenate(met))
             found = [ColumnPlaces.of(np.searchsorted(groups, each)) for each in met]
             self._known[group, actors] = len(groups), found
