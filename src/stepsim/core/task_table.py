@@ -1,12 +1,11 @@
 """What tasks are, in columns named as those of `Spans`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepsim.base.arrays import Ints, Small, ints
-from stepsim.core.flat import TaskRow
+from stepsim.base.arrays import Ints, ints
+from stepsim.core.flat import TaskRow, Tasks
 from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.parallel.schedules import ActionKind
 from stepsim.parallel.schedules.base import Order
@@ -27,32 +26,21 @@ STREAMS: Mapping[int, str] = {stream.value: stream.name.lower() for stream in St
 _Facts = tuple[int, int, int, str, int]
 
 
-def columns_of(
-    program: Program,
-    rows: Sequence[TaskRow],
-    row: NDArray[np.integer],
-    segment: Small,
-    graph: TaskGraph,
-    names: dict[str, int],
-) -> dict[str, Ints]:
-    """The columns of tasks, of which task i has one of the `rows` and is of `segment[i]`.
-
-    `names` learns the labels, each with its number.
-    """
+def columns_of(tasks: Tasks, graph: TaskGraph, names: dict[str, int]) -> dict[str, Ints]:
+    """The columns of the tasks of a program; `names` learns the labels, each with its number."""
+    program, rows, segment = tasks.program, tasks.rows, tasks.segment
     kind, stream, phase, label, comm = zip(*(_facts(each, program) for each in rows), strict=True)
     sizes = [graph.comms[each].size_bytes if each >= 0 else 0 for each in comm]
     name = [names.setdefault(each, len(names)) for each in label]
     named = ("kind", "stream", "phase", "name", "group", "size_bytes")
     by_row = zip(named, (kind, stream, phase, name, comm, sizes), strict=True)
-    columns = {key: ints(values).take(row) for key, values in by_row}
-    inside = columns["stream"] != UNKNOWN
-    columns["stream"] = np.where(inside, columns["stream"], program.stream[segment])
+    columns = {key: ints(values).take(tasks.row) for key, values in by_row}
     entry, order = program.entry[segment].astype(np.int64), Order.of(program.entries)
     for key in ("chunk", "microbatch"):
         columns[key] = np.append(getattr(order, key)[:, 0], UNKNOWN)[entry]
-    whole = np.array([r.inner < 0 and r.look.kind is SegmentKind.ACTION for r in rows]).take(row)
     of_entry = np.append(PHASES_OF_KINDS[order.kind[:, 0]], UNKNOWN)[entry]
-    columns["phase"] = np.where(whole, of_entry, columns["phase"])
+    for key, known in (("stream", program.stream[segment]), ("phase", of_entry)):
+        columns[key] = np.where(columns[key] == UNKNOWN, known, columns[key])
     return columns | {"segment": segment.astype(np.int64), "entry": entry}
 
 

@@ -161,9 +161,8 @@ class Timeline(Noun, dict=True):
             if program.stage != stage:
                 stage = program.stage
                 apart = tasks_of(program, self.graph, whole=whole)
-                segment = apart.segment
-                columns = columns_of(program, apart.rows, apart.row, segment, self.graph, names)
-                hops = program.peer_stage[segment].astype(np.int64)
+                columns = columns_of(apart, self.graph, names)
+                hops = program.peer_stage[apart.segment].astype(np.int64)
             _, *times = self._segments(rank, apart) if whole else self.tasks(rank, apart)
             own = {
                 "rank": np.full(len(hops), rank, np.int64),
