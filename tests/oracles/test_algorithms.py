@@ -273,7 +273,7 @@ def test_switches_reduce_inside_a_group_only_where_it_has_ranks_on_one() -> None
     for members, inside in (([0, 1, 4, 5], True), ([0, 4, 8], False)):
         levels = levels_of(reducing(topology.layout(np.array(members)), inside=True))
         assert levels is not None
-        assert levels.reduces_inside is inside
+        assert levels.reduces_inside == inside
 
 
 def test_exchanges_of_all_pairs_are_priced_up_to_362_ranks() -> None:

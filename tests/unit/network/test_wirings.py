@@ -276,7 +276,7 @@ def test_members_meet_in_a_switch_that_reduces() -> None:
     topology = network(dim("switch", 4, reduces=True), dim("rail", 2, "b"))
     assert topology.layout(np.arange(4)).reduces
     across = topology.layout(np.arange(8))
-    assert (across.reduces, across.reduces_inside) == (False, True)
+    assert (across.reduces, across.reduces_inside) == (0, 1)
     outer = network(dim("switch", 4), dim("switch", 2, "b", reduces=True))
     assert outer.layout(np.array([0, 4])).reduces
     assert not outer.layout(np.arange(8)).reduces

@@ -282,8 +282,7 @@ class Levels(Noun):
 
     grid: Ints
     kinds: tuple[DimensionKind, ...]
-    reduces_inside: bool = False
-    reduce_efficiency: float = 1.0
+    reduces_inside: float = 0.0
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -302,8 +301,7 @@ class Levels(Noun):
             coordinates=places[:, None],
             kinds=(self.kinds[level],),
             orders=(places,),
-            reduces=self.reduces_inside and level == 0,
-            reduce_efficiency=self.reduce_efficiency,
+            reduces=self.reduces_inside * (level == 0),
         )
 
     def share(self, level: int) -> float:
@@ -349,8 +347,7 @@ def levels_of(layout: Layout) -> Levels | None:
     return Levels(
         grid=order.reshape(shape).astype(np.int64),
         kinds=tuple(reversed(kinds)),
-        reduces_inside=layout.reduces_inside and bool(np.ptp(layout.coordinates[:, 0])),
-        reduce_efficiency=layout.reduce_efficiency,
+        reduces_inside=layout.reduces_inside * bool(np.ptp(layout.coordinates[:, 0])),
     )
 
 

@@ -7,7 +7,7 @@ the two halves: NCCL's NVLSTree.
 
 Flows name ports here: they join neighbours, so that each loads one port up and one down. In a
 reduce-scatter or an all-gather one direction carries S/n only; it is counted as the other. A switch
-that reduces at less than the links' capacity (`reduce_efficiency`) counts as so many more bytes.
+that reduces at less than the links' capacity counts as so many more bytes.
 """
 
 import numpy as np
@@ -30,10 +30,10 @@ def _nvls(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
         return _tree(layout)
     ports = _ports(np.arange(layout.ranks, dtype=np.int64)[None])
     if kind is not CollectiveKind.ALL_REDUCE:
-        return [FlowStep(ports, 1 / layout.reduce_efficiency)]
+        return [FlowStep(ports, 1 / layout.reduces)]
     return [
         FlowStep(ports, 0.0),
-        FlowStep(ports, (1 + 1 / layout.ranks) / layout.reduce_efficiency),
+        FlowStep(ports, (1 + 1 / layout.ranks) / layout.reduces),
     ]
 
 
@@ -47,7 +47,7 @@ def _tree(layout: Layout) -> list[FlowStep]:
     rails = [tree_edges(rail, tree) for rail in nodes.T for tree in parents]
     across = both_ways(np.concatenate(rails, axis=1))
     depth = max(tree_depth(tree) for tree in parents)
-    port = (1 + 1 / nodes.shape[1]) / layout.reduce_efficiency
+    port = (1 + 1 / nodes.shape[1]) / layout.reduces_inside
     shares = np.repeat((port, 1 / len(rails)), (inside.shape[1], across.shape[1]))
     return [
         FlowStep(inside, 0.0, 2),

@@ -158,8 +158,7 @@ class NestedTopology(Noun, dict=True):
                     offset=offset,
                     classes=tuple(classes),
                     joins_inside=joins,
-                    reduces=dimension.reduces,
-                    reduce_efficiency=dimension.reduce_efficiency,
+                    reduces=dimension.reduces * dimension.reduce_efficiency,
                     outer_stride=stride,
                     outer_size=dimension.size if joins else wiring.size,
                 )
@@ -236,14 +235,12 @@ class NestedTopology(Noun, dict=True):
         members = members.astype(np.int64)
         coordinates = np.stack([axis.coordinates(members) for axis in self.axes], axis=1)
         kinds = tuple(axis.wiring.kind for axis in self.axes)
-        reducing = [axis for axis in self.axes if axis.reduces and _meet(axis, members)]
         return Layout(
             coordinates=coordinates,
             kinds=kinds,
             orders=rings(members, self.node_size, self.axes, duplex=bool(self.library.protocols)),
-            reduces=bool(reducing),
-            reduces_inside=self.axes[0].reduces and _meet(self.axes[0], np.arange(self.node_size)),
-            reduce_efficiency=(reducing or self.axes)[0].reduce_efficiency,
+            reduces=max(_reduces(axis, members) for axis in self.axes),
+            reduces_inside=_reduces(self.axes[0], np.arange(self.node_size)),
         )
 
     def load(
@@ -318,12 +315,15 @@ class NestedTopology(Noun, dict=True):
         return routes
 
 
-def _meet(axis: PlacedWiring, members: Ints) -> bool:
-    """Whether the members are cabled to one switch of an axis and meet there, none inside."""
+def _reduces(axis: PlacedWiring, members: Ints) -> float:
+    """What one switch of an axis reduces at, if members are cabled to it and meet there; else 0."""
+    if not axis.reduces:
+        return 0.0
     assert isinstance(axis.wiring, FatTree | Dragonfly)  # see Dimension
     copies, positions = axis.copy_of(members), axis.positions(members)
     apart = len(distinct(axis.coordinates(members))) == len(members)
-    return apart and bool((copies == copies[0]).all()) and axis.wiring.share_a_switch(positions)
+    together = bool((copies == copies[0]).all()) and axis.wiring.share_a_switch(positions)
+    return axis.reduces * (apart and together)
 
 
 _ANY = {"bandwidth": 1.0, "latency_ps": 0, "endpoint_latency_ps": 0, "efficiency": 1.0}

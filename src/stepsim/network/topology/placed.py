@@ -22,7 +22,8 @@ class PlacedWiring(Noun):
     """A wiring that runs through the NPUs in copies: an NPU's position is `npu // stride % size`.
 
     One that joins everything inside has stride 1. Its links are `offset` onward, of the topology's
-    link classes `classes`; an NPU's coordinate along it is `npu // outer_stride % outer_size`.
+    link classes `classes`; an NPU's coordinate along it is `npu // outer_stride % outer_size`. Its
+    switches reduce at the share `reduces` of the links' capacity, 0 if they do not.
     """
 
     name: str
@@ -32,8 +33,7 @@ class PlacedWiring(Noun):
     offset: int
     classes: tuple[int, ...]
     joins_inside: bool
-    reduces: bool
-    reduce_efficiency: float
+    reduces: float
     outer_stride: int
     outer_size: int
 
@@ -101,17 +101,16 @@ class Layout(Noun):
 
     `coordinates[i, k]` is the coordinate of member i along axis k, innermost first, and `kinds[k]`
     how that axis is wired. `orders` are the rings to use side by side, one per channel, each a
-    permutation of the positions in which neighbours are close. `reduces` says that all members meet
-    in one switch that can reduce, `reduces_inside` that those do which differ along the innermost
-    axis only.
+    permutation of the positions in which neighbours are close. Where all members meet in one switch
+    that can reduce, it does so at the share `reduces` of its links' capacity, else that is 0;
+    `reduces_inside` is that of members which differ along the innermost axis only.
     """
 
     coordinates: Ints
     kinds: tuple[DimensionKind, ...]
     orders: tuple[Ints, ...]
-    reduces: bool = False
-    reduces_inside: bool = False
-    reduce_efficiency: float = 1.0
+    reduces: float = 0.0
+    reduces_inside: float = 0.0
 
     @property
     def ranks(self) -> int:
