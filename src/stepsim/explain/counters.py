@@ -7,7 +7,7 @@ from stepsim.base.structs import Names, Noun
 from stepsim.base.units import PS_PER_S
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import SegmentKind
-from stepsim.network.collectives.flows import step_load
+from stepsim.network.collectives.flows import steps_load
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.schedules.base import FORWARD
 
@@ -84,11 +84,9 @@ def _bytes_of_rank(prices: Prices, use: Use, rank: int) -> Floats:
     """
     topology, patterns = prices.topology, prices.patterns(use)
     npus = patterns.npus[patterns.row(rank)]
-    found = np.zeros(len(topology.link_classes))
-    for step in prices.steps(use, patterns.look(rank)):
-        load = step_load(topology, npus, step)
-        sizes = load.loads * (step.repeat * prices.comms[use.comm].size_bytes)
-        np.add.at(found, topology.link_class(load.links), sizes)
+    links, loads = steps_load(topology, npus, prices.steps(use, patterns.look(rank)))
+    sizes = loads * prices.comms[use.comm].size_bytes
+    found = totals(topology.link_class(links), sizes, len(topology.link_classes))
     return found if use.sends else found / len(npus)
 
 

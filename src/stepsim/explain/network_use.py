@@ -10,7 +10,7 @@ from stepsim.base.structs import finite
 from stepsim.base.units import PS_PER_S
 from stepsim.core.write import TaskGraph
 from stepsim.explain.report import CommUse, LinkUse, LinkUser
-from stepsim.network.collectives.flows import step_load
+from stepsim.network.collectives.flows import steps_load
 from stepsim.network.prices import Prices, Use
 from stepsim.network.topology import Topology
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis
@@ -45,12 +45,10 @@ def find_traffic(graph: TaskGraph, prices: Prices) -> Traffic:
         npus = np.concatenate([each for *_, each in several])
         user = op.group, op.kind, op.axis
         parts = [found[user]] if user in found else []
-        for step in prices.steps(use, look):
-            for some in np.array_split(npus, min(npus.size // _AT_ONCE + 1, len(npus))):
-                load = step_load(prices.topology, some, step)
-                parts.append((load.links, load.loads * (step.repeat * op.size_bytes * count)))
-        if parts:
-            found[user] = add_up(parts)
+        for some in np.array_split(npus, min(npus.size // _AT_ONCE + 1, len(npus))):
+            links, loads = steps_load(prices.topology, some, prices.steps(use, look))
+            parts.append((links, loads * (op.size_bytes * count)))
+        found[user] = add_up(parts)
     return found
 
 

@@ -8,9 +8,7 @@ prices as a document.
 import re
 from collections.abc import Sequence
 
-import numpy as np
-
-from stepsim.base.arrays import Floats, Ints, add_up, distinct, first_largest, ints
+from stepsim.base.arrays import Floats, Ints, Summand, distinct, first_largest, ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, BytesPerSecond, Document, Entry, Noun, Picoseconds
 from stepsim.base.units import PS_PER_S, parse_size_bytes
@@ -23,7 +21,7 @@ from stepsim.network.collectives import (
     flow_steps,
 )
 from stepsim.network.collectives.algorithms import FASTEST
-from stepsim.network.collectives.flows import bus_factor, step_load
+from stepsim.network.collectives.flows import bus_factor, steps_load
 from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.workload.axes import CollectiveKind
@@ -89,14 +87,14 @@ def probe_collective(
     """
     members = members_of(topology, ranks)
     shape = collective_shape(topology, kind, members, algorithm)
-    traffic: dict[AlgorithmChoice, tuple[Ints, Floats]] = {}
+    traffic: dict[AlgorithmChoice, Summand] = {}
     rows = []
     for size in sorted(sizes):
         cost = collective_cost(topology, shape, size)
-        if cost.steps and cost.algorithm not in traffic:
-            traffic[cost.algorithm] = _traffic(topology, kind, members, cost.algorithm)
-        none = np.zeros(0, np.int64), np.zeros(0)
-        links, loads = traffic[cost.algorithm] if cost.steps else none
+        if cost.algorithm not in traffic:
+            steps = flow_steps(kind, topology.layout(members), cost.algorithm)
+            traffic[cost.algorithm] = steps_load(topology, members, steps)
+        links, loads = traffic[cost.algorithm]
         classes, carried = topology.link_class(links), loads * size
         algbw = size / cost.time_ps * PS_PER_S if cost.time_ps else None
         row = ProbeRow(
@@ -108,7 +106,7 @@ def probe_collective(
             algorithm=str(cost.algorithm),
             links=tuple(
                 _link_traffic(topology, c, links[classes == c], carried[classes == c], cost.time_ps)
-                for c in distinct(classes)
+                for c in (distinct(classes) if size else ())
             ),
         )
         rows.append(row)
@@ -171,18 +169,6 @@ def members_of(topology: Topology, ranks: Sequence[int]) -> Ints:
     if not known or len(set(ranks)) < len(ranks):
         raise PlanError(f"ranks: expected distinct numbers from 0 to {topology.npus - 1}")
     return ints(ranks)
-
-
-def _traffic(
-    topology: Topology, kind: CollectiveKind, members: Ints, algorithm: AlgorithmChoice
-) -> tuple[Ints, Floats]:
-    """Links that a collective uses and what each carries in all its steps, in sizes."""
-    parts = []
-    for step in flow_steps(kind, topology.layout(members), algorithm):
-        if np.any(step.fraction):
-            load = step_load(topology, members, step)
-            parts.append((load.links, load.loads * step.repeat))
-    return add_up(parts)
 
 
 def _link_traffic(

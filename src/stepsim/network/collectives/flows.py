@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 from msgspec import field
 
-from stepsim.base.arrays import Floats, Ints, distinct, mark_of, slices
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, mark_of, slices
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.topology import DimensionKind, Layout, LinkClass, Load, Topology
@@ -169,6 +169,12 @@ def step_load(
     )
     uneven = isinstance(step.fraction, np.ndarray)
     return load if uneven else replace(load, loads=load.loads * step.fraction)
+
+
+def steps_load(topology: Topology, members: Ints, steps: Sequence[FlowStep]) -> Summand:
+    """What some steps put on every link in all, in collective sizes; `members` as of one step."""
+    loads = [(step_load(topology, members, step), step) for step in steps if np.any(step.fraction)]
+    return add_up([(load.links, load.loads * step.repeat) for load, step in loads])
 
 
 def _listed(topology: Topology, groups: Ints, step: FlowStep, owners: Ints) -> Iterator[Load]:
