@@ -8,7 +8,6 @@ from stepsim.base.arrays import Ints, ints
 from stepsim.core.flat import TaskRow, Tasks
 from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.parallel.schedules import ActionKind
-from stepsim.parallel.schedules.base import Order
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 from stepsim.workload.axes import Stream
 
@@ -35,7 +34,7 @@ def columns_of(tasks: Tasks, graph: TaskGraph, names: dict[str, int]) -> dict[st
     named = ("kind", "stream", "phase", "name", "group", "size_bytes")
     by_row = zip(named, (kind, stream, phase, name, comm, sizes), strict=True)
     columns = {key: ints(values).take(tasks.row) for key, values in by_row}
-    entry, order = program.entry[segment].astype(np.int64), Order.of(program.entries)
+    entry, order = program.entry[segment].astype(np.int64), program.entries
     for key in ("chunk", "microbatch"):
         columns[key] = np.append(getattr(order, key)[:, 0], UNKNOWN)[entry]
     of_entry = np.append(PHASES_OF_KINDS[order.kind[:, 0]], UNKNOWN)[entry]

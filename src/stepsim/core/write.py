@@ -55,7 +55,7 @@ from stepsim.parallel.p2p import (
     default_mode,
 )
 from stepsim.parallel.p2p.plain import far_ranks
-from stepsim.parallel.schedules import Action, ActionKind, OrderEntry, Schedule
+from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.schedules.base import Order
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Stream
@@ -96,7 +96,7 @@ class Program(Noun, eq=False, dict=True):
     """
 
     stage: int
-    entries: Sequence[OrderEntry]
+    entries: Order
     message: int
     lists: Sequence[TaskList]
     stream: NDArray[np.int8]
@@ -333,7 +333,7 @@ class _StageWriter(Struct, kw_only=True):
         looks, look = _looks_of(*(rows[name].take(segments) for name in names))
         return Program(
             stage=self.stage,
-            entries=self.schedule.orders[self.stage],
+            entries=self.schedule.columns[self.stage],
             message=message,
             lists=self.lists.lists,
             stream=rows["stream"].take(segments).astype(np.int8),

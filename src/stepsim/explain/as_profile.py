@@ -30,7 +30,6 @@ from stepsim.measured.profile.events import (
 from stepsim.measured.profile.kernel_classes import SIMULATED
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.parallel.p2p import Message
-from stepsim.parallel.schedules.base import Order
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.rows import Kernels
 
@@ -212,7 +211,7 @@ class _Telling(Struct, kw_only=True):
 
         Those of a message are of what it carries; the virtual stage is the rank's own at both ends.
         """
-        order = Order.of(program.entries)
+        order = program.entries
         last = np.arange(len(order)), np.count_nonzero(order.kind >= 0, axis=1) - 1
         told = PHASES_OF_KINDS[order.kind[last]], order.stage[last], order.microbatch[last]
         after_all = [[TaskPhase.UPDATE], [UNKNOWN], [UNKNOWN]]

@@ -26,7 +26,6 @@ from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.files.asked import StepInputs
 from stepsim.network.prices import Known
 from stepsim.parallel.packers import BatchShape
-from stepsim.parallel.schedules.base import Order
 from stepsim.step.job import held_degrees, job_of
 from stepsim.workload.model.choices import ContextParallelKind
 from stepsim.workload.model.model import Model
@@ -134,7 +133,7 @@ def _node_microbatches(batch: Batch) -> Ints:
     found, messages = np.full(len(batch.program), -1, np.int64), batch.job.graph.messages()
     for laid, nodes in zip(batch.flat.programs, batch.flat.node_of, strict=True):
         program = laid.program
-        of_segment = np.append(Order.of(program.entries).microbatch[:, 0], -1)[program.entry]
+        of_segment = np.append(program.entries.microbatch[:, 0], -1)[program.entry]
         sent = [message.microbatch for message in messages[program.stage]]
         of_segment[program.end >= 0] = sent
         own = of_segment[laid.segment]

@@ -25,8 +25,8 @@ Ways = dict[Use, str]
 
 def actions_of(program: Program) -> list[Label]:
     """Labels of the entries of a program."""
-    chunks = len({action.chunk for entry in program.entries for action in entry.parts()})
-    return [_action(entry, numbered=chunks > 1) for entry in program.entries]
+    several = program.entries.chunk.max(initial=0) > 0
+    return [_action(entry, numbered=several) for entry in program.entries]
 
 
 def _action(entry: OrderEntry, *, numbered: bool) -> Label:
