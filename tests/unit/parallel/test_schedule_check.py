@@ -11,7 +11,7 @@ from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import replace
 from stepsim.parallel.schedules import Action, ActionKind, OrderEntry, Placement, Schedule, build
 from stepsim.parallel.schedules.base import chunks_on_ranks
-from stepsim.parallel.schedules.check import check_schedule, stuck_words
+from stepsim.parallel.schedules.check import check_schedule
 
 SHAPES = shapes(5)
 F, B, I, W = ActionKind  # noqa: E741
@@ -93,12 +93,6 @@ def test_a_weight_gradient_waits_for_its_output_gradient(p2p: str, workloads: Pa
     both: list[str | Path | Schedule] = ["zb-h1", early_weights()]
     compared = compare(file, both, "ideal", npus=16, pp=4, microbatches=8, p2p=p2p)
     assert "rank 3 runs 3W0" in compared.candidates[1].refusal
-
-
-def test_ranks_that_have_ended_wait_for_nothing() -> None:
-    schedule = build("1f1b", ranks=2, microbatches=1)
-    words = "deadlock, its actions wait for each other: rank 0 at 0B0"
-    assert stuck_words(schedule, (1, 2)) == words
 
 
 def test_a_schedule_of_more_than_four_million_forwards_is_refused() -> None:

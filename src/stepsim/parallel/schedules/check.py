@@ -8,7 +8,7 @@ arXiv:2401.10241.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import Noun
@@ -63,17 +63,14 @@ def find_misplaced(schedule: Schedule) -> _Misplaced | None:
             for needed in _needs(left[0], schedule.placement.stages):
                 if needed in ahead:
                     return _Misplaced(rank=rank, place=place, needed=ahead[needed])
-    raise ScheduleError(f"schedule {schedule.name}: {stuck_words(schedule, places)}")
-
-
-def stuck_words(schedule: Schedule, places: Sequence[int]) -> str:
-    """What every rank waits for that is not done, by its place in its order."""
     waiting = (
         f"rank {rank} at {order[place].token}"
         for rank, (place, order) in enumerate(zip(places, schedule.orders, strict=True))
         if place < len(order)
     )
-    return f"deadlock, its actions wait for each other: {', '.join(waiting)}"
+    raise ScheduleError(
+        f"schedule {schedule.name}: deadlock, its actions wait for each other: {', '.join(waiting)}"
+    )
 
 
 def _walk(schedule: Schedule) -> list[int]:
