@@ -223,23 +223,16 @@ def far_actor(actor: int, stage: int, actors: Actors, plan: Plan) -> int:
 def _joined(programs: Sequence[Tasks], actors: Actors, plan: Plan) -> tuple[list[Small], int]:
     """The node of every task of every actor, and how many nodes there are.
 
-    They are numbered as the first task of each appears.
+    They are numbered as the first task of each appears. A receipt is the node of the send.
     """
     firsts = bounds(np.array([len(tasks) for tasks in programs]))
     first = np.arange(firsts[-1], dtype=np.int32)
-    _join_messages(first, programs, actors, plan, firsts)
+    for received, sent in met_messages(range(len(programs)), programs, firsts, actors, plan):
+        first[received] = sent
     _join_groups(first, programs, actors, firsts)
     is_first = first == np.arange(len(first), dtype=np.int32)
     node = (np.cumsum(is_first, dtype=np.int32) - 1).take(first)
     return [node[a:b] for a, b in pairwise(firsts.tolist())], int(is_first.sum())
-
-
-def _join_messages(
-    first: Small, programs: Sequence[Tasks], actors: Actors, plan: Plan, firsts: Small
-) -> None:
-    """A receipt is the node of the send."""
-    for received, sent in met_messages(range(len(programs)), programs, firsts, actors, plan):
-        first[received] = sent
 
 
 def met_messages(
