@@ -75,7 +75,7 @@ class TransferSites(Noun):
 
 def find_transfer_sites(prices: Prices, uses: Iterable[Use]) -> TransferSites:
     """Trace the communications of every stage, in these `uses`, at every site."""
-    nothing = tuple(np.zeros(0, np.int64) for _ in range(4))
+    nothing = [np.zeros(0, np.int64)] * 4
     first: dict[GroupKind, int] = {}
     places: list[TransferPlace] = []
     members, loads, count = [nothing[:3]], [(*nothing, np.zeros(0))], 0
@@ -83,11 +83,14 @@ def find_transfer_sites(prices: Prices, uses: Iterable[Use]) -> TransferSites:
         kind, patterns = prices.kind(use), prices.patterns(use)
         if kind not in first:
             first[kind] = count
-            members.append(_members_from(count, kind, patterns.members))
-            count += len(patterns.members)
-        for look, groups in patterns.rows(use.stage, prices.plan.stage_ranks):
-            sites = first[kind] + groups
-            places.append(TransferPlace(use=use, look=look, groups=groups, sites=sites))
+            groups, ranks = patterns.members.shape
+            role = np.arange(ranks) * isinstance(kind, tuple)  # the ends of a message differ
+            every = np.arange(count, count + groups)[:, None], patterns.members, role
+            members.append([each.reshape(-1) for each in np.broadcast_arrays(*every)])
+            count += groups
+        for look, own in patterns.rows(use.stage, prices.plan.stage_ranks):
+            sites = first[kind] + own
+            places.append(TransferPlace(use=use, look=look, groups=own, sites=sites))
             loads += _traced(prices, places[-1])
     site, comm, phase, link, load = (np.concatenate(each) for each in zip(*loads, strict=True))
     links, number = np.unique(link, return_inverse=True)
@@ -100,14 +103,6 @@ def find_transfer_sites(prices: Prices, uses: Iterable[Use]) -> TransferSites:
         first=first,
         places=tuple(places),
     )
-
-
-def _members_from(first: int, kind: GroupKind, members: Ranks) -> tuple[Ints, Ints, Ints]:
-    """Columns of `_Members` of groups whose sites are numbered from `first` on."""
-    groups, ranks = members.shape
-    role = np.arange(ranks) if isinstance(kind, tuple) else np.zeros(ranks, np.int64)
-    sites = np.repeat(np.arange(groups) + first, ranks)
-    return sites, members.reshape(-1), np.tile(role, groups)
 
 
 def _traced(
