@@ -137,31 +137,29 @@ class _TaskListBuilder(Struct, kw_only=True):
     _last: dict[Stream, tuple[int]] = {}
     _launches: tuple[int, ...] = ()
 
-    def compute(
-        self, label: str, phase: Phase, work: Work, after: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        """Add a row's wait for the host, and its compute; returns what follows them.
+    def compute(self, item: StepItem, after: tuple[int, ...]) -> tuple[int, ...]:
+        """Add an item's wait for the host, and its compute; returns what follows them.
 
         That is `after` itself where there is neither.
         """
+        work, phase = item.work, item.phase
         if work.wait_ps:
             what = "wait for the host"
             after = self.add(after, TaskKind.HOST, Stream.COMPUTE, what, phase, work.wait_ps)
         if not work.compute_ps:
             return after
-        own = TaskKind.COMPUTE, Stream.COMPUTE, label, phase, work.compute_ps
+        own = TaskKind.COMPUTE, Stream.COMPUTE, item.name, phase, work.compute_ps
         return self.add(after, *own, kernels=work.kernels)
 
-    def collectives(
-        self, label: str, phase: Phase, work: Work, after: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        """Add a row's collectives one after the other; returns what follows them."""
-        for op in work.comms:
+    def collectives(self, item: StepItem, after: tuple[int, ...]) -> tuple[int, ...]:
+        """Add an item's collectives one after the other; returns what follows them."""
+        for op in item.work.comms:
             number = self.comms.number(op)
             if number is not None:
-                after = self._begun(label, phase, after)
+                after = self._begun(item, after)
                 stream = op.axis.stream if self.detached is None else self.detached
-                after = self.add(after, TaskKind.COLLECTIVE, stream, label, phase, comm=number)
+                own = TaskKind.COLLECTIVE, stream, item.name, item.phase
+                after = self.add(after, *own, comm=number)
         return after
 
     def host(
@@ -174,11 +172,11 @@ class _TaskListBuilder(Struct, kw_only=True):
         own = TaskKind.HOST, Stream.COMPUTE, label, phase, host[part]
         return self.add(after, *own, host_part=part)
 
-    def launch(self, label: str, phase: Phase, host_ps: int, after: tuple[int, ...]) -> None:
+    def launch(self, item: StepItem, host_ps: int, after: tuple[int, ...]) -> None:
         """Add the host's launches, which begin after `after`; `launched` waits for them."""
         if host_ps:
-            after = self._begun(label, phase, after)
-            self._launches = self.add(after, TaskKind.HOST, Stream.HOST, label, phase, host_ps)
+            own = TaskKind.HOST, Stream.HOST, item.name, item.phase, host_ps
+            self._launches = self.add(self._begun(item, after), *own)
 
     def launched(self, after: tuple[int, ...]) -> tuple[int, ...]:
         """What kernels wait for that the host launches next: `after`, and its launches so far."""
@@ -191,11 +189,11 @@ class _TaskListBuilder(Struct, kw_only=True):
             self.add((), TaskKind.COMPUTE, Stream.COMPUTE, label, phase)
         return TaskList(tasks=tuple(self.tasks))
 
-    def _begun(self, label: str, phase: Phase, after: tuple[int, ...]) -> tuple[int, ...]:
+    def _begun(self, item: StepItem, after: tuple[int, ...]) -> tuple[int, ...]:
         """What follows the beginning, which is on the compute stream unless detached."""
         if self.tasks or self.detached is not None:
             return after
-        return self.add(after, TaskKind.COMPUTE, Stream.COMPUTE, label, phase)
+        return self.add(after, TaskKind.COMPUTE, Stream.COMPUTE, item.name, item.phase)
 
     def add(
         self,
@@ -257,22 +255,23 @@ def backward_tasks(
     due: dict[int, tuple[int, ...]] = {}
     for i in reversed(part):
         row = rows[i]
+        inputs, weighted = row.item(Phase.INPUT_GRAD), row.item(Phase.WEIGHT_GRAD)
         host_ps = row.input_grad.host_ps * input_grad + row.weight_grad.host_ps * weight_grad
         after = builder.launched(after) if host_ps else after
         begun = gradient = reduced = after
         if input_grad:
             if row.recompute:
                 after = _forward_rows(builder, rows[_last_checkpoint(rows, i) : i], after)
-            gradient = builder.compute(row.name, Phase.INPUT_GRAD, row.input_grad, after)
+            gradient = builder.compute(inputs, after)
             if row.weights_first and weight_grad:
-                gradient = builder.compute(row.name, Phase.WEIGHT_GRAD, row.weight_grad, gradient)
-            reduced = builder.collectives(row.name, Phase.INPUT_GRAD, row.input_grad, gradient)
+                gradient = builder.compute(weighted, gradient)
+            reduced = builder.collectives(inputs, gradient)
         weights: tuple[int, ...] = ()
         if weight_grad and not (row.weights_first and input_grad):
             waits = row.weights_last and (row.weight_grad.compute_ps or not row.backward_lag)
             beside = reduced if waits else gradient
-            weights = builder.compute(row.name, Phase.WEIGHT_GRAD, row.weight_grad, beside)
-        builder.launch(row.name, Phase.INPUT_GRAD, host_ps, begun)
+            weights = builder.compute(weighted, beside)
+        builder.launch(inputs, host_ps, begun)
         if row.backward_lag and reduced != gradient:
             last = max(i - row.backward_lag, part.start)
             due[last] = (*due.get(last, ()), *reduced)
@@ -334,11 +333,12 @@ def _forward_rows(
 ) -> tuple[int, ...]:
     due: dict[int, tuple[int, ...]] = {}
     for i, row in enumerate(rows):
-        after = builder.launched(after) if row.forward.host_ps else after
+        item = row.item(Phase.FORWARD)
+        after = builder.launched(after) if item.work.host_ps else after
         begun = after
-        after = builder.compute(row.name, Phase.FORWARD, row.forward, after)
-        builder.launch(row.name, Phase.FORWARD, row.forward.host_ps, begun)
-        done = builder.collectives(row.name, Phase.FORWARD, row.forward, after)
+        after = builder.compute(item, after)
+        builder.launch(item, item.work.host_ps, begun)
+        done = builder.collectives(item, after)
         if row.forward_lag:
             last = min(i + row.forward_lag, len(rows) - 1)
             due[last] = (*due.get(last, ()), *done)
@@ -415,17 +415,16 @@ class TaskLists(Struct, kw_only=True):
         after: tuple[int, ...] = ()
         for item in items:
             begun = after
-            after = builder.compute(item.name, item.phase, item.work, after)
-            builder.launch(item.name, item.phase, item.work.host_ps, begun)
-            after = builder.launched(after)
-            after = builder.collectives(item.name, item.phase, item.work, after)
+            after = builder.compute(item, after)
+            builder.launch(item, item.work.host_ps, begun)
+            after = builder.collectives(item, builder.launched(after))
         return self.add(builder.build("per-step", Phase.FORWARD))
 
     def beside(self, label: str, ops: Sequence[CommOp], stream: Stream) -> int | None:
         """Number of the task list of collectives beside the actions; None if none is."""
         builder = _TaskListBuilder(comms=self.comms, detached=stream)
         phase = Phase.FORWARD if stream is Stream.FSDP else Phase.WEIGHT_GRAD
-        builder.collectives(label, phase, Work(comms=tuple(ops)), ())
+        builder.collectives(StepItem(name=label, phase=phase, work=Work(comms=tuple(ops))), ())
         return self.add(builder.build(label, phase)) if builder.tasks else None
 
     def add(self, task_list: TaskList) -> int:

@@ -9,7 +9,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.parallel.modes import StageRows
 from stepsim.parallel.schedules import Placement, PlacementKind
-from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.axes import ParallelAxis, Phase
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Workload
 
@@ -250,9 +250,8 @@ def _per_step(
     layers = Fraction(workload.degrees["pp"], pp)
     if every:
         for row in workload.loss:
-            for phase, work in row.works():
-                item = StepItem(name=row.name, phase=phase, work=work)
-                yield _resized(item, layers, first=first, last=last)
+            for phase in Phase:
+                yield _resized(row.item(phase), layers, first=first, last=last)
     for item in workload.per_step:
         if first or last or item.role is not Role.EMBEDDING_GRADIENTS:
             yield _resized(item, layers, first=first, last=last)

@@ -119,7 +119,7 @@ class Role(StrEnum):
 
 
 class StepItem(Noun):
-    """Work that a stage does once per step, after its pipeline.
+    """Work by its name: what a stage does once per step, after its pipeline, or a row in a phase.
 
     `name` and `phase` are what it is shown as. Where `per_layer`, its compute and its sizes are
     those of a stage's layers, and a stage with twice as many has twice as much of both.
@@ -240,6 +240,10 @@ class Row(Noun):
         """Each phase with its work, in the order forward, input gradient, weight gradient."""
         works = (self.forward, self.input_grad, self.weight_grad)
         return tuple(zip(_PHASES, works, strict=True))
+
+    def item(self, phase: Phase) -> StepItem:
+        """The work of a phase, named as the row."""
+        return StepItem(name=self.name, phase=phase, work=getattr(self, phase))
 
     def with_works(self, change: Callable[[Phase, Work], Work]) -> "Row":
         """The row with the work of every phase changed."""
