@@ -4,19 +4,16 @@ Widths and counts are those of the whole model; `stepsim.workload.plan` splits t
 are values: alike layers compare equal, so that a model of 126 alike layers costs no more than one.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import ClassVar
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import fields
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import Noun
 from stepsim.base.units import NameWithFields
 from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.dispatch import Routing
@@ -199,15 +196,12 @@ class Mixer(ModelPart):
     """
 
     assumption: ClassVar[str]
+    scope: ClassVar[GraphScope] = GraphScope.ATTENTION
+    """What CUDA graphs that hold parts of layers call it."""
     split: ClassVar[Mapping[str, str]] = {"heads": "heads"}
     """Fields that tp must divide, for a rank has whole ones, by the name that errors give them."""
 
     heads: AtLeastOne
-
-    @property
-    def scope(self) -> GraphScope:
-        """What CUDA graphs that hold parts of layers call it."""
-        return GraphScope.ATTENTION
 
     def parameters(self, hidden: int) -> int:
         """All parameters of the mixer."""
@@ -237,7 +231,7 @@ class Mixer(ModelPart):
         raise NotImplementedError
 
 
-class LinearBlock(Noun):
+class LinearBlock(ModelPart):
     """One product of hidden to hidden in place of attention or MLP, as pruned models have it."""
 
     def parameters(self, hidden: int) -> int:
@@ -525,15 +519,14 @@ def said_of_architecture(a: Architecture) -> Iterator[tuple[str, str]]:
         yield f"{count} layer{'s' * (count != 1)}", "; ".join(parts)
 
 
-def _said_of_part(part: Struct) -> str:
+def _said_of_part(part: ModelPart) -> str:
     """A part of a layer by its class and the fields that are not as they usually are."""
-    name = re.sub("(?<=[a-z0-9])(?=[A-Z])", " ", type(part).__name__).lower()
     said = []
     for field in fields(part):
         value = getattr(part, field.name)
-        if isinstance(value, Struct):
+        if isinstance(value, ModelPart):
             said.append(_said_of_part(value))
         elif value != field.default or field.required:
             words = field.name.replace("_", " ")
             said.append(words if value is True else f"{words} {value}")
-    return f"{name} ({', '.join(said)})"
+    return f"{part.called} ({', '.join(said)})"

@@ -79,7 +79,6 @@ class GatedDeltaNet(StateMixer):
     value_dim: AtLeastOne
     convolution: AtLeastOne = 4
 
-    called: ClassVar[str] = "gated delta net"
     split: ClassVar[Mapping[str, str]] = {
         "linear value heads": "heads",
         "linear key heads": "key_heads",

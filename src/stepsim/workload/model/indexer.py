@@ -7,7 +7,6 @@ All ranks of tp run the whole of it.
 """
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
@@ -26,8 +25,6 @@ class Indexer(ModelPart):
 
     One key stands for `ratio` tokens.
     """
-
-    called: ClassVar[str] = "indexer"
 
     heads: AtLeastOne
     dim: AtLeastOne

@@ -31,7 +31,6 @@ class KimiDeltaAttention(StateMixer):
     convolution: AtLeastOne = 4
     gate_rank: int | None = None
 
-    called: ClassVar[str] = "Kimi delta attention"
     split: ClassVar[Mapping[str, str]] = {"linear heads": "heads"}
     assumption: ClassVar[str] = (
         "no time of Kimi delta attention in training is known: it is assumed to reach the rate "

@@ -33,7 +33,6 @@ class LightningAttention(StateMixer):
     normed_heads: bool = False
     bias: bool = False
 
-    called: ClassVar[str] = "lightning attention"
     widths: ClassVar[int] = 4  # queries, keys, values and the gate
     split: ClassVar[Mapping[str, str]] = {"linear heads": "heads"}
     assumption: ClassVar[str] = (

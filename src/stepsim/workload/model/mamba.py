@@ -47,7 +47,7 @@ class Mamba2(StateMixer):
     bias: bool = False
     normed: bool = True
 
-    called: ClassVar[str] = "Mamba-2"
+    scope: ClassVar[GraphScope] = GraphScope.MAMBA
     split: ClassVar[Mapping[str, str]] = {"mamba heads": "heads", "mamba groups": "groups"}
     assumption: ClassVar[str] = (
         "no time of a scan of Mamba-2 is known: its products are assumed to reach the rate of "
@@ -70,11 +70,6 @@ class Mamba2(StateMixer):
     def first(self) -> int:
         """Width of what the first product makes: z, x, B, C and a time step of each head."""
         return 2 * self.inner + self.joint + self.heads
-
-    @property
-    def scope(self) -> GraphScope:
-        """A scope of its own."""
-        return GraphScope.MAMBA
 
     def parameters(self, hidden: int) -> int:
         """Both products, the convolution, the norm, and A, D and a bias of each head."""

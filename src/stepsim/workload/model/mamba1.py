@@ -33,7 +33,6 @@ class Mamba1(StateMixer):
     bias: bool = False
     normed: bool = False
 
-    called: ClassVar[str] = "Mamba"
     widths: ClassVar[int] = 2  # the input and its gate
     split: ClassVar[Mapping[str, str]] = {"mamba channels": "heads"}
     assumption: ClassVar[str] = (

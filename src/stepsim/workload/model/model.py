@@ -1,5 +1,6 @@
 """A model to be trained: what a workload is made of once its plan and device are known."""
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, get_args, get_type_hints
 
@@ -17,12 +18,8 @@ AtLeastOne = Annotated[int, Meta(ge=1)]
 
 
 class ModelPart(Noun):
-    """A part of a model, which errors call as it is `called`, or by its class.
+    """A part of a model; raises WorkloadError where a number is below what its type says."""
 
-    Raises WorkloadError where a number that is said is below what its type says.
-    """
-
-    called: ClassVar[str] = ""
     counts: ClassVar[tuple[tuple[str, int], ...]] = ()
     """Fields that are at least so many, with that number."""
 
@@ -36,9 +33,13 @@ class ModelPart(Noun):
         for name, least in self.counts:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):
-                said = self.called or type(self).__name__
                 expected = f"a whole number of at least {least}"
-                raise WorkloadError(bad_value(said, name, value, expected))
+                raise WorkloadError(bad_value(self.called, name, value, expected))
+
+    @property
+    def called(self) -> str:
+        """Its class in words, e.g. `gated delta net`."""
+        return re.sub("(?<=[a-z0-9])(?=[A-Z])", " ", type(self).__name__).lower()
 
 
 class Unread(Noun, kw_only=False):

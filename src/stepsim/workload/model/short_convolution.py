@@ -22,7 +22,6 @@ class ShortConvolution(StateMixer):
     length: AtLeastOne = 3
     bias: bool = False
 
-    called: ClassVar[str] = "short convolution"
     widths: ClassVar[int] = 3  # two gates and the input
     split: ClassVar[Mapping[str, str]] = {"convolution channels": "heads"}
     assumption: ClassVar[str] = (
