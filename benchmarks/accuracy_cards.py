@@ -63,7 +63,7 @@ class StepShares(Struct, frozen=True, kw_only=True):
 
 def shares_of(model: StepModel, plan: Plan) -> StepShares:
     """What the step of a plan is spent on."""
-    columns = PlanTable(plans=[plan])
+    columns = PlanTable([plan])
     parts = model.microbatch(columns)
     counts = counts_by_chunk(model.architecture, plan.layout, plan_places(plan))
     often = counts.sum(axis=(1, 2)) * plan.microbatches / plan.pp

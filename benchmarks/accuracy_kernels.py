@@ -252,7 +252,7 @@ def hopper_like(gpu: str) -> Device:
 def shapes(rows: Sequence[Row], size: str = "batch") -> PlanTable:
     """Plans of one rank with the rows' samples and sequences."""
     return PlanTable(
-        plans=[
+        [
             Plan.of_batch(
                 microbatch_size=int(row.get(size, 1)),
                 global_batch=int(row.get(size, 1)),
@@ -733,7 +733,7 @@ def trained(
     """Products of experts in one phase, launched one by one; gradients in `sums` bytes."""
     count = np.array([float(row["op"].split()[1]) for row in rows])
     m, n, k = (numbers(rows, name) for name in ("m", "n", "k"))
-    columns = PlanTable(plans=[Plan()] * len(rows))
+    columns = PlanTable([Plan()] * len(rows))
     item = grouped("experts", columns, count * m, count, k, n)
     framework = replace(BARE, gradient_bytes=sums)
     pricer = Pricer(device=device, framework=framework, columns=columns)

@@ -72,7 +72,7 @@ class Case(NamedTuple):
             sequence=self.tokens,
             dispatch=self.dispatch,
         )
-        columns = PlanTable(plans=[plan])
+        columns = PlanTable([plan])
         way, size = ExpertWay(routing=self.mlp, name=self.way), np.array([self.size])
         sent, least, _ = way.asks(size, columns, network.domain, network.inner)
         taken = network.seconds(CollectiveKind.ALL_TO_ALL, sent, columns.ep, columns.expert_tp)

@@ -63,7 +63,7 @@ def test_parameters_of_all_stages_are_those_of_the_model(name: str, data: st.Dat
     plan = fitting(
         architecture, Plan.of_batch(tp=tp, pp=pp, ep=ep, dp=dp, expert_tp=1, global_batch=dp)
     )
-    columns = PlanTable(plans=[plan])
+    columns = PlanTable([plan])
     counts = counts_by_chunk(architecture, plan.layout, plan_places(plan))
     dense, routed = rank_parameters(architecture, columns, counts)
     held = tp * dense.sum() + ep * routed.sum()

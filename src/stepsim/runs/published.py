@@ -16,7 +16,6 @@ from stepsim.files.model_steps import PublishedStep
 from stepsim.files.reading import DEFAULT_TOPOLOGY
 from stepsim.step.model_plan import interconnect_of
 from stepsim.workload.model.calibration import ModelCalibration
-from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.parts import Interconnect
 from stepsim.workload.model.step_time import StepModel
 
@@ -218,7 +217,7 @@ def model_of(step: PublishedStep, calibration: ModelCalibration | None = None) -
 
 def published_memory(step: PublishedStep, model: StepModel) -> PublishedRun:
     """A run with the memory of its fullest rank, on the layout that its framework chooses."""
-    found = rank_memory(model.architecture, model.device, model.framework, [step.plan])
+    found = model.memory([step.plan])
     held = found.total if model.framework.reports_total else found.allocated
     share = float(found.share_of(model.device)[0])
     return PublishedRun(step=step, predicted_gib=float(held[0]) / _GIB, memory_share=share)

@@ -58,7 +58,7 @@ def _cells(made: list[Job], topology: Topology) -> list[Plain]:
     setup = made[0].setup if made else None
     if setup is None:
         return []
-    table = PlanTable(plans=[job.plan for job in made])
+    table = PlanTable([job.plan for job in made])
     try:
         network = interconnect_of(topology.fit(made[0].plan.npus))
     except TopologyError as error:

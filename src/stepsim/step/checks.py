@@ -162,7 +162,7 @@ def closed_form_s(job: Job) -> float | None:
     setup, known = job.setup, job.options.schedule in _CLOSED_FORMS
     if setup is None or setup.interconnect == NO_NETWORK or not known:
         return None
-    return float(setup.seconds(PlanTable(plans=[job.plan]))[0])
+    return float(setup.seconds(PlanTable([job.plan]))[0])
 
 
 def _said_of_device(device: Device, framework: str, *, sparse: bool) -> str:

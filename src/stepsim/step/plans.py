@@ -302,7 +302,7 @@ class PricedPlans(Noun, eq=False):
 
         A plan counts more where its layout has to gain something.
         """
-        table = PlanTable(plans=self.plans)
+        table = PlanTable(self.plans)
         each = self.seconds * table.of(handicap) / table.step_tokens
         places: list[int] = np.argsort(each, kind="stable").tolist()
         return places[: int(np.isfinite(self.seconds).sum())]
@@ -325,7 +325,7 @@ def price_plans(
     from stepsim.files.models.launch import LaunchForm, launch_form
 
     setup, plans = space.setup, list(space.plans())
-    table = PlanTable(plans=plans)
+    table = PlanTable(plans)
     memory = setup.memory(table).total
     # plans that recompute whole layers may do so with some alone: Megatron-LM can
     able = launch_form(setup.framework.name) in (LaunchForm.MEGATRON_LM, LaunchForm.MEGATRON_BRIDGE)
@@ -335,7 +335,7 @@ def price_plans(
     if space.base.layout is not None or not plans:
         return priced
     some = priced.plans if most is None else [priced.plans[i] for i in priced.order()[:most]]
-    more = PlanTable(plans=_balanced(some, setup))
+    more = PlanTable(_balanced(some, setup))
     other = _priced(more, setup.memory(more).total, setup, wanted)
     return PricedPlans(
         plans=[*priced.plans, *other.plans],
@@ -381,7 +381,7 @@ def _eased(table: PlanTable, memory: Floats, setup: StepModel) -> tuple[PlanTabl
     plans, changed = list(table.plans), np.array(eased)[count < layers].tolist()
     for i, some in zip(changed, count[count < layers].astype(int).tolist(), strict=True):
         plans[i] = replace(plans[i], recompute_layers=some)
-    table, memory = PlanTable(plans=plans), memory.copy()
+    table, memory = PlanTable(plans), memory.copy()
     memory[changed] = setup.memory(table.take(changed)).total
     return table, memory
 
@@ -419,7 +419,7 @@ def _end_costs(plans: Sequence[Plan], setup: StepModel) -> list[tuple[int, int]]
     """What the embedding, and head and prediction layers, take, in parts of a mean layer."""
     keys = [tuple(getattr(plan, name) for name in _OF_LAYERS) for plan in plans]
     one = dict(zip(keys, plans, strict=True))
-    table = setup.part_seconds(PlanTable(plans=list(one.values())))
+    table = setup.part_seconds(PlanTable(list(one.values())))
     counts, kinds = setup.architecture.layer_counts(), setup.architecture.layer_kinds()
     weights = np.array([counts[kind] for kind in kinds], float)
     layer = table[:, :-2] @ weights / setup.architecture.depth

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import gcd, lcm
 from operator import attrgetter, methodcaller
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, Union
 
 import numpy as np
 from msgspec import field
@@ -350,9 +350,13 @@ class Plan(Noun):
         return high // low
 
 
-def as_table(plans: "Sequence[Plan] | PlanTable") -> "PlanTable":
+Plans = Union[Sequence[Plan], "PlanTable"]
+"""Several plans, one by one or as columns."""
+
+
+def as_table(plans: Plans) -> "PlanTable":
     """Plans as a table, if they are none yet."""
-    return plans if isinstance(plans, PlanTable) else PlanTable(plans=plans)
+    return plans if isinstance(plans, PlanTable) else PlanTable(plans)
 
 
 # Columns that are no field or property of a plan, or not as it stands where it does nothing.
@@ -389,7 +393,7 @@ _COLUMNS: Mapping[str, Callable[[Plan], float]] = MappingProxyType(
 )
 
 
-class PlanTable(Noun, dict=True, eq=False):
+class PlanTable(Noun, kw_only=False, dict=True, eq=False):
     """Plans as columns: `table.tp` are the `plan.tp` of all, of shape (plans,), as float64.
 
     So is every field and property of a plan that is a number or a choice of two, and `_COLUMNS`;
@@ -413,7 +417,7 @@ class PlanTable(Noun, dict=True, eq=False):
 
     def take(self, chosen: Sequence[int]) -> "PlanTable":
         """The columns of some of the plans."""
-        table = PlanTable(plans=[self.plans[i] for i in chosen])
+        table = PlanTable([self.plans[i] for i in chosen])
         table.__dict__.update({name: column[chosen] for name, column in self.__dict__.items()})
         return table
 
@@ -427,7 +431,7 @@ class PlanTable(Noun, dict=True, eq=False):
 
     def other(self, **columns: Floats) -> "PlanTable":
         """The same plans with other columns."""
-        table = PlanTable(plans=self.plans)
+        table = PlanTable(self.plans)
         table.__dict__.update(self.__dict__ | columns)
         return table
 

@@ -540,7 +540,7 @@ def fitting_plans(
     # compute of the busiest rank: no step is shorter, whatever network and schedule
     alone = replace(setup, framework=bare, interconnect=NO_NETWORK)
     some = priced.some(fits)
-    bound = alone.parts(PlanTable(plans=some.plans)).pipeline
+    bound = alone.parts(PlanTable(some.plans)).pipeline
     return FittingPlans(**asdict(some), bound=bound, unfit=priced.some(~fits))
 
 

@@ -196,7 +196,7 @@ class ScenarioGroup(Noun, dict=True):
         if key not in self.known:
             space = replace(space, fixed={**space.fixed, **axes})
             every = price_plans(space, wanted, most * several)
-            self.known[key] = every, PlanTable(plans=every.plans)
+            self.known[key] = every, PlanTable(every.plans)
         every, table = self.known[key]
         own = np.all([getattr(table, name) == self.settings[name] for name in axes], axis=0)
         found: PricedPlans = every.some(own)

@@ -96,7 +96,7 @@ def build_workload(
         device=device,
         framework=framework,
         interconnect=interconnect,
-        columns=PlanTable(plans=[plan]),
+        columns=PlanTable([plan]),
     )
     if known is not None:
         others = {"layout", "recompute_layers"}  # on which rows do not depend

@@ -4,7 +4,6 @@ What each operator keeps for its backward follows Korthikanti et al. 2022; how m
 rank keeps is the schedule's (`kept_by`).
 """
 
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from stepsim.workload.model.held import (
     plan_places,
     rank_parameters,
 )
-from stepsim.workload.plan import PIPELINE, PipelineOrder, Plan, PlanTable, as_table
+from stepsim.workload.plan import PIPELINE, PipelineOrder, Plans, PlanTable, as_table
 
 TIGHT_SHARE = 0.92  # of the capacity, from which retries of the allocator cost 20 to 30 %
 _GATHERED_LAYERS = 2
@@ -94,7 +93,7 @@ def rank_memory(
     architecture: Architecture,
     device: Device,
     framework: Framework,
-    plans: Sequence[Plan] | PlanTable,
+    plans: Plans,
 ) -> RankMemory:
     """Memory of the fullest rank of each plan."""
     columns = as_table(plans)
@@ -135,7 +134,7 @@ class _RankParts(Noun, eq=False):
 def rank_parts(
     architecture: Architecture,
     framework: Framework,
-    plans: Sequence[Plan] | PlanTable,
+    plans: Plans,
     places: Places,
 ) -> _RankParts:
     """Bytes of every rank of plans of one layout whose virtual stages lie as `places` say."""

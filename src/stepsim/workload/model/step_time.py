@@ -21,7 +21,7 @@ from stepsim.workload.model.held import counts_by_chunk, layer_parameters, plan_
 from stepsim.workload.model.memory import RankMemory, rank_memory
 from stepsim.workload.model.parts import Block, Exchange, Interconnect
 from stepsim.workload.model.pricing import PhaseSeconds, TimedModel, TimedPart
-from stepsim.workload.plan import PIPELINE, Plan, PlanTable, as_table
+from stepsim.workload.plan import PIPELINE, Plans, PlanTable, as_table
 
 
 class _PartSeconds(Noun):
@@ -75,7 +75,7 @@ class StepModel(Noun):
     framework: Framework
     interconnect: Interconnect
 
-    def seconds(self, plans: Sequence[Plan] | PlanTable) -> Floats:
+    def seconds(self, plans: Plans) -> Floats:
         """Step time of each plan; they may be of several precisions."""
         table = as_table(plans)
         seconds = np.empty(len(table))
@@ -83,7 +83,7 @@ class StepModel(Noun):
             seconds[chosen] = sum(astuple(self.parts(table.take(chosen))))
         return seconds
 
-    def memory(self, plans: Sequence[Plan] | PlanTable) -> RankMemory:
+    def memory(self, plans: Plans) -> RankMemory:
         """What the fullest rank of each plan holds."""
         return rank_memory(self.architecture, self.device, self.framework, plans)
 

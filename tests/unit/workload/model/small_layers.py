@@ -20,7 +20,7 @@ def model_of(layer: Layer, hidden: int = 64) -> Architecture:
 
 def blocks_of(model: Architecture, plan: Plan = PLAN) -> tuple[Block, ...]:
     """Blocks of its first layer."""
-    return layer_blocks(model.layers[0], model, PlanTable(plans=[plan]))
+    return layer_blocks(model.layers[0], model, PlanTable([plan]))
 
 
 def operators_of(model: Architecture, plan: Plan = PLAN) -> dict[str, Operator]:
@@ -29,7 +29,7 @@ def operators_of(model: Architecture, plan: Plan = PLAN) -> dict[str, Operator]:
 
 def kept(model: Architecture, plan: Plan = PLAN) -> float:
     """Bytes that a layer keeps."""
-    columns = PlanTable(plans=[plan])
+    columns = PlanTable([plan])
     held, _ = layer_bytes(model.layers[0], model, columns, read_framework("megatron-core"))
     return float(held[0])
 

@@ -44,7 +44,7 @@ def test_parameters_are_those_of_the_classes() -> None:
 
 
 def test_a_token_reads_its_window_and_pooled_keys() -> None:
-    columns = PlanTable(plans=[PLAN])
+    columns = PlanTable([PLAN])
     near = 8 - 8 * 8 / (2 * 64)
     assert NEAR.read(columns).tolist() == [near]
     assert POOLED.read(columns).tolist() == [near + 64 / 16 / 2]

@@ -27,7 +27,7 @@ GROUPED = ExpertMlp(experts=64, top_k=8, width=64, groups=8, token_groups=4)
 def test_hybridep_alone_gathers_a_byte_for_each_token_and_expert(dispatch: ExpertDispatch) -> None:
     hybrid = dispatch in (ExpertDispatch.HYBRIDEP, ExpertDispatch.HYBRIDEP_FP8)
     for ep in (1, 8):
-        columns = PlanTable(plans=[plan(dispatch, ep)])
+        columns = PlanTable([plan(dispatch, ep)])
         expected = columns.tokens[0] * 64 * 8 if hybrid and ep > 1 else 0
         assert map_bytes(MLP, columns)[0] == expected
 
@@ -61,7 +61,7 @@ def missed(experts: int, own: int, top_k: int) -> float:
 def test_a_token_goes_to_a_node_once(
     mlp: ExpertMlp, dispatch: ExpertDispatch, ep: int, domain: int, share: float
 ) -> None:
-    columns = PlanTable(plans=[plan(dispatch, ep)])
+    columns = PlanTable([plan(dispatch, ep)])
     sent, *_ = ExpertWay(routing=mlp).asks(np.ones(1), columns, domain, inf)
     assert sent[0] == pytest.approx(share)
 
@@ -89,7 +89,7 @@ def test_eight_bits_are_on_the_way_to_the_experts_alone() -> None:
     layer: Layer = architecture.layers[0]
     sizes = {}
     for dispatch in (ExpertDispatch.DEEPEP, ExpertDispatch.DEEPEP_FP8):
-        columns = PlanTable(plans=[plan(dispatch, 8)])
+        columns = PlanTable([plan(dispatch, 8)])
         exchanges = [
             [exchange.size_bytes[0] for exchange in way if exchange.way]
             for block in layer_blocks(layer, architecture, columns)
@@ -112,7 +112,7 @@ def test_tokens_are_laid_out_by_expert_as_often_as_the_dispatcher_needs() -> Non
 
     def moved(dispatch: ExpertDispatch, ep: int) -> float:
         own = Plan.of_batch(dp=ep, ep=ep, global_batch=ep, sequence=100, dispatch=dispatch)
-        return float(permuted_bytes(MLP, PlanTable(plans=[own]), 32)[0])
+        return float(permuted_bytes(MLP, PlanTable([own]), 32)[0])
 
     assert moved(ExpertDispatch.ALL_TO_ALL, 8) == 2 * 100 * 32 * (1 + 8 + 8 + 8)
     assert moved(ExpertDispatch.ALL_TO_ALL, 64) == 2 * 100 * 32 * (1 + 8)
@@ -150,7 +150,7 @@ def test_kernels_of_a_dispatcher_take_their_time_whatever_the_network() -> None:
 
 def test_nodes_hand_tokens_on_while_they_arrive() -> None:
     """With 64 ranks of 8 a node, 5.43 copies cross NVLink to 7 of 8 ranks, however slow it is."""
-    columns = PlanTable(plans=[plan(ExpertDispatch.DEEPEP, 64)])
+    columns = PlanTable([plan(ExpertDispatch.DEEPEP, 64)])
     size = np.array([8 * 1e6])
     slow, fast = (
         ExpertWay(routing=MLP).asks(size, columns, 8, inner)[1][0] for inner in (1e9, inf)

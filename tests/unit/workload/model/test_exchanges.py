@@ -65,7 +65,7 @@ def sent(blocks: tuple[Block, ...], group: Group) -> tuple[Sent, Sent]:
 
 
 def of_layer(layer: Layer, plan: Plan, group: Group) -> tuple[Sent, Sent]:
-    return sent(layer_blocks(layer, model(layer), PlanTable(plans=[plan])), group)
+    return sent(layer_blocks(layer, model(layer), PlanTable([plan])), group)
 
 
 def plan(context: str = "ring", **degrees: Any) -> Plan:
@@ -180,7 +180,7 @@ def test_shared_experts_are_split_like_a_dense_layer() -> None:
 
 def test_embedding_and_head_exchange_every_token() -> None:
     small = model(PLAIN)
-    columns, size = PlanTable(plans=[plan(tp=2, cp=4)]), 2 * 128 * 128
+    columns, size = PlanTable([plan(tp=2, cp=4)]), 2 * 128 * 128
     forward, backward = sent((embedding_block(small, columns),), Group.TP)
     assert (forward, backward) == (
         [("embedding", SCATTER, size)],

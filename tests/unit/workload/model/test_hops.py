@@ -53,11 +53,11 @@ def of_cp(cp: int, kind: ContextParallelKind = ContextParallelKind.RING) -> Plan
 
 
 def columns(*cps: int) -> PlanTable:
-    return PlanTable(plans=[of_cp(cp) for cp in cps])
+    return PlanTable([of_cp(cp) for cp in cps])
 
 
 def blocks_of(plan: Plan, context: ContextParallel) -> tuple[Block, ...]:
-    return layer_blocks(LAYER, LLAMA, PlanTable(plans=[plan]), context)
+    return layer_blocks(LAYER, LLAMA, PlanTable([plan]), context)
 
 
 def core_flops(plan: Plan, context: ContextParallel) -> tuple[float, float]:
@@ -118,7 +118,7 @@ def test_every_hop_but_the_first_merges_an_output() -> None:
     """A rank of 4 has 16,384 tokens with 32 x 128 values each, and 3 merges of 10 bytes."""
     context = replace(TORCH, merge_bytes=10, sum_bytes=6)
     merges = merge_operator(GQA, columns(1, 4), context)
-    gathered = PlanTable(plans=[of_cp(4, ContextParallelKind.ALL_GATHER)])
+    gathered = PlanTable([of_cp(4, ContextParallelKind.ALL_GATHER)])
     assert merges.bytes_moved[0, 0] == 0
     assert merge_operator(GQA, gathered, context).bytes_moved[0, 0] == (3 * 10 * 16384 * 32 * 128)
     assert merges.bytes_moved[1, 1] == 3 * 6 * 16384 * (32 + 2 * 32) * 128
@@ -128,9 +128,9 @@ def test_every_hop_but_the_first_merges_an_output() -> None:
 
 @pytest.mark.parametrize("kind", [ContextParallelKind.ALL_TO_ALL, ContextParallelKind.ALL_GATHER])
 def test_whole_kernels_merge_nothing(kind: ContextParallelKind) -> None:
-    merges = merge_operator(GQA, PlanTable(plans=[of_cp(4, kind)]), ContextParallel())
+    merges = merge_operator(GQA, PlanTable([of_cp(4, kind)]), ContextParallel())
     assert merges.bytes_moved[0, 0] == merges.bytes_moved[1, 0] == 0
-    assert launch_ps(LAYER, PlanTable(plans=[of_cp(4, kind)]), ContextParallel(hop_ps=5))[0] == 0
+    assert launch_ps(LAYER, PlanTable([of_cp(4, kind)]), ContextParallel(hop_ps=5))[0] == 0
 
 
 @pytest.mark.parametrize("cp", [2, 4, 8])
@@ -224,7 +224,7 @@ def test_hops_reach_what_rings_of_flash_attention_reach(
         pricer = Pricer(
             device=read_device(device),
             framework=read_framework("torch-fsdp-compiled"),
-            columns=PlanTable(plans=[plan]),
+            columns=PlanTable([plan]),
         )
         price = pricer.together(
             map(
@@ -259,7 +259,7 @@ def priced(framework: Framework, bandwidth: float, cp: int = 8) -> float:
     )
     steps = replace(steps, interconnect=network)
     plan = replace(of_cp(cp), zero=0)
-    return float(steps.part_seconds(PlanTable(plans=[plan]))[0, 0])
+    return float(steps.part_seconds(PlanTable([plan]))[0, 0])
 
 
 def test_messages_are_free_until_they_are_longer_than_a_kernel() -> None:

@@ -33,7 +33,7 @@ def timed(
         device=read_device("b200"),
         framework=framework,
         interconnect=network,
-        columns=PlanTable(plans=[plan]),
+        columns=PlanTable([plan]),
     )
 
 

@@ -153,7 +153,7 @@ def test_fp8_converts_inputs_and_gradients_in_four_bytes_an_element() -> None:
 
 
 def test_embedding_and_head() -> None:
-    columns = PlanTable(plans=[PLAN])
+    columns = PlanTable([PLAN])
     model = model_of(DENSE, hidden=128)
     embedding = embedding_block(model, columns).operators[0]
     assert amounts(embedding)[3:5] == (6 * T * 128, 6 * T * 128)
@@ -184,7 +184,7 @@ def test_grouped_products_read_operands_and_write_results(
     precision: Precision, element: int
 ) -> None:
     """4 experts, 100 rows in all, 8 to 24 wide: weights of 768, inputs of 800, results of 2,400."""
-    columns = PlanTable(plans=[replace(PLAN, precision=precision)])
+    columns = PlanTable([replace(PLAN, precision=precision)])
     found = grouped("product", columns, np.array([100.0]), np.array([4.0]), 8.0, 24.0)
     assert amounts(found) == (
         *(2 * 100 * 8 * 24,) * 3,

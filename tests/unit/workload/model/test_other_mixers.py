@@ -113,7 +113,7 @@ def test_bytes_kept_are_counted_by_hand() -> None:
     heads = 8 * (2 * 64 + 4)
     assert kept(KIMI) == T * (128 * (9 * 2 + 4 + 2) + 2 * 2 * 16 + heads)
     assert kept(BLOCKS) == T * (2 * (128 + 64) + 4 * 128 + 4 * 2 * 4)
-    mamba = PARALLEL.mamba.held(PlanTable(plans=[PLAN]), PlanTable(plans=[PLAN]).element_bytes).kept
+    mamba = PARALLEL.mamba.held(PlanTable([PLAN]), PlanTable([PLAN]).element_bytes).kept
     assert kept(PARALLEL) == float(mamba[0]) + T * (2 * (128 + 64) + 4 * 128)
 
 

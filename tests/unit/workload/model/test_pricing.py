@@ -40,7 +40,7 @@ DEVICE = Device(
 )
 FRAMEWORK = Framework(name="plain", memory_factor=2.0, host_layer_ps=0, host_expert_layer_ps=0)
 PLAN = Plan(sequence=1000)
-COLUMNS = PlanTable(plans=[PLAN])
+COLUMNS = PlanTable([PLAN])
 
 
 def pricer() -> Pricer:

@@ -41,7 +41,7 @@ def test_the_indexer_adds_three_products_and_a_norm() -> None:
 
 
 def test_a_token_reads_the_chosen_keys_or_all_before_it() -> None:
-    columns = PlanTable(plans=[PLAN, replace(PLAN, sequence=8)])
+    columns = PlanTable([PLAN, replace(PLAN, sequence=8)])
     item = [sum(min(i, 16) for i in range(64)) / 64, sum(range(8)) / 8]
     assert INDEXER.read(columns).tolist() == pytest.approx(item, abs=0.5)
     assert INDEXER.read(columns).tolist() == [READ, 4]
@@ -109,7 +109,7 @@ def test_ranks_of_a_sequence_gather_keys_and_ranks_of_heads_sum_the_target() -> 
 def test_a_layer_keeps_queries_on_both_widths_and_what_the_indexer_learns_from() -> None:
     framework = read_framework("megatron-core")
     modules = (RecomputeModule.UP_PROJECTION,)
-    columns = PlanTable(plans=[PLAN, replace(PLAN, recompute_modules=modules)])
+    columns = PlanTable([PLAN, replace(PLAN, recompute_modules=modules)])
     attention_alone = Layer(attention=SPARSE, mlp=None, norms=0)
     (kept, less), _ = layer_bytes(attention_alone, MODEL, columns, framework)
     heads = 8 * (24 + 40 + 32) + 8 * 20

@@ -31,7 +31,7 @@ PLAN = Plan.of_batch(tp=2, pp=4, dp=4, global_batch=128, sequence=8192)
 
 
 def test_parts_add_up_and_one_stage_has_no_bubble() -> None:
-    table = PlanTable(plans=[PLAN, replace(PLAN, pp=1, dp=16, microbatches=8)])
+    table = PlanTable([PLAN, replace(PLAN, pp=1, dp=16, microbatches=8)])
     parts = model().parts(table)
     total = parts.pipeline + parts.bubble + parts.data_parallel + parts.optimizer + parts.host
     np.testing.assert_array_equal(model().seconds(table), total)
@@ -41,13 +41,13 @@ def test_parts_add_up_and_one_stage_has_no_bubble() -> None:
 
 def test_a_pipeline_takes_as_long_as_its_microbatches() -> None:
     once, twice = (replace(PLAN, microbatches=count) for count in (32, 64))
-    parts = model().parts(PlanTable(plans=[once, twice]))
+    parts = model().parts(PlanTable([once, twice]))
     assert parts.pipeline[1] == pytest.approx(2 * parts.pipeline[0])
     assert parts.bubble[1] == parts.bubble[0]
 
 
 def test_chunks_divide_the_bubble() -> None:
-    parts = model().parts(PlanTable(plans=[PLAN, replace(PLAN, chunks=4)]))
+    parts = model().parts(PlanTable([PLAN, replace(PLAN, chunks=4)]))
     assert parts.bubble[1] < 0.5 * parts.bubble[0]
 
 
@@ -95,9 +95,7 @@ def test_ranks_of_tp_hold_up_the_host_where_a_pipeline_leaves_its_node(
     alone = replace(steps, framework=replace(steps.framework, host_tp_ps=0))
     plan = Plan.of_batch(tp=tp, pp=pp, dp=dp, global_batch=16 * dp, sequence=128)
     kinds = len(steps.architecture.layer_kinds())
-    slow, fast = (
-        each.part_seconds(PlanTable(plans=[plan]))[0, :kinds] * 1e3 for each in (steps, alone)
-    )
+    slow, fast = (each.part_seconds(PlanTable([plan]))[0, :kinds] * 1e3 for each in (steps, alone))
     assert (slow - fast).tolist() == pytest.approx([more] * kinds)
 
 
@@ -105,6 +103,6 @@ def test_ranks_of_tp_hold_up_the_host_where_a_pipeline_leaves_its_node(
 def test_ranks_of_a_context_hold_the_same_parameters(zero: int) -> None:
     """Gradients are reduced, and shards owned, over dp times cp."""
     plain = replace(PLAN, pp=1, dp=8, microbatches=16, zero=zero)
-    parts = model().parts(PlanTable(plans=[plain, replace(plain, dp=2, cp=4, microbatches=64)]))
+    parts = model().parts(PlanTable([plain, replace(plain, dp=2, cp=4, microbatches=64)]))
     assert parts.optimizer[0] == parts.optimizer[1] > 0
     assert parts.data_parallel[0] == parts.data_parallel[1] > 0

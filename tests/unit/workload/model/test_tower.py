@@ -65,7 +65,7 @@ PATCHES = 2 * 16 * 4  # samples of a microbatch, tokens of a sample, patches of 
 
 
 def operators(tower: Tower = TOWER) -> dict[str, Operator]:
-    blocks = tower_blocks(tower, PlanTable(plans=[PLAN]))
+    blocks = tower_blocks(tower, PlanTable([PLAN]))
     return {item.name: item for block in blocks for item in block.operators}
 
 

@@ -35,13 +35,13 @@ TOKENS = 1024
 def _kept(layer: Layer, plan: Plan = PLAN, framework: Framework = MEGATRON) -> float:
     """Bytes that one layer of width 2048 keeps."""
     model = Architecture(name="one", hidden=2048, layers=(layer,), vocabulary=1000)
-    return float(layer_bytes(layer, model, PlanTable(plans=[plan]), framework)[0][0])
+    return float(layer_bytes(layer, model, PlanTable([plan]), framework)[0][0])
 
 
 def _working(layer: Layer, plan: Plan) -> float:
     """Bytes of that layer while it is recomputed."""
     model = Architecture(name="one", hidden=2048, layers=(layer,), vocabulary=1000)
-    return float(layer_bytes(layer, model, PlanTable(plans=[plan]), MEGATRON)[1][0])
+    return float(layer_bytes(layer, model, PlanTable([plan]), MEGATRON)[1][0])
 
 
 def _dropped(layer: Layer, module: RecomputeModule, plan: Plan = PLAN) -> float:

@@ -17,8 +17,8 @@ def even_counts(model: Architecture, pp: int = 1, chunks: int = 1) -> Floats:
 
 def test_degrees_share_parameters_out() -> None:
     model = read_model("qwen3-30b-a3b").architecture
-    alone = PlanTable(plans=[Plan()])
-    shared = PlanTable(plans=[Plan.of_batch(tp=2, dp=4, ep=4, expert_tp=2, global_batch=4)])
+    alone = PlanTable([Plan()])
+    shared = PlanTable([Plan.of_batch(tp=2, dp=4, ep=4, expert_tp=2, global_batch=4)])
     dense, routed = rank_parameters(model, alone, even_counts(model))
     own_dense, own_routed = rank_parameters(model, shared, even_counts(model))
     np.testing.assert_allclose(own_dense, dense / 2)
