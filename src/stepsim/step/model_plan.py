@@ -18,7 +18,6 @@ from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.job import Job, check_counts, filled
-from stepsim.workload.axes import RankOrder
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.choices import Precision, Recompute
@@ -38,12 +37,8 @@ DEFAULT_TOKENS = 4 * 2**20
 """Tokens of a step, about, where nobody says how large its batch is."""
 USUAL_SCHEDULE = OPTIONS["schedule"].default
 
-# Options that are the plan's fields of the same name.
-_NAMED = (
-    *("expert_tp", "precision", "recompute", "recompute_layers", "zero", "shard_ranks"),
-    *("attention", "dispatch", "sequence_parallel", "reshard", "tp_comm_overlap"),
-    *("dp_overlap", "cuda_graph", "expert_overlap", "shared_overlap", "delay_wgrad", "packed"),
-)
+# Options that are the plan's fields of the same name; a layout is not known by its text alone.
+_NAMED = [name for name in OPTIONS if name in Plan.__struct_fields__ and name != "layout"]
 
 
 def assumed(name: str, value: object) -> str:
@@ -255,7 +250,7 @@ def job_size(options: StepOptions, default_npus: int) -> int:
 def _as_asked(options: StepOptions, default_npus: int) -> tuple[Plan, list[str]]:
     """The plan that the options say but its layout, and what was assumed; raises PlanError."""
     notes: list[str] = []
-    tp, cp, pp, ep = (getattr(options, name) or 1 for name in ("tp", "cp", "pp", "ep"))
+    tp, cp, pp = (getattr(options, name) or 1 for name in ("tp", "cp", "pp"))
     npus = job_size(options, default_npus)
     if options.npus is None:
         notes.append(assumed("npus", npus))
@@ -264,31 +259,20 @@ def _as_asked(options: StepOptions, default_npus: int) -> tuple[Plan, list[str]]
         raise PlanError(f"npus is {npus}: expected a multiple of tp*cp*pp, {tp * cp * pp}")
     if options.sequence is None:
         notes.append(SEQUENCE_ASSUMED)
-    chunks = chunks_of(options, pp)
     batch = batch_of(options, dp * options.samples, pp)
     if options.global_batch is None and options.microbatches is None:
         tokens = batch * (options.sequence or DEFAULT_SEQUENCE) / 1e6
         each = f"{batch // (dp * options.samples)} microbatches of each pipeline"
         said = f"{batch} samples ({tokens:.3g} million tokens, {each}), near 4 million tokens"
         notes.append(assumed("global_batch", said))
-    plan = Plan.of_batch(
-        tp=tp,
-        cp=cp,
-        dp=dp,
-        pp=pp,
-        ep=ep,
-        chunks=chunks,
-        microbatch_size=options.samples,
-        global_batch=batch,
-        rank_order=options.rank_order or RankOrder.TP_DP_PP,
-        **plan_fields(options),
-    )
+    fields = plan_fields(options) | {"dp": dp, "chunks": chunks_of(options, pp)}
+    plan = Plan.of_batch(global_batch=batch, **fields)
     check_counts(plan)
     return plan, notes
 
 
 def plan_fields(options: StepOptions) -> dict[str, Any]:
-    """Fields of a plan that options say beside degrees, batch and layout."""
+    """Fields of a plan that options say; none that follow from several of them."""
     found = {name: value for name in _NAMED if (value := getattr(options, name)) is not None}
     sequence = options.sequence or DEFAULT_SEQUENCE
     known = options.framework if isinstance(options.framework, Framework) else None

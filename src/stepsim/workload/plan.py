@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import check_fields
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import NameWithFields
 from stepsim.workload.axes import EpLayout, Group, ParallelAxis, RankOrder
 from stepsim.workload.model.choices import (
@@ -133,7 +133,7 @@ class Plan(Noun):
                 f"{samples}"
             )
         one.check_sequence()
-        return cls(**fields, microbatches=global_batch // samples)
+        return replace(one, microbatches=global_batch // samples)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -4,7 +4,6 @@ What each operator keeps for its backward follows Korthikanti et al. 2022; how m
 rank keeps is the schedule's (`kept_by`).
 """
 
-
 import numpy as np
 
 from stepsim.base.arrays import Bools, Floats, Ints
