@@ -127,7 +127,12 @@ def _attention_blocks(
     before, after = _around("attention", layer, architecture, columns)
     yield Block("attention norm", before, forward=gathered, backward=gathered)
     if isinstance(attention, Mixer):
-        yield from _mixer_blocks(attention, after, architecture, columns)
+        run = attention.mixing(architecture.hidden, columns)
+        sent = run.sent
+        yield Block("mixer in", run.before, forward=sent.before, backward=summed)
+        yield Block("mixer", run.mix, forward=sent.after, backward=sent.back_after)
+        last = (*run.after, after)
+        yield Block("mixer out", last, forward=summed, backward=sent.back_before)
         return
     into, core, out = attention_operators(attention, architecture.hidden, columns)
     out = (*out, after)
@@ -177,18 +182,6 @@ def expand_streams(name: str, layer: Layer, hidden: int, columns: PlanTable) -> 
     """
     n, size = layer.streams, 2.0 * columns.shard_tokens * hidden
     return memory(name, size * (2 * n + 1), size * (3 * n + 2))
-
-
-def _mixer_blocks(
-    mixer: Mixer, last: Operator, architecture: Architecture, columns: PlanTable
-) -> Iterator[Block]:
-    """A mixer between what runs on a rank's tokens before it and after it."""
-    run, summed = mixer.mixing(architecture.hidden, columns), _summed(architecture, columns)
-    sent = run.sent
-    yield Block("mixer in", run.before, forward=sent.before, backward=summed)
-    yield Block("mixer", run.mix, forward=sent.after, backward=sent.back_after)
-    after = (*run.after, last)
-    yield Block("mixer out", after, forward=summed, backward=sent.back_before)
 
 
 def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanTable) -> Iterator[Block]:

@@ -197,21 +197,11 @@ def _of_mlp(
     if mlp is None or isinstance(mlp, LinearBlock):
         return Held(kept=nothing, outputs=[out] if mlp else [])
     if isinstance(mlp, DenseMlp):
-        width = columns.tokens * mlp.width / columns.tp
-        kept = _between(mlp, width, element, framework, gates)
-        outputs = [*[width] * mlp.activation.inputs, out]
+        inner = columns.tokens * mlp.width / columns.tp
+        kept = _between(mlp, inner, element, framework, gates)
+        outputs = [*[inner] * mlp.activation.inputs, out]
         dropped = columns.drops(RecomputeModule.MLP) * kept
         return Held(kept=kept, outputs=outputs, dropped=dropped)
-    return _of_experts(mlp, architecture, columns, element, framework)
-
-
-def _of_experts(
-    mlp: ExpertMlp,
-    architecture: Architecture,
-    columns: PlanTable,
-    element: Floats,
-    framework: Framework,
-) -> Held:
     tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
     gates = np.where(element < 2.0, framework.gate_bytes, 2.0)
     inner, width = tokens * mlp.width / columns.expert_tp, mlp.token_width(architecture.hidden)

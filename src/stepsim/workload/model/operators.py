@@ -295,20 +295,10 @@ def _core(
     keys = seq / 2 if window is None else keys_before(seq, float(window))
     flops, known = 2.0 * t * keys * widths, None if window is None else keys
     yield fused_attention(flops, attention.head_dim, heads, known, columns)
-    if not columns.flash.all():
-        yield from _unfused(attention, heads, widths, columns, 1.0 - columns.flash)
-
-
-def _unfused(
-    attention: CoreAttention,
-    heads: Floats,
-    widths: Floats,
-    columns: PlanTable,
-    used: Floats,
-) -> Iterator[Operator]:
-    t, seq = columns.tokens, columns.sequence
-    flops = 2.0 * t * seq * widths * used
-    scores = t * seq * heads * used
+    if columns.flash.all():
+        return
+    used, every = 1.0 - columns.flash, t * columns.sequence
+    flops, scores = 2.0 * every * widths * used, every * heads * used
     element = 2.0 * (2.0 * scores + t * widths * used)
     yield operator_of(
         "scores and context",
@@ -364,7 +354,15 @@ def router_operators(mlp: ExpertMlp, hidden: int, columns: PlanTable) -> Iterato
 
 
 def expert_operators(mlp: ExpertMlp, hidden: int, columns: PlanTable) -> Iterator[Operator]:
-    """Grouped products of a rank's experts: t k / E tokens each, and the activation between."""
+    """Grouped products of a rank's experts: t k / E tokens each, and what is between and after.
+
+    That is an activation, clamps of both its inputs, and biases of outputs, each kernel in 2 bytes.
+    Clamps read and write both inputs (8), and a copy joins them (8). Backward each reads gradient
+    and input and writes one (12), and a copy joins them (8). A bias is weighted by a token's share
+    (2), added (6), and experts are joined (4); backward the gradient is taken apart (4), and
+    multiplied and summed for bias and share (6 each). See `weighted_bias_quick_geglu_impl` and
+    `TEGroupedMLP._apply_bias` of Megatron-Core.
+    """
     h = float(mlp.token_width(hidden))
     local = mlp.experts / columns.ep
     tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
@@ -374,32 +372,18 @@ def expert_operators(mlp: ExpertMlp, hidden: int, columns: PlanTable) -> Iterato
     said = {"module": RecomputeModule.ACTIVATION, "inside": True}
     yield _activation("activation of experts", mlp.activation, tokens, width, **said)
     yield grouped("experts out", columns, tokens, local, width, h)
-    yield from _beside_experts(mlp, tokens, width, h)
+    if mlp.clamped:
+        size = tokens * width
+        yield memory("clamps of experts", 16.0 * size, 20.0 * size, apart=True)
+    if mlp.bias:
+        size = tokens * h
+        yield memory("biases of experts", 12.0 * size, 16.0 * size, apart=True)
     if columns.casts.any():
         each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
         taken = each * tokens * h
         yield memory("casts of experts", taken, taken, CAST, called=False)
         made = each * tokens * width, each * tokens * inputs * width
         yield memory("casts between", *made, CAST, inside=True, called=False)
-
-
-def _beside_experts(
-    mlp: ExpertMlp, tokens: Floats, width: Floats, hidden: float
-) -> Iterator[Operator]:
-    """Clamps of both inputs of an activation, and biases of outputs, each kernel in 2 bytes.
-
-    Clamps read and write both inputs (8), and a copy joins them (8). Backward each reads gradient
-    and input and writes one (12), and a copy joins them (8). A bias is weighted by a token's share
-    (2), added (6), and experts are joined (4); backward the gradient is taken apart (4), and
-    multiplied and summed for bias and share (6 each). See `weighted_bias_quick_geglu_impl` and
-    `TEGroupedMLP._apply_bias` of Megatron-Core.
-    """
-    if mlp.clamped:
-        size = tokens * width
-        yield memory("clamps of experts", 16.0 * size, 20.0 * size, apart=True)
-    if mlp.bias:
-        size = tokens * hidden
-        yield memory("biases of experts", 12.0 * size, 16.0 * size, apart=True)
 
 
 def grouped(
