@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import Noun, Same, replace
+from stepsim.base.structs import Names, Same, replace
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.workload.model.architecture import (
@@ -208,12 +208,8 @@ def _per_parameter(plan: Plan, framework: Framework, device: Device) -> Iterator
 _Operations = tuple[float, float, float]
 
 
-class _Made(Noun, eq=False):
-    """Rows with what is said of them; `networked` ones depend on the network."""
-
-    rows: _Rows
-    notes: tuple[str, ...]
-    networked: bool
+# Rows, with what is said of them.
+_Made = tuple[_Rows, Names]
 
 
 class _Builder(TimedModel):
@@ -222,18 +218,13 @@ class _Builder(TimedModel):
     model: Model
     plan: Plan
     notes: list[str] = []
-    networked: list[Layer | Exchange] = []
     made: dict[object, _Made] = {}
     flops: dict[object, _Operations] = {}
 
     def _once(self, key: object, make: Callable[[], _Rows]) -> _Made:
         if key not in self.made:
             self.notes.clear()
-            self.networked.clear()
-            rows = make()
-            self.made[key] = _Made(
-                rows=rows, notes=tuple(self.notes), networked=bool(self.networked)
-            )
+            self.made[key] = make(), tuple(self.notes)
         return self.made[key]
 
     def workload(self, plan: Plan) -> Workload:
@@ -256,12 +247,11 @@ class _Builder(TimedModel):
             for layer in architecture.prediction_layers
         ]
         block = Microbatch(
-            embedding=first.rows,
-            layers=tuple(each.rows for each in layers),
-            head=last.rows,
-            prediction=tuple(each.rows for each in ahead),
+            embedding=first[0],
+            layers=tuple(rows for rows, _ in layers),
+            head=last[0],
+            prediction=tuple(rows for rows, _ in ahead),
         )
-        made = (first, *layers, last, *ahead)
         tokens = plan.microbatch_size * plan.sequence // plan.cp
         sparse = (each.mlp for each in architecture.layers if isinstance(each.mlp, ExpertMlp))
         experts = next(sparse, None)
@@ -283,10 +273,13 @@ class _Builder(TimedModel):
             layout=plan.layout,
             per_parameter=tuple(_per_parameter(plan, self.framework, self.device)),
             effort=self._effort(plan, again),
-            reads_network=any(each.networked for each in made),
+            # what hides behind the network's exchanges, and what gathers take of compute
+            reads_network=plan.ep > 1 or (plan.fsdp > 1 and self.framework.fsdp_slowdown > 0),
             warnings=(
                 *self.model.warnings,
-                *dict.fromkeys(note for each in made for note in each.notes),
+                *dict.fromkeys(
+                    note for _, notes in (first, *layers, last, *ahead) for note in notes
+                ),
             ),
         )
 
@@ -372,8 +365,6 @@ class _Builder(TimedModel):
                 )
         part = self.layer(layer)
         self.flops[layer] = _flops(part.blocks, self.plan)
-        if any(map(_one, part.waits_ps)):
-            self.networked.append(layer)
         rows = self._held_up(layer, self._rows(part), _one(part.host_ps), again=again)
         if again:
             nothing = Work()
@@ -493,8 +484,6 @@ class _Builder(TimedModel):
         network = self.interconnect
         for each in exchanges:
             size, least, notices = map(_one, each.asks(self.columns, network))
-            if notices or least:
-                self.networked.append(each)
             if round(size):
                 yield CommOp(
                     kind=each.kind,
@@ -510,20 +499,12 @@ class _Builder(TimedModel):
         works = [[getattr(row, phase) for row in rows] for phase in Phase]
         computed = [sum(work.compute_ps + work.wait_ps for work in phase) for phase in works]
         slow_f, slow_b = self._gather_slowdown(layer, computed[0], computed[1] + computed[2])
-        if self.plan.zero >= 2 and slow_b > 1 and self.framework.fsdp_slowdown:
-            self.networked.append(layer)
 
-        slowed = []
-        for row in rows:
-            longer = {
-                phase: replace(
-                    work,
-                    compute_ps=round(work.compute_ps * slow),
-                    wait_ps=round(work.wait_ps * slow),
-                )
-                for (phase, work), slow in zip(row.works(), (slow_f, slow_b, slow_b), strict=True)
-            }
-            slowed.append(replace(row, **longer))
+        def slower(phase: Phase, work: Work) -> Work:
+            slow = slow_f if phase is Phase.FORWARD else slow_b
+            compute_ps, wait_ps = round(work.compute_ps * slow), round(work.wait_ps * slow)
+            return replace(work, compute_ps=compute_ps, wait_ps=wait_ps)
+
         alone = slow_f * computed[0] * (2 if again else 1)
         alone += slow_b * (computed[1] + computed[2])
         if launched * (4 / 3 if again else 1) > alone:
@@ -532,7 +513,7 @@ class _Builder(TimedModel):
                 f"the host launches a layer{experts} in {format_time_ps(round(launched))} "
                 f"({self.framework.name}), longer than its kernels run: the host sets the time"
             )
-        return with_launches(slowed, round(launched))
+        return with_launches([row.with_works(slower) for row in rows], round(launched))
 
     def _gather_slowdown(self, layer: Layer, forward: int, backward: int) -> tuple[float, float]:
         """Factors on both passes: kernels and collectives share the device; ranks drift apart."""
