@@ -61,8 +61,8 @@ class BlockSparseAttention(Mixer):
         back: assumed to be as Megatron-Core's sparse attention does it.
         """
         own, _, after = attention_operators(self.attention, hidden, columns)
-        width = float(self.indexer.width + self.indexer.dim)
-        made = "index queries and keys", columns.tokens, float(hidden), width
+        width = self.indexer.width + self.indexer.dim
+        made = "index queries and keys", columns.tokens, hidden, width
         pair = keys_and_values(self.attention, columns)
         back = gathered_keys(pair, None, columns).back_after
         return Mixing(

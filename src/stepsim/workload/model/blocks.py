@@ -77,12 +77,12 @@ def embedding_block(architecture: Architecture, columns: PlanTable) -> Block:
     Looking tokens up takes 6sh, and the same backward. The vocabulary is split, so that outputs are
     summed over tp.
     """
-    s, hidden = columns.shard_tokens, float(architecture.hidden)
+    s, hidden = columns.shard_tokens, architecture.hidden
     operators = [memory("embedding", 6.0 * s * hidden, 6.0 * s * hidden, "aten::embedding")]
     if architecture.input_width:
         size = s * architecture.input_width
         operators.append(memory("inputs of layers", 14.0 * size, 18.0 * size))
-        shape = "projection of inputs", s, hidden, float(architecture.input_width)
+        shape = "projection of inputs", s, hidden, architecture.input_width
         operators += products(columns, shape)
     return Block(
         "embedding",
@@ -104,7 +104,7 @@ def head_blocks(
     t, share = columns.tokens, architecture.vocabulary / columns.tp
     forward, backward = (14.0, 8.0) if fused_loss else (22.0, 12.0)
     head = (
-        linear("head", columns, t, float(architecture.hidden), share, OperatorKind.HEAD),
+        linear("head", columns, t, architecture.hidden, share, OperatorKind.HEAD),
         memory("loss", forward * t * share, backward * t * share, "aten::cross_entropy_loss"),
     )
     return (
@@ -162,13 +162,12 @@ def collapse_streams(layer: Layer, hidden: int, columns: PlanTable) -> tuple[Ope
     and the input's gradient are read, and the streams' gradients read and written: 3n + 1.
     """
     n, s = layer.streams, columns.shard_tokens
-    width = float(hidden)
     return (
-        linear("stream weights", columns, s, n * width, float((2 + n) * n), OperatorKind.HEAD),
+        linear("stream weights", columns, s, n * hidden, (2 + n) * n, OperatorKind.HEAD),
         memory(
             "streams to one",
-            2.0 * s * (n + 1) * width,
-            2.0 * s * (3 * n + 1) * width,
+            2.0 * s * (n + 1) * hidden,
+            2.0 * s * (3 * n + 1) * hidden,
             module=RecomputeModule.HYPER_CONNECTIONS,
         ),
     )
@@ -210,7 +209,7 @@ def _input_block(layer: Layer, architecture: Architecture, columns: PlanTable) -
 
     Ranks of tp compute it whole, on the tokens that they hold outside of products.
     """
-    s, h, width = columns.shard_tokens, float(architecture.hidden), float(layer.input_width)
+    s, h, width = columns.shard_tokens, architecture.hidden, layer.input_width
     size = s * width
     return Block(
         "layer input",
@@ -277,8 +276,8 @@ def _expert_blocks(
     laid_out = permuted_bytes(mlp, columns, width)
     combine = [memory("return of tokens", laid_out, laid_out, CHOICE)]
     if mlp.latent is not None:
-        t, h = columns.shard_tokens, float(architecture.hidden)
-        combine += products(columns, ("latent out", t, float(width), h))
+        t, h = columns.shard_tokens, architecture.hidden
+        combine += products(columns, ("latent out", t, width, h))
     yield Block(
         "combination",
         (*combine, after),
@@ -333,10 +332,10 @@ def _summed(architecture: Architecture, columns: PlanTable) -> tuple[Exchange, .
 def tower_blocks(tower: Tower, columns: PlanTable) -> tuple[Block, ...]:
     """The blocks of a tower that sees in forward order."""
     own, inner = _patches(tower, columns), _as_model(tower)
-    first = tuple(products(own, ("patches", own.shard_tokens, float(tower.patch), tower.hidden)))
+    first = tuple(products(own, ("patches", own.shard_tokens, tower.patch, tower.hidden)))
     rows = own.shard_tokens / tower.merged  # of tokens of the decoder, of whole ranks
     shapes = [
-        (f"projector {number}", rows, float(inner), float(outer))
+        (f"projector {number}", rows, inner, outer)
         for number, (inner, outer, _) in enumerate(tower.products)
     ]
     layers = (_times(block, tower.depth) for block in layer_blocks(tower.layer, inner, own))
@@ -368,7 +367,7 @@ def _patches(tower: Tower, columns: PlanTable) -> PlanTable:
 
     Of causal attention a token reads half of the sequence: in one twice as long it reads all.
     """
-    of_sample = float(tower.tokens * tower.merged)
+    of_sample = tower.tokens * tower.merged
     tokens = columns.microbatch_size * of_sample / columns.cp
     shard = np.where(columns.sequence_parallel > 0, tokens / columns.tp, tokens)
     return columns.other(
@@ -384,8 +383,8 @@ def _times(block: Block, count: int) -> Block:
     """A block so many times over, as one."""
     operators = []
     for each in block.operators:
-        sides = each.sides and (*each.sides[:2], each.sides[2] * float(count))
-        operators.append(replace(each.times(float(count)), sides=sides))
+        sides = each.sides and (*each.sides[:2], each.sides[2] * count)
+        operators.append(replace(each.times(count), sides=sides))
     forward, backward = (
         tuple(replace(each, size_bytes=each.size_bytes * count) for each in sent)
         for sent in (block.forward, block.backward)

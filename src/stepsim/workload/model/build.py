@@ -648,7 +648,7 @@ def _kernel_of(
     if operator.groups is not None:
         blocks, most = int(operator.groups.tiles()[phase, 0]), 2
     elif operator.sides is not None:
-        tokens, inner, outer = (float(side[0]) for side in operator.sides)
+        tokens, inner, outer = (side[0] for side in operator.sides)
         rows, columns = ((tokens, outer), (tokens, inner), (inner, outer))[phase]
         # in the largest tiles of which there is one for every SM
         tiles = [(ceil(rows / high) * ceil(columns / wide), most) for high, wide, most in _TILES]

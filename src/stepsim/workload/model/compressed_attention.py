@@ -80,7 +80,7 @@ class CompressedAttention(Mixer):
 
     def read(self, columns: PlanTable) -> Floats:
         """Keys that a token reads on average: of the window, and pooled ones."""
-        near = keys_before(columns.attended, float(self.window))
+        near = keys_before(columns.attended, self.window)
         if self.indexer is not None:
             return near + self.indexer.read(columns)
         return near + (columns.attended / self.ratio / 2 if self.ratio else 0.0)
@@ -91,31 +91,32 @@ class CompressedAttention(Mixer):
         Keys and pooled keys are gathered along cp, the indexer's target is summed over tp: assumed
         to be as Megatron-Core's sparse attention does it, with `cp_comm_type` allgather.
         """
-        t, s, h = columns.tokens, columns.shard_tokens, float(hidden)
-        queries, rank = self.queries / columns.tp, float(self.query_rank)
+        t, s = columns.tokens, columns.shard_tokens
+        queries, rank = self.queries / columns.tp, self.query_rank
         ranks = s * (rank + self.head_dim)
         normed, moved = t * queries, 4.0 * t * (queries + self.head_dim)
         groups, in_group = self.output_groups / columns.tp, self.queries // self.output_groups
-        own, width = self.indexer, float(self.head_dim)
+        own = self.indexer
+        width: float = self.head_dim
         if self.ratio:
             width += (self.head_dim + (own.dim if own else 0)) / self.ratio
         return Mixing(
             before=(
-                *products(columns, ("queries down", s, h, rank)),
+                *products(columns, ("queries down", s, hidden, rank)),
                 *products(
                     columns, ("queries up", t, rank, queries), module=RecomputeModule.UP_PROJECTION
                 ),
-                *products(columns, ("keys", s, h, float(self.head_dim))),
+                *products(columns, ("keys", s, hidden, self.head_dim)),
                 norm("norms of ranks", ranks),
                 norm("norms of queries", normed),
                 memory("rotary embedding and layout", moved, moved),
-                *self._pooling(h, columns),
+                *self._pooling(hidden, columns),
             ),
             mix=tuple(self._mix(columns)),
             after=(
                 memory("rotation back", 4.0 * normed, 4.0 * normed),
                 by_head("result down", columns, groups, in_group, self.output_rank),
-                *products(columns, ("result up", t, self.gathered / columns.tp, h)),
+                *products(columns, ("result up", t, self.gathered / columns.tp, hidden)),
             ),
             sent=gathered_keys(width, own.summed(columns) if own else None, columns),
         )
@@ -129,7 +130,7 @@ class CompressedAttention(Mixer):
         own = self.indexer
         if own is not None:
             keys = 2.0 * self.series * own.dim
-            yield from own.projections(float(self.query_rank), hidden, keys, columns)
+            yield from own.projections(self.query_rank, hidden, keys, columns)
             width = width + keys
         size = 2.0 * columns.shard_tokens * width
         yield memory("pooling of keys", size * (1 + 1 / (2 * self.ratio)), 3.0 * size)

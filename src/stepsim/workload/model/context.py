@@ -97,7 +97,7 @@ def mask_share(columns: PlanTable, context: ContextParallel, window: int | None 
     """
     if context.balanced:
         return np.ones_like(columns.cp)
-    most = np.inf if window is None else float(window)
+    most = np.inf if window is None else window
     mean = np.minimum(columns.sequence / 2, most)
     last = np.minimum(columns.sequence * (1 - 0.5 / columns.cp), most)
     return np.where(columns.context_all_to_all > 0, 1.0, last / mean)

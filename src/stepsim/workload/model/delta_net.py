@@ -48,7 +48,7 @@ def delta_rule(
     kernels in 4, and thrice that backward.
     """
     share = columns.tokens * heads / columns.tp
-    c, d, v = _CHUNK, float(keys), float(values)
+    c, d, v = _CHUNK, keys, values
     forward = 6.0 * c * d + 4.0 * c * v + 6.0 * d * v
     backward = 2.0 * forward + 2.0 * c * (d + v) + 4.0 * d * v
     states = d * v / c

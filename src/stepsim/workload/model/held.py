@@ -111,7 +111,7 @@ def layer_bytes(
     out = columns.shard_tokens * architecture.hidden
     attention = _of_attention(layer.attention, out, columns, element, framework)
     mlp = _of_mlp(layer.mlp, architecture, columns, element, framework)
-    norms, masks = layer.norms * out, float(architecture.dropout)
+    norms, masks = layer.norms * out, architecture.dropout
     own = columns.shard_tokens * layer.input_width * (4.0 + 2.0 * element)  # gate, input, product
     streams = 2.0 * out * (layer.streams + 1) * layer.parts * (layer.streams > 1)
     whole = norms * (2.0 + element + masks) + own + streams + attention.kept + mlp.kept

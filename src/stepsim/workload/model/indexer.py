@@ -38,7 +38,7 @@ class Indexer(ModelPart):
 
     def read(self, columns: PlanTable) -> Floats:
         """Keys that a token reads, on average of the sequence; one may stand for several tokens."""
-        return keys_before(columns.attended / self.ratio, float(self.top_k))
+        return keys_before(columns.attended / self.ratio, self.top_k)
 
     def projections(
         self, rank: float, hidden: float, keys: float, columns: PlanTable
@@ -47,9 +47,9 @@ class Indexer(ModelPart):
         t = columns.tokens
         for item in products(
             columns,
-            ("index queries", t, rank, float(self.width)),
+            ("index queries", t, rank, self.width),
             ("index keys", t, hidden, keys),
-            ("index weights", t, hidden, float(self.heads)),
+            ("index weights", t, hidden, self.heads),
         ):
             yield item.times(np.array([[1.0], [0.0], [1.0]]))
 

@@ -65,7 +65,7 @@ class KimiDeltaAttention(StateMixer):
             memory("short convolution", 12.0 * size, 18.0 * size, "aten::conv1d"),
             memory("norms of queries and keys", 8.0 * size, 12.0 * size, NORM),
             memory("forgetting of channels", 6.0 * size, 10.0 * size),
-            delta_rule("kimi delta rule", columns, self.heads, dim, dim, gates=float(dim)),
+            delta_rule("kimi delta rule", columns, self.heads, dim, dim, gates=dim),
             memory("gated norm", 10.0 * size, 16.0 * size, NORM),
         )
 

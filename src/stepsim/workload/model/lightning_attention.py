@@ -64,7 +64,7 @@ class LightningAttention(StateMixer):
         gradients; states (dd/c a token) in 4, written and read.
         """
         share = columns.tokens * self.heads / columns.tp
-        c, d = float(self.block), float(self.head_dim)
+        c, d = self.block, self.head_dim
         inside, states = 4.0 * c * d, 4.0 * d * d
         return operator_of(
             "lightning attention",

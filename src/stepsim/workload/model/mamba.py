@@ -104,11 +104,11 @@ class Mamba2(StateMixer):
         writes it: 3, 4, 12/4 and 2 times forward, 9, 13, 34/4 and 5 times backward.
         """
         share = columns.tokens / columns.tp
-        q, n = float(self.chunk), float(self.state)
+        q, n = self.chunk, self.state
         groups, heads = q * n * self.groups, n * self.inner
         forward = 2.0 * groups + 2.0 * q * self.inner + 4.0 * heads
         backward = 2.0 * forward + 2.0 * groups + 2.0 * heads
-        inner, pair, states = float(self.inner), n * self.groups, heads / q
+        inner, pair, states = self.inner, n * self.groups, heads / q
         scores = q * self.groups
         return operator_of(
             "selective scan",

@@ -67,8 +67,8 @@ class Mamba1(StateMixer):
             memory("short convolution", 4.0 * size, 10.0 * size, "aten::conv1d"),
             *products(
                 columns,
-                ("time step, B and C", t, inner, float(self.joint)),
-                ("time steps", t, float(self.rank), inner),
+                ("time step, B and C", t, inner, self.joint),
+                ("time steps", t, self.rank, inner),
             ),
             memory(
                 "selective scan",

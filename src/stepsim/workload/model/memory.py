@@ -200,7 +200,7 @@ def _logit_bytes(columns: PlanTable, framework: Framework) -> Floats:
     in chunks has the logits of one at a time, and makes them itself: nobody collects any.
     """
     whole, split = framework.logit_bytes, framework.split_logit_bytes
-    entry = np.where(columns.tp > 1, float(whole if split is None else split), float(whole))
+    entry = np.where(columns.tp > 1, whole if split is None else split, whole)
     collects = framework.collects_logits and framework.loss_chunks == 1
     others = (columns.microbatches - 1) * (columns.pp > 1) * collects
     return np.asarray(entry / framework.loss_chunks + 2.0 * others)

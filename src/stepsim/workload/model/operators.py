@@ -156,7 +156,7 @@ def by_head(name: str, columns: PlanTable, heads: Floats, inner: int, outer: int
         flops=[flops] * 3,
         moved=(straight, straight, there + back + 8.0 * weights),
         launches=(1, 1, 1),
-        sides=(columns.tokens, heads * inner, np.full_like(rows, float(outer))),
+        sides=(columns.tokens, heads * inner, np.full_like(rows, outer)),
     )
 
 
@@ -205,23 +205,23 @@ def attention_operators(
 
     A product in place of attention has nothing but what follows.
     """
-    h, t, after = float(hidden), columns.tokens, list[Operator]()
+    t, after = columns.tokens, list[Operator]()
     if isinstance(attention, LinearBlock):
         return (), (), tuple(mlp_operators(attention, hidden, columns))
     heads, window, gated = attention.heads / columns.tp, None, False
     result = t * heads * attention.values
     if isinstance(attention, GroupedAttention):
         window, gated = attention.window, attention.gated
-        before = _grouped_projections(attention, h, heads, columns)
+        before = _grouped_projections(attention, hidden, heads, columns)
     else:
-        before = _latent_projections(attention, h, heads, columns)
+        before = _latent_projections(attention, hidden, heads, columns)
         if attention.head_gates:
-            after += products(columns, ("gates of heads", t, h, heads))
+            after += products(columns, ("gates of heads", t, hidden, heads))
     if gated:
         after.append(memory("gate of the result", 6.0 * result, 10.0 * result))
     elif attention.head_gates:
         after.append(memory("gate of the result", 4.0 * result, 8.0 * result))
-    after += products(columns, ("attention out", t, heads * attention.values, h))
+    after += products(columns, ("attention out", t, heads * attention.values, hidden))
     return tuple(before), tuple(_core(attention, heads, window, columns)), tuple(after)
 
 
@@ -237,7 +237,7 @@ def _grouped_projections(
     if attention.query_rank is None:
         yield from products(columns, ("qkv", t, h, queries + keys + values + gates))
     else:
-        rank, size = float(attention.query_rank), columns.shard_tokens * attention.query_rank
+        rank, size = attention.query_rank, columns.shard_tokens * attention.query_rank
         yield from products(columns, ("queries down", columns.shard_tokens, h, rank))
         yield norm("norm of the rank", size)
         yield from products(columns, ("queries up", t, rank, queries), ("kv", t, h, keys + values))
@@ -292,7 +292,7 @@ def _core(
     """
     t, seq = columns.tokens, columns.attended
     widths = heads * (attention.head_dim + attention.values)
-    keys = seq / 2 if window is None else keys_before(seq, float(window))
+    keys = seq / 2 if window is None else keys_before(seq, window)
     flops, known = 2.0 * t * keys * widths, None if window is None else keys
     yield fused_attention(flops, attention.head_dim, heads, known, columns)
     if columns.flash.all():
@@ -317,15 +317,15 @@ def mlp_operators(
     mlp: DenseMlp | LinearBlock, hidden: int, columns: PlanTable
 ) -> Iterator[Operator]:
     """Products and activation of a dense MLP."""
-    h, t = float(hidden), columns.tokens
+    t = columns.tokens
     if isinstance(mlp, LinearBlock):
-        yield from products(columns, ("linear", t, h, h / columns.tp))
+        yield from products(columns, ("linear", t, hidden, hidden / columns.tp))
         return
     width = mlp.width / columns.tp
     inputs = mlp.activation.inputs
-    yield from products(columns, ("mlp in", t, h, inputs * width))
+    yield from products(columns, ("mlp in", t, hidden, inputs * width))
     yield _activation("activation", mlp.activation, t, width)
-    yield from products(columns, ("mlp out", t, width, h))
+    yield from products(columns, ("mlp out", t, width, hidden))
 
 
 # Small kernels of a router in a forward and in a backward, of Megatron-Core with fused routing.
@@ -342,11 +342,11 @@ def router_operators(mlp: ExpertMlp, hidden: int, columns: PlanTable) -> Iterato
     Each pass of the choice moves 12 bytes for every token and expert: scores in fp32 are read and
     written once, and a mask with the weights of those chosen is written.
     """
-    h, t = float(hidden), columns.shard_tokens
-    yield linear("router", columns, t, h, float(mlp.experts), OperatorKind.HEAD)
-    width = float(mlp.token_width(hidden))
+    t = columns.shard_tokens
+    yield linear("router", columns, t, hidden, mlp.experts, OperatorKind.HEAD)
+    width = mlp.token_width(hidden)
     if mlp.latent is not None:
-        yield from products(columns, ("latent in", t, h, width))
+        yield from products(columns, ("latent in", t, hidden, width))
     chosen = 12.0 * t * mlp.experts
     yield memory("choice of experts", chosen, chosen, CHOICE, kernels=_CHOICE_KERNELS)
     forward = permuted_bytes(mlp, columns, width, columns.dispatch_bytes)
@@ -363,7 +363,7 @@ def expert_operators(mlp: ExpertMlp, hidden: int, columns: PlanTable) -> Iterato
     multiplied and summed for bias and share (6 each). See `weighted_bias_quick_geglu_impl` and
     `TEGroupedMLP._apply_bias` of Megatron-Core.
     """
-    h = float(mlp.token_width(hidden))
+    h = mlp.token_width(hidden)
     local = mlp.experts / columns.ep
     tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
     width = mlp.width / columns.expert_tp

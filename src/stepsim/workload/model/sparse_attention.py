@@ -53,19 +53,19 @@ class SparseLatentAttention(Mixer):
         Whatever the plan says, keys of attention and of the indexer are gathered along cp, and the
         target is summed over tp.
         """
-        latent, t, s, h = self.latent, columns.tokens, columns.shard_tokens, float(hidden)
+        latent, t, s = self.latent, columns.tokens, columns.shard_tokens
         heads, rank = self.heads / columns.tp, latent.query_rank
         queries = heads * latent.head_dim
-        shapes: list[tuple[str, Floats, float, Floats | float]] = [("queries", t, h, queries)]
+        shapes: list[tuple[str, Floats, float, Floats | float]] = [("queries", t, hidden, queries)]
         if rank is not None:
-            shapes = [("queries down", s, h, float(rank)), ("queries up", t, rank, queries)]
+            shapes = [("queries down", s, hidden, rank), ("queries up", t, rank, queries)]
         ranks = s * ((rank or 0) + latent.kv_rank)
         moved = 4.0 * t * (heads * self.key_width + self.key_width)
-        index = self.indexer.projections(float(rank or h), h, float(self.indexer.dim), columns)
+        index = self.indexer.projections(rank or hidden, hidden, self.indexer.dim, columns)
         gathered = self.key_width + self.indexer.dim * self.chooses
         return Mixing(
             before=(
-                *products(columns, *shapes, ("keys down", s, h, float(self.key_width))),
+                *products(columns, *shapes, ("keys down", s, hidden, self.key_width)),
                 norm("norms of ranks", ranks),
                 by_head("queries to latent", columns, heads, latent.nope_dim, latent.kv_rank),
                 memory("rotary embedding and layout", moved, moved),
@@ -74,7 +74,7 @@ class SparseLatentAttention(Mixer):
             mix=tuple(self._mix(columns)),
             after=(
                 by_head("values from latent", columns, heads, latent.kv_rank, latent.value_dim),
-                *products(columns, ("attention out", t, heads * latent.value_dim, h)),
+                *products(columns, ("attention out", t, heads * latent.value_dim, hidden)),
             ),
             sent=gathered_keys(gathered, self.indexer.summed(columns) * self.chooses, columns),
         )

@@ -46,10 +46,10 @@ class StateMixer(Mixer):
 
         Ranks turn tokens against heads before the mixing, and back after it.
         """
-        out = "mixer out", columns.tokens, self.inner / columns.tp, float(hidden)
+        out = "mixer out", columns.tokens, self.inner / columns.tp, hidden
         layouts, sent = turned_against_heads(*self._turned(columns), columns)
         return Mixing(
-            before=self._before(float(hidden), columns),
+            before=self._before(hidden, columns),
             mix=(layouts, *self._mix(columns)),
             after=tuple(products(columns, out)),
             sent=sent,

@@ -250,7 +250,7 @@ class StepModel(Noun):
         if not gathered.any():
             return part
         parameters = np.sum(layer_parameters(layer, self.architecture, columns), axis=0)
-        size, seconds = float(self.framework.sharded_gradient_bytes), self.interconnect.seconds
+        size, seconds = self.framework.sharded_gradient_bytes, self.interconnect.seconds
         shards = columns.shards, columns.tp
         gather = seconds(CollectiveKind.ALL_GATHER, 2.0 * parameters, *shards)
         scatter = seconds(CollectiveKind.REDUCE_SCATTER, size * parameters, *shards)
@@ -301,7 +301,7 @@ class StepModel(Noun):
 
         That moves 30 bytes per owned parameter where sharded, else 26, and 8 per parameter.
         """
-        size, seconds = float(self.framework.gradient_bytes), self.interconnect.seconds
+        size, seconds = self.framework.gradient_bytes, self.interconnect.seconds
         sharded, gathers = columns.zero >= 1, columns.zero >= 1.5
         reduce = gather = own = every = np.zeros(len(columns))
         replicas = columns.replicas, columns.expert_replicas
@@ -313,7 +313,7 @@ class StepModel(Noun):
             gather = gather + seconds(CollectiveKind.ALL_GATHER, gathered, *apart)
             own = own + parameters / np.where(sharded, ranks, 1.0)
             every = every + parameters
-        depth = float(self.architecture.depth)
+        depth = self.architecture.depth
         shown = sum(
             np.where(columns.dp_overlap > 0, np.maximum(sent - beside, sent / depth), sent)
             for sent, beside in ((reduce, backward), (gather, forward))
