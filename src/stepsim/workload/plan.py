@@ -362,9 +362,10 @@ def as_table(plans: Plans) -> "PlanTable":
 # Columns that are no field or property of a plan, or not as it stands where it does nothing.
 #
 # `tokens` are those of a rank in products, `shard_tokens` outside of them: fewer with sequence
-# parallelism. `expert_replicas` are the ranks that hold the same experts.
+# parallelism. `expert_replicas` are the ranks that hold the same experts, `nothing` is 0.
 _COLUMNS: Mapping[str, Callable[[Plan], float]] = MappingProxyType(
     {
+        "nothing": lambda _: 0.0,
         "sequence_parallel": lambda plan: plan.sequence_parallel and plan.tp > 1,
         "tokens": lambda plan: plan.microbatch_size * plan.sequence / plan.cp,
         "shard_tokens": lambda plan: (

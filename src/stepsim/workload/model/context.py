@@ -145,7 +145,7 @@ def merge_operator(
 def launch_ps(layer: Layer, columns: PlanTable, context: ContextParallel) -> Floats:
     """Host time, in ps, of the hops after the first in both passes of a layer."""
     if not isinstance(layer.attention, CoreAttention):
-        return np.zeros_like(columns.cp)
+        return columns.nothing
     return 3.0 * context.hop_ps * (hop_count(layer.attention, columns, context) - 1)
 
 

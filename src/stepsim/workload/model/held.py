@@ -145,7 +145,7 @@ def _of_attention(
     output, 5 bytes a score. Keys and values that are borrowed of an earlier layer are kept there;
     where heads are copied they are kept twice: a buffer of all three lives on in the queries.
     """
-    nothing = np.zeros_like(columns.tp)
+    nothing = columns.nothing
     if attention is None or isinstance(attention, LinearBlock):
         return Held(kept=nothing, outputs=[out] if attention else [])
     if isinstance(attention, Mixer):
@@ -193,7 +193,7 @@ def _of_mlp(
     What experts make is kept as well where their weights multiply it, not what is before. Of their
     products those of the shared one alone are listed: theirs come in groups.
     """
-    nothing, out = np.zeros_like(columns.tp), columns.shard_tokens * architecture.hidden
+    nothing, out = columns.nothing, columns.shard_tokens * architecture.hidden
     if mlp is None or isinstance(mlp, LinearBlock):
         return Held(kept=nothing, outputs=[out] if mlp else [])
     if isinstance(mlp, DenseMlp):
@@ -252,7 +252,7 @@ def mlp_weights(
             one, experts = mlp.width / columns.expert_tp, mlp.experts / columns.ep
             width = mlp.token_width(width)
         return experts * (inputs + 1) * one * width, inputs * one * width
-    largest = nothing = np.zeros(len(columns))
+    largest = nothing = columns.nothing
     if isinstance(attention, Mixer):
         made = attention.held(columns, columns.element_bytes).outputs[0]
         largest = made / columns.tokens * architecture.hidden

@@ -200,7 +200,7 @@ class Exchange(Noun, kw_only=False):
         The latter two are of ways of tokens to experts alone: see `ExpertWay`.
         """
         if self.way is None:
-            nothing = np.zeros(len(columns))
+            nothing = columns.nothing
             return self.size_bytes, nothing, nothing
         return self.way.asks(self.size_bytes, columns, network.domain, network.inner)
 

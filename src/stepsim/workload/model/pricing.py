@@ -116,7 +116,7 @@ class Pricer(Noun):
 
     def together(self, prices: Iterable[PhaseSeconds]) -> PhaseSeconds:
         """The sum of some times, phase by phase."""
-        nothing = np.zeros(len(self.columns))
+        nothing = self.columns.nothing
         phases = zip([nothing] * 4, *prices, strict=True)
         return PhaseSeconds(*(sum(phase, nothing) for phase in phases))
 
@@ -255,7 +255,7 @@ class TimedModel(Pricer):
         where the operator, or the whole block, is recomputed. A frozen product has those of its
         adapter in place of its gradient.
         """
-        columns, calls = self.columns, np.zeros(len(self.columns))
+        columns, calls = self.columns, self.columns.nothing
         whole = columns.drops(block.module) if block.module else calls
         for each in block.operators:
             counts = each.launches
@@ -282,7 +282,7 @@ class TimedModel(Pricer):
         the other one, whose own compute is called after the dispatch: it waits for what is gathered
         ahead of the counts.
         """
-        columns, nothing = self.columns, np.zeros(len(self.columns))
+        columns, nothing = self.columns, self.columns.nothing
         called = [
             self.called_ps(layer, [block]) if block.after_counts else nothing for block in blocks
         ]
@@ -324,7 +324,7 @@ class TimedModel(Pricer):
         waits: Sequence[Floats] | None = None,
     ) -> TimedPart:
         """Blocks with their times, which the host launches and keeps waiting for so long."""
-        listed, nothing = tuple(blocks), np.zeros(len(self.columns))
+        listed, nothing = tuple(blocks), self.columns.nothing
         return TimedPart(
             blocks=listed,
             prices=tuple(tuple(map(self.price_one, block.operators)) for block in listed),

@@ -137,7 +137,7 @@ class StepModel(Noun):
 
     def _part(self, part: TimedPart, timed: TimedModel, layer: Layer | None = None) -> _PartSeconds:
         columns, framework, listed = timed.columns, self.framework, part.blocks
-        forward = backward = exchanged = np.zeros(len(columns))
+        forward = backward = exchanged = columns.nothing
         rerun = columns.recomputed(self.architecture.depth)
         prices = [timed.together(each) for each in part.prices]
         nothing = timed.together(())
@@ -188,7 +188,7 @@ class StepModel(Noun):
         forward = self._turns(blocks, prices, columns, is_backward=False)
         backward = self._turns(blocks[::-1], prices[::-1], columns, is_backward=True)
         if not forward.ways or not backward.ways:
-            return np.zeros(len(columns))
+            return columns.nothing
         visible = (
             np.maximum(backward.ways[0] - forward.around, 0.0)
             + np.maximum(forward.ways[0] - backward.inside, 0.0)
@@ -207,7 +207,7 @@ class StepModel(Noun):
         is_backward: bool,
     ) -> _Turns:
         """A pass of a layer in the order of its blocks, cut at its exchanges between experts."""
-        zero = np.zeros(len(columns))
+        zero = columns.nothing
         parts, visible, delayed = [zero, zero], zero, zero
         ways: list[Floats] = []
         nothing = prices[0]._replace(forward=zero, input_grad=zero, weight_grad=zero)
@@ -234,7 +234,7 @@ class StepModel(Noun):
         self, exchanges: Sequence[Exchange], computed: Floats, columns: PlanTable
     ) -> Floats:
         """Visible time of a block's exchanges; some run beside what is `computed` in the next."""
-        visible = beside = np.zeros(len(columns))
+        visible = beside = columns.nothing
         pipelined = np.where(columns.tp_comm_overlap > 0, self.framework.exposed_tp, 1.0)
         for exchange in exchanges:
             seconds = exchange.alone_s(columns, self.interconnect)
@@ -303,7 +303,7 @@ class StepModel(Noun):
         """
         size, seconds = self.framework.gradient_bytes, self.interconnect.seconds
         sharded, gathers = columns.zero >= 1, columns.zero >= 1.5
-        reduce = gather = own = every = np.zeros(len(columns))
+        reduce = gather = own = every = columns.nothing
         replicas = columns.replicas, columns.expert_replicas
         for parameters, ranks in zip(self._rank_parameters(columns), replicas, strict=True):
             apart = ranks, columns.stage_ranks / ranks
