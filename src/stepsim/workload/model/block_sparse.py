@@ -7,7 +7,6 @@ indexer has no gradient here.
 """
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
@@ -43,7 +42,7 @@ class BlockSparseAttention(Mixer):
     indexer: Indexer
     block: int = 128
 
-    assumption: ClassVar[str] = (
+    assumption = (
         "no time of block-sparse attention in training is known: it is assumed to reach the "
         "rate of dense attention over the keys that it reads, and its indexer that of products "
         "in bf16, without a gradient"

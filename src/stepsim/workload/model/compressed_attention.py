@@ -7,8 +7,7 @@ all of them, or those that an indexer chooses, which has pooled keys of its own;
 and two of them are made of a token. Results go back through a low rank in groups of heads.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Iterator
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
@@ -43,8 +42,8 @@ class CompressedAttention(Mixer):
     ratio: int = 0
     indexer: Indexer | None = None
 
-    split: ClassVar[Mapping[str, str]] = {"heads": "heads", "output groups": "output_groups"}
-    assumption: ClassVar[str] = (
+    split = {"heads": "heads", "output groups": "output_groups"}
+    assumption = (
         "no time of compressed attention in training is known: it is assumed to take the time "
         "of serving's kernels, which compute 64 heads where a rank has fewer, its backward 2.5 "
         "times the operations, to gather keys along cp, and its indexer to be trained beside "

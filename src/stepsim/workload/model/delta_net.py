@@ -8,9 +8,6 @@ are values; the rule goes through chunks of the sequence; its result is normed, 
 back. Kernels of the rule are those of flash-linear-attention (`chunk_gated_delta_rule`).
 """
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import replace
@@ -79,11 +76,11 @@ class GatedDeltaNet(StateMixer):
     value_dim: AtLeastOne
     convolution: AtLeastOne = 4
 
-    split: ClassVar[Mapping[str, str]] = {
+    split = {
         "linear value heads": "heads",
         "linear key heads": "key_heads",
     }
-    assumption: ClassVar[str] = (
+    assumption = (
         "no time of the gated delta rule in training is known: its forward is that of the same "
         "kernels in serving, its backward is assumed to reach their rate in its operations, "
         "and its state to pass twice"

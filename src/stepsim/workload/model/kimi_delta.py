@@ -7,9 +7,6 @@ gates, of what is forgotten and of the result; each gate is one product, or two 
 The rule is that of the gated delta net with a number of every channel where that has one of a head.
 """
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from stepsim.base.arrays import Floats
 from stepsim.workload.model.delta_net import delta_rule
 from stepsim.workload.model.model import AtLeastOne
@@ -31,8 +28,8 @@ class KimiDeltaAttention(StateMixer):
     convolution: AtLeastOne = 4
     gate_rank: int | None = None
 
-    split: ClassVar[Mapping[str, str]] = {"linear heads": "heads"}
-    assumption: ClassVar[str] = (
+    split = {"linear heads": "heads"}
+    assumption = (
         "no time of Kimi delta attention in training is known: it is assumed to reach the rate "
         "of products in bf16, or of memory"
     )

@@ -6,9 +6,6 @@ product makes queries, keys and values, another a gate; within a block of tokens
 as in attention, across blocks a state passes on; the result is normed, gated and multiplied back.
 """
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.device import ScanShape
@@ -33,9 +30,9 @@ class LightningAttention(StateMixer):
     normed_heads: bool = False
     bias: bool = False
 
-    widths: ClassVar[int] = 4  # queries, keys, values and the gate
-    split: ClassVar[Mapping[str, str]] = {"linear heads": "heads"}
-    assumption: ClassVar[str] = (
+    widths = 4  # queries, keys, values and the gate
+    split = {"linear heads": "heads"}
+    assumption = (
         "no time of lightning attention in training is known: it is assumed to reach the rate "
         "of products in bf16, or of memory"
     )

@@ -8,9 +8,6 @@ multiplied back. Kernels and what they move are those of mamba_ssm (`ssd_combine
 their passing on, products of C and B, the chunks' outputs.
 """
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 import numpy as np
 
 from stepsim.base.arrays import Floats
@@ -47,9 +44,9 @@ class Mamba2(StateMixer):
     bias: bool = False
     normed: bool = True
 
-    scope: ClassVar[GraphScope] = GraphScope.MAMBA
-    split: ClassVar[Mapping[str, str]] = {"mamba heads": "heads", "mamba groups": "groups"}
-    assumption: ClassVar[str] = (
+    scope = GraphScope.MAMBA
+    split = {"mamba heads": "heads", "mamba groups": "groups"}
+    assumption = (
         "no time of a scan of Mamba-2 is known: its products are assumed to reach the rate of "
         "chunked delta rules, its state to pass once forward and twice backward"
     )

@@ -7,9 +7,6 @@ and C; the scan goes token by token over states of every channel; its gated resu
 back. The scan has no products that tensor cores could run.
 """
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.axes import CollectiveKind, Group
@@ -33,9 +30,9 @@ class Mamba1(StateMixer):
     bias: bool = False
     normed: bool = False
 
-    widths: ClassVar[int] = 2  # the input and its gate
-    split: ClassVar[Mapping[str, str]] = {"mamba channels": "heads"}
-    assumption: ClassVar[str] = (
+    widths = 2  # the input and its gate
+    split = {"mamba channels": "heads"}
+    assumption = (
         "no time of a scan of Mamba in training is known: it is assumed to be one kernel at "
         "the rate of memory"
     )

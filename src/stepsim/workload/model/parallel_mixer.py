@@ -5,7 +5,6 @@ of which one result is added to the other (`FalconH1DecoderLayer` of transformer
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
@@ -23,9 +22,7 @@ class ParallelMixer(Mixer):
     attention: GroupedAttention
     mamba: Mamba2
 
-    assumption: ClassVar[str] = (
-        f"attention and state are assumed to run one after the other; {Mamba2.assumption}"
-    )
+    assumption = f"attention and state are assumed to run one after the other; {Mamba2.assumption}"
 
     def parameters(self, hidden: int) -> int:
         """Those of both parts."""

@@ -6,9 +6,6 @@ goes through a convolution over the last tokens of its channel; the second gate 
 a product leads back. Channels are split over tp like heads.
 """
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import memory
 from stepsim.workload.model.parts import Operator
@@ -22,9 +19,9 @@ class ShortConvolution(StateMixer):
     length: AtLeastOne = 3
     bias: bool = False
 
-    widths: ClassVar[int] = 3  # two gates and the input
-    split: ClassVar[Mapping[str, str]] = {"convolution channels": "heads"}
-    assumption: ClassVar[str] = (
+    widths = 3  # two gates and the input
+    split = {"convolution channels": "heads"}
+    assumption = (
         "no time of a gated short convolution in training is known: it is assumed to be one "
         "kernel at the rate of memory"
     )

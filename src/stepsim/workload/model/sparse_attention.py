@@ -6,8 +6,6 @@ attention runs in its absorbed form, where all heads read the same keys (DeepSee
 indexer scores all keys before a token, and the best are read (`indexer.py`).
 """
 
-from typing import ClassVar
-
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import LatentAttention, Mixer
@@ -29,7 +27,7 @@ class SparseLatentAttention(Mixer):
     indexer: Indexer
     chooses: bool = True
 
-    assumption: ClassVar[str] = (
+    assumption = (
         "no time of sparse attention in training is known: it is assumed to take the time of "
         "serving's kernels, which compute 64 or 128 heads where a rank has fewer, its backward "
         "2.5 times the operations, and its indexer to be trained beside the model"
