@@ -251,6 +251,9 @@ class Row(Noun):
         return replace(self, forward=forward, input_grad=input_grad, weight_grad=weight_grad)
 
 
+Rows = tuple[Row, ...]
+
+
 class Microbatch(Noun):
     """The rows of one stage for one microbatch, by what they are for.
 
@@ -258,10 +261,10 @@ class Microbatch(Noun):
     layers that predict further tokens, which follow the others.
     """
 
-    embedding: tuple[Row, ...]
-    layers: tuple[tuple[Row, ...], ...]
-    head: tuple[Row, ...]
-    prediction: tuple[tuple[Row, ...], ...] = ()
+    embedding: Rows
+    layers: tuple[Rows, ...]
+    head: Rows
+    prediction: tuple[Rows, ...] = ()
 
     def rows(self) -> Iterator[Row]:
         """All rows in forward order."""
@@ -322,7 +325,7 @@ class Workload:
     pipeline_microbatches: int | None = None
     experts: int | None = None
     top_k: int = 1
-    loss: tuple[Row, ...] = ()
+    loss: Rows = ()
     per_step: tuple[StepItem, ...] = ()
     pp_comm_bytes: int = 0
     pp_comm_assumed: str = ""

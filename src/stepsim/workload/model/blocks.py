@@ -49,7 +49,16 @@ from stepsim.workload.model.operators import (
     residual,
     router_operators,
 )
-from stepsim.workload.model.parts import FORWARD_ALONE, Block, Exchange, Operator, OperatorKind
+from stepsim.workload.model.parts import (
+    FORWARD_ALONE,
+    Block,
+    Blocks,
+    Exchange,
+    Exchanges,
+    Operator,
+    OperatorKind,
+    Operators,
+)
 from stepsim.workload.plan import PlanTable
 
 _USUAL = ContextParallel()
@@ -60,7 +69,7 @@ def layer_blocks(
     architecture: Architecture,
     columns: PlanTable,
     context: ContextParallel = _USUAL,
-) -> tuple[Block, ...]:
+) -> Blocks:
     """The blocks of a layer in forward order; ranks share a sequence as `context` says."""
     attention = _attention_blocks(layer, architecture, columns, context)
     scope = layer.attention.scope if isinstance(layer.attention, Mixer) else GraphScope.ATTENTION
@@ -92,9 +101,7 @@ def embedding_block(architecture: Architecture, columns: PlanTable) -> Block:
     )
 
 
-def head_blocks(
-    architecture: Architecture, columns: PlanTable, *, fused_loss: bool
-) -> tuple[Block, ...]:
+def head_blocks(architecture: Architecture, columns: PlanTable, *, fused_loss: bool) -> Blocks:
     """Final norm, product with the vocabulary (bf16 in every precision), and the loss.
 
     The loss moves 14 bytes per logit forward and 8 backward where it is fused, else 22 and 12.
@@ -145,7 +152,7 @@ def _attention_blocks(
 
 def _around(
     name: str, layer: Layer, architecture: Architecture, columns: PlanTable
-) -> tuple[tuple[Operator, ...], Operator]:
+) -> tuple[Operators, Operator]:
     """What runs before a part of a layer, its norm at the end, and how its output is added."""
     size = columns.shard_tokens * architecture.hidden
     normed = norm(f"{name} norm", size, module=RecomputeModule.NORMS)
@@ -155,7 +162,7 @@ def _around(
     return (normed,), residual(f"{name} residual", architecture, columns)
 
 
-def collapse_streams(layer: Layer, hidden: int, columns: PlanTable) -> tuple[Operator, ...]:
+def collapse_streams(layer: Layer, hidden: int, columns: PlanTable) -> Operators:
     """Weights by a product in bf16, and one input of n streams.
 
     Forward the streams are read and the input written: n + 1 widths in 2 bytes. Backward streams
@@ -225,7 +232,7 @@ def _input_block(layer: Layer, architecture: Architecture, columns: PlanTable) -
 
 def _expert_blocks(
     mlp: ExpertMlp,
-    before: tuple[Operator, ...],
+    before: Operators,
     after: Operator,
     architecture: Architecture,
     columns: PlanTable,
@@ -290,7 +297,7 @@ def _expert_blocks(
 
 def _shared_blocks(
     mlp: ExpertMlp, architecture: Architecture, columns: PlanTable
-) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+) -> tuple[Blocks, Blocks]:
     """Shared experts before the routed ones and after them; all after, if none overlaps them."""
     if mlp.shared is None:
         return (), ()
@@ -313,13 +320,13 @@ def _shared_blocks(
     return (into,), (out,)
 
 
-def _gathered(architecture: Architecture, columns: PlanTable) -> tuple[Exchange, ...]:
+def _gathered(architecture: Architecture, columns: PlanTable) -> Exchanges:
     """The all-gather of 2th bytes with sequence parallelism."""
     size = 2.0 * columns.tokens * architecture.hidden * columns.sequence_parallel
     return (Exchange(CollectiveKind.ALL_GATHER, Group.TP, size),)
 
 
-def _summed(architecture: Architecture, columns: PlanTable) -> tuple[Exchange, ...]:
+def _summed(architecture: Architecture, columns: PlanTable) -> Exchanges:
     """The reduce-scatter of 2th bytes with sequence parallelism, the all-reduce without."""
     size = 2.0 * columns.tokens * architecture.hidden * (columns.tp > 1)
     parallel = columns.sequence_parallel
@@ -329,7 +336,7 @@ def _summed(architecture: Architecture, columns: PlanTable) -> tuple[Exchange, .
     )
 
 
-def tower_blocks(tower: Tower, columns: PlanTable) -> tuple[Block, ...]:
+def tower_blocks(tower: Tower, columns: PlanTable) -> Blocks:
     """The blocks of a tower that sees in forward order."""
     own, inner = _patches(tower, columns), _as_model(tower)
     first = tuple(products(own, ("patches", own.shard_tokens, tower.patch, tower.hidden)))

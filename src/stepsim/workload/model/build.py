@@ -64,13 +64,12 @@ from stepsim.workload.rows import (
     PerParameter,
     Role,
     Row,
+    Rows,
     Shards,
     StepItem,
     Work,
     Workload,
 )
-
-_Rows = tuple[Row, ...]
 
 
 def build_workload(
@@ -209,7 +208,7 @@ _Operations = tuple[float, float, float]
 
 
 # Rows, with what is said of them.
-_Made = tuple[_Rows, Names]
+_Made = tuple[Rows, Names]
 
 
 class _Builder(TimedModel):
@@ -221,7 +220,7 @@ class _Builder(TimedModel):
     made: dict[object, _Made] = {}
     flops: dict[object, _Operations] = {}
 
-    def _once(self, key: object, make: Callable[[], _Rows]) -> _Made:
+    def _once(self, key: object, make: Callable[[], Rows]) -> _Made:
         if key not in self.made:
             self.notes.clear()
             self.made[key] = make(), tuple(self.notes)
@@ -323,14 +322,14 @@ class _Builder(TimedModel):
             band=None if architecture.seeing else error_band(self.framework, device, plan, **kind),
         )
 
-    def _embedding(self) -> _Rows:
+    def _embedding(self) -> Rows:
         architecture, part = self.architecture, self.embedding
         rows = self._rows(part, pipelined=False)
         if architecture.seeing is not None:
             rows = self._launched(rows, architecture.seeing, round(_one(part.host_ps)))
         return self._owned(rows, architecture.first_parameters // self.plan.tp, 0)
 
-    def _launched(self, rows: _Rows, tower: Tower, host: int) -> _Rows:
+    def _launched(self, rows: Rows, tower: Tower, host: int) -> Rows:
         """The rows of a tower with the host's launches, and what is said of it."""
         self.notes.append(
             f"{self.architecture.name}: a sample has {tower.tokens} tokens of one image; no "
@@ -341,7 +340,7 @@ class _Builder(TimedModel):
         first = replace(rows[0].forward, host_ps=host)
         return (replace(rows[0], forward=first), *rows[1:])
 
-    def _head(self) -> _Rows:
+    def _head(self) -> Rows:
         architecture = self.architecture
         rows = self._rows(self.head)
         held = architecture.head_parameters
@@ -349,7 +348,7 @@ class _Builder(TimedModel):
             held += architecture.vocabulary * architecture.hidden
         return self._owned(rows, held // self.plan.tp, 0)
 
-    def _layer(self, layer: Layer, *, again: bool) -> _Rows:
+    def _layer(self, layer: Layer, *, again: bool) -> Rows:
         if isinstance(layer.attention, GroupedAttention) and layer.attention.head_dim > _WIDEST:
             self.notes.append(
                 f"{self.device.name}: no attention with heads {layer.attention.head_dim} wide was "
@@ -378,7 +377,7 @@ class _Builder(TimedModel):
             rows = (replace(rows[0], checkpoint=True), *rows[1:], last)
         return self._owned(rows, *self._parameters(layer))
 
-    def _prediction(self, layer: Layer) -> _Rows:
+    def _prediction(self, layer: Layer) -> Rows:
         """A layer that predicts a further token: a product of two hidden, the layer, the head."""
         h = self.architecture.hidden
         columns = self.columns
@@ -395,13 +394,13 @@ class _Builder(TimedModel):
         dense, routed = (int(_one(each)) for each in held)
         return dense, routed
 
-    def _owned(self, rows: _Rows, dense: int, routed: int) -> _Rows:
+    def _owned(self, rows: Rows, dense: int, routed: int) -> Rows:
         """Rows that hold parameters, all of them counted with the first row."""
         shards = _shards(self.plan, self.framework, dense, routed)
         first = replace(rows[0], parameters=dense, expert_parameters=routed, shards=shards)
         return (first, *(replace(row, parameters=0, expert_parameters=0) for row in rows[1:]))
 
-    def _rows(self, part: TimedPart, *, pipelined: bool = True) -> _Rows:
+    def _rows(self, part: TimedPart, *, pipelined: bool = True) -> Rows:
         """A row for each block that does anything; collectives of tp may be `pipelined`.
 
         Of what kernels wait for the host a phase has a third.
@@ -494,7 +493,7 @@ class _Builder(TimedModel):
                     least_ps=round(least * PS_PER_S),
                 )
 
-    def _held_up(self, layer: Layer, rows: _Rows, launched: float, *, again: bool) -> _Rows:
+    def _held_up(self, layer: Layer, rows: Rows, launched: float, *, again: bool) -> Rows:
         """Rows slowed by gathers beside them and by stragglers, with the host's launches."""
         works = [[getattr(row, phase) for row in rows] for phase in Phase]
         computed = [sum(work.compute_ps + work.wait_ps for work in phase) for phase in works]
@@ -559,7 +558,7 @@ def _one(values: Floats | float) -> float:
     return float(values.item(0) if isinstance(values, np.ndarray) else values)
 
 
-def with_gaps(rows: Sequence[Row], *, exposed: float) -> tuple[Row, ...]:
+def with_gaps(rows: Sequence[Row], *, exposed: float) -> Rows:
     """Rows whose tp collectives keep the `exposed` share, the rest in rows between them."""
     found: list[Row] = []
     for before, after in pairwise([None, *rows, None]):
@@ -610,7 +609,7 @@ _WEIGHT_GRAD = 2
 _PASSES = 3
 
 
-def with_launches(rows: Sequence[Row], host_ps: int) -> tuple[Row, ...]:
+def with_launches(rows: Sequence[Row], host_ps: int) -> Rows:
     """A layer's rows with `host_ps` of launches, a third in each phase.
 
     The forward begins with its first row that computes, the backward with its last: those rows

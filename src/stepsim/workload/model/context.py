@@ -28,8 +28,16 @@ from stepsim.workload.model.architecture import (
     keys_and_values,
 )
 from stepsim.workload.model.choices import ContextParallelKind
-from stepsim.workload.model.operators import Operators, memory
-from stepsim.workload.model.parts import Block, Exchange, MixerExchanges, Operator, OperatorKind
+from stepsim.workload.model.operators import memory
+from stepsim.workload.model.parts import (
+    Block,
+    Exchange,
+    Exchanges,
+    MixerExchanges,
+    Operator,
+    OperatorKind,
+    Operators,
+)
 from stepsim.workload.plan import PlanTable
 
 # Bytes per element of an all-to-all of heads: read and written before it, and again after it.
@@ -190,7 +198,7 @@ def shared_blocks(
     columns: PlanTable,
     context: ContextParallel,
     *,
-    summed: tuple[Exchange, ...],
+    summed: Exchanges,
 ) -> Iterator[Block]:
     """Attention of ranks that share a sequence: projections, hops of core attention, and the rest.
 
@@ -262,9 +270,6 @@ def _kernel(
     )
 
 
-_Exchanges = tuple[Exchange, ...]
-
-
 class _Sent(NamedTuple):
     """What ranks of a sequence exchange in a layer.
 
@@ -274,11 +279,11 @@ class _Sent(NamedTuple):
     values that change from tokens to heads, `turned_back` those of outputs that change back.
     """
 
-    gathered: _Exchanges
-    rest: _Exchanges
-    hop_sums: _Exchanges
-    all_sums: _Exchanges
-    last_sums: _Exchanges
+    gathered: Exchanges
+    rest: Exchanges
+    hop_sums: Exchanges
+    all_sums: Exchanges
+    last_sums: Exchanges
     turned: Floats
     turned_back: Floats
 
@@ -325,7 +330,7 @@ def _in_part(
     ranks: Floats,
     part: Floats,
     beside: Floats | float,
-) -> _Exchanges:
+) -> Exchanges:
     """A part of what all ranks have: by a collective, or `passed` on in messages."""
     size = whole * part
     sent = Exchange(kind, Group.CP, size * (1 - passed), beside=beside)

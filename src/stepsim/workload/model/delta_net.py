@@ -19,7 +19,7 @@ from stepsim.workload.model.operators import (
     convolution,
     memory,
 )
-from stepsim.workload.model.parts import Held, Operator, OperatorKind, operator_of
+from stepsim.workload.model.parts import Held, Operator, OperatorKind, Operators, operator_of
 from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.plan import PlanTable
 
@@ -120,7 +120,7 @@ class GatedDeltaNet(StateMixer):
         """Heads of keys: those of values are as many or more."""
         return self.key_heads
 
-    def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
+    def _mix(self, columns: PlanTable) -> Operators:
         """Layouts, short convolution, norms of queries and keys, rule and gated norm of a rank.
 
         Layouts: queries, keys and values for the convolution and apart again, the gate, and copies

@@ -11,7 +11,7 @@ from stepsim.base.arrays import Floats
 from stepsim.workload.model.delta_net import delta_rule
 from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import NORM, memory, products
-from stepsim.workload.model.parts import Held, Operator
+from stepsim.workload.model.parts import Held, Operators
 from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.plan import PlanTable
 
@@ -46,7 +46,7 @@ class KimiDeltaAttention(StateMixer):
         convolution = 3 * self.inner * self.convolution
         return products_of_it + convolution + self.inner + self.heads + self.head_dim
 
-    def _before(self, hidden: float, columns: PlanTable) -> tuple[Operator, ...]:
+    def _before(self, hidden: float, columns: PlanTable) -> Operators:
         """The product of queries, keys and values, and those of both gates."""
         t, width, rank = columns.tokens, self.inner / columns.tp, self.gate_rank
         made = "mixer in", t, hidden, 3.0 * width + self.heads / columns.tp
@@ -55,7 +55,7 @@ class KimiDeltaAttention(StateMixer):
         down, up = ("gates down", t, hidden, 2.0 * rank), ("gates up", t, rank, 2 * width)
         return tuple(products(columns, made, down, up))
 
-    def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
+    def _mix(self, columns: PlanTable) -> Operators:
         """Convolution, norms of queries and keys, forgetting, rule and gated norm."""
         size, dim = self.result(columns), self.head_dim
         return (

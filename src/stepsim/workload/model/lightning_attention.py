@@ -11,7 +11,13 @@ from stepsim.base.structs import replace
 from stepsim.workload.model.device import ScanShape
 from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import ACTIVATION, NORM, memory
-from stepsim.workload.model.parts import Held, Operator, OperatorKind, operator_of
+from stepsim.workload.model.parts import (
+    Held,
+    Operator,
+    OperatorKind,
+    Operators,
+    operator_of,
+)
 from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.plan import PlanTable
 
@@ -42,7 +48,7 @@ class LightningAttention(StateMixer):
         norms = self.inner + 2 * self.head_dim * self.normed_heads
         return 5 * hidden * self.inner + norms + 3 * self.inner * self.bias
 
-    def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
+    def _mix(self, columns: PlanTable) -> Operators:
         """Activation of what the product made, the scan, and the gated norm of the result."""
         size = self.result(columns)
         return (

@@ -16,7 +16,7 @@ from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.device import ScanShape
 from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import NORM, convolution, memory
-from stepsim.workload.model.parts import Operator, OperatorKind, operator_of
+from stepsim.workload.model.parts import Operator, OperatorKind, Operators, operator_of
 from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.plan import PlanTable
 
@@ -77,7 +77,7 @@ class Mamba2(StateMixer):
         norm = self.inner * self.normed
         return products_of_it + convolution + 3 * self.heads + norm + biases
 
-    def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
+    def _mix(self, columns: PlanTable) -> Operators:
         """Short convolution, scan and gated norm of a rank.
 
         The backward runs the convolution again (`mamba_split_conv1d_scan_combined`).

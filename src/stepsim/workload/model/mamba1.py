@@ -12,7 +12,7 @@ from stepsim.base.structs import replace
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import memory, products
-from stepsim.workload.model.parts import Exchange, Held, Mixing, Operator
+from stepsim.workload.model.parts import Exchange, Held, Mixing, Operators
 from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.plan import PlanTable
 
@@ -50,7 +50,7 @@ class Mamba1(StateMixer):
         step = inner * self.joint + inner * (self.rank + 1)
         return ends + convolution + step + inner * (self.state + 1) + self.joint * self.normed
 
-    def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
+    def _mix(self, columns: PlanTable) -> Operators:
         """Short convolution, time steps, scan and gate.
 
         The scan reads input, time step and gate and writes its result, in 2 bytes each, B and C

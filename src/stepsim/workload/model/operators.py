@@ -28,7 +28,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.device import GroupedShape
 from stepsim.workload.model.dispatch import permuted_bytes
-from stepsim.workload.model.parts import Operator, OperatorKind, operator_of
+from stepsim.workload.model.parts import Operator, OperatorKind, Operators, operator_of
 from stepsim.workload.plan import PlanTable
 
 
@@ -65,7 +65,6 @@ def linear(
     )
 
 
-Operators = tuple[Operator, ...]
 NORM = "aten::native_layer_norm"
 ACTIVATION = "aten::silu"
 SOFTMAX = "aten::_softmax"

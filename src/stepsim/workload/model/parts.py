@@ -152,6 +152,9 @@ class Operator(Noun):
         )
 
 
+Operators = tuple[Operator, ...]
+
+
 def operator_of(
     name: str,
     kind: OperatorKind,
@@ -218,6 +221,9 @@ class Exchange(Noun, kw_only=False):
         return np.where(seconds > 0, seconds + ahead, 0.0)
 
 
+Exchanges = tuple[Exchange, ...]
+
+
 class Block(Noun, kw_only=False):
     """Operators in order, and the exchanges that follow them in each pass.
 
@@ -229,14 +235,17 @@ class Block(Noun, kw_only=False):
     """
 
     name: str
-    operators: tuple[Operator, ...]
-    forward: tuple[Exchange, ...] = ()
-    backward: tuple[Exchange, ...] = ()
+    operators: Operators
+    forward: Exchanges = ()
+    backward: Exchanges = ()
     scope: GraphScope | None = None
     module: RecomputeModule | None = None
     after_counts: bool = False
     beside_weights: Floats | float = 1.0
     routed: bool = False
+
+
+Blocks = tuple[Block, ...]
 
 
 class Held(Noun, eq=False):
@@ -260,16 +269,16 @@ class MixerExchanges(Noun):
     `back_before` follows what comes after the mixer, `back_after` the mixer.
     """
 
-    before: tuple[Exchange, ...] = ()
-    after: tuple[Exchange, ...] = ()
-    back_before: tuple[Exchange, ...] = ()
-    back_after: tuple[Exchange, ...] = ()
+    before: Exchanges = ()
+    after: Exchanges = ()
+    back_before: Exchanges = ()
+    back_after: Exchanges = ()
 
 
 class Mixing(Noun):
     """A mixer's operators before tokens are mixed, the mix, those after it, and what is sent."""
 
-    before: tuple[Operator, ...]
-    mix: tuple[Operator, ...]
-    after: tuple[Operator, ...]
+    before: Operators
+    mix: Operators
+    after: Operators
     sent: MixerExchanges

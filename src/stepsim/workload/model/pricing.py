@@ -25,7 +25,7 @@ from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.context import launch_ps
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.parts import Block, Interconnect, Operator, OperatorKind
+from stepsim.workload.model.parts import Block, Blocks, Interconnect, Operator, OperatorKind
 from stepsim.workload.plan import Plan, PlanTable
 
 DENSE_CALLS = 26
@@ -213,7 +213,7 @@ class TimedPart(Noun, eq=False):
     the host for `waits_ps`, however long they are.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: Blocks
     prices: tuple[tuple[PhaseSeconds, ...], ...]
     host_ps: Floats
     waits_ps: Sequence[Floats]

@@ -8,7 +8,7 @@ a product leads back. Channels are split over tp like heads.
 
 from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import memory
-from stepsim.workload.model.parts import Operator
+from stepsim.workload.model.parts import Operators
 from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.plan import PlanTable
 
@@ -32,7 +32,7 @@ class ShortConvolution(StateMixer):
         biases = self.bias * (4 * channels + hidden)
         return 3 * hidden * channels + channels * self.length + channels * hidden + biases
 
-    def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
+    def _mix(self, columns: PlanTable) -> Operators:
         """The gates with the convolution between them as one kernel.
 
         It reads three inputs and writes one result: 8 bytes a channel. Backward it reads these

@@ -13,7 +13,7 @@ from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.operators import by_head, fused_attention, memory, norm, products
-from stepsim.workload.model.parts import Held, Mixing, Operator
+from stepsim.workload.model.parts import Held, Mixing, Operators
 from stepsim.workload.plan import PlanTable
 
 
@@ -77,7 +77,7 @@ class SparseLatentAttention(Mixer):
             sent=gathered_keys(gathered, self.indexer.summed(columns) * self.chooses, columns),
         )
 
-    def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
+    def _mix(self, columns: PlanTable) -> Operators:
         """Scores of keys, the choice, attention, and what the indexer learns from.
 
         Attention: 2 t k a (key + latent) forward, 2.5 times that backward.

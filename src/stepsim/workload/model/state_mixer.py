@@ -12,7 +12,7 @@ from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.context import turned_against_heads
 from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import products
-from stepsim.workload.model.parts import Held, Mixing, Operator
+from stepsim.workload.model.parts import Held, Mixing, Operators
 from stepsim.workload.plan import PlanTable
 
 
@@ -55,12 +55,12 @@ class StateMixer(Mixer):
             sent=sent,
         )
 
-    def _before(self, hidden: float, columns: PlanTable) -> tuple[Operator, ...]:
+    def _before(self, hidden: float, columns: PlanTable) -> Operators:
         """What makes all that the mixing takes: a product."""
         made = "mixer in", columns.tokens, hidden, self.first / columns.tp
         return tuple(products(columns, made))
 
-    def _mix(self, columns: PlanTable) -> tuple[Operator, ...]:
+    def _mix(self, columns: PlanTable) -> Operators:
         """What runs between the products, of a rank's heads."""
         raise NotImplementedError
 
