@@ -9,7 +9,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from msgspec import Meta
@@ -17,6 +17,9 @@ from msgspec import Meta
 from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import PlanError, bad_value
 from stepsim.base.structs import Noun, noun_of
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
 
 LONGEST = 1 << 24
 """Most tokens of a document: thousands of sequences, into which packers cut it."""
@@ -37,13 +40,13 @@ class LengthLaw(Noun, forbid_unknown_fields=True):
             bounds = f"{self.least} to {self.most}"
             raise PlanError(f"lengths are {bounds}: expected 1 <= least <= most <= {LONGEST}")
 
-    def draw(self, generator: np.random.Generator, count: int) -> Ints:
+    def draw(self, generator: "Generator", count: int) -> Ints:
         """Lengths of `count` documents, each drawn for itself."""
         raw = np.clip(self._raw(generator, count), self.least, self.most)
         return np.rint(raw).astype(np.int64)
 
     @abstractmethod
-    def _raw(self, generator: np.random.Generator, count: int) -> Floats:
+    def _raw(self, generator: "Generator", count: int) -> Floats:
         """Lengths before they are moved to the bounds and rounded."""
 
 
@@ -53,7 +56,7 @@ class Lognormal(LengthLaw):
     mu: Annotated[float, Meta(ge=-50, le=50)]
     sigma: Annotated[float, Meta(ge=0, le=20)]
 
-    def _raw(self, generator: np.random.Generator, count: int) -> Floats:
+    def _raw(self, generator: "Generator", count: int) -> Floats:
         return generator.lognormal(self.mu, self.sigma, count)
 
 
@@ -62,7 +65,7 @@ class Pareto(LengthLaw):
 
     shape: Annotated[float, Meta(ge=0.2, le=1000)]
 
-    def _raw(self, generator: np.random.Generator, count: int) -> Floats:
+    def _raw(self, generator: "Generator", count: int) -> Floats:
         return self.least * (1.0 + generator.pareto(self.shape, count))
 
 
@@ -71,7 +74,7 @@ class Uniform(LengthLaw):
 
     most: int
 
-    def _raw(self, generator: np.random.Generator, count: int) -> Floats:
+    def _raw(self, generator: "Generator", count: int) -> Floats:
         return generator.integers(self.least, self.most, count, endpoint=True).astype(np.float64)
 
 
@@ -86,7 +89,7 @@ class Fixed(LengthLaw):
             allowed = f"{self.least} to {self.most}"
             raise PlanError(bad_value("fixed", "length", self.length, allowed))
 
-    def _raw(self, generator: np.random.Generator, count: int) -> Floats:
+    def _raw(self, generator: "Generator", count: int) -> Floats:
         return np.full(count, float(self.length))
 
 
@@ -106,7 +109,7 @@ class ListedLengths(Noun):
         """The longest document, in tokens."""
         return max(self.lengths)
 
-    def draw(self, generator: np.random.Generator, count: int) -> Ints:
+    def draw(self, generator: "Generator", count: int) -> Ints:
         """Lengths of `count` documents: whole rounds through the list, each in a new order."""
         rounds = -(-count // len(self.lengths))
         known = ints(self.lengths)
@@ -128,7 +131,7 @@ class Mixture(Noun):
         """The longest document that any of the laws allows, in tokens."""
         return max(law.most for law in self.laws)
 
-    def draw(self, generator: np.random.Generator, count: int) -> Ints:
+    def draw(self, generator: "Generator", count: int) -> Ints:
         """Lengths of `count` documents, each drawn for itself."""
         share = np.array(self.weights) / sum(self.weights)
         kinds = generator.choice(len(share), count, p=share)
@@ -160,7 +163,7 @@ class SiblingLengths(Noun):
         """The longest document that the law of families allows, in tokens."""
         return self.law.most
 
-    def draw(self, generator: np.random.Generator, count: int) -> Ints:
+    def draw(self, generator: "Generator", count: int) -> Ints:
         """Lengths of `count` documents, families one behind the other."""
         families = -(-count // self.count)
         typical = np.repeat(self.law.draw(generator, families), self.count)[:count]
