@@ -14,10 +14,11 @@ from msgspec.structs import fields
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.structs import AtLeastNone, AtLeastOne
 from stepsim.base.units import NameWithFields
 from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.dispatch import Routing
-from stepsim.workload.model.model import AtLeastNone, AtLeastOne, ModelPart
+from stepsim.workload.model.model import ModelPart
 from stepsim.workload.model.parts import Held, Mixing
 from stepsim.workload.plan import PlanTable
 

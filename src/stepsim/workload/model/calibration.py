@@ -11,7 +11,7 @@ from typing import Annotated, Self
 import numpy as np
 from msgspec import Meta, field
 
-from stepsim.base.structs import Count, Names, Positive, Share, TomlTable, replace
+from stepsim.base.structs import AtLeastOne, Count, Names, Positive, Share, TomlTable, replace
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device, MatrixRate
 from stepsim.workload.model.evidence import ErrorBand
@@ -26,7 +26,7 @@ class MachineFactor(TomlTable):
     framework: str
     precision: Precision
     factor: Positive
-    runs: Annotated[int, Meta(ge=1)]
+    runs: AtLeastOne
     spread: Annotated[Share, Meta(description="largest residual of a step", ge=0, le=1e9)]
 
 
@@ -35,7 +35,7 @@ class MeasuredRate(MatrixRate):
 
     device: str
     precision: Precision
-    shapes: Annotated[int, Meta(ge=1)]
+    shapes: AtLeastOne
     spread: Annotated[Share, Meta(description="mean residual of a shape", ge=0, le=1e9)]
 
 

@@ -10,10 +10,9 @@ back. Kernels of the rule are those of flash-linear-attention (`chunk_gated_delt
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import replace
+from stepsim.base.structs import AtLeastOne, replace
 from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.device import ScanShape
-from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import (
     NORM,
     convolution,

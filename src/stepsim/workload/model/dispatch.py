@@ -13,10 +13,10 @@ import numpy as np
 from msgspec.structs import astuple
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import Noun, shipped
+from stepsim.base.structs import AtLeastOne, Noun, shipped
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.choices import ExpertDispatch
-from stepsim.workload.model.model import AtLeastOne, ModelPart
+from stepsim.workload.model.model import ModelPart
 from stepsim.workload.plan import PlanTable
 
 

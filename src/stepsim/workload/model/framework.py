@@ -15,6 +15,14 @@ from stepsim.workload.model.device import AttentionRate, Device
 from stepsim.workload.model.evidence import ErrorBand
 from stepsim.workload.plan import Plan
 
+Gradient = Annotated[int, Meta(ge=2, le=4)]
+Logit = Annotated[int, Meta(ge=2, le=1000)]
+OptimizerBytes = Annotated[float, Meta(ge=2, le=16)]
+GateBytes = Annotated[float, Meta(ge=0.5, le=2)]
+ResultBytes = Annotated[float, Meta(ge=0.5, le=4)]
+ZeroStage = Annotated[int, Meta(ge=0, le=3)]
+GraphScopes = Annotated[tuple[GraphScope, ...], Meta(description="none: steps")]
+
 
 class JobDefaults(TomlTable):
     """`[[defaults]]`: how jobs of a framework run where nobody says it; the last one counts.
@@ -35,7 +43,7 @@ class JobDefaults(TomlTable):
     precisions: Annotated[tuple[Precision, ...], Meta(description="none: in all")] = ()
     since: Annotated[str, Meta(description="first release, as in 26.06")] | None = None
     until: Annotated[str, Meta(description="first release without")] | None = None
-    zero: Annotated[int, Meta(ge=0, le=3)] | None = None
+    zero: ZeroStage | None = None
     dp_overlap: bool | None = None
     tp_comm_overlap: bool | None = None
     cuda_graph: bool | None = None
@@ -44,7 +52,7 @@ class JobDefaults(TomlTable):
     shared_overlap: bool | None = None
     delay_wgrad: bool | None = None
     expert_overlap: bool | None = field(default=None, name="overlaps_experts")
-    graph_scopes: Annotated[tuple[GraphScope, ...], Meta(description="none: steps")] | None = None
+    graph_scopes: GraphScopes | None = None
     fuses_grouped: Annotated[bool, Meta(description="products of experts")] | None = None
 
 
@@ -58,13 +66,13 @@ JOB_DEFAULTS = (
 class RecipeStates(TomlTable):
     """`states` of a recipe: fields of the framework that are others for all plans of the model."""
 
-    gradient_bytes: Annotated[int, Meta(ge=2, le=4)] | None = None
-    optimizer_bytes: Annotated[float, Meta(ge=2, le=16)] | None = None
-    gate_bytes: Annotated[float, Meta(ge=0.5, le=2)] | None = None
-    result_bytes: Annotated[float, Meta(ge=0.5, le=4)] | None = None
+    gradient_bytes: Gradient | None = None
+    optimizer_bytes: OptimizerBytes | None = None
+    gate_bytes: GateBytes | None = None
+    result_bytes: ResultBytes | None = None
     casts_weights: bool | None = None
     drops_cast_norms: bool | None = None
-    graph_scopes: Annotated[tuple[GraphScope, ...], Meta(description="none: steps")] | None = None
+    graph_scopes: GraphScopes | None = None
     pads_experts: bool | None = None
     free_sms: Annotated[int, Meta(ge=0, le=64)] | None = None
 
@@ -94,7 +102,7 @@ class Recipe(TomlTable):
     recompute_modules: tuple[RecomputeModule, ...] = ()
     offload_layers: Annotated[int, Meta(ge=0, le=100_000)] = 0
     layout: Annotated[str, Meta(description="as --layout takes it")] | None = None
-    zero: Annotated[int, Meta(ge=0, le=3)] | None = None
+    zero: ZeroStage | None = None
     dispatch: ExpertDispatch | None = None
     states: RecipeStates | None = None
     source: str = ""
@@ -120,9 +128,6 @@ _NEWEST, _NEVER = "~", "~~"
 # ZeRO's stage from which on parameters are held in parts.
 _SHARDED = 3
 _ADAM_BYTES = 12.0  # fp32 master weight and two moments
-
-Gradient = Annotated[int, Meta(ge=2, le=4)]
-Logit = Annotated[int, Meta(ge=2, le=1000)]
 
 
 class Framework(TomlTable):
@@ -195,13 +200,13 @@ class Framework(TomlTable):
     groups_experts: Annotated[bool, Meta(description="in one kernel, else one by one")] = False
     free_sms: Annotated[int, Meta(ge=0, le=64, description="that products leave free")] = 0
     drops_cast_norms: bool = False
-    gate_bytes: Annotated[float, Meta(ge=0.5, le=2)] = 2.0
-    result_bytes: Annotated[float, Meta(ge=0.5, le=4)] | None = None
+    gate_bytes: GateBytes = 2.0
+    result_bytes: ResultBytes | None = None
     skew: Amount = 0.0
     gradient_bytes: Gradient = 4
     cast_gradient_bytes: Gradient | None = None
     sharded_gradient_bytes: Gradient = 2
-    optimizer_bytes: Annotated[float, Meta(ge=2, le=16)] = _ADAM_BYTES
+    optimizer_bytes: OptimizerBytes = _ADAM_BYTES
     logit_bytes: Logit = 7
     split_logit_bytes: Logit | None = None
     loss_chunks: Annotated[int, Meta(ge=1, le=1024)] = 1

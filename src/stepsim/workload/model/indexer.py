@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepsim.base.arrays import Floats
-from stepsim.workload.model.model import AtLeastOne, ModelPart
+from stepsim.base.structs import AtLeastOne
+from stepsim.workload.model.model import ModelPart
 from stepsim.workload.model.operators import keys_before, memory, products
 from stepsim.workload.model.parts import Operator, OperatorKind, operator_of
 from stepsim.workload.plan import PlanTable

@@ -8,8 +8,8 @@ The rule is that of the gated delta net with a number of every channel where tha
 """
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import AtLeastOne
 from stepsim.workload.model.delta_net import delta_rule
-from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import NORM, memory, products
 from stepsim.workload.model.parts import Held, Operators
 from stepsim.workload.model.state_mixer import StateMixer

@@ -7,9 +7,8 @@ as in attention, across blocks a state passes on; the result is normed, gated an
 """
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import replace
+from stepsim.base.structs import AtLeastOne, replace
 from stepsim.workload.model.device import ScanShape
-from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import ACTIVATION, NORM, memory
 from stepsim.workload.model.parts import (
     Held,

@@ -12,9 +12,9 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.structs import AtLeastOne
 from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.device import ScanShape
-from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import NORM, convolution, memory
 from stepsim.workload.model.parts import Operator, OperatorKind, Operators, operator_of
 from stepsim.workload.model.state_mixer import StateMixer

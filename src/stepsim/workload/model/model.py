@@ -2,19 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, get_args, get_type_hints
-
-from msgspec import Meta
+from typing import TYPE_CHECKING, ClassVar, get_args, get_type_hints
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Names, Noun
 
 if TYPE_CHECKING:
     from stepsim.workload.model.architecture import Architecture
-
-
-AtLeastNone = Annotated[int, Meta(ge=0)]
-AtLeastOne = Annotated[int, Meta(ge=1)]
 
 
 class ModelPart(Noun):

@@ -6,7 +6,7 @@ goes through a convolution over the last tokens of its channel; the second gate 
 a product leads back. Channels are split over tp like heads.
 """
 
-from stepsim.workload.model.model import AtLeastOne
+from stepsim.base.structs import AtLeastOne
 from stepsim.workload.model.operators import memory
 from stepsim.workload.model.parts import Operators
 from stepsim.workload.model.state_mixer import StateMixer

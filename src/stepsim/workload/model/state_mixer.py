@@ -8,9 +8,9 @@ heads, so that no state passes between them (`tensor_a2a_cp2hp` of Megatron-Core
 from typing import ClassVar
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import AtLeastOne
 from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.context import turned_against_heads
-from stepsim.workload.model.model import AtLeastOne
 from stepsim.workload.model.operators import products
 from stepsim.workload.model.parts import Held, Mixing, Operators
 from stepsim.workload.plan import PlanTable
