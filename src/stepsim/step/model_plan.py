@@ -158,11 +158,7 @@ def with_schedule(options: StepOptions, setup: StepModel) -> StepOptions:
                 "another schedule if it is off"
             )
         return options
-    if overlaps is None and ep > 1:
-        precision = options.precision or Precision.BF16
-        usual = setup.framework.defaults_on(setup.device.name, sparse=True, precision=precision)
-        overlaps = bool(usual.get("expert_overlap"))
-    if overlaps and ep > 1 and chunked == (pp > 1):
+    if as_jobs_run(options, setup)[0].expert_overlap and ep > 1 and chunked == (pp > 1):
         return replace(options, schedule=PAIRED)
     return replace(options, schedule="interleaved") if chunked else options
 
