@@ -35,7 +35,6 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     Layer,
     Mixer,
-    Tower,
 )
 from stepsim.workload.model.blocks import tower_blocks
 from stepsim.workload.model.choices import Recompute
@@ -324,21 +323,18 @@ class _Builder(TimedModel):
 
     def _embedding(self) -> Rows:
         architecture, part = self.architecture, self.embedding
-        rows = self._rows(part, pipelined=False)
-        if architecture.seeing is not None:
-            rows = self._launched(rows, architecture.seeing, round(_one(part.host_ps)))
+        rows, host = self._rows(part, pipelined=False), round(_one(part.host_ps))
+        if (tower := architecture.seeing) is not None:
+            self.notes.append(
+                f"{architecture.name}: a sample has {tower.tokens} tokens of one image; no "
+                "published run with images was compared: the error of the step is unknown"
+            )
+            if tower.frozen:
+                first = replace(rows[0].forward, host_ps=host)
+                rows = (replace(rows[0], forward=first), *rows[1:])
+            else:
+                rows = with_launches(rows, host)
         return self._owned(rows, architecture.first_parameters // self.plan.tp, 0)
-
-    def _launched(self, rows: Rows, tower: Tower, host: int) -> Rows:
-        """The rows of a tower with the host's launches, and what is said of it."""
-        self.notes.append(
-            f"{self.architecture.name}: a sample has {tower.tokens} tokens of one image; no "
-            "published run with images was compared: the error of the step is unknown"
-        )
-        if not tower.frozen:
-            return with_launches(rows, host)
-        first = replace(rows[0].forward, host_ps=host)
-        return (replace(rows[0], forward=first), *rows[1:])
 
     def _head(self) -> Rows:
         architecture = self.architecture

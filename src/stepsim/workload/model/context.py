@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from stepsim.base.arrays import Bools, Floats
+from stepsim.base.arrays import Floats
 from stepsim.base.fields import Time
 from stepsim.base.structs import Amount, TomlTable, replace
 from stepsim.workload.axes import CollectiveKind, Group
@@ -227,19 +227,14 @@ def shared_blocks(
         ("hops between", 1, (), sent.hop_sums),
         ("last hop", 2, (), (*sent.rest, *sent.all_sums)),
     ):
-        parts = tuple(_part_of(each, shares, hops, part) for each, shares in whole)
-        yield Block(name, parts, forward=forward, backward=backward)
+        parts = list[Operator]()
+        for each, shares in whole:
+            # the backward goes through the hops from the first on as well: the last is its first
+            back = np.where(hops, shares[2 - part], shares[part])
+            parts.append(each.times(np.stack([shares[part], back, back])))
+        yield Block(name, tuple(parts), forward=forward, backward=backward)
     yield Block("ring", (), backward=(*sent.gathered, turn_back))
     yield Block("attention", after, forward=summed)
-
-
-def _part_of(operator: Operator, shares: _Shares, hops: Bools, part: int) -> Operator:
-    """A part of an operator; its backward goes through the hops from the first on as well.
-
-    So the block that is the forward's last hop is the backward's first.
-    """
-    back = np.where(hops, shares[2 - part], shares[part])
-    return operator.times(np.stack([shares[part], back, back]))
 
 
 def _kernel(
