@@ -375,14 +375,15 @@ def _patches(tower: Tower, columns: PlanTable) -> PlanTable:
     Of causal attention a token reads half of the sequence: in one twice as long it reads all.
     """
     of_sample = tower.tokens * tower.merged
+    sequence = columns.nothing + 2.0 * of_sample
     tokens = columns.microbatch_size * of_sample / columns.cp
     shard = np.where(columns.sequence_parallel > 0, tokens / columns.tp, tokens)
     return columns.other(
         tokens=tokens,
         shard_tokens=shard,
-        sequence=np.full(len(columns), 2.0 * of_sample),
-        attended=np.full(len(columns), 2.0 * of_sample),
-        cp=np.ones(len(columns)),
+        sequence=sequence,
+        attended=sequence,
+        cp=columns.nothing + 1.0,
     )
 
 

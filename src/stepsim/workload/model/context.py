@@ -104,7 +104,7 @@ def mask_share(columns: PlanTable, context: ContextParallel, window: int | None 
     of s tokens s - s / 2n on average where the mean is s / 2: (2n - 1) / n, or less in a window.
     """
     if context.balanced:
-        return np.ones_like(columns.cp)
+        return columns.nothing + 1.0
     most = np.inf if window is None else window
     mean = np.minimum(columns.sequence / 2, most)
     last = np.minimum(columns.sequence * (1 - 0.5 / columns.cp), most)

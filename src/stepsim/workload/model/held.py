@@ -107,7 +107,7 @@ def layer_bytes(
     kept before each part, and each part's output.
     """
     # bytes of an element of what products keep of their inputs
-    element = columns.element_bytes if framework.keeps_casts else np.full(len(columns), 2.0)
+    element = columns.element_bytes if framework.keeps_casts else columns.nothing + 2.0
     out = columns.shard_tokens * architecture.hidden
     attention = _of_attention(layer.attention, out, columns, element, framework)
     mlp = _of_mlp(layer.mlp, architecture, columns, element, framework)
@@ -246,7 +246,7 @@ def mlp_weights(
     """
     mlp, attention = layer.mlp, layer.attention
     if isinstance(mlp, DenseMlp | ExpertMlp):
-        inputs, one, experts = mlp.activation.inputs, mlp.width / columns.tp, np.ones(len(columns))
+        inputs, one, experts = mlp.activation.inputs, mlp.width / columns.tp, columns.nothing + 1.0
         width = architecture.hidden
         if isinstance(mlp, ExpertMlp):
             one, experts = mlp.width / columns.expert_tp, mlp.experts / columns.ep

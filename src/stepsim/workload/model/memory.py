@@ -108,7 +108,7 @@ def rank_memory(
         found = np.stack([*states, live, logits, held.buffers])
         fullest = found.sum(axis=0).argmax(axis=1)
         parts[:, chosen] = np.take_along_axis(found, fullest[None, :, None], axis=2)[:, :, 0]
-    reserved = np.full(len(plans), float(device.reserved_bytes))
+    reserved = columns.nothing + device.reserved_bytes
     names = RankMemory.__struct_fields__
     return RankMemory(**dict(zip(names, (*parts, reserved), strict=True)))
 

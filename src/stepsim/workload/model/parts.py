@@ -203,15 +203,14 @@ class Exchange(Noun, kw_only=False):
         The latter two are of ways of tokens to experts alone: see `ExpertWay`.
         """
         if self.way is None:
-            nothing = columns.nothing
-            return self.size_bytes, nothing, nothing
+            return self.size_bytes, columns.nothing, columns.nothing
         return self.way.asks(self.size_bytes, columns, network.domain, network.inner)
 
     def alone_s(self, columns: PlanTable, network: Interconnect) -> Floats:
         """Seconds that it takes with the network to itself, and with what goes ahead of it."""
         ranks, stride = {
-            Group.TP: (columns.tp, np.ones_like(columns.tp)),
-            Group.ETP: (columns.expert_tp, np.ones_like(columns.tp)),
+            Group.TP: (columns.tp, columns.nothing + 1.0),
+            Group.ETP: (columns.expert_tp, columns.nothing + 1.0),
             Group.CP: (columns.cp, columns.tp),
             Group.EP: (columns.ep, columns.expert_tp),
         }[self.group]
