@@ -151,7 +151,7 @@ class PlanAsked(Noun):
         chosen = {name: getattr(run, name) for name in _CHOSEN if getattr(options, name) is None}
         if "chunks" in chosen:
             chosen["chunks"] = plan.chunks
-        usual = replace(plan, layout=asked_layout(self.setup, options, plan.pp * plan.chunks))
+        usual = replace(plan, layout=asked_layout(self.setup, options, plan.stages))
         left = {
             "expert_tp": not _needs_expert_tp(plan),
             "chunks": options.schedule != USUAL_SCHEDULE,
@@ -180,7 +180,7 @@ class PlanAsked(Noun):
         from stepsim.step.prepared import prepare
 
         tried = list(islice(self._first_of_kinds(plans), _RUNS)) or [*plans[:1]]
-        actions = accumulate(each.pp * each.chunks * each.microbatches for each in tried)
+        actions = accumulate(each.stages * each.microbatches for each in tried)
         tried = tried[: max(1, sum(count <= _ACTIONS for count in actions))]
         if len(tried) <= 1 or not isinstance(self.options.schedule, str):
             return next(iter(tried), None)

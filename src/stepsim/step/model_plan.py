@@ -193,16 +193,16 @@ def planned(setup: StepModel, topology: Topology, options: StepOptions) -> tuple
     """
     run, defaults = as_jobs_run(options, setup)
     plan, notes = _as_asked(run, topology.default_npus)
-    plan = replace(plan, layout=asked_layout(setup, run, plan.pp * plan.chunks))
+    plan = replace(plan, layout=asked_layout(setup, run, plan.stages))
     plan, told = with_recipe(options, plan, setup)
     plan = replace(plan, expert_overlap=_is_paired(options))
     if "dp_overlap" in defaults and plan.replicas == 1:
         plan = replace(plan, dp_overlap=False)
-    name, stages = plan.layout.text(), plan.pp * plan.chunks
+    name = plan.layout.text()
     if name in _COUNTED_ENDS and options.layout != name:  # ends that nobody asked to count
         megatron = "" if name == "even" else ", Megatron-LM's --account-for-...-in-pipeline-split"
         notes.append(
-            f"{setup.architecture.depth} layers over {stages} virtual stages: "
+            f"{setup.architecture.depth} layers over {plan.stages} virtual stages: "
             f"{_COUNTED_ENDS[name]} (--layout {name}{megatron})"
         )
     own = {name: each for name, each in defaults.items() if getattr(plan, name) == each}
@@ -393,10 +393,10 @@ def _recipe_layout(recipe: Recipe, architecture: Architecture, plan: Plan) -> La
     """A recipe's layout of a model's layers over the virtual stages; None where it has none."""
     if recipe.layout is None:
         return None
-    ahead, stages = len(architecture.prediction_layers), plan.pp * plan.chunks
+    ahead = len(architecture.prediction_layers)
     try:
         layout = named_layout(recipe.layout, ahead)
-        layout.resolve(architecture.depth, ahead, stages)
+        layout.resolve(architecture.depth, ahead, plan.stages)
     except PlanError:
         return None
     return layout

@@ -366,7 +366,7 @@ def _eased(table: PlanTable, memory: Floats, setup: StepModel) -> tuple[PlanTabl
     is convex in their number: a straight line from one layer to all is not below it.
     """
     depth, share = setup.architecture.depth, memory / setup.device.memory_bytes
-    layers = np.ceil(depth / (table.pp * table.chunks))
+    layers = np.ceil(depth / table.stages)
     able = (table.recompute_full > 0) & (table.recompute_layers == inf)
     eased = np.flatnonzero(able & (layers > 1) & (share < TIGHT_SHARE)).tolist()
     if not eased:
@@ -396,7 +396,7 @@ def _balanced(plans: Sequence[Plan], setup: StepModel) -> list[Plan]:
     if setup.framework.balances_stages or not piped:
         return []
     architecture = setup.architecture
-    alike = {(plan.layout, plan.pp * plan.chunks): plan for plan in piped}
+    alike = {(plan.layout, plan.stages): plan for plan in piped}
     own = {key: stage_slices(architecture, plan) for key, plan in alike.items()}
     layouts: dict[tuple[object, ...], LayerLayout | None] = {}
     shape, found = (architecture.depth, len(architecture.prediction_layers)), []
@@ -410,7 +410,7 @@ def _balanced(plans: Sequence[Plan], setup: StepModel) -> list[Plan]:
                     *shape, plan.pp, plan.chunks, embedding=first, last=end
                 )
         layout = layouts[key]
-        if layout and layout.slices != own[plan.layout, plan.pp * plan.chunks]:
+        if layout and layout.slices != own[plan.layout, plan.stages]:
             found.append(replace(plan, layout=layout))
     return found
 

@@ -190,6 +190,11 @@ class Plan(Noun):
         return self.cp * self.dp
 
     @property
+    def stages(self) -> int:
+        """Virtual stages of a pipeline."""
+        return self.pp * self.chunks
+
+    @property
     def stage_ranks(self) -> int:
         """Ranks of one pipeline stage."""
         return self.tp * self.replicas
@@ -249,7 +254,7 @@ class Plan(Noun):
         (`get_pp_rank_microbatches` of Megatron-LM); without a pipeline it is one.
         """
         every = self.microbatches * self.chunks
-        lead = 1 if self.pp == 1 else self.pp * self.chunks
+        lead = 1 if self.pp == 1 else self.stages
         return max(every - lead, 0) / every if self.runs_pairs else 0.0
 
     # ranks
@@ -441,8 +446,7 @@ class PlanTable(Noun, kw_only=False, dict=True, eq=False):
 
         With `recompute_layers` 1 it is a quarter of 80 layers on 4 stages of 5 chunks.
         """
-        stages = self.pp * self.chunks
-        return self.recompute_full * np.minimum(1.0, self.recompute_layers * stages / depth)
+        return self.recompute_full * np.minimum(1.0, self.recompute_layers * self.stages / depth)
 
     def drops(self, module: RecomputeModule) -> Floats:
         """Whether what a module makes is recomputed."""

@@ -35,9 +35,7 @@ from stepsim.workload.plan import Plan, PlanTable
 
 def stage_slices(architecture: Architecture, plan: Plan) -> tuple[StageSlice, ...]:
     """What each virtual stage runs, in the model's order; raises PlanError."""
-    return plan.layout.resolve(
-        architecture.depth, len(architecture.prediction_layers), plan.pp * plan.chunks
-    )
+    return plan.layout.resolve(architecture.depth, len(architecture.prediction_layers), plan.stages)
 
 
 def layout_of_costs(architecture: Architecture, stages: int) -> LayerLayout:
