@@ -29,7 +29,7 @@ from stepsim.parallel.schedules import Schedule
 from stepsim.run.spans import UNKNOWN
 from stepsim.workload.axes import Group
 
-_Run = TypeVar("_Run", bound="RunSummary")
+_Summary = TypeVar("_Summary", bound="RunSummary")
 
 
 # Times by microbatch are means over ranks, `collectives_ps` is the median in collectives inside.
@@ -202,7 +202,7 @@ def _transfers(run: Profile, sent: Ints, received: Ints) -> Transfers:
     )
 
 
-def of_ranks(summary: _Run, places: Sequence[int]) -> _Run:
+def of_ranks(summary: _Summary, places: Sequence[int]) -> _Summary:
     """What some ranks of a whole run's summary say, by their places; all else stays as it is."""
     run, inner = summary.run, summary.run.inner
     inner_ps = whole_totals(inner.parent, inner.duration_ps, len(run.events))
