@@ -43,7 +43,7 @@ def test_looks_say_what_segments_do_and_how_often() -> None:
             program.look
         ).tolist()
         is_message = [program.looks[i].task_list < 0 for i in program.look]
-        assert (is_message == (program.end >= 0)).all()
+        assert is_message == (program.end >= 0).tolist()
 
 
 def test_counts_are_those_of_all_segments() -> None:

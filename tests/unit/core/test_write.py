@@ -115,7 +115,7 @@ def test_overlapped_gradients_are_reduced_while_the_last_backward_goes_on() -> N
 def test_split_backwards_reduce_after_the_weight_gradient() -> None:
     own = replace(PLAIN, weight_grad=Work(compute_ps=3, comms=(DP,)))
     for program in written(own, name="zb-h1", pp=2).programs[1:]:
-        (reduction,) = np.flatnonzero(program.kind == REDUCTION)
+        (reduction,) = np.flatnonzero(program.kind == REDUCTION).tolist()
         (before,) = program.after[reduction]
         last = program.entry[before]
         assert program.entries[last].parts()[0].kind is ActionKind.WEIGHT_GRAD
