@@ -165,8 +165,8 @@ def turned_against_heads(
     Each has all tokens of some heads in between, so that no state passes between ranks. With them
     what is read and written to lay elements out for them; backward as forward.
     """
-    moved = _TURNED_BYTES / 2 * columns.tokens * (into + back) * (columns.cp > 1)
     size = 2.0 * columns.tokens * (columns.cp > 1)
+    moved = _TURNED_BYTES / 2 * size * (into + back)
     there = Exchange(CollectiveKind.ALL_TO_ALL, Group.CP, size * into)
     home = Exchange(CollectiveKind.ALL_TO_ALL, Group.CP, size * back)
     sent = MixerExchanges(before=(there,), after=(home,), back_before=(home,), back_after=(there,))

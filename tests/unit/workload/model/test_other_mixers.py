@@ -141,6 +141,14 @@ def test_ranks_of_a_sequence_turn_tokens_or_gather_keys() -> None:
     assert 2 * T * 36 in sent(MAMBA, replace(PLAN, tp=2), Group.TP)
 
 
+def test_what_is_turned_is_read_and_written_on_both_sides() -> None:
+    """Before and after its exchange, as heads of attention are: four times what is sent."""
+    shared = replace(PLAN, cp=2)
+    for mixer in (CONVOLUTION, LIGHTNING, KIMI):
+        moved = operators(mixer, shared)["layouts of heads"].bytes_moved[0, 0]
+        assert moved == 4 * sum(sent(mixer, shared))
+
+
 def test_sizes_below_one_are_refused() -> None:
     with pytest.raises(WorkloadError, match="is 0: expected a whole number of at least 1"):
         Mamba1(heads=8, state=0, rank=1)
