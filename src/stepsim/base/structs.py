@@ -318,7 +318,7 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value <= MAX_INT64
 
 
-AtLeastNone = Annotated[int, Meta(ge=0)]
+AtLeastZero = Annotated[int, Meta(ge=0)]
 AtLeastOne = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
 Picoseconds = Annotated[int, Meta(ge=0, le=MAX_INT64, description="picoseconds")]

@@ -14,7 +14,7 @@ from msgspec.structs import fields
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import AtLeastNone, AtLeastOne
+from stepsim.base.structs import AtLeastZero, AtLeastOne
 from stepsim.base.units import NameWithFields
 from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.dispatch import Routing
@@ -141,7 +141,7 @@ class LatentAttention(ModelPart):
     query_rank: AtLeastOne | None
     kv_rank: AtLeastOne
     nope_dim: AtLeastOne
-    rope_dim: AtLeastNone
+    rope_dim: AtLeastZero
     value_dim: AtLeastOne
     bias: bool = False
     head_gates: bool = False
@@ -266,7 +266,7 @@ class ExpertMlp(Routing):
     """
 
     width: AtLeastOne
-    shared_width: AtLeastNone = 0
+    shared_width: AtLeastZero = 0
     activation: Activation = Activation.SWIGLU
     bias: bool = False
     router_bias: bool = False
@@ -330,9 +330,9 @@ class Layer(ModelPart):
 
     attention: Attention | None
     mlp: Mlp | None
-    norms: AtLeastNone = 2
+    norms: AtLeastZero = 2
     streams: AtLeastOne = 1
-    input_width: AtLeastNone = 0
+    input_width: AtLeastZero = 0
 
     @property
     def parts(self) -> int:
@@ -377,10 +377,10 @@ class Tower(ModelPart):
     patch: AtLeastOne
     products: tuple[tuple[int, int, bool], ...]
     patch_bias: bool = True
-    positions: AtLeastNone = 0
+    positions: AtLeastZero = 0
     merged: AtLeastOne = 1
-    others: AtLeastNone = 0
-    tokens: AtLeastNone = 0
+    others: AtLeastZero = 0
+    tokens: AtLeastZero = 0
     frozen: bool = False
 
     def parameters(self) -> int:
@@ -408,11 +408,11 @@ class Architecture(ModelPart):
     tied: bool = False
     norm: NormKind = NormKind.RMS
     embedding_norm: bool = False
-    positions: AtLeastNone = 0
+    positions: AtLeastZero = 0
     head_bias: bool = False
     dropout: bool = False
     prediction_layers: tuple[Layer, ...] = ()
-    input_vocabulary: AtLeastNone = 0
+    input_vocabulary: AtLeastZero = 0
     tower: "Tower | None" = None
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta, field
 
-from stepsim.base.structs import Amount, AtLeastNone, Bytes, Count, Entry, Noun, Share, TomlTable
+from stepsim.base.structs import Amount, AtLeastZero, Bytes, Count, Entry, Noun, Share, TomlTable
 
 
 class Evidence(StrEnum):
@@ -78,9 +78,9 @@ class ErrorBand(TomlTable):
     high: Annotated[Amount, Meta(description="measured over predicted, 90 % of the kind")] = 0.0
     others: Annotated[int, Meta(ge=0, description="sources of the kind")] = 0
     traced: bool = False
-    most_npus: AtLeastNone = 0
-    most_sequence: AtLeastNone = 0
-    most_cp: AtLeastNone = 0
+    most_npus: AtLeastZero = 0
+    most_sequence: AtLeastZero = 0
+    most_cp: AtLeastZero = 0
 
 
 class Effort(Noun):
