@@ -185,8 +185,16 @@ def takes(
     It receives them as `options`; without a `kind` it takes what its own signature declares.
     """
     hints = get_type_hints(kind, include_extras=True)
+    # its own options stand before those of its bases
+    own = [
+        name
+        for each in kind.__mro__
+        if each not in _SHARED
+        for name in vars(each).get("__annotations__", ())
+    ]
     found = getattr(kind, "__dataclass_fields__", {}).values()
     declared = [each for each in found if each.name != "asked"]
+    declared.sort(key=lambda each: own.index(each.name) if each.name in own else len(own))
     of_step = {
         name: known
         for name, known in OPTIONS.items()
@@ -232,6 +240,7 @@ _LAST = frozenset(name for name, option in OPTIONS.items() if option.panel is Pa
 }
 
 
+_SHARED = (CommandOptions, RunOptions, OneStepOptions)
 _TYPES: Mapping[Quantity, type] = {
     Quantity.COUNT: int,
     Quantity.FACTOR: float,
