@@ -93,10 +93,10 @@ study = Study(
 )
 bands = sweep_noise(study, model=NoiseModel(task=0.03, communication=0.1), samples=200)
 for drawn, gbps_of in zip(bands.scenarios, study.grid.axes[0].values, strict=True):
-    low, high = (drawn.percentile_ps(percent) / 1e12 for percent in (5, 95))
+    low, high = drawn.p5_ps / 1e12, drawn.p95_ps / 1e12
     print(f"{8 * float(gbps_of) / 1e9:.0f} Gbps: {low:.3f} to {high:.3f} s")
 last, fastest = bands.scenarios[-2:]
-apart = last.percentile_ps(5) > fastest.percentile_ps(95)
+apart = last.p5_ps > fastest.p95_ps
 print("the bands of the two fastest networks are apart" if apart else "the bands overlap")
 
 # %% [markdown]

@@ -26,7 +26,7 @@ from pathlib import Path
 from IPython.display import Image, Markdown
 
 import stepsim
-from stepsim.runs.leaf import explained_share
+from stepsim.runs.leaf import simulate_leaves
 from stepsim.show.figures.timelines import drawn_profile, drawn_step, plot_timelines
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
@@ -91,7 +91,7 @@ for name, each in found.items():
 
 # %%
 leaves = stepsim.load_run(ROOT / "workloads/measured/llama_pp8_a40.txt")
-share = explained_share(leaves)
+share = simulate_leaves(leaves).report.pipeline_time_ps / leaves.step_ps
 print(f"measured step {leaves.step_ps / 1e12:.3f} s, explained by leaf modules: {share:.0%}")
 
 # %% [markdown]

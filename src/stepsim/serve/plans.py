@@ -7,7 +7,7 @@ from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.files.asked import StepInputs
 from stepsim.network.topology import Topology
-from stepsim.serve.sliders import checked, held_options, moved, round_numbers
+from stepsim.serve.sliders import held_options, moved, possible_job, round_numbers
 from stepsim.show.page.facts import Plain
 from stepsim.step.job import Job, for_schedule, job_of
 from stepsim.step.model_plan import interconnect_of
@@ -35,7 +35,7 @@ def plan_map(job: StepInputs) -> Plain:
             split = held if pp == now.plan.pp else moved(held, pp=pp)
             plain = for_schedule(replace(split, chunks=None), "1f1b")
             tried = (split, plain) if pp > 1 else (plain,)
-            found = (checked(model, topology, replace(each, tp=tp)) for each in tried)
+            found = (possible_job(model, topology, replace(each, tp=tp)) for each in tried)
             if built := next(filter(None, found), None):
                 made[tp, pp] = built
     cells = dict(zip(made, _cells(list(made.values()), topology), strict=True))

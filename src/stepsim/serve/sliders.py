@@ -35,7 +35,7 @@ def slider_values(job: StepInputs) -> dict[str, object]:
     a job that cannot run the others mend it.
     """
     work, topology, options = job.nouns
-    now = checked(work, topology, options)
+    now = possible_job(work, topology, options)
     held = held_options(job, now.plan if now and now.setup else None)
     sliders = []
     for name in _OF_MODELS if isinstance(work, Model) else _OF_FILES:
@@ -44,7 +44,7 @@ def slider_values(job: StepInputs) -> dict[str, object]:
         able = {
             value
             for value in tried
-            if value == current or checked(work, topology, moved(held, **{name: value}))
+            if value == current or possible_job(work, topology, moved(held, **{name: value}))
         }
         values = sorted(able | tried.intersection(round_numbers(_MOST_SEQUENCE)))
         unable = sorted({*values} - able)
@@ -61,7 +61,7 @@ def slider_values(job: StepInputs) -> dict[str, object]:
     }
 
 
-def checked(work: WorkSource, topology: Topology, options: StepOptions) -> Job | None:
+def possible_job(work: WorkSource, topology: Topology, options: StepOptions) -> Job | None:
     """The job as far as it is made before anything is simulated; None where it cannot be."""
     try:
         job = job_of(work, topology, options)
@@ -161,5 +161,5 @@ def _schedules(
         bare = replace(bare, layout=None)
     names = [name for name in BUILDERS if not needs_times(name) and name != "interleaved"]
     names += interleaved_names(work, now.plan.pp)
-    fitting = [name for name in names if checked(work, topology, for_schedule(bare, name))]
+    fitting = [name for name in names if possible_job(work, topology, for_schedule(bare, name))]
     return [*dict.fromkeys(["1f1b", *sorted(fitting), asked])]

@@ -41,15 +41,18 @@ def sweep(database: Path, *more: str) -> list[str]:
     return [*STEPSIM, "sweep", str(SMALL), *AXES, *JOB, "--db", str(database), *export, *more]
 
 
+def started(database: Path, cluster: Cluster, most: int) -> subprocess.Popen[bytes]:
+    """A sweep on the cluster that has stored so many scenarios, or has ended."""
+    command = sweep(database, "--executor", "dask", "--scheduler", cluster.address)
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while run.poll() is None and done(database) < most:
+        time.sleep(0.05)
+    return run
+
+
 def test_two_workers_one_killed_in_the_middle(tmp_path: Path, cluster: Cluster) -> None:
     database = tmp_path / "dask.sqlite"
-    run = subprocess.Popen(
-        sweep(database, "--executor", "dask", "--scheduler", cluster.address),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    while run.poll() is None and done(database) < 20:
-        time.sleep(0.05)
+    run = started(database, cluster, 20)
     killed_at = done(database)
     cluster.workers[0].kill()
     _, err = run.communicate(timeout=PATIENCE_S)
@@ -65,13 +68,7 @@ def test_a_lost_scheduler_ends_the_sweep_and_keeps_what_is_stored(
     tmp_path: Path, cluster: Cluster
 ) -> None:
     database = tmp_path / "dask.sqlite"
-    run = subprocess.Popen(
-        sweep(database, "--executor", "dask", "--scheduler", cluster.address),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    while run.poll() is None and done(database) < 10:
-        time.sleep(0.05)
+    run = started(database, cluster, 10)
     cluster.scheduler.kill()
     _, err = run.communicate(timeout=2 * PATIENCE_S)
     assert run.returncode == 2

@@ -25,7 +25,7 @@ Ways = dict[Use, str]
 
 def actions_of(program: Program) -> list[Label]:
     """Labels of the entries of a program."""
-    several = program.entries.chunk.max(initial=0) > 0
+    several = bool((program.entries.chunk > 0).any())
     return [_action(entry, numbered=several) for entry in program.entries]
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import fields
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import AtLeastZero, AtLeastOne
+from stepsim.base.structs import AtLeastOne, AtLeastZero
 from stepsim.base.units import NameWithFields
 from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.dispatch import Routing
