@@ -51,7 +51,7 @@ CUSTOMIZED = "HYBRID_CUSTOMIZED"
 """The policy of a file whose rows have one each."""
 
 
-class Words(Noun):
+class FormatWords(Noun):
     """What rows and policies say of collectives, as `collectives.toml` has it.
 
     `groups` are those that each phase communicates in, by policy.
@@ -62,9 +62,9 @@ class Words(Noun):
     groups: dict[str, dict[str, Group]]
 
 
-def words_of_files() -> Words:
+def words_of_files() -> FormatWords:
     """Words of workload texts."""
-    return shipped(__file__, "collectives.toml", Words)
+    return shipped(__file__, "collectives.toml", FormatWords)
 
 
 def policy_of(place: str, field: str, word: str, *others: str) -> str:
