@@ -6,8 +6,8 @@ Comput. 5, 1984): it passes through the measurements, stays between neighbouring
 depend on units.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -29,7 +29,7 @@ _FEWEST = 3
 Degree = Annotated[int, Meta(ge=1, le=1 << 24)]
 
 
-class MeasuredCurve(TomlTable, dict=True):
+class MeasuredCurve(TomlTable):
     """`[[collective]]`: measured times of a collective over `ranks` ranks in `nodes` nodes.
 
     `machine` is the hardware and `source` the run; both are free text. Sizes ascend, and mean what
@@ -56,12 +56,12 @@ class MeasuredCurve(TomlTable, dict=True):
         if min(self.times_ps) < 1:
             raise CalibrationError(f"{self.label}: times must be above 0")
 
-    @cached_property
+    @property
     def size_bytes(self) -> Ints:
         """Its sizes in bytes."""
         return ints(self.sizes)
 
-    @cached_property
+    @property
     def time_ps(self) -> Ints:
         """Its times in picoseconds."""
         return ints(self.times_ps)
@@ -121,7 +121,7 @@ class MeasuredCurve(TomlTable, dict=True):
         return time
 
     def _inside_ps(self, size_bytes: int) -> int:
-        place = int(np.searchsorted(self.size_bytes, size_bytes))
+        place = bisect_left(self.sizes, size_bytes)
         if self.sizes[place] == size_bytes:
             return self.times_ps[place]
         return round(float(self.interpolate(np.array([size_bytes]))[0]))
