@@ -51,6 +51,7 @@ def profile_of(ranks: list[list[list[tuple[str, int, int, int]]]]) -> Profile:
                 name=names,
                 group=[("", ())] * len(names),
                 columns=columns,
+                form=[(name,) for name in names],
                 base_ps=0,
             )
         )
@@ -106,3 +107,9 @@ def test_busy_time_is_at_most_kernel_time(steps: list[list[tuple[str, int, int, 
     assert kernels == pytest.approx(int(events.duration_ps.sum()) / count, abs=2)
     whole = sum(part.whole_ps for part in critical_parts(waits))
     assert whole == pytest.approx(waits.profile.step_times_ps().mean(), abs=20 * count)
+
+
+def test_forms_are_numbered_as_they_come() -> None:
+    """They are texts, whose order in a set is another one in every process."""
+    profile = profile_of([[[(name, 0, 0, 1) for name in (*NAMES, *NAMES)]]])
+    assert profile.events.form.tolist() == [0, 1, 2] * 2

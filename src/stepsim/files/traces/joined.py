@@ -77,7 +77,8 @@ def join_ranks(
     told, tables = dict[str, list[Any]](), [dict(part.columns) for part in parts]
     for column in ("name", "group", "operator", "form", "mark"):
         values = [getattr(part, column) for part in parts]
-        distinct = {*chain.from_iterable(values)} - {None}
+        distinct = dict.fromkeys(chain.from_iterable(values))
+        distinct.pop(None, None)
         told[column] = [*distinct] if column in ("form", "mark") else sorted(distinct)
         number = {each: i for i, each in enumerate(told[column])}
         for table, own in zip(tables, values, strict=True):
