@@ -8,7 +8,7 @@ for; of several that do, those whose size is usual.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
-from math import exp, log
+from math import log, sqrt
 from types import MappingProxyType
 from typing import Any
 
@@ -186,21 +186,20 @@ class Suspects(Noun):
         slower = self.measured > _SOLVED_FROM * self.predicted
         if not slower or most is None or most.step_s < self.measured:
             return run(kind.default)
-        low, high = (
-            (0.0, self.predicted - self.measured),
-            (log(largest), most.step_s - self.measured),
-        )
+        low, high = (1.0, self.predicted - self.measured), (largest, most.step_s - self.measured)
         found = most
         for attempt in range(_TRIES):
-            share = 0.5 if attempt % 2 else low[1] / (low[1] - high[1])
-            place = low[0] + share * (high[0] - low[0])
-            tried = run(exp(place))
+            if attempt % 2:
+                size = sqrt(low[0] * high[0])
+            else:  # beyond some size a step is linear in it
+                size = low[0] + (high[0] - low[0]) * low[1] / (low[1] - high[1])
+            tried = run(size)
             if tried is None:
                 return None
             found, apart = tried, tried.step_s - self.measured
             if abs(apart) < _CLOSE * (self.measured - self.predicted):
                 break
-            low, high = ((place, apart), high) if apart < 0 else (low, (place, apart))
+            low, high = ((size, apart), high) if apart < 0 else (low, (size, apart))
         return replace(found, is_solved=True)
 
     def _evidence(self, change: _Change, held: int) -> LogEvidence:
