@@ -9,7 +9,8 @@ CSV with a header line, or TOML with `[[run]]` tables, with the same names:
 table. Empty cells mean the default.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,8 @@ def read_step_table(path: Path) -> list[MeasuredStep]:
     rows = list(_toml_rows(path, text) if path.suffix == ".toml" else _csv_rows(path, text))
     if not rows:
         raise TraceError(f"{path}: no rows: expected {', '.join(_COLUMNS[:4])}, ...")
-    return [_step(path, where, row) for where, row in rows]
+    place = cache(partial(beside, path))  # thousands of rows are of few workloads
+    return [_step(path, where, row, place) for where, row in rows]
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Value]]]:
@@ -90,7 +92,9 @@ def _toml_rows(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Value]
         yield f"{path}: run {number}", run
 
 
-def _step(path: Path, where: str, row: Mapping[str, Value]) -> MeasuredStep:
+def _step(
+    path: Path, where: str, row: Mapping[str, Value], place: Callable[[str], Path]
+) -> MeasuredStep:
     texts = {name: str(value) for name, value in row.items()}
     try:
         said = msgspec.to_builtins(msgspec.convert(texts, MeasuredStepRow, strict=False))
@@ -105,7 +109,7 @@ def _step(path: Path, where: str, row: Mapping[str, Value]) -> MeasuredStep:
     options = {name: said[name] for name in row if name in _OPTIONS}
     return MeasuredStep(
         where=where,
-        workload=beside(path, said["workload"]),
+        workload=place(said["workload"]),
         topology=topology,
         schedule=said["schedule"],
         options=options,
