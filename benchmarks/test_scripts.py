@@ -107,7 +107,7 @@ def test_a_command_runs_from_anywhere(name: str) -> None:
     assert not imported & {path.stem for path in (ROOT / "tests").glob("*.py")}
 
 
-LONG = {"ratios", "accuracy_runs", "sweep_times"}
+LONG = {"ratios", "accuracy_kernels", "accuracy_runs", "sweep_times"}
 """Commands that take many seconds even on little: they run with the slow tests."""
 
 

@@ -160,7 +160,7 @@ STEPS = [
     ("gpt_tp4.txt", "--npus 32 --pp 4 --microbatches 6 --schedule zb-v"),
     ("gpt_tp4.txt", "--npus 32 --pp 4 --microbatches 8 --schedule dualpipe"),
     ("gpt_tp4.txt", "--npus 32 --pp 4 --microbatches 6 --dp-overlap"),
-    ("moe_128.txt", "--microbatches 2"),
+    ("moe_128.txt", "--npus 64 --ep-layout folded --microbatches 2"),
     ("gpt2", "--npus 16 --pp 2 --tp 2 --microbatches 4"),
 ]
 
