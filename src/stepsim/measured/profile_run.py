@@ -13,7 +13,7 @@ import numpy as np
 from stepsim.base.arrays import Ints, among, bins, distinct, ints, median_place, places_by
 from stepsim.base.structs import replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks
-from stepsim.measured.profile.actions import Actions, pipeline_actions
+from stepsim.measured.profile.actions import pipeline_actions
 from stepsim.measured.profile.busy import Busy
 from stepsim.measured.profile.events import Events, Profile, complete_ps, counted
 from stepsim.measured.recognise import recorded_schedule
@@ -55,44 +55,28 @@ def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSumm
     `node_size` is the ranks per node where the profile does not tell it, 8 without it. Raises
     TraceError that names what was not recorded.
     """
-    step, notes = _typical_step(profile)
-    found = pipeline_actions(step)
-    notes += [f"{profile.source}: stage times: {found.how}"] if found.how else []
-    step, numbers = _numbered(step, found)
+    step, acted = pipeline_actions(_typical_step(profile))
     size = node_size or _node_size(step) or DEFAULT_NODE_SIZE
-    every = step.places_of_ranks()
-    times = (step.events.kind, step.events.start_ps, step.events.end_ps)
-    ranks = tuple(
-        replace(
-            rank,
-            rank=number,
-            stage=stage,
-            node=number // size,
-            trace=times_hash(*(column[own] for column in times)),
-        )
-        for rank, number, stage, own in zip(step.ranks, numbers, found.stages, every, strict=True)
-    )
-    step = replace(step, ranks=ranks, warnings=(*step.warnings, *notes))
-    timed = _timed(step, found)
-    in_pipeline = places_by(timed.rank, len(ranks))
+    step = _numbered(step).on_nodes(size)
+    timed = _timed(step, acted)
+    in_pipeline = places_by(timed.rank, len(step.ranks))
     busy = [Busy.of(timed.start_ps[own], timed.end_ps[own]) for own in in_pipeline]
-    run = _run(step, found, timed, busy)
-    degrees = _degrees(step, found, run.events)
+    run = _run(step, timed, busy)
     clocks = Clocks(node_size=size, residual_ps=0)
     of_ranks = tuple(
-        _rank_times(rank_times(run, place), step.events.taken(own), busy[place])
-        for place, own in enumerate(every)
+        _rank_times(rank_times(run, place), step.of_rank(place), busy[place])
+        for place in range(len(step.ranks))
     )
     sent, received = sent_and_received(run.events)
     clock = run.column_of_ranks("clock")
     alike = clock[sent] == clock[received]  # times of other messages cannot be compared
-    summary = summary_of(run, degrees, clocks, (sent[alike], received[alike]), of_ranks)
-    return replace(summary, schedule=summary.schedule or recorded_schedule(run, degrees))
+    summary = summary_of(run, clocks, (sent[alike], received[alike]), of_ranks)
+    return replace(summary, schedule=summary.schedule or recorded_schedule(run))
 
 
-def _run(step: Profile, found: Actions, timed: Events, busy: Sequence[Busy]) -> Profile:
+def _run(step: Profile, timed: Events, busy: Sequence[Busy]) -> Profile:
     """The stage times of a step as a run: what is `timed`, and what follows on every rank."""
-    after, labels = _following(step, found, busy)
+    after, labels = _following(step, busy)
     both = Events.joined(timed, after)
     both = both.taken(np.argsort(both.rank, kind="stable"))
     none = np.zeros(len(both), np.int64)
@@ -101,50 +85,60 @@ def _run(step: Profile, found: Actions, timed: Events, busy: Sequence[Busy]) -> 
         step,
         names=MEANINGS,
         events=events,
+        degrees=_degrees(step, events),
         follows=None,
         marks=(),
         labels=dict(zip(np.flatnonzero(after_pipeline(events)).tolist(), labels, strict=True)),
     )
 
 
-def _typical_step(profile: Profile) -> tuple[Profile, list[str]]:
-    """The step of median length alone, and that it was chosen."""
+def _typical_step(profile: Profile) -> Profile:
+    """The step of median length alone; a warning says that it was chosen."""
     if len(profile.steps) == 1:
-        return profile, []
+        return profile
     chosen = profile.steps[median_place(profile.step_times_ps())]
     note = f"{profile.source}: holds {len(profile.steps)} steps: step {chosen} is used, the median"
-    return profile.of_steps(chosen), [note]
+    return replace(profile.of_steps(chosen), warnings=(*profile.warnings, note))
 
 
-def _numbered(step: Profile, found: Actions) -> tuple[Profile, list[int]]:
-    """Numbers of the ranks, stage by stage; their own where all stages are as wide in turn."""
-    own, stages = [rank.rank for rank in step.ranks], found.stages
+def _numbered(step: Profile) -> Profile:
+    """The step with ranks numbered stage by stage, as they are where stages are as wide in turn.
+
+    Every rank has the fingerprint of its operations.
+    """
+    own, pp = [rank.rank for rank in step.ranks], step.degrees.pp
+    stages = [rank.stage or 0 for rank in step.ranks]
     first = [min(n for n, at in zip(own, stages, strict=True) if at == s) for s in set(stages)]
-    width = (step.world or 0) // found.pp or (
+    width = (step.world or 0) // pp or (
         sorted(first)[1] - min(first) if len(first) > 1 else bins(ints(own))
     )
-    if all(number // width == at for number, at in zip(own, stages, strict=True)):
-        return replace(step, world=width * found.pp), own
-    counts = [stages[:place].count(at) for place, at in enumerate(stages)]
-    width = bins(ints(counts))
-    return replace(step, world=width * found.pp), [
-        at * width + count for at, count in zip(stages, counts, strict=True)
-    ]
+    if any(number // width != at for number, at in zip(own, stages, strict=True)):
+        counts = [stages[:place].count(at) for place, at in enumerate(stages)]
+        width = bins(ints(counts))
+        own = [at * width + count for at, count in zip(stages, counts, strict=True)]
+    every = (step.of_rank(place) for place in range(len(own)))
+    traces = (times_hash(each.kind, each.start_ps, each.end_ps) for each in every)
+    ranks = zip(step.ranks, own, traces, strict=True)
+    return replace(
+        step,
+        ranks=tuple(replace(rank, rank=number, trace=trace) for rank, number, trace in ranks),
+        world=width * pp,
+    )
 
 
 # What runs outside of actions and messages: its kind, and what it is called.
 _After = tuple[OpKind, str]
 
 
-def _timed(step: Profile, found: Actions) -> Events:
+def _timed(step: Profile, acted: Events) -> Events:
     """Actions and messages of all ranks, rank by rank in order of start."""
-    message = _messages(step, found)
+    message = _messages(step, acted)
     told = {name: getattr(message, name) for name in _OF_MESSAGES}
-    both = Events.joined(found.run, Events.of(len(message), **told))
+    both = Events.joined(acted, Events.of(len(message), **told))
     return both.taken(np.lexsort((both.end_ps, both.start_ps, both.rank)))
 
 
-def _following(step: Profile, found: Actions, busy: Sequence[Busy]) -> tuple[Events, list[str]]:
+def _following(step: Profile, busy: Sequence[Busy]) -> tuple[Events, list[str]]:
     """What follows the pipeline on each rank, one after the other, and what each is called.
 
     A rank is in actions and messages when it is `busy`. All ranks of a stage have the same names,
@@ -153,16 +147,16 @@ def _following(step: Profile, found: Actions, busy: Sequence[Busy]) -> tuple[Eve
     events = step.events
     meets = events.of_kind(TaskKind.COLLECTIVE)
     own = np.where(meets, complete_ps(events), events.start_ps)
-    others = [_others(step, found, each) for each in step.places_of_ranks()]
+    others = [_others(step, each) for each in step.places_of_ranks()]
     idle = OpKind.OTHER, HOST_IDLE  # first: the trace of a step ends with what it runs last
-    of_stage = {stage: {idle: 0} for stage in found.stages}
-    for stage, named in zip(found.stages, others, strict=True):
-        of_stage[stage] |= dict.fromkeys(named.values(), 0)
+    of_stage = {stage: {idle: 0} for stage in step.stages}
+    for rank, named in zip(step.ranks, others, strict=True):
+        of_stage[rank.stage or 0] |= dict.fromkeys(named.values(), 0)
     rows, labels = list[tuple[int, ...]](), list[str]()
-    for place, (each, stage, named) in enumerate(zip(busy, found.stages, others, strict=True)):
+    for place, (each, rank, named) in enumerate(zip(busy, step.ranks, others, strict=True)):
         group = {name: int(events.group[i]) for i, name in reversed([*named.items()])}
         begin = int(each.end_ps[-1])
-        times = of_stage[stage] | _after_ps(events, each, own, named)
+        times = of_stage[rank.stage or 0] | _after_ps(events, each, own, named)
         for (kind, text), lasts in times.items():
             known = group.get((kind, text), UNKNOWN)
             rows.append((place, kind, known, begin, begin + lasts))
@@ -173,22 +167,22 @@ def _following(step: Profile, found: Actions, busy: Sequence[Busy]) -> tuple[Eve
     return Events.of(len(rows), **dict(zip(names, columns, strict=True))), labels
 
 
-def _message_kinds(step: Profile, found: Actions) -> Ints:
+def _message_kinds(step: Profile) -> Ints:
     """The `OpKind` of every message: by its phase where it is told, else by where its peer lies.
 
     Of an operation that is no message the number means nothing.
     """
-    events, stages = step.events, np.array(found.stages)
+    events, stages = step.events, step.of_ranks("stage")
     own = stages[events.rank]
     away = np.where(events.peer == UNKNOWN, 0, stages[events.peer] - own)
-    ahead = np.where(away == 0, own < found.pp - 1, away > 0)
-    sends, told = events.kind == TaskKind.SEND, found.phases != UNKNOWN
-    forward = np.where(told, found.phases == TaskPhase.FORWARD, ahead == sends)
+    ahead = np.where(away == 0, own < step.degrees.pp - 1, away > 0)
+    sends, told = events.kind == TaskKind.SEND, events.phase != UNKNOWN
+    forward = np.where(told, events.phase == TaskPhase.FORWARD, ahead == sends)
     ways = (sends & forward, ~sends & forward, sends & ~forward)
     return np.select(ways, MESSAGE_KINDS[:-1], MESSAGE_KINDS[-1])
 
 
-def _messages(step: Profile, found: Actions) -> Events:
+def _messages(step: Profile, run: Events) -> Events:
     """Messages: their `OpKind`, and microbatch and virtual stage, by the actions of their rank.
 
     Chunks that lie down and up again talk to either neighbour: a message is of those that talk to
@@ -196,15 +190,16 @@ def _messages(step: Profile, found: Actions) -> Events:
     on its rank. Where there is not one message for each action that has some, the microbatch is as
     it was recorded, and the stage the rank's.
     """
-    run, stages = found.run, np.array([*found.stages, UNKNOWN])
-    events = replace(step.events, name=_message_kinds(step, found)).taken(step.events.is_message)
+    stages = step.of_ranks("stage")
+    events = replace(step.events, name=_message_kinds(step)).taken(step.events.is_message)
     number, chunk, peer = events.microbatch.copy(), stages[events.rank], stages[events.peer]
     # the pipeline stage of every virtual one; none comes before the first and after the last
-    held = np.full(found.pp * found.chunks + 1, UNKNOWN)
+    chunks = len(distinct(run.chunk[run.rank == 0]))
+    held = np.full(step.degrees.pp * chunks + 1, UNKNOWN)
     held[run.chunk], held[-1] = stages[run.rank], _NOBODY
     forwards = OpKind.SEND_FORWARD, OpKind.RECV_FORWARD
-    of_ranks = (places_by(each.rank, len(found.stages)) for each in (run, events))
-    every = zip(found.stages, *of_ranks, strict=True)
+    of_ranks = (places_by(each.rank, len(step.ranks)) for each in (run, events))
+    every = zip(stages[:-1].tolist(), *of_ranks, strict=True)
     for (stage, ran, moved), (kind, ahead) in product(every, AHEAD.items()):
         action = OpKind.FORWARD if kind in forwards else OpKind.BACKWARD
         acts = run.in_time(ran[run.name[ran] == action])
@@ -247,14 +242,14 @@ def _after_ps(
     return times | {(OpKind.OTHER, HOST_IDLE): idle}
 
 
-def _others(step: Profile, found: Actions, own: Ints) -> dict[int, _After]:
+def _others(step: Profile, own: Ints) -> dict[int, _After]:
     """Those of a rank's operations that are no part of actions, by their start, and their names.
 
     Kernels that have many names are the optimizer's together.
     """
     events = step.events
     which = among(events.kind[own], (TaskKind.COMPUTE, TaskKind.COPY, TaskKind.COLLECTIVE))
-    places = events.in_time(own[which & (found.holds[own] == UNKNOWN)])
+    places = events.in_time(own[which & (events.entry[own] == UNKNOWN)])
     collective = events.kind[places] == TaskKind.COLLECTIVE
     few = len({*events.name[places[~collective]].tolist()}) <= _FEW_NAMES
     told = {}
@@ -289,20 +284,19 @@ def _rank_times(told: RankTimes, events: Events, busy: Busy) -> RankTimes:
     )
 
 
-def _degrees(step: Profile, found: Actions, events: Events) -> Degrees:
+def _degrees(step: Profile, events: Events) -> Degrees:
     """The shape of the run, as far as a profile tells it.
 
     The largest group that communicates beside actions, a part of a stage, holds its replicas.
     """
     message = events.size_bytes[among(events.name, MESSAGE_KINDS)]
-    width = (step.world or 1) // found.pp
-    beside = step.events.of_kind(TaskKind.COLLECTIVE) & (found.holds == UNKNOWN)
+    width = (step.world or 1) // step.degrees.pp
+    beside = step.events.of_kind(TaskKind.COLLECTIVE) & (step.events.entry == UNKNOWN)
     groups = distinct(step.events.group[beside & (step.events.group != UNKNOWN)]).tolist()
     sizes = (len(step.groups[group].ranks) for group in groups)
     dp = max((size for size in sizes if size > 1 and width % size == 0), default=None)
-    return Degrees(
-        pp=found.pp,
-        microbatches=bins(found.run.microbatch),
+    return replace(
+        step.degrees,
         npus=step.world,
         tp=None if dp is None else width // dp,
         dp=dp,

@@ -2,7 +2,7 @@
 
 from stepsim.base.errors import ScheduleError
 from stepsim.measured.profile.events import Events, Profile
-from stepsim.measured.run import Degrees, OpKind
+from stepsim.measured.run import OpKind
 from stepsim.measured.run_profile import of_kinds
 from stepsim.parallel.schedules import (
     BUILDERS,
@@ -26,13 +26,14 @@ _ACTIONS = {
 _Steps = list[tuple[ActionKind, int, int]]
 
 
-def recognise(run: Profile, degrees: Degrees) -> Schedule | None:
+def recognise(run: Profile) -> Schedule | None:
     """The first schedule whose order every traced rank followed, None if there is none.
 
     Virtual stages count where the run tells those of its chunks apart. Schedules that refuse the
     run's shape, or are searched for by times, are left out.
     """
     orders = [_order_of(run.of_rank(i)) for i in range(len(run.ranks))]
+    degrees = run.degrees
     forwards = [stage for kind, _, stage in orders[0] if kind is ActionKind.FORWARD]
     chunks, split = (
         len(forwards) // degrees.microbatches,
@@ -62,12 +63,12 @@ def recognise(run: Profile, degrees: Degrees) -> Schedule | None:
     return None
 
 
-def recorded_schedule(run: Profile, degrees: Degrees) -> Schedule | None:
+def recorded_schedule(run: Profile) -> Schedule | None:
     """The order that a run of several chunks or of its own making followed, by a rank per stage.
 
     None where a stage was not traced. Virtual stages lie in turn, or down and up again.
     """
-    pp = degrees.pp
+    pp = run.degrees.pp
     if len(run.stages) < pp:
         return None
     orders = [_order_of(run.of_rank(run.of_stage(stage)[0])) for stage in range(pp)]
@@ -87,7 +88,7 @@ def recorded_schedule(run: Profile, degrees: Degrees) -> Schedule | None:
     return Schedule(
         name=RECORDED,
         placement=placement,
-        microbatches=degrees.microbatches,
+        microbatches=run.degrees.microbatches,
         orders=tuple(actions),
     )
 

@@ -70,8 +70,8 @@ class Degrees(Noun):
     `npus` ranks in `pp` stages; `message_bytes` is what neighbours exchange per microbatch.
     """
 
-    pp: int
-    microbatches: int
+    pp: int = 1
+    microbatches: int = 1
     npus: int | None = None
     tp: int | None = None
     dp: int | None = None

@@ -6,7 +6,7 @@ import numpy as np
 
 from stepsim.base.structs import Noun, replace
 from stepsim.measured.profile.events import Profile
-from stepsim.measured.run import Degrees, OpKind, gradient_groups
+from stepsim.measured.run import OpKind, gradient_groups
 from stepsim.measured.run_profile import after_pipeline
 
 ALIKE = 0.01
@@ -75,7 +75,7 @@ def gradient_bytes(ops: Sequence[StepOp], stage: int) -> int:
     return sum(op.size_bytes for op in ops if op.stage == stage)
 
 
-def step_ops(run: Profile, degrees: Degrees, stage: int, ranks: Sequence[int]) -> Iterator[StepOp]:
+def step_ops(run: Profile, stage: int, ranks: Sequence[int]) -> Iterator[StepOp]:
     """Operations after the pipeline: the n-th of every rank of a stage is the same one.
 
     `ranks` are places in the run's ranks.
@@ -90,7 +90,7 @@ def step_ops(run: Profile, degrees: Degrees, stage: int, ranks: Sequence[int]) -
             if number < len(of_rank)
         }
         kind = OpKind(int(events.name[first]))
-        groups = gradient_groups(degrees, kind, stage)
+        groups = gradient_groups(run.degrees, kind, stage)
         groups = groups or [(run.ranks[index].rank,) for index in ranks]
         last = [min((durations[r] for r in g if r in durations), default=0) for g in groups]
         times = tuple(time for time in last if time) or (0,)

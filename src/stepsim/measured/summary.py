@@ -158,30 +158,25 @@ def summarise(read: Profile, *, node_size: int | None = None) -> RunSummary:
 
     It is needed where the clocks do not tell it. Raises TraceError where they cannot be compared.
     """
-    assert read.degrees is not None
     run, clocks, messages = align(read, read.degrees.npus, node_size)
     ranks = tuple(rank_times(run, index) for index in range(len(run.ranks)))
-    return summary_of(run, read.degrees, clocks, messages, ranks)
+    return summary_of(run, clocks, messages, ranks)
 
 
 def summary_of(
-    run: Profile,
-    degrees: Degrees,
-    clocks: Clocks,
-    messages: Following,
-    ranks: tuple[RankTimes, ...],
+    run: Profile, clocks: Clocks, messages: Following, ranks: tuple[RankTimes, ...]
 ) -> RunSummary:
     """What a run says whose clocks, times of ranks and matched sends and receives are known."""
     whole = RunSummary(
         run=run,
-        degrees=degrees,
+        degrees=run.degrees,
         clocks=clocks,
         transfers=_transfers(run, *messages),
-        schedule=recognise(run, degrees),
+        schedule=recognise(run),
         stages=(),
         ranks=ranks,
         step_ops=(),
-        imbalance=_imbalance(run, degrees),
+        imbalance=_imbalance(run),
     )
     return of_ranks(whole, range(len(ranks)))
 
@@ -215,9 +210,7 @@ def of_ranks(summary: _Summary, places: Sequence[int]) -> _Summary:
         ),
         ranks=tuple(summary.ranks[index] for index in places),
         step_ops=tuple(
-            op
-            for stage, chosen in traced.items()
-            for op in step_ops(run, summary.degrees, stage, chosen)
+            op for stage, chosen in traced.items() for op in step_ops(run, stage, chosen)
         ),
     )
 
@@ -287,7 +280,7 @@ def _work(summary: RunSummary, chosen: Bools, inner_ps: Ints) -> dict[OpKind, Op
     return found
 
 
-def _imbalance(run: Profile, degrees: Degrees) -> Imbalance | None:
+def _imbalance(run: Profile) -> Imbalance | None:
     """How unevenly all-to-alls send tokens: needs whole expert groups.
 
     The k-th all-to-all of a forward belongs together on all ranks of a group.
@@ -295,7 +288,7 @@ def _imbalance(run: Profile, degrees: Degrees) -> Imbalance | None:
     ratios: list[Ints] = []
     for stage in run.stages:
         tokens = {run.ranks[i].rank: _tokens(run, i) for i in run.of_stage(stage)}
-        for ranks in groups_on(degrees, Group.EP, stage):
+        for ranks in groups_on(run.degrees, Group.EP, stage):
             group = [tokens[rank] for rank in ranks if rank in tokens]
             whole = 1 < len(group) == len(ranks)
             if whole and len({len(each) for each in group}) == 1 and len(group[0]):

@@ -1,7 +1,7 @@
 """Forwards, backwards and messages of the pipeline in one step of a profile.
 
 They are taken as they were recorded, or from the ranges that the program marked, or from the order
-of messages; `Actions.how` says which. An action goes from its first kernel to its last.
+of messages; a warning says which. An action goes from its first kernel to its last.
 """
 
 import re
@@ -10,12 +10,12 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, bins, ints, places_by
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.measured.profile.events import Events, Profile, combined, same, unknown
 from stepsim.measured.profile.marks import MarkForm
 from stepsim.measured.profile.told import Labelled, stages_by_messages, told_by_messages
-from stepsim.measured.run import OpKind
+from stepsim.measured.run import Degrees, OpKind
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase, extents
 
 _KINDS = {
@@ -36,27 +36,15 @@ DATA_PARALLEL = re.compile(r"(?:^|[\W_])e?dp(?:[\W_\d]|$)|data|fsdp|zero|replica
 _MOST_OVERLAP = 0.05
 
 
-class Actions(Noun, eq=False):
-    """What the ranks of a pipeline did: `run` has an operation per action.
+def pipeline_actions(profile: Profile) -> tuple[Profile, Events]:
+    """The actions of a profile of one step, and the step, of which stages are then known.
 
-    Its `rank` is a place in the profile's ranks, its `name` an `OpKind`, its `chunk` the virtual
-    stage. `stages` are the pipeline stages of the ranks, `pp` and `chunks` those of the job.
-    `holds` is the place of the action that holds an operation of the profile, `UNKNOWN` for
-    operations of none, and `phases` the phase of every operation as far as it is known. `how` says
-    where all this is from.
+    An operation of the actions has a place among the profile's ranks as `rank`, an `OpKind` as
+    `name` and the virtual stage as `chunk`. In the step `stage` of the ranks is that of the
+    pipeline, `degrees` are those of the pipeline, `phase` is known as far as it can be, `entry` is
+    the place of the action that holds an operation, `UNKNOWN` for those of none, and the last
+    warning says where all this is from. Raises TraceError that names what was not recorded.
     """
-
-    run: Events
-    stages: tuple[int, ...]
-    pp: int
-    chunks: int
-    holds: Ints
-    phases: Ints
-    how: str
-
-
-def pipeline_actions(profile: Profile) -> Actions:
-    """The actions of a profile of one step; raises TraceError that names what was not recorded."""
     events, how = _labels(profile)
     kind = unknown(len(events))
     for phase, action in _KINDS.items():
@@ -90,17 +78,18 @@ def pipeline_actions(profile: Profile) -> Actions:
             f"{profile.source}: stage {pp - 1} sends forwards on, but no rank of the stage after "
             "it was recorded: expected one rank of each stage"
         )
-    found = Actions(
-        run=run,
-        stages=stages,
-        pp=pp,
-        chunks=chunks,
-        holds=holds,
-        phases=events.phase,
-        how=how,
+    count = bins(run.microbatch)
+    _check_whole(profile, run, count * chunks)
+    notes = [f"{profile.source}: stage times: {how}"] if how else []
+    ranks = zip(profile.ranks, stages, strict=True)
+    step = replace(
+        profile,
+        ranks=tuple(replace(rank, stage=stage) for rank, stage in ranks),
+        degrees=Degrees(pp=pp, microbatches=count),
+        events=replace(profile.events, phase=events.phase, entry=holds),
+        warnings=(*profile.warnings, *notes),
     )
-    _check_whole(profile, found)
-    return replace(found, run=_one_at_a_time(profile, found.run))
+    return step, _one_at_a_time(profile, run)
 
 
 def _labels(profile: Profile) -> Labelled:
@@ -248,9 +237,8 @@ def _warm_up(run: Events) -> int:
     return 0 if 1 < ahead == len(begins) else ahead
 
 
-def _check_whole(profile: Profile, found: Actions) -> None:
+def _check_whole(profile: Profile, run: Events, expected: int) -> None:
     """Every rank runs every microbatch forward and backward, once in each of its virtual stages."""
-    run, expected = found.run, bins(found.run.microbatch) * found.chunks
     for rank in np.unique(run.rank).tolist():
         for kind in (OpKind.FORWARD, OpKind.BACKWARD):
             ran = int(((run.rank == rank) & (run.name == kind)).sum())

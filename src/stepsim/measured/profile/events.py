@@ -98,7 +98,7 @@ class Profile(Noun, eq=False):
     world: int | None = None
     peak_bytes: int | None = None
     has_steps: bool = True
-    degrees: Degrees | None = None
+    degrees: Degrees = Degrees()
     inner: InnerOps = NO_INNER
     labels: Mapping[int, str] = {}
 
@@ -137,7 +137,7 @@ class Profile(Noun, eq=False):
     def spans(self) -> Spans:
         """The operations with numbers and names, in the order in which they were recorded."""
         events = self.events
-        ranks = np.array([ran.rank for ran in self.ranks] + [UNKNOWN])
+        ranks = self.of_ranks("rank")
         numbered = events.columns() | {
             "rank": ranks[events.rank],
             "stage": self.column_of_ranks("stage"),
@@ -176,11 +176,14 @@ class Profile(Noun, eq=False):
         wanted = [place for place, name in enumerate(self.names) if name in names]
         return among(self.events.name, wanted)
 
+    def of_ranks(self, name: str) -> Ints:
+        """A field of every rank, `UNKNOWN` where it is not told and of the rank `UNKNOWN`."""
+        told = [getattr(each, name) for each in self.ranks]
+        return ints([*(UNKNOWN if each is None else each for each in told), UNKNOWN])
+
     def column_of_ranks(self, name: str) -> Ints:
         """A field of the rank of every operation, `UNKNOWN` where it is not told."""
-        told = [getattr(each, name) for each in self.ranks]
-        values = ints([UNKNOWN if each is None else each for each in told])
-        return np.asarray(values[self.events.rank], np.int64)
+        return np.asarray(self.of_ranks(name)[self.events.rank], np.int64)
 
     def step_times_ps(self) -> Ints:
         """From the first start to the last end of every step."""
