@@ -1,16 +1,15 @@
 """The chain of operations, across ranks, that makes the steps of a profile as long as they are."""
 
-from collections import Counter
-
 import numpy as np
 
-from stepsim.base.arrays import Ints, bins
+from stepsim.base.arrays import Ints, bins, whole_totals
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Timed
+from stepsim.measured.profile.events import combined
 from stepsim.measured.profile.waits import Waits
 
 
-class PathPart(Timed):
+class PathPart(Timed, kw_only=False):
     """Time on the critical path: of operations of a name on a rank, and the host's before them.
 
     `held_s` is what they wait for while their rank runs other streams.
@@ -42,29 +41,28 @@ def critical_parts(waits: Waits) -> tuple[PathPart, ...]:
     last_member = np.empty(bins(waits.meetings), np.int64)
     by_ready = np.argsort(ready, kind="stable")
     last_member[waits.meetings[by_ready]] = by_ready
-    held_ps = waits.held_ps()
-    on_path, of_host, held = (Counter[tuple[int, int]]() for _ in range(3))
+    held = waits.held_ps()
+    on_path, late = list[int](), list[int]()
     for step in range(len(profile.steps)):
         inside = np.flatnonzero(events.step == step)
         place = int(inside[np.argmax(ends[inside])])
         while place >= 0:
-            on_path[int(events.name[place]), int(events.rank[place])] += int(own[place])
-            member = int(last_member[waits.meetings[place]])
-            late = int(events.name[member]), int(events.rank[member])
-            of_host[late] += int(delay[member] - held_ps[member])
-            held[late] += int(held_ps[member])
-            place = int(followed[member])
-    count = len(profile.steps)
+            on_path.append(place)
+            late.append(int(last_member[waits.meetings[place]]))
+            place = int(followed[late[-1]])
+    rows, key = combined(events.name, events.rank)
+    times = [
+        whole_totals(key[places], each[places], len(rows)).tolist()
+        for places, each in ((on_path, own), (late, delay - held), (late, held))
+    ]
     parts = [
         PathPart(
-            name=profile.names[name],
-            rank=profile.ranks[rank].rank,
-            own_ps=on_path[name, rank] // count,
-            host_ps=of_host[name, rank] // count,
-            held_ps=held[name, rank] // count,
+            profile.names[name],
+            profile.ranks[rank].rank,
+            *(each // len(profile.steps) for each in spent),
         )
-        for name, rank in on_path.keys() | of_host.keys()
-        if on_path[name, rank] or of_host[name, rank] or held[name, rank]
+        for (name, rank), *spent in zip(rows, *times, strict=True)
+        if any(spent)
     ]
     return tuple(sorted(parts, key=lambda part: (-part.whole_ps, part.name)))
 

@@ -12,7 +12,7 @@ from stepsim.base.structs import Noun, Timed
 from stepsim.measured.profile.busy import busy_axes
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits
-from stepsim.run.spans import COMMUNICATIONS, TaskKind
+from stepsim.run.spans import COMMUNICATIONS, TaskKind, extents
 
 Slowdown = Annotated[float, Meta(description="a mean step over the mean ideal step")]
 
@@ -21,7 +21,7 @@ Slowdown = Annotated[float, Meta(description="a mean step over the mean ideal st
 # compute; `idle_ps` while it does neither, held up by the host or with nothing to do. Kernels that
 # run beside each other count twice in kernel time: of computes, of communications, and
 # `waiting_ps`, what the latter spend until the last member is there.
-class WorkerEntry(Timed):
+class WorkerEntry(Timed, kw_only=False):
     """A rank's mean step taken apart; its slowdown is that of all else ideal.
 
     `compute_s`, `communication_s` and `exposed_s` are busy time, which counts a moment once;
@@ -41,7 +41,7 @@ class WorkerEntry(Timed):
     communication_kernels_ps: InSeconds
 
 
-class _DeviceShares(Noun):
+class _DeviceShares(Noun, kw_only=False):
     """A rank from its first operation to its last, over all steps, in ps.
 
     `other_ps` are communications and copies while nothing computes: the terms of Holistic Trace
@@ -57,56 +57,37 @@ class _DeviceShares(Noun):
 
 def device_shares(profile: Profile) -> tuple[_DeviceShares, ...]:
     """What every rank's device does over all recorded steps."""
-    events = profile.events
-    busy = _busy_ps(profile, events.of_kind(TaskKind.COMPUTE))
-    both = _busy_ps(profile, ~events.of_kind(TaskKind.HOST))
-    found = []
-    for place, rank in enumerate(profile.ranks):
-        mine = events.rank == place
-        span = int(events.end_ps[mine].max() - events.start_ps[mine].min()) if mine.any() else 0
-        found.append(
-            _DeviceShares(
-                rank=rank.rank,
-                span_ps=span,
-                compute_ps=int(busy[place]),
-                other_ps=int(both[place] - busy[place]),
-                idle_ps=span - int(both[place]),
-            )
-        )
-    return tuple(found)
+    events, count = profile.events, len(profile.ranks)
+    first, last = extents(events.rank, count, events.start_ps, events.end_ps)
+    span = np.maximum(last - first, 0)  # of a rank without operations 0
+    compute = _busy_ps(profile, events.of_kind(TaskKind.COMPUTE))
+    busy = _busy_ps(profile, ~events.of_kind(TaskKind.HOST))
+    numbers = (profile.of_ranks("rank")[:-1], span, compute, busy - compute, span - busy)
+    rows = zip(*(each.tolist() for each in numbers), strict=True)
+    return tuple(_DeviceShares(*row) for row in rows)
 
 
 def rank_shares(waits: Waits, slowdowns: Sequence[float]) -> tuple[WorkerEntry, ...]:
     """The mean step of every rank taken apart, with the `slowdowns` of all."""
-    profile = waits.profile
-    events, count = profile.events, len(profile.steps)
-    compute = events.of_kind(TaskKind.COMPUTE)
-    communicates = events.of_kind(*COMMUNICATIONS)
+    profile, events = waits.profile, waits.profile.events
+    compute, communicates = events.of_kind(TaskKind.COMPUTE), events.of_kind(*COMMUNICATIONS)
     sets = (compute, communicates, compute | communicates)
-    of_set = [_busy_ps(profile, each) for each in sets]
-    kernels = [_sums(profile, each) for each in (compute, communicates)]
-    waited = np.where(communicates, events.duration_ps - waits.own_ps, 0)
-    step = int(profile.step_times_ps().mean())
-    found = []
-    for place, (rank, slowdown) in enumerate(zip(profile.ranks, slowdowns, strict=True)):
-        busy, talking, both = (int(each[place]) // count for each in of_set)
-        computes, communications = (int(each[place]) // count for each in kernels)
-        found.append(
-            WorkerEntry(
-                rank=rank.rank,
-                stage=rank.stage,
-                replica=rank.replica,
-                slowdown=slowdown,
-                compute_ps=busy,
-                communication_ps=talking,
-                exposed_ps=both - busy,
-                idle_ps=max(step - both, 0),
-                waiting_ps=int(waited[events.rank == place].sum()) // count,
-                compute_kernels_ps=computes,
-                communication_kernels_ps=communications,
-            )
+    busy, talking, both = (_busy_ps(profile, each) // len(profile.steps) for each in sets)
+    idle = np.maximum(int(profile.step_times_ps().mean()) - both, 0)
+    waited = events.duration_ps - waits.own_ps
+    sums = (
+        whole_totals(events.rank[which], times[which], len(profile.ranks)) // len(profile.steps)
+        for times, which in (
+            (waited, communicates),
+            (events.duration_ps, compute),
+            (events.duration_ps, communicates),
         )
-    return tuple(found)
+    )
+    columns = (busy, talking, both - busy, idle, *sums)
+    rows = zip(profile.ranks, slowdowns, *(each.tolist() for each in columns), strict=True)
+    return tuple(
+        WorkerEntry(rank.rank, rank.stage, rank.replica, *numbers) for rank, *numbers in rows
+    )
 
 
 def _busy_ps(profile: Profile, which: Bools) -> Ints:
@@ -115,9 +96,3 @@ def _busy_ps(profile: Profile, which: Bools) -> Ints:
     for places, busy in busy_axes(profile, which):
         found[profile.events.rank[places[:1]]] += busy.whole_ps
     return found
-
-
-def _sums(profile: Profile, which: Bools) -> Ints:
-    """Kernel time of every rank: durations of these operations, added up over all steps."""
-    events = profile.events
-    return whole_totals(events.rank[which], events.duration_ps[which], len(profile.ranks))
