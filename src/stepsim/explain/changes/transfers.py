@@ -13,8 +13,9 @@ from stepsim.explain.changes.made import (
     leaves_node,
 )
 from stepsim.measured.profile.actions import DATA_PARALLEL
-from stepsim.measured.profile.events import Events, same
-from stepsim.measured.profile.waits import Waits, chained
+from stepsim.measured.profile.busy import busy_axes
+from stepsim.measured.profile.events import Profile, counted, same
+from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 
 _TWICE = 2
@@ -84,11 +85,13 @@ def _links(waits: Waits) -> Changes:
 class _Reductions(Noun, eq=False):
     """Gradient reductions of several buckets, in the order of each rank, step and group.
 
-    `earlier[i]` and `later[i]` follow each other there. `time_ps` of bytes is what they take.
+    `earlier[i]` and `later[i]` follow each other there, `second` marks every second pair, from the
+    first on. `time_ps` of bytes is what they take.
     """
 
     earlier: Ints
     later: Ints
+    second: Bools
     sizes: Ints
     latency_ps: float
     rate_ps: float
@@ -131,21 +134,23 @@ def _reductions(waits: Waits) -> _Reductions | str:
     called = [group.name for group in profile.groups]
     inner = [bool(_MODEL_PARALLEL.search(n) and not DATA_PARALLEL.search(n)) for n in called]
     which &= ~np.array([*inner, False])[events.group]
-    which &= _beside(events, which)
+    which &= _beside(profile, which)
     if not which.any():
         return "the run names no reduction of gradients that runs beside computes"
     if (events.size_bytes[which] <= 0).any():
         return "the run does not say the bytes of its reductions"
-    chosen = np.flatnonzero(which)
-    keys = (events.rank, events.step, events.group, events.name)
-    pairs = chained(*(key[chosen] for key in keys), order=events.start_ps[chosen])
-    earlier, later = (chosen[each] for each in pairs)
-    if not len(earlier):
+    chosen = events.in_time(np.flatnonzero(which))
+    key = same(events.rank, events.step, events.group, events.name)[chosen]
+    chosen = chosen[np.argsort(key, kind="stable")]
+    number = counted(np.sort(key))
+    later = np.flatnonzero(number)
+    if not len(later):
         return "gradients are reduced in one bucket a step"
     latency, rate, told = _fitted(events.size_bytes[chosen], own[chosen])
     return _Reductions(
-        earlier=earlier,
-        later=later,
+        earlier=chosen[later - 1],
+        later=chosen[later],
+        second=number[later] % _TWICE == 1,
         sizes=events.size_bytes,
         latency_ps=latency,
         rate_ps=rate,
@@ -170,33 +175,24 @@ def _fitted(sizes: Ints, own: Ints) -> tuple[float, float, str]:
     )
 
 
-def _beside(events: Events, which: Bools) -> Bools:
+def _beside(profile: Profile, which: Bools) -> Bools:
     """Reductions of a name and group most of which begin beside a compute of their rank.
 
     A collective that computes wait for is no bucket of gradients.
     """
-    compute = np.flatnonzero(events.of_kind(TaskKind.COMPUTE))
-    reduction = np.flatnonzero(which)
-    key = same(events.rank, events.step)
-    axis = bins(events.end_ps)
-    start, end = (key * axis + each for each in (events.start_ps, events.end_ps))
-    order = compute[np.argsort(start[compute])]
-    ends = np.maximum.accumulate(end[order]) if len(order) else end[order]
-    last = np.searchsorted(start[order], end[reduction]) - 1
-    beside = (last >= 0) & (ends[np.maximum(last, 0)] > start[reduction] if len(order) else False)
-    hidden = reduction[beside]
+    events, hidden = profile.events, np.zeros_like(which)
+    for places, busy in busy_axes(profile, events.of_kind(TaskKind.COMPUTE)):
+        hidden[places] = busy.within(events.start_ps[places], events.end_ps[places]) > 0
     of_group = same(events.rank, events.group, events.name)
     count = bins(of_group)
-    some, every = (np.bincount(of_group[each], minlength=count) for each in (hidden, reduction))
+    some, every = (np.bincount(of_group[each], minlength=count) for each in (which & hidden, which))
     return np.asarray(2 * some > every)[of_group]
 
 
 def _merged(waits: Waits, found: _Reductions) -> Ints:
     """Every second bucket takes the bytes of the one before, which takes no time."""
     own = waits.own_ps.copy()
-    place = _places(found, len(own))
-    second = place[found.later] % _TWICE == 1
-    first, last = found.earlier[second], found.later[second]
+    first, last = found.earlier[found.second], found.later[found.second]
     both = found.time_ps(found.sizes[first] + found.sizes[last])
     scale = (own[first] + own[last]) / np.maximum(
         found.time_ps(found.sizes[first]) + found.time_ps(found.sizes[last]), 1
@@ -223,11 +219,3 @@ def _halved(waits: Waits, found: _Reductions) -> Ints:
         own = recorded.copy()
         own[last] = _TWICE * half - np.clip(sooner, 0, half)
     return own
-
-
-def _places(found: _Reductions, count: int) -> Ints:
-    """The place of every reduction in its chain, from 0."""
-    place = np.zeros(count, np.int64)
-    for first, last in zip(found.earlier.tolist(), found.later.tolist(), strict=True):
-        place[last] = place[first] + 1
-    return place
