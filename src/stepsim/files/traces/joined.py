@@ -22,7 +22,7 @@ from stepsim.measured.profile.events import (
     same,
     unknown,
 )
-from stepsim.measured.profile.marks import Mark
+from stepsim.measured.profile.marks import Mark, marked
 from stepsim.run.spans import UNKNOWN, TaskKind, earliest, extents
 
 _DAY_PS = 86_400 * PS_PER_S
@@ -57,6 +57,37 @@ class RankOperations(RankPlace, eq=False):
     follows: Following | None = None
     peak_bytes: int | None = None
     has_steps: bool = True
+
+
+def inside_steps(
+    read: RankOperations, numbers: Sequence[int], bounds: Ints, ranges: Sequence[Mark] = ()
+) -> RankOperations:
+    """The operations that were launched inside of steps, by their start, in the ranges held by.
+
+    `bounds` are begin and end of every step in ps, of the clock of the operations. A recording
+    without steps is one step, number 0. Raises TraceError where no operation is left.
+    """
+    launch, start = read.columns["launch_ps"], read.columns["start_ps"]
+    times = np.where(launch == UNKNOWN, start, launch)
+    step = unknown(len(start)) if numbers else np.zeros(len(start), np.int64)
+    for number, (begin, end) in zip(numbers, bounds, strict=True):
+        step[(times >= begin) & (times < end)] = number
+    kept = np.flatnonzero(step != UNKNOWN)
+    kept = kept[np.argsort(start[kept], kind="stable")]
+    if not len(kept):
+        raise TraceError(
+            f"{read.file}: rank {read.rank}: no kernel was launched inside of the recorded steps"
+        )
+    lists = {name: getattr(read, name) for name in ("name", "group", "operator", "form")}
+    lists["mark"] = marked(ranges, launch, start, read.columns["stream"])
+    places, columns = kept.tolist(), read.columns | {"step": step}
+    return replace(
+        read,
+        has_steps=bool(numbers),
+        left_out=len(start) - len(kept),
+        columns={name: column[kept] for name, column in columns.items()},
+        **{name: [each[i] for i in places] for name, each in lists.items() if each},
+    )
 
 
 def join_ranks(
@@ -222,7 +253,8 @@ def _aligned(profile: Profile, parts: Sequence[RankOperations], *, one_clock: bo
     ]
     moved = shift[events.rank]
     moved -= (events.start_ps + moved).min()
-    told = replace(events, launch_ps=np.maximum(events.launch_ps, UNKNOWN))
+    # what was launched before the clock of its rank begins is launched as it does
+    told = replace(events, launch_ps=np.where(events.launch_ps < UNKNOWN, 0, events.launch_ps))
     return replace(profile, events=told.later(moved), warnings=tuple(warnings))
 
 

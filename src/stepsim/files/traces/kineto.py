@@ -26,11 +26,11 @@ from stepsim.base.process import paused
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, element_bytes, is_kineto
-from stepsim.files.traces.joined import RankOperations, join_ranks
+from stepsim.files.traces.joined import RankOperations, inside_steps, join_ranks
 from stepsim.files.traces.packed import packed_files, rank_in_name
-from stepsim.measured.profile.events import HostOperator, Profile, other_end, unknown
+from stepsim.measured.profile.events import HostOperator, Profile, other_end
 from stepsim.measured.profile.kernels import communication_kernel, is_peer_copy
-from stepsim.measured.profile.marks import Mark, marked, read_mark
+from stepsim.measured.profile.marks import Mark, read_mark
 from stepsim.measured.run import PS_PER_US
 from stepsim.run.spans import UNKNOWN, TaskKind
 
@@ -161,54 +161,42 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     ours = _sorted_out(trace.events, name)
     if not ours.kernels:
         raise TraceError(f"{name}: no kernel in the trace: record CUDA activities")
-    arguments = ours.arguments
+    arguments, kinds = ours.arguments, _kinds(ours)
     start = _since([event.ts for event in ours.kernels], ours.base)
-    took = _since([event.dur for event in ours.kernels], 0)
     called_ps = _since([at for _, at, _ in ours.launches], ours.base).tolist()
     begins = {each[0]: ps for each, ps in zip(ours.launches, called_ps, strict=True)}
     begins.pop(UNKNOWN, None)
-    launch = ints([begins.get(a.correlation, UNKNOWN) for a in arguments])
-    marked_steps = sorted(ours.steps)
-    bounds = _since([each[1:] for each in marked_steps], ours.base)
-    numbers = [number for number, _, _ in marked_steps]
-    step = placed(numbers, bounds, np.where(launch >= 0, launch, start))
-    kinds = _kinds(ours)
-    stream = ints([*map(_stream, ours.kernels, arguments)])
-    marks, operators = marked(_ranges(ours), launch, start, stream), _operators(ours)
-    bytes_of = element_bytes("kineto")
-    columns = {
-        "step": step,
-        "kind": ints([kind for kind, _ in kinds]),
-        "stream": stream,
-        "start_ps": start,
-        "end_ps": start + took,
-        "launch_ps": launch,
-        "size_bytes": ints([_size(a, bytes_of) for a in arguments]),
-        "peer": ints([other_end(rank, a.sender, a.receiver) for a in arguments]),
-        "meeting": ints([_tag(a.number) for a in arguments]),
-    }
-    kept = np.flatnonzero(step != UNKNOWN)
-    kept = kept[np.argsort(start[kept], kind="stable")]
-    if not len(kept):
-        raise TraceError(f"{name}: no kernel was launched inside of the recorded steps")
-    group_of, told = cache(_group), [arguments[i] for i in kept.tolist()]
-    return RankOperations(
+    bytes_of, group_of = element_bytes("kineto"), cache(_group)
+    found = RankOperations(
         rank=rank,
         world=known.world_size,
         file=name,
-        has_steps=bool(ours.steps),
-        name=[kinds[i][1] for i in kept.tolist()],
-        group=[group_of(each.group, each.described, each.ranks) for each in told],
-        columns={key: column[kept] for key, column in columns.items()},
-        left_out=len(ours.kernels) - len(kept),
+        name=[called for _, called in kinds],
+        group=[group_of(each.group, each.described, each.ranks) for each in arguments],
+        columns={
+            "kind": ints([kind for kind, _ in kinds]),
+            "stream": ints([*map(_stream, ours.kernels, arguments)]),
+            "start_ps": start,
+            "end_ps": start + _since([event.dur for event in ours.kernels], 0),
+            "launch_ps": ints([begins.get(a.correlation, UNKNOWN) for a in arguments]),
+            "size_bytes": ints([_size(a, bytes_of) for a in arguments]),
+            "peer": ints([other_end(rank, a.sender, a.receiver) for a in arguments]),
+            "meeting": ints([_tag(a.number) for a in arguments]),
+        },
         base_ps=ours.base * PS_PER_US + (trace.base_ns or 0) * 1000,
-        operator=[operators[i] for i in kept.tolist()],
+        operator=_operators(ours),
         peak_bytes=ours.peak_bytes,
         node=rank // len(trace.devices) if len(trace.devices) > 1 else None,
-        mark=[marks[i] for i in kept.tolist()],
         gpu=str(trace.devices[0].get("name", "")) if trace.devices else "",
-        form=_forms(told, ours.called),
+        form=_forms(arguments, ours.called),
     )
+    steps = sorted(ours.steps)
+    bounds = _since([each[1:] for each in steps], ours.base)
+    return inside_steps(found, [number for number, _, _ in steps], bounds, _ranges(ours))
+
+
+# A call of an operator of the host, and its arguments.
+_Call = tuple[_Event, _Arguments]
 
 
 class _Sorted(Struct, kw_only=True):
@@ -224,7 +212,7 @@ class _Sorted(Struct, kw_only=True):
     steps: list[tuple[int, float, float]] = []
     marks: list[tuple[_Event, Mark]] = []
     copied: dict[int | str, list[tuple[float, float]]] = {}
-    called: list[tuple[_Event, _Arguments]] = []
+    called: list[_Call] = []
     base: int = 0
     peak_bytes: int = 0
 
@@ -280,10 +268,23 @@ def _allocated(event: _Event) -> int:
 
 
 def _operators(ours: _Sorted) -> list[HostOperator | None]:
-    """The operator that launched each kernel, None without one."""
+    """The operator that launched each kernel, None without one.
+
+    A kernel and its operator have a number in common; in older traces, and for what no operator of
+    its own launches, it is the innermost call that its thread was in.
+    """
+    numbered: dict[Any, _Call | None] = {call[1].external: call for call in ours.called}
+    numbered[UNKNOWN] = None
+    calls = [
+        None if kernel.external == kernel.correlation else numbered.get(kernel.external)
+        for kernel in ours.arguments
+    ]
+    pairs = list(zip(ours.arguments, calls, strict=True))
+    lacking = {kernel.correlation for kernel, call in pairs if call is None}
+    inside = dict(_inside(ours, lacking - {UNKNOWN}))
     operator_of = cache(_operator)
-    calls = (ours.called[call] if call != UNKNOWN else None for call in _called(ours))
-    return [call and operator_of(call[0].name or "", bytes(call[1].dims)) for call in calls]
+    found = (call or inside.get(kernel.correlation) for kernel, call in pairs)
+    return [call and operator_of(call[0].name or "", bytes(call[1].dims)) for call in found]
 
 
 def _operator(name: str, dims: bytes) -> HostOperator:
@@ -302,27 +303,6 @@ def _operator(name: str, dims: bytes) -> HostOperator:
     return HostOperator(name=name, sides=sides)
 
 
-def _called(ours: _Sorted) -> list[int]:
-    """The call in `ours.called` that launched each kernel, `UNKNOWN` without one.
-
-    A kernel and its operator have a number in common; in older traces, and for what no operator of
-    its own launches, it is the innermost call that its thread was in.
-    """
-    numbered = {call.external: number for number, (_, call) in enumerate(ours.called)}
-    numbered[UNKNOWN] = UNKNOWN
-    calls = [
-        UNKNOWN if kernel.external == kernel.correlation else numbered.get(kernel.external, UNKNOWN)
-        for kernel in ours.arguments
-    ]
-    pairs = list(zip(ours.arguments, calls, strict=True))
-    lacking = {kernel.correlation for kernel, call in pairs if call == UNKNOWN}
-    inside = dict(_inside(ours, lacking - {UNKNOWN}))
-    return [
-        inside.get(kernel.correlation, UNKNOWN) if call == UNKNOWN else call
-        for kernel, call in pairs
-    ]
-
-
 def _readable(event: _Event) -> _Arguments:
     """Arguments of an event; those that cannot be read say nothing."""
     try:
@@ -331,8 +311,8 @@ def _readable(event: _Event) -> _Arguments:
         return _Arguments()
 
 
-def _inside(ours: _Sorted, wanted: set[int]) -> Iterator[tuple[int, int]]:
-    """Correlations of launches, each with the place of the innermost operator that it lies in."""
+def _inside(ours: _Sorted, wanted: set[int]) -> Iterator[tuple[int, _Call]]:
+    """Correlations of launches, each with the innermost operator that it lies in."""
     threads: dict[int | str, list[tuple[float, int, float, int]]] = {}
     for correlation, at, thread in ours.launches:
         if correlation in wanted:
@@ -348,7 +328,7 @@ def _inside(ours: _Sorted, wanted: set[int]) -> Iterator[tuple[int, int]]:
             if not is_launch:
                 open_calls.append((-minus_end, number))
             elif open_calls:
-                yield number, open_calls[-1][1]
+                yield number, ours.called[open_calls[-1][1]]
 
 
 def _arguments(event: _Event, name: str) -> _Arguments:
@@ -368,7 +348,7 @@ def _since(times_us: Sequence[float | tuple[float, ...]], base_us: int) -> Ints:
 
 
 def _forms(
-    arguments: Sequence[_Arguments], called: Sequence[tuple[_Event, _Arguments]]
+    arguments: Sequence[_Arguments], called: Sequence[_Call]
 ) -> list[tuple[object, ...] | None]:
     """How kernels were launched, and the dimensions that their operators worked on, as written.
 
@@ -395,20 +375,6 @@ def _group(group: str, described: str, ranks: str) -> tuple[str, tuple[int, ...]
     cut_short = "..." in ranks  # of ranks as a trace writes them: `[0, 1]`
     numbers = [] if cut_short else re.findall(r"\d{1,9}", ranks)
     return " ".join(filter(None, (group, described))), tuple(map(int, numbers))
-
-
-def placed(numbers: Sequence[int], bounds: Ints, times: Ints) -> Ints:
-    """The number of the step that holds each operation by a time of it, `UNKNOWN` outside of all.
-
-    `bounds` are begin and end of every step, in the unit of the `times`, us or ns. A recording
-    without steps is one step, number 0.
-    """
-    if not numbers:
-        return np.zeros(len(times), np.int64)
-    found = unknown(len(times))
-    for number, (begin, end) in zip(numbers, bounds, strict=True):
-        found[(times >= begin) & (times < end)] = number
-    return found
 
 
 def _kinds(ours: _Sorted) -> list[tuple[TaskKind, str]]:

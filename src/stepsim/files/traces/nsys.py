@@ -14,18 +14,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
-
 from stepsim.base.arrays import ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS
 from stepsim.files.reading import open_file
-from stepsim.files.traces.joined import RankOperations, join_ranks
-from stepsim.files.traces.kineto import placed
+from stepsim.files.traces.joined import RankOperations, inside_steps, join_ranks
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.kernels import communication_kernel
-from stepsim.measured.profile.marks import Mark, marked, read_mark
+from stepsim.measured.profile.marks import Mark, read_mark
 from stepsim.run.spans import UNKNOWN, TaskKind
 
 _MOST_BYTES = 16 << 30
@@ -183,9 +180,14 @@ def _marked_ranges(ranges: Sequence[_Range], base: int) -> list[Mark]:
     found = list[Mark]()
     for _, start, end, text in ranges:
         if mark := read_mark(text):
-            begin, stop = (max((at - base) * PS_PER_NS, -MAX_INT64) for at in (start, end))
+            begin, stop = _since(start, base), _since(end, base)
             found.append(replace(mark, start_ps=begin, end_ps=stop))
     return found
+
+
+def _since(at: int, base: int) -> int:
+    """A time in ns as ps from `base` on, as far as a column has numbers."""
+    return max(-MAX_INT64, min((at - base) * PS_PER_NS, MAX_INT64))
 
 
 def _rank(
@@ -197,42 +199,30 @@ def _rank(
 ) -> RankOperations:
     process = int(rows[0][0]) & _PROCESS
     every = sorted(rows, key=lambda row: (row[4], row[5]))
-    called = ints([launches.get((row[0], row[3]), UNKNOWN) for row in every])
-    times = np.where(called == UNKNOWN, ints([row[4] for row in every]), called)
-    named = [each for each in ranges if each[0] == process]
-    own = _steps(named)
-    step = placed([*own], ints([*own.values()]), times)
-    kept = np.flatnonzero(step != UNKNOWN)
-    ordered = [every[i] for i in kept.tolist()]
-    if not ordered:
-        raise TraceError(f"{path}: device {rank}: no kernel was launched inside of the NVTX steps")
-    _, _, streams, _, starts, ends, sizes, names, kinds, forms = zip(*ordered, strict=True)
+    _, _, streams, _, starts, ends, sizes, names, kinds, forms = zip(*every, strict=True)
     base = int(starts[0])
-    marks = _marked_ranges(named, base)
-    # what was launched before the first kernel began is launched before 0
-    launched = (times[kept] - base) * PS_PER_NS
-    columns = {
-        "step": step[kept],
-        "kind": ints(kinds),
-        "stream": ints(streams),
-        "start_ps": ints([(at - base) * PS_PER_NS for at in starts]),
-        "end_ps": ints([(at - base) * PS_PER_NS for at in ends]),
-        "launch_ps": np.where(called[kept] == UNKNOWN, UNKNOWN, np.maximum(launched, 0)),
-        "size_bytes": ints(sizes),
-    }
-    return RankOperations(
+    called = (launches.get((row[0], row[3])) for row in every)
+    named = [each for each in ranges if each[0] == process]
+    found = RankOperations(
         rank=rank,
         file=str(path),
-        has_steps=bool(own),
         name=names,
-        group=[("", ())] * len(ordered),
-        columns=columns,
-        left_out=len(every) - len(ordered),
+        group=[("", ())] * len(every),
+        columns={
+            "kind": ints(kinds),
+            "stream": ints(streams),
+            "start_ps": ints([(at - base) * PS_PER_NS for at in starts]),
+            "end_ps": ints([(at - base) * PS_PER_NS for at in ends]),
+            "launch_ps": ints([UNKNOWN if at is None else _since(at, base) for at in called]),
+            "size_bytes": ints(sizes),
+        },
         base_ps=base * PS_PER_NS,
         node=0,
-        mark=marked(marks, launched, columns["start_ps"], columns["stream"]),
         form=forms,
     )
+    steps = _steps(named)
+    bounds = ints([[_since(at, base) for at in each] for each in steps.values()])
+    return inside_steps(found, [*steps], bounds, _marked_ranges(named, base))
 
 
 def _kind(short: str, whole: object) -> tuple[str, TaskKind]:
