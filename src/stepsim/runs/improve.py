@@ -63,9 +63,10 @@ def improve_profile(profile: Profile) -> Improvements:
     if not isinstance(works, str):
         others.append(equal_times(waits, works))
     changes = [*changes_of(waits, works)]
-    found, (base, ideal, prompt, *equal) = _gains(waits, changes, others)
+    found, (base, ideal, prompt, *equal) = _gains(changes, others)
     run = told_stages(profile)
-    of_step = [*_acted_gains(profile, run, changes), *order_changes(profile, run)]
+    acted = [*_acted(profile, run, changes)]
+    of_step = [*_gains(acted)[0], *acted, *order_changes(profile, run)]
     replayed_ps, known = int(base.mean()), {each.name for each in of_step}
     found += [
         replace(each, step_ps=round(replayed_ps * (1 - each.gain)))
@@ -87,10 +88,16 @@ def improve_profile(profile: Profile) -> Improvements:
 
 
 def _gains(
-    waits: Waits, changes: Iterable[Judged], others: Iterable[tuple[Ints, Ints]] = ()
+    changes: Iterable[Judged], others: Iterable[tuple[Ints, Ints]] = ()
 ) -> tuple[list[Improvement], list[Ints]]:
-    """What changes gain, and every step as it ran and with `others`: durations and delays."""
+    """What changes gain, and every step as it ran and with `others`: durations and delays.
+
+    Nothing where no change is told.
+    """
     told = [change for change in changes if isinstance(change, ProfileChange)]
+    if not told:
+        return [], []
+    waits = told[0].waits
     times = [(waits.own_ps, waits.delay_ps), *others]
     count = len(times)
     for change in told:
@@ -117,43 +124,31 @@ def _gains(
     return found, [*steps[:count]]
 
 
-def _acted(run: RunSummary | str, changes: Iterable[Judged]) -> tuple[Waits, list[Judged]] | None:
+def _acted(profile: Profile, run: RunSummary | str, changes: Iterable[Judged]) -> Iterator[Judged]:
     """Changes of its pipeline that a profile does not tell, as stage times of a step show them.
 
-    `run` are those of the step of median length, as `what-if` takes it, whose waits come first;
-    None where they show no such change.
+    `run` are those of the step of median length, as `what-if` takes it.
     """
-    untold = {change.name for change in changes if isinstance(change, UntoldChange)}
-    if isinstance(run, str) or not untold & _OF_PIPELINE or run.missing:
-        return None
-    acted = run.run
-    if not acted.column_of_ranks("stage").any():
-        return None
-    waits = pipeline_waits(acted, posted=True)
-    found = chain(compute_changes(waits), length_changes(waits, told_works(acted)))
-    return waits, [change for change in found if change.name in untold & _OF_PIPELINE]
-
-
-def _acted_gains(
-    profile: Profile, run: RunSummary | str, changes: Iterable[Judged]
-) -> Iterator[Improvement | UntoldChange]:
-    """What those changes gain of that step, and what cannot be told of it either."""
-    acted = _acted(run, changes)
-    if acted is None or isinstance(run, str):
+    untold = {change.name for change in changes if isinstance(change, UntoldChange)} & _OF_PIPELINE
+    if isinstance(run, str) or not untold or run.missing:
         return
-    waits, found = acted
-    how = ", ".join(notes_of(run, profile))
-    for each in _gains(waits, found)[0]:
-        assumed = f"forwards and backwards are as told: {how}; {each.assumed}"
-        yield replace(each, assumed=assumed)
-    yield from (each for each in found if isinstance(each, UntoldChange))
+    if not run.run.column_of_ranks("stage").any():
+        return
+    waits = pipeline_waits(run.run, posted=True)
+    how = f"forwards and backwards are as told: {', '.join(notes_of(run, profile))}; "
+    for each in chain(compute_changes(waits), length_changes(waits, told_works(run.run))):
+        if each.name not in untold:
+            continue
+        if isinstance(each, ProfileChange):
+            yield replace(each, assumed=how + each.assumed)
+        else:
+            yield each
 
 
 def change_profile(profile: Profile, name: str) -> Profile:
     """The profile once a change is made; raises PlanError for a name that none has."""
     changes = [*changes_of(pipeline_waits(profile, posted=True), told_works(profile))]
-    _, acted = _acted(told_stages(profile), changes) or (None, [])
-    changes = [*acted, *changes]
+    changes = [*_acted(profile, told_stages(profile), changes), *changes]
     change = next((each for each in changes if each.name == name), None)
     if change is None:
         told = sorted(each.name for each in changes if isinstance(each, ProfileChange))
