@@ -5,14 +5,14 @@ them. Microseconds are rounded; attributes `start_ps` and `duration_ps` hold the
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 
 from stepsim import __version__
-from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, ints, spans
+from stepsim.base.arrays import Bools, Ints, Lists, bounds, lists_of, spans
 from stepsim.files.traces.chakra import (
     GROUPS_FILE,
     PLACES,
@@ -24,7 +24,7 @@ from stepsim.files.traces.chakra import (
 )
 from stepsim.files.traces.protobuf import write_field, write_integers, write_message
 from stepsim.files.writing import write_folder
-from stepsim.measured.profile.events import Events, Profile, RankPlace
+from stepsim.measured.profile.events import Events, Profile, RankPlace, counted
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.run import PS_PER_US
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
@@ -61,14 +61,13 @@ def _files(profile: Profile) -> Iterator[tuple[str, bytes]]:
 
     Of nodes that are linked to other ranks they share what comes before the link.
     """
-    of_rank, known, alike = profile.places_of_ranks(), list[bytes](), list[bytes]()
-    before, firsts = _waits(profile, of_rank)
-    for places, rank in zip(of_rank, profile.ranks, strict=True):
+    known, alike, before = list[bytes](), list[bytes](), _waits(profile)
+    every = before.counts
+    for places, rank in zip(profile.places_of_ranks(), profile.ranks, strict=True):
         events = profile.events.taken(places)
         is_linked = events.of_kind(*COMMUNICATIONS) | (events.peer != UNKNOWN)
-        first = firsts[places]
-        counts = firsts[places + 1] - first
-        waits = Lists(bounds(counts), before[spans(first, counts)])
+        counts = every[places]
+        waits = Lists(bounds(counts), before.values[spans(before.starts[places], counts)])
         columns = (getattr(events, name) for name in (*_KIND, "start_ps", "end_ps"))
         look = [each.tobytes() for each in (*columns, counts, waits.values, is_linked)]
         if look != known:
@@ -79,15 +78,10 @@ def _files(profile: Profile) -> Iterator[tuple[str, bytes]]:
     yield GROUPS_FILE, json.dumps(groups).encode()
 
 
-def _waits(profile: Profile, of_rank: Sequence[Ints]) -> tuple[Small, Ints]:
-    """What operations wait for, by places in their rank, and where that of each begins."""
-    waits, count = pipeline_waits(profile), len(profile.events)
-    inside = np.empty(count, np.int32)
-    for places in of_rank:
-        inside[places] = np.arange(len(places))
-    order = np.argsort(waits.after, kind="stable")
-    firsts = ints(np.searchsorted(waits.after[order], np.arange(count + 1)))
-    return inside[waits.before[order]], firsts
+def _waits(profile: Profile) -> Lists:
+    """What every operation waits for, by places in their rank."""
+    waits, inside = pipeline_waits(profile), counted(profile.events.rank)
+    return lists_of(waits.after << 32 | inside[waits.before], len(inside))
 
 
 def _metadata(rank: RankPlace) -> bytes:
