@@ -99,11 +99,7 @@ def join_ranks(
     that overlap on the device are cut there. Raises TraceError for a rank that is there twice.
     """
     parts = sorted(read, key=lambda part: part.rank)
-    for one, other in pairwise(parts):
-        if one.rank == other.rank:
-            raise TraceError(
-                f"{other.file}: rank {one.rank} is also in {one.file}: expected one run per folder"
-            )
+    check_once(parts)
     _check_one_run(parts)
     told, tables = dict[str, list[Any]](), [dict(part.columns) for part in parts]
     for column in ("name", "group", "operator", "form", "mark"):
@@ -142,6 +138,15 @@ def join_ranks(
         has_steps=any(part.has_steps for part in parts),
     )
     return _cut_on_device(_aligned(profile, parts, one_clock=one_clock))
+
+
+def check_once(ranks: Sequence[RankPlace]) -> None:
+    """Refuse ascending ranks of which one is there twice."""
+    for one, other in pairwise(ranks):
+        if one.rank == other.rank:
+            raise TraceError(
+                f"{other.file}: rank {one.rank} is also in {one.file}: expected one run per folder"
+            )
 
 
 def _cut_on_device(profile: Profile) -> Profile:

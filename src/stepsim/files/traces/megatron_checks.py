@@ -7,6 +7,7 @@ import numpy as np
 from stepsim.base.arrays import bins
 from stepsim.base.errors import TraceError
 from stepsim.base.units import format_time_ps
+from stepsim.files.traces.joined import check_once
 from stepsim.files.traces.megatron_lines import RankLines
 from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
 from stepsim.measured.run_profile import after_pipeline, fused, of_kinds
@@ -106,19 +107,13 @@ def _check_messages(trace: RankLines) -> Iterator[str]:
 
 
 def check_ranks(traces: Sequence[RankLines], source: str, pp: int) -> None:
-    """Refuse what is not one whole run.
+    """Refuse what is not one whole run of ascending ranks.
 
     Raises TraceError for a rank traced twice, traces of different runs, and stages without a trace.
     """
-    seen: dict[int, RankLines] = {}
+    check_once(traces)
     first = traces[0]
     for trace in traces:
-        if trace.rank in seen:
-            raise TraceError(
-                f"{trace.file}: rank {trace.rank} is also in {seen[trace.rank].file}: expected one "
-                "run per folder"
-            )
-        seen[trace.rank] = trace
         if trace.microbatches != first.microbatches:
             raise TraceError(
                 f"{trace.file}: holds {trace.microbatches} microbatches, {first.file} "

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Iterator, Sequence
-from io import TextIOWrapper
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from stepsim.base.arrays import Floats, Ints, bins, ints
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Names, replace, shipped
 from stepsim.base.units import PS_PER_NS
-from stepsim.files.reading import number_in, open_file
+from stepsim.files.reading import number_in, read_text
 from stepsim.files.traces.forms import element_bytes
 from stepsim.measured.profile.events import Events, RankPlace
 from stepsim.measured.run import InnerOps, OpKind
@@ -81,30 +80,24 @@ def read_rank(path: Path) -> RankLines:
     operations: list[_Operation] = []
     inner: list[_Inner] = []
     owner: tuple[str, str] | None = None
-    try:
-        with TextIOWrapper(open_file(path), encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, 1):
-                if line.isspace():
-                    continue
-                place = f"{path}:{number}"
-                match = _LINE.fullmatch(line)
-                if match is None:
-                    raise TraceError(_what_is_wrong(line, place))
-                fields = match.groups()
-                mine = fields[0], fields[2]
-                if owner is None:
-                    owner = mine
-                elif mine != owner:
-                    raise TraceError(
-                        f"{place}: rank {mine[0]}, stage {mine[1]} in the file of rank {owner[0]}, "
-                        f"stage {owner[1]}: expected one rank per file"
-                    )
-                operations.append(_operation(fields, number, place))
-                inner += _inner(len(operations) - 1, fields[-1], place)
-    except OSError as error:
-        raise TraceError(f"{path}: cannot read the trace: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise TraceError(f"{path}: not a text file: expected a trace") from None
+    text = read_text(path, TraceError, "trace", "a trace")
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        place = f"{path}:{number}"
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise TraceError(_what_is_wrong(line, place))
+        fields = match.groups()
+        mine = fields[0], fields[2]
+        owner = owner or mine
+        if mine != owner:
+            raise TraceError(
+                f"{place}: rank {mine[0]}, stage {mine[1]} in the file of rank {owner[0]}, "
+                f"stage {owner[1]}: expected one rank per file"
+            )
+        operations.append(_operation(fields, number, place))
+        inner += _inner(len(operations) - 1, fields[-1], place)
     if owner is None:
         raise TraceError(f"{path}: no operation in this file: expected a trace")
     return _trace(operations, inner, path, int(owner[0]), int(owner[1]))

@@ -11,14 +11,13 @@ is left out.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from io import TextIOWrapper
 from pathlib import Path
 from statistics import median
 
 from msgspec import Struct, field
 
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.files.reading import open_file
+from stepsim.files.reading import read_bytes
 from stepsim.measured.run import PS_PER_MS
 from stepsim.measured.step_log import LeafLog, LeafStage
 from stepsim.workload.plan import Plan
@@ -93,14 +92,13 @@ def _read(path: Path) -> _Log:
     log = _Log()
     block: tuple[int, int] | None = None
     try:
-        with TextIOWrapper(open_file(path), encoding="utf-8-sig", errors="replace") as file:
-            for line in file:
-                for name, value in _SETTING.findall(line):
-                    log.settings.setdefault(name, int(value))
-                if "layer[" in line or "forward time" in line:
-                    block = _layers(log, line, block)
-                for step, value in _BATCH.findall(line):
-                    log.batches[int(step)].append(_number(value))
+        for line in read_bytes(path).decode(errors="replace").splitlines():
+            for name, value in _SETTING.findall(line):
+                log.settings.setdefault(name, int(value))
+            if "layer[" in line or "forward time" in line:
+                block = _layers(log, line, block)
+            for step, value in _BATCH.findall(line):
+                log.batches[int(step)].append(_number(value))
     except OSError as error:
         raise TraceError(f"{path}: cannot read the log: {error.strerror}") from None
     except ValueError as error:
