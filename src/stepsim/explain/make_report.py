@@ -241,7 +241,7 @@ def _stages(
             peak = memory.peaks[stage]
             held = StageMemory(
                 total_bytes=peak.total,
-                at_ps=int(start[peak.entry]) if len(start) else 0,
+                at_ps=int(start[peak.entry]),
                 kept=peak.kept,
                 parts={str(part): size for part, size in peak.parts.items()},
             )

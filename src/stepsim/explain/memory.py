@@ -112,44 +112,45 @@ def memory_curves(timeline: Timeline, held: HeldBytes, rank: int) -> Curves:
     """Bytes of a rank over time, by what they are for."""
     stage = timeline.graph.plan.stage_of(rank)
     start, end = (times[:, 0] for times in timeline.of_rank(rank).entry_times)
-    moments, changes = _changes(held, stage, timeline.graph.schedule.columns[stage])
-    times = np.where(moments % 2, end[moments // 2], start[moments // 2])
+    sizes = _sizes(held, stage)
+    begun, over = _changes(timeline.graph.schedule.columns[stage], len(sizes) - 1)
     fixed = np.array([[held.fixed[part][stage] for part in held.fixed]])
-    bounds = np.array([0, timeline.step_time_ps])
-    table = np.zeros((len(times) + 2, fixed.shape[1] + changes.shape[1]))
+    table = np.zeros((2 * len(start) + 2, fixed.shape[1] + len(_LIVE)))
     table[:2, : fixed.shape[1]] = np.concatenate([fixed, -fixed])
-    table[2:, fixed.shape[1] :] = changes
-    names = (*held.fixed, *_LIVE)
-    return summed_curves(tuple(map(str, names)), np.concatenate([bounds, times]), table)
+    table[2:, fixed.shape[1] :] = np.concatenate([begun, -over]) @ sizes
+    times = np.concatenate([[0, timeline.step_time_ps], start, end])
+    names = tuple(map(str, (*held.fixed, *_LIVE)))
+    changes = table.any(axis=1)
+    return summed_curves(names, times[changes], table[changes])
 
 
 def _peak(held: HeldBytes, stage: int, order: Order) -> StagePeak:
-    moments, changes = _changes(held, stage, order)
-    turns = np.argsort(moments, kind="stable")
-    live = np.cumsum(changes[turns], axis=0)
-    most = int(live.sum(axis=1).argmax()) if len(live) else -1
-    at = int(moments[turns[most]]) // 2 if len(live) else 0
-    parts = {part: int(sizes[stage]) for part, sizes in held.fixed.items()}
-    found = live[most].tolist() if len(live) else (0, 0, 0)
-    parts |= {part: size for part, size in zip(_LIVE, found, strict=True) if size}
-    chunks = held.activations.shape[1]
-    taken = np.bincount(order.chunk[: at + 1][order.runs(*_TAKES)[: at + 1]], minlength=chunks)
-    freed = np.bincount(order.chunk[:at][order.runs(*_FREES)[:at]], minlength=chunks)
-    return StagePeak(parts=parts, kept=tuple((taken - freed).tolist()), entry=at)
+    sizes = _sizes(held, stage)
+    begun, over = _changes(order, len(sizes) - 1)
+    kept = np.cumsum(begun - over, axis=0) + over
+    live = kept @ sizes
+    at = int(live.sum(axis=1).argmax())
+    parts = {part: int(fixed[stage]) for part, fixed in held.fixed.items()}
+    parts |= {part: size for part, size in zip(_LIVE, live[at].tolist(), strict=True) if size}
+    return StagePeak(parts=parts, kept=tuple(kept[at, :-1].tolist()), entry=at)
 
 
-def _changes(held: HeldBytes, stage: int, order: Order) -> tuple[Ints, Ints]:
-    """What every action adds and takes away, of shape (changes, live parts), and when.
+def _sizes(held: HeldBytes, stage: int) -> Ints:
+    """Bytes of a microbatch of each chunk, and of a backward in the last row, by live part."""
+    sizes = np.zeros((held.activations.shape[1] + 1, len(_LIVE)), np.int64)
+    sizes[:-1, 0], sizes[:-1, 1] = held.activations[stage], held.logits[stage]
+    sizes[-1, 2] = held.recomputed[stage]
+    return sizes
 
-    Moment 2 i is the start of entry i, moment 2 i + 1 its end.
+
+def _changes(order: Order, chunks: int) -> tuple[Ints, Ints]:
+    """What is held from the start of every entry on, and what until its end.
+
+    Rows are entries; columns are microbatches of each chunk, and in the last one backwards.
     """
-    runs = (order.runs(*kinds).nonzero() for kinds in (_TAKES, _FREES, _WORKS))
-    (takes, taken), (frees, freed), (works, _) = (
-        (2 * place, order.chunk[place, part].astype(np.int64)) for place, part in runs
+    own = order.chunk[:, :, None] == np.arange(chunks)
+    takes, frees = (
+        (order.runs(*kinds)[:, :, None] & own).sum(axis=1) for kinds in (_TAKES, _FREES)
     )
-    kept = np.zeros((*held.activations.shape[1:], len(_LIVE)), np.int64)
-    kept[:, 0], kept[:, 1] = held.activations[stage], held.logits[stage]
-    work = np.broadcast_to([0, 0, held.recomputed[stage]], (len(works), len(_LIVE)))
-    moments = (takes, frees + 1, works, works + 1)
-    changes = (kept[taken], -kept[freed], work, -work)
-    return np.concatenate(moments), np.concatenate(changes)
+    works = order.runs(*_WORKS).sum(axis=1, keepdims=True)
+    return np.hstack((takes, works)), np.hstack((frees, works))
