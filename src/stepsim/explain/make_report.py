@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import astuple
 from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Floats, Ints
@@ -209,17 +210,12 @@ def _mean_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64], pipeline_
 def _bubbles(timeline: Timeline) -> tuple[Bubble, ...]:
     """The bubble of each actor."""
     whole = timeline.pipeline_time_ps
-    found = [Bubble(before=whole, between=0, after=0, busy=0)] * len(timeline.actors)
+    found = np.zeros((4, len(timeline.actors)), np.int64)
     for cohort in timeline.cohorts:
         start, end = cohort.entry_times
-        if not len(start):
-            continue
-        columns = cohort.actors, start.min(axis=0), end.max(axis=0), (end - start).sum(axis=0)
-        for actor, first, last, busy in zip(*(each.tolist() for each in columns), strict=True):
-            found[actor] = Bubble(
-                before=first, between=last - first - busy, after=whole - last, busy=busy
-            )
-    return tuple(found)
+        first, last, busy = start.min(axis=0), end.max(axis=0), (end - start).sum(axis=0)
+        found[:, cohort.actors] = first, last - first - busy, whole - last, busy
+    return tuple(Bubble(*row) for row in found.T.tolist())
 
 
 def _stages(
@@ -265,10 +261,8 @@ def _stages(
 
 def _stage_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64]) -> Bubble:
     """The mean of some actors' bubbles; an actor counts as often as it stands for ranks."""
-    names = ("before", "between", "after", "busy")
-    values = [[getattr(bubble, name) for bubble in bubbles] for name in names]
-    means = np.average(values, axis=1, weights=counts).tolist()
-    return Bubble(**dict(zip(names, map(round, means), strict=True)))
+    means = np.average([*map(astuple, bubbles)], axis=0, weights=counts).tolist()
+    return Bubble(*map(round, means))
 
 
 def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:

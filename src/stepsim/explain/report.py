@@ -132,7 +132,7 @@ _Degrees = Annotated[dict[str, Count], Meta(extra_json_schema={"$ref": "#/$defs/
 _PartTimes = Annotated[dict[str, Picoseconds], Meta(extra_json_schema={"$ref": "#/$defs/Parts"})]
 
 
-class Bubble(Noun):
+class Bubble(Noun, kw_only=False):
     """Time of a rank in the pipeline but in no action, in ps: before the first, between, after.
 
     Communication inside an action counts as busy; `busy` is the time inside actions.
