@@ -6,7 +6,7 @@ the step: a stage that got slower works longer (compute, exposed, host), the oth
 for it (skew, idle). So stages are compared by what they do themselves.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean
 
 from stepsim.base.structs import Noun, unbounded
@@ -110,16 +110,30 @@ class _LinkDiff(Noun):
 class ResultDiff(Noun):
     """The difference of B from A; everything sorted by size of difference.
 
-    The differences of `components` sum to that of `step`. `stages` is empty when the results have
-    different numbers of stages, `stage_counts`.
+    `a` and `b` are their schedules, or formats of profiles. The differences of `components` sum to
+    that of `step`. `stages` is empty when the results have different numbers of stages,
+    `stage_counts`.
     """
 
+    a: str
+    b: str
     step: Change
     settings: tuple[_SettingDiff, ...]
     components: tuple[Change, ...]
     stage_counts: tuple[int, int]
     stages: tuple[_StageDiff, ...]
     links: tuple[_LinkDiff, ...]
+
+    @property
+    def name(self) -> str:
+        """What is compared: `1f1b`, or `1f1b -> zb-h1` where the two differ."""
+        return self.a if self.a == self.b else f"{self.a} -> {self.b}"
+
+    @property
+    def largest(self) -> Change | None:
+        """The component that changed most, None where none did."""
+        first = self.components[0]
+        return first if first.difference_ps else None
 
     @property
     def identical(self) -> bool:
@@ -152,11 +166,12 @@ def diff_results(a: Report, b: Report) -> ResultDiff:
         if counts[0] == counts[1]
     ]
     return ResultDiff(
+        a=a.schedule,
+        b=b.schedule,
         step=Change(name="step", a_ps=a.step_time_ps, b_ps=b.step_time_ps),
-        settings=_settings(
-            (_named(a), _named(b), _ABSENT),
-            (a.plan, b.plan, _ABSENT),
-            (a.settings, b.settings, _DEFAULT),
+        settings=(
+            *_settings(_named(a), _named(b), _ABSENT),
+            *_settings(a.settings, b.settings, _DEFAULT),
         ),
         components=_changes(a.breakdown_ps, b.breakdown_ps),
         stage_counts=counts,
@@ -177,8 +192,10 @@ def diff_profiles(a: ProfileDocument, b: ProfileDocument) -> ResultDiff:
         for p in (a, b)
     )
     return ResultDiff(
+        a=a.format,
+        b=b.format,
         step=Change(name="step", a_ps=sum(first.values()), b_ps=sum(second.values())),
-        settings=_settings((one, other, _ABSENT)),
+        settings=tuple(_settings(one, other, _ABSENT)),
         components=_changes(first, second),
         stage_counts=(0, 0),
         stages=(),
@@ -232,21 +249,17 @@ def _links(a: Iterable[LinkUse], b: Iterable[LinkUse]) -> tuple[_LinkDiff, ...]:
 
 
 def _named(report: Report) -> dict[str, object]:
-    return {name: getattr(report, name) for name in _SETTINGS}
+    return {name: getattr(report, name) for name in _SETTINGS} | report.plan
 
 
 def _settings(
-    *tables: tuple[Mapping[str, object], Mapping[str, object], str],
-) -> tuple[_SettingDiff, ...]:
-    """What two tables say otherwise; each pair has a word for what one of them lacks."""
-    pairs = [
-        (name, str(a.get(name, lacking)), str(b.get(name, lacking)))
-        for a, b, lacking in tables
-        for name in dict.fromkeys((*a, *b))
-    ]
-    return tuple(
-        _SettingDiff(name=name, a=one, b=other) for name, one, other in pairs if one != other
-    )
+    a: Mapping[str, object], b: Mapping[str, object], lacking: str
+) -> Iterator[_SettingDiff]:
+    """What two tables say otherwise, with a word for what one of them lacks."""
+    for name in dict.fromkeys((*a, *b)):
+        one, other = (str(each.get(name, lacking)) for each in (a, b))
+        if one != other:
+            yield _SettingDiff(name=name, a=one, b=other)
 
 
 def _component_words(diff: ResultDiff) -> str:

@@ -15,23 +15,10 @@ from stepsim.files.reading import read_json
 from stepsim.step.compare import ComparisonDocument
 
 
-class NamedDiff(Noun):
-    """The difference of B from A; `a` and `b` are their schedules, or formats of profiles."""
-
-    a: str
-    b: str
-    diff: ResultDiff
-
-    @property
-    def name(self) -> str:
-        """What is compared: `1f1b`, or `1f1b -> zb-h1` where the two differ."""
-        return self.a if self.a == self.b else f"{self.a} -> {self.b}"
-
-
 class FileDiffs(Noun):
     """What is compared of two files, or of one; schedules that only one of them has are not."""
 
-    diffs: tuple[NamedDiff, ...]
+    diffs: tuple[ResultDiff, ...]
     only_a: Names = ()
     only_b: Names = ()
 
@@ -52,12 +39,11 @@ def diff_files(a: Path, b: Path | None) -> FileDiffs:
         return FileDiffs(diffs=_diffs_inside(first, str(a)))
     second, place = load_recorded(b), f"{a}, {b}"
     if isinstance(first, ProfileDocument) and isinstance(second, ProfileDocument):
-        found = diff_profiles(first, second)
-        return FileDiffs(diffs=(NamedDiff(a=first.format, b=second.format, diff=found),))
+        return FileDiffs(diffs=(diff_profiles(first, second),))
     if isinstance(first, ProfileDocument) or isinstance(second, ProfileDocument):
         raise StepsimError(f"{place}: expected two results or two profiles, not one of each")
     if isinstance(first, ResultDocument) and isinstance(second, ResultDocument):
-        return FileDiffs(diffs=(_named_diff(first, second),))
+        return FileDiffs(diffs=(diff_results(first, second),))
     return _diffs_by_schedule(_by_schedule(first), _by_schedule(second), place)
 
 
@@ -75,14 +61,14 @@ def load_recorded(path: str | Path) -> Recorded:
     return document.from_plain(raw, str(path))
 
 
-def _diffs_inside(recorded: Recorded, place: str) -> tuple[NamedDiff, ...]:
+def _diffs_inside(recorded: Recorded, place: str) -> tuple[ResultDiff, ...]:
     """How all schedules of a comparison differ from the first that ran."""
     if not isinstance(recorded, ComparisonDocument):
         raise StepsimError(f"{place}: one result: expected a second file to compare it with")
     first, *others = recorded.runs
     if not others:
         raise StepsimError(f"{place}: only {first.schedule} ran: expected two schedules or files")
-    return tuple(_named_diff(first, other) for other in others)
+    return tuple(diff_results(first, other) for other in others)
 
 
 def _diffs_by_schedule(of_a: _Results, of_b: _Results, place: str) -> FileDiffs:
@@ -92,7 +78,7 @@ def _diffs_by_schedule(of_a: _Results, of_b: _Results, place: str) -> FileDiffs:
         one, other = (", ".join(name for name, _ in of) for of in (of_a, of_b))
         raise StepsimError(f"{place}: schedules {one} and {other}: expected one that both have")
     return FileDiffs(
-        diffs=tuple(_named_diff(of_a[key], of_b[key]) for key in both),
+        diffs=tuple(diff_results(of_a[key], of_b[key]) for key in both),
         only_a=tuple(key[0] for key in of_a if key not in of_b),
         only_b=tuple(key[0] for key in of_b if key not in of_a),
     )
@@ -105,7 +91,3 @@ def _by_schedule(recorded: ResultDocument | ComparisonDocument) -> _Results:
         before = sum(name == result.schedule for name, _ in keyed)
         keyed[result.schedule, before] = result
     return keyed
-
-
-def _named_diff(a: Report, b: Report) -> NamedDiff:
-    return NamedDiff(a=a.schedule, b=b.schedule, diff=diff_results(a, b))

@@ -23,7 +23,7 @@ from stepsim.show.tables.model import (
 )
 from stepsim.show.tables.step import job_pairs, option_pairs, parts_columns
 from stepsim.step.compare import CandidateDocument, ComparisonDocument
-from stepsim.step.diff_files import FileDiffs, NamedDiff
+from stepsim.step.diff_files import FileDiffs
 from stepsim.workload.axes import Part, PartKind
 
 COMPARISON_TABLES = ("parts", "settings")
@@ -147,17 +147,16 @@ def diffs_shown(found: FileDiffs) -> Iterator[Shown]:
     """A difference; of several first a row for each, and then each with its schedule."""
     if len(found.diffs) > 1:
         caption = "schedules: step times, and the part that changed most"
-        rows = [(named, _largest(named)) for named in found.diffs]
-        yield table_of(caption, rows, _OF_DIFFS)
+        yield table_of(caption, found.diffs, _OF_DIFFS)
     for file, names in (("A", found.only_a), ("B", found.only_b)):
         if names:
             yield f"only {file} has {', '.join(names)}"
     is_first = not (found.only_a or found.only_b)
-    for named in found.diffs:
+    for diff in found.diffs:
         if not is_first:
             yield ""
         is_first = False
-        yield from diff_shown(named.diff, named.name if len(found.diffs) > 1 else "")
+        yield from diff_shown(diff, diff.name if len(found.diffs) > 1 else "")
 
 
 def diff_shown(diff: ResultDiff, name: str = "") -> Iterator[Shown]:
@@ -231,14 +230,8 @@ def _times(change: str = "") -> dict[str, Column]:
     return paths(f"A = {change}a_ps, B = {change}b_ps, difference = {change}difference_ps")
 
 
-def _largest(named: NamedDiff) -> Change | None:
-    """The component that changed most, None where none did."""
-    first = named.diff.components[0]
-    return first if first.difference_ps else None
-
-
 _OF_DIFFS = {
-    **paths("schedule = 0.name"),
-    **_times("0.diff.step."),
-    **paths("largest part = 1.label, its change = 1.difference_ps"),
+    **paths("schedule = name"),
+    **_times("step."),
+    **paths("largest part = largest.label, its change = largest.difference_ps"),
 }
