@@ -19,6 +19,7 @@ from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.runs.published import (
     PublishedRun,
     PublishedValidation,
+    errors_of,
     model_of,
     published_memory,
     validate_published,
@@ -120,7 +121,7 @@ def total(found: PublishedValidation) -> str:
 
 
 def _line(name: str, rows: Sequence[PublishedRun]) -> str:
-    errors = PublishedValidation(rows=tuple(rows)).errors_of(name, sparse=False)
+    errors = errors_of(name, rows)
     shares = errors.memory_mean, errors.memory_largest, errors.memory_calibrated
     cells = ["" if each is None else f"{each:.1%}" for each in shares]
     known = [row.memory_error for row in rows if row.memory_error is not None]

@@ -95,10 +95,10 @@ def main() -> None:
 def _sources(found: PublishedValidation, clean: PublishedValidation) -> Iterator[str]:
     yield "| source | runs | mean | median | largest | calibrated | largest | memory | largest |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    for errors in found.errors():
+    for errors in found.sources:
         if not errors.source.startswith("all "):
             yield _line(errors, errors.source)
-    for errors in clean.errors():
+    for errors in clean.sources:
         if errors.source.startswith("all "):
             yield _line(errors, f"{errors.source}, without nanotron")
 

@@ -89,52 +89,54 @@ class PublishedValidation(Noun):
     ran_out: tuple[PublishedRun, ...] = ()
     warnings: Names = ()
 
-    def errors(self) -> tuple[SourceErrors, ...]:
+    @property
+    def sources(self) -> tuple[SourceErrors, ...]:
         """Errors of each source, then of all dense and of all mixture-of-experts runs.
 
         A source of both kinds of runs has both apart.
         """
+        of_source: dict[str, list[PublishedRun]] = {}
+        for row in self.rows:
+            of_source.setdefault(row.step.source, []).append(row)
         found = []
-        for source in dict.fromkeys(row.step.source for row in self.rows):
-            kinds = {r.step.architecture.is_sparse for r in self.rows if r.step.source == source}
-            for kind in sorted(kinds):
-                name = f"{source} {_KINDS[kind]}" if len(kinds) > 1 else source
-                found.append(self.errors_of(name, [source], sparse=kind))
-        found += [self.errors_of(f"all {name}", sparse=kind) for kind, name in _KINDS.items()]
-        return tuple(each for each in found if each.count)
-
-    def errors_of(
-        self, name: str, sources: Sequence[str] | None = None, *, sparse: bool
-    ) -> SourceErrors:
-        """Errors of the runs of one kind of some sources, None of all; all 0 without runs."""
-        rows = [
-            row
-            for row in self.rows
-            if row.step.architecture.is_sparse is sparse
-            and (sources is None or row.step.source in sources)
-        ]
-        errors = [abs(row.error) for row in rows]
-        calibrated = [abs(row.calibrated_error) for row in rows]
-        reported = [1 + row.memory_error for row in rows if row.memory_error is not None]
-        memory = [abs(each - 1) for each in reported]
-        return SourceErrors(
-            source=name,
-            count=len(rows),
-            mean=fmean(errors or [0.0]),
-            median=median(errors or [0.0]),
-            largest=max(errors, default=0.0),
-            calibrated_mean=fmean(calibrated or [0.0]),
-            calibrated_largest=max(calibrated, default=0.0),
-            memory_mean=fmean(memory) if memory else None,
-            memory_largest=max(memory, default=None),
-            memory_calibrated=fmean(abs(each / median(reported) - 1) for each in reported)
-            if reported
-            else None,  # once the median of predicted over measured is 1
-        )
+        for source, rows in [*of_source.items(), ("all", self.rows)]:
+            kinds = {
+                name: [row for row in rows if row.step.architecture.is_sparse is kind]
+                for kind, name in _KINDS.items()
+            }
+            apart = source == "all" or all(kinds.values())
+            found += [
+                errors_of(f"{source} {name}" if apart else source, own)
+                for name, own in kinds.items()
+                if own
+            ]
+        return tuple(found)
 
     def exceeds(self, limit: float) -> bool:
         """Whether the error of any run is above a limit, a share."""
         return any(abs(row.error) > limit for row in self.rows)
+
+
+def errors_of(name: str, rows: Sequence[PublishedRun]) -> SourceErrors:
+    """Errors of some runs together."""
+    errors = [abs(row.error) for row in rows]
+    calibrated = [abs(row.calibrated_error) for row in rows]
+    reported = [1 + row.memory_error for row in rows if row.memory_error is not None]
+    memory = [abs(each - 1) for each in reported]
+    return SourceErrors(
+        source=name,
+        count=len(rows),
+        mean=fmean(errors),
+        median=median(errors),
+        largest=max(errors),
+        calibrated_mean=fmean(calibrated),
+        calibrated_largest=max(calibrated),
+        memory_mean=fmean(memory) if memory else None,
+        memory_largest=max(memory, default=None),
+        memory_calibrated=fmean(abs(each / median(reported) - 1) for each in reported)
+        if reported
+        else None,  # once the median of predicted over measured is 1
+    )
 
 
 def validate_published(
@@ -282,7 +284,6 @@ class PublishedDocument(Document):
         """The document of a validation."""
         return cls.taken_from(
             found,
-            sources=found.errors(),
             rows=tuple(_entry(_RowEntry, run) for run in found.rows),
             ran_out=tuple(_entry(_RanOutEntry, run) for run in found.ran_out),
         )

@@ -20,6 +20,7 @@ from stepsim.files.model_steps import PublishedStep, is_published_steps, read_pu
 from stepsim.runs.published import (
     PublishedDocument,
     PublishedValidation,
+    errors_of,
     model_of,
     validate_published,
 )
@@ -122,23 +123,22 @@ def test_a_source_of_both_kinds_of_models_has_them_apart(tmp_path: Path) -> None
     experts = {"experts": "8", "topk": "2", "ep": "2", "etp": "1", "step_s": "0.7"}
     steps, _ = read(tmp_path, {}, {"source": "other"}, experts)
     found = validate_published(steps)
-    assert [(each.source, each.count) for each in found.errors()] == [
+    assert [(each.source, each.count) for each in found.sources] == [
         ("made dense", 1),
         ("made with experts", 1),
         ("other", 1),
         ("all dense", 2),
         ("all with experts", 1),
     ]
-    both = found.errors_of("together", ["made", "other"], sparse=False)
-    assert both.mean == pytest.approx(found.errors()[3].mean)
-    assert found.errors_of("none", ["nobody"], sparse=True).count == 0
+    both = errors_of("together", found.rows[:2])
+    assert both.mean == pytest.approx(found.sources[3].mean)
 
 
 def test_one_factor_makes_one_row_exact(tmp_path: Path) -> None:
     found = validate_published(read(tmp_path, {})[0])
     assert found.rows[0].calibrated_error == pytest.approx(0)
     assert found.rows[0].error != 0
-    assert found.errors()[0].memory_mean is not None
+    assert found.sources[0].memory_mean is not None
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def test_one_set_of_constants_fits_all_sources(
 
 
 def test_memory_of_simumax_runs(dev: PublishedValidation) -> None:
-    simumax = dev.errors_of("simumax", ["simumax-b200"], sparse=False)
+    simumax = errors_of("simumax", [row for row in dev.rows if row.step.source == "simumax-b200"])
     assert simumax.memory_mean is not None
     assert simumax.memory_largest is not None
     assert simumax.memory_mean <= 0.015
@@ -187,14 +187,13 @@ def test_memory_of_simumax_runs(dev: PublishedValidation) -> None:
 @pytest.mark.parametrize(("source", "most"), [("torchtitan", 0.03), ("bigscience", 0.055)])
 def test_memory_that_sources_report(dev: PublishedValidation, source: str, most: float) -> None:
     """One run of bigscience reports more than with larger microbatches; the others are closer."""
-    errors = dev.errors_of(source, [source], sparse=False)
+    rows = [row for row in dev.rows if row.step.source == source]
+    errors = errors_of(source, rows)
     assert errors.memory_mean is not None
     assert errors.memory_calibrated is not None
     assert errors.memory_mean <= most
     assert errors.memory_calibrated <= most
-    rows = [row for row in dev.rows if row.step.source == source]
-    kept = PublishedValidation(rows=tuple(row for row in rows if row not in contradictory(rows)))
-    rest = kept.errors_of(source, sparse=False)
+    rest = errors_of(source, [row for row in rows if row not in contradictory(rows)])
     assert rest.memory_calibrated is not None
     assert rest.memory_calibrated <= 0.035
 

@@ -76,11 +76,11 @@ _ROWS = paths(
 
 def published_shown(found: PublishedValidation) -> Iterator[Shown]:
     """How far off all are, most of the runs, then errors of each source."""
-    whole = [each for each in found.errors() if each.source.startswith("all ")]
+    whole = [each for each in found.sources if each.source.startswith("all ")]
     off = (f"{each.source}: {each.mean:.1%} off, {each.count} runs" for each in whole)
     yield "   ".join(off)
     yield table_of("published steps", found.rows, _ROWS, most=_MOST_ROWS, both_ends=True)
-    yield table_of("errors by source", found.errors(), _SOURCES)
+    yield table_of("errors by source", found.sources, _SOURCES)
     yield (
         "calibrated: with one factor per source, device and precision; memory: mean error where "
         "the source reports it"
