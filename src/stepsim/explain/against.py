@@ -6,7 +6,7 @@ else as a gap. So the rows of either table add up to its step. What a recording 
 as shapes or groups, is left out of both tables.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
@@ -63,8 +63,6 @@ _CALLED = (
 # When a step begins and ends, in ps.
 _Bounds = tuple[int, int]
 _Key = tuple[StepPart, str, str]
-# By row what steps show in ps, what kernels run in ps, and how many there are, over all ranks.
-_Sums = dict[_Key, Ints]
 # Rows of no operation.
 _ENDS: Sequence[_Key] = (
     (StepPart.GAPS, "gaps before kernels launched in time", ""),
@@ -314,22 +312,22 @@ def compare_steps(
     if recording.sides and not works[1].has_sides:
         orders = (works[0].products(predicted.events), works[1].products(measured.events))
         works = works[0], works[1].in_order_of(orders[1], works[0], orders[0])
+    found: dict[_Key, Ints] = {}
     every = zip((predicted, measured), works, bounds, strict=True)
-    tables = [_table(profile, own, recording, *step) for profile, own, step in every]
-    parts, nothing = [*StepPart], np.zeros(3, np.int64)
-    longest = {
-        key: max(int(table.get(key, nothing)[0]) for table in tables)
-        for key in tables[0] | tables[1]
-    }
-    keys = sorted(longest, key=lambda key: (parts.index(key[0]), -longest[key], key))
-    sums = np.array([[table.get(key, nothing) for key in keys] for table in tables])
+    for side, (profile, own, step) in enumerate(every):
+        for key, sums in _table(profile, own, recording, *step):
+            if sums.any():
+                found.setdefault(key, np.zeros((3, 2), np.int64))[:, side] += sums
+    parts = [*StepPart]
+    keys = sorted(found, key=lambda key: (parts.index(key[0]), -int(found[key][0].max()), key))
+    table = np.array([found[key] for key in keys])
     # means of the ranks, which add up to the mean step; counts are of all
-    ranks = np.reshape([len(predicted.ranks), len(measured.ranks)], (2, 1, 1))
-    sums[:, :, :2] = np.diff(np.cumsum(sums[:, :, :2], axis=1) // ranks, axis=1, prepend=0)
-    numbers = sums.transpose(1, 2, 0).reshape(len(keys), -1).tolist()
+    ranks = len(predicted.ranks), len(measured.ranks)
+    table[:, :2] = np.diff(np.cumsum(table[:, :2], axis=0) // ranks, axis=0, prepend=0)
+    rows = zip(keys, table.reshape(len(keys), -1).tolist(), strict=True)
     return tuple(
         AgainstRow(part=part.value, name=name, item=item, **dict(zip(_NUMBERS, row, strict=True)))
-        for (part, name, item), row in zip(keys, numbers, strict=True)
+        for (part, name, item), row in rows
     )
 
 
@@ -360,8 +358,11 @@ def _in_phases(profile: Profile) -> Profile:
 
 def _table(
     profile: Profile, works: KernelWorks, recording: Recording, begin: int, end: int
-) -> _Sums:
-    """The sums of a step that goes from `begin` to `end`.
+) -> Iterator[tuple[_Key, Ints]]:
+    """The rows of a step that goes from `begin` to `end`.
+
+    Each has what the step shows in ps, what kernels run in ps, and how many there are, over all
+    ranks.
 
     Of rows of operations there are as many again for waiting for the others of one, and for a gap
     that one ends because the host launched it late; last come those of no operation.
@@ -385,11 +386,7 @@ def _table(
         (StepPart.GAPS, f"{HOST_GAPS} {name if part is StepPart.COMPUTE else part.value}", "")
         for part, name, _ in keys
     )
-    found: _Sums = {}
-    for key, row in zip((*keys, *waits, *late, *_ENDS), sums, strict=True):
-        if row.any():
-            found[key] = found.get(key, 0) + row
-    return found
+    return zip((*keys, *waits, *late, *_ENDS), sums, strict=True)
 
 
 def _numbered(
