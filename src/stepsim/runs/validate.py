@@ -20,6 +20,7 @@ from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Document, Entry, Names, Noun, Share, Timed, json_text, replace
 from stepsim.base.units import PS_PER_S, format_size_bytes
+from stepsim.explain.report import Report
 from stepsim.measured.calibration.calibration import Calibration, LayerTimes
 from stepsim.measured.calibration.gradients import gradient_group
 from stepsim.measured.calibration.runs import calibrate_traces, shape_of
@@ -87,6 +88,15 @@ def compared(
         known_error=simulated_ps / measured_ps - 1 if measured_ps else None,
         samples_ps=tuple(samples_ps),
     )
+
+
+def compared_step(
+    source: Source, simulated: Report, measured: RunSummary
+) -> tuple[TimeEntry, TimeEntry]:
+    """Pipeline and step of a run."""
+    pipeline = simulated.pipeline_time_ps, measured.pipeline_ps
+    step = simulated.step_time_ps, measured.step_ps
+    return compared("pipeline", source, *pipeline), compared("step", source, *step)
 
 
 class BubbleEntry(Entry):
@@ -235,14 +245,14 @@ def validate_run(
         others = None  # the run, or one of its ranks, was calibrated on
     finalize = tuple(_predicted_ops(summary, others, notes)) if others else ()
     predicted = tuple(_predicted(summary, others, notes)) if others else ()
-    report = result.report
+    pipeline, step = compared_step(Source.REPLAY, result.report, summary)
     return RunEntry(
         name=Path(summary.source).name,
         durations=durations,
         calibrated_from=sources,
         calibrated_on_itself=others is None,
-        pipeline=compared("pipeline", Source.REPLAY, report.pipeline_time_ps, summary.pipeline_ps),
-        step=compared("step", Source.REPLAY, report.step_time_ps, summary.step_ps),
+        pipeline=pipeline,
+        step=step,
         finalize=finalize,
         predicted=predicted,
         waits=tuple(_waits(summary, result)),
@@ -270,10 +280,10 @@ def _predicted(
     ops = [replace(op, times_ps=(round(time),)) for op, time in times if time is not None]
     work = calibrated_run(summary, calibration).work()
     report = simulated(replace(work, blocks=(costs,), per_step=measured_items(ops))).report
-    source = Source.PREDICTION
-    yield compared("pipeline", source, report.pipeline_time_ps, summary.pipeline_ps)
+    pipeline, step = compared_step(Source.PREDICTION, report, summary)
+    yield pipeline
     if len(ops) == len(times):
-        yield compared("step", source, report.step_time_ps, summary.step_ps)
+        yield step
 
 
 def _predicted_ops(

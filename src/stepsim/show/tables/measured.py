@@ -9,12 +9,12 @@ from stepsim.measured.calibration.calibration import LeafOverhead
 from stepsim.measured.step_log import LeafLog, StepLog, typical
 from stepsim.measured.summary import RunSummary
 from stepsim.runs.leaf import simulate_leaves
+from stepsim.runs.validate import Source, compared_step
 from stepsim.runs.what_if import WhatIf
 from stepsim.show.tables.answer import Answer, answer_of
 from stepsim.show.tables.model import (
     AS_IS,
     COUNT,
-    ERROR,
     SHARE,
     SIZE,
     TEXT,
@@ -228,19 +228,11 @@ def leaf_answer(run: LeafLog, report: Report, overhead: LeafOverhead | None) -> 
 
 def replay_table(summary: RunSummary, report: Report) -> Table:
     """How far a replay is from the run."""
-    times = (
-        ("pipeline", report.pipeline_time_ps, summary.pipeline_ps),
-        ("step", report.step_time_ps, summary.step_ps),
-    )
+    times = compared_step(Source.REPLAY, report, summary)
     return table_of("replay of the measured run", times, _REPLAYED)
 
 
-_REPLAYED = {
-    "replay": TEXT.of("0"),
-    "simulated": TIME.of("1"),
-    "measured": TIME.of("2"),
-    "error": ERROR.of(lambda times: times[1] / times[2] - 1 if times[2] else ""),
-}
+_REPLAYED = paths("replay = name, simulated_ps, measured_ps, error = known_error:+.2%")
 
 
 def what_if_shown(result: WhatIf, measured_ps: int) -> Iterator[Shown]:

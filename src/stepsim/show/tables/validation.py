@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from stepsim.runs.published import PublishedRun, PublishedValidation
 from stepsim.runs.validate import RunEntry, TimeEntry, Validation
 from stepsim.show.tables.model import (
-    ERROR,
     TEXT,
     Shown,
     as_number,
@@ -33,24 +32,24 @@ def validation_shown(found: Validation) -> Iterator[Shown]:
         yield "a replay puts the run's own durations back in order: it is no accuracy"
     for run in found.runs:
         caption = f"{run.name}, {run.durations} durations{_origin(run)}"
-        known = {"time": TEXT.of("name"), **_TIMES, "its samples": TEXT.of(_spread), **_ERROR}
-        yield table_of(caption, (*run.times(), *run.waits), known)
+        yield table_of(caption, (*run.times(), *run.waits), _OF_RUN)
         if run.bubbles:
             yield f"rank bubbles: at most {run.worst_bubble_points:.1f} points off"
         yield from (f"note: {note}" for note in run.notes)
-    steps = paths("run = name") | _TIMES | _ERROR
-    yield table_of("steps of logs and tables", found.rows, steps)
+    yield table_of("steps of logs and tables", found.rows, paths(f"run = name, {_COMPARED}"))
     yield table_of("errors by kind of number", found.errors.items(), _KINDS)
 
 
 _KINDS = paths("errors = 0, 1.mean:.2%, 1.largest:.2%, numbers = 1.count")
-_TIMES = paths("from = source, simulated_ps, measured_ps")
-_ERROR = {"error": ERROR.of(lambda each: each.error if each.measured_ps else "")}
 
 
 def _spread(each: TimeEntry) -> str:
     low, high = each.spread
     return f"{low:+.1%} {high:+.1%}" if len(each.samples_ps) > 1 else ""
+
+
+_COMPARED = "from = source, simulated_ps, measured_ps, error = known_error:+.2%"
+_OF_RUN = paths(f"time = name, {_COMPARED}, its samples", {"its samples": TEXT.of(_spread)})
 
 
 def _origin(run: RunEntry) -> str:
