@@ -1,17 +1,20 @@
 """What measurements tell about a machine: a calibration of runs, measured collectives."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from stepsim.base.units import PS_PER_S, format_bandwidth, format_time_ps
-from stepsim.measured.calibration.calibration import Calibration
+from stepsim.measured.calibration.calibration import Calibration, Fitted
 from stepsim.network.measured_times import CommTable, Outlier
 from stepsim.show.tables.model import (
     AS_IS,
     BANDWIDTH,
     COUNT,
+    SHARE,
     SIZE,
     TEXT,
     TIME,
+    Cell,
     Shown,
     Table,
     paths,
@@ -21,55 +24,41 @@ from stepsim.show.tables.model import (
 
 def calibration_shown(calibration: Calibration) -> Iterator[Shown]:
     """What was calibrated, and what could not be."""
-    rows = (*_times(calibration), *_rates(calibration), *_factors(calibration))
-    heads = {"number": TEXT, **dict.fromkeys(("value", "residual", "samples"), COUNT)}
+    heads = {"number": TEXT, "value": COUNT, "residual": SHARE, "samples": COUNT}
+    rows = (*_fitted(calibration), *_others(calibration))
     yield Table(caption="calibrated numbers", columns=heads, rows=rows)
     yield from (f"not identified: {name}: {reason}" for name, reason in calibration.unidentified)
 
 
-def _times(calibration: Calibration) -> Iterator[tuple[str | int, ...]]:
+def _fitted(calibration: Calibration) -> Iterator[tuple[Cell, ...]]:
+    """Numbers by themselves."""
     leaf = calibration.leaf_overhead
-    times = {
-        "host time per action": calibration.host_overhead,
-        "gradient launch": calibration.gradient_launch,
-        "host time per action, leaf logs": leaf.action if leaf else None,
+    numbers: dict[str, tuple[Fitted | None, Callable[[Any], str]]] = {
+        "host time per action": (calibration.host_overhead, format_time_ps),
+        "host time per action, leaf logs": (leaf.action if leaf else None, format_time_ps),
+        "layers over their leaf modules": (leaf.layer_factor if leaf else None, "{:.2f}".format),
+        "gradient launch": (calibration.gradient_launch, format_time_ps),
+        "gradient scaling": (calibration.gradient_scaling, format_bandwidth),
+        "optimizer": (calibration.optimizer, format_bandwidth),
     }
-    for name, time in times.items():
-        if time:
-            yield (
-                name,
-                format_time_ps(time.value),
-                format_time_ps(time.residual * time.value),
-                time.samples,
-            )
+    for name, (number, write) in numbers.items():
+        if number:
+            yield name, write(number.value), number.residual, number.samples
 
 
-def _rates(calibration: Calibration) -> Iterator[tuple[str | int, ...]]:
+def _others(calibration: Calibration) -> Iterator[tuple[Cell, ...]]:
+    """Messages, products, experts and collectives."""
     for link in calibration.point_to_point:
         value = f"{format_time_ps(link.latency_ps)} + {format_bandwidth(link.bandwidth)}"
-        yield f"messages {link.placement}", value, f"{link.residual:.1%}", link.samples
+        yield f"messages {link.placement}", value, link.residual, link.samples
     for each in calibration.rates:
-        start = format_time_ps(each.start_ps)
-        value = f"{each.rate / 1e12:.1f} TFLOP/s + {start}"
-        name = f"products of {each.device}, {each.precision}"
-        yield name, value, f"{each.spread:.1%}", each.shapes
-    rates = {"gradient scaling": calibration.gradient_scaling, "optimizer": calibration.optimizer}
-    for name, rate in rates.items():
-        if rate:
-            residual = f"{rate.residual:.1%}"
-            yield name, format_bandwidth(rate.value), residual, rate.samples
-
-
-def _factors(calibration: Calibration) -> Iterator[tuple[str | int, ...]]:
-    if calibration.leaf_overhead:
-        factor = calibration.leaf_overhead.layer_factor
-        value, residual = f"{factor.value:.2f}", f"{factor.residual * factor.value:.2f}"
-        yield "layers over their leaf modules", value, residual, factor.samples
-    for each in calibration.expert_imbalance:
-        value = f"{each.mean:.2f} (largest {each.largest:.2f})"
-        yield f"expert imbalance, ep {each.ep}", value, "", each.samples
+        value = f"{each.rate / 1e12:.1f} TFLOP/s + {format_time_ps(each.start_ps)}"
+        yield f"products of {each.device}, {each.precision}", value, each.spread, each.shapes
+    for expert in calibration.expert_imbalance:
+        value = f"{expert.mean:.2f} (largest {expert.largest:.2f})"
+        yield f"expert imbalance, ep {expert.ep}", value, "", expert.samples
     if calibration.collective:
-        yield "collective tables", str(len(calibration.collective)), "", ""
+        yield "collective tables", len(calibration.collective), "", ""
 
 
 def learned_shown(calibration: Calibration) -> Iterator[Shown]:
