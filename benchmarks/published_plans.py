@@ -15,7 +15,6 @@ from pathlib import Path
 
 from stepsim.explore.plan.asked import make_space, why_slower
 from stepsim.explore.plan.search import (
-    FittingPlans,
     PlanJob,
     SearchedPlan,
     fitting_plans,
@@ -25,6 +24,7 @@ from stepsim.explore.plan.search import (
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.step.plans import PlanSpace, plan_words
 from stepsim.workload.model.model import Model
+from stepsim.workload.plan import PlanTable
 
 _NAMES = {
     "llama3-405b": "llama-3.1-405b",
@@ -42,7 +42,7 @@ class PublishedPlan:
     model: Model
     job: StepInputs
     space: PlanSpace
-    priced: FittingPlans
+    priced: PlanTable
     place: int
 
     @property
@@ -84,7 +84,7 @@ def find_published(row: Mapping[str, str]) -> PublishedPlan:
     space = make_space(
         job.workload, job.topology, job.options, (int(row["n_gpus"]),), fixed={}, most={}
     )
-    priced = fitting_plans(space, job.topology, memory_limit=1.0)
+    priced, _ = fitting_plans(space, job.topology, memory_limit=1.0)
     wanted = {name: int(row[column]) for name, column in _DEGREES.items()}
     for place, plan in enumerate(priced.plans):
         same = all(getattr(plan, name) == value for name, value in wanted.items())

@@ -151,7 +151,7 @@ def counts(package: Path) -> dict[str, int]:
                 if plans & each.gives
                 and {"Iterator", "Iterable", "list"} & each.gives
                 and "tuple" not in each.gives
-                and not (plans | {"PricedPlans"}) & each.takes
+                and not (plans | {"PlanTable"}) & each.takes
             }
         ),
         "models_of_a_layer": len(pricing),

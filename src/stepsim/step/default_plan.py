@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats
+from stepsim.base.arrays import Bools
 from stepsim.base.errors import StepsimError, TopologyError
 from stepsim.base.structs import Noun, replace
 from stepsim.network.topology import Topology
@@ -28,8 +28,8 @@ from stepsim.step.model_plan import (
 from stepsim.step.plans import (
     SHORT_NAMES,
     PlanSpace,
-    PricedPlans,
     Wanted,
+    fastest,
     handicap,
     plan_kind,
     price_plans,
@@ -42,7 +42,7 @@ from stepsim.workload.model.model import Model
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan, PlanTable
 
-Pricing = Callable[[PlanSpace, Wanted, int], PricedPlans]
+Pricing = Callable[[PlanSpace, Wanted, int], PlanTable]
 """How plans are priced, as `price_plans` does."""
 DEGREES = ("tp", "cp", "pp", "ep")
 """Options that say how a model is split: where one of them is given, the others are 1."""
@@ -210,21 +210,21 @@ class PlanAsked(Noun):
             known.add(kind)
             yield plan
 
-    def priced(self, npus: int) -> PricedPlans:
+    def priced(self, npus: int) -> PlanTable:
         """The plans of a size with their prices; none where the network has no closed form."""
         try:
             network = interconnect_of(self.topology.fit(npus))
         except TopologyError:
-            return PricedPlans(plans=[], memory=np.empty(0), seconds=np.empty(0), capacity=1)
+            return PlanTable([]).other(share=np.empty(0), seconds=np.empty(0))
         space = self._space(npus, replace(self.setup, interconnect=network))
         return self.price(space, self._are_near, _BALANCED)
 
-    def _are_near(self, table: PlanTable, share: Floats) -> Bools:
+    def _are_near(self, table: PlanTable) -> Bools:
         """Plans that fit, or nearly, with no larger a batch than others need.
 
         A better layout may make room. A larger batch hides more of a bubble.
         """
-        near: Bools = share < _NEAR
+        near: Bools = table.share < _NEAR
         if (self.options.global_batch, self.options.microbatches) != (None, None):
             return near
         least = table.step_tokens[near].min(initial=inf)
@@ -256,10 +256,10 @@ class PlanAsked(Noun):
         )
 
 
-def _in_order(priced: PricedPlans) -> list[Plan]:
+def _in_order(priced: PlanTable) -> list[Plan]:
     """Plans that fit well, if any does, the fastest first."""
-    fit = replace(priced, seconds=np.where(which_fit(priced.share), priced.seconds, inf))
-    return [priced.plans[i] for i in fit.order()]
+    fit = priced.other(seconds=np.where(which_fit(priced.share), priced.seconds, inf))
+    return [priced.plans[i] for i in fastest(fit)]
 
 
 def _words(values: Mapping[str, object]) -> str:

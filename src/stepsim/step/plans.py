@@ -6,9 +6,9 @@ at a `PlanSpace` and at its prices.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import compress, product
+from itertools import product
 from math import gcd, inf
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -276,86 +276,60 @@ def _powers(most: int) -> tuple[int, ...]:
     return tuple(1 << i for i in range(most.bit_length()))
 
 
-class PricedPlans(Noun, eq=False):
-    """Plans with the bytes that the fullest rank of each holds, and seconds of its step.
-
-    Plans that nobody asked the price of have an infinite one. `capacity` is the device's, in bytes.
-    """
-
-    plans: list[Plan]
-    memory: Floats
-    seconds: Floats
-    capacity: int
-
-    @property
-    def share(self) -> Floats:
-        """Share of the memory that each plan takes."""
-        return self.memory / self.capacity
-
-    def some(self, chosen: Bools) -> Self:
-        """The plans that are chosen."""
-        plans = list(compress(self.plans, chosen))
-        return replace(self, plans=plans, memory=self.memory[chosen], seconds=self.seconds[chosen])
-
-    def order(self) -> list[int]:
-        """Plans that have a price, the fastest per token first; equal ones as they come.
-
-        A plan counts more where its layout has to gain something.
-        """
-        table = PlanTable(self.plans)
-        each = self.seconds * table.of(handicap) / table.step_tokens
-        places: list[int] = np.argsort(each, kind="stable").tolist()
-        return places[: int(np.isfinite(self.seconds).sum())]
-
-
-Wanted = Callable[[PlanTable, Floats], Bools]
-"""Which plans are priced, by what they take of the memory."""
+Wanted = Callable[[PlanTable], Bools]
+"""Which plans are priced, of those with a column `share`: of the memory that each takes."""
 
 
 def price_plans(
     space: PlanSpace,
     wanted: Wanted | None = None,
     most: int | None = None,
-) -> PricedPlans:
-    """The plans of a space with their prices: those `wanted`, all unless that is said.
+) -> PlanTable:
+    """The plans of a space with columns of their `seconds`: those `wanted`, all unless it is said.
 
-    The fastest of these, at most so many, are there with stages balanced by cost as well, where
-    nobody says a layout.
+    Others have infinite ones. `memory` are the bytes of the fullest rank, `share` what they are of
+    the device's. The fastest plans, at most so many, are there with stages balanced by cost as
+    well, where nobody says a layout.
     """
     from stepsim.files.models.launch import LaunchForm, launch_form
 
-    setup, plans = space.setup, list(space.plans())
-    table = PlanTable(plans)
+    setup, table = space.setup, PlanTable(list(space.plans()))
     memory = setup.memory(table).total
     # plans that recompute whole layers may do so with some alone: Megatron-LM can
     able = launch_form(setup.framework.name) in (LaunchForm.MEGATRON_LM, LaunchForm.MEGATRON_BRIDGE)
     if able and len(space.values("recompute")) > 1:
         table, memory = _eased(table, memory, setup)
     priced = _priced(table, memory, setup, wanted)
-    if space.base.layout is not None or not plans:
+    if space.base.layout is not None or not len(table):
         return priced
-    some = priced.plans if most is None else [priced.plans[i] for i in priced.order()[:most]]
-    more = PlanTable(_balanced(some, setup))
+    some = priced if most is None else priced.take(fastest(priced)[:most])
+    more = PlanTable(_balanced(some.plans, setup))
     other = _priced(more, setup.memory(more).total, setup, wanted)
-    return PricedPlans(
-        plans=[*priced.plans, *other.plans],
-        memory=np.concatenate([priced.memory, other.memory]),
-        seconds=np.concatenate([priced.seconds, other.seconds]),
-        capacity=priced.capacity,
-    )
+    columns = {
+        name: np.concatenate([getattr(each, name) for each in (priced, other)])
+        for name in ("memory", "share", "seconds")
+    }
+    return PlanTable([*priced.plans, *other.plans]).other(**columns)
 
 
-def _priced(
-    table: PlanTable, memory: Floats, setup: StepModel, wanted: Wanted | None
-) -> PricedPlans:
-    capacity = setup.device.memory_bytes
+def _priced(table: PlanTable, memory: Floats, setup: StepModel, wanted: Wanted | None) -> PlanTable:
+    share = memory / setup.device.memory_bytes
     seconds, priced = np.full(len(table), inf), np.arange(len(table))
     if wanted is not None:
-        priced = np.flatnonzero(wanted(table, memory / capacity))
+        priced = np.flatnonzero(wanted(table.other(share=share)))
     if len(priced):
-        seconds[priced] = setup.seconds(table.take(priced.tolist()))
-    plans = list(table.plans)
-    return PricedPlans(plans=plans, memory=memory, seconds=seconds, capacity=capacity)
+        seconds[priced] = setup.seconds(table.take(priced))
+    return PlanTable(table.plans).other(memory=memory, share=share, seconds=seconds)
+
+
+def fastest(priced: PlanTable) -> list[int]:
+    """Places of plans that have a price, the fastest per token first; equal ones as they come.
+
+    A plan counts more where its layout has to gain something.
+    """
+    each = priced.seconds * priced.of(handicap) / priced.step_tokens
+    places: list[int] = np.argsort(each, kind="stable").tolist()
+    return places[: int(np.isfinite(priced.seconds).sum())]
 
 
 def _eased(table: PlanTable, memory: Floats, setup: StepModel) -> tuple[PlanTable, Floats]:

@@ -421,7 +421,7 @@ class PlanTable(Noun, kw_only=False, dict=True, eq=False):
         """A number of each plan."""
         return np.array([number(plan) for plan in self.plans], np.float64)
 
-    def take(self, chosen: Sequence[int]) -> "PlanTable":
+    def take(self, chosen: Sequence[int] | Ranks) -> "PlanTable":
         """The columns of some of the plans."""
         table = PlanTable([self.plans[i] for i in chosen])
         table.__dict__.update({name: column[chosen] for name, column in self.__dict__.items()})

@@ -125,7 +125,7 @@ def test_fixed_values_and_bounds_hold() -> None:
 def test_stages_with_ends_that_cost_more_get_fewer_layers() -> None:
     """Its head is as long as two layers: the last of four stages is the slowest of equal ones."""
     model, made, topology = space("tp=1", "pp=4", "vpp=1", "mbs=1", "recompute=none", "cp=1")
-    equal, balanced = fitting_plans(made, topology, memory_limit=10).plans
+    equal, balanced = fitting_plans(made, topology, memory_limit=10)[0].plans
     assert equal.layout.equal
     counts = [each.layers for each in stage_slices(made.setup.architecture, balanced)]
     assert sum(counts) == 32
@@ -154,7 +154,7 @@ def test_depths_that_nothing_divides_are_shared_out() -> None:
 
 def test_the_search_finds_what_running_everything_finds() -> None:
     model, made, topology = space("mbs=1", "recompute=none", "vpp=1", "cp=1", npus=(4, 8))
-    whole = fitting_plans(made, topology)
+    whole, _ = fitting_plans(made, topology)
     steps = [exact(model, made, topology, plan) for plan in whole.plans]
     weights = {
         Objective.STEP: steps,
@@ -216,7 +216,7 @@ def test_what_would_do_does() -> None:
     _, made, topology = space("tp=8", "pp=4", "mbs=1", "recompute=none")
     with pytest.raises(PlanError, match=r"on 32 GPUs: tp 8, .* takes 8\.9 GiB"):
         fitting_plans(made, topology)
-    priced = fitting_plans(replace(made, npus=(32,)), topology)
+    priced, _ = fitting_plans(replace(made, npus=(32,)), topology)
     assert round(min(priced.memory) / 2**30, 1) == 8.9
 
 
@@ -272,7 +272,7 @@ MODEL_ARGUMENTS = """--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336
 )
 def test_megatron_arguments_are_read_back(fix: tuple[str, ...], tmp_path: Path) -> None:
     _, made, topology = space(*fix, sequence=8192, dp_overlap=True)
-    plan = fitting_plans(made, topology, memory_limit=10).plans[-1]
+    plan = fitting_plans(made, topology, memory_limit=10)[0].plans[-1]
     model = made.setup.architecture
     arguments = argument_texts(megatron_plan(plan, stage_slices(model, plan)))
     path = tmp_path / "run.sh"

@@ -40,7 +40,7 @@ def test_a_pruned_search_finds_what_an_exhaustive_one_finds(seed: int) -> None:
         fixed |= {"chunks": (1,)}
     made = make_space(model, topology, inputs.options, sizes, fixed=fixed, most={"ep": 2, "tp": 2})
     limit = 4.0 if model.architecture.is_sparse else draw.choice([1.0, 0.5])
-    priced = fitting_plans(made, topology, memory_limit=limit)
+    priced, _ = fitting_plans(made, topology, memory_limit=limit)
     job = PlanJob(model=model, topology=topology, base=made.base)
     steps = [job.run(plan).step_time_ps for plan in priced.plans]
     assert all(

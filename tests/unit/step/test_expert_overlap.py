@@ -118,7 +118,7 @@ def test_a_search_prices_plans_as_jobs_run_them() -> None:
     assert isinstance(job.workload, Model)
     fixed = parse_fixed(["tp=1", "pp=1", "ep=8", "mbs=1", "recompute=none"])
     space = make_space(job.workload, job.topology, job.options, (8,), fixed=fixed, most={})
-    plans = [*fitting_plans(space, job.topology, memory_limit=1e9).plans]
+    plans = [*fitting_plans(space, job.topology, memory_limit=1e9)[0].plans]
     assert plans
     assert all(plan.runs_pairs for plan in plans)
     options = step_options_of(plans[0], space.base)

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Self
 import msgspec
 import numpy as np
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
 
 from stepsim import __version__
-from stepsim.base.arrays import Floats
 from stepsim.base.digest import content_hash
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.executors import (
@@ -46,7 +44,6 @@ from stepsim.options import StepOptions
 from stepsim.step.plans import (
     KNOWN_APART,
     PlanSpace,
-    PricedPlans,
     handicap,
     plan_kind,
     plan_words,
@@ -351,13 +348,6 @@ class PlanSearch(Noun):
         return min(self.plans, key=lambda one: one.step_ps * cost(one.plan) * handicap(one.plan))
 
 
-class FittingPlans(PricedPlans, eq=False):
-    """Plans that fit, with bounds of their steps in seconds, and those that do not fit."""
-
-    bound: Floats
-    unfit: PricedPlans
-
-
 def search_plans(
     model: Model,
     space: PlanSpace,
@@ -379,15 +369,16 @@ def search_plans(
     (`fitting_plans`), or where its bound is above the best that was simulated. Equal plans keep the
     order of the space. Raises PlanError where no plan divides, or none fits.
     """
-    priced = fitting_plans(space, topology, memory_limit=memory_limit)
-    weight = np.array([objective.cost(plan) * handicap(plan) for plan in priced.plans])
+    priced, unfit = fitting_plans(space, topology, memory_limit=memory_limit)
+    weight = priced.of(lambda plan: objective.cost(plan) * handicap(plan))
     memory_first = objective is Objective.MEMORY
     wanted = priced.memory if memory_first else priced.seconds * weight
     order = np.lexsort((priced.seconds, wanted)).tolist()
     boundless = memory_first or drawn is not None
-    bound = np.zeros(len(priced.plans)) if boundless else priced.bound * weight
+    bound = priced.nothing if boundless else priced.bound * weight
     job = PlanJob(model=model, topology=topology, base=space.base, drawn=drawn)
-    race = _Race(priced=priced, space=space, weight=weight, bound=bound, order=order)
+    priced = priced.other(weight=weight, bound=bound)
+    race = _Race(priced=priced, space=space, order=order)
     with open_runs(job, workers) as opened:
         race.run(opened, runs, progress)
         if not race.done and race.passed:  # nothing else was asked for
@@ -407,11 +398,11 @@ def search_plans(
     out = sum(bool(bound[place] > race.best) for place in rest)
     return PlanSearch(
         plans=tuple(run for _, run in found),
-        looked_at=len(priced.plans) + len(priced.unfit.plans),
-        too_large=len(priced.unfit.plans),
+        looked_at=len(priced) + len(unfit),
+        too_large=len(unfit),
         ruled_out=out,
         not_run=len(rest) - out - len(race.refused),
-        binds=_what_binds(priced, best),
+        binds=_what_binds(unfit, best),
         passed_over=len(race.passed),
         objective=objective,
         refused=(*race.refused, *race.said_of_passed()),
@@ -422,15 +413,13 @@ def search_plans(
 class _Race(Struct, kw_only=True):
     """Simulations of priced plans in an order, which stop where no other can be best.
 
-    `weight` is what a second of each plan counts, `bound` the least of it. Plans that break a rule
-    of the framework are passed over while it is `judged` by them; `broken` are the rules of each
-    plan that was looked at.
+    A column `weight` is what a second of each plan counts, `bound` the least of it. Plans that
+    break a rule of the framework are passed over while it is `judged` by them; `broken` are the
+    rules of each plan that was looked at.
     """
 
-    priced: FittingPlans
+    priced: PlanTable
     space: PlanSpace
-    weight: Floats
-    bound: Floats
     order: Sequence[int]
     judged: bool = True
     best: float = np.inf
@@ -461,13 +450,13 @@ class _Race(Struct, kw_only=True):
                 continue
             one = searched(self.space, self.priced, index, run)
             self.done.append((index, one))
-            self.best = min(self.best, one.judged_ps / PS_PER_S * self.weight[index])
+            self.best = min(self.best, one.judged_ps / PS_PER_S * self.priced.weight[index])
             if progress:
                 progress(tried, runs, min(other.judged_ps for _, other in self.done))
 
     def _may_win(self, index: int) -> bool:
         """Whether a plan can be best by its bound and runs on the framework."""
-        if self.bound[index] > self.best:
+        if self.priced.bound[index] > self.best:
             return False
         if self.judged and index not in self.broken:
             plan, space = self.priced.plans[index], self.space
@@ -483,7 +472,7 @@ class _Race(Struct, kw_only=True):
             yield f"{count} plans were passed over, which {name} refuses: {rule}"
 
 
-def _what_binds(priced: FittingPlans, best: SearchedPlan) -> str:
+def _what_binds(unfit: PlanTable, best: SearchedPlan) -> str:
     """The best plan's largest loss, and memory where a plan that does not fit is priced lower.
 
     Losses are parts of a mean rank's step that are no compute.
@@ -495,8 +484,8 @@ def _what_binds(priced: FittingPlans, best: SearchedPlan) -> str:
     losses["bubble"] = sum(parts[part] for part in parts_of(PartKind.IDLE))
     name, most = max(losses.items(), key=lambda item: item[1])
     loss = f"{name}: {most / best.step_ps:.1%} of the step" if most else "compute alone"
-    faster = priced.unfit.some(priced.unfit.seconds < (1 - _LEAST_GAIN) * best.priced_s)
-    if not faster.plans:
+    faster = unfit.take(np.flatnonzero(unfit.seconds < (1 - _LEAST_GAIN) * best.priced_s))
+    if not len(faster):
         return loss
     nearest = int(np.argmin(faster.memory))
     gain = 1 - float(faster.seconds[nearest]) / best.priced_s
@@ -508,9 +497,10 @@ def _what_binds(priced: FittingPlans, best: SearchedPlan) -> str:
 
 def fitting_plans(
     space: PlanSpace, topology: Topology, *, memory_limit: float | None = None
-) -> FittingPlans:
+) -> tuple[PlanTable, PlanTable]:
     """The plans that fit and those that do not; raises PlanError where none does.
 
+    They are `price_plans`; those that fit have a column `bound`, the least seconds of their steps.
     Plans take at most `memory_limit` of the device's capacity. Where that is None they fit well,
     as the plan of a step by default does; where none fits well, they fit.
     """
@@ -539,9 +529,8 @@ def fitting_plans(
     )
     # compute of the busiest rank: no step is shorter, whatever network and schedule
     alone = replace(setup, framework=bare, interconnect=NO_NETWORK)
-    some = priced.some(fits)
-    bound = alone.parts(PlanTable(some.plans)).pipeline
-    return FittingPlans(**asdict(some), bound=bound, unfit=priced.some(~fits))
+    some, others = (priced.take(np.flatnonzero(chosen)) for chosen in (fits, ~fits))
+    return some.other(bound=alone.parts(PlanTable(some.plans)).pipeline), others
 
 
 def _none_fits(count: int, least: Plan, setup: StepModel, limit: float) -> str:
@@ -571,7 +560,7 @@ def _smallest(space: PlanSpace, limit: float) -> str | None:
     return f"{plan_words(plans[least])} takes {taken[least] / 2**30:.1f} GiB{fits}"
 
 
-def searched(space: PlanSpace, priced: FittingPlans, place: int, run: PlanRun) -> SearchedPlan:
+def searched(space: PlanSpace, priced: PlanTable, place: int, run: PlanRun) -> SearchedPlan:
     """A plan that was priced with what its simulation gave."""
     memory = int(priced.memory[place])
     return SearchedPlan(

@@ -38,7 +38,7 @@ from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
 from stepsim.step.job import Job, WorkSource, for_schedule, held_degrees, job_of
-from stepsim.step.plans import PlanSpace, PricedPlans, Wanted, price_plans
+from stepsim.step.plans import PlanSpace, Wanted, price_plans
 from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.model.evidence import Throughput, throughput
@@ -181,7 +181,7 @@ class ScenarioGroup(Noun, dict=True):
         held = {name: found[name] for name in ("recompute", "recompute_layers") if name in found}
         return held | held_degrees(study.workload, self.network, replace(options, **held))[0]
 
-    def _price(self, space: PlanSpace, wanted: Wanted, most: int) -> PricedPlans:
+    def _price(self, space: PlanSpace, wanted: Wanted, most: int) -> PlanTable:
         """The plans of a space, priced with those of all degrees along axes, and kept for others.
 
         Of 64 plans of llama-3-8b a sweep takes 1.63 s of processor time so, 2.08 without.
@@ -195,12 +195,10 @@ class ScenarioGroup(Noun, dict=True):
         key = "plans", *(each for name, each in given if name not in axes)
         if key not in self.known:
             space = replace(space, fixed={**space.fixed, **axes})
-            every = price_plans(space, wanted, most * several)
-            self.known[key] = every, PlanTable(every.plans)
-        every, table = self.known[key]
-        own = np.all([getattr(table, name) == self.settings[name] for name in axes], axis=0)
-        found: PricedPlans = every.some(own)
-        return found
+            self.known[key] = price_plans(space, wanted, most * several)
+        every: PlanTable = self.known[key]
+        own = np.all([getattr(every, name) == self.settings[name] for name in axes], axis=0)
+        return every.take(np.flatnonzero(own))
 
     @cached_property
     def job(self) -> Job:

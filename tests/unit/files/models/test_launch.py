@@ -59,7 +59,7 @@ def test_megatron_runs_every_line_of_a_model(name: str) -> None:
     assert isinstance(model, Model)
     fixed = parse_fixed(["mbs=1", "zero=0,1,2,3", "recompute=none,full"])
     space = make_space(model, job.topology, job.options, (64,), fixed=fixed, most={})
-    plans = fitting_plans(space, job.topology, memory_limit=1e9).plans
+    plans = fitting_plans(space, job.topology, memory_limit=1e9)[0].plans
     groups = min((getattr(k.attention, "kv_heads", 64)) for k in model.architecture.layer_kinds())
     tried = [plan for plan in plans[:: max(len(plans) // 200, 1)] if groups % plan.tp == 0]
     assert len(tried) > 20
