@@ -24,7 +24,7 @@ def test_batch(benchmark: Any, scenarios: int, parts: bool) -> None:
         "nvlink.latency": rng.integers(0, 1_000_000, scenarios),
     }
     batch = make_batch(GPT, TOPOLOGY)
-    assert len(batch.program) == 1008
+    assert len(batch.flat) == 1008
     found = benchmark.pedantic(batch.evaluate, (columns,), {"parts": parts}, rounds=3)
     assert len(found.step_time_ps) == scenarios
     assert batch.evaluate({}).step_time_ps.tolist() == [14_448_339_714_007]

@@ -119,7 +119,7 @@ def bins(numbers: NDArray[np.integer]) -> int:
     return int(numbers.max(initial=-1)) + 1
 
 
-def places_by(numbers: Ints, count: int) -> list[Ints]:
+def places_by(numbers: NDArray[np.integer], count: int) -> list[Ints]:
     """Where each of so many numbers stands, ascending: 1, 0, 1 of two are `[1]` and `[0, 2]`."""
     order = np.argsort(numbers, kind="stable")
     ends = np.searchsorted(numbers[order], np.arange(count + 1))

@@ -6,7 +6,7 @@ Tasks of several actors that meet, in a collective or in a message, are one node
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -135,13 +135,18 @@ class Flat(Noun, eq=False, dict=True):
     def __len__(self) -> int:
         return len(self.waits)
 
+    def by_node(self, rows: Iterable[Ints]) -> Ints:
+        """A number of every node, that of its first task, from those of the rows of each actor."""
+        found = np.empty(len(self), np.int64)
+        every = zip(self.node_of, self.programs, rows, strict=True)
+        for nodes, tasks, own in reversed(list(every)):
+            found[nodes] = own.take(tasks.row)
+        return found
+
     @property
     def duration_ps(self) -> Ints:
-        """How long each node takes: as long as its first task."""
-        durations = np.empty(len(self), np.int64)
-        for nodes, tasks in zip(self.node_of[::-1], self.programs[::-1], strict=True):
-            durations[nodes] = tasks.duration_ps
-        return durations
+        """How long each node takes."""
+        return self.by_node(tasks.row_ps for tasks in self.programs)
 
     @property
     def slowed(self) -> "dict[int, Transfer]":

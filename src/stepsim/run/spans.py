@@ -55,6 +55,13 @@ class NodeWaits(Noun, eq=False, dict=True):
         return self.after.tolist()
 
     @cached_property
+    def last(self) -> list[int]:
+        """Nodes that no other waits for."""
+        awaited = np.bincount(self.after.values, minlength=len(self))
+        last: list[int] = np.flatnonzero(awaited == 0).tolist()
+        return last
+
+    @cached_property
     def over_after(self) -> list[tuple[int, ...]]:
         """For every node those that nothing later waits for, and that are no results."""
         last_use = list(range(len(self)))

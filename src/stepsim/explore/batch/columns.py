@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from stepsim.base.arrays import Ints, Lists
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import ends
 from stepsim.core.flat import GROUPS
 from stepsim.explore.batch.evaluation import Batch
@@ -102,9 +102,8 @@ class NodeColumns:
     @cached_property
     def _waits(self) -> NodeWaits:
         """What the nodes wait for; the ends that nothing waits for are the results."""
-        awaited = {before for after in self._after for before in after}
-        last = tuple(node for node in range(len(self._after)) if node not in awaited)
-        return NodeWaits(after=Lists.of(self._after), results=last, views=tuple(self._views))
+        waits = NodeWaits(after=Lists.of(self._after), views=tuple(self._views))
+        return replace(waits, results=tuple(waits.last))
 
     def step_time_ps(self, durations: NodeDurations, samples: int) -> Ints:
         """End of the last task of every sample."""

@@ -98,17 +98,9 @@ class Batch(Noun, dict=True):
         )
 
     @cached_property
-    def _gaps(self) -> list[tuple[Gaps, Counter[int]]]:
-        """Per actor, the gaps of its tasks, and how often it runs which contracted length."""
-        gaps = {id(tasks): program_gaps(tasks, self.job.graph) for tasks in self.flat.programs}
-        found = []
-        for tasks, nodes in zip(self.flat.programs, self.flat.node_of, strict=True):
-            counts = Counter[int]()
-            for row, which in tasks.alike():
-                if row.inner < 0 and row.use is None:
-                    counts.update(self.program.length[node] for node in nodes[which])
-            found.append((gaps[id(tasks)], counts))
-        return found
+    def _gaps(self) -> dict[int, Gaps]:
+        """The gaps of tasks, by their number as an object."""
+        return {id(tasks): program_gaps(tasks, self.job.graph) for tasks in self.flat.programs}
 
     @property
     def networked(self) -> str:
@@ -267,15 +259,15 @@ class Batch(Noun, dict=True):
         """Breakdown of every actor, of shape (actors, parts, scenarios), in ps."""
         program, count = self.program, start.shape[1]
         task_lists = self.table.list_parts(values)
-        step = end[sorted(program.last)].max(axis=0)
+        step = end[program.waits.last].max(axis=0)
         found = np.zeros((len(self.actors), len(Part), count), np.int64)
-        for actor, ((gaps, counts), nodes) in enumerate(
-            zip(self._gaps, self.flat.node_of, strict=True)
-        ):
+        actors = zip(self.flat.programs, program.rows, self.flat.node_of, strict=True)
+        for actor, (tasks, rows, nodes) in enumerate(actors):
             own = np.zeros((len(Part), count), np.int64)
-            for number, times in counts.items():
-                own += times * task_lists[number]
-            found[actor] = breakdown(gaps, start[nodes], end[nodes], own)
+            for row, number in zip(tasks.rows, rows.tolist(), strict=True):
+                if number in task_lists:
+                    own += row.look.runs * task_lists[number]
+            found[actor] = breakdown(self._gaps[id(tasks)], start[nodes], end[nodes], own)
             found[actor, Part.TAIL] += step - found[actor].sum(axis=0)
         return found
 
@@ -317,15 +309,15 @@ def make_batch(
     graph, prices = job.graph, job.prices
     actors, contention = find_actors(graph, prices, job.slow, fold_ranks=True)
     flat = flatten(graph, actors, prices, job.slow, contention, contract=coalesce)
-    table = LengthTable(graph=graph, prices=prices, fixed=bool(fixed), contention=contention)
-    slow = None if job.slow is None else job.slow[actors.ranks]
-    program = compile_program(flat, slow, table)
+    table = LengthTable(
+        graph=graph, prices=prices, slow=job.slow, fixed=bool(fixed), contention=contention
+    )
     return Batch(
         job=job,
         setting=setting,
         flat=flat,
         table=table,
-        program=program,
+        program=compile_program(flat, table),
         fixed=fixed,
         contention=contention,
     )

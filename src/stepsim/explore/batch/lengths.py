@@ -18,7 +18,8 @@ from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.structs import Noun, Same
 from stepsim.core.actions import Task, TaskList
 from stepsim.core.ends import ends, listed_waits
-from stepsim.core.write import TaskGraph
+from stepsim.core.flat import TaskRow
+from stepsim.core.write import Program, TaskGraph
 from stepsim.explain.breakdown import Gaps, breakdown, list_gaps
 from stepsim.explore.batch.scenarios import AXES, PHASES, Scenarios
 from stepsim.network.collectives import CollectiveShape, communication_ps
@@ -120,12 +121,13 @@ PricedComms = Mapping[int, tuple[Ints, Ints]]
 class LengthTable(Struct, kw_only=True):
     """The distinct lengths of a graph, each after those it is made of.
 
-    With `fixed` host times are those of the graph in every scenario; with `contention` links are
-    shared in time.
+    `slow` are factors on the ranks' compute times. With `fixed` host times are those of the graph
+    in every scenario; with `contention` links are shared in time.
     """
 
     graph: TaskGraph
     prices: Prices
+    slow: Floats | None
     fixed: bool
     contention: "Contention | None" = None
     lengths: list[Length] = []
@@ -172,7 +174,16 @@ class LengthTable(Struct, kw_only=True):
         self.comms.setdefault(number, own)
         return number
 
-    def task(self, task: Task, stage: int, rank: int, slow: float) -> int:
+    def row(self, row: TaskRow, program: Program, rank: int) -> int:
+        """Number of the length of tasks of a rank that do the same."""
+        if row.use:
+            return self.comm(row.use, rank)
+        task, task_list = row.task(program), row.look.task_list
+        if task:
+            return self.task(task, program.stage, rank)
+        return self.task_list(program.lists[task_list], program.stage, rank)
+
+    def task(self, task: Task, stage: int, rank: int) -> int:
         """Number of the length of a task list's task on a rank."""
         part = task.host_part
         if task.comm >= 0:
@@ -180,13 +191,14 @@ class LengthTable(Struct, kw_only=True):
         if part is not None and not self.fixed:
             return self.number(("host", part), lambda scenarios, _: scenarios.host_ps[:, part])
         if task.kind is TaskKind.COMPUTE:
+            slow = 1.0 if self.slow is None else float(self.slow[rank])
             key = "compute", task.duration_ps, task.phase, slow
             return self.number(key, lambda scenarios, _: _compute_ps(task, slow, scenarios))
         return self.fixed_ps(task.duration_ps)
 
-    def task_list(self, task_list: TaskList, stage: int, rank: int, slow: float) -> int:
+    def task_list(self, task_list: TaskList, stage: int, rank: int) -> int:
         """Number of the length of a task list that nothing interrupts."""
-        numbers = tuple(self.task(task, stage, rank, slow) for task in task_list.tasks)
+        numbers = tuple(self.task(task, stage, rank) for task in task_list.tasks)
         own = ListLength(task_list=task_list, numbers=numbers)
         number = self.number((Same(task_list), numbers), lambda _, earlier: own.ps(earlier))
         self.lists.setdefault(number, own)

@@ -1,16 +1,15 @@
-"""The graph of a job as one list of nodes: what each waits for, and how long it takes."""
+"""The graph of a job as one list of nodes: which length each has, and what totals are made of."""
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
-from msgspec import Struct, field
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Ints, ints, places_by
 from stepsim.base.structs import Noun, replace
-from stepsim.core.ends import ends, listed_waits
-from stepsim.core.flat import Flat, TaskRow, Tasks
+from stepsim.core.ends import ends
+from stepsim.core.flat import Flat
 from stepsim.explore.batch.lengths import LengthTable
 from stepsim.run.spans import NodeWaits
 
@@ -19,28 +18,25 @@ Totals = tuple[Ints, Ints, Ints]
 
 
 class BatchProgram(Noun, dict=True):
-    """Node i takes the length with number `length[i]` after what `waits` has for it.
+    """Node i of a flat table takes the length with number `length[i]` after what `waits` has.
 
-    The first nodes are those of the flat table. The step ends with the last of `last`, the
-    pipeline with the last of `pipeline`. Ranks are together inside actions for the sum of
-    `busy_lengths` (a number of times each) and of the ends of `busy_nodes` (likewise, -1 times
-    where an action begins).
+    `rows[a]` are the numbers of the lengths of the rows of actor a's tasks. The pipeline
+    ends with the last of `pipeline`. Ranks are together inside actions for the sum of
+    `busy_lengths` (a number of times each) and of the latest ends of several nodes, `busy_nodes`
+    (likewise, -1 times where an action begins).
     """
 
     waits: NodeWaits
+    rows: tuple[Ints, ...]
     length: tuple[int, ...]
-    last: frozenset[int]
     pipeline: frozenset[int]
-    busy_lengths: dict[int, int]
-    busy_nodes: dict[int, int]
-
-    def __len__(self) -> int:
-        return len(self.length)
+    busy_lengths: Mapping[int, int]
+    busy_nodes: Mapping[tuple[int, ...], int]
 
     @cached_property
     def _counted(self) -> NodeWaits:
         """The waits, of which the ends that totals are made of are the results."""
-        wanted = {*self.last, *self.pipeline, *self.busy_nodes}
+        wanted = {*self.waits.last, *self.pipeline}.union(*self.busy_nodes)
         return replace(self.waits, results=tuple(sorted(wanted)))
 
     def counted_ends(self, values: list[Ints]) -> dict[int, Ints]:
@@ -52,109 +48,53 @@ class BatchProgram(Noun, dict=True):
     def totals(self, end: Mapping[int, Ints] | Ints, count: int) -> Totals:
         """Totals of `count` scenarios from the ends of nodes by their number."""
         step, pipeline, busy = np.zeros((3, count), np.int64)
-        for node in self.last:
+        for node in self.waits.last:
             np.maximum(step, end[node], out=step)
         for node in self.pipeline:
             np.maximum(pipeline, end[node], out=pipeline)
-        for node, times in self.busy_nodes.items():
-            busy += times * end[node]
+        for nodes, times in self.busy_nodes.items():
+            busy += times * reduce(np.maximum, [end[node] for node in nodes])
         return step, pipeline, busy
 
     def times(self, values: list[Ints], count: int) -> tuple[Ints, Ints]:
         """Start and end of every node in ps, both of shape (nodes, scenarios), by all lengths."""
-        end = np.empty((len(self), count), np.int64)
+        end = np.empty((len(self.length), count), np.int64)
         for node, node_end in enumerate(ends(self.waits, (values[i] for i in self.length))):
             end[node] = node_end
         start = np.stack(np.broadcast_arrays(*values, end[0]))[list(self.length)]
         return np.subtract(end, start, out=start), end
 
 
-def compile_program(flat: Flat, slow: Floats | None, table: LengthTable) -> BatchProgram:
-    """The nodes of a flat table; their lengths are added to `table`.
-
-    `slow[a]` is the factor on the compute of actor a.
-    """
-    writer = _NodeWriter(flat=flat, slow=slow, table=table)
-    for actor in range(len(flat.actors)):
-        writer.add_lengths(actor)
-    for actor in range(len(flat.actors)):
-        writer.add_entries(actor)
-    return writer.finish()
-
-
-class _NodeWriter(Struct, kw_only=True):
-    flat: Flat
-    slow: Floats | None
-    table: LengthTable
-    after: list[tuple[int, ...]] = []
-    length: list[int] = []
-    pipeline: list[int] = []
-    busy_lengths: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    busy_nodes: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    known: dict[int, list[int]] = {}
-
-    def __post_init__(self) -> None:
-        self.after = self.flat.waits.after.tolist()
-        self.length = [-1] * len(self.flat)
-
-    def add_lengths(self, actor: int) -> None:
-        """The lengths of an actor's tasks."""
-        tasks = self.flat.programs[actor]
-        if id(tasks) not in self.known:
-            numbers = np.array([self.row_length(tasks, row, actor) for row in tasks.rows])
-            self.known[id(tasks)] = numbers.take(tasks.row).tolist()
-        nodes = self.flat.node_of[actor].tolist()
-        for node, number in zip(nodes, self.known[id(tasks)], strict=True):
-            if self.length[node] < 0:
-                self.length[node] = number
-
-    def row_length(self, tasks: Tasks, row: TaskRow, actor: int) -> int:
-        """Number of the length of an actor's tasks that do the same."""
-        rank, stage = int(self.flat.actors.ranks[actor]), tasks.program.stage
-        slow = 1.0 if self.slow is None else float(self.slow[actor])
-        if row.use:
-            return self.table.comm(row.use, rank)
-        if task := row.task(tasks.program):
-            return self.table.task(task, stage, rank, slow)
-        return self.table.task_list(tasks.program.lists[row.look.task_list], stage, rank, slow)
-
-    def add_entries(self, actor: int) -> None:
-        """When an actor is busy with entries of the schedule, and when its last one ends."""
-        own, mine = self.flat.programs[actor], self.flat.node_of[actor].tolist()
-        counts = int(self.flat.actors.counts[actor])
-        entries = own.program.entry[own.segment]
-        tasks: dict[int, list[int]] = defaultdict(list)
-        for task in np.flatnonzero(entries >= 0).tolist():
-            tasks[int(entries[task])].append(task)
-        final: list[int] = []
-        for several in tasks.values():
-            first = several[0]
+def compile_program(flat: Flat, table: LengthTable) -> BatchProgram:
+    """The nodes of a flat table; their lengths are added to `table`."""
+    known = dict[int, Ints]()
+    for tasks, rank in zip(flat.programs, flat.actors.ranks.tolist(), strict=True):
+        if id(tasks) not in known:
+            known[id(tasks)] = ints([table.row(row, tasks.program, rank) for row in tasks.rows])
+    rows = tuple(known[id(tasks)] for tasks in flat.programs)
+    length: list[int] = flat.by_node(rows).tolist()
+    pipeline, busy_lengths = set[int](), Counter[int]()
+    busy_nodes = Counter[tuple[int, ...]]()
+    actors = zip(flat.programs, flat.node_of, flat.actors.counts.tolist(), strict=True)
+    for tasks, nodes, count in actors:
+        entry, after = tasks.program.entry.take(tasks.segment), tasks.after
+        is_final = np.ones(len(tasks), bool)
+        is_final[after.values[entry.take(after.owners) == entry.take(after.values)]] = False
+        final = list[int]()
+        for several in places_by(entry, len(tasks.program.entries)):
+            final = nodes[several.compress(is_final[several])].tolist()
             if len(several) == 1:
-                self.busy_lengths[self.length[mine[first]]] += counts
-                final = [mine[first]]
-                continue
-            waited = {i for task in several for i in own.after[task]}
-            final = [mine[task] for task in several if task not in waited]
-            self.busy_nodes[self.joined([mine[i] for i in own.after[first]])] -= counts
-            self.busy_nodes[self.joined(final)] += counts
-        self.pipeline += final
-
-    def joined(self, nodes: list[int]) -> int:
-        """A node that ends with the last of some."""
-        if len(nodes) == 1:
-            return nodes[0]
-        self.after.append(tuple(nodes))
-        self.length.append(self.table.fixed_ps(0))
-        return len(self.after) - 1
-
-    def finish(self) -> BatchProgram:
-        """The nodes in order."""
-        waited = {i for each in self.after for i in each}
-        return BatchProgram(
-            waits=listed_waits(self.after),
-            length=tuple(self.length),
-            last=frozenset(set(range(len(self.after))) - waited),
-            pipeline=frozenset(self.pipeline),
-            busy_lengths=dict(self.busy_lengths),
-            busy_nodes=dict(self.busy_nodes),
-        )
+                busy_lengths[length[final[0]]] += count
+            else:
+                busy_nodes[tuple(nodes[after[several[0]]].tolist())] -= count
+                busy_nodes[tuple(final)] += count
+        pipeline.update(final)
+    del busy_nodes[()]  # what waits for nothing begins at 0
+    return BatchProgram(
+        waits=flat.waits,
+        rows=rows,
+        length=tuple(length),
+        pipeline=frozenset(pipeline),
+        busy_lengths=busy_lengths,
+        busy_nodes=busy_nodes,
+    )

@@ -130,7 +130,7 @@ def _node_microbatches(batch: Batch) -> Ints:
 
     Of two microbatches that run as one the forward's counts.
     """
-    found, messages = np.full(len(batch.program), -1, np.int64), batch.job.graph.messages()
+    found, messages = np.full(len(batch.flat), -1, np.int64), batch.job.graph.messages()
     for laid, nodes in zip(batch.flat.programs, batch.flat.node_of, strict=True):
         program = laid.program
         of_segment = np.append(program.entries.microbatch[:, 0], -1)[program.entry]
@@ -185,7 +185,7 @@ def microbatch_prices(job: StepInputs) -> MicrobatchPrices:
         for number, document in enumerate(lengths[: level + 1]):
             if document < plan.sequence:
                 other = priced(length, document, whole=whole, known=known)
-                if len(other.program) != len(batch.program):
+                if len(other.flat) != len(batch.flat):
                     raise PlanError(
                         f"documents of {document} tokens wait for the host where whole sequences "
                         "do not, inside actions whose replicas meet: expected cuda_graph, which "
