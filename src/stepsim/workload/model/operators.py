@@ -39,15 +39,17 @@ def linear(
     inner: Floats | float,
     outer: Floats | float,
     kind: OperatorKind = OperatorKind.MATRIX,
+    matrices: Floats | float = 1.0,
     **said: Any,
 ) -> Operator:
     """A product of `tokens` rows, `inner` to `outer` wide, with what else is `said` of it.
 
     2tkn each for output, input gradient and weight gradient; operands once, results in 2 bytes,
-    the weight gradient read and written in fp32.
+    the weight gradient read and written in fp32. Rows are shared out over the weights of so many
+    `matrices`.
     """
     k, n = np.asarray(inner, float), np.asarray(outer, float)
-    flops = 2.0 * tokens * k * n
+    flops, weights = 2.0 * tokens * k * n, matrices * k * n
     element = columns.element_bytes if kind is not OperatorKind.HEAD else 2.0
     one = np.ones_like(flops)
     return operator_of(
@@ -55,13 +57,12 @@ def linear(
         kind,
         flops=[flops] * 3,
         moved=(
-            element * (tokens * k + k * n) + 2 * tokens * n,
-            element * (tokens * n + k * n) + 2 * tokens * k,
-            element * tokens * (k + n) + 8 * k * n,
+            element * (tokens * k + weights) + 2 * tokens * n,
+            element * (tokens * n + weights) + 2 * tokens * k,
+            element * tokens * (k + n) + 8 * weights,
         ),
         launches=(1, 1, 1),
-        sides=(tokens, k * one, n * one),
-        **said,
+        **{"sides": (tokens, k * one, n * one), **said},
     )
 
 
@@ -145,18 +146,9 @@ def fused_attention(
 
 def by_head(name: str, columns: PlanTable, heads: Floats, inner: int, outer: int) -> Operator:
     """A product of each head of a rank with a weight of its own, in bf16 in every precision."""
-    rows, weights = columns.tokens * heads, heads * inner * outer
-    flops = 2.0 * rows * inner * outer
-    there, back = 2.0 * rows * inner, 2.0 * rows * outer
-    straight = there + back + 2.0 * weights
-    return operator_of(
-        name,
-        OperatorKind.HEAD,
-        flops=[flops] * 3,
-        moved=(straight, straight, there + back + 8.0 * weights),
-        launches=(1, 1, 1),
-        sides=(columns.tokens, heads * inner, np.full_like(rows, outer)),
-    )
+    rows, kind = columns.tokens * heads, OperatorKind.HEAD
+    sides = columns.tokens, heads * inner, np.full_like(rows, outer)
+    return linear(name, columns, rows, inner, outer, kind, heads, sides=sides)
 
 
 def norm(name: str, size: Floats, **said: Any) -> Operator:
@@ -395,27 +387,15 @@ def grouped(
 ) -> Operator:
     """A product of each local expert, `inner` to `outer` wide.
 
-    Operands are read and results written by each, in 2 bytes where they are results; the weight
-    gradient is read and written in fp32. An expert has t k / E rows; each result of a weight's
-    gradient is a sum over them.
+    An expert has t k / E rows; each result of a weight's gradient is a sum over them.
     """
-    element, rows = columns.element_bytes, tokens / local
+    rows = tokens / local
     k, n = (side * np.ones_like(rows) for side in (inner, outer))
-    flops, weights = 2.0 * tokens * k * n, local * k * n
-    return operator_of(
-        name,
-        OperatorKind.GROUPED,
-        flops=[flops] * 3,
-        moved=(
-            element * (weights + tokens * k) + 2.0 * tokens * n,
-            element * (weights + tokens * n) + 2.0 * tokens * k,
-            element * tokens * (k + n) + 8.0 * weights,
-        ),
-        launches=(1, 1, 1),
-        groups=GroupedShape(
-            count=local,
-            rows=np.stack([rows, rows, k]),
-            columns=np.stack([n, k, n]),
-            depth=np.stack([k, n, rows]),
-        ),
+    shape = GroupedShape(
+        count=local,
+        rows=np.stack([rows, rows, k]),
+        columns=np.stack([n, k, n]),
+        depth=np.stack([k, n, rows]),
     )
+    kind = OperatorKind.GROUPED
+    return linear(name, columns, tokens, k, n, kind, local, sides=None, groups=shape)
