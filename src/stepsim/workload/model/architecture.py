@@ -146,6 +146,9 @@ class LatentAttention(ModelPart):
     bias: bool = False
     head_gates: bool = False
 
+    window: ClassVar[None] = None
+    gated: ClassVar[bool] = False
+
     @property
     def kv_heads(self) -> int:
         """Heads that have keys and values: all of them."""

@@ -22,7 +22,6 @@ from stepsim.base.structs import Amount, TomlTable, replace
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import (
     CoreAttention,
-    GroupedAttention,
     Layer,
     heads_of_keys,
     keys_and_values,
@@ -40,8 +39,8 @@ from stepsim.workload.model.parts import (
 )
 from stepsim.workload.plan import PlanTable
 
-# Bytes per element of an all-to-all of heads: read and written before it, and again after it.
-_TURNED_BYTES = 8.0
+# Bytes moved per byte of an all-to-all of heads: read and written before it, and again after it.
+_LAID_OUT = 4.0
 
 
 # Parts of some work that the first hop does, those between and the last; by plan.
@@ -166,7 +165,7 @@ def turned_against_heads(
     what is read and written to lay elements out for them; backward as forward.
     """
     size = 2.0 * columns.tokens * (columns.cp > 1)
-    moved = _TURNED_BYTES / 2 * size * (into + back)
+    moved = _LAID_OUT * size * (into + back)
     there = Exchange(CollectiveKind.ALL_TO_ALL, Group.CP, size * into)
     home = Exchange(CollectiveKind.ALL_TO_ALL, Group.CP, size * back)
     sent = MixerExchanges(before=(there,), after=(home,), back_before=(home,), back_after=(there,))
@@ -206,24 +205,17 @@ def shared_blocks(
     gradients of what comes before it. The block without operators begins the backward of a ring.
     """
     sent = _sent(attention, columns, context)
-    turn = Exchange(CollectiveKind.ALL_TO_ALL, Group.CP, sent.turned)
-    turn_back = Exchange(CollectiveKind.ALL_TO_ALL, Group.CP, sent.turned_back)
-    turned = _TURNED_BYTES / 2 * (sent.turned + sent.turned_back)
-    if turned.any():
-        before = (*before, memory("layouts of heads", turned, turned))
-    yield Block(
-        "qkv",
-        before,
-        forward=(*sent.gathered, turn),
-        backward=summed,
-    )
+    turn, turn_back = sent.turns.before, sent.turns.after
+    if sent.layouts.launches.any():
+        before = (*before, sent.layouts)
+    yield Block("qkv", before, forward=(*sent.gathered, *turn), backward=summed)
     kernels = (_kernel(each, attention, columns, context) for each in core)
     whole = [(each, kernel_shares(attention, columns, context)) for each in kernels]
     whole.append((merge_operator(attention, columns, context), merge_shares(columns, context)))
     hops = hop_count(attention, columns, context) > 1
     # core attention with its merges as the first hop, those between, and the last
     for name, part, forward, backward in (
-        ("first hop", 0, (*sent.rest, turn_back), (*sent.last_sums, turn)),
+        ("first hop", 0, (*sent.rest, *turn_back), (*sent.last_sums, *turn)),
         ("hops between", 1, (), sent.hop_sums),
         ("last hop", 2, (), (*sent.rest, *sent.all_sums)),
     ):
@@ -233,7 +225,7 @@ def shared_blocks(
             back = np.where(hops, shares[2 - part], shares[part])
             parts.append(each.times(np.stack([shares[part], back, back])))
         yield Block(name, tuple(parts), forward=forward, backward=backward)
-    yield Block("ring", (), backward=(*sent.gathered, turn_back))
+    yield Block("ring", (), backward=(*sent.gathered, *turn_back))
     yield Block("attention", after, forward=summed)
 
 
@@ -252,8 +244,7 @@ def _kernel(
         return operator
     assert operator.rows is not None
     hops = runs_by_hop(columns, context) > 0
-    window = attention.window if isinstance(attention, GroupedAttention) else None
-    share = mask_share(columns, context, window)
+    share = mask_share(columns, context, attention.window)
     return replace(
         operator.times(share),
         length=np.where(hops, columns.sequence / columns.cp, columns.sequence),
@@ -270,8 +261,8 @@ class _Sent(NamedTuple):
 
     `gathered` are the keys and values that are sent before the first kernel or beside it, `rest`
     those beside the hops between. Of their gradients `hop_sums` are sent after a hop, `all_sums`
-    after those between, `last_sums` after all kernels. `turned` are bytes of queries, keys and
-    values that change from tokens to heads, `turned_back` those of outputs that change back.
+    after those between, `last_sums` after all kernels. `turns` change queries, keys and
+    values from tokens to heads and outputs back, which are laid out for it by `layouts`.
     """
 
     gathered: Exchanges
@@ -279,8 +270,8 @@ class _Sent(NamedTuple):
     hop_sums: Exchanges
     all_sums: Exchanges
     last_sums: Exchanges
-    turned: Floats
-    turned_back: Floats
+    layouts: Operator
+    turns: MixerExchanges
 
 
 def _sent(attention: CoreAttention, columns: PlanTable, context: ContextParallel) -> _Sent:
@@ -296,9 +287,8 @@ def _sent(attention: CoreAttention, columns: PlanTable, context: ContextParallel
     heads, own = attention.heads / columns.tp, keys_and_values(attention, columns)
     out, queries = heads * attention.values, heads * attention.head_dim
     pair = out + queries if context.repeats_heads else own
-    shared = 1.0 * (n > 1)
     # keys and values of all ranks, as an all-gather counts them
-    whole = 2.0 * t * n * pair * shared * (1 - turn)
+    whole = 2.0 * t * n * pair * (n > 1) * (1 - turn)
     passed, summed_on = (np.where((each > 0) & (n > 2), 1.0, 0.0) for each in (ring, hops))
     gather = partial(_in_part, CollectiveKind.ALL_GATHER, whole, passed, n)
     scatter = partial(_in_part, CollectiveKind.REDUCE_SCATTER, whole, summed_on, n)
@@ -307,14 +297,15 @@ def _sent(attention: CoreAttention, columns: PlanTable, context: ContextParallel
     sums = np.where(by_head, one, context.gradient_bytes / 2 * hops / sends)
     all_sums = np.where(by_head, 1 - 2 * one, sums * (sends - 1))
     first = gather(np.where(ring > 0, 1 / sends, one), hides_hops)
+    layouts, turns = turned_against_heads((queries + own) * turn, out * turn, columns)
     return _Sent(
         gathered=(*first, *gather(np.where(by_head, one, 0.0), hides)),
         rest=gather(rest, hides),
         hop_sums=scatter(sums, hides_hops),
         all_sums=scatter(all_sums, hides_hops),
         last_sums=scatter(np.where(hops > 0, context.returns_gradients * sums, one), 0.0),
-        turned=2.0 * t * (queries + own) * shared * turn,
-        turned_back=2.0 * t * out * shared * turn,
+        layouts=layouts,
+        turns=turns,
     )
 
 

@@ -199,21 +199,20 @@ def attention_operators(
     t, after = columns.tokens, list[Operator]()
     if isinstance(attention, LinearBlock):
         return (), (), tuple(mlp_operators(attention, hidden, columns))
-    heads, window, gated = attention.heads / columns.tp, None, False
+    heads = attention.heads / columns.tp
     result = t * heads * attention.values
     if isinstance(attention, GroupedAttention):
-        window, gated = attention.window, attention.gated
         before = _grouped_projections(attention, hidden, heads, columns)
     else:
         before = _latent_projections(attention, hidden, heads, columns)
         if attention.head_gates:
             after += products(columns, ("gates of heads", t, hidden, heads))
-    if gated:
+    if attention.gated:
         after.append(memory("gate of the result", 6.0 * result, 10.0 * result))
     elif attention.head_gates:
         after.append(memory("gate of the result", 4.0 * result, 8.0 * result))
     after += products(columns, ("attention out", t, heads * attention.values, hidden))
-    return tuple(before), tuple(_core(attention, heads, window, columns)), tuple(after)
+    return tuple(before), tuple(_core(attention, heads, columns)), tuple(after)
 
 
 def _grouped_projections(
@@ -269,19 +268,14 @@ def keys_before(sequence: Floats, most: float) -> Floats:
     return np.where(sequence > most, most - most * most / (2 * sequence), sequence / 2)
 
 
-def _core(
-    attention: CoreAttention,
-    heads: Floats,
-    window: int | None,
-    columns: PlanTable,
-) -> Iterator[Operator]:
+def _core(attention: CoreAttention, heads: Floats, columns: PlanTable) -> Iterator[Operator]:
     """Core attention: one kernel, or two products with softmax and dropout between.
 
     Causal attention does half of 2 t seq a (d + dv); a window of w has w - w^2 / 2 seq keys a token
     on average. The fused backward is 2.5 forwards. Unfused products do all of it, and twice that
     backward.
     """
-    t, seq = columns.tokens, columns.attended
+    t, seq, window = columns.tokens, columns.attended, attention.window
     widths = heads * (attention.head_dim + attention.values)
     keys = seq / 2 if window is None else keys_before(seq, window)
     flops, known = 2.0 * t * keys * widths, None if window is None else keys
