@@ -17,7 +17,6 @@ Products have blocks by their shapes, as many as the device's processors make wa
 of. Attention, scans and what moves bytes have more blocks than anybody counts.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -206,8 +205,8 @@ def _per_parameter(plan: Plan, framework: Framework, device: Device) -> Iterator
 _Operations = tuple[float, float, float]
 
 
-# Rows, with what is said of them.
-_Made = tuple[Rows, Names]
+# Rows of a part of the model, its operations, and what is said of it.
+_Made = tuple[Rows, _Operations, Names]
 
 
 class _Builder(TimedModel):
@@ -217,12 +216,11 @@ class _Builder(TimedModel):
     plan: Plan
     notes: list[str] = []
     made: dict[object, _Made] = {}
-    flops: dict[object, _Operations] = {}
 
-    def _once(self, key: object, make: Callable[[], Rows]) -> _Made:
+    def _once(self, key: object, make: Callable[[], tuple[Rows, _Operations]]) -> _Made:
         if key not in self.made:
             self.notes.clear()
-            self.made[key] = make(), tuple(self.notes)
+            self.made[key] = (*make(), tuple(self.notes))
         return self.made[key]
 
     def workload(self, plan: Plan) -> Workload:
@@ -244,11 +242,12 @@ class _Builder(TimedModel):
             self._once(("ahead", layer), partial(self._prediction, layer))
             for layer in architecture.prediction_layers
         ]
+        parts = (first, *layers, last, *ahead)
         block = Microbatch(
             embedding=first[0],
-            layers=tuple(rows for rows, _ in layers),
+            layers=tuple(rows for rows, *_ in layers),
             head=last[0],
-            prediction=tuple(rows for rows, _ in ahead),
+            prediction=tuple(rows for rows, *_ in ahead),
         )
         tokens = plan.microbatch_size * plan.sequence // plan.cp
         sparse = (each.mlp for each in architecture.layers if isinstance(each.mlp, ExpertMlp))
@@ -270,36 +269,21 @@ class _Builder(TimedModel):
             pp_comm_bytes=2 * tokens * architecture.hidden * architecture.streams // plan.tp,
             layout=plan.layout,
             per_parameter=tuple(_per_parameter(plan, self.framework, self.device)),
-            effort=self._effort(plan, again),
+            effort=self._effort(plan, (*parts, *(last for _ in ahead))),
             # what hides behind the network's exchanges, and what gathers take of compute
             reads_network=plan.ep > 1 or (plan.fsdp > 1 and self.framework.fsdp_slowdown > 0),
             warnings=(
                 *self.model.warnings,
-                *dict.fromkeys(
-                    note for _, notes in (first, *layers, last, *ahead) for note in notes
-                ),
+                *dict.fromkeys(note for *_, notes in parts for note in notes),
             ),
         )
 
-    def _effort(self, plan: Plan, recomputed: Sequence[bool]) -> Effort:
-        """What a step of all ranks is worth; `recomputed` says which layers run forward again."""
-        architecture, device, known = self.architecture, self.device, self.flops
-        ahead = architecture.prediction_layers
-        layers = zip(architecture.layers, recomputed, strict=True)
-        parts: list[tuple[object, bool]] = [*layers, *((layer, False) for layer in ahead)]
-        counted = Counter(parts)
-        counted |= {("tower", False): 1, ("head", False): 1 + len(ahead)}
-        if "head" not in known:
-            seeing = architecture.seeing
-            known["tower"] = _flops(tower_blocks(seeing, self.columns) if seeing else (), plan)
-            once, both, _ = _flops(self.head.blocks, plan)
-            known["head"] = once, both, 0.0
-        forward = hardware = spared = 0.0
-        for (part, twice), count in counted.items():
-            once, both, fewer = known[part]
-            forward += once * count
-            hardware += (both + once * twice) * count
-            spared += fewer * count
+    def _effort(self, plan: Plan, parts: Iterable[_Made]) -> Effort:
+        """What a step of all ranks is worth; `parts` are all that a rank's microbatch runs."""
+        architecture, device = self.architecture, self.device
+        forward, hardware, spared = map(
+            sum, zip(*(operations for _, operations, _ in parts), strict=True)
+        )
         copies = plan.stage_ranks * plan.microbatches
         kind = {"sparse": architecture.is_sparse, "mixes": architecture.mixes}
         return Effort(
@@ -321,7 +305,7 @@ class _Builder(TimedModel):
             band=None if architecture.seeing else error_band(self.framework, device, plan, **kind),
         )
 
-    def _embedding(self) -> Rows:
+    def _embedding(self) -> tuple[Rows, _Operations]:
         architecture, part = self.architecture, self.embedding
         rows, host = self._rows(part, pipelined=False), round(_one(part.host_ps))
         if (tower := architecture.seeing) is not None:
@@ -334,17 +318,18 @@ class _Builder(TimedModel):
                 rows = (replace(rows[0], forward=first), *rows[1:])
             else:
                 rows = with_launches(rows, host)
-        return self._owned(rows, architecture.first_parameters // self.plan.tp, 0)
+        seen = _flops(tower_blocks(tower, self.columns) if tower else (), self.plan)
+        return self._owned(rows, architecture.first_parameters // self.plan.tp, 0), seen
 
-    def _head(self) -> Rows:
-        architecture = self.architecture
-        rows = self._rows(self.head)
+    def _head(self) -> tuple[Rows, _Operations]:
+        architecture, part = self.architecture, self.head
+        once, both, _ = _flops(part.blocks, self.plan)
         held = architecture.head_parameters
         if architecture.tied and self.plan.pp > 1:
             held += architecture.vocabulary * architecture.hidden
-        return self._owned(rows, held // self.plan.tp, 0)
+        return self._owned(self._rows(part), held // self.plan.tp, 0), (once, both, 0.0)
 
-    def _layer(self, layer: Layer, *, again: bool) -> Rows:
+    def _layer(self, layer: Layer, *, again: bool) -> tuple[Rows, _Operations]:
         if isinstance(layer.attention, GroupedAttention) and layer.attention.head_dim > _WIDEST:
             self.notes.append(
                 f"{self.device.name}: no attention with heads {layer.attention.head_dim} wide was "
@@ -359,7 +344,7 @@ class _Builder(TimedModel):
                     "unknown"
                 )
         part = self.layer(layer)
-        self.flops[layer] = _flops(part.blocks, self.plan)
+        once, both, spared = _flops(part.blocks, self.plan)
         rows = self._held_up(layer, self._rows(part), _one(part.host_ps), again=again)
         if again:
             nothing = Work()
@@ -371,18 +356,22 @@ class _Builder(TimedModel):
                 recompute=True,
             )
             rows = (replace(rows[0], checkpoint=True), *rows[1:], last)
-        return self._owned(rows, *self._parameters(layer))
+        return self._owned(rows, *self._parameters(layer)), (once, both + once * again, spared)
 
-    def _prediction(self, layer: Layer) -> Rows:
-        """A layer that predicts a further token: a product of two hidden, the layer, the head."""
+    def _prediction(self, layer: Layer) -> tuple[Rows, _Operations]:
+        """A layer that predicts a further token: a product of two hidden, the layer, the head.
+
+        The operations are those of the layer alone.
+        """
         h = self.architecture.hidden
         columns = self.columns
         joint = linear("joint projection", columns, columns.tokens, 2 * h, h)
         first = self.part([Block("prediction", (joint,))])
-        rows = (*self._rows(first, pipelined=False), *self._layer(layer, again=False))
+        own, operations = self._layer(layer, again=False)
+        rows = (*self._rows(first, pipelined=False), *own)
         dense, routed = self._parameters(layer)
         owned = self._owned(tuple(replace(r, shards=None) for r in rows), dense + 2 * h * h, routed)
-        return (*owned, *self._rows(self.head))
+        return (*owned, *self._rows(self.head)), operations
 
     def _parameters(self, layer: Layer) -> tuple[int, int]:
         """Dense parameters of a rank, and those of routed experts."""
