@@ -274,7 +274,7 @@ def _read_kernels(job: Fields) -> _Asked:
     named = " ".join(map(str, converters)) if isinstance(converters, list) else str(converters)
     float8 = "float8" in named or job.raw("float8.enable_float8_linear") is True
     yield "precision", "mxfp8" if "mx" in named else "fp8" if float8 else "bf16"
-    parts = job.raw("compile.components")
+    parts = job.items("compile.components")
     compiled = job.raw("compile.enable") is True and (parts is None or "model" in parts)
     compiled = compiled or job.raw("training.compile") is True
     if job.raw("training.dtype") == "bfloat16":

@@ -125,7 +125,9 @@ class _Seeing(Fields, kw_only=True):
         rows = self.count("init_pos_emb_height", "pos_emb_height", default=64)
         columns = self.count("init_pos_emb_width", "pos_emb_width", default=64)
         sides = self.items("merge_kernel_size") or [2, 2]
-        merged = int(sides[0]) * int(sides[-1])
+        if not all(type(side) is int and side > 0 for side in sides):
+            raise self.wrong("merge_kernel_size", sides, "whole numbers of at least 1")
+        merged = sides[0] * sides[-1]
         return {
             "positions": rows * columns,
             "merged": merged,

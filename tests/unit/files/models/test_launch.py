@@ -224,6 +224,11 @@ def test_overrides_are_read_as_shells_and_hydra_write_them(tmp_path: Path) -> No
             '[parallelism]\npipeline_parallel_degree=2\npipeline_parallel_schedule="LoopedBFS"',
             "parallelism.pipeline_parallel_schedule is 'LoopedBFS': expected one of 1F1B",
         ),
+        (
+            "a.toml",
+            '[parallelism]\n[activation_checkpoint]\nmode="none"\n[compile]\ncomponents=true',
+            "compile.components is True: expected a list",
+        ),
         ("a.sh", "--tensor-model-parallel-size 2", "no precision is given"),
         (
             "a.sh",

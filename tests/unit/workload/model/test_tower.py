@@ -161,3 +161,10 @@ def test_tokens_of_images_are_a_key_of_the_model() -> None:
     blind = PUBLISHED["ling-1t"]["config"]
     with pytest.raises(WorkloadError, match="image_tokens is 8: expected 0: what sees"):
         architecture_of({**blind, "image_tokens": 8}, place="config.json", name="ling")
+
+
+def test_a_word_for_patches_that_merge_is_named() -> None:
+    values = PUBLISHED["kimi-vl-a3b"]["config"] | {"image_tokens": 256}
+    vision = {**values["vision_config"], "merge_kernel_size": [2, "two"]}
+    with pytest.raises(WorkloadError, match=r"vision_config: merge_kernel_size is \[2, 'two'\]"):
+        architecture_of({**values, "vision_config": vision}, place="config.json", name="kimi")
