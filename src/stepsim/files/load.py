@@ -245,11 +245,12 @@ def read_model(path: str | Path, environment: Mapping[str, str] = _NO_ENVIRONMEN
 
 def _of_job(path: Path, text: str, environment: Mapping[str, str]) -> Model:
     """The model and the plan of a job of torchtitan, in TOML or a registry of jobs in Python."""
+    from stepsim.files.models.fields import Fields
     from stepsim.files.models.recipes import job_notes
     from stepsim.files.models.torchtitan import torchtitan_asked, torchtitan_job, torchtitan_model
 
     job = _toml(path, text) if path.suffix == ".toml" else torchtitan_job(path, text, environment)
-    said = job.get("model", {})
+    said = Fields(place=str(path), values=job).inside("model").values
     name = torchtitan_model(str(said.get("name")), str(said.get("flavor")))
     if not name:
         called = f"{said.get('name')} {said.get('flavor')}"

@@ -352,6 +352,11 @@ def test_what_trains_otherwise_is_refused_by_its_key(
         read_model(written(tmp_path, name, text))
 
 
+def test_a_job_whose_model_is_no_section_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match="model is 3: expected a table of keys"):
+        read_model(written(tmp_path, "job.toml", "model = 3\n[training]\nflavor = '8B'\n"))
+
+
 def test_a_pipeline_of_maxtext_has_a_microbatch_for_each_stage(tmp_path: Path) -> None:
     """The batch is per_device_batch_size for every device, those of a pipeline among them."""
     text = MAXTEXT + "ici_pipeline_parallelism: 4\n"
