@@ -2,7 +2,6 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
 from enum import StrEnum
 from math import prod
 from pathlib import Path
@@ -41,7 +40,6 @@ from stepsim.workload.plan import Plan
 _SAMPLES = 8
 
 _BITS = 8
-_T = TypeVar("_T")
 _Name = TypeVar("_Name", bound=StrEnum)
 
 
@@ -217,12 +215,12 @@ class _Row(defaultdict[str, str]):
         sequence = self._count("seq")
         pp, chunks = self._count("pp", 1, least=1), max(self._count("vpp", 1), 1)
         stages = _at_most("pp x vpp", pp * chunks)
-        framework = _known(read_framework, self._framework())
-        usual = self._usual(framework, architecture) if framework else {}
-        by_cost = pp > 1 and framework is not None and framework.balances_stages
+        framework = read_framework(self._framework())
+        usual = self._usual(framework, architecture)
+        by_cost = pp > 1 and framework.balances_stages
         library = self._named("deepep") or ExpertDispatch.ALL_TO_ALL
         graphs = self._noted("graph")
-        context = self._context() or (framework.context if framework else ContextParallel())
+        context = self._context() or framework.context
         return Plan.of_batch(
             **{degree: self._count(degree, 1) for degree in ("tp", "cp", "ep")},
             dp=self._data_parallel(),
@@ -273,9 +271,9 @@ class _Row(defaultdict[str, str]):
 
     def _usual(self, framework: Framework, architecture: Architecture) -> dict[str, Any]:
         """How tokens reach experts and what graphs hold in the release, if the source is silent."""
-        device = _known(read_device, self["gpu"])
-        if device is None or not architecture.is_sparse or not self._noted("unprinted"):
+        if not architecture.is_sparse or not self._noted("unprinted"):
             return {}
+        device = read_device(self["gpu"])
         precision, release = self._member("precision", Precision), self._named("release")
         job = framework.of_job(device.name, precision, sparse=True, release=release)
         usual: dict[str, Any] = dict(job.defaults_on(device.name, sparse=True, precision=precision))
@@ -320,10 +318,7 @@ class _Row(defaultdict[str, str]):
 
     def _recipe(self) -> Recipe | None:
         """The public recipe of the framework for the model, device, format and pipeline."""
-        framework = _known(read_framework, self["framework"])
-        device = _known(read_device, self["gpu"])
-        if framework is None or device is None:
-            return None
+        framework, device = read_framework(self["framework"]), read_device(self["gpu"])
         degrees = {name: self._count(name, 1) for name in ("tp", "pp")}
         chunks, zero = max(self._count("vpp", 1), 1), self._count("zero", 0)
         precision = self._member("precision", Precision)
@@ -399,14 +394,6 @@ def _public_shape(name: str) -> Architecture | None:
 
 def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace(".", "")
-
-
-def _known(read: Callable[[str], _T], name: str) -> _T | None:
-    """The device or framework of a name; None where stepsim does not know it."""
-    try:
-        return read(name)
-    except StepsimError:
-        return None
 
 
 def _listed(text: str | None, kind: type[_Name]) -> tuple[_Name, ...]:

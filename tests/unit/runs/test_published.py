@@ -145,7 +145,7 @@ def test_one_factor_makes_one_row_exact(tmp_path: Path) -> None:
 def steps(shared: Path) -> tuple[PublishedStep, ...]:
     """All published runs that constants may be held against."""
     found, warnings = read_published_steps(shared / "reference" / "steps" / "dev.csv")
-    assert not warnings
+    assert all("no framework named 'jax-te'" in each for each in warnings)
     return found
 
 
@@ -153,7 +153,7 @@ def steps(shared: Path) -> tuple[PublishedStep, ...]:
 def judged(steps: tuple[PublishedStep, ...]) -> PublishedValidation:
     """All dense and sparse runs, those of nanotron on up to two nodes."""
     found = validate_published([step for step in steps if step.plan.npus <= most_npus(step)])
-    assert all("are not compared: 13 without their whole layout" in each for each in found.warnings)
+    assert all("are not compared: 10 without their whole layout" in each for each in found.warnings)
     return found
 
 
@@ -253,7 +253,6 @@ def test_ends_count_as_layers_where_only_so_they_come_out_even(tmp_path: Path) -
         ({"gpu": "H100"}, (), 0),
         ({"zero": "1"}, (), 0),
         ({"precision": "nvfp4"}, (), 0),
-        ({"framework": "jax-te"}, (), 0),
         ({"recompute": "none"}, (), 0),
         (
             {"recompute": "none", "note": "recompute [mla_up_proj]; MTP 1"},
