@@ -238,10 +238,10 @@ class _Shell(Struct):
             self._group(_field(node, "body"))
 
     def _while_statement(self, node: "Node") -> None:
-        """A loop whose condition is false at once does nothing; of another nobody knows the end."""
+        """A loop that ends at once does nothing; of another nobody knows the end."""
         body = [each for each in node.named_children if each.type == "do_group"]
-        condition = next(_named(node))
-        if node.type != "while_statement" or self.run(condition) is not False:
+        condition, ends = next(_named(node)), node.children[0].type == "until"
+        if node.type != "while_statement" or self.run(condition) is not ends:
             self._either([body, []], Unknown(text_of(condition), line_of(node)))
 
     _c_style_for_statement = _while_statement

@@ -115,6 +115,7 @@ train --swiglu
 ARGS=""
 for a in "--num-layers 3" "--swiglu"; do ARGS="$ARGS $a"; done
 while [[ $# -gt 0 ]]; do case $1 in --tp) TP=$2; shift 2;; esac; done
+until [[ $# -eq 0 ]]; do ARGS=""; shift; done
 torchrun --nproc_per_node 8 x.py $ARGS --tensor-model-parallel-size ${TP:-2}
 """,
         8,
