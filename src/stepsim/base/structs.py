@@ -7,12 +7,13 @@ keys that a later stepsim adds are ignored, and those with a default may be miss
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Iterator, Mapping
+from enum import EnumType
+from itertools import chain
 from math import inf, isfinite
 from operator import methodcaller
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, UnionType
 from typing import (
     Annotated,
     Any,
@@ -20,6 +21,7 @@ from typing import (
     Generic,
     Self,
     TypeVar,
+    Union,
     cast,
     dataclass_transform,
     get_args,
@@ -56,10 +58,8 @@ Version = Annotated[int, Meta(description="of the form of this document", ge=1, 
 Names = tuple[str, ...]
 """Texts: names, warnings, notes."""
 
-_MESSAGE = re.compile(r"Expected (?P<allowed>.+?)(?:, got .+?)?(?: - at `\$(?P<at>.*)`)?")
-_MISSING = re.compile(r"Object missing required field `(?P<key>[^`]*)`(?: - at `\$(?P<at>.*)`)?")
-_INVALID = re.compile(r"Invalid enum value '(?P<value>.*)' - at `(?:key` in `)?\$(?P<at>[^`]*)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>[^`]*)`(?: - at `\$(?P<at>.*)`)?")
+_MESSAGE = re.compile(r"Expected (.+?)(?:, got .+?)?(?: - at .*)?$")
+_KEY = re.compile(r"Object (?:(missing required)|contains unknown) field `([^`]*)`")
 
 
 class _NounMaker(StructMeta):
@@ -235,87 +235,67 @@ _KINDS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def explain_wrong(place: str, raw: Any, schema: type[Any], message: str) -> str:
-    """What msgspec says of a file of a schema: the place, the key, its value, what is allowed."""
-    if invalid := _INVALID.fullmatch(message):
-        inside, _, key = invalid["at"].rpartition(".")
-        hint = _types_at(schema, inside)[key.partition("[")[0]]
-        allowed = f"one of {', '.join(_texts_of(hint))}"
-        return bad_value(place, invalid["at"].lstrip("."), invalid["value"], allowed)
-    if wrong := _MESSAGE.fullmatch(message.replace(" | null", "")):
-        field, value = _look_up(raw, wrong["at"] or "")
-        allowed = wrong["allowed"].replace("`", "")
-        words = re.sub(r"\w+", lambda word: _KINDS.get(word[0], word[0]), allowed)
-        return bad_value(place, field, value, words)
-    found = _MISSING.fullmatch(message) or _UNKNOWN.fullmatch(message)
+def explain_wrong(
+    place: str, raw: Any, kind: Any, message: str, at: str = "", *, strict: bool = True
+) -> str:
+    """What msgspec says of plain data: the place, the innermost key, its value, what is allowed.
+
+    Texts may say numbers where it is not `strict`.
+    """
+    for key, value, inside in _parts(raw, kind):
+        try:
+            msgspec.convert(numbers(value, inside), inside, strict=strict)
+        except msgspec.ValidationError as reason:
+            return explain_wrong(place, value, inside, str(reason), at + key, strict=strict)
+    field = at.removeprefix(".")
+    if message.startswith("Invalid enum value"):
+        kinds = (e if isinstance(e, EnumType) else get_args(e) for e in _alternatives(kind))
+        return bad_value(place, field, raw, f"one of {', '.join(chain.from_iterable(kinds))}")
+    if wrong := _MESSAGE.match(message.replace(" | null", "")):
+        words = re.sub(r"\w+", lambda word: _KINDS.get(word[0], word[0]), wrong[1].replace("`", ""))
+        return bad_value(place, field, raw, words)
+    found = _KEY.match(message)
     if found is None:
         return f"{place}: {message}"
-    at, key = found["at"] or "", found["key"]
-    keys = _types_at(schema, at)
-    inside = f"{place}: {at.lstrip('.')}" if at else place
-    if key not in keys:
+    missing, key = found.groups()
+    keys, inside = _keys(kind), f"{place}: {field}" if field else place
+    if not missing:
         return f"{inside}: unknown key {key!r}: expected one of {', '.join(keys)}"
     said = (meta.description for meta in get_args(keys[key]) if isinstance(meta, Meta))
     meant = next(filter(None, said), "")
     return f"{inside}: {key} is missing{f' ({meant})' if meant else ''}"
 
 
-def _types(schema: type[Any]) -> dict[str, Any]:
+def _parts(raw: Any, kind: Any) -> Iterator[tuple[str, Any, Any]]:
+    """What stands inside a table or a list: its key, its value and its type."""
+    for key, inside in _keys(kind).items():
+        if isinstance(raw, dict) and key in raw:
+            yield f".{key}", raw[key], inside
+    for each in _alternatives(kind):
+        named, types = get_origin(each), get_args(each)
+        if named in (dict, Mapping) and isinstance(raw, dict):
+            for key, value in raw.items():
+                yield f".{key}", key, types[0]
+                yield f".{key}", value, types[1]
+        elif named in (list, tuple) and isinstance(raw, list):
+            several = types[1:] in ((), (Ellipsis,))
+            for i, value in enumerate(raw if several else raw[: len(types)]):
+                yield f"[{i}]", value, types[0 if several else i]
+
+
+def _keys(kind: Any) -> dict[str, Any]:
     """The keys of a table and their types."""
-    return {f.encode_name: f.type for f in msgspec.structs.fields(schema)}
+    tables = (e for e in _alternatives(kind) if isinstance(e, type) and issubclass(e, Struct))
+    return {f.encode_name: f.type for each in tables for f in msgspec.structs.fields(each)}
 
 
-def _types_at(schema: type[Any], at: str) -> dict[str, Any]:
-    """Those of the table that a path such as `.dimension[0]` leads to."""
-    types = _types(schema)
-    for key in re.findall(r"\.(\w+)", at):
-        types = _types(next(_structs_in(types[key])))
-    return types
-
-
-def _structs_in(hint: Any) -> Iterator[type[Any]]:
-    """Structs that a type names."""
-    named = get_origin(hint) or hint
-    if isinstance(named, type) and issubclass(named, Struct):
-        yield hint
-    for part in get_args(hint):
-        yield from _structs_in(part)
-
-
-def _texts_of(hint: Any) -> Iterator[str]:
-    """Texts that a type allows."""
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        yield from hint
-    for part in get_args(hint):
-        yield from (part,) if isinstance(part, str) else _texts_of(part)
-
-
-def _look_up(raw: Any, at: str) -> tuple[str, Any]:
-    """Place and value of a path such as `.stages[0].breakdown_ps[...]`.
-
-    The dots stand for some key: the first that has what follows, counts last.
-    """
-    place, value = next(_found(raw, re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", at)))
-    return place.lstrip("."), value
-
-
-def _found(
-    value: Any, path: Sequence[tuple[str, str]], place: str = ""
-) -> Iterator[tuple[str, Any]]:
-    if not path:
-        yield place, value
+def _alternatives(kind: Any) -> Iterator[Any]:
+    """What a type may be, without what is said of it."""
+    if get_origin(kind) not in (Annotated, Union, UnionType):
+        yield kind
         return
-    (key, index), *rest = path
-    if index.isdecimal():
-        yield from _found(value[int(index)], rest, f"{place}[{index}]")
-    elif isinstance(value, dict):
-        for name in [key] if key else sorted(value, key=lambda each: _is_count(value[each])):
-            if name in value:
-                yield from _found(value[name], rest, f"{place}.{name}")
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value <= MAX_INT64
+    for each in get_args(kind):
+        yield from _alternatives(each)
 
 
 AtLeastZero = Annotated[int, Meta(ge=0)]

@@ -99,7 +99,8 @@ def _step(
     try:
         said = msgspec.to_builtins(msgspec.convert(texts, MeasuredStepRow, strict=False))
     except msgspec.ValidationError as error:
-        raise TraceError(explain_wrong(where, texts, MeasuredStepRow, str(error))) from None
+        why = explain_wrong(where, texts, MeasuredStepRow, str(error), strict=False)
+        raise TraceError(why) from None
     if len(row.keys() & {"measured_s", "measured_log"}) != 1:
         raise TraceError(f"{where}: expected one of measured_s and measured_log")
     topology = texts.get("topology")

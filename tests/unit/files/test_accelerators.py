@@ -65,6 +65,7 @@ def test_an_unknown_device_is_refused_by_name() -> None:
         ("[rate.bf16]", "[rate.bf17]", "bf16"),
         ("sustained = ", "sustainable = ", "sustainable"),
         ("sustained = ", 'lends = ["bf17"]\nsustained = ', r"lends\[0\] is 'bf17': .* fp16, mxfp8"),
+        ("memory_share = 0.95", "memory_share = []", r"grouped.fp8_block.memory_share is \[\]: "),
         ("whole = true", "whole = 1", "scan.fused.whole is 1: expected true or"),
     ],
 )
