@@ -33,7 +33,7 @@ from typing import (
 from msgspec import Meta, Struct, inspect, to_builtins
 from msgspec.structs import astuple, force_setattr
 
-from stepsim.base.errors import PlanError, UnitError, bad_value
+from stepsim.base.errors import PlanError, StepsimError, UnitError, bad_value
 from stepsim.base.process import remembered
 from stepsim.base.units import (
     BANDWIDTH_PATTERN,
@@ -214,7 +214,7 @@ def checked(function: Callable[_Inputs, _Output]) -> Callable[_Inputs, _Output]:
         given, hints = call.bind(*args, **kwargs), _hints(function)
         for name, value in given.arguments.items():
             if name in named and name in hints:
-                taken = _argument(function.__name__, name, value, hints[name])
+                taken = argument(function.__name__, name, value, hints[name])
                 given.arguments[name] = taken
         return function(*given.args, **given.kwargs)
 
@@ -229,14 +229,17 @@ def check_fields(record: Any) -> None:
     kind: Any = type(record)
     for (name, hint, exact), value in zip(_fields(kind), astuple(record), strict=True):
         if type(value) not in exact:
-            force_setattr(record, name, _argument(kind.__name__, name, value, hint))
+            force_setattr(record, name, argument(kind.__name__, name, value, hint))
 
 
-def _argument(place: str, name: str, value: object, hint: Any) -> Any:
+def argument(
+    place: str, name: str, value: object, hint: Any, error: type[StepsimError] = PlanError
+) -> Any:
+    """A value as its hint says; raises `error` naming place, name, value and what is allowed."""
     try:
         return _taken(value, hint)
     except TypeError:
-        raise PlanError(bad_value(place, name, value, _described(hint))) from None
+        raise error(bad_value(place, name, value, _described(hint))) from None
 
 
 class _Names(dict[str, object]):

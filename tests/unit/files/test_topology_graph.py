@@ -186,9 +186,9 @@ EDGE = "edge 'gpu1' to 'leaf': "
     ("graph", "said"),
     [
         (_with(bandwith=1), f"{EDGE}'bandwith' is no attribute of it: expected bandwidth"),
-        (_without("bandwidth"), f"{EDGE}bandwidth is missing: expected a text such as '400 Gbps'"),
-        (_with(bandwidth=0), "expected a text such as '400 Gbps', or bytes/s above 0"),
-        (_with(bandwidth=True), f"{EDGE}bandwidth is True"),
+        (_without("bandwidth"), f"{EDGE}bandwidth: None is not a bandwidth such as '400 Gbps'"),
+        (_with(bandwidth=0), "such as '400 Gbps', or a number of bytes/s above 0"),
+        (_with(bandwidth=True), f"{EDGE}bandwidth: True is not a bandwidth"),
         (_with(bandwidth="400"), f"{EDGE}bandwidth: '400' has no unit"),
         (_with(latency="-5 ns"), f"{EDGE}latency: '-5 ns'"),
         (
@@ -199,7 +199,7 @@ EDGE = "edge 'gpu1' to 'leaf': "
         (_with(endpoint_latency_ps=-5), f"{EDGE}endpoint_latency_ps is -5"),
         (_with(endpoint_latency_ps="1 us"), f"{EDGE}endpoint_latency_ps is '1 us'"),
         (_with(endpoint_latency_ps=0.5), f"{EDGE}endpoint_latency_ps is 0.5: expected a text"),
-        (_with(efficiency=1.5), f"{EDGE}efficiency is 1.5: expected above 0, at most 1"),
+        (_with(efficiency=1.5), f"{EDGE}nic: efficiency is 1.5: expected 0 to 1"),
         (_with(count=0), f"{EDGE}count is 0: expected 1 to 1024"),
         (_with(link_class="npus"), f"{EDGE}link_class is 'npus'"),
         (_two_rates(), f"{EDGE}bandwidth is 1e+09 here and 5e+10 for edge 'leaf' to 'gpu0'"),

@@ -27,21 +27,23 @@ has two levels, nodes and all outside, and does not say which switches reduce: `
 and rings follow cables between NPUs as far as a search finds them.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
-from numbers import Integral, Real
-from typing import Any, TypeGuard, cast
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import chain
+from numbers import Integral
+from typing import Any, TypeGuard
 
 import networkx as nx
 from msgspec import Struct
 
-from stepsim.base.errors import TopologyError, bad_value, errors_at, one_line
+from stepsim.base.errors import TopologyError, bad_value, errors_at, one_line, within
+from stepsim.base.fields import argument
+from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, Quantity
 from stepsim.files.topology.toml import NPU, algorithm_names, class_name
 from stepsim.network.topology.cabled import listed_topology
 from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,
     LINK_FIELDS,
-    PLAIN,
     Library,
     LinkClass,
     LinkField,
@@ -50,11 +52,6 @@ from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_NPUS
 
 _MOST_PARALLEL = 1024
-_EXPECTED = {
-    Quantity.BANDWIDTH: "a text such as '400 Gbps', or bytes/s above 0",
-    Quantity.TIME: "a text such as '500 ns', or whole picoseconds as {}",
-    Quantity.FACTOR: "above 0, at most 1",
-}
 
 
 def topology_of_graph(graph: object) -> ListedTopology:
@@ -81,7 +78,8 @@ def topology_of_graph(graph: object) -> ListedTopology:
         plain.add_edge(names[u], names[v], link_class=link, count=count)
         if not graph.is_directed():
             plain.add_edge(names[v], names[u], link_class=link, count=count)
-    return listed_topology(plain, classes.found(), **_of_graph(graph.graph, npus))
+    found = [link for link, _ in classes.named.values()]
+    return listed_topology(plain, found, **_of_graph(graph.graph, npus))
 
 
 def _names(graph: nx.Graph) -> dict[Hashable, str]:
@@ -135,77 +133,70 @@ def _in_order(npus: list[Hashable]) -> list[Hashable]:
 
 
 class _Classes(Struct, kw_only=True):
-    """Classes of links found so far: each with the place of its first edge."""
+    """Classes of links found so far: each with the place of its first edge.
 
-    named: dict[str, tuple[dict[str, float], str]] = {}
-    unnamed: dict[tuple[str, tuple[float, ...]], str] = {}
+    `seen` are class and number of links by what edges join and say: most edges are alike.
+    """
+
+    seen: dict[str, tuple[str, int]] = {}
+    named: dict[str, tuple[LinkClass, str]] = {}
+    unnamed: dict[LinkClass, str] = {}
 
     def read(self, place: str, ends: tuple[str, str], data: Mapping[str, Any]) -> tuple[str, int]:
         """Class of an edge, and its number of links."""
-        numbers = _numbers(place, data, LINK_FIELDS, extra=("link_class", "count"))
+        kind = ("gpulink", "nic", "fabric")[sum(not end.startswith("npu") for end in ends)]
+        said = f"{kind} {data}"
+        if said in self.seen:
+            return self.seen[said]
+        numbers: Any = _numbers(place, data, LINK_FIELDS, extra=("link_class", "count"))
+        with errors_at(place, TopologyError):
+            link = LinkClass(name=kind, **numbers)
         count = data.get("count", 1)
         if not _is_whole(count) or not 1 <= count <= _MOST_PARALLEL:
             raise TopologyError(bad_value(place, "count", count, f"1 to {_MOST_PARALLEL} links"))
         if "link_class" in data:
             name = class_name(place, "link_class", data["link_class"])
         else:
-            kind = ("gpulink", "nic", "fabric")[sum(not end.startswith("npu") for end in ends)]
-            same = kind, tuple(numbers.values())
-            if same not in self.unnamed:
-                alike = sum(each == kind for each, _ in self.unnamed)
-                self.unnamed[same] = f"{kind}-{alike + 1}" if alike else kind
-            name = self.unnamed[same]
-        before, first = self.named.setdefault(name, (numbers, place))
-        for key in numbers:
-            if numbers[key] != before[key]:
-                what = f"{key} is {numbers[key]:g} here and {before[key]:g} for {first}"
+            alike = sum(each.name == kind for each in self.unnamed)
+            name = self.unnamed.setdefault(link, f"{kind}-{alike + 1}" if alike else kind)
+        before, first = self.named.setdefault(name, (replace(link, name=name), place))
+        for key, number in numbers.items():
+            known = getattr(before, key)
+            if number != known:
+                what = f"{key} is {number:g} here and {known:g} for {first}"
                 raise TopologyError(f"{place}: {what}: expected one for link_class {name!r}")
-        return name, int(count)
-
-    def found(self) -> list[LinkClass]:
-        """The classes in the order in which they were found."""
-        return [
-            LinkClass(name=name, **cast(Any, numbers)) for name, (numbers, _) in self.named.items()
-        ]
+        self.seen[said] = name, int(count)
+        return self.seen[said]
 
 
 def _numbers(
     place: str, data: Mapping[str, Any], fields: Iterable[LinkField], extra: Collection[str]
-) -> dict[str, float]:
-    """The values of fields, each given as a text by its name or as a number by its attribute."""
-    keys = [key for each in fields for key in dict.fromkeys((each.name, each.attribute))]
-    _refuse_unknown(place, data, (*keys, *extra))
-    found: dict[str, float] = {}
-    for each in fields:
-        given = [key for key in dict.fromkeys((each.name, each.attribute)) if key in data]
+) -> dict[str, object]:
+    """The values of fields, each given by its name, or a time in ps by its attribute."""
+    keys = {each: dict.fromkeys((each.name, each.attribute)) for each in fields}
+    _refuse_unknown(place, data, (*chain.from_iterable(keys.values()), *extra))
+    found: dict[str, object] = {}
+    for each, names in keys.items():
+        given = [name for name in names if name in data]
         if len(given) > 1:
             raise TopologyError(f"{place}: {' and '.join(given)} say the same: expected one")
-        if given:
-            found[each.attribute] = _number(place, each, given[0], data[given[0]])
-        elif each.default is None:
-            expected = _EXPECTED[each.quantity].format(each.attribute)
-            raise TopologyError(f"{place}: {each.name} is missing: expected {expected}")
+        if given or each.default is None:
+            key = [*given, each.name][0]
+            found[each.attribute] = _number(place, each, key, data.get(key))
         else:
             found[each.attribute] = each.default
     return found
 
 
-def _number(place: str, each: LinkField, key: str, value: object) -> float:
-    """A value in the program's unit; raises TopologyError for what a link cannot have."""
-    number: Any = value
-    if isinstance(value, str) and key == each.name:
-        with errors_at(f"{place}: {key}", TopologyError):
-            number = each.quantity.parse(value)
-    elif isinstance(value, str) or key != each.attribute:
-        number = None
-    if each.quantity is Quantity.TIME and _is_whole(number) and 0 <= number <= MAX_INT64:
-        return int(number)
-    most = 1 if each.quantity is Quantity.FACTOR else float("inf")
-    is_real = isinstance(number, Real) and not isinstance(number, bool)
-    if each.quantity is not Quantity.TIME and is_real and 0 < number <= most:
-        return float(number)
-    expected = _EXPECTED[each.quantity].format(each.attribute)
-    raise TopologyError(bad_value(place, key, value, expected))
+def _number(place: str, each: LinkField, key: str, value: object) -> object:
+    """A value in the program's unit; a time is a text by its name, else whole picoseconds."""
+    if key != each.name and _is_whole(value) and 0 <= value <= MAX_INT64:
+        return int(value)
+    if key != each.name or (each.quantity is Quantity.TIME and not isinstance(value, str)):
+        expected = f"a text such as '500 ns', or whole picoseconds as {each.attribute}"
+        raise TopologyError(bad_value(place, key, value, expected))
+    with errors_at(f"{place}: {key}", TopologyError):
+        return each.quantity.read(value)
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
@@ -220,33 +211,25 @@ def _refuse_unknown(place: str, data: Mapping[Any, Any], allowed: Collection[str
             )
 
 
-# Attributes of a graph: of which type they are, and what errors call it.
-_OF_GRAPH: Mapping[str, tuple[Any, str]] = {
-    "name": (str, "a text"),
-    "source": (str, "a text"),
-    "npus_forward": (bool, "True or False"),
-    "algorithms": (list | tuple, "a list of names"),
-    "library": (Library, "a stepsim library"),
+# Attributes of a graph beside its launch latency.
+_OF_GRAPH: Mapping[str, Any] = {
+    "name": str,
+    "source": str,
+    "npus_forward": bool,
+    "node_size": int,
+    "algorithms": Sequence[str],
+    "library": Library,
 }
 
 
 def _of_graph(data: Mapping[str, Any], npus: int) -> dict[str, Any]:
     """What the graph's own attributes say of the topology."""
     place = "the graph"
-    known: dict[str, Any] = {
-        "name": "graph",
-        "source": "a networkx graph",
-        "npus_forward": False,
-        "node_size": npus,
-        "algorithms": (),
-        "library": PLAIN,
-    }
-    found = known | _numbers(place, data, (LAUNCH_LATENCY,), extra=tuple(known))
-    found |= {key: value for key, value in data.items() if key in known}
-    for key, (kind, expected) in _OF_GRAPH.items():
-        if not isinstance(found[key], kind):
-            raise TopologyError(bad_value(place, key, found[key], expected))
+    found: dict[str, Any] = {"name": "graph", "source": "a networkx graph", "node_size": npus}
+    found |= _numbers(place, data, (LAUNCH_LATENCY,), extra=_OF_GRAPH)
+    for key, kind in _OF_GRAPH.items():
+        if key in data:
+            found[key] = argument(place, key, data[key], kind, TopologyError)
+    within(f"{place}: node_size", found["node_size"], 1, npus, TopologyError)
     found |= {key: one_line(found[key]) for key in ("name", "source")}
-    if not _is_whole(found["node_size"]) or not 1 <= found["node_size"] <= npus:
-        raise TopologyError(bad_value(place, "node_size", found["node_size"], f"1 to {npus}"))
-    return found | {"algorithms": algorithm_names(place, found["algorithms"])}
+    return found | {"algorithms": algorithm_names(place, found.get("algorithms", ()))}
