@@ -413,7 +413,7 @@ class StepOptions:
                 yield f"{option.name} {value} has no effect: {why}"
 
 
-_KINDS = {int: Quantity.COUNT, float: Quantity.FACTOR, bool: Quantity.SWITCH}
+_KINDS = {each.kind: each for each in Quantity if each.kind is not str}
 
 
 def _by_name() -> Iterator[tuple[str, Option]]:

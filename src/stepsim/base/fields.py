@@ -100,12 +100,8 @@ def _from_seconds(value: Any) -> int:
     return round(float(value) * PS_PER_S)
 
 
-def _time_text(time_ps: float) -> str:
-    return Quantity.TIME.text(round(time_ps))
-
-
 def _signed_text(time_ps: float) -> str:
-    return f"{'-' if time_ps < 0 else ''}{_time_text(abs(time_ps))}"
+    return f"{'-' if time_ps < 0 else ''}{Quantity.TIME.text(abs(time_ps))}"
 
 
 def _gigabytes(bytes_per_s: float) -> str:
@@ -114,7 +110,13 @@ def _gigabytes(bytes_per_s: float) -> str:
 
 Time = Annotated[
     int,
-    _text("a time with its unit", TIME_PATTERN, parse_time_ps, _time_text, "500 ns", "1.5 us"),
+    _text(
+        "a time with its unit",
+        TIME_PATTERN,
+        parse_time_ps,
+        Quantity.TIME.text,
+        *("500 ns", "1.5 us"),
+    ),
 ]
 Difference = Annotated[
     int, _text("a time with its unit, below 0 too", TIME_PATTERN, _signed, _signed_text, "-1.5 us")
@@ -125,7 +127,7 @@ Size = Annotated[
         "a size with its unit: MB is 1e6 bytes, MiB is 2**20",
         SIZE_PATTERN,
         parse_size_bytes,
-        lambda size: Quantity.SIZE.text(round(size)),
+        Quantity.SIZE.text,
         *("160 MB", "64 MiB"),
     ),
 ]

@@ -206,11 +206,11 @@ def _count(text: str) -> int:
     return _whole(text, Quantity.COUNT.expected)
 
 
-def _whole(text: str, expected: str, *, rounded: bool = False) -> int:
+def _whole(text: str, expected: str) -> int:
     number = plain_number(text, expected)
-    if not 0 <= number <= MAX_INT64 or not (rounded or number == int(number)):
+    if not 0 <= number <= MAX_INT64 or number != int(number):
         raise UnitError(f"{text!r} is not {expected}")
-    return round(number)
+    return int(number)
 
 
 def _factor(text: str) -> float:
@@ -218,12 +218,6 @@ def _factor(text: str) -> float:
     number = float(plain_number(text, "a factor such as 0.5"))
     if not 0 < number < float("inf"):
         raise UnitError(f"{text!r} is not {expected}")
-    return number
-
-
-def _positive(number: float) -> float:
-    if not number > 0:
-        raise UnitError(f"{number!r} is not {Quantity.BANDWIDTH.expected}")
     return number
 
 
@@ -242,30 +236,33 @@ def _name(text: str) -> str:
 class Quantity(NameWithFields):
     """What a value is, and its unit inside the program.
 
-    `suffix` is the unit that a column of such numbers has at the end of its name, `parse` makes a
-    value of a text such as `400 Gbps`, `2 us`, `16`, `on`; it raises UnitError.
+    `suffix` is the unit that a column of such numbers has at the end of its name, `unit` that of a
+    plain number of Python. `kind` is what a file or a flag has where no unit is needed. `parse`
+    makes a value of a text such as `400 Gbps`, `2 us`, `16`, `on`; it raises UnitError.
     """
 
     suffix: str
+    unit: str
+    kind: type
     parse: Callable[[str], Value]
     expected: str
 
     BANDWIDTH = (
-        *("bandwidth", "_bytes_per_s", parse_bandwidth),
+        *("bandwidth", "_bytes_per_s", "B/s", str, parse_bandwidth),
         "a bandwidth such as '400 Gbps', or a number of bytes/s above 0",
     )
     TIME = (
-        *("time", "_ps", parse_time_ps),
+        *("time", "_ps", "s", str, parse_time_ps),
         "a time such as '250 us', or a number of seconds from 0",
     )
     SIZE = (
-        *("size", "_bytes", parse_size_bytes),
+        *("size", "_bytes", "B", str, parse_size_bytes),
         "a size such as '64 MiB', or a whole number of bytes",
     )
-    FACTOR = "factor", "", _factor, "a factor above 0 such as 0.5"
-    COUNT = "count", "", _count, "a whole number such as 16, or 8k for 8,192"
-    SWITCH = "switch", "", _switch, "on or off"
-    NAME = "name", "", _name, "a name"
+    FACTOR = "factor", "", "", float, _factor, "a factor above 0 such as 0.5"
+    COUNT = "count", "", "", int, _count, "a whole number such as 16, or 8k for 8,192"
+    SWITCH = "switch", "", "", bool, _switch, "on or off (in Python True or False)"
+    NAME = "name", "", "", str, _name, "a name"
 
     @property
     def numeric(self) -> bool:
@@ -281,27 +278,21 @@ class Quantity(NameWithFields):
             return self.parse(value)
         if self is Quantity.SWITCH and isinstance(value, bool):
             return value
-        if not self.numeric or isinstance(value, bool) or not isinstance(value, SupportsFloat):
-            raise UnitError(f"{value!r} is not {self.expected}")
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            raise UnitError(f"{value!r} is not {self.expected}") from None
-        if self is Quantity.BANDWIDTH:
-            return _positive(number)
-        if self is Quantity.FACTOR:
-            return _factor(str(number))
-        per_unit = PS_PER_S if self is Quantity.TIME else 1
-        text = str(number * per_unit).removesuffix(".0")
-        return _whole(text, self.expected, rounded=per_unit > 1)
+        if self.numeric and not isinstance(value, bool) and isinstance(value, SupportsFloat):
+            with suppress(TypeError, ValueError, OverflowError, UnitError):
+                number = float(value)
+                text = repr(number) if math.isinf(number) else f"{number!r} {self.unit}"
+                if self is not Quantity.SIZE or number.is_integer():
+                    return self.parse(text.strip())
+        raise UnitError(f"{value!r} is not {self.expected}")
 
     def text(self, value: Value) -> str:
         """The value as people type it, exactly: `250 us`, `160 MB`, `50 GB/s`, `on`."""
         match self:
             case Quantity.TIME:
-                return _exact(cast(int, value), _TIME_PS, "s")
+                return _exact(round(cast(float, value)), _TIME_PS, "s")
             case Quantity.SIZE:
-                return _exact(cast(int, value), _SIZE_BYTES, "B")
+                return _exact(round(cast(float, value)), _SIZE_BYTES, "B")
             case Quantity.BANDWIDTH:
                 bandwidth = cast(float, value)
                 text = format_bandwidth(bandwidth)

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from stepsim.base.errors import PlanError, SweepError
 from stepsim.base.option import Option, Panel
-from stepsim.base.units import Quantity, format_size_bytes
+from stepsim.base.units import format_size_bytes
 from stepsim.cli.declared import Declared, DeclaredCommand, Says, flag, parameter, parameters_of
 from stepsim.cli.terminal import (
     FILE,
@@ -241,16 +241,11 @@ _LAST = frozenset(name for name, option in OPTIONS.items() if option.panel is Pa
 
 
 _SHARED = (CommandOptions, RunOptions, OneStepOptions)
-_TYPES: Mapping[Quantity, type] = {
-    Quantity.COUNT: int,
-    Quantity.FACTOR: float,
-    Quantity.SWITCH: bool,
-}
 
 
 def _parameter(known: Option) -> Declared:
     """The option of a step; absent, it is None."""
-    value: Any = str if known.read else _TYPES.get(known.quantity, str)
+    value: Any = str if known.read else known.quantity.kind
     if known.is_file:
         value = Path
     says = flag(

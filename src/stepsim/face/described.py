@@ -12,21 +12,11 @@ from warnings import warn
 
 from stepsim.base.errors import StepsimWarning
 from stepsim.base.option import Option
-from stepsim.base.units import Quantity
 from stepsim.options import ALIASES, OPTIONS
 
 _Inputs = ParamSpec("_Inputs")
 _Output = TypeVar("_Output")
 _WIDTH = 96
-_UNITS = {
-    Quantity.BANDWIDTH: "such as '400 Gbps', or bytes/s",
-    Quantity.TIME: "such as '250 us', or seconds",
-    Quantity.SIZE: "such as '25 MB', or bytes",
-    Quantity.FACTOR: "a factor such as 0.5",
-    Quantity.COUNT: "a whole number",
-    Quantity.SWITCH: "True or False",
-    Quantity.NAME: "a name",
-}
 
 
 def takes_options(function: Callable[_Inputs, _Output]) -> Callable[_Inputs, _Output]:
@@ -55,7 +45,7 @@ def _told(option: Option) -> str:
     others = [name for name, of in ALIASES.items() if of == option.name != name]
     names = " or ".join((option.name, *others))
     default = option.absent or option.text(option.default)
-    unit = f" ({_UNITS[option.quantity]})" if not (option.choices or option.noun) else ""
+    unit = f" ({option.quantity.expected})" if not (option.choices or option.noun) else ""
     ends = f" Default: {default}." if default else ""
     text = f"{names}: {option.about.rstrip('.')}{unit}.{ends}"
     return fill(text, _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)

@@ -18,16 +18,15 @@ import msgspec
 
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, explain_wrong
-from stepsim.base.units import PS_PER_S, Quantity, Value
+from stepsim.base.units import PS_PER_S, Value
 from stepsim.files.load import beside
 from stepsim.files.reading import DEFAULT_TOPOLOGY, csv_rows, number_in, read_text, toml_values
 from stepsim.files.traces.step_lines import read_step_log
 from stepsim.options import OPTIONS
 
-_KINDS = {Quantity.COUNT: int, Quantity.SWITCH: bool, Quantity.FACTOR: float}
 # Options of a row beside workload, topology and schedule, and what each is in TOML.
 _OPTIONS: Mapping[str, type[Any]] = {
-    name: str if option.read else _KINDS.get(option.quantity, str)
+    name: str if option.read else option.quantity.kind
     for name, option in OPTIONS.items()
     if (option.read or not option.is_file) and name != "schedule"
 }

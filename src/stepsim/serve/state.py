@@ -119,5 +119,4 @@ def number_quantity(name: str) -> Quantity:
 
 def number_text(name: str, value: float) -> str:
     """A number of a network as people type it; times are whole picoseconds."""
-    quantity = number_quantity(name)
-    return quantity.text(round(value) if quantity is Quantity.TIME else value)
+    return number_quantity(name).text(value)

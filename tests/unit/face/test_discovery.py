@@ -49,7 +49,7 @@ def test_help_and_completion_know_every_option(name: str) -> None:
     told = function.__doc__
     assert all(f"    {option}" in told for option in OPTIONS)
     assert "host_overhead: " in told
-    assert "such as '250 us', or seconds" in told
+    assert "a time such as '250 us', or a" in told
     assert "npus or gpus: " in told
 
 
