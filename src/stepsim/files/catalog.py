@@ -1,11 +1,11 @@
 """What stepsim knows by name: models, devices, frameworks, topologies, schedules, algorithms."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from stepsim.base.errors import PlanError, TopologyError
+from stepsim.base.errors import PlanError
 from stepsim.base.structs import (
     Bytes,
     BytesPerSecond,
@@ -18,10 +18,8 @@ from stepsim.base.structs import (
 )
 from stepsim.files.accelerators import device_names, framework_names, read_device, read_framework
 from stepsim.files.load import public_model, public_names, read_model, topology_of
-from stepsim.files.reading import question, read_toml, topology_file, topology_names
-from stepsim.files.topology.toml import TopologyFile
+from stepsim.files.reading import question, topology_names
 from stepsim.network.collectives import Algorithm
-from stepsim.network.topology import NestedTopology
 from stepsim.parallel.schedules import BUILDERS
 from stepsim.workload.model.evidence import source_of
 
@@ -159,28 +157,21 @@ def _named(kind: str, name: str) -> CatalogName:
 
 
 def _topology(name: str) -> CatalogTopology:
-    file = read_toml(topology_file(name), TopologyFile, TopologyError, "topology")
-    times = sum(table.samples for table in file.accuracy)
+    topology = topology_of(name)
+    held = topology.library.accuracy
+    times = sum(each.samples for each in held)
+    sizes = [str(dimension.whole) for dimension in topology.dimensions]
     # the first sentence of the source is shown, without what stands in brackets
-    about = re.sub(r" \([^)]*\)", "", " ".join(file.source.split()))
+    about = re.sub(r" \([^)]*\)", "", " ".join(topology.source.split()))
     return CatalogTopology(
         name=name,
-        device=file.device,
-        sizes=tuple(_sizes(name, file)),
+        device=topology.device,
+        sizes=(*sizes[:-1], "any") if topology.grows else tuple(sizes),
         about=about.partition(". ")[0].rstrip("."),
         held_times=times,
-        error=sum(table.mean * table.samples for table in file.accuracy) / times if times else None,
-        largest_error=max((table.largest for table in file.accuracy), default=None),
+        error=sum(each.mean * each.samples for each in held) / times if times else None,
+        largest_error=max((each.largest for each in held), default=None),
     )
-
-
-def _sizes(name: str, file: TopologyFile) -> Iterator[str]:
-    """The size of each dimension of a file, from what it is wired of where the file says none."""
-    read = topology_of(name)
-    dimensions = read.dimensions if isinstance(read, NestedTopology) else ()
-    for table, dimension in zip(file.dimension, dimensions, strict=True):
-        said = dimension.size if table.size is None else table.size
-        yield "any" if said == "auto" else str(said)
 
 
 # What says what is known of a name, by its kind; others have words of their own.
