@@ -89,6 +89,12 @@ def test_numbers_of_a_small_cluster() -> None:
     assert (seen.diameter_hops, seen.diameter_ps) == (4, 4_000)
 
 
+def test_npus_reach_each_other_through_a_nic_that_all_share() -> None:
+    assert (
+        inspect_topology(network(dim("switch", 2, ports=Ports(npus_per_nic=2)))).diameter_hops == 2
+    )
+
+
 def test_diameter_in_latency_counts_the_slowest_endpoints() -> None:
     topology = read_topology(next(path for path in SHIPPED if path.stem == "hgx-h100"))
     seen = inspect_topology(topology)

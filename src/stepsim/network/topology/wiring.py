@@ -3,17 +3,18 @@
 A wiring knows positions 0..n-1 and its own links only. A dimension uses it several times side by
 side: copy c of a wiring with L links has the links `c * L` to `c * L + L - 1`.
 
-`Ports` are the cables between NPUs and the first switch: NICs of their own, several, or shared.
+`Layer`s are links up to switches and down again; those of `Ports` join NPUs and the first switch:
+NICs of their own, several, or shared.
 `steps_crossed` is what flows cross that walk from neighbour to neighbour of a ring or line.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 import numpy as np
 from msgspec.structs import astuple
 
-from stepsim.base.arrays import Floats, Ints, Summand, add_up, spans, totals
+from stepsim.base.arrays import Bools, Floats, Ints, Summand, add_up, spans, totals
 from stepsim.base.errors import TopologyError, within
 from stepsim.base.structs import Noun
 
@@ -57,7 +58,7 @@ class Flows(Noun, kw_only=False):
     end: Ints
     weight: Floats
 
-    def where(self, chosen: Ints) -> "Flows":
+    def where(self, chosen: Ints | Bools) -> "Flows":
         """The flows of these numbers, or those a mask chooses."""
         return Flows(*(column[chosen] for column in astuple(self)))
 
@@ -72,6 +73,56 @@ class Digit(Noun, kw_only=False):
     size: int
     turns: bool
     any_order: bool = False
+
+
+class Layer(Noun, kw_only=False):
+    """`links` up from each of `trees` subtrees of `npus` positions, then as many down again.
+
+    Flows between two subtrees use all links of each evenly.
+    """
+
+    trees: int
+    npus: int
+    links: int
+
+    @property
+    def count(self) -> int:
+        """Links in both directions."""
+        return 2 * self.trees * self.links
+
+    def crossed(self, flows: Flows) -> Bools:
+        """Which flows leave their subtree."""
+        return np.asarray(flows.start // self.npus != flows.end // self.npus)
+
+    def load(self, flows: Flows, first: int, links: int) -> Iterator[Summand]:
+        """What flows put on its links, `first` onward in each copy of so many links."""
+        climbing = flows.where(self.crossed(flows))
+        for position in (climbing.start, climbing.end):
+            keys = climbing.copy * self.trees + position // self.npus
+            tree, load = add_up([(keys, climbing.weight / self.links)])
+            copy, tree = np.divmod(tree, self.trees)
+            numbers = copy * links + first + tree * self.links
+            each = numbers[:, None] + np.arange(self.links)
+            yield each.reshape(-1), np.repeat(load, self.links)
+            first += self.trees * self.links
+
+
+def climb(layers: Iterable[Layer], flows: Flows, links: int) -> Iterator[Summand]:
+    """What flows put on layers, the first links of each copy, which has so many in all."""
+    first = 0
+    for layer in layers:
+        yield from layer.load(flows, first, links)
+        first += layer.count
+
+
+def find_link(layers: Sequence[Layer], link: int) -> tuple[int, int, int, bool]:
+    """The layer of a link, its subtree, which of its links it is, and whether it leads down."""
+    number = 0
+    while link >= layers[number].count:
+        link -= layers[number].count
+        number += 1
+    down, up = divmod(link, layers[number].count // 2)
+    return (number, *divmod(up, layers[number].links), down > 0)
 
 
 # Most NICs of an NPU, and most NPUs of a NIC.
@@ -99,51 +150,16 @@ class Ports(Noun):
         """Whether NPUs share NICs."""
         return self.npus_per_nic > 1
 
-    def link_counts(self, size: int) -> tuple[int, ...]:
-        """Links of `size` NPUs per class."""
-        wires = 2 * -(-size // self.npus_per_nic) * self.nics
-        return (wires, 2 * size) if self.shared else (wires,)
+    def layers(self, size: int) -> list[Layer]:
+        """The layer of the NICs of `size` NPUs, and that below it of NPUs that share them."""
+        nics = Layer(-(-size // self.npus_per_nic), self.npus_per_nic, self.nics)
+        return [nics, Layer(size, 1, 1)] if self.shared else [nics]
 
-    def farthest(self, size: int) -> tuple[int, ...]:
-        """Links up to the switch and down again, per class, where there are two NPUs."""
-        both = 2 if size > 1 else 0
-        return (both, both) if self.shared else (both,)
-
-    def ends(self, link: int, size: int, switch_of: Callable[[int], str]) -> tuple[Node, Node]:
-        """Nodes of a link; NICs are named `-nic0`, `switch_of(position)` names switches."""
-        wires = self.link_counts(size)[0]
-        if link < wires:
-            down, place = divmod(link, wires // 2)
-            nic = place // self.nics
-            switch = switch_of(nic * self.npus_per_nic)
-            low: Node = f"-nic{nic}" if self.shared else nic
-        else:
-            down, low = divmod(link - wires, size)
-            switch = f"-nic{low // self.npus_per_nic}"
-        return (switch, low) if down else (low, switch)
-
-    def load(self, flows: Flows, size: int, links: int) -> list[Summand]:
-        """What flows put on these links; a copy has `links` links in all."""
-        wires = self.link_counts(size)[0]
-        up, down = flows.start // self.npus_per_nic, flows.end // self.npus_per_nic
-        away = up != down
-        parts = []
-        for base, nic in ((0, up), (wires // 2, down)):
-            first = flows.copy[away] * links + base + nic[away] * self.nics
-            nics, loads = add_up([(first, flows.weight[away] / self.nics)])
-            parts += [(nics + k, loads) for k in range(self.nics)]
-        if self.shared:
-            parts.append((flows.copy * links + wires + flows.start, flows.weight))
-            parts.append((flows.copy * links + wires + size + flows.end, flows.weight))
-        return parts
-
-    def hops(self, flows: Flows) -> list[Ints]:
-        """Links per class of each flow: a column per class."""
-        two = np.full(len(flows.start), 2, np.int64)
-        if not self.shared:
-            return [two]
-        apart = flows.start // self.npus_per_nic != flows.end // self.npus_per_nic
-        return [np.where(apart, 2, 0), two]
+    def ends(self, layer: int, tree: int, switch: str) -> tuple[Node, Node]:
+        """Lower and upper end of a link of a layer; NICs are `-nic0`, `switch` is above them."""
+        if layer:
+            return tree, f"-nic{tree // self.npus_per_nic}"
+        return f"-nic{tree}" if self.shared else tree, switch
 
     def capacity(self, npus: int, capacities: tuple[float, ...]) -> float:
         """Bytes/s, one way, of the NICs of `npus` neighbours."""

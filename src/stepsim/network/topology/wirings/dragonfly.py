@@ -12,7 +12,17 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints, Summand
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Noun
-from stepsim.network.topology.wiring import ONE_NIC, Digit, DimensionKind, Flows, Node, Ports
+from stepsim.network.topology.wiring import (
+    ONE_NIC,
+    Digit,
+    DimensionKind,
+    Flows,
+    Layer,
+    Node,
+    Ports,
+    climb,
+    find_link,
+)
 from stepsim.network.topology.wirings.fully_connected import FullyConnected, pair_number
 
 
@@ -80,11 +90,15 @@ class Dragonfly(Noun, dict=True):
         return self.shape.routers * self.shape.global_links // others if others else 0
 
     @property
+    def _ports(self) -> list[Layer]:
+        return self.ports.layers(self.size)
+
+    @property
     def link_counts(self) -> tuple[int, ...]:
         """Those of the ports, local ones, global ones."""
         routers, groups = self.shape.routers, self._groups
-        local = groups * routers * (routers - 1)
-        return (*self.ports.link_counts(self.size), local, groups * (groups - 1) * self._parallel)
+        local, wide = groups * routers * (routers - 1), groups * (groups - 1) * self._parallel
+        return (*(layer.count for layer in self._ports), local, wide)
 
     @property
     def digits(self) -> tuple[Digit, ...]:
@@ -103,23 +117,21 @@ class Dragonfly(Noun, dict=True):
     def farthest(self) -> tuple[int, ...]:
         """The longest route from the first group, which looks like all others."""
         firsts = np.arange(0, self.size, self.shape.npus, dtype=np.int64)
-        start, end = np.meshgrid(firsts[: self.shape.routers], firsts, indexing="ij")
-        apart = start != end
-        if not apart.any():
-            return (*self.ports.farthest(self.size), 0, 0)
-        none = np.zeros(int(apart.sum()), np.int64)
-        flows = Flows(none, start[apart], end[apart], none.astype(np.float64))
-        hops = self.hops(flows)
-        return tuple(int(count) for count in hops[np.argmax(hops.sum(axis=1))])
+        lasts = np.append(firsts[1:], self.size) - 1
+        start, end = np.meshgrid(firsts[: self.shape.routers], lasts, indexing="ij")
+        none = np.zeros(start.size, np.int64)
+        hops = self.hops(Flows(none, start.reshape(-1), end.reshape(-1), none.astype(np.float64)))
+        return tuple(hops[np.argmax(hops.sum(axis=1))].tolist())
 
     def ends(self, link: int) -> tuple[Node, Node]:
         """A position and its router, or two routers."""
         counts, shape = self.link_counts, self.shape
         number = link - sum(counts[:-2])
         if number < 0:
-            return self.ports.ends(
-                link, self.size, lambda position: self._name(position // shape.npus)
-            )
+            layer, tree, _, down = find_link(self._ports, link)
+            router = self._name(tree * self._ports[layer].npus // shape.npus)
+            low, high = self.ports.ends(layer, tree, router)
+            return (high, low) if down else (low, high)
         if number < counts[-2]:
             group, pair = divmod(number, shape.routers * (shape.routers - 1))
             start, end = FullyConnected(size=shape.routers).ends(pair)
@@ -145,7 +157,7 @@ class Dragonfly(Noun, dict=True):
         """Up, the shortest local and global links, down."""
         counts, routers = self.link_counts, self.shape.routers
         links, local = sum(counts), sum(counts[:-2])
-        parts = self.ports.load(flows, self.size, links)
+        parts = [*climb(self._ports, flows, links)]
         for copy, start, leave, enter, end, port, weight in self._ways(flows):
             first = copy * links
             crossed = np.flatnonzero(port >= 0)
@@ -197,7 +209,8 @@ class Dragonfly(Noun, dict=True):
         local = (start != end).astype(np.int64)
         if apart.any():
             local[apart] = self._options(start[apart], end[apart])[0].min(axis=0)
-        return np.stack([*self.ports.hops(flows), local, apart.astype(np.int64)], axis=1)
+        ports = [2 * layer.crossed(flows) for layer in self._ports]
+        return np.stack([*ports, local, apart], axis=1)
 
     def halves(self, capacities: tuple[float, ...]) -> float:
         """Bytes/s of the global links between lower and upper groups, or of the NICs of half."""

@@ -5,14 +5,24 @@ k-ary: Al-Fares et al., "A scalable, commodity data center network architecture"
 general form: Öhring et al., "On generalized fat trees", IPPS 1995.
 """
 
+from itertools import chain
 from math import prod
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, Summand, add_up
+from stepsim.base.arrays import Ints, Summand
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Noun
-from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Ports
+from stepsim.network.topology.wiring import (
+    Digit,
+    DimensionKind,
+    Flows,
+    Layer,
+    Node,
+    Ports,
+    climb,
+    find_link,
+)
 
 _LAYERS = ("leaf", "spine", "core")
 
@@ -79,19 +89,25 @@ class FatTree(Noun):
             )
 
     @property
-    def _layers(self) -> list[tuple[int, int, int]]:
-        """Per layer of links between switches: subtrees below, NPUs and upward links of each."""
-        layers, (down, up) = [], (self.shape.down, self.shape.up)
-        for layer in range(1, 1 + len(up)):
-            npus = prod(down[:layer])
-            layers.append((-(-self.size // npus), npus, prod(up[:layer])))
-        return layers
+    def _between(self) -> list[Layer]:
+        """The layers between switches."""
+        down, up = self.shape.down, self.shape.up
+        below = [prod(down[:layer]) for layer in range(1, 1 + len(up))]
+        return [
+            Layer(-(-self.size // npus), npus, prod(up[:layer]))
+            for layer, npus in enumerate(below, start=1)
+        ]
+
+    @property
+    def _classes(self) -> list[list[Layer]]:
+        """The layers of every class of links: those of the ports, and those between switches."""
+        ports = [[layer] for layer in self.ports.layers(self.size)]
+        return [*ports, self._between] if self.shape.up else ports
 
     @property
     def link_counts(self) -> tuple[int, ...]:
         """Those of the ports, and those between switches if there are several."""
-        between = sum(2 * trees * links for trees, _, links in self._layers)
-        return *self.ports.link_counts(self.size), *((between,) if self.shape.up else ())
+        return tuple(sum(layer.count for layer in layers) for layers in self._classes)
 
     @property
     def digits(self) -> tuple[Digit, ...]:
@@ -106,25 +122,19 @@ class FatTree(Noun):
     @property
     def farthest(self) -> tuple[int, ...]:
         """To the top and down again."""
-        climbs = (sum(2 for trees, _, _ in self._layers if trees > 1),) if self.shape.up else ()
-        return *self.ports.farthest(self.size), *climbs
+        return tuple(sum(2 * (each.trees > 1) for each in layers) for layers in self._classes)
 
     def ends(self, link: int) -> tuple[Node, Node]:
         """A position and its leaf, or two switches."""
-        number, down = link - sum(self.ports.link_counts(self.size)), self.shape.down
-        if number < 0:
-            return self.ports.ends(
-                link, self.size, lambda position: self._switch(0, position // down[0], 0)
-            )
-        layer, (trees, _, links) = 0, self._layers[0]
-        if number >= 2 * trees * links:
-            number -= 2 * trees * links
-            layer, (trees, _, links) = 1, self._layers[1]
-        descends, number = divmod(number, trees * links)
-        tree, way = divmod(number, links)
-        low = self._switch(layer, tree, way // self.shape.up[layer])
-        above = tree // down[layer + 1] if layer + 1 < len(down) else 0
-        high = self._switch(layer + 1, above, way)
+        ports, down = self.ports.layers(self.size), self.shape.down
+        layer, tree, way, descends = find_link([*chain(*self._classes)], link)
+        if layer < len(ports):
+            leaf = self._switch(0, tree * ports[layer].npus // down[0], 0)
+            low, high = self.ports.ends(layer, tree, leaf)
+        else:
+            layer -= len(ports)
+            low = self._switch(layer, tree, way // self.shape.up[layer])
+            high = self._switch(layer + 1, tree // (*down, 1)[layer + 1], way)
         return (high, low) if descends else (low, high)
 
     def _switch(self, layer: int, tree: int, place: int) -> str:
@@ -136,35 +146,19 @@ class FatTree(Noun):
 
     def load(self, flows: Flows) -> list[Summand]:
         """Up to the first layer that joins both ends, evenly, and down again."""
-        all_links, base = sum(self.link_counts), sum(self.ports.link_counts(self.size))
-        parts = self.ports.load(flows, self.size, all_links)
-        for trees, npus, links in self._layers:
-            climbing = flows.where(flows.start // npus != flows.end // npus)
-            for position in (climbing.start, climbing.end):
-                keys = [(climbing.copy * trees + position // npus, climbing.weight / links)]
-                tree, load = add_up(keys)
-                copy, tree = np.divmod(tree, trees)
-                first = copy * all_links + base + tree * links
-                parts.append(
-                    ((first[:, None] + np.arange(links)).reshape(-1), np.repeat(load, links))
-                )
-                base += trees * links
-        return parts
+        return [*climb(chain(*self._classes), flows, sum(self.link_counts))]
 
     def hops(self, flows: Flows) -> Ints:
-        """Two, and two for every layer climbed."""
-        climbed = np.zeros(len(flows.start), np.int64)
-        for _, npus, _ in self._layers:
-            climbed += 2 * (flows.start // npus != flows.end // npus)
-        columns = [*self.ports.hops(flows), *([climbed] if self.shape.up else [])]
+        """Two for every layer climbed."""
+        columns = [sum(2 * each.crossed(flows) for each in layers) for layers in self._classes]
         return np.stack(columns, axis=1)
 
     def halves(self, capacities: tuple[float, ...]) -> float:
         """Bytes/s of the narrowest layer below the top, of half the subtrees that it joins."""
         narrowest = self.ports.capacity(self.size // 2, capacities)
-        for trees, _, links in self._layers:
-            if trees > 1:
-                narrowest = min(narrowest, capacities[-1] * links * trees / 2)
+        for layer in self._between:
+            if layer.trees > 1:
+                narrowest = min(narrowest, capacities[-1] * layer.count / 4)
         return narrowest
 
     def share_a_switch(self, positions: Ints) -> bool:
