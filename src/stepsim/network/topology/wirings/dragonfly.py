@@ -3,13 +3,13 @@
 Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", ISCA 2008.
 """
 
-from collections.abc import Iterator
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats, Ints, Summand
+from stepsim.base.arrays import Ints, Summand
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Noun
 from stepsim.network.topology.wiring import (
@@ -48,10 +48,7 @@ class DragonflyShape(Noun):
         return self.group * (self.routers * self.global_links + 1)
 
 
-# Parts of flows: copy, routers from and to, with those left and entered between, port, weight.
-#
-# The port is that of the global link, -1 where there is none.
-_Way = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Floats]
+_Number = TypeVar("_Number", int, Ints)
 
 
 class Dragonfly(Noun, dict=True):
@@ -84,10 +81,14 @@ class Dragonfly(Noun, dict=True):
         return -(-self.size // self.shape.group)
 
     @property
+    def _others(self) -> int:
+        return max(1, self._groups - 1)
+
+    @property
     def _parallel(self) -> int:
         """Global links from each group to each other one."""
-        others = self._groups - 1
-        return self.shape.routers * self.shape.global_links // others if others else 0
+        links = self.shape.routers * self.shape.global_links
+        return links // self._others if self._groups > 1 else 1
 
     @property
     def _ports(self) -> list[Layer]:
@@ -137,80 +138,76 @@ class Dragonfly(Noun, dict=True):
             start, end = FullyConnected(size=shape.routers).ends(pair)
             first = group * shape.routers
             return self._name(first + int(start)), self._name(first + int(end))
-        group, port = divmod(number - counts[-2], (self._groups - 1) * self._parallel)
-        peer, back = self._other_end(np.array([group]), np.array([port]))
-        here = group * shape.routers + port // shape.global_links
-        return self._name(here), self._name(
-            int(peer[0]) * shape.routers + int(back[0]) // shape.global_links
+        group, port = divmod(number - counts[-2], self._others * self._parallel)
+        return self._name(self._router(group, port)), self._name(
+            self._router(*self._other_end(group, port))
         )
 
     def _name(self, router: int) -> str:
         return "-router{}.{}".format(*divmod(router, self.shape.routers))
 
-    def _other_end(self, group: Ints, port: Ints) -> tuple[Ints, Ints]:
+    def _router(self, group: _Number, port: _Number) -> _Number:
+        """The router of a group that a global port sits on."""
+        return group * self.shape.routers + port // self.shape.global_links
+
+    def _other_end(self, group: _Number, port: _Number) -> tuple[_Number, _Number]:
         """Group and port at the far end of a global link."""
-        others = self._groups - 1
-        layer, ahead = np.divmod(port, others)
-        return (group + ahead + 1) % self._groups, layer * others + others - 1 - ahead
+        layer, ahead = divmod(port, self._others)
+        back = (layer + 1) * self._others - 1 - ahead
+        return (group + ahead + 1) % self._groups, back
+
+    @cached_property
+    def _lengths(self) -> NDArray[np.int8]:
+        """Local links from a router of a group to one of the group `ahead` + 1 groups on.
+
+        `[layer, ahead, router, router there]` is that over a parallel global link between them.
+        """
+        ports = np.arange(self._parallel * self._others).reshape(self._parallel, -1)
+        on = (ports // self.shape.global_links)[:, :, None, None]
+        routers = np.arange(self.shape.routers)
+        left, entered = on != routers[:, None], on[:, ::-1] != routers  # see _other_end
+        lengths: NDArray[np.int8] = np.add(left, entered, dtype=np.int8)
+        return lengths
+
+    def _ways(self, flows: Flows) -> tuple[Ints, Ints, Ints, NDArray[np.int8]]:
+        """Routers of flows, how many groups ahead the second is, less one, and local links."""
+        routers = self.shape.routers
+        start, end = flows.start // self.shape.npus, flows.end // self.shape.npus
+        ahead = (end // routers - start // routers) % self._groups - 1
+        return start, end, ahead, self._lengths[:, ahead, start % routers, end % routers]
 
     def load(self, flows: Flows) -> list[Summand]:
         """Up, the shortest local and global links, down."""
         counts, routers = self.link_counts, self.shape.routers
-        links, local = sum(counts), sum(counts[:-2])
-        parts = [*climb(self._ports, flows, links)]
-        for copy, start, leave, enter, end, port, weight in self._ways(flows):
-            first = copy * links
-            crossed = np.flatnonzero(port >= 0)
-            number = start[crossed] // routers * (self._groups - 1) * self._parallel + port[crossed]
-            parts.append((first[crossed] + local + counts[-2] + number, weight[crossed]))
-            for here, there in ((start, leave), (enter, end)):
-                moved = np.flatnonzero(here != there)
-                group, a = np.divmod(here[moved], routers)
-                number = group * routers * (routers - 1)
-                number += pair_number(a, there[moved] % routers, routers)
-                parts.append((first[moved] + local + number, weight[moved]))
+        start, end, ahead, length = self._ways(flows)
+        chosen = (length == length.min(axis=0)) & (ahead >= 0)
+        chosen[0] |= ahead < 0  # within a group there is one way
+        layer, flow = np.nonzero(chosen)
+        share = (flows.weight / chosen.sum(axis=0))[flow]
+        start, end, ahead = start[flow], end[flow], ahead[flow]
+        group, port = start // routers, layer * self._others + ahead
+        leave, enter = (
+            np.where(ahead < 0, end, self._router(*link_end))
+            for link_end in ((group, port), self._other_end(group, port))
+        )
+        parts = [*climb(self._ports, flows, sum(counts))]
+        first = flows.copy[flow] * sum(counts) + sum(counts[:-2])
+        for here, there in ((start, leave), (enter, end)):
+            moved = np.flatnonzero(here != there)
+            group, router = np.divmod(here[moved], routers)
+            number = group * routers * (routers - 1)
+            number += pair_number(router, there[moved] % routers, routers)
+            parts.append((first[moved] + number, share[moved]))
+        crossed = first + counts[-2] + start // routers * self._others * self._parallel + port
+        parts.append((crossed[ahead >= 0], share[ahead >= 0]))
         return parts
-
-    def _ways(self, flows: Flows) -> Iterator[_Way]:
-        """The ways of flows: those within a group, then one batch per parallel global link."""
-        routers = self.shape.routers
-        start, end = flows.start // self.shape.npus, flows.end // self.shape.npus
-        apart = start // routers != end // routers
-        inside, none = end[~apart], np.full(int((~apart).sum()), -1, np.int64)
-        yield flows.copy[~apart], start[~apart], inside, inside, inside, none, flows.weight[~apart]
-        if apart.any():
-            flows, start, end = flows.where(apart), start[apart], end[apart]
-            length, options = self._options(start, end)
-            chosen = length == length.min(axis=0)
-            share = flows.weight / chosen.sum(axis=0)
-            for mask, (port, leave, enter) in zip(chosen, options, strict=True):
-                columns = (flows.copy, start, leave, enter, end, port)
-                yield *(column[mask] for column in columns), share[mask]
-
-    def _options(self, start: Ints, end: Ints) -> tuple[Ints, list[tuple[Ints, Ints, Ints]]]:
-        """Per parallel link between the groups: local links, and (port, router left, entered)."""
-        routers, others = self.shape.routers, self._groups - 1
-        group = start // routers
-        ahead = (end // routers - group) % self._groups - 1
-        lengths, options = [], []
-        for layer in range(self._parallel):
-            port = layer * others + ahead
-            peer, back = self._other_end(group, port)
-            leave = group * routers + port // self.shape.global_links
-            enter = peer * routers + back // self.shape.global_links
-            lengths.append((start != leave).astype(np.int64) + (enter != end))
-            options.append((port, leave, enter))
-        return np.stack(lengths), options
 
     def hops(self, flows: Flows) -> Ints:
         """Links per class on the way."""
-        start, end = flows.start // self.shape.npus, flows.end // self.shape.npus
-        apart = start // self.shape.routers != end // self.shape.routers
-        local = (start != end).astype(np.int64)
-        if apart.any():
-            local[apart] = self._options(start[apart], end[apart])[0].min(axis=0)
+        start, end, ahead, length = self._ways(flows)
         ports = [2 * layer.crossed(flows) for layer in self._ports]
-        return np.stack([*ports, local, apart], axis=1)
+        local = np.where(ahead < 0, start != end, length.min(axis=0))
+        return np.stack([*ports, local, ahead >= 0], axis=1)
 
     def halves(self, capacities: tuple[float, ...]) -> float:
         """Bytes/s of the global links between lower and upper groups, or of the NICs of half."""
