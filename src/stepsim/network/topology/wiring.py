@@ -176,8 +176,6 @@ def steps_crossed(size: int, copy: Ints, start: Ints, count: Ints, weight: Float
     Step p leads from position p to p + 1 and has the number `copy * size + p`. Long walks are not
     written out: a flow adds its weight where it starts and takes it away where it ends.
     """
-    if not copy.size:
-        return np.zeros(0, np.int64), np.zeros(0)
     if int(count.sum()) <= 2 * len(count) + size:
         position = spans(start, count) % size
         return np.repeat(copy, count) * size + position, np.repeat(weight, count)
@@ -192,12 +190,9 @@ def _differences(
     size: int, rows: int, row: Ints, start: Ints, count: Ints, weight: Floats
 ) -> Floats:
     """Sums along rows of `size` steps; a walk past the end of a row goes on at its beginning."""
-    width = size + 1
-    end = start + count
-    past = end > size
-    begins = np.concatenate((row * width + start, row[past] * width))
-    ends = row * width + np.where(past, end - size, end)
-    total = totals(begins, np.concatenate((weight, weight[past])), rows * width)
-    total -= totals(ends, weight, rows * width)
-    sums: Floats = np.cumsum(total.reshape(rows, width), axis=1)[:, :size]
+    width = 2 * size + 1
+    begins = row * width + start
+    change = totals(begins, weight, rows * width) - totals(begins + count, weight, rows * width)
+    twice = np.cumsum(change.reshape(rows, width), axis=1)[:, :-1]
+    sums: Floats = twice.reshape(rows, 2, size).sum(axis=1)
     return sums.reshape(-1)
