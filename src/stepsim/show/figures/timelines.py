@@ -274,8 +274,8 @@ def _draw_actions(plot: _Plot, spans: Spans, row: int, shown: set[int]) -> int:
         room = float(end[number] - start[number]) / plot.width_ps * plot.wide_pt
         if (len(text) + 0.2) * font * 0.64 < room:
             middle, ink = float(start[number] + end[number]) / 2 / plot.scale, ink_on(upper[number])
-            looks = {"ha": "center", "va": "center", "fontsize": font, "color": ink}
-            plot.axes.text(middle, row, text, in_layout=False, **looks)
+            label = plot.axes.text(middle, row, text, ha="center", va="center", color=ink)
+            label.set(fontsize=font, in_layout=False)
     return len(order) - len(kept)
 
 
