@@ -530,7 +530,8 @@ def fitting_plans(
     # compute of the busiest rank: no step is shorter, whatever network and schedule
     alone = replace(setup, framework=bare, interconnect=NO_NETWORK)
     some, others = (priced.take(np.flatnonzero(chosen)) for chosen in (fits, ~fits))
-    return some.other(bound=alone.parts(PlanTable(some.plans)).pipeline), others
+    bound, *_ = alone.parts(PlanTable(some.plans))
+    return some.other(bound=bound), others
 
 
 def _none_fits(count: int, least: Plan, setup: StepModel, limit: float) -> str:

@@ -5,10 +5,10 @@ what the other ranks take for one microbatch of one of their v chunks (Narayanan
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-from msgspec.structs import asdict, astuple
+from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun, replace
@@ -57,16 +57,6 @@ class _Turns(NamedTuple):
     delayed: Floats
 
 
-class _StepSeconds(Noun):
-    """The parts of a predicted step, which add up to it: arrays over plans."""
-
-    pipeline: Floats
-    bubble: Floats
-    data_parallel: Floats
-    optimizer: Floats
-    host: Floats
-
-
 class StepModel(Noun):
     """Prices plans of one model on one device under one framework."""
 
@@ -80,27 +70,30 @@ class StepModel(Noun):
         table = as_table(plans)
         seconds = np.empty(len(table))
         for chosen, _ in table.alike("precision"):
-            seconds[chosen] = sum(astuple(self.parts(table.take(chosen))))
+            seconds[chosen] = sum(self.parts(table.take(chosen)))
         return seconds
 
     def memory(self, plans: Plans) -> RankMemory:
         """What the fullest rank of each plan holds."""
         return rank_memory(self.architecture, self.device, self.framework, plans)
 
-    def parts(self, columns: PlanTable) -> _StepSeconds:
-        """Parts of the step of each plan, of one precision."""
+    def parts(self, columns: PlanTable) -> Sequence[Floats]:
+        """Parts of the step of each plan, of one precision, which add up to it.
+
+        They are the pipeline, its bubble, exchanges of replicas, the optimizer, and the host's.
+        """
         parts = self.microbatch(columns)
         slowest, total = self._ranks(columns, parts)
         layers = parts[:-2]
         count, chunks = columns.microbatches, columns.chunks
         width = self.architecture.hidden * self.architecture.streams
         message = 2.0 * columns.tokens * width / columns.tp
-        network = self.interconnect
-        near = columns.tp * columns.cp * columns.dp < network.domain
+        network, ranks = self.interconnect, columns.stage_ranks
+        near = ranks < network.domain
         delay = (network.launch_ps + network.outer_ps) / PS_PER_S
         send = message / np.where(near, network.inner, network.outer) + delay
         send = np.where(columns.pp > 1, send, 0.0)
-        nodes = np.maximum(columns.dp * columns.tp * columns.cp / network.domain, 1.0)
+        nodes = np.maximum(ranks / network.domain, 1.0)
         skew = 1 + self.framework.skew * np.log2(nodes)
         waited = 2 * chunks * send * ((chunks == 1) | (not self.framework.overlaps_p2p))
         pipeline = skew * count * (slowest + waited)
@@ -111,13 +104,8 @@ class StepModel(Noun):
         forward = sum(np.maximum(part.forward, part.host / 3) for part in layers) * depth
         graphed = np.where(columns.cuda_graph > 0, self.framework.graph_share, 1.0)
         exposed, optimizer = self._once(columns, backward, forward)
-        return _StepSeconds(
-            pipeline=pipeline,
-            bubble=bubble,
-            data_parallel=exposed,
-            optimizer=optimizer,
-            host=graphed * self.framework.host_step_ps / PS_PER_S,
-        )
+        host = graphed * self.framework.host_step_ps / PS_PER_S
+        return pipeline, bubble, exposed, optimizer, host
 
     # parts of a microbatch
 
@@ -137,7 +125,7 @@ class StepModel(Noun):
 
     def _part(self, part: TimedPart, timed: TimedModel, layer: Layer | None = None) -> _PartSeconds:
         columns, framework, listed = timed.columns, self.framework, part.blocks
-        forward = backward = exchanged = columns.nothing
+        forward = backward = exchanged = repeated = columns.nothing
         rerun = columns.recomputed(self.architecture.depth)
         prices = [timed.together(each) for each in part.prices]
         nothing = timed.together(())
@@ -153,13 +141,10 @@ class StepModel(Noun):
             if block.module is not None:
                 again = np.maximum(again, columns.drops(block.module) * (price.forward + sent))
             backward = backward + price.backward + back
-            exchanged = exchanged + sent + back
-            if layer is not None:
-                backward = backward + again * (1 - rerun)
+            exchanged, repeated = exchanged + sent + back, repeated + again
         if layer is not None:
-            again = rerun * forward
-            again = again + framework.operator_recompute * columns.recompute_operators * forward
-            backward = backward + again
+            share = rerun + framework.operator_recompute * columns.recompute_operators
+            backward = backward + repeated * (1 - rerun) + share * forward
             if columns.paired_share.any():
                 hidden = self._hidden_in_pairs(listed, prices, columns)
                 backward = backward - columns.paired_share * hidden
@@ -185,8 +170,8 @@ class StepModel(Noun):
         the experts beside these in the backward, their gradients' way beside them in the forward
         (and their own delayed weight gradients), and the way back beside attention's backward.
         """
-        forward = self._turns(blocks, prices, columns, is_backward=False)
-        backward = self._turns(blocks[::-1], prices[::-1], columns, is_backward=True)
+        forward = self._turns(blocks, prices, columns, "forward")
+        backward = self._turns(blocks[::-1], prices[::-1], columns, "backward")
         if not forward.ways or not backward.ways:
             return columns.nothing
         visible = (
@@ -203,8 +188,7 @@ class StepModel(Noun):
         blocks: Sequence[Block],
         prices: Sequence[PhaseSeconds],
         columns: PlanTable,
-        *,
-        is_backward: bool,
+        name: Literal["forward", "backward"],
     ) -> _Turns:
         """A pass of a layer in the order of its blocks, cut at its exchanges between experts."""
         zero = columns.nothing
@@ -212,13 +196,12 @@ class StepModel(Noun):
         ways: list[Floats] = []
         nothing = prices[0]._replace(forward=zero, input_grad=zero, weight_grad=zero)
         for block, price, after in zip(blocks, prices, (*prices[1:], nothing), strict=True):
-            sent = block.backward if is_backward else block.forward
-            beside = after.backward if is_backward else after.forward
+            sent, beside = getattr(block, name), getattr(after, name)
             others = [each for each in sent if each.group is not Group.EP]
             own = [each for each in sent if each.group is Group.EP]
-            hides = is_backward and self.framework.overlaps_input_gradient
+            hides = name == "backward" and self.framework.overlaps_input_gradient
             late = price.weight_grad * block.beside_weights if own and hides else zero
-            computed = price.backward - late if is_backward else price.forward
+            computed = getattr(price, name) - late
             inside = len(ways) % 2
             parts[inside] = parts[inside] + computed + self._exchanged(others, beside, columns)
             if own:
