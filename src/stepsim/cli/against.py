@@ -25,7 +25,7 @@ def hold_step_against(file: Path, trace: Path, options: SimulateOptions) -> None
             f"{file}: --against holds a prediction against a recording: expected a model or a "
             "workload first (stepsim diff compares two recordings)"
         )
-    recorded = read_with_progress(trace, quiet=options.quiet)
+    recorded = read_with_progress(trace)
     job = options.inputs(file)
     step = prepare(*job.nouns, notes=job.notes).simulated(weigh=True)
     held = hold_against(step, recorded)
@@ -38,5 +38,5 @@ def hold_step_against(file: Path, trace: Path, options: SimulateOptions) -> None
     shown += against_tables(against) if options.full else []
     options.show_study(against, shown, partial(plot_against, held))
     if options.full:
-        warn_of([step.report], quiet=options.quiet, verbose=options.verbose)
-    warn(against.notes[: None if options.full else _MOST_NOTES], quiet=options.quiet)
+        warn_of([step.report], verbose=options.verbose)
+    warn(against.notes[: None if options.full else _MOST_NOTES])

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from stepsim.cli.options import OF_STUDY, USUAL_NAMES, ViewOptions
-from stepsim.cli.terminal import command_line, warn
+from stepsim.cli.terminal import command_bar, command_line, warn
 
 BESIDE_LENGTHS = OF_STUDY | {"lengths", "packers", "steps", "seed", "report"}
 """Options that do something beside --lengths."""
@@ -21,13 +21,12 @@ def show_batches(file: Path, options: ViewOptions) -> None:
     from stepsim.explore.batches.draws import BatchDocument, DrawnBatches, simulate_batches
     from stepsim.show.figures.batches import plot_batches
     from stepsim.show.tables.batches import batches_shown
-    from stepsim.show.terminal import progress_bar
 
     job = options.inputs(file)
     steps = 1000 if options.steps is None else options.steps
     packers = map(str.strip, (options.packers or USUAL_NAMES).split(","))
     drawn = DrawnBatches.named(options.lengths or "", packers, steps, options.seed)
-    with progress_bar(f"drawing {steps} steps", enabled=not options.quiet):
+    with command_bar(f"drawing {steps} steps"):
         study = simulate_batches(job, drawn)
     if options.report:
         from stepsim.show.page.write import Page
@@ -40,5 +39,5 @@ def show_batches(file: Path, options: ViewOptions) -> None:
         )
         page.write(options.report, command_line())
     document, draw = BatchDocument.of(study), partial(plot_batches, study)
-    warn(study.warnings, quiet=options.quiet)
+    warn(study.warnings)
     options.show_study(document, batches_shown(study), draw)

@@ -11,15 +11,22 @@ from stepsim.base.errors import CalibrationError, PlanError, member
 from stepsim.base.option import Panel
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.measured import CommSourceOption, NcclOption, RunsArgument
-from stepsim.cli.options import NO_MEMORY, NodeSizeOption, OneStepOptions, refuse_beside, takes
-from stepsim.cli.terminal import FILE, CsvOption, QuietOption, show_tables, warn
+from stepsim.cli.options import (
+    NO_MEMORY,
+    NodeSizeOption,
+    OneStepOptions,
+    QuietOptions,
+    refuse_beside,
+    takes,
+)
+from stepsim.cli.terminal import FILE, CsvOption, show_tables, warn
 
 if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
     from stepsim.workload.model.calibration import MeasuredRate
 
 
-@takes()
+@takes(QuietOptions)
 def runs(
     paths: RunsArgument,
     output: Path = flag("Calibration file to write.", "--output", "-o", default=..., writes=FILE),
@@ -27,7 +34,6 @@ def runs(
     comm_source: CommSourceOption = "",
     node_size: NodeSizeOption = None,
     csv: CsvOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Find host, message and gradient costs of a machine in measured RUNs."""
     from stepsim.files.calibrations import write_calibration
@@ -38,13 +44,10 @@ def runs(
     loaded = [load_run(path, node_size=node_size) for path in paths]
     table = load_benchmarks(nccl, comm_source)
     read = [*loaded, table] if table else loaded
-    warn([text for each in read for text in each.warnings], quiet=quiet)
+    warn([text for each in read for text in each.warnings])
     found = calibrate_measured(loaded, table)
     if found.empty:
-        warn(
-            [f"{output} holds no number: the runs tell none of those that can be calibrated"],
-            quiet=quiet,
-        )
+        warn([f"{output} holds no number: the runs tell none of those that can be calibrated"])
     write_calibration(found, output)
     show_tables(calibration_shown(found), csv)
 
@@ -126,14 +129,14 @@ def calibrate_trace(
         precision=member(Precision, precision, "precision", CalibrationError),
         jobs=jobs,
     )
-    warn(notes, quiet=options.quiet)
+    warn(notes)
     if found.empty:
-        warn([f"{output} holds no number: the profiles tell none of them"], quiet=options.quiet)
+        warn([f"{output} holds no number: the profiles tell none of them"])
     write_calibration(found, output)
     show_tables([*calibration_shown(found), *learned_shown(found)], csv)
 
 
-@takes()
+@takes(QuietOptions)
 def calibrate_model(
     steps: Annotated[
         list[Path] | None,
@@ -146,7 +149,6 @@ def calibrate_model(
         "Precision of --gemm, e.g. fp8.", "--precision", "--dtype", default="bf16"
     ),
     csv: CsvOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Fit predictions of models to measured steps and kernels.
 
@@ -165,7 +167,7 @@ def calibrate_model(
     if not paths and gemm is None:
         raise CalibrationError("nothing to calibrate on: expected a table of steps, or --gemm")
     read = [read_published_steps(path) for path in paths]
-    warn([note for _, notes in read for note in notes], quiet=quiet)
+    warn([note for _, notes in read for note in notes])
     rates = [_gemm_rate(gemm, device, precision)] if gemm else []
     measured = [step for found, _ in read for step in found]
     found, rows = ModelCalibration(rates=tuple(rates)), list[PublishedRun]()
@@ -173,7 +175,7 @@ def calibrate_model(
         found, rows = calibrate_steps(measured, rates)
     sources = tuple(path.name for path in (*paths, gemm) if path)
     calibration = replace(found, sources=sources)
-    warn(calibration.notes, quiet=quiet)
+    warn(calibration.notes)
     if output:
         write_whole(output, toml_text(calibration).encode())
     show_tables(model_calibration_shown(calibration, rows), csv)
@@ -190,7 +192,7 @@ def _gemm_rate(path: Path, device: str | None, precision: str) -> "MeasuredRate"
     return fit_gemm_rates(path, read_device(device), known)
 
 
-@takes()
+@takes(QuietOptions)
 def calibrate_nccl(
     files: Annotated[
         list[Path],
@@ -201,7 +203,6 @@ def calibrate_nccl(
     source: str | None = flag("Use machines or sources that hold these texts, e.g. H800,!run2."),
     kind: str | None = flag("Collective of nccl-tests output that does not name it."),
     sizes: bool = flag("Print every size, not powers of two only.", "--sizes", default=False),
-    quiet: QuietOption = False,
 ) -> None:
     """Read measured collectives: times and bandwidths, and the outliers that are left out."""
     from stepsim.files.collectives.measurements import read_measurements
@@ -212,7 +213,7 @@ def calibrate_nccl(
     known = collective_kind(kind, "command line", "--kind") if kind else None
     measured = read_measurements(files, known)
     clean, outliers = (measured.choose(source) if source else measured).without_outliers()
-    warn(measured.warnings, quiet=quiet)
+    warn(measured.warnings)
     if table:
         write_comm_table(clean, table)
     show_tables(measurements_shown(clean, outliers, every_size=sizes), csv)

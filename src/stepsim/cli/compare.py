@@ -22,6 +22,7 @@ from stepsim.cli.terminal import (
     FOLDER,
     CsvOption,
     WorkloadArgument,
+    command_bar,
     command_line,
     show_tables,
     step_json,
@@ -73,14 +74,13 @@ def compare_command(file: WorkloadArgument, options: _CompareOptions) -> None:
         comparison_shown,
         comparison_tables,
     )
-    from stepsim.show.terminal import progress_bar
     from stepsim.step.compare import ComparisonDocument, compare_schedules
 
     options.check()
     options.check_tables(COMPARISON_TABLES)
     job = options.inputs(file)
     named = None if options.schedules is None else read_schedules(options.schedules.split(","))
-    with progress_bar(enabled=not options.quiet) as progress:
+    with command_bar() as progress:
         comparison = compare_schedules(
             job.workload, job.topology, named, job.options, notes=job.notes, progress=progress
         )
@@ -91,7 +91,7 @@ def compare_command(file: WorkloadArgument, options: _CompareOptions) -> None:
     if options.report:
         from stepsim.show.page.write import comparison_page
 
-        with progress_bar("writing the page", enabled=not options.quiet):
+        with command_bar("writing the page"):
             comparison_page(comparison, job).write(options.report, command_line())
     document = ComparisonDocument.of(comparison)
     write_rows(options.csv, document)

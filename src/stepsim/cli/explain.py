@@ -13,7 +13,7 @@ from click.exceptions import Exit
 from stepsim.base.option import Panel
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import NO_MEMORY, LineOption, OneStepOptions, PlanFileOption, takes
-from stepsim.cli.terminal import CsvOption, JsonOption, show, warn, write_rows
+from stepsim.cli.terminal import CsvOption, JsonOption, command_bar, show, warn, write_rows
 
 if TYPE_CHECKING:
     from stepsim.runs.explained import LogExplanation
@@ -60,7 +60,6 @@ def explain_command(
     from stepsim.files.load import read_numbers
     from stepsim.runs.explained import explained_log
     from stepsim.show.tables.explanation import explanation_shown
-    from stepsim.show.terminal import progress_bar
 
     explain = partial(
         explained_log,
@@ -75,9 +74,9 @@ def explain_command(
     )
     if options.follow:
         _follow(log, lambda: explain(suspects=False))
-    with progress_bar("simulating the usual suspects", enabled=not options.quiet):
+    with command_bar("simulating the usual suspects"):
         found = explain()
-    warn(found.warnings, quiet=options.quiet)
+    warn(found.warnings)
     write_rows(csv, found)
     show(json, found.to_json, explanation_shown(found))
     if options.check and (code := _CODES.get(found.verdict, 3)):

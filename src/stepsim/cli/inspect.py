@@ -83,16 +83,16 @@ def inspect_command(
         return
     kinds, path = shipped_kinds(file), typed_path(file)
     check_outputs({"file": path, "json": json, "csv": csv, "plot": plot})
-    warn((note for kind in kinds for note in shadowed(kind, file)), quiet=options.quiet)
+    warn(note for kind in kinds for note in shadowed(kind, file))
     lies = exists(file) and not kinds
     is_run = lies and not is_model_at_sight(path)
     if is_run and is_profile(path):
         refuse_beside(f"{file} is a profile, which stepsim simulate changes", _OF_PROFILE)
-        inspect_profile(path, json=json, csv=csv, quiet=options.quiet)
+        inspect_profile(path, json=json, csv=csv)
         return
     if is_run and is_measured(path):
         refuse_beside(f"{file} is a run, which stepsim simulate changes", _OF_RUN)
-        inspect_measured(path, json=json, csv=csv, node_size=node_size, quiet=options.quiet)
+        inspect_measured(path, json=json, csv=csv, node_size=node_size)
         return
     if is_accelerator(file) and "topology" not in kinds:
         refuse_beside(f"{file} is a GPU or a framework", _OF_CONSTANTS)
@@ -185,14 +185,14 @@ def _inspect_workload(file: Path, options: CommandOptions, csv: Path | None) -> 
         model = read_model(file, options.environment)
         size = model.asked.get("npus")
         if isinstance(size, Unread):
-            warn([size.why, *model.said], quiet=options.quiet)
+            warn([size.why, *model.said])
             show_tables(
                 [(("workload", model.source), *said_of_architecture(model.architecture))], csv
             )
             return
     job = options.inputs(file)
     seen, device = inspect_job(job_of(*job.nouns), job.topology)
-    warn(seen.warnings, quiet=options.quiet)
+    warn(seen.warnings)
     show_tables(workload_shown(seen, device), csv)
 
 

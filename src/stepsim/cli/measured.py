@@ -14,6 +14,7 @@ from stepsim.cli.declared import Says, argument, flag
 from stepsim.cli.options import (
     SCHEDULES,
     NodeSizeOption,
+    QuietOptions,
     SimulateOptions,
     StudyFiles,
     StyleOption,
@@ -23,7 +24,6 @@ from stepsim.cli.options import (
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
-    QuietOption,
     check_outputs,
     command_line,
     figure,
@@ -51,7 +51,7 @@ CommSourceOption = Annotated[
 ]
 
 
-@takes()
+@takes(QuietOptions)
 def validate_command(
     runs: Annotated[
         list[Path],
@@ -71,7 +71,6 @@ def validate_command(
     plot: Path | None = figure("Draw simulated over measured"),
     style: StyleOption = FigureStyle.SCREEN,
     leave_out: list[str] | None = flag("Source of published steps to leave out. Repeatable."),
-    quiet: QuietOption = False,
 ) -> None:
     """Compare measured runs with their simulation.
 
@@ -88,7 +87,7 @@ def validate_command(
     limit = None if max_error is None else parse_share("max-error", max_error, _MOST_ERROR)
     durations = parse_durations(times)
     if is_published_steps(runs[0]):
-        _validate_published(runs, limit, leave_out or (), calibration, files, quiet=quiet)
+        _validate_published(runs, limit, leave_out or (), calibration, files)
         return
     if leave_out:
         raise PlanError("--leave-out names sources of published steps: there are none")
@@ -103,7 +102,7 @@ def validate_command(
         leave_one_out=leave_one_out,
         durations=durations,
     )
-    warn(found.warnings, quiet=quiet)
+    warn(found.warnings)
     if plot:
         from stepsim.show.figures.validations import plot_validation
 
@@ -119,8 +118,6 @@ def _validate_published(
     leave_out: Sequence[str],
     calibration: Path | None,
     files: StudyFiles,
-    *,
-    quiet: bool,
 ) -> None:
     """Compare published steps of models with their closed form."""
     from stepsim.files.calibrations import read_model_calibration
@@ -137,7 +134,7 @@ def _validate_published(
     known = read_model_calibration(calibration) if calibration else None
     notes = [*chain.from_iterable(each for _, each in read)]
     found = validate_published(steps, leave_out=leave_out, calibration=known, unread=len(notes))
-    warn((*notes, *found.warnings), quiet=quiet)
+    warn((*notes, *found.warnings))
     if files.plot:
         from stepsim.show.figures.validations import plot_published
 
@@ -148,7 +145,7 @@ def _validate_published(
         raise Exit(1)
 
 
-@takes()
+@takes(QuietOptions)
 def what_if_command(
     run: Annotated[Path, argument("RUN", "A measured run, or a profile.")],
     schedule: str | None = flag("Another schedule, e.g. interleaved:2.", offers=SCHEDULES),
@@ -169,7 +166,6 @@ def what_if_command(
     calibration: CalibrationOption = None,
     node_size: NodeSizeOption = None,
     csv: CsvOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Simulate a measured run or a profile with other settings.
 
@@ -184,7 +180,7 @@ def what_if_command(
     from stepsim.show.tables.measured import what_if_shown
 
     loaded = load_trace(run, node_size=node_size)
-    warn(loaded.warnings, quiet=quiet)
+    warn(loaded.warnings)
     known = read_calibration(calibration) if calibration else None
     found = change_run(
         ready_run(loaded, known),
@@ -206,7 +202,6 @@ def inspect_measured(
     json: str | None = None,
     csv: Path | None = None,
     node_size: int | None = None,
-    quiet: bool = False,
 ) -> None:
     """Print what stepsim understands of a measured run; called by `stepsim inspect`."""
     from stepsim.files.measured import load_run
@@ -214,7 +209,7 @@ def inspect_measured(
     from stepsim.show.tables.measured import measured_shown
 
     run = load_run(path, node_size=node_size)
-    warn(run.warnings, quiet=quiet)
+    warn(run.warnings)
     show(json, run_document(run).to_json, measured_shown(run), csv)
 
 

@@ -6,7 +6,15 @@ from pathlib import Path
 from stepsim.base.errors import OutputError
 from stepsim.cli.declared import flag
 from stepsim.cli.options import RunOptions, SetOption, StudyFiles, StyleOption, study_of, takes
-from stepsim.cli.terminal import CsvOption, JsonOption, WorkloadArgument, figure, warn
+from stepsim.cli.terminal import (
+    CsvOption,
+    JsonOption,
+    WorkloadArgument,
+    command_bar,
+    figure,
+    sweep_bar,
+    warn,
+)
 from stepsim.show.figures.style import FigureStyle
 
 
@@ -36,7 +44,6 @@ def noise_command(
     )
     from stepsim.show.figures.sensitivity import plot_noise
     from stepsim.show.tables.studies import noise_shown, noise_sweep_shown
-    from stepsim.show.terminal import progress_bar, sweep_bar
 
     files = StudyFiles(json=json, csv=csv, plot=plot, style=style)
     model = NoiseModel(
@@ -50,14 +57,14 @@ def noise_command(
         if plot:
             raise OutputError("--plot draws the steps of one job: expected no --set")
         study = study_of(file, options, axes)
-        with sweep_bar(enabled=not options.quiet) as bar:
+        with sweep_bar() as bar:
             swept = sweep_noise(study, model=model, samples=samples, seed=seed, progress=bar)
         files.show_study(swept, noise_sweep_shown(swept))
         return
     job = options.inputs(file)
-    with progress_bar(f"drawing {samples} steps", enabled=not options.quiet):
+    with command_bar(f"drawing {samples} steps"):
         found = simulate_noise(job, model=model, samples=samples, seed=seed)
-    warn(found.warnings, quiet=options.quiet)
+    warn(found.warnings)
     files.show_study(
         NoiseDocument.of(found),
         noise_shown(found),

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from inspect import signature
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -88,7 +89,14 @@ SetOption = Annotated[
 
 # no struct: options of commands are metadata of their fields
 @dataclass(frozen=True, kw_only=True)
-class CommandOptions:
+class QuietOptions:
+    """What commands take that warn."""
+
+    quiet: bool = flag("Print no warnings and no progress.", "--quiet", "-q", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandOptions(QuietOptions):
     """What commands about a step take beside its options, which `asked` holds as typed."""
 
     topology: str | None = flag(
@@ -100,7 +108,6 @@ class CommandOptions:
         panel=Panel.NETWORK,
     )
     strict: bool = flag("Refuse files whose header and rows disagree.", "--strict", default=False)
-    quiet: bool = flag("Print no warnings and no progress.", "--quiet", "-q", default=False)
     verbose: bool = flag(
         "Print each stage of the work and its time on stderr.", "--verbose", "-v", default=False
     )
@@ -182,7 +189,8 @@ def takes(
 ) -> Callable[[Callable[..., None]], DeclaredCommand]:
     """Make a command of a function, which takes a dataclass of options and those of a step.
 
-    It receives them as `options`; without a `kind` it takes what its own signature declares.
+    It receives them as `options` if it has a parameter of this name. Without a `kind` it takes what
+    its own signature declares.
     """
     hints = get_type_hints(kind, include_extras=True)
     # its own options stand before those of its bases
@@ -202,6 +210,8 @@ def takes(
     }
 
     def decorate(command: Callable[..., None]) -> DeclaredCommand:
+        wants = "options" in signature(command).parameters
+
         def run(**typed: Any) -> None:
             arguments = {
                 name: ([*value] or None) if isinstance(value, tuple) else value
@@ -212,7 +222,7 @@ def takes(
             values = {each.name: arguments.pop(each.name) for each in declared}
             if of_step:
                 values["asked"] = {n: value for n, value in said.items() if value is not None}
-            if declared:
+            if wants:
                 arguments["options"] = kind(**values)
                 # Numpy makes its types in thousands of calls. Deeper in the stack each of them may
                 # begin a new chunk of it, which Python asks the system for and gives back.
@@ -240,7 +250,7 @@ _LAST = frozenset(name for name, option in OPTIONS.items() if option.panel is Pa
 }
 
 
-_SHARED = (CommandOptions, RunOptions, OneStepOptions)
+_SHARED = (QuietOptions, CommandOptions, RunOptions, OneStepOptions)
 
 
 def _parameter(known: Option) -> Declared:
@@ -347,7 +357,7 @@ def study_of(
     foreign = [] if options.topology else foreign_links(job.topology, values.get("device", ()))
     work = job.workload
     said = work.workload(job.options).warnings if isinstance(work, RecordedWork) else work.said
-    warn([*said, *job.notes, *boundless, *foreign], quiet=options.quiet)
+    warn([*said, *job.notes, *boundless, *foreign])
     return Study(
         workload=job.workload,
         topology=job.topology,
@@ -472,7 +482,7 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
         size_bytes = trace_bytes(sum(run.slices for run in runs), self.trace)
         if size_bytes > _LARGE_BYTES:
             text = f"{self.trace} will have about {format_size_bytes(size_bytes)}"
-            warn([f"{text}: --window and --ranks show less, .json.gz packs"], quiet=self.quiet)
+            warn([f"{text}: --window and --ranks show less, .json.gz packs"])
         write_trace(runs, self.trace, command_line())
 
     def check(self) -> None:
@@ -519,7 +529,7 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
             warn(doubts())
         all_said = self.full or self.json
         verbose, most = self.verbose or self.full, None if all_said else _MOST_SAID
-        warn_of(reports, quiet=self.quiet, verbose=verbose, most=most)
+        warn_of(reports, verbose=verbose, most=most)
         if is_read and not (self.full or self.show):
             click.echo(answer.advice, err=True)
 

@@ -22,6 +22,7 @@ from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
     Stopped,
+    command_bar,
     figure,
     show,
     show_tables,
@@ -105,7 +106,6 @@ def plan_command(
     from stepsim.explore.plan.asked import answer
     from stepsim.explore.plan.search import Workers
     from stepsim.show.tables.plan import plans_shown
-    from stepsim.show.terminal import progress_bar
 
     if options.check:
         refuse_beside("--check", _OF_CHECK)
@@ -121,7 +121,7 @@ def plan_command(
         resume=options.resume,
     )
     try:
-        with progress_bar("simulating plans", enabled=not options.quiet) as bar:
+        with command_bar("simulating plans") as bar:
             progress = bar and (
                 lambda done, total, best_ps: bar(done, total, f"best {format_time_ps(best_ps)}")
             )
@@ -134,7 +134,7 @@ def plan_command(
         from stepsim.show.figures.plans import plot_plans
 
         plot_plans(found.search, options.plot)
-    warn([*job.notes, *document.warnings], quiet=options.quiet)
+    warn([*job.notes, *document.warnings])
     if options.toml:
         from stepsim.files.models.launch import write_plan
 
@@ -188,7 +188,7 @@ def _check(plan: Path, options: _SearchOptions) -> None:
         bubble=options.max_bubble,
         calibration=options.file_of("calibration"),
     )
-    warn(found.warnings, quiet=options.quiet)
+    warn(found.warnings)
     show(options.json, found.to_json, budget_shown(found), options.csv)
     if not found.holds:
         raise Exit(1)

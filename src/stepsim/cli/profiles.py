@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from stepsim.base.errors import PlanError
 from stepsim.cli.declared import argument, flag
-from stepsim.cli.options import SimulateOptions, takes
+from stepsim.cli.options import QuietOptions, SimulateOptions, takes
 from stepsim.cli.terminal import (
     FOLDER,
     PAGE,
     CsvOption,
     FullOption,
     JsonOption,
-    QuietOption,
+    command_bar,
     command_line,
     show,
     warn,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stepsim.measured.profile.events import Profile
 
 
-@takes()
+@takes(QuietOptions)
 def improve_command(
     run: Annotated[
         Path,
@@ -39,7 +39,6 @@ def improve_command(
     full: FullOption = False,
     json: JsonOption = None,
     csv: CsvOption = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Rank changes of a profiled run by the step time they save."""
     from stepsim.files.traces.chakra_write import write_chakra
@@ -48,8 +47,8 @@ def improve_command(
 
     if (apply is None) != (output is None):
         raise PlanError("expected --apply NAME and --output FILE together")
-    profile = read_with_progress(run, quiet=quiet).on_nodes(node_size)
-    warn(profile.warnings, quiet=quiet)
+    profile = read_with_progress(run).on_nodes(node_size)
+    warn(profile.warnings)
     if apply and output:
         write_chakra(change_profile(profile, apply), output)
     found = improve_profile(profile)
@@ -61,12 +60,12 @@ def improve_command(
     show(json, found.to_json, improvements_shown(found, profile, full=full))
 
 
-def inspect_profile(path: Path, *, json: str | None, csv: Path | None, quiet: bool) -> None:
+def inspect_profile(path: Path, *, json: str | None, csv: Path | None) -> None:
     """Print where the steps of a profile go, and which workers are slow."""
     from stepsim.explain.profile_document import ProfileDocument
     from stepsim.show.tables.profiles import profile_shown
 
-    found = _stragglers(path, quiet=quiet)
+    found = _stragglers(path)
     show(json, lambda: ProfileDocument.of(found).to_json(), profile_shown(found), csv)
 
 
@@ -76,7 +75,7 @@ def simulate_profile(path: Path, options: SimulateOptions) -> None:
     from stepsim.show.tables.profiles import PROFILE_TABLES, profile_answer, profile_tables
 
     options.check_tables(PROFILE_TABLES)
-    found = _stragglers(path, quiet=options.quiet)
+    found = _stragglers(path)
     options.write_profile(found)
     options.show_answer(
         profile_answer(found),
@@ -95,20 +94,19 @@ def recorded_forms(file: Path) -> tuple[bool, bool]:
     return is_profile(file), is_measured(file)
 
 
-def read_with_progress(path: Path, *, quiet: bool) -> "Profile":
+def read_with_progress(path: Path) -> "Profile":
     """Read a profile; a bar on stderr counts the files of a folder."""
     from stepsim.files.measured import load_profile
-    from stepsim.show.terminal import progress_bar
 
-    with progress_bar("reading traces", enabled=not quiet) as progress:
+    with command_bar("reading traces") as progress:
         return load_profile(path, progress=progress)
 
 
-def _stragglers(path: Path, *, quiet: bool) -> "Stragglers":
+def _stragglers(path: Path) -> "Stragglers":
     """What slows the steps of a profile that is read, once it is said what is wrong with it."""
     from stepsim.explain.stragglers import find_stragglers
     from stepsim.measured.profile.pipeline import pipeline_waits
 
-    profile = read_with_progress(path, quiet=quiet)
-    warn(profile.warnings, quiet=quiet)
+    profile = read_with_progress(path)
+    warn(profile.warnings)
     return find_stragglers(pipeline_waits(profile))

@@ -8,8 +8,8 @@ import click
 
 from stepsim.base.errors import OutputError
 from stepsim.cli.declared import argument, flag
-from stepsim.cli.options import takes
-from stepsim.cli.terminal import QuietOption, Stopped, warn
+from stepsim.cli.options import QuietOptions, takes
+from stepsim.cli.terminal import Stopped, warn
 
 if TYPE_CHECKING:
     import asyncio
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepsim.serve.server import Service
 
 
-@takes()
+@takes(QuietOptions)
 def serve_command(
     files: Annotated[
         list[Path] | None,
@@ -30,7 +30,6 @@ def serve_command(
     port: int = flag("Port to listen on; 0 takes a free one.", default=5006, least=0, most=65535),
     host: str | None = flag("Let other machines connect to this address, with a token."),
     show: bool = flag("Open the browser.", "--show/--no-show", default=True),
-    quiet: QuietOption = False,
 ) -> None:
     """Open an explorer in the browser.
 
@@ -52,7 +51,7 @@ def serve_command(
     token = secrets.token_urlsafe(24) if host else ""
     service = Service(answers=Answers(explorer=Explorer(library=library)), token=token)
     if host:
-        warn([f"everyone who has the link can use stepsim on {host}"], quiet=quiet)
+        warn([f"everyone who has the link can use stepsim on {host}"])
     raise Stopped(asyncio.run(_serve(service, host or LOOPBACK, port, show=show)))
 
 

@@ -25,7 +25,14 @@ from stepsim.cli.options import (
     takes,
 )
 from stepsim.cli.profiles import recorded_forms, simulate_profile
-from stepsim.cli.terminal import WorkloadArgument, command_line, step_json, warn
+from stepsim.cli.terminal import (
+    WorkloadArgument,
+    command_bar,
+    command_line,
+    is_quiet,
+    step_json,
+    warn,
+)
 
 # Options that do something beside --sensitivity.
 _OF_SENSITIVITY = OF_STUDY | {"sensitivity", "plan_file"}
@@ -86,14 +93,13 @@ def simulate_command(file: WorkloadArgument, options: SimulateOptions) -> None:
     options.check_tables(STEP_TABLES)
     job = options.inputs(file, options.node_size)
 
-    from stepsim.show.terminal import progress_bar
     from stepsim.step.job import job_of
     from stepsim.step.prepared import prepare
     from stepsim.step.size import size_of
 
-    with progress_bar(enabled=not options.quiet) as progress:
+    with command_bar() as progress:
         made = job_of(*job.nouns)
-        _look_at_size(size_of(made), force=options.force, quiet=options.quiet)
+        _look_at_size(size_of(made), force=options.force)
         ready = prepare(*job.nouns, notes=job.notes, job=made)
         result = ready.simulated(weigh=True, progress=progress)
     if options.write_workload:
@@ -107,7 +113,7 @@ def simulate_command(file: WorkloadArgument, options: SimulateOptions) -> None:
     if options.report:
         from stepsim.show.page.write import step_page
 
-        with progress_bar("writing the page", enabled=not options.quiet):
+        with command_bar("writing the page"):
             step_page(result, job).write(options.report, command_line())
     _show_step(ready, result, options)
 
@@ -136,17 +142,16 @@ def _show_sensitivity(file: Path, options: SimulateOptions) -> None:
     from stepsim.explore.sensitivity import find_sensitivity
     from stepsim.show.figures.sensitivity import plot_sensitivity
     from stepsim.show.tables.studies import sensitivity_shown
-    from stepsim.show.terminal import progress_bar
 
     job = options.inputs(file)
-    with progress_bar("changing one number at a time", enabled=not options.quiet):
+    with command_bar("changing one number at a time"):
         found = find_sensitivity(job)
     draw = partial(plot_sensitivity, found)
-    warn(found.warnings, quiet=options.quiet)
+    warn(found.warnings)
     options.show_study(found, sensitivity_shown(found), draw)
 
 
-def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:
+def _look_at_size(size: "StepSize", *, force: bool) -> None:
     """Say how large a long run is; raises PlanError where this machine has not the memory."""
     about = f"about {size.tasks:,} tasks and {format_size_bytes(size.size_bytes)}"
     try:
@@ -158,7 +163,7 @@ def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:
             f"this step needs {about}, and this machine has {format_size_bytes(memory)}: expected "
             "fewer microbatches or ranks, or --force"
         )
-    if size.tasks > _MANY_TASKS and not quiet:
+    if size.tasks > _MANY_TASKS and not is_quiet():
         click.echo(f"simulating {about}", err=True)
 
 
@@ -181,4 +186,4 @@ def _write_workload(job: "StepInputs", path: Path, options: OneStepOptions) -> N
     notes = write_simai_text(made.given, path)
     if beside:
         notes.append(f"written with {', '.join(beside)} off: a SimAI text cannot say otherwise")
-    warn((f"{path}: {note}" for note in notes), quiet=options.quiet)
+    warn(f"{path}: {note}" for note in notes)

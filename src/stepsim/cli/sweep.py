@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
+
 from stepsim.base.errors import OutputError, PlanError, SweepError, errors_at, printable
 from stepsim.base.structs import replace
 from stepsim.cli.batches import BESIDE_DRAWN_SWEEP
@@ -21,7 +23,16 @@ from stepsim.cli.options import (
     study_of,
     takes,
 )
-from stepsim.cli.terminal import FILE, Stopped, check_outputs, command_line, figure, show, warn
+from stepsim.cli.terminal import (
+    FILE,
+    Stopped,
+    check_outputs,
+    command_line,
+    figure,
+    show,
+    sweep_bar,
+    warn,
+)
 from stepsim.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -114,7 +125,6 @@ def sweep_command(
     from stepsim.explore.sweep import swept
     from stepsim.files.axes import is_drawn
     from stepsim.show.figures.sweep.views import FigureKind
-    from stepsim.show.terminal import sweep_bar
 
     if _is_database(file):
         refuse_beside(f"{file} holds a sweep that has run", _OF_DATABASE)
@@ -135,7 +145,7 @@ def sweep_command(
             folder = opened.enter_context(TemporaryDirectory(prefix="stepsim-"))
             database = Path(folder, "sweep.sqlite")
         try:
-            with sweep_bar(enabled=not options.quiet) as bar:
+            with sweep_bar() as bar:
                 run = swept(
                     study,
                     database,
@@ -163,7 +173,6 @@ def _show_draws(file: Path, options: _SweepOptions) -> None:
     from stepsim.explore.batches.sweeps import parse_drawn_axis, sweep_batches
     from stepsim.files.axes import PACKER
     from stepsim.show.tables.batches import batch_sweep_shown
-    from stepsim.show.terminal import sweep_bar
 
     axes = [parse_drawn_axis(text) for text in options.axes or ()]
     if all(axis.name != PACKER for axis in axes):
@@ -171,8 +180,8 @@ def _show_draws(file: Path, options: _SweepOptions) -> None:
     elif options.packers:
         raise PlanError("packer is an axis and --packers an option: give one of them")
     job = options.inputs(file)
-    warn([*job.workload.said, *job.notes], quiet=options.quiet)
-    with sweep_bar(enabled=not options.quiet) as bar:
+    warn([*job.workload.said, *job.notes])
+    with sweep_bar() as bar:
         found = sweep_batches(
             job,
             axes=axes,
@@ -214,6 +223,7 @@ def _from_file(
     content = read_sweep(file)
     stated, asked = _stated(file, content)
     merged = replace(options, **{n: v for n, v in stated.items() if n not in given})
+    click.get_current_context().params["quiet"] = merged.quiet
     named = options.axis_names
     kept = [f"{name}={text}" for name, text in content.axes.items() if name not in named]
     merged = replace(merged, axes=[*kept, *(options.axes or ())], asked={**asked, **options.asked})

@@ -4,7 +4,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from os import environ
 from pathlib import Path
 from pkgutil import resolve_name
@@ -57,13 +57,6 @@ FullOption = Annotated[
     bool,
     Says("Print every table, and all that was assumed.", ("--full",)),
 ]
-QuietOption = Annotated[
-    bool,
-    Says(
-        "Print no warnings.",
-        ("--quiet", "-q"),
-    ),
-]
 
 
 def figure(what: str) -> Any:
@@ -107,16 +100,20 @@ def _labelled(text: str) -> str:
     return f"{label}: {one_line(text)}"
 
 
-def warn(warnings: Iterable[str], *, quiet: bool = False) -> None:
+def is_quiet() -> bool:
+    """Whether the command that runs was asked to print no warnings and no progress."""
+    context = click.get_current_context(silent=True)
+    return bool(context and context.params.get("quiet"))
+
+
+def warn(warnings: Iterable[str]) -> None:
     """Print warnings on stderr unless asked to be quiet."""
-    for warning in () if quiet else warnings:
+    for warning in () if is_quiet() else warnings:
         click.echo(_labelled(warning), err=True)
 
 
 def warn_of(
     reports: "Iterable[Report]",
-    *,
-    quiet: bool,
     verbose: bool,
     most: int | None = None,
 ) -> None:
@@ -125,7 +122,7 @@ def warn_of(
     What that is worth is told of the first report. How many more there are is said. Notes about
     what is as it should be are for those who ask for everything.
     """
-    if quiet:
+    if is_quiet():
         return
     # the answer stands before what was assumed, also where both go into one file
     sys.stdout.flush()
@@ -210,6 +207,22 @@ def show(
     if answer:
         print_answer(console, answer)
     print_shown(console, shown, answer.time if answer else None)
+
+
+def command_bar(text: str = "simulating") -> "AbstractContextManager[Callable[..., None] | None]":
+    """A bar on stderr unless asked to be quiet, as `stepsim.show.terminal` has it."""
+    from stepsim.show import terminal
+
+    return terminal.progress_bar(text, enabled=not is_quiet())
+
+
+@contextmanager
+def sweep_bar() -> Iterator[Callable[[int, int, int], None] | None]:
+    """A bar that is called with scenarios done, failed, and all; None where nobody watches."""
+    with command_bar("sweeping") as bar:
+        yield bar and (
+            lambda done, failed, total: bar(done, total, f"{failed} failed" * bool(failed))
+        )
 
 
 def step_json(step: "SimulatedStep") -> bytes:

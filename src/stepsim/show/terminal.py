@@ -198,9 +198,7 @@ def shown_text(shown: Iterable[Shown]) -> str:
 
 
 @contextmanager
-def progress_bar(
-    text: str = "simulating", *, enabled: bool = True
-) -> Iterator[Callable[..., None] | None]:
+def progress_bar(text: str, *, enabled: bool) -> Iterator[Callable[..., None] | None]:
     """A bar on stderr, shown once something has taken a second; None where nobody watches.
 
     Yields a function to call with how much is done, how much there is, and words on how it goes.
@@ -228,12 +226,3 @@ def progress_bar(
             yield update
         finally:
             timer.cancel()
-
-
-@contextmanager
-def sweep_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], None] | None]:
-    """A bar that is called with scenarios done, failed, and all; None where nobody watches."""
-    with progress_bar("sweeping", enabled=enabled) as bar:
-        yield bar and (
-            lambda done, failed, total: bar(done, total, f"{failed} failed" * bool(failed))
-        )
