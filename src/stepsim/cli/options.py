@@ -605,16 +605,9 @@ class SimulateOptions(ViewOptions):
 
             write_spans([profile.spans()], self.csv)
         if self.report:
-            from stepsim.show.page.write import Page, recorded_run
-            from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
+            from stepsim.show.page.write import profile_page
 
-            page = Page(
-                title=Path(profile.source).name,
-                shown=[*profile_shown(found), *profile_replay_shown(found)],
-                runs=[recorded_run(profile)],
-                warnings=profile.warnings,
-            )
-            page.write(self.report, command_line())
+            profile_page(found).write(self.report, command_line())
 
 
 # Lines of what was assumed, where nobody asks for all: with the answer they are twelve at most.

@@ -1,7 +1,6 @@
 """What a page shows of a step: numbers that can be compared, memory, tables; all plain data."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.explain.report import Report, exposed_ps
@@ -9,7 +8,6 @@ from stepsim.show.tables.model import (
     Cell,
     Column,
     Ordered,
-    Pairs,
     Table,
     range_words,
     share_of,
@@ -121,19 +119,18 @@ def memory_shown(stage: int, parts: Mapping[str, int], capacity_bytes: int | Non
     }
 
 
-def document_shown(found: Report, *, tables: Sequence[Plain] = (), pairs: Pairs = ()) -> Plain:
-    """All that a step's document says, with tables before its own and pairs behind them."""
-    captions = {each["caption"] for each in tables}
+def document_shown(found: Report) -> Plain:
+    """All that a step's document says."""
     shown = step_tables(found)
-    job: Any = shown.pop("settings")
+    job = shown.pop("settings")
     own = [plain_table(each) for each in shown.values() if isinstance(each, Table) and each.rows]
     return {
         "step_ps": found.step_time_ps,
         "facts": _step_facts(found),
         "breakdown": dict(found.breakdown_ps),
         "memory": _document_memory(found),
-        "job": (*job, *pairs),
-        "tables": [*tables, *(each for each in own if each["caption"] not in captions)],
+        "job": job,
+        "tables": own,
         "warnings": list(found.said),
     }
 

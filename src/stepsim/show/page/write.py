@@ -8,6 +8,7 @@ from stepsim.base.errors import PlanError, StepsimError, SweepError
 from stepsim.base.process import paused
 from stepsim.base.structs import Noun, replace
 from stepsim.explain.report import Report, ResultDocument
+from stepsim.explain.stragglers import Stragglers
 from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
 from stepsim.explore.sweep import open_for_reading
 from stepsim.files.asked import StepInputs
@@ -27,7 +28,7 @@ from stepsim.show.tables.against import against_shown
 from stepsim.show.tables.answer import answer_of, conclusion
 from stepsim.show.tables.comparison import comparison_answer, comparison_shown
 from stepsim.show.tables.model import TEXT, Pairs, Shown, Table
-from stepsim.show.tables.profiles import improvements_shown
+from stepsim.show.tables.profiles import improvements_shown, profile_replay_shown, profile_shown
 from stepsim.show.tables.step import bars_table, runs_bars_table
 from stepsim.show.tables.studies import (
     path_changes,
@@ -60,34 +61,32 @@ class Page(Noun):
     figures: Sequence["Figure"] = ()
     warnings: Sequence[str] = ()
 
-    @paused()
-    def write(self, path: str | Path, command: str = "") -> None:
-        """Write it with the command that it is of; raises OutputError."""
+    def answer(self) -> Plain:
+        """What it shows, as an answer to the page that asks for a step."""
         found: list[Any] = [*self.runs] or [_NOTHING]
         first, *others = found
         said, notes, tables, pairs = taken_apart(self.shown)
-        heading = f"{self.title}: {said[0]}"
         job = tuple(dict([*first["job"], *pairs]).items())
         settings = Table(caption="settings", columns={"": TEXT, "value": TEXT}, rows=job)
         own = [plain_table(each) for each in tables if each.rows]
-        answers = {
-            "choices": looks(),
-            "lines": {"command": command, "python": ""},
-            "shown": first
-            | {
-                "heading": heading,
-                "said": said[1:],
-                "tables": [*own, *first["tables"], *([plain_table(settings)] if job else [])],
-                "warnings": [
-                    each
-                    for each in dict.fromkeys([*notes, *self.warnings, *first["warnings"]])
-                    if each not in said
-                ],
-                "figures": [svg_text(each) for each in self.figures],
-                "others": others,
-            },
+        warnings = dict.fromkeys([*notes, *self.warnings, *first["warnings"]])
+        return {
+            **first,
+            "heading": f"{self.title}: {said[0]}",
+            "said": said[1:],
+            "tables": [*own, *first["tables"], *([plain_table(settings)] if job else [])],
+            "warnings": [each for each in warnings if each not in said],
+            "figures": [svg_text(each) for each in self.figures],
+            "others": others,
         }
-        write_whole(Path(path), page_of(answers, heading))
+
+    @paused()
+    def write(self, path: str | Path, command: str = "") -> None:
+        """Write it with the command that it is of; raises OutputError."""
+        shown: Any = self.answer()
+        lines = {"command": command, "python": ""}
+        answers = {"choices": looks(), "lines": lines, "shown": shown}
+        write_whole(Path(path), page_of(answers, shown["heading"]))
 
 
 def taken_apart(shown: Iterable[Shown]) -> tuple[list[str], list[str], list[Table], Pairs]:
@@ -111,9 +110,11 @@ _NOTHING: Plain = {
 
 def simulated_run(step: SimulatedStep, title: str = "") -> Plain:
     """A simulated step of a page, with its tasks."""
-    document = step.document()
-    return document_shown(document, tables=[plain_table(bars_table(document))]) | {
+    shown: Any = document_shown(step.report)
+    return {
+        **shown,
         "title": title,
+        "tables": [plain_table(bars_table(step.document())), *shown["tables"]],
         "lanes": lanes_of_timeline(step.timeline),
         "tasks": tasks_of_timeline(step.timeline, step.report),
         "network": network_load(step),
@@ -132,7 +133,7 @@ def step_page(
     step: SimulatedStep,
     job: StepInputs | None,
     measured: Profile | None = None,
-    tables: Sequence[Table] = (),
+    tables: Iterable[Shown] = (),
 ) -> Page:
     """A step; `measured` is the run that it is the replay of. A replay is of no `job`."""
     runs = [simulated_run(step, "Simulated" if measured else "")]
@@ -148,6 +149,18 @@ def _concluded(report: Report) -> Iterator[str]:
     yield conclusion(report)
     yield from answer_of(report).lines[1:]
     yield from (each.text for each in report.findings if each.is_weighty)
+
+
+def profile_page(found: Stragglers) -> Page:
+    """A profile, replayed as it ran."""
+    steps = {"measured step": found.measured_ps, "replayed": found.replayed_ps}
+    facts = [time_fact(name, int(each.mean())) for name, each in steps.items()]
+    return Page(
+        title=Path(found.profile.source).name,
+        shown=[*profile_shown(found), *profile_replay_shown(found)],
+        runs=[recorded_run(found.profile) | {"facts": facts}],
+        warnings=found.profile.warnings,
+    )
 
 
 def improvements_page(found: Improvements, profile: Profile) -> Page:
