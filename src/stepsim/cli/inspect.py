@@ -140,12 +140,10 @@ def _inspect_schedule(name: str, options: CommandOptions, csv: Path | None) -> N
 def _inspect_constants(name: str, csv: Path | None) -> None:
     """The numbers of a device or a framework, by name or file, and what each rests on."""
     from stepsim.files.accelerators import is_device, read_device, read_framework
-    from stepsim.show.tables.inspection import constants_of_device, constants_of_framework
+    from stepsim.show.tables.inspection import constants_shown
 
-    if is_device(name):
-        show_tables(constants_of_device(read_device(name)), csv)
-    else:
-        show_tables(constants_of_framework(read_framework(name)), csv)
+    read = read_device if is_device(name) else read_framework
+    show_tables(constants_shown(read(name)), csv)
 
 
 def _inspect_step_log(file: Path, line: str | None, csv: Path | None) -> None:

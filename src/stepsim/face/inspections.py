@@ -24,8 +24,7 @@ from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.network.topology.inspection import inspect_topology
 from stepsim.show.frames import Tables, columns_of_rows, first_table
 from stepsim.show.tables.inspection import (
-    constants_of_device,
-    constants_of_framework,
+    constants_shown,
     topology_shown,
     workload_shown,
 )
@@ -87,19 +86,14 @@ def inspect(
         run = load_run(path)
         found = InspectionResult(shown=tuple(measured_shown(run)), warnings=run.warnings)
     elif isinstance(subject, str | Path) and is_accelerator(subject):
-        found = InspectionResult(shown=tuple(_constants(subject)))
+        read = read_device if is_device(subject) else read_framework
+        found = InspectionResult(shown=tuple(constants_shown(read(subject))))
     elif not isinstance(subject, str | Path) or is_topology(str(subject)):
         found = _of_topology(subject)
     else:
         found = _of_work(read_inputs(subject, topology, options))
     warn_caller(found.warnings)
     return found
-
-
-def _constants(name: str | Path) -> Iterable[Shown]:
-    if is_device(name):
-        return constants_of_device(read_device(name))
-    return constants_of_framework(read_framework(name))
 
 
 def _of_topology(subject: "TopologyLike") -> InspectionResult:

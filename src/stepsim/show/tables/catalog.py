@@ -18,7 +18,7 @@ from stepsim.show.tables.model import (
 
 _BILLION, _TERA = 1e9, 1e12
 _PARAMETERS = Column(write=lambda count: f"{count / _BILLION:,.4g} B")
-_FLOPS = Column(write=lambda rate: f"{rate / _TERA:,.4g} TFLOP/s")
+FLOPS = Column(write=lambda rate: f"{rate / _TERA:,.4g} TFLOP/s")
 
 
 def _active(model: CatalogModel) -> Cell:
@@ -33,7 +33,7 @@ _COLUMNS: Mapping[str, Mapping[str, Column]] = {
     ),
     "devices": {
         **paths("device = name"),
-        "peak, 16 bits": _FLOPS.of("peak_flops"),
+        "peak, 16 bits": FLOPS.of("peak_flops"),
         **paths("memory_bytes, its bandwidth = memory_bandwidth, rates = evidence"),
         "topology": TEXT.of(lambda device: device.topology or None),
     },

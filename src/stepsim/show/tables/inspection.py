@@ -6,7 +6,9 @@ source. Protocols of a machine's communication library stand with how well they 
 
 from collections.abc import Iterator, Mapping
 from math import isfinite
+from typing import get_args
 
+from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from stepsim.base.structs import Names, unbounded
@@ -14,11 +16,14 @@ from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_
 from stepsim.network.topology.dimension import Library, Protocol
 from stepsim.network.topology.inspection import TopologyNumbers
 from stepsim.parallel.inspection import Inspection
+from stepsim.show.tables.catalog import FLOPS
 from stepsim.show.tables.model import (
     AS_IS,
     BANDWIDTH,
+    SIZE,
     TEXT,
     TIME,
+    Column,
     Shown,
     Table,
     paths,
@@ -26,7 +31,6 @@ from stepsim.show.tables.model import (
     table_of,
 )
 from stepsim.workload.axes import CollectiveKind, Phase
-from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import Evidence, Provenance, source_of
 from stepsim.workload.model.framework import Framework
@@ -109,27 +113,19 @@ def topology_shown(seen: TopologyNumbers, library: Library) -> Iterator[Shown]:
         yield f"source: {seen.source}"
 
 
-_TERA = 1e12
-_NOT_NUMBERS = (
-    "name",
-    "also",
-    "attention",
-    "errors",
-    "sources",
-    "defaults",
-    "recipes",
-    "rates",
-    "context",
-)
+# How constants are written, by the ends of their names.
+_UNITS: Mapping[str, Column] = {
+    "_ps": TIME, "_bytes": SIZE, "bandwidth": BANDWIDTH, "rate": FLOPS, "peak": FLOPS,
+}  # fmt: skip
+# Fields that say of which files they are, or are tables of their own.
+_NO_CONSTANTS = ("name", "also", "errors", "sources", "defaults", "recipes")
+_USUAL = f"{Evidence.SHARED}: the usual case, which a file leaves out"
 
 
-_USUAL = f"{Evidence.SHARED}: the usual case, which a framework's file leaves out"
+# A number's name, its value in words, what it is, and where it is from.
+_Constant = tuple[str, str, str, Provenance]
 
-
-# A number's name, its value in words, and where it is from.
-_Constant = tuple[str, str, Provenance]
-
-_COLUMNS = paths("number = 0, value = 1, 2.evidence, source = 2.text")
+_COLUMNS = paths("number = 0, value = 1, what it is = 2, 3.evidence, source = 3.text")
 _ERRORS = paths(
     "GPU = device, models, runs, mean = error, median, 90 % within = ninety, sources = source",
     {"models": AS_IS.of(lambda band: "experts" if band.sparse else "dense")},
@@ -147,77 +143,47 @@ _ACCURACY = paths(
 )
 
 
-def constants_of_device(device: Device) -> Iterator[Shown]:
-    """The numbers of a device."""
-    yield table_of(f"device {device.name}", list(_of_device(device)), _COLUMNS)
+def constants_shown(noun: Device | Framework) -> Iterator[Shown]:
+    """Every number of a device or a framework by its key in a file, and what each rests on.
 
-
-def constants_of_framework(framework: Framework) -> Iterator[Shown]:
-    """The numbers of a framework, and how far off predictions with it were."""
-    yield table_of(f"framework {framework.name}", list(_of_framework(framework)), _COLUMNS)
-    if framework.errors:
+    Of a framework also how far off predictions with it were.
+    """
+    kind = "device" if isinstance(noun, Device) else "framework"
+    constants = list(_constants(noun, noun.sources, ""))
+    yield table_of(f"{kind} {noun.name}", constants, _COLUMNS)
+    if isinstance(noun, Device):
+        return
+    if noun.errors:
         caption = "errors of predictions, each source with constants set without it"
-        yield table_of(caption, framework.errors, _ERRORS)
+        yield table_of(caption, noun.errors, _ERRORS)
     else:
         yield "no published run with it was compared: its error is not known"
 
 
-def _of_device(device: Device) -> Iterator[_Constant]:
-    def constant(name: str, value: str, source: str) -> _Constant:
-        return name, value, source_of(device.sources.get(source))
+def _constants(noun: Struct, sources: Mapping[str, str], before: str) -> Iterator[_Constant]:
+    """The numbers of a noun, those of nouns in it as `rate bf16 peak`.
 
-    yield constant("memory", format_size_bytes(device.memory_bytes), "memory")
-    bandwidth = format_bandwidth(device.memory_bandwidth)
-    yield constant("memory bandwidth", bandwidth, "memory")
-    yield constant("share that kernels reach", f"{device.memory_share:.2f}", "memory_share")
-    for precision, rate in device.rates.items():
-        start = format_time_ps(rate.start_ps)
-        yield constant(f"peak {precision}", f"{rate.peak / _TERA:,.0f} TFLOP/s", "peak")
-        shown = f"{rate.rate / _TERA:,.0f} TFLOP/s after {start}"
-        yield constant(f"products {precision}", shown, "rate")
-    yield constant("clocks kept in training", f"{device.sustained:.2f}", "sustained")
-    for family, reached in device.attention.items():
-        yield constant(f"attention {family}", f"{reached.rate / _TERA:,.0f} TFLOP/s", "attention")
-    start = format_time_ps(device.group_start_ps)
-    yield constant("experts one by one", f"{start} more each", "group_start")
-    for kind, grouped in device.grouped.items():
-        shown = f"{grouped.share:.0%} of the peak, {grouped.memory_share:.0%} of the bandwidth"
-        yield constant(f"experts in one kernel {kind}", shown, "grouped")
-    for family, scan in device.scans.items():
-        step, share = format_time_ps(scan.step_ps), f", {scan.share:.1%} of the peak"
-        yield constant(f"scan {family}", f"{step} a chunk{share * (scan.share > 0)}", "scan")
-    yield constant("processors", str(device.processors or "not known"), "processors")
-    if device.channel_bandwidth:
-        shown = format_bandwidth(device.channel_bandwidth)
-        yield constant("a block of collectives", shown, "channel")
-    yield constant("without tensor cores", f"{device.vector_rate / _TERA:.1f} TFLOP/s", "vector")
-    yield constant("shortest kernel", format_time_ps(device.kernel_floor_ps), "kernel_floor")
-    yield constant("kept by libraries", format_size_bytes(device.reserved_bytes), "reserved")
-    if device.watts is not None:
-        yield constant("power", f"{device.watts:.0f} W", "watts")
-
-
-def _of_framework(framework: Framework) -> Iterator[_Constant]:
-    yield from _numbers_of(framework, framework.sources, "")
-    yield from _numbers_of(framework.context, framework.sources, "context_")
-    source = source_of(framework.sources.get("attention"))
-    for device, family in framework.attention.items():
-        yield f"attention on {device}", family, source
-
-
-def _numbers_of(
-    noun: Framework | ContextParallel, sources: Mapping[str, str], prefix: str
-) -> Iterator[_Constant]:
-    """The fields of a noun; their sources have a prefix before the name, and no unit after it."""
+    Their source is that of the whole name, of the name without its unit, or of its first word; of
+    rates of products also of the last.
+    """
     for field in fields(noun):
-        if field.name in _NOT_NUMBERS:
-            continue
-        value, name = getattr(noun, field.name), prefix + field.name.removesuffix("_ps")
-        text = sources.get(name) or sources.get(name.removesuffix("_bytes"))
-        if text is None and value == field.default:
-            text = _USUAL
-        shown = format_time_ps(value) if field.name.endswith("_ps") else str(value)
-        yield name.replace("_", " "), shown, source_of(text)
+        value, name = getattr(noun, field.name), before + field.encode_name
+        several = value if isinstance(value, Mapping) else {"": value}
+        for key, each in several.items():
+            own = f"{name}_{key}".rstrip("_")
+            if isinstance(each, Struct):
+                yield from _constants(each, sources, f"{own}_")
+            elif field.name not in _NO_CONSTANTS:
+                words = own.split("_")
+                last = words[-1] if words[0] == "rate" else ""
+                known = own, "_".join(words[:-1]), last, words[0]
+                source = next(filter(None, map(sources.get, known)), None)
+                source = _USUAL if source is None and each == field.default else source
+                column = next((c for end, c in _UNITS.items() if field.name.endswith(end)), TEXT)
+                text = ", ".join(each) if isinstance(each, tuple) else column.text(each)
+                said = [m for m in get_args(field.type) if isinstance(m, Meta) and not m.extra]
+                meant = said[-1].description if said else ""
+                yield " ".join(words), text, meant or "", source_of(source)
 
 
 def library_shown(library: Library) -> Iterator[Shown]:

@@ -3,7 +3,7 @@
 import pytest
 
 from stepsim.files.accelerators import device_names, framework_names, read_device, read_framework
-from stepsim.show.tables.inspection import constants_of_framework
+from stepsim.show.tables.inspection import constants_shown
 from stepsim.show.tables.model import Table
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import Evidence, source_of
@@ -24,9 +24,9 @@ def test_numbers_of_devices_have_evidence(device: Device) -> None:
 
 @pytest.mark.parametrize("name", framework_names())
 def test_numbers_of_frameworks_have_evidence(name: str) -> None:
-    table = next(iter(constants_of_framework(read_framework(name))))
+    table = next(iter(constants_shown(read_framework(name))))
     assert isinstance(table, Table)
-    unsaid = [row[0] for row in table.rows if row[2] == Evidence.UNSAID]
+    unsaid = [row[0] for row in table.rows if row[3] == Evidence.UNSAID]
     assert not unsaid
 
 
