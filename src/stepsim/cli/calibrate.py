@@ -37,7 +37,8 @@ def runs(
 ) -> None:
     """Find host, message and gradient costs of a machine in measured RUNs."""
     from stepsim.files.calibrations import write_calibration
-    from stepsim.files.measured import load_benchmarks, load_run
+    from stepsim.files.collectives.measurements import load_benchmarks
+    from stepsim.files.measured import load_run
     from stepsim.runs.measured import calibrate_measured
     from stepsim.show.tables.calibration import calibration_shown
 

@@ -77,7 +77,8 @@ def validate_command(
     In place of runs it takes tables of measured steps, or of published ones.
     """
     from stepsim.files.calibrations import read_calibration
-    from stepsim.files.measured import load_benchmarks, load_measurements
+    from stepsim.files.collectives.measurements import load_benchmarks
+    from stepsim.files.measured import load_measurements
     from stepsim.files.model_steps import is_published_steps
     from stepsim.measured.layers import parse_durations
     from stepsim.runs.measured import validate_measured

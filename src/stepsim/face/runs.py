@@ -16,9 +16,9 @@ from stepsim.face.results import Result
 from stepsim.face.viewed import Drawn, Viewed, taken_as
 from stepsim.files.asked import read_options
 from stepsim.files.calibrations import read_calibration, write_calibration
+from stepsim.files.collectives.measurements import load_benchmarks
 from stepsim.files.measured import (
     Run,
-    load_benchmarks,
     load_measurements,
     load_profile,
     load_run,

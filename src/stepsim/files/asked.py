@@ -18,7 +18,6 @@ from stepsim.files.expert_counts import is_expert_counts, read_expert_counts, re
 from stepsim.files.load import (
     infinite,
     is_model,
-    load_comm_table,
     load_work,
     shadowed,
     topology_of,
@@ -44,6 +43,7 @@ from stepsim.workload.rows import Workload
 if TYPE_CHECKING:
     from stepsim.measured.calibration.calibration import Calibration
     from stepsim.measured.work import RecordedWork
+    from stepsim.network.measured_times import CommTable
     from stepsim.network.topology.network import TopologyLike
     from stepsim.workload.model.calibration import ModelCalibration
     from stepsim.workload.model.device import Device
@@ -284,8 +284,11 @@ def _read(option: Option, value: Any, comm_source: str, notes: list[str]) -> obj
             several = value if isinstance(value, list | tuple) else [value]
             if not all(isinstance(each, str | Path) for each in several):
                 raise PlanError(f"comm_table is {value!r}: expected files, or a CommTable")
-            table, found = load_comm_table(value, source=comm_source)
-            notes += found
+            from stepsim.files.collectives.measurements import load_benchmarks
+
+            named = cast("CommTable", load_benchmarks(several, comm_source))
+            table, outliers = named.without_outliers()
+            notes += [*table.warnings, *(f"outlier left out: {each}" for each in outliers)]
             return table
         case "device" | "framework":
             from stepsim.files.accelerators import read_device, read_framework

@@ -59,7 +59,6 @@ from stepsim.workload.rows import Workload
 if TYPE_CHECKING:
     from stepsim.explain.report import ResultDocument
     from stepsim.files.models.recipes import ForeignRecipe
-    from stepsim.network.measured_times import CommTable
     from stepsim.network.topology.network import TopologyLike
 
 
@@ -115,22 +114,6 @@ def load_result(path: str | Path) -> "ResultDocument":
 
     raw = read_json(Path(path), "a result of 'stepsim simulate --json'")
     return ResultDocument.from_plain(raw, str(path))
-
-
-def load_comm_table(
-    paths: str | Path | Sequence[str | Path], source: str = ""
-) -> "tuple[CommTable, list[str]]":
-    """Measured times of collectives from CSV files or nccl-tests output, outliers left out.
-
-    `source` are texts that machine or run of a curve must hold (not: after `!`). With it comes
-    what was assumed or left out. Raises CalibrationError naming file and line.
-    """
-    from stepsim.files.collectives.measurements import read_measurements
-
-    several = [paths] if isinstance(paths, str | Path) else paths
-    table = read_measurements([Path(each) for each in several])
-    table, outliers = (table.choose(source) if source else table).without_outliers()
-    return table, [*table.warnings, *(f"outlier left out: {each}" for each in outliers)]
 
 
 _BEGINNING_OF_MODELS = 1 << 16

@@ -3,7 +3,7 @@
 A run is a folder of traces, the trace of one rank, or a log of leaf modules.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from os.path import exists, isfile
 from pathlib import Path
 
@@ -11,7 +11,6 @@ from stepsim.base.errors import TraceError, member, within
 from stepsim.base.fields import checked
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps, parse_bandwidth
-from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.step_table import MeasuredStep, read_step_table
 from stepsim.files.traces.forms import MEGATRON, format_of, is_measured, is_profile, read_profile
 from stepsim.measured.calibration.calibration import MESSAGE_LINKS, Calibration
@@ -22,7 +21,6 @@ from stepsim.measured.ready import ready_run
 from stepsim.measured.step_log import LeafLog
 from stepsim.measured.summary import RunSummary, summarise
 from stepsim.measured.work import RecordedWork
-from stepsim.network.measured_times import CommTable
 from stepsim.network.topology.network import MAX_NPUS
 
 # What names of tables of measured steps end in.
@@ -112,17 +110,6 @@ def load_measurements(
         else:
             runs.append(load_run(path, node_size=node_size))
     return runs, steps
-
-
-def load_benchmarks(
-    nccl: CommTable | str | Path | Sequence[str | Path] | None, source: str = ""
-) -> CommTable | None:
-    """All micro-benchmarks together, or those that fit `source`; None where there are none."""
-    if not nccl:
-        return None
-    named = [nccl] if isinstance(nccl, str | Path) else nccl
-    table = named if isinstance(named, CommTable) else read_measurements(list(map(Path, named)))
-    return table.choose(source) if source else table
 
 
 def message_bandwidths(texts: Mapping[str, str]) -> dict[str, float]:

@@ -7,8 +7,8 @@ import pytest
 from traces import MadeRun
 
 from stepsim.base.errors import PlanError, TraceError
+from stepsim.files.collectives.measurements import load_benchmarks
 from stepsim.files.measured import (
-    load_benchmarks,
     load_measurements,
     load_run,
     load_trace,

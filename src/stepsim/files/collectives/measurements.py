@@ -29,3 +29,17 @@ def read_measurements(paths: Sequence[Path], kind: CollectiveKind | None = None)
         curves=tuple(curve for table in tables for curve in table.curves),
         warnings=tuple(warning for table in tables for warning in table.warnings),
     )
+
+
+def load_benchmarks(
+    nccl: CommTable | str | Path | Sequence[str | Path] | None, source: str = ""
+) -> CommTable | None:
+    """All curves together, or those that fit `source`; None where nothing is named.
+
+    `source` are texts that machine or run of a curve must hold (not: after `!`).
+    """
+    if not nccl:
+        return None
+    named = [nccl] if isinstance(nccl, str | Path) else nccl
+    table = named if isinstance(named, CommTable) else read_measurements(list(map(Path, named)))
+    return table.choose(source) if source else table
