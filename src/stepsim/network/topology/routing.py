@@ -23,9 +23,11 @@ from stepsim.base.arrays import (
     Small,
     Summand,
     add_up,
+    bins,
     bounds,
     distinct_rows,
     ints,
+    places_by,
     slices,
     spans,
     totals,
@@ -122,17 +124,32 @@ class Forest(Noun, dict=True):
         return ints([self._row_of[root] for root in roots.tolist()])
 
     def _grow(self, root: int) -> _Trees:
-        distance, between = self._distances(root), self._between
-        tails = distance[self.bundles.tail[between] - self.base]
-        heads = distance[self.bundles.head[between] - self.base]
-        on = between[(heads < FAR) & (tails == heads + self.bundles.cost[between])]
-        on = on[np.argsort(self.bundles.tail[on], kind="stable")]
-        tails, heads = self.bundles.tail[on] - self.base, self.bundles.head[on] - self.base
-        paths = self._paths(root, tails, heads)
+        """The ways to a root: nodes one hop away come first, then those that go on over them.
+
+        Of the ways on from a node that cost the same, hops are of the largest endpoint latency.
+        """
+        distance, between, bundles = self._distances(root), self._between, self.bundles
+        tails = distance[bundles.tail[between] - self.base]
+        heads = distance[bundles.head[between] - self.base]
+        on = between[(heads < FAR) & (tails == heads + bundles.cost[between])]
+        on = on[np.argsort(bundles.tail[on], kind="stable")]
+        tails, heads = bundles.tail[on] - self.base, bundles.head[on] - self.base
+        classes, paths = bundles.link_class[on], np.where(distance == 0, 1.0, 0.0)
+        worst = np.full(self.nodes, -1, np.int64)
+        hops = np.zeros((self.nodes, len(self.endpoint_ps)), np.int16)
+        steps = distance[tails] % (self.base + self.nodes + 2)  # see bundle_links
+        for edges in places_by(steps, bins(steps)):
+            reached = np.maximum(self.endpoint_ps[classes[edges]], worst[heads[edges]])
+            some = edges[np.argsort(reached, kind="stable")]  # of a node's ways on the last stays
+            here, there = tails[some], heads[some]
+            crossed = hops[there]
+            crossed[np.arange(len(some)), classes[some]] += 1
+            worst[here], hops[here] = np.sort(reached), crossed
+            paths += totals(here, paths[there], self.nodes)
         return _Trees(
             distance=distance[None],
             paths=paths[None],
-            hops=self._hops(root, on)[None],
+            hops=hops[None],
             count=np.bincount(tails, minlength=self.nodes),
             bundles=on.astype(np.int32),
             share=paths[heads] / paths[tails],
@@ -151,36 +168,6 @@ class Forest(Noun, dict=True):
             np.minimum.at(distance, tails, through)
             front = np.unique(tails[distance[tails] < before])
         return distance
-
-    def _paths(self, root: int, tails: Ints, heads: Ints) -> Floats:
-        """Number of shortest paths from every node."""
-        own = (np.arange(self.nodes) == root).astype(np.float64)
-        paths, grown = np.zeros(0), own
-        while not np.array_equal(paths, grown):
-            paths = grown
-            grown = own + totals(tails, paths[heads], self.nodes)
-        return paths
-
-    def _hops(self, root: int, edges: Ints) -> NDArray[np.int16]:
-        """Hops per class from every node: each goes on towards the largest endpoint latency."""
-        tails, heads = self.bundles.tail[edges] - self.base, self.bundles.head[edges] - self.base
-        classes = self.bundles.link_class[edges]
-        own = self.endpoint_ps[classes]
-        worst, before = np.full(self.nodes, -1, np.int64), np.zeros(0, np.int64)
-        while not np.array_equal(worst, before):
-            before = worst.copy()
-            np.maximum.at(worst, tails, np.maximum(own, before[heads]))
-        onward = np.full(self.nodes, -1, np.int64)
-        chosen = np.flatnonzero(np.maximum(own, worst[heads]) == worst[tails])
-        onward[tails[chosen]] = chosen
-        hops = np.zeros((self.nodes, len(self.endpoint_ps)), np.int16)
-        walkers = here = np.flatnonzero(onward >= 0)
-        while walkers.size:
-            edge = onward[here]
-            hops[walkers, classes[edge]] += 1
-            here = heads[edge]
-            walkers, here = walkers[here != root], here[here != root]
-        return hops
 
     def push(self, owner: Ints, row: Ints, node: Ints, weights: Floats) -> Iterator[Summand]:
         """What weights put on bundles, numbered anew for every owner, up to the roots of trees.
