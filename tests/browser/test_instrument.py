@@ -251,7 +251,7 @@ def test_the_timeline_begins_with_whole_actions(page: Any) -> None:
 def test_the_map_of_speeds_has_ticks(page: Any) -> None:
     page.find_element("id", "show-speeds").click()
     wait_for(lambda: "Step: blue" in text(page, "map-words"))
-    said = page.find_element("id", "map-canvas").get_attribute("aria-label")
+    said = page.find_element("id", "map-cells").get_attribute("aria-label")
     assert said.startswith("nvlink.bandwidth across, fabric.bandwidth up")
 
 

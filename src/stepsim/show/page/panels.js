@@ -154,50 +154,20 @@ function moveInGrid(event, wide) {
 
 // ---- the map of two speeds
 
-let speedMap = null;
-
-function showSpeedMap(found) {
-  find("map-canvas").hidden = Boolean(found.error);
-  speedMap = found.error ? null : found;
-  find("map-words").textContent = found.error || "";
-  drawSpeedMap();
-}
-
-const MAP_LEFT = 62, MAP_BELOW = 18;
-
-function drawSpeedMap() {
-  const canvas = find("map-canvas");
-  if (!speedMap || !canvas.clientWidth) return;
-  const [width, height] = [canvas.clientWidth, canvas.clientHeight], pen = penOf(canvas, width, height);
-  const all = speedMap.step_ps.flat(), low = Math.min(...all), high = Math.max(...all);
-  const [wide, tall] = [(width - MAP_LEFT) / speedMap.x.length, (height - MAP_BELOW) / speedMap.y.length];
-  speedMap.step_ps.forEach((row, j) => row.forEach((ps, i) => {
-    fillBox(pen, mixed(high > low ? (ps - low) / (high - low) : 0), MAP_LEFT + i * wide, height - MAP_BELOW - (j + 1) * tall, wide + 0.5, tall + 0.5);
-  }));
-  drawMapTicks(pen, width, height, wide, tall);
-  const words = `Step: blue ${time(low)}, orange ${time(high)}.`;
+/** A cell for every two values, from the colour of a forward, fast, to that of a backward, slow. */
+function showSpeedMap({ error, x, y, step_ps: rows }) {
+  const map = find("map-cells");
+  map.hidden = Boolean(error);
+  find("map-words").textContent = error || "";
+  if (error) return;
+  const all = rows.flat(), low = Math.min(...all), high = Math.max(...all), words = `Step: blue ${time(low)}, orange ${time(high)}.`;
+  const [fast, slow] = page.choices.shades.map(([, tint]) => `light-dark(${tint})`);
+  const cell = (ps, across, up) => element("span", "", "", { title: `${across} across, ${up} up: ${time(ps)}`, style: `background: color-mix(in srgb, ${slow} ${100 * (ps - low) / (high - low || 1)}%, ${fast})` });
+  const ends = (texts) => element("div", [texts[0], texts[texts.length >> 1], texts.at(-1)].map((text) => element("span", text)));
+  const cells = rows.flatMap((row, j) => row.map((ps, i) => cell(ps, x[i], y[j])));
+  map.replaceChildren(ends(y), element("div", cells, "cells", { style: `--across: ${x.length}` }), ends(x));
   find("map-words").textContent = words;
-  canvas.ariaLabel = `${find("map-x").value} across, ${find("map-y").value} up, from an eighth to eight times. ${words}`;
-}
-
-function drawMapTicks(pen, width, height, wide, tall) {
-  const last = speedMap.x.length - 1;
-  pen.font = 11 + FONT;
-  for (const place of [0, Math.round(last / 2), last]) {
-    const words = speedMap.x[place], size = pen.measureText(words).width, x = MAP_LEFT + (place + 0.5) * wide;
-    fillBox(pen, colour("--quiet"), x, height - MAP_BELOW, 1, 4);
-    write(pen, words, Math.max(MAP_LEFT, Math.min(x - size / 2, width - size)), height - 3, 11);
-    const y = height - MAP_BELOW - (place + 0.5) * tall;
-    fillBox(pen, colour("--quiet"), MAP_LEFT - 4, y, 4, 1);
-    const side = speedMap.y[place];
-    write(pen, side, Math.max(0, MAP_LEFT - 7 - pen.measureText(side).width), Math.max(10, y + 4), 11);
-  }
-}
-
-/** Between the colours of a forward and a backward: blue is fast, orange is slow. */
-function mixed(share) {
-  const [fast, slow] = page.choices.shades.map(([, tint]) => tintOf(tint));
-  return `color-mix(in srgb, ${slow} ${100 * share}%, ${fast})`;
+  map.ariaLabel = `${find("map-x").value} across, ${find("map-y").value} up, from an eighth to eight times. ${words}`;
 }
 
 function chooseMap(speeds) {

@@ -413,14 +413,13 @@ function timelineEvents() {
     if (hit?.run !== hover?.run || hit?.span !== hover?.span) choose(hit);
   };
   canvas.onpointerleave = canvas.onblur = () => { if (page.hover) choose(null); };
-  const again = () => { drawTimeline(); drawSpeedMap(); };
   const paper = (on) => () => {
     onPaper = on;
     document.documentElement.classList.toggle("paper", on);
-    again();
+    drawTimeline();
   };
   window.onbeforeprint = paper(true);
   window.onafterprint = paper(false);
-  window.onresize = again;
-  darkScreen.onchange = again;
+  window.onresize = drawTimeline;
+  darkScreen.onchange = drawTimeline;
 }
