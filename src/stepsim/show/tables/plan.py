@@ -19,13 +19,12 @@ from stepsim.show.tables.model import (
     table_of,
 )
 from stepsim.show.tables.step import accuracy_pairs
+from stepsim.step.plans import plan_words
 
 if TYPE_CHECKING:
     from stepsim.explore.plan.budget import BudgetDocument
 
 _DEGREES = ("npus", "tp", "cp", "pp", "dp", "ep", "expert_tp", "chunks", "microbatch_size")
-# Degrees that are named also where they are 1.
-_NAMED = ("tp", "pp", "dp", "microbatch_size")
 # How a job runs: told where plans differ in it.
 _RUNS = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
 _USUAL = {1, "none", "1f1b"}
@@ -73,14 +72,9 @@ def _best(found: PlanDocument) -> Iterator[str]:
         f"{found.model} on {best.npus:,} {found.device} ({found.topology})   "
         f"batch {found.global_batch:,} x {found.sequence:,} tokens"
     )
-    plan = best.plan
-    names = [n for n in _DEGREES[1:] if n in _NAMED or getattr(plan, n) > 1]
-    names = [n for n in names if n != "expert_tp" or plan.ep > 1]
-    degrees = "  ".join(f"{_HEADS.get(name, name)} {getattr(plan, name)}" for name in names)
-    order = "" if plan.order == "1f1b" else f"  {plan.order}"
     full = " of full sequences" if best.drawn else ""
     yield (
-        f"best: {degrees}{order}   {format_time_ps(best.step_time_ps)} per step{full}   "
+        f"best: {plan_words(best.plan)}   {format_time_ps(best.step_time_ps)} per step{full}   "
         f"{best.tokens_per_s_per_npu:,.0f} tokens/s per {word}   MFU {best.mfu:.1%}   memory "
         f"{format_size_bytes(best.memory_bytes)} ({best.memory_share:.0%})"
     )
