@@ -26,10 +26,10 @@ from stepsim.show.page.looks import looks
 from stepsim.show.page.page import page_of
 from stepsim.show.tables.against import against_shown
 from stepsim.show.tables.answer import answer_of, conclusion
-from stepsim.show.tables.comparison import comparison_answer, comparison_shown
+from stepsim.show.tables.comparison import comparison_answer, comparison_shown, comparison_tables
 from stepsim.show.tables.model import TEXT, Pairs, Shown, Table
 from stepsim.show.tables.profiles import improvements_shown, profile_replay_shown, profile_shown
-from stepsim.show.tables.step import bars_table, runs_bars_table
+from stepsim.show.tables.step import bars_table
 from stepsim.show.tables.studies import (
     path_changes,
     scenarios_table,
@@ -188,11 +188,10 @@ def comparison_page(comparison: ComparedSchedules, job: StepInputs) -> Page:
 def _of_comparison(
     found: ComparisonDocument, runs: Sequence[Plain], what_if: dict[str, Worth]
 ) -> Page:
-    fastest = sorted(found.runs, key=lambda run: run.step_time_ps)
-    first, bars = found.runs[0], runs_bars_table({run.name: run for run in fastest})
+    first, parts = found.runs[0], comparison_tables(found)["parts"]
     title = f"{first.workload} on {first.topology}"
     answer = comparison_answer(found).lines[1:]
-    shown = [*answer, *comparison_shown(found), bars, *_worth(what_if)]
+    shown = [*answer, *comparison_shown(found), parts, *_worth(what_if)]
     warnings = [text for run in found.runs for text in run.warnings]
     return Page(title=title, shown=shown, runs=runs, warnings=warnings)
 

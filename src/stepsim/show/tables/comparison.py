@@ -11,6 +11,7 @@ from stepsim.explain.diff import Change, ResultDiff, explain
 from stepsim.parallel.schedules import run_by
 from stepsim.show.tables.answer import Answer, job_line
 from stepsim.show.tables.model import (
+    BAR,
     SHARE,
     SIGNED,
     SIZE,
@@ -21,7 +22,7 @@ from stepsim.show.tables.model import (
     paths,
     table_of,
 )
-from stepsim.show.tables.step import job_pairs, option_pairs, parts_columns
+from stepsim.show.tables.step import bar_of, job_pairs, option_pairs, parts_columns
 from stepsim.step.compare import CandidateDocument, ComparisonDocument
 from stepsim.step.diff_files import FileDiffs
 from stepsim.workload.axes import Part, PartKind
@@ -100,10 +101,11 @@ def comparison_tables(found: ComparisonDocument) -> dict[str, Shown]:
     """What else can be shown of a comparison, by its name in `COMPARISON_TABLES`."""
     runs = sorted(found.runs, key=_by_worth)
     names = dict.fromkeys(name for run in runs for name, time in run.breakdown_ps.items() if time)
-
-    shown = paths("schedule = name") | parts_columns(names)
+    longest = max(run.step_time_ps for run in runs)
+    bar = {"step": BAR.of(lambda run: bar_of(run.breakdown_ps, longest))}
+    shown = paths("schedule = name") | bar | parts_columns(names)
     return {
-        "parts": table_of("where the step goes, mean over ranks", runs, shown),
+        "parts": table_of("where each step goes, mean over ranks", runs, shown),
         "settings": (*job_pairs(found.runs[0]), *option_pairs(found.runs[0])),
     }
 

@@ -201,7 +201,7 @@ def parts_table(result: Report) -> Table:
 def _path_table(result: Report) -> Table:
     """What the chain of tasks that sets the step time is made of."""
     found = [item for item in result.critical_path_ps.items() if item[1]]
-    bar = BAR.of(lambda item: _bar_of(dict([item]), result))
+    bar = BAR.of(lambda item: bar_of(dict([item]), result.step_time_ps))
     return table_of(
         "time on the critical path, by kind; the sum is the step time",
         sorted(found, key=lambda item: -item[1]),
@@ -252,7 +252,7 @@ def _memory_table(result: Report) -> Table:
             **{name: SIZE.of(f"memory.parts.{name}") for name in names},
             "total": SIZE.of("memory.total_bytes"),
             "share": SHARE.of(lambda stage: share_of(stage.memory.total_bytes, capacity)),
-            "memory": BAR.of(lambda stage: _pieces(stage.memory.parts, longest, SIZE)),
+            "memory": BAR.of(lambda stage: bar_of(stage.memory.parts, longest, SIZE)),
             "microbatches held": TEXT.of(lambda stage: "+".join(map(str, stage.memory.kept))),
             "at": TIME.of("memory.at_ps"),
         },
@@ -323,25 +323,14 @@ def bars_table(result: ResultDocument) -> Table:
         bars = [(f"ranks {s.first_rank}-{s.last_rank}, mean", s) for s in result.stages]
         many = f"; {len(classes):,} classes are too many to list" if classes else ""
         caption = f"breakdown of each stage, mean over its ranks{many}"
-    return table_of(caption, bars, paths("ranks = 0, stage = 1.stage") | _bar_columns(result))
-
-
-def runs_bars_table(runs: Mapping[str, Report]) -> Table:
-    """A bar per run, mean over its ranks, all on the scale of the longest step."""
-    longest = max(runs.values(), key=lambda run: run.step_time_ps)
-    columns = {"schedule": AS_IS.of("0"), **_bar_columns(longest)}
-    caption = "where each step goes, mean over ranks, on one scale"
-    return table_of(caption, runs.items(), columns)
-
-
-def _bar_columns(scale: Report) -> dict[str, Column]:
-    """Bar, work, exposed communication and idle time of a breakdown, that of a named item."""
-    return {
-        "step": BAR.of(lambda bar: _bar_of(bar[1].breakdown_ps, scale)),
-        "compute": TIME.of("1.breakdown_ps.compute"),
+    columns = {
+        **paths("ranks = 0, stage = 1.stage"),
+        "step": BAR.of(lambda bar: bar_of(bar[1].breakdown_ps, result.step_time_ps)),
+        **paths("1.breakdown_ps.compute"),
         "exposed": TIME.of(lambda bar: exposed_ps(bar[1].breakdown_ps)),
         "idle": TIME.of(lambda bar: idle_ps(bar[1].breakdown_ps)),
     }
+    return table_of(caption, bars, columns)
 
 
 def _on_path(name: str) -> str:
@@ -349,12 +338,7 @@ def _on_path(name: str) -> str:
     return name if own else f"{name.removeprefix('exposed_')} communication"
 
 
-def _bar_of(parts: Mapping[str, int], scale: Report) -> tuple[Piece, ...]:
-    """Parts side by side, as shares of a result's step."""
-    return _pieces(parts, scale.step_time_ps, TIME)
-
-
-def _pieces(parts: Mapping[str, int], whole: int, sizes: Column) -> tuple[Piece, ...]:
+def bar_of(parts: Mapping[str, int], whole: int, sizes: Column = TIME) -> tuple[Piece, ...]:
     """Parts that are not zero side by side, as shares of a whole, with their sizes in words."""
     found, at = [], 0.0
     for name, size in parts.items():
