@@ -33,7 +33,6 @@ from stepsim.network.one_collective import probe_collective
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine
 from stepsim.runs.improve import improve_profile
-from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.step.prepared import prepare
@@ -166,7 +165,7 @@ def structural() -> str:
     """Milliseconds and kB of what the explorer's page asks when a slider of structure was moved."""
     library = NamedNouns()
     library.open(WORKLOAD)
-    answers = Answers(explorer=Explorer(library=library))
+    answers = Explorer(library=library)
     state = {"workload": WORKLOAD.name, "topology": "hgx-h100"}
     moved = {"microbatches": "32", "pp": sized("8", "2"), "schedule": "gpipe"}
     for kind in ("shown", "varies"):

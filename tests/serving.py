@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec import field
 
-from stepsim.serve.answers import Answers
+from stepsim.serve.explorer import Explorer
 from stepsim.serve.server import LOOPBACK, Service, make_server
 
 
-class RememberedAnswers(Answers, frozen=True, kw_only=True):
+class RememberedAnswers(Explorer, kw_only=True):
     """Answers that are found once, for a page that opens with the same job in every test."""
 
     known: dict[str, dict[str, object]] = field(default_factory=dict)
@@ -23,7 +23,7 @@ class RememberedAnswers(Answers, frozen=True, kw_only=True):
         assert isinstance(question, dict)
         key = json.dumps({**question, "number": None, "tab": None}, sort_keys=True)
         if key not in self.known:
-            self.known[key] = Answers.answer(self, question)
+            self.known[key] = Explorer.answer(self, question)
         return self.known[key]
 
 

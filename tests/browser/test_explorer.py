@@ -13,7 +13,6 @@ from serving import running
 
 import stepsim
 from browser.looking import complaints, requests, wait_for
-from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.server import Service
@@ -50,7 +49,7 @@ def service() -> Service:
     library = NamedNouns()
     for name in (GPT, "moe_128.txt"):
         library.open(WORKLOADS / name)
-    return Service(answers=Answers(explorer=Explorer(library=library)))
+    return Service(explorer=Explorer(library=library))
 
 
 @pytest.fixture(scope="module")

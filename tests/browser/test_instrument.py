@@ -13,7 +13,6 @@ from serving import RememberedAnswers, running
 import stepsim
 from browser.looking import emulate, faint, resize, wait_for
 from browser.test_explorer import SLIDE, answered, change, number, step_ps, text
-from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.server import Service
 
@@ -42,12 +41,12 @@ return actionsOf(page.shown.lanes).filter(({ lane, shade }) => lane === 0 && sha
 
 @pytest.fixture(scope="module")
 def answers() -> RememberedAnswers:
-    return RememberedAnswers(explorer=Explorer(library=NamedNouns()))
+    return RememberedAnswers(library=NamedNouns())
 
 
 @pytest.fixture(scope="module")
 def address(answers: RememberedAnswers) -> Iterator[str]:
-    yield from running(Service(answers=answers))
+    yield from running(Service(explorer=answers))
 
 
 @pytest.fixture

@@ -38,7 +38,6 @@ def serve_command(
     import asyncio
     import secrets
 
-    from stepsim.serve.answers import Answers
     from stepsim.serve.explorer import Explorer
     from stepsim.serve.library import NamedNouns
     from stepsim.serve.server import LOOPBACK, Service
@@ -49,7 +48,7 @@ def serve_command(
     if topology:
         library.open_topology(topology)
     token = secrets.token_urlsafe(24) if host else ""
-    service = Service(answers=Answers(explorer=Explorer(library=library)), token=token)
+    service = Service(explorer=Explorer(library=library), token=token)
     if host:
         warn([f"everyone who has the link can use stepsim on {host}"])
     raise Stopped(asyncio.run(_serve(service, host or LOOPBACK, port, show=show)))

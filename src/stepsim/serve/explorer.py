@@ -1,8 +1,9 @@
-"""Answers to what a page asks: quick ones by the batch, whole ones by the engine.
+"""Questions of a page and their answers: quick ones by the batch, whole ones by the engine.
 
 Nothing here knows of a connection: a state comes in, plain data goes out.
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, cast
 
@@ -11,26 +12,37 @@ from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import PlanError, UnitError
-from stepsim.base.structs import replace
+from stepsim.base.errors import PlanError, StepsimError, UnitError, one_line
+from stepsim.base.option import Option
+from stepsim.base.structs import replace, shipped
 from stepsim.base.units import PS_PER_S, Quantity, format_time_ps
 from stepsim.core.timeline import Timeline
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.scenarios import PHASES, BatchBase
 from stepsim.explore.noise.draws import noisy_speeds
 from stepsim.explore.sensitivity import find_sensitivity
+from stepsim.files.accelerators import device_names, read_device
 from stepsim.files.asked import StepInputs, read_inputs, read_options
 from stepsim.network.prices import Known
 from stepsim.network.topology.dimension import split_link
+from stepsim.serve.export import EXPORTS
 from stepsim.serve.helps import best_first, job_changes, speed_changes
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.plans import plan_map
-from stepsim.serve.recorded import recorded
+from stepsim.serve.recorded import recorded, recorded_lines
 from stepsim.serve.sliders import slider_values
-from stepsim.serve.state import KNOBS, NOISE, ExplorerState, number_quantity, number_text
+from stepsim.serve.state import (
+    KNOBS,
+    NOISE,
+    SHIPPED_NAMES,
+    ExplorerState,
+    number_quantity,
+    number_text,
+)
 from stepsim.show.page.facts import Plain, answer_facts, document_shown, plain_table
 from stepsim.show.page.lanes import lanes_of_timeline, tasks_of_timeline, times_of_timeline
 from stepsim.show.page.load import network_load
+from stepsim.show.page.looks import looks
 from stepsim.show.tables.studies import worth_table
 from stepsim.step.job import held_degrees
 from stepsim.step.prepared import SimulatedStep, prepare
@@ -45,10 +57,11 @@ _DRAWS = 64
 
 
 class Explorer(Struct, kw_only=True):
-    """Answers about the nouns of a library; keeps what the last few structures compiled to.
+    """Answers questions, each an object with `kind`, `state` and what the kind needs.
 
-    Where a bandwidth of gpt_1024 is moved, an answer takes 24 ms so, and 80 where all is compiled
-    anew; to find what nobody said of the plan of llama-3-70b takes 0.16 s.
+    States name nouns of the library. What the last few structures compiled to is kept: where a
+    bandwidth of gpt_1024 is moved, an answer takes 24 ms so, and 80 where all is compiled anew; to
+    find what nobody said of the plan of llama-3-70b takes 0.16 s.
     """
 
     library: NamedNouns
@@ -60,6 +73,58 @@ class Explorer(Struct, kw_only=True):
         self._compiled_once = lru_cache(_KEPT)(self._compiled)
         # what nobody says of a model's plan, once for all questions about a structure
         self._unsaid = lru_cache(_KEPT)(lambda bare: held_degrees(*self._read(bare).nouns))
+
+    def answer(self, question: object) -> Plain:
+        """The answer to a question; a mistake of the person's is an answer with `error`.
+
+        The program's own mistakes are raised.
+        """
+        try:
+            if not isinstance(question, dict) or question.get("kind") not in _KINDS:
+                raise PlanError(f"a question has a kind: expected one of {', '.join(_KINDS)}")
+            return self._found(question)
+        except StepsimError as error:
+            return {"error": one_line(str(error))}
+
+    def _found(self, question: Mapping[str, object]) -> Plain:
+        """The answer to a question of a known kind; raises StepsimError."""
+        kind, more = str(question["kind"]), tuple[object, ...]()
+        if kind == "choices":
+            return self.choices()
+        state = ExplorerState.of(question.get("state"))
+        if kind == "tasks":
+            more = tuple(_part(question, name, int, "whole number") for name in ("low", "high"))
+        elif kind == "map":
+            more = tuple(_part(question, name, str, "text") for name in ("x", "y"))
+        found: Any = getattr(self, kind)(state, *more)
+        return {kind: found} if kind == "numbers" else found
+
+    def choices(self) -> Plain:
+        """What a page needs once: names, controls, colours."""
+        library, first = self.library, shipped(__file__, "first.toml", dict[str, Any])
+        machines = {name: read_device(name).topology for name in device_names()}
+        given = next(iter(library.works), None)  # else a page opens with a job that fits
+        return {
+            "works": library.work_choices(),
+            "start": first["start"] if given is None else {"workload": given},
+            "topologies": library.topology_choices(),
+            "machines": {name: topology for name, topology in machines.items() if topology},
+            "controls": [
+                _control(KNOBS[name], part)
+                for part, names in first["controls"].items()
+                for name in names
+            ],
+            "exports": EXPORTS,
+            **looks(),
+        }
+
+    def lines(self, state: ExplorerState) -> Plain:
+        """The command and the Python lines that give the state's step."""
+        ran = self.library.work(state.workload)
+        if not isinstance(ran, Workload | Model):
+            return recorded_lines(ran, self.library.file_of(state.workload))
+        names = self.library.file_of(state.workload), self.library.file_of(state.topology)
+        return {"command": state.command(*names), "python": state.python(*names)}
 
     def inputs(self, state: ExplorerState) -> StepInputs:
         """The nouns of a state, as `stepsim simulate` would read them; raises StepsimError.
@@ -266,3 +331,38 @@ def _factor(name: str, text: str) -> float:
         return float(cast(float, Quantity.FACTOR.parse(text)))
     except UnitError as error:
         raise PlanError(f"{name}: {error}") from None
+
+
+def _control(option: Option, part: str) -> Plain:
+    """How a page shows an option: its place, name, help, default and choices."""
+    names = option.choices or option.offers or SHIPPED_NAMES.get(option.name)
+    choices = list(names()) if names else []
+    if option.quantity is Quantity.SWITCH:
+        choices = ["on", "off"]
+    absent = option.absent or option.text(option.default)
+    return {
+        "name": option.name,
+        "part": part,
+        "help": option.about,
+        "choices": list(map(str, choices)),
+        "open": option.offers is not None,
+        "absent": absent or "as in the file",
+        "durations_only": option.durations_only,
+    }
+
+
+def _part(question: Mapping[str, object], name: str, kind: type, words: str) -> object:
+    """What a question says under a name, of one kind alone: True and False are no numbers."""
+    value = question.get(name)
+    if type(value) is not kind:
+        raise PlanError(f"{name} is {value!r}: expected a {words}")
+    return value
+
+
+# Kinds of questions: methods of the explorer.
+_KINDS = (
+    *("choices", "numbers", "lines", "live", "shown", "varies", "sliders"),
+    *("plans", "helps", "tasks", "worth", "map"),
+)
+LONG = frozenset({"shown", "varies", "worth", "map", "helps", "tasks"})
+"""Kinds of questions that may take long; `live` is asked of structures that are known."""

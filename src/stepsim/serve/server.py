@@ -28,7 +28,7 @@ from tornado.iostream import IOStream
 from tornado.web import Application, HTTPError, RequestHandler, stream_request_body
 
 from stepsim.base.errors import StepsimError, one_line
-from stepsim.serve.answers import LONG, Answers
+from stepsim.serve.explorer import LONG, Explorer
 from stepsim.serve.export import exported
 from stepsim.serve.state import ExplorerState
 from stepsim.show.page.facts import Plain
@@ -100,14 +100,14 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
 
 
 class Service(Struct, kw_only=True):
-    """What all requests share: the answers, the workers, and what each tab has asked.
+    """What all requests share: the explorer, the workers, and what each tab has asked.
 
     `token` is asked for where other machines can connect, empty on the loopback. Questions that
     take long go to `workers`; `quick` is kept for all others, so that they wait for none of these.
     `busy` are connections whose request is under way, `uploads` those that bring a file.
     """
 
-    answers: Answers
+    explorer: Explorer
     token: str = ""
     workers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WORKERS, thread_name_prefix="stepsim")
@@ -135,7 +135,9 @@ class Service(Struct, kw_only=True):
         asked.append((number, job))
         self.stop(tab, before=number)
         try:
-            return await loop.run_in_executor(pool, job.run, partial(self.answers.answer, question))
+            return await loop.run_in_executor(
+                pool, job.run, partial(self.explorer.answer, question)
+            )
         except ObsoleteError:
             return {"obsolete": True}
         finally:
@@ -152,9 +154,9 @@ class Service(Struct, kw_only=True):
 
     def export(self, question: Mapping[str, object]) -> bytes:
         """The content of a file; raises StepsimError."""
-        state, explorer = ExplorerState.of(question.get("state")), self.answers.explorer
+        state, explorer = ExplorerState.of(question.get("state")), self.explorer
         job = explorer.inputs(state)
-        command = str(self.answers.lines(state)["command"])
+        command = str(explorer.lines(state)["command"])
         return exported(str(question.get("export")), explorer.run(job), job, command)
 
 
@@ -342,7 +344,7 @@ class _UploadHandler(_Handler):
     async def post(self) -> None:
         kind, name = (self.get_query_argument(each, "") for each in ("kind", "name"))
         loop = asyncio.get_running_loop()
-        library = self.service.answers.explorer.library
+        library = self.service.explorer.library
         try:
             called = await loop.run_in_executor(
                 self.service.workers, library.upload, kind, name, self.body

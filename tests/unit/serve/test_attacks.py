@@ -16,7 +16,6 @@ import pytest
 from serving import running
 
 from stepsim.serve import server
-from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.server import Asked, ObsoleteError, Service
@@ -34,8 +33,8 @@ LONG_STATE = {
 QUICK_STATE = {"workload": "llama-3.2-1b", "topology": "hgx-h100", "npus": "8"}
 
 
-def service_of(answers: type[Answers] = Answers) -> Service:
-    return Service(answers=answers(explorer=Explorer(library=NamedNouns())))
+def service_of(answers: type[Explorer] = Explorer) -> Service:
+    return Service(explorer=answers(library=NamedNouns()))
 
 
 @pytest.fixture
@@ -190,7 +189,7 @@ def test_a_job_that_is_stopped_after_its_end_is_done() -> None:
     assert sum(range(100)) == 4950
 
 
-class Endless(Answers, frozen=True):
+class Endless(Explorer):
     """Long questions never end; `began` and `ended` count them."""
 
     began, ended = list[Event](), list[Event]()

@@ -15,7 +15,6 @@ import stepsim
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.explain.report import Report
 from stepsim.files.asked import read_inputs
-from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
@@ -83,7 +82,7 @@ def test_a_state_gives_what_simulate_gives(explorer: Explorer, seed: int) -> Non
         return
     whole = explorer.shown(state)
     assert whole["step_ps"] == expected.step_time_ps
-    found = Answers(explorer=explorer).answer({"kind": "live", "state": asked(seed)})
+    found = explorer.answer({"kind": "live", "state": asked(seed)})
     if explorer.varies(state)["not_live"]:
         return
     assert found["step_ps"] == expected.step_time_ps
@@ -190,7 +189,7 @@ def test_a_measured_run_is_shown_as_it_ran(name: str) -> None:
     library = NamedNouns()
     path = WORKLOADS / "measured" / name
     library.open(path)
-    answers = Answers(explorer=Explorer(library=library))
+    answers = Explorer(library=library)
     found: Any = answers.answer({"kind": "shown", "state": {"workload": name}})
     assert found["step_ps"] == stepsim.simulate_run(path).report.step_time_ps
     assert max(unfolded(found["lanes"])["end"]) <= found["step_ps"]
@@ -272,7 +271,7 @@ def test_under_fair_contention_the_engine_answers(explorer: Explorer) -> None:
 
 @pytest.mark.parametrize("kind", ["choices", "numbers", "lines", "live", "shown", "worth"])
 def test_every_answer_is_plain_data(explorer: Explorer, kind: str) -> None:
-    found = Answers(explorer=explorer).answer({"kind": kind, "state": MOE})
+    found = explorer.answer({"kind": kind, "state": MOE})
     assert "error" not in found
     assert json.loads(json.dumps(found, allow_nan=False)).keys() == found.keys()
 
@@ -296,7 +295,7 @@ def test_every_answer_is_plain_data(explorer: Explorer, kind: str) -> None:
     ],
 )
 def test_a_mistake_is_an_answer(explorer: Explorer, question: object, said: str) -> None:
-    found = Answers(explorer=explorer).answer(question)
+    found = explorer.answer(question)
     assert said in str(found["error"])
     assert "\n" not in str(found["error"])
 

@@ -9,7 +9,6 @@ import pytest
 from serving import unfolded
 
 import stepsim
-from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
@@ -173,5 +172,5 @@ def test_of_too_many_tasks_those_of_a_part_are_shown(
 @pytest.mark.parametrize("low", [None, "1", 1.5, True])
 def test_times_that_are_no_whole_numbers_are_refused(explorer: Explorer, low: object) -> None:
     question = {"kind": "tasks", "state": STATE, "low": low, "high": 5}
-    found = Answers(explorer=explorer).answer(question)
+    found = explorer.answer(question)
     assert "low is" in str(found["error"])

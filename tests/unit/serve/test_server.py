@@ -10,7 +10,6 @@ from urllib.request import Request, urlopen
 import pytest
 from serving import running
 
-from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.server import Asked, Service
@@ -25,7 +24,7 @@ OWN = {"X-Stepsim": "1", "Content-Type": "application/json"}
 def service() -> Service:
     library = NamedNouns()
     library.open(WORKLOADS / "gpt_tp4.txt")
-    return Service(answers=Answers(explorer=Explorer(library=library)))
+    return Service(explorer=Explorer(library=library))
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +149,7 @@ def test_an_unknown_file_is_refused(address: str) -> None:
 
 
 def test_with_a_token_nothing_is_answered_without_it() -> None:
-    service = Service(answers=Answers(explorer=Explorer(library=NamedNouns())), token="secret")
+    service = Service(explorer=Explorer(library=NamedNouns()), token="secret")
     for address in running(service):
         root, _, query = address.partition("?")
         assert query == "token=secret"

@@ -8,7 +8,6 @@ import pytest
 from helpers import few
 
 from stepsim.base.errors import PlanError
-from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.sliders import interleaved_names
@@ -146,10 +145,10 @@ def test_of_a_job_that_does_not_fit_only_what_fits_helps(explorer: Explorer) -> 
 
 
 def test_the_page_opens_with_a_job_that_fits(explorer: Explorer) -> None:
-    empty = Answers(explorer=Explorer(library=NamedNouns()))
+    empty = Explorer(library=NamedNouns())
     start: Any = empty.choices()["start"]
     shown: Any = explorer.shown(ExplorerState.of(start))
     assert shown["memory"]["level"] == ""
     assert len(shown["lanes"]["rows"]) > 1
-    given: Any = Answers(explorer=explorer).choices()["start"]
+    given: Any = explorer.choices()["start"]
     assert given == {"workload": "moe_128.txt"}
