@@ -3,7 +3,7 @@
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from os import environ
 from pathlib import Path
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from stepsim.step.prepared import SimulatedStep
 
 _STDOUT = "-"
-# What changes the step time by more is said first.
-_HEAVY = 0.01
 
 
 class Stopped(BaseException):
@@ -117,47 +115,30 @@ def warn_of(
     verbose: bool,
     most: int | None = None,
 ) -> None:
-    """Print once what reports say of their input, at most so many lines: the weightiest first.
+    """Print once what reports say of their input, at most so many lines.
 
-    What that is worth is told of the first report. How many more there are is said. Notes about
-    what is as it should be are for those who ask for everything.
+    What is weighty in the first report stands before how its file was read and what was assumed,
+    and that before what changes little. How many more there are is said. Notes about what is as it
+    should be are for those who ask for everything.
     """
     if is_quiet():
         return
     # the answer stands before what was assumed, also where both go into one file
     sys.stdout.flush()
     every = list(reports)
-    said = _said_of(every)
-    for text, is_weighty in said[:most]:
+    findings = [each for report in every[:1] for each in report.findings]
+    weighty = [each.text for each in findings if each.is_weighty]
+    assumed = [report.reading for report in every[:1] if report.reading]
+    assumed += [text for report in every for text in report.warnings]
+    said = list(dict.fromkeys([*weighty, *assumed, *(each.text for each in findings)]))
+    for text in said[:most]:
         line = _labelled(text)
-        coloured = is_weighty and not environ.get("NO_COLOR")
+        coloured = text in weighty and not environ.get("NO_COLOR")
         click.echo(click.style(line, fg="red") if coloured else line, err=True)
     if left := len(said[most:]) if most is not None else 0:
         click.echo(f"{left} more with --full", err=True)
     for note in dict.fromkeys(text for report in every for text in report.notes if verbose):
         click.echo(f"note: {one_line(note)}", err=True)
-
-
-def _said_of(reports: "Sequence[Report]") -> list[tuple[str, bool]]:
-    """What reports say of their input, each once, and whether it is weighty.
-
-    What changes the step of the first report by more than one per cent comes first, or by nobody
-    knows how much, then how its file was read and what was assumed, then what changes little.
-    """
-    from stepsim.explain.report import by_weight
-
-    found = reports[0].findings if reports else ()
-    findings = sorted(found, key=lambda each: (each.worth is not None, by_weight(each)))
-    said = {
-        each.text: each.is_weighty
-        for each in findings
-        if each.worth is None or abs(each.worth) >= _HEAVY
-    }
-    assumed = [each.reading for each in reports[:1] if each.reading]
-    assumed += [text for report in reports for text in report.warnings]
-    for text in (*assumed, *(each.text for each in findings)):
-        said.setdefault(text, False)
-    return list(said.items())
 
 
 @contextmanager
