@@ -38,7 +38,8 @@ _EQUAL = 0.01
 def profile_shown(found: Stragglers) -> Iterator[Shown]:
     """What a profile holds, where its steps go, and what its slow workers cost."""
     waits = pipeline_waits(found.profile, posted=True)
-    yield _slowest_words(found)
+    mean = _mean(found.profile.step_times_ps())
+    yield f"{mean} {_recorded(found.profile)}: {_slowed(found)}"
     yield (*_profile_pairs(found.profile), *_slowdown_pairs(found))
     shares = rank_shares(waits, found.by_rank)
     step_ps = int(found.measured_ps.mean())
@@ -82,22 +83,17 @@ def profile_tables(found: Stragglers) -> dict[str, Shown]:
 def profile_answer(found: Stragglers) -> Answer:
     """How long a recorded step takes, how its replay differs from it, and what slows it."""
     profile, measured = found.profile, found.profile.step_times_ps()
-    slow = dict(_slowdown_pairs(found))
     return Answer(
         job=f"{profile.source}   {dict(_profile_pairs(profile))['job']}, {_steps(profile)}",
         time=f"{_mean(measured)} {_recorded(profile)}   {_replay_words(found)}",
-        parts="   ".join(f"{name} {slow[name]}" for name in _SLOWED if name in slow),
+        parts=_slowed(found),
         advice="next: --full (all tables), stepsim improve (what would help)",
     )
 
 
-def _each(profile: Profile) -> str:
-    """What a time of a profile is of: a step, or all of a recording that marks none."""
-    return "per step" if profile.has_steps else "in the recording, which marks no steps"
-
-
 def _recorded(profile: Profile) -> str:
-    return f"{_each(profile)}, recorded" if profile.has_steps else _each(profile)
+    """What a time of a profile is of: a step, or all of a recording that marks none."""
+    return "per step, recorded" if profile.has_steps else "in the recording, which marks no steps"
 
 
 def _steps(profile: Profile) -> str:
@@ -105,7 +101,7 @@ def _steps(profile: Profile) -> str:
     return f"{len(profile.steps)} step{'s' * (len(profile.steps) != 1)}"
 
 
-_SLOWED = ("slowdown", "host delays")
+_SLOWED = ("slowdown", "host delays", "slowest workers")
 
 
 def _replay_words(found: Stragglers) -> str:
@@ -178,14 +174,10 @@ def _profile_pairs(profile: Profile) -> Pairs:
     )
 
 
-def _slowest_words(found: Stragglers) -> str:
-    """How long a step takes, and what makes it so long, in a line."""
-    mean = f"{_mean(found.profile.step_times_ps())} {_each(found.profile)}"
-    if not found.by_stage:
-        return f"{mean}: host delays {_delayed(found)}"
-    slowest = ", ".join(map(str, found.slowest))
-    ideal = f"{found.slowdown:.3f} times the ideal step of {_mean(found.ideal_ps)}"
-    return f"{mean}: {ideal}, slowest worker rank {slowest}"
+def _slowed(found: Stragglers) -> str:
+    """What makes steps long, in a line."""
+    slow = dict(_slowdown_pairs(found))
+    return "   ".join(f"{name} {slow[name]}" for name in _SLOWED if name in slow)
 
 
 def _slowdown_pairs(found: Stragglers) -> Pairs:
