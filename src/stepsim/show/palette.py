@@ -5,11 +5,12 @@ matplotlib is imported only for more series than there are chosen colours.
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.base.structs import Names, Noun, shipped
+from stepsim.base.structs import shipped
 from stepsim.parallel.schedules import BUILDERS
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.axes import ParallelAxis, Part
@@ -18,19 +19,9 @@ Tint = tuple[str, str]
 """A colour on light paper, which figures are, and on dark paper."""
 
 
-class _Colours(Noun):
-    """What `colours.toml` holds; looks are a name in words, and a tint."""
-
-    series: Names
-    more: Names
-    shades: dict[str, tuple[str, Tint]]
-    axes: dict[str, tuple[str, Tint]]
-    parts: dict[str, Tint]
-    memory: dict[str, Tint]
-
-
-_COLOURS = shipped(__file__, "colours.toml", _Colours)
-PALETTE = _COLOURS.series
+# looks are a name in words, and a tint
+_COLOURS = shipped(__file__, "colours.toml", dict[str, Any])
+PALETTE: Sequence[str] = _COLOURS["series"]
 """Colours of series, which readers with any colour blindness can tell apart."""
 _MARKERS = "osD^vPX*<>"
 PATH = "#000000"
@@ -58,7 +49,7 @@ AXIS_SHADES: Mapping[ParallelAxis, int] = {
 }
 """Shades of communication: collectives of an axis, and the messages of a pipeline."""
 SHADES: Mapping[int, tuple[str, Tint]] = dict(
-    enumerate((*_COLOURS.shades.values(), *_COLOURS.axes.values()))
+    enumerate((*_COLOURS["shades"].values(), *_COLOURS["axes"].values()))
 )
 """Name and colour of every shade, in the order of their numbers."""
 _PART_SHADES: Mapping[Part, int] = {
@@ -68,10 +59,10 @@ _PART_SHADES: Mapping[Part, int] = {
     **{axis.exposed: number for axis, number in AXIS_SHADES.items()},
 }
 PART_TINTS: Mapping[Part, Tint] = {
-    part: SHADES[_PART_SHADES[part]][1] if part in _PART_SHADES else _COLOURS.parts[part.key]
+    part: SHADES[_PART_SHADES[part]][1] if part in _PART_SHADES else _COLOURS["parts"][part.key]
     for part in Part
 }
-MEMORY_LOOKS: Mapping[str, Tint] = _COLOURS.memory
+MEMORY_LOOKS: Mapping[str, Tint] = _COLOURS["memory"]
 """The colours of what memory is for, by its name."""
 
 
@@ -96,7 +87,7 @@ def span_shades(spans: Spans, axes: Sequence[ParallelAxis] | None = None) -> Int
 
 def series_colour(number: int) -> str:
     """The colour of a series by its number: one of thirty, further ones lighter and lighter."""
-    chosen = (*PALETTE, *_COLOURS.more)
+    chosen = (*PALETTE, *_COLOURS["more"])
     rounds, place = divmod(number, len(chosen))
     return shade(chosen[place], 0.6 * rounds / (rounds + 1))
 

@@ -13,12 +13,12 @@ from stepsim.show.palette import MEMORY_LOOKS, SHADES, Shade, contrast
 from stepsim.workload.axes import Part
 
 MARK, WORDS = 3.0, 4.5
-TINTS = {
+TINTS = [
     *(tint for _, tint in SHADES.values()),
     *(tint for _, tint in PART_LOOKS.values() if tint),
     *MEMORY_LOOKS.values(),
     IDLE,
-}
+]
 
 
 def looks() -> list[dict[str, str]]:
@@ -49,9 +49,9 @@ def test_marks_can_be_told_apart(scheme: int, blindness: str) -> None:
 
     Recorded communication is beside no message of a simulated step.
     """
-    shades = {tint for shade, (_, tint) in SHADES.items() if shade != Shade.TRANSFER}
+    shades = {(*tint,) for shade, (_, tint) in SHADES.items() if shade != Shade.TRANSFER}
     assert len(shades) == len(SHADES) - 1
-    parts = {tint for _, tint in PART_LOOKS.values() if tint}
+    parts = {(*tint,) for _, tint in PART_LOOKS.values() if tint}
     drawn = (combinations(sorted(each), 2) for each in (shades | parts, MEMORY_LOOKS.values()))
     for one, other in chain.from_iterable(drawn):
         apart = np.linalg.norm(lab(one[scheme], blindness) - lab(other[scheme], blindness))

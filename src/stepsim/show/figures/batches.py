@@ -8,7 +8,7 @@ from stepsim.base.units import time_unit
 from stepsim.explore.batches.draws import BatchStudy
 from stepsim.show.figures.drawing import above, drawn
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.palette import PALETTE
+from stepsim.show.palette import series_colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,7 @@ def _draw_lengths(axes: "Axes", study: BatchStudy) -> None:
     """A histogram of the lengths of documents, its edges in equal ratios."""
     lengths = study.sample(_SAMPLE)
     edges = np.geomspace(lengths.min(), lengths.max() + 1, _BINS)
-    axes.stairs(np.histogram(lengths, bins=edges)[0], edges, color=PALETTE[0], fill=True)
+    axes.stairs(np.histogram(lengths, bins=edges)[0], edges, color=series_colour(0), fill=True)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda tokens, _: f"{tokens:,.4g}")
     axes.set_xlabel("tokens of a document")
@@ -51,7 +51,7 @@ def _draw_steps(axes: "Axes", study: BatchStudy) -> None:
     edges = np.linspace(every.min() / scale, every.max() / scale * (1 + 1e-9), _BINS)
     for number, steps in enumerate(study.packed):
         share = np.histogram(steps.step_time_ps / scale, bins=edges)[0] / len(steps.step_time_ps)
-        axes.stairs(share, edges, color=PALETTE[number % len(PALETTE)], label=steps.packer)
+        axes.stairs(share, edges, color=series_colour(number), label=steps.packer)
     axes.set_xlabel(f"step time ({unit})")
     axes.set_ylabel("share of steps")
     axes.legend(fontsize="small")

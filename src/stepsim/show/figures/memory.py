@@ -11,7 +11,7 @@ from stepsim.explain.counters import Curves
 from stepsim.explain.memory import StepMemory, memory_curves
 from stepsim.show.figures.drawing import drawn, head, legend
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.palette import PATH, series_colour, series_colours
+from stepsim.show.palette import MEMORY_LOOKS, PATH, series_colours
 from stepsim.step.prepared import SimulatedStep
 
 if TYPE_CHECKING:
@@ -33,9 +33,8 @@ def plot_memory(step: SimulatedStep, style: FigureStyle) -> "Figure":
         )
     report, plan = step.report, step.plan
     fullest = memory.peaks.index(memory.fullest)
-    figure = style.figure(0.0)
     rows = 1 + (plan.pp > 1)
-    figure.set_figheight(style.font_pt / 72 * (6 + 17 * rows))
+    figure = style.figure((6 + 17 * rows) / 9)
     every = figure.subplots(rows, squeeze=False, sharex=True)[:, 0]
     scale, unit = time_unit(report.step_time_ps)
     head(
@@ -68,7 +67,7 @@ def _draw_parts(axes: "Axes", curves: Curves, scale: int) -> None:
     below = np.zeros(len(times))
     for i, name in enumerate(curves.names):
         if curves.values[:, i].any():
-            colour, top = series_colour(i), tops[:, i]
+            colour, top = MEMORY_LOOKS[name][0], tops[:, i]
             axes.fill_between(times, below, top, step="post", color=colour, label=name, linewidth=0)
             below = top
 

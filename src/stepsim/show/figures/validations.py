@@ -9,12 +9,10 @@ from stepsim.runs.published import PublishedValidation
 from stepsim.runs.validate import Validation
 from stepsim.show.figures.drawing import drawn, legend
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.palette import FAINT, PALETTE
+from stepsim.show.palette import FAINT, series_colour, series_marker
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_MARKERS = "osD^v<>pPX*hd"
 
 
 @drawn
@@ -64,9 +62,9 @@ def _over_measured(
         if several:
             axes.scatter(
                 *zip(*several, strict=True),
-                marker=_MARKERS[i % len(_MARKERS)],
+                marker=series_marker(i),
                 facecolors="none",
-                edgecolors=PALETTE[i % len(PALETTE)],
+                edgecolors=series_colour(i),
                 label=name,
                 zorder=2,
             )
