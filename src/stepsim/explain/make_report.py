@@ -235,12 +235,8 @@ def _stages(
         held = None
         if memory:
             peak = memory.peaks[stage]
-            held = StageMemory(
-                total_bytes=peak.total,
-                at_ps=int(start[peak.entry]),
-                kept=peak.kept,
-                parts={str(part): size for part, size in peak.parts.items()},
-            )
+            at_ps = int(start[peak.entry])
+            held = StageMemory.taken_from(peak, total_bytes=peak.total, at_ps=at_ps)
         reports.append(
             StageReport(
                 stage=stage,
@@ -265,21 +261,14 @@ def _stage_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64]) -> Bubbl
     return Bubble(*map(round, means))
 
 
-def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
+def _action_means(timeline: Timeline, stage: int) -> list[int]:
     """Mean duration of forwards and of everything else of a stage's actions, in ps."""
-    sums = np.zeros(2)
-    counts = np.zeros(2)
-    for cohort in timeline.cohorts:
-        program = cohort.tasks.program
-        if program.stage == stage:
-            start, end = cohort.entry_times
-            order = timeline.graph.schedule.columns[stage]
-            other = (~order.runs(ActionKind.FORWARD)[:, 0]).astype(np.int64)
-            weights = timeline.actors.counts[cohort.actors]
-            np.add.at(sums, other, ((end - start).astype(np.float64) * weights).sum(axis=1))
-            np.add.at(counts, other, np.float64(weights.sum()))
-    means = sums / np.maximum(counts, 1)
-    return round(float(means[0])), round(float(means[1]))
+    forward = timeline.graph.schedule.columns[stage].runs(ActionKind.FORWARD)[:, 0]
+    cohorts = [each for each in timeline.cohorts if each.tasks.program.stage == stage]
+    lasts = np.hstack([end - start for start, end in (each.entry_times for each in cohorts)])
+    ranks = timeline.actors.counts[np.hstack([each.actors for each in cohorts])]
+    means = np.average(lasts, axis=1, weights=ranks)
+    return [round(float(means[some].mean())) if some.any() else 0 for some in (forward, ~forward)]
 
 
 def _steady_state(order: Order, start_ps: Ints, end_ps: Ints) -> tuple[int, int]:

@@ -54,7 +54,7 @@ class StagePeak(Noun):
     That is first so when entry `entry` of the stage's order starts.
     """
 
-    parts: Mapping[MemoryPart, int]
+    parts: Mapping[str, int]
     kept: tuple[int, ...]
     entry: int
 
@@ -130,8 +130,8 @@ def _peak(held: HeldBytes, stage: int, order: Order) -> StagePeak:
     kept = np.cumsum(begun - over, axis=0) + over
     live = kept @ sizes
     at = int(live.sum(axis=1).argmax())
-    parts = {part: int(fixed[stage]) for part, fixed in held.fixed.items()}
-    parts |= {part: size for part, size in zip(_LIVE, live[at].tolist(), strict=True) if size}
+    parts = {str(part): int(fixed[stage]) for part, fixed in held.fixed.items()}
+    parts |= {str(part): n for part, n in zip(_LIVE, live[at].tolist(), strict=True) if n}
     return StagePeak(parts=parts, kept=tuple(kept[at, :-1].tolist()), entry=at)
 
 
