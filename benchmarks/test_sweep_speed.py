@@ -9,7 +9,7 @@ import pytest
 from sizes import sized
 
 import stepsim
-from stepsim.explore.sweep import Grid, Outcomes, Study, open_for_reading, parse_axis
+from stepsim.explore.sweep import Grid, Study, open_for_reading, parse_axis
 from stepsim.explore.sweep.study import identity
 from stepsim.files.sweep_document import write_table
 from stepsim.files.sweep_table import (
@@ -41,7 +41,7 @@ def written(path: Path) -> Any:
     return open_for_writing(path, asked.grid, identity(asked), resume=path.exists())
 
 
-def results() -> Iterator[tuple[range, Outcomes]]:
+def results() -> Iterator[tuple[range, dict[str, list[Any]]]]:
     """Made-up results of all scenarios in five chunks."""
     grid = study().grid
     for span in grid.cut([range(SCENARIOS)], lambda _: CHUNK):
@@ -49,12 +49,12 @@ def results() -> Iterator[tuple[range, Outcomes]]:
         steps = (1e22 / bandwidth).astype(np.int64)
         yield (
             span,
-            Outcomes(
-                step_time_ps=steps,
-                pipeline_time_ps=steps,
-                bubble_fraction=np.full(len(steps), 0.5),
-                total_bandwidth=bandwidth,
-            ),
+            {
+                "step_time_ps": steps.tolist(),
+                "pipeline_time_ps": steps.tolist(),
+                "bubble_fraction": [0.5] * len(steps),
+                "total_bandwidth": bandwidth.tolist(),
+            },
         )
 
 
@@ -67,7 +67,7 @@ def database(tmp_path: Path) -> Path:
     path = tmp_path / "a.sqlite"
     with written(path) as store:
         for span, outcomes in results():
-            write_span(store, span, outcomes.stored())
+            write_span(store, span, outcomes)
     return path
 
 
@@ -79,7 +79,7 @@ def test_store(benchmark: Any, tmp_path: Path) -> None:
         path.unlink(missing_ok=True)
         with written(path) as store:
             for span, outcomes in made:
-                write_span(store, span, outcomes.stored())
+                write_span(store, span, outcomes)
             assert missing_spans(store, SCENARIOS) == []
             assert progress_of(store).done == SCENARIOS
 

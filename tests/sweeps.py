@@ -13,7 +13,7 @@ from jobs import asked
 import stepsim
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
-from stepsim.explore.sweep import Grid, Outcomes, ScenarioGroup, Study, open_for_reading, parse_axis
+from stepsim.explore.sweep import Grid, ScenarioGroup, Study, open_for_reading, parse_axis
 from stepsim.files.axes import AxisColumn
 from stepsim.files.sweep_document import write_table
 from stepsim.files.sweep_table import SweepTable
@@ -61,16 +61,18 @@ class Quick(ScenarioGroup):
     def seconds(self, scenarios: int) -> float:
         return scenarios / self.at_once
 
-    def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
+    def evaluate(self, columns: Mapping[str, AxisColumn]) -> dict[str, list[Any]]:
         if self.microbatches == self.failing:
             raise PlanError(f"microbatches is {self.microbatches}: refused")
         if self.folder:
             self._obey(Path(self.folder), columns)
         bandwidth, scale = columns["fabric.bandwidth"], columns["compute_scale"]
         steps = (1e21 / bandwidth * self.microbatches * scale).astype(np.int64)
-        return Outcomes(
-            step_time_ps=steps, pipeline_time_ps=steps // 2, bubble_fraction=scale.astype(float) / 4
-        )
+        return {
+            "step_time_ps": steps.tolist(),
+            "pipeline_time_ps": (steps // 2).tolist(),
+            "bubble_fraction": (scale / 4).tolist(),
+        }
 
     def _obey(self, folder: Path, columns: Mapping[str, AxisColumn]) -> None:
         with suppress(FileNotFoundError):  # of several workers the one that takes the file
@@ -95,7 +97,7 @@ class Wrong(Quick):
 class WrongLater(Quick):
     """Groups with a fault that evaluating the second of them shows."""
 
-    def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
+    def evaluate(self, columns: Mapping[str, AxisColumn]) -> dict[str, list[Any]]:
         if self.microbatches == 4:
             raise ZeroDivisionError("of our own making")
         return super().evaluate(columns)
@@ -104,7 +106,7 @@ class WrongLater(Quick):
 class Deadly(Quick):
     """Groups that no process survives."""
 
-    def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
+    def evaluate(self, columns: Mapping[str, AxisColumn]) -> dict[str, list[Any]]:
         os.kill(os.getpid(), signal.SIGKILL)
         return super().evaluate(columns)
 

@@ -7,7 +7,7 @@ run_sweep(study, "sweep.sqlite")
 
 from stepsim.base.executors import ExecutorKind
 from stepsim.explore.sweep.run import run_sweep, swept
-from stepsim.explore.sweep.study import Outcomes, ScenarioGroup, Study
+from stepsim.explore.sweep.study import ScenarioGroup, Study
 from stepsim.files.axes import Axis, Grid, axis_of, make_axis, parse_axis
 from stepsim.files.sweep_table import SweepProgress, SweepTable, open_for_reading
 
@@ -15,7 +15,6 @@ __all__ = [
     "Axis",
     "ExecutorKind",
     "Grid",
-    "Outcomes",
     "ScenarioGroup",
     "Study",
     "SweepProgress",

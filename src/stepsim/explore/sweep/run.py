@@ -23,7 +23,7 @@ from stepsim.base.executors import (
 )
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import Value
-from stepsim.explore.sweep.study import Outcomes, ScenarioGroup, Study, identity, outcomes_of
+from stepsim.explore.sweep.study import Outcomes, ScenarioGroup, Study, identity
 from stepsim.files.store import Store
 from stepsim.files.sweep_table import (
     SweepProgress,
@@ -142,9 +142,9 @@ def _run(
     task = partial(evaluate_span, pack(job))
     cut = job.study.grid.cut(spans, lambda group: job.group(group).chunk)
     for span, found in pool.results(task, cut, partial(_first_missing, job)):
-        write_span(store, span, found.stored())
-        done, failed = seen.done + len(span), seen.failed + len(found.errors)
-        seen = replace(seen, done=done, failed=failed)
+        write_span(store, span, found)
+        failed = seen.failed + sum(map(bool, found.get("error", ())))
+        seen = replace(seen, done=seen.done + len(span), failed=failed)
         if progress:
             progress(seen)
 
@@ -181,8 +181,9 @@ def evaluate_span(packed: bytes, span: range) -> tuple[range, Outcomes]:
         bandwidth[:] = group.total_bandwidth(columns)
         outcomes = group.evaluate(columns)
     except StepsimError as error:
-        outcomes = outcomes_of([str(error)] * count, breakdown=study.breakdown)
-    return span, replace(outcomes, total_bandwidth=bandwidth)
+        outcomes = {"error": [str(error)] * count}
+    known = np.where(np.isinf(bandwidth), np.nan, bandwidth)
+    return span, outcomes | {"total_bandwidth": known.tolist()}
 
 
 @lru_cache(maxsize=_GROUPS_KEPT)

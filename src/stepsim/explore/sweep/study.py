@@ -3,32 +3,32 @@
 Scenarios of a group are evaluated in columns, or one step after another.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
+from itertools import chain
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
-from msgspec.structs import asdict
 
 from stepsim import __version__
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.digest import content_hash
 from stepsim.base.errors import StepsimError, SweepError, TopologyError
 from stepsim.base.option import Option
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, Value
-from stepsim.explain.make_report import StepTotals, make_totals
-from stepsim.explore.batch.evaluation import Batch, BatchResult, make_batch
+from stepsim.explain.make_report import make_totals
+from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.scenarios import BatchBase
 from stepsim.files.accelerators import read_device
 from stepsim.files.asked import StepInputs, with_axis_values
 from stepsim.files.axes import Axis, AxisColumn, Grid
 from stepsim.files.load import topology_of
 from stepsim.files.reading import read_bytes
-from stepsim.files.sweep_table import PART_COLUMNS, STEP_COLUMNS
+from stepsim.files.sweep_table import PART_COLUMNS
 from stepsim.network.placement import place
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
@@ -40,7 +40,6 @@ from stepsim.parallel.schedules import needs_times
 from stepsim.step.job import Job, WorkSource, for_schedule, held_degrees, job_of
 from stepsim.step.plans import PlanSpace, Wanted, price_plans
 from stepsim.step.prepared import prepare
-from stepsim.workload.axes import Part
 from stepsim.workload.model.evidence import Throughput, throughput
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import PlanTable
@@ -143,6 +142,14 @@ def _shown(option: Option, value: object) -> str:
     """An option as messages show it, with the hash of its content where that may be more."""
     text = option.text(value)
     return text if isinstance(value, str | int | float) else f"{text} {content_hash(value)}"
+
+
+_TIMES = ("step_time_ps", "pipeline_time_ps", "bubble_fraction")
+Outcomes = dict[str, list[Any]]
+"""Results of some scenarios: columns as the table of a sweep has them, None or NaN where unknown.
+
+A failed scenario has an error and no numbers, a free link no bandwidth.
+"""
 
 
 class ScenarioGroup(Noun, dict=True):
@@ -249,7 +256,7 @@ class ScenarioGroup(Noun, dict=True):
             return _SHARED_PER_S
         return _PARTS_PER_S if self.study.breakdown else _TOTALS_PER_S
 
-    def evaluate(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":
+    def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         """Results of scenarios given by columns of equal length, by the names of their axes.
 
         Bandwidths are float64 bytes/s, times int64 ps, factors float64. Without such axes the
@@ -278,115 +285,55 @@ class ScenarioGroup(Noun, dict=True):
         job = StepInputs(workload=workload, topology=self.network, options=options)
         return make_batch(job, shared=True)
 
-    def _batched(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":
+    def _batched(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         batch = self._batch
         found = batch.evaluate(columns, parts=self.study.breakdown)
-        effort, npus = batch.job.workload.effort, batch.job.graph.plan.npus
-        took_s, worth = found.step_time_ps / PS_PER_S, dict[str, Any]()
-        if effort and batch.contention:
-            every = [_worth(throughput(effort, npus, step_s)) for step_s in took_s.tolist()]
-            worth = {name: np.array([each[name] for each in every]) for name in every[0]}
-        elif effort and (rates := throughput(effort, npus, step_s=1.0)):
-            runs = np.where(found.step_time_ps > 0, 1.0, np.nan)
-            seconds = runs * took_s
-            worth = {
-                name: number / seconds if name in _BY_TIME else number * runs
-                for name, number in _worth(rates).items()
-            }
-        return Outcomes(**asdict(found), **worth)
+        shown: dict[str, Floats | Ints] = {name: getattr(found, name) for name in _TIMES}
+        if found.parts_ps is not None:
+            shown |= zip(PART_COLUMNS, found.parts_ps.T, strict=True)
+        if effort := batch.job.workload.effort:
+            npus, runs = batch.job.graph.plan.npus, found.step_time_ps > 0
+            step_s = np.where(runs, found.step_time_ps / PS_PER_S, np.nan)
+            worth = _worth(throughput(effort, npus, 1.0))
+            shown |= {name: np.where(runs, each, np.nan) for name, each in worth.items()}
+            shown["tokens_per_s"], shown["mfu"] = effort.rates(npus, step_s)
+        return {name: column.tolist() for name, column in shown.items()}
 
-    def _one_by_one(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":
+    def _one_by_one(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         names = list(columns)
         rows = zip(*(columns[name].tolist() for name in names), strict=True) if names else [()]
-        found = [self._totals(dict(zip(names, row, strict=True))) for row in rows]
-        return outcomes_of(found, breakdown=self.study.breakdown)
+        return _joined(*(self._alone(dict(zip(names, row, strict=True))) for row in rows))
 
-    def _totals(self, values: dict[str, Any]) -> StepTotals | str:
+    def _alone(self, values: dict[str, Any]) -> Outcomes:
         study, job = self.study, None if values else self.job
         try:
             network, options = with_values(self.network, values), self.options(values)
             ready = prepare(study.workload, network, options, known=self.known, quick=True, job=job)
             timeline = ready.timeline(apart=study.breakdown)
-            return make_totals(timeline, ready.workload, breakdown=study.breakdown)
+            totals = make_totals(timeline, ready.workload, breakdown=study.breakdown)
         except StepsimError as error:
-            return str(error)
+            return {"error": [str(error)]}
+        parts = zip(PART_COLUMNS, (totals.breakdown_ps or {}).values(), strict=False)
+        numbers = {name: getattr(totals, name) for name in _TIMES}
+        row = numbers | _worth(totals.throughput) | dict(parts)
+        return {name: [value] for name, value in row.items()}
 
 
-class Outcomes(BatchResult, eq=False):
-    """Results of some scenarios, one element each.
-
-    `total_bandwidth` is that of all links, in bytes/s: inf if one is free, or if the job has no
-    size. What steps of a model are worth is as `Throughput` says it, NaN where nobody knows; `fits`
-    is 1 where the fullest rank has room for what it holds. `errors` says why scenarios failed, by
-    their place; their other numbers mean nothing.
-    """
-
-    total_bandwidth: Floats | None = None
-    tokens_per_s: Floats | None = None
-    mfu: Floats | None = None
-    memory_bytes: Floats | None = None
-    fits: Floats | None = None
-    errors: Mapping[int, str] = {}
-
-    def stored(self) -> dict[str, Sequence[object]]:
-        """Columns as a table has them, without those of which nobody knows a value.
-
-        A failed scenario has an error and no numbers, a free link no bandwidth.
-        """
-        ran = np.ones(len(self.step_time_ps), bool)
-        ran[list(self.errors)] = False
-        parts = () if self.parts_ps is None else zip(PART_COLUMNS, self.parts_ps.T, strict=True)
-        columns = {name: getattr(self, name) for name in STEP_COLUMNS} | dict(parts)
-        shown: dict[str, Sequence[object]] = {}
-        for name, column in columns.items():
-            if column is None:
-                continue
-            known = np.isfinite(column) & (ran | (name == "total_bandwidth"))
-            if known.all():
-                shown[name] = column.tolist()
-            elif known.any():
-                values = zip(column.tolist(), known.tolist(), strict=True)
-                shown[name] = [value if is_known else None for value, is_known in values]
-        if self.errors:
-            shown["error"] = list(map(self.errors.get, range(len(ran))))
-        return shown
+def _worth(rates: Throughput | None) -> dict[str, Any]:
+    """Columns of what a step is worth that are known."""
+    if rates is None:
+        return {}
+    names = ["tokens_per_s", "mfu"]
+    if rates.memory_bytes is not None:
+        names += ["memory_bytes", "fits"]
+    return {name: getattr(rates, name) for name in names}
 
 
-_BY_TIME = ("tokens_per_s", "mfu")
-_WORTH = (*_BY_TIME, "memory_bytes", "fits")
-
-
-def _worth(rates: Throughput | None) -> dict[str, float]:
-    """Columns of a step of which these rates are known."""
-    known = () if rates is None else _BY_TIME if rates.memory_bytes is None else _WORTH
-    return {name: getattr(rates, name) if name in known else np.nan for name in _WORTH}
-
-
-def outcomes_of(found: Sequence[StepTotals | str], *, breakdown: bool) -> Outcomes:
-    """Outcomes of scenarios that were simulated one by one, or why each failed."""
-    totals = [_NO_TOTALS if isinstance(each, str) else each for each in found]
-    names = ("step_time_ps", "pipeline_time_ps", "bubble_fraction")
-    columns = {name: [getattr(each, name) for each in totals] for name in names}
-    worth = [_worth(each.throughput) for each in totals]
-    columns |= {name: [each[name] for each in worth] for name in _WORTH}
-    if breakdown:
-        nothing = dict.fromkeys(Part, 0)
-        columns["parts_ps"] = [[*(each.breakdown_ps or nothing).values()] for each in totals]
-    errors = {i: each for i, each in enumerate(found) if isinstance(each, str)}
-    return Outcomes(**{name: np.array(column) for name, column in columns.items()}, errors=errors)
-
-
-_NO_TOTALS = StepTotals(
-    workload="",
-    step_time_ps=0,
-    pipeline_time_ps=0,
-    bubble_fraction=0.0,
-    breakdown_ps=None,
-    throughput=None,
-)
-
-
-def _joined(first: Outcomes, second: Outcomes) -> Outcomes:
-    count = len(first.step_time_ps)
-    moved = {i + count: why for i, why in second.errors.items()}
-    return replace(Outcomes.joined([first, second]), errors={**first.errors, **moved})
+def _joined(*parts: Outcomes) -> Outcomes:
+    """Results of some scenarios, then of others: None in columns that only others have."""
+    found: Outcomes = {name: [] for name in chain.from_iterable(parts)}
+    for part in parts:
+        unknown = [None] * len(next(iter(part.values())))
+        for name, column in found.items():
+            column.extend(part.get(name, unknown))
+    return found

@@ -7,10 +7,11 @@ floating-point operations, money and energy.
 import re
 from enum import StrEnum
 from math import inf
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 from msgspec import Meta, field
 
+from stepsim.base.arrays import Floats
 from stepsim.base.structs import Amount, AtLeastZero, Bytes, Count, Entry, Noun, Share, TomlTable
 
 
@@ -83,6 +84,9 @@ class ErrorBand(TomlTable):
     most_cp: AtLeastZero = 0
 
 
+_Seconds = TypeVar("_Seconds", float, Floats)
+
+
 class Effort(Noun):
     """A step of a model on all its ranks.
 
@@ -109,6 +113,10 @@ class Effort(Noun):
     band: ErrorBand | None = None
     memory_bytes: int | None = None
     capacity_bytes: int | None = None
+
+    def rates(self, npus: int, step_s: _Seconds) -> tuple[_Seconds, _Seconds]:
+        """Tokens per second of an NPU, and the share of its peak that the model needs."""
+        return self.tokens / step_s / npus, self.model_flops / step_s / npus / self.peak_flops
 
 
 _TERA = 1e12
@@ -165,16 +173,15 @@ def throughput(effort: "Effort", npus: int, step_s: float) -> Throughput | None:
     """What a step of so many seconds is worth; None where it takes no time."""
     if not step_s:
         return None
-    tokens_per_s = effort.tokens / step_s / npus
-    model = effort.model_flops / step_s / npus
+    tokens_per_s, mfu = effort.rates(npus, step_s)
     band, told = effort.band, effort.band if effort.band and effort.band.runs else None
     hours = npus * step_s / _SECONDS_PER_HOUR
     return Throughput.taken_from(
         effort,
         tokens_per_s=tokens_per_s,
-        model_tflops=model / _TERA,
+        model_tflops=effort.model_flops / step_s / npus / _TERA,
         hardware_tflops=effort.hardware_flops / step_s / npus / _TERA,
-        mfu=model / effort.peak_flops,
+        mfu=mfu,
         npu_hours_per_trillion_tokens=_TERA / tokens_per_s / _SECONDS_PER_HOUR,
         price_per_step=None if effort.price_per_hour is None else hours * effort.price_per_hour,
         kwh_per_step=(
