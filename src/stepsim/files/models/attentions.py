@@ -211,11 +211,10 @@ class Attentions(Kinds, kw_only=True):
             raise self.wrong("mamba_hidden_act", act, "silu")
         names = ("use_bias", "mamba_proj_bias", "projectors_bias")
         biases = [self.flag(name) for name in names]
-        heads = self.count("mamba_num_heads", "mamba_n_heads", "num_heads")
+        said = self.part("mamba2")
         return Mamba2(
-            heads=heads,
-            head_dim=self._state_width(heads),
-            **self.part("mamba2"),
+            **said,
+            head_dim=self._state_width(said["heads"]),
             bias=any(biases),
             normed=self.flag("mamba_rms_norm", default=self.family.mixer != "parallel"),
         )
@@ -254,16 +253,11 @@ class Attentions(Kinds, kw_only=True):
 
     def delta_mixer(self) -> GatedDeltaNet:
         """A gated delta net in the words of Qwen3NextConfig; OLMo leaves widths out."""
-        heads = self.some("HEADS")
-        keys = self.count("linear_num_key_heads", default=heads)
-        width = self.count("linear_key_head_dim", default=3 * self.hidden // (4 * keys) or None)
-        return GatedDeltaNet(
-            heads=self.count("linear_num_value_heads", default=heads),
-            key_heads=keys,
-            key_dim=width,
-            value_dim=self.count("linear_value_head_dim", default=2 * width),
-            convolution=self.count("linear_conv_kernel_dim", default=4),
-        )
+        said = self.part("delta")
+        usual = 3 * self.hidden // (4 * said["key_heads"])
+        width = self.count("linear_key_head_dim", default=usual or None)
+        values = self.count("linear_value_head_dim", default=2 * width)
+        return GatedDeltaNet(**said, key_dim=width, value_dim=values)
 
     def kimi_mixer(self) -> KimiDeltaAttention:
         """Kimi delta attention, in the words of KimiLinearConfig or BailingHybridConfig."""
@@ -282,12 +276,9 @@ class Attentions(Kinds, kw_only=True):
     def lightning_mixer(self) -> LightningAttention:
         """Lightning attention, in the words of MiniMaxConfig or BailingMoeLinearV2Config."""
         self.pass_over("group_norm_size", "KV_HEADS")
-        heads = self.count("HEADS")
-        return LightningAttention(
-            heads=heads,
-            head_dim=self.count("head_dim", default=self.hidden // heads),
-            **self.part("lightning"),
-        )
+        said = self.part("lightning")
+        width = self.count("head_dim", default=self.hidden // said["heads"])
+        return LightningAttention(**said, head_dim=width)
 
     def blocks_mixer(self) -> BlockSparseAttention:
         """Attention to blocks, in the words of MiniMaxM3VLTextConfig or of what is published."""

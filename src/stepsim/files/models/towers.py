@@ -63,12 +63,11 @@ class _Seeing(Fields, kw_only=True):
 
         Norms are RMS norms where MLPs are gated.
         """
-        heads = self.count("TOWER_HEADS")
+        said = self.part("tower")
         layer = Layer(
             attention=GroupedAttention(
-                heads=heads,
-                kv_heads=self.count("num_key_value_heads", default=heads),
-                head_dim=self.count("head_dim", default=hidden // heads),
+                **said,
+                head_dim=self.count("head_dim", default=hidden // said["heads"]),
                 bias=bias,
                 output_bias=bias,
             ),
