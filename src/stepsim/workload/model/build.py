@@ -628,12 +628,11 @@ def _kernel_of(
 
     Products have tiles for a device of so many `processors`, and leave `free_sms` of its SMs free.
     """
-    blocks, most = 0, 1
+    blocks, most, sides = 0, 1, _multiplied(operator, phase)
     if operator.groups is not None:
         blocks, most = int(operator.groups.tiles()[phase, 0]), 2
-    elif operator.sides is not None:
-        tokens, inner, outer = (side[0] for side in operator.sides)
-        rows, columns = ((tokens, outer), (tokens, inner), (inner, outer))[phase]
+    elif sides:
+        (rows, _), (_, columns) = sides
         # in the largest tiles of which there is one for every SM
         tiles = [(ceil(rows / high) * ceil(columns / wide), most) for high, wide, most in _TILES]
         blocks, most = next((each for each in tiles if each[0] >= processors), tiles[-1])
@@ -644,23 +643,22 @@ def _kernel_of(
         name=operator.name,
         operator=operator.pytorch,
         weight=seconds,
-        sides=_multiplied(operator, phase),
+        sides=sides,
         demand=demand,
         launches=float(operator.launches[phase, 0]),
     )
 
 
 def _multiplied(operator: Operator, phase: int) -> tuple[tuple[int, ...], ...]:
-    """Shapes of the operands of a product in a phase."""
-    if operator.groups is not None:
-        shape = operator.groups
-        sides = (shape.rows, shape.columns, shape.depth)
-        rows, columns, depth = (round(float(side[phase, 0])) for side in sides)
-        count = round(_one(shape.count))
-        if phase == _WEIGHT_GRAD:
-            return (rows, count * depth), (count * depth, columns)
-        return (count * rows, depth), (count, depth, columns)
+    """Shapes of the operands of a product in a phase, with those of all experts side by side."""
     if operator.sides is None:
         return ()
     t, k, n = (round(_one(side)) for side in operator.sides)
-    return (((t, k), (k, n)), ((t, n), (n, k)), ((k, t), (t, n)))[phase]
+    shapes = (((t, k), (k, n)), ((t, n), (n, k)), ((k, t), (t, n)))[phase]
+    if operator.groups is None:
+        return shapes
+    (rows, depth), (_, columns) = shapes
+    count = round(_one(operator.groups.count))
+    if phase == _WEIGHT_GRAD:
+        return (rows, count * depth), (count * depth, columns)
+    return (count * rows, depth), (count, depth, columns)

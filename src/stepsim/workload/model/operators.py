@@ -391,5 +391,5 @@ def grouped(
         columns=np.stack([n, k, n]),
         depth=np.stack([k, n, rows]),
     )
-    kind = OperatorKind.GROUPED
-    return linear(name, columns, tokens, k, n, kind, local, sides=None, groups=shape)
+    kind, sides = OperatorKind.GROUPED, (rows, k, n)
+    return linear(name, columns, tokens, k, n, kind, local, sides=sides, groups=shape)

@@ -111,8 +111,9 @@ class Operator(Noun):
 
     Floating-point operations, bytes and launches are arrays of shape (3, plans); without weights
     the last phase is empty.
-    `sides` are tokens, inner and outer width of a product. `rows` are batch x heads of attention,
-    `head_dim` its width, `length` the tokens of its kernels' sequences (None: those of a sample),
+    `sides` are tokens, inner and outer width of a product, of one expert where it has several.
+    `rows` are batch x heads of attention, `head_dim` its width, `length` the tokens of its kernels'
+    sequences (None: those of a sample),
     `keys` what a token reads where that is not all before it, `sharing` the heads of a rank that
     read the same ones.
     `groups` are products of experts by phase, `scanned` the chunks of a scan.
