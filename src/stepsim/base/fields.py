@@ -216,7 +216,7 @@ def checked(function: Callable[_Inputs, _Output]) -> Callable[_Inputs, _Output]:
         given, hints = call.bind(*args, **kwargs), _hints(function)
         for name, value in given.arguments.items():
             if name in named and name in hints:
-                taken = argument(function.__name__, name, value, hints[name])
+                taken = value_of_kind(function.__name__, name, value, hints[name])
                 given.arguments[name] = taken
         return function(*given.args, **given.kwargs)
 
@@ -231,10 +231,10 @@ def check_fields(record: Any) -> None:
     kind: Any = type(record)
     for (name, hint, exact), value in zip(_fields(kind), astuple(record), strict=True):
         if type(value) not in exact:
-            force_setattr(record, name, argument(kind.__name__, name, value, hint))
+            force_setattr(record, name, value_of_kind(kind.__name__, name, value, hint))
 
 
-def argument(
+def value_of_kind(
     place: str, name: str, value: object, hint: Any, error: type[StepsimError] = PlanError
 ) -> Any:
     """A value as its hint says; raises `error` naming place, name, value and what is allowed."""

@@ -198,7 +198,6 @@ EDGE = "edge 'gpu1' to 'leaf': "
         (_with(latency_ps=5), f"{EDGE}latency and latency_ps say the same"),
         (_with(endpoint_latency_ps=-5), f"{EDGE}endpoint_latency_ps is -5"),
         (_with(endpoint_latency_ps="1 us"), f"{EDGE}endpoint_latency_ps is '1 us'"),
-        (_with(endpoint_latency_ps=0.5), f"{EDGE}endpoint_latency_ps is 0.5: expected a text"),
         (_with(efficiency=1.5), f"{EDGE}nic: efficiency is 1.5: expected 0 to 1"),
         (_with(count=0), f"{EDGE}count is 0: expected 1 to 1024"),
         (_with(link_class="npus"), f"{EDGE}link_class is 'npus'"),

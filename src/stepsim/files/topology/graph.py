@@ -36,7 +36,7 @@ import networkx as nx
 from msgspec import Struct
 
 from stepsim.base.errors import TopologyError, bad_value, errors_at, one_line, within
-from stepsim.base.fields import argument
+from stepsim.base.fields import value_of_kind
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, Quantity
 from stepsim.files.topology.toml import NPU, algorithm_names, class_name
@@ -229,7 +229,7 @@ def _of_graph(data: Mapping[str, Any], npus: int) -> dict[str, Any]:
     found |= _numbers(place, data, (LAUNCH_LATENCY,), extra=_OF_GRAPH)
     for key, kind in _OF_GRAPH.items():
         if key in data:
-            found[key] = argument(place, key, data[key], kind, TopologyError)
+            found[key] = value_of_kind(place, key, data[key], kind, TopologyError)
     within(f"{place}: node_size", found["node_size"], 1, npus, TopologyError)
     found |= {key: one_line(found[key]) for key in ("name", "source")}
     return found | {"algorithms": algorithm_names(place, found.get("algorithms", ()))}
