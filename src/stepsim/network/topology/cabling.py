@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, bins, ints, spans, totals
+from stepsim.base.arrays import Floats, Ints, bins, ints, places_by, spans, totals
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Names, Noun
 
@@ -150,7 +150,7 @@ class Swap(Noun):
 
     size: int
     kind: Ints
-    like: tuple[Ints, ...]
+    like: list[Ints]
 
     def first_alike(self, members: Ints) -> Ints:
         """Ascending rows of NPUs, moved to the first blocks of each kind if they still ascend."""
@@ -174,8 +174,7 @@ def find_swaps(cabling: Cabling, node_size: int) -> Iterator[Swap]:
     size = node_size if node_size < cabling.npus else 1
     while size < cabling.npus:
         kind = _kinds(cabling, size)
-        like = tuple(np.flatnonzero(kind == k) for k in range(bins(kind)))
-        yield Swap(size=size, kind=kind, like=like)
+        yield Swap(size=size, kind=kind, like=places_by(kind, bins(kind)))
         run = int(np.argmax(kind != kind[0])) or len(kind)
         if run == 1:
             return
@@ -195,8 +194,7 @@ def _kinds(cabling: Cabling, size: int) -> Ints:
             for each in (cabling.tail, cabling.head)
         ]
         rows.append(np.stack((mine, *ends, cabling.link_class), axis=1))
-    inside = owner[cabling.tail] == owner[cabling.head]
-    table = np.concatenate((rows[0], rows[1][~inside]))
+    table = np.concatenate(rows)  # links inside a block stand there twice
     table = table[np.lexsort(table.T[::-1])]
     starts = np.searchsorted(table[:, 0], np.arange(blocks + 1))
     numbers: dict[bytes, int] = {}
@@ -216,18 +214,16 @@ def _owners(cabling: Cabling, size: int) -> Ints:
     nodes = len(cabling.nodes)
     a = np.concatenate((cabling.tail, cabling.head))
     b = np.concatenate((cabling.head, cabling.tail))
-    height = np.where(np.arange(nodes) < cabling.npus, 0, nodes)
-    owner = np.where(height == 0, np.arange(nodes) // size, -1).astype(np.int64)
-    front = height == 0
+    front = np.arange(nodes) < cabling.npus
+    seen, owner = front, np.where(front, np.arange(nodes) // size, -1)
     while front.any():
-        up = front[a] & (height[b] == nodes)
+        up = front[a] & ~seen[b]
         low, high = np.full(nodes, nodes), np.full(nodes, -1)
         np.minimum.at(low, b[up], owner[a[up]])
         np.maximum.at(high, b[up], owner[a[up]])
-        front = np.zeros(nodes, bool)
-        front[b[up]] = True
-        height[front] = height[a[up]].max(initial=0) + 1
-        owner[front & (low == high)] = low[front & (low == high)]
+        front = low < nodes
+        seen = seen | front
+        owner = np.where(front & (low == high), low, owner)
     return owner
 
 
