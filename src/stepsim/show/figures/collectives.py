@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.network.collectives import Algorithm
 from stepsim.network.one_collective import AlgorithmEntry, CollectiveDocument, ProbeRow
@@ -44,9 +42,9 @@ def plot_collective(priced: CollectiveDocument, style: FigureStyle) -> "Figure":
         seen.add(name)
         left.plot(sizes, [float(row.time_ps) for row in drawn], label=label, **looks[name])
         right.plot(sizes, [(row.busbw or 0.0) / 1e9 for row in drawn], label=label, **looks[name])
-    _dress(left, first, "time", labelled=not style.narrow)
+    _dress(left, "time", labelled=not style.narrow)
     left.yaxis.set_major_formatter(lambda time_ps, _: format_time_ps(time_ps))
-    _dress(right, first, "bus bandwidth (GB/s)")
+    _dress(right, "bus bandwidth (GB/s)")
     right.yaxis.set_major_formatter(lambda rate, _: f"{rate:g}")
     count, kind = len(priced.ranks), priced.kind.replace("_", "-")
     above(figure, style, f"{kind} over {count} NPU{'s' * (count > 1)} of {priced.topology}")
@@ -85,15 +83,10 @@ def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     return looks
 
 
-def _dress(axes: "Axes", probe: AlgorithmEntry, label: str, *, labelled: bool = True) -> None:
+def _dress(axes: "Axes", label: str, *, labelled: bool = True) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    sizes = [row.size_bytes for row in probe.rows if row.size_bytes]
-    if sizes:
-        steps = max(1, round(np.log2(max(sizes) / min(sizes)) / 4.5))
-        low = int(np.log2(min(sizes)))
-        ticks = [2.0**power for power in range(low, int(np.log2(max(sizes))) + 1, steps)]
-        axes.set_xticks(ticks, [format_size_bytes(tick) for tick in ticks])
+    axes.xaxis.set_major_formatter(lambda size, _: format_size_bytes(round(size)))
     axes.xaxis.minorticks_off()
     if labelled:
         axes.set_xlabel("size")
