@@ -49,7 +49,8 @@ def _facts(row: TaskRow, program: Program) -> _Facts:
         return task.kind, task.stream, TaskPhase[task.phase.name], task.label, task.comm
     if row.use:
         kind = TaskKind.SEND if row.use.sends else TaskKind.RECV
-        label = f"{kind.name.lower()} stage {row.use.peer_stage}"
+        way = "send to" if row.use.sends else "receive from"
+        label = f"{way} stage {row.use.peer_stage}"
         return kind, UNKNOWN, TaskPhase.UNKNOWN, label, row.use.comm
     kind, phase, label = _WHOLE[row.look.kind]
     return kind, UNKNOWN, phase, label, UNKNOWN

@@ -103,7 +103,7 @@ def test_spans_are_called_by_their_actions(step: stepsim.Result) -> None:
     stages = step.timeline.actors.stages.tolist()
     orders = step.timeline.graph.schedule.tokens()
     assert {(row, token) for row, stage in enumerate(stages) for token in orders[stage]} <= named
-    assert (0, "after the pipeline") in named
+    assert (0, "optimizer and gradient sync") in named
 
 
 def test_transfers_say_what_they_send(step: stepsim.Result) -> None:

@@ -26,7 +26,6 @@ from stepsim.workload.axes import ParallelAxis
 _MOST_SPANS = 40_000
 _MOST_TASKS = 250_000
 _ACTIONS, _GRADIENTS, _MESSAGES = range(3)
-_WAYS: Mapping[int, str] = {TaskKind.SEND: "send to", TaskKind.RECV: "receive from"}
 
 
 def lanes_of_timeline(
@@ -64,7 +63,7 @@ def lanes_of_timeline(
         columns["axes"] = rows.axis_bits(graph)[kept]
     else:
         columns |= {"comm": spans.group, "alone": spans.alone_ps}
-    names = _counted(each for spans in tables for each in _names(spans, graph, whole=whole))
+    names = _counted(each for spans in tables for each in _names(spans, whole=whole))
     return {
         "rows": list(_row_names(graph, actors, chosen)),
         "lanes": lanes,
@@ -166,23 +165,17 @@ def _times(spans: Spans) -> dict[str, Ints]:
     return {"start": np.diff(spans.start_ps, prepend=0), "took": spans.duration_ps}
 
 
-def _names(spans: Spans, graph: TaskGraph, *, whole: bool) -> Iterator[tuple[str, int | None]]:
-    """What every span of a rank is called: a stem, and a number behind it."""
+def _names(spans: Spans, *, whole: bool) -> Iterator[tuple[str, int | None]]:
+    """What every span of a rank is called: a stem, and a number behind it, of a whole action."""
     actions = [
         (f"{each.stage}{each.kind}", each.microbatch)
         if isinstance(each, Action)
         else (each.token, None)
         for each in spans.entries or ()
     ]
-    collective = TaskKind.COLLECTIVE.value
-    columns = (spans.kind, spans.name, spans.entry, spans.peer // graph.plan.stage_ranks)
-    for kind, name, entry, peer in zip(*(column.tolist() for column in columns), strict=True):
-        if kind in _WAYS:
-            yield f"{_WAYS[kind]} stage {peer}", None
-        elif kind == collective or not whole:
-            yield spans.names[name], None
-        else:
-            yield actions[entry] if entry != UNKNOWN else ("after the pipeline", None)
+    entries = np.where(spans.of_kind(TaskKind.COMPUTE) & whole, spans.entry, UNKNOWN)
+    for name, entry in zip(spans.name.tolist(), entries.tolist(), strict=True):
+        yield actions[entry] if entry != UNKNOWN else (spans.names[name], None)
 
 
 class _Rows(Noun):

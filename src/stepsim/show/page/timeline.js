@@ -2,7 +2,7 @@
 
 const LEFT = 70, RIGHT = 12, BELOW = 22, TITLE = 20, ROW_GAP = 4;
 const TALL_ROW = 210, WHOLE_ROWS = 2, LEAST_ROW = 5, LEAST_BELOW = 268, DETAIL_SHARE = 1 / 5, DETAIL_PAUSE_MS = 140;
-const AFTER = "after the pipeline";
+const AFTER = "optimizer and gradient sync";
 const ACTIONS = 0, GRADIENTS = 1, MESSAGES = 2;
 const LEAST_BAR = 4; // narrower actions are mixed: a colour for each dot, by the time that each shade has of it
 const MANY_NARROW = 50;
