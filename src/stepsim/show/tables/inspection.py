@@ -52,14 +52,13 @@ def workload_shown(seen: Inspection, device: str) -> Iterator[Shown]:
     least, most = min(seen.layers_per_stage), max(seen.layers_per_stage)
     blocks = len(seen.workload.microbatches)
     bare, rows = seen.placeholders
-    degrees = {str(axis): size for axis, size in plan.degrees().items()}
-    lies, alone = (plan.rank_order, plan.ep_layout), ", ".join(sorted(plan.alone))
+    alone = ", ".join(sorted(plan.alone))
     yield _microbatch_words(seen)
     yield (
         *((("reading", seen.workload.reading),) if seen.workload.reading else ()),
         ("workload", seen.workload.source),
         *seen.workload.described,
-        ("job", size_words(plan.npus, degrees, plan.microbatches, *lies, device)),
+        ("job", size_words(plan, plan.degrees(), device)),
         *([("groups of one", f"{alone}: their collectives transfer nothing")] if alone else []),
         ("blocks", f"{blocks} microbatch block{'s' * (blocks != 1)} in the file"),
         ("layers", f"{least if least == most else f'{least} to {most}'} per stage"),

@@ -18,9 +18,10 @@ from stepsim.base.units import (
     format_time_ps,
     npu_word,
 )
-from stepsim.explain.report import CommUse
+from stepsim.explain.report import CommUse, Report
 from stepsim.workload.axes import EpLayout, RankOrder
 from stepsim.workload.model.evidence import Throughput
+from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp
 
 
@@ -221,7 +222,7 @@ _EP_LAYOUTS: Mapping[str, str] = {
 _ALWAYS_SHOWN = ("tp", "dp", "pp", "ep")
 
 
-def degree_words(degrees: Mapping[str, int], ep_layout: str, between: str = ", ") -> str:
+def degree_words(degrees: Mapping[Any, int], ep_layout: str, between: str = ", ") -> str:
     """Degrees, and how expert groups lie: `tp 2, dp 4, pp 1, ep 4 inside dp`."""
     lies = {"ep": _EP_LAYOUTS.get(ep_layout, "") if degrees["ep"] > 1 else ""}
     return between.join(
@@ -231,18 +232,11 @@ def degree_words(degrees: Mapping[str, int], ep_layout: str, between: str = ", "
     )
 
 
-def size_words(
-    npus: int,
-    degrees: Mapping[str, int],
-    microbatches: int,
-    rank_order: str,
-    ep_layout: str,
-    device: str,
-) -> str:
+def size_words(job: Plan | Report, degrees: Mapping[Any, int], device: str) -> str:
     """Size and degrees, how expert groups lie, and how ranks do where it is not the usual way."""
-    shown = degree_words(degrees, ep_layout)
-    order = "" if rank_order in ("", RankOrder.TP_DP_PP) else f"; {rank_order}"
-    return f"{npus} {npu_word(device, npus)}: {shown}; microbatches {microbatches}{order}"
+    shown = f"{degree_words(degrees, job.ep_layout)}; microbatches {job.microbatches}"
+    order = "" if job.rank_order in ("", RankOrder.TP_DP_PP) else f"; {job.rank_order}"
+    return f"{job.npus} {npu_word(device, job.npus)}: {shown}{order}"
 
 
 def seconds_words(seconds: float) -> str:

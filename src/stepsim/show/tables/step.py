@@ -82,17 +82,7 @@ def job_pairs(result: Report) -> Pairs:
         *reading,
         ("workload", result.workload),
         ("topology", result.topology),
-        (
-            "job",
-            size_words(
-                result.npus,
-                result.plan,
-                result.microbatches,
-                result.rank_order,
-                result.ep_layout,
-                result.device,
-            ),
-        ),
+        ("job", size_words(result, result.plan, result.device)),
     )
 
 
