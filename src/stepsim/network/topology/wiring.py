@@ -3,9 +3,9 @@
 A wiring knows positions 0..n-1 and its own links only. A dimension uses it several times side by
 side: copy c of a wiring with L links has the links `c * L` to `c * L + L - 1`.
 
-`Layer`s are links up to switches and down again; those of `Ports` join NPUs and the first switch:
-NICs of their own, several, or shared.
-`steps_crossed` is what flows cross that walk from neighbour to neighbour of a ring or line.
+`SwitchLayer`s are links up to switches and down again; those of `Ports` join NPUs and the first
+switch: NICs of their own, several, or shared. `steps_crossed` is what flows cross that walk from
+neighbour to neighbour of a ring or line.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -75,7 +75,7 @@ class Digit(Noun, kw_only=False):
     any_order: bool = False
 
 
-class Layer(Noun, kw_only=False):
+class SwitchLayer(Noun, kw_only=False):
     """`links` up from each of `trees` subtrees of `npus` positions, then as many down again.
 
     Flows between two subtrees use all links of each evenly.
@@ -107,7 +107,7 @@ class Layer(Noun, kw_only=False):
             first += self.trees * self.links
 
 
-def climb(layers: Iterable[Layer], flows: Flows, links: int) -> Iterator[Summand]:
+def climb(layers: Iterable[SwitchLayer], flows: Flows, links: int) -> Iterator[Summand]:
     """What flows put on layers, the first links of each copy, which has so many in all."""
     first = 0
     for layer in layers:
@@ -115,7 +115,7 @@ def climb(layers: Iterable[Layer], flows: Flows, links: int) -> Iterator[Summand
         first += layer.count
 
 
-def find_link(layers: Sequence[Layer], link: int) -> tuple[int, int, int, bool]:
+def find_link(layers: Sequence[SwitchLayer], link: int) -> tuple[int, int, int, bool]:
     """The layer of a link, its subtree, which of its links it is, and whether it leads down."""
     number = 0
     while link >= layers[number].count:
@@ -150,10 +150,10 @@ class Ports(Noun):
         """Whether NPUs share NICs."""
         return self.npus_per_nic > 1
 
-    def layers(self, size: int) -> list[Layer]:
+    def layers(self, size: int) -> list[SwitchLayer]:
         """The layer of the NICs of `size` NPUs, and that below it of NPUs that share them."""
-        nics = Layer(-(-size // self.npus_per_nic), self.npus_per_nic, self.nics)
-        return [nics, Layer(size, 1, 1)] if self.shared else [nics]
+        nics = SwitchLayer(-(-size // self.npus_per_nic), self.npus_per_nic, self.nics)
+        return [nics, SwitchLayer(size, 1, 1)] if self.shared else [nics]
 
     def ends(self, layer: int, tree: int, switch: str) -> tuple[Node, Node]:
         """Lower and upper end of a link of a layer; NICs are `-nic0`, `switch` is above them."""

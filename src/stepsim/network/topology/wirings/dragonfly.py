@@ -17,9 +17,9 @@ from stepsim.network.topology.wiring import (
     Digit,
     DimensionKind,
     Flows,
-    Layer,
     Node,
     Ports,
+    SwitchLayer,
     climb,
     find_link,
 )
@@ -91,7 +91,7 @@ class Dragonfly(Noun, dict=True):
         return links // self._others if self._groups > 1 else 1
 
     @property
-    def _ports(self) -> list[Layer]:
+    def _ports(self) -> list[SwitchLayer]:
         return self.ports.layers(self.size)
 
     @property

@@ -17,9 +17,9 @@ from stepsim.network.topology.wiring import (
     Digit,
     DimensionKind,
     Flows,
-    Layer,
     Node,
     Ports,
+    SwitchLayer,
     climb,
     find_link,
 )
@@ -89,17 +89,17 @@ class FatTree(Noun):
             )
 
     @property
-    def _between(self) -> list[Layer]:
+    def _between(self) -> list[SwitchLayer]:
         """The layers between switches."""
         down, up = self.shape.down, self.shape.up
         below = [prod(down[:layer]) for layer in range(1, 1 + len(up))]
         return [
-            Layer(-(-self.size // npus), npus, prod(up[:layer]))
+            SwitchLayer(-(-self.size // npus), npus, prod(up[:layer]))
             for layer, npus in enumerate(below, start=1)
         ]
 
     @property
-    def _classes(self) -> list[list[Layer]]:
+    def _classes(self) -> list[list[SwitchLayer]]:
         """The layers of every class of links: those of the ports, and those between switches."""
         ports = [[layer] for layer in self.ports.layers(self.size)]
         return [*ports, self._between] if self.shape.up else ports
