@@ -80,7 +80,7 @@ def job_changes(job: StepInputs, step_ps: int, *, fits: bool) -> Iterator[Plain]
             other_ps = ready.step_time_ps()
         except StepsimError:
             continue
-        if ready.unfit is None:
+        if not ready.unfit:
             row = _row(words, change, other_ps, step_ps)
             yield {**row, "mends": not fits}
 

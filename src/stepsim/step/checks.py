@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepsim.base.option import Panel
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.explain.memory import HeldBytes, MemoryPart, StepMemory
 from stepsim.explain.report import Finding
@@ -31,6 +31,8 @@ from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan, PlanTable
 from stepsim.workload.rows import Workload
 
+_STATES = MemoryPart.WEIGHTS, MemoryPart.GRADIENTS, MemoryPart.OPTIMIZER, MemoryPart.BUFFERS
+
 
 def bytes_of_ranks(setup: StepModel, plan: Plan, schedule: Schedule) -> HeldBytes:
     """Bytes that ranks hold of a model under a schedule; raises PlanError where they are absurd."""
@@ -43,65 +45,47 @@ def bytes_of_ranks(setup: StepModel, plan: Plan, schedule: Schedule) -> HeldByte
         logits=whole_bytes(parts.logits[0], schedule),
         recomputed=whole_bytes(parts.working[0]),
         fixed={
-            MemoryPart.WEIGHTS: whole_bytes(parts.weights[0]),
-            MemoryPart.GRADIENTS: whole_bytes(parts.gradients[0]),
-            MemoryPart.OPTIMIZER: whole_bytes(parts.optimizer[0]),
-            MemoryPart.BUFFERS: whole_bytes(parts.buffers[0]),
+            **{part: whole_bytes(getattr(parts, part)[0]) for part in _STATES},
             MemoryPart.RESERVED: np.full(placement.ranks, setup.device.reserved_bytes),
         },
     )
 
 
-class TooLarge(Noun):
-    """A step of a model whose fullest rank holds more bytes than its device has.
+def too_large(job: Job, topology: Topology, memory: StepMemory) -> str:
+    """That the step of a model does not fit, and the flags by which it would: plans are looked at.
 
-    `job` is that on a `topology`.
+    Its fullest rank holds more bytes than its device has.
     """
-
-    job: Job
-    setup: StepModel
-    topology: Topology
-    bytes_of_ranks: int
-
-    def text(self) -> str:
-        """That the step does not fit, and the flags by which it would: plans are looked at."""
-        said = f"{_filled(self.bytes_of_ranks, self.setup.device)}: it does not fit"
-        setup = setup_of(self.topology, self.job.asked, self.setup.architecture)
-        flags = remedy(setup, self.topology, self.job.asked, self.job.plan)
-        way = f"fits with {flags}" if flags else "no plan that fits is known"
-        way += f"; as it is with {self._in_bf16}" if self._in_bf16 else ""
-        return f"{said}, times and rates are those if it fitted ({way})"
-
-    @property
-    def _in_bf16(self) -> str:
-        """Flags by which the plan fits with gradients and optimizer in bf16; empty where none."""
-        setup, plan = self.setup, self.job.plan
-        setup = replace(setup, framework=replace(setup.framework, **StateFormat.BF16.held))
-        plans = [plan, replace(plan, recompute=Recompute.FULL)]
-        share = setup.memory(plans).share_of(setup.device)
-        flags = ("--states bf16", "--states bf16 --recompute full")
-        fits = (share < TIGHT_SHARE).tolist()
-        return next((each for each, fit in zip(flags, fits, strict=True) if fit), "")
+    assert job.setup is not None
+    said = f"{_filled(memory.total_bytes, job.setup.device)}: it does not fit"
+    setup = setup_of(topology, job.asked, job.setup.architecture)
+    flags, states = remedy(setup, topology, job.asked, job.plan), _in_bf16(job.setup, job.plan)
+    way = f"fits with {flags}" if flags else "no plan that fits is known"
+    way += f"; as it is with {states}" if states else ""
+    return f"{said}, times and rates are those if it fitted ({way})"
 
 
-def with_memory(
-    memory: StepMemory | None, job: Job, topology: Topology
-) -> tuple[Workload, list[str], TooLarge | None]:
-    """A model's workload with the memory of its fullest rank, and what is to be said of that.
+def _in_bf16(setup: StepModel, plan: Plan) -> str:
+    """Flags by which a plan fits with gradients and optimizer in bf16; empty where none."""
+    setup = replace(setup, framework=replace(setup.framework, **StateFormat.BF16.held))
+    plans = [plan, replace(plan, recompute=Recompute.FULL)]
+    share = setup.memory(plans).share_of(setup.device)
+    flags = ("--states bf16", "--states bf16 --recompute full")
+    fits = (share < TIGHT_SHARE).tolist()
+    return next((each for each, fit in zip(flags, fits, strict=True) if fit), "")
 
-    It is a warning where there is little room, and where it does not fit what is too large.
-    """
+
+def with_memory(memory: StepMemory | None, job: Job) -> tuple[Workload, list[str]]:
+    """A model's workload with the memory of its fullest rank, and a warning if there is no room."""
     work, setup = job.workload, job.setup
     if memory is None or setup is None or work.effort is None:
-        return work, [], None
-    held, device = memory.fullest.total, setup.device
-    share = held / device.memory_bytes
+        return work, []
+    held, device = memory.total_bytes, setup.device
     effort = replace(work.effort, memory_bytes=held, capacity_bytes=device.memory_bytes)
-    work = replace(work, effort=effort)
-    if share > 1:
-        return work, [], TooLarge(job=job, setup=setup, topology=topology, bytes_of_ranks=held)
+    tight = TIGHT_SHARE <= held / device.memory_bytes <= 1
     cost = "retries of the allocator cost published runs 20 to 30 % there"
-    return work, [f"{_filled(held, device)}: {cost}"] if share >= TIGHT_SHARE else [], None
+    said = [f"{_filled(held, device)}: {cost}"] if tight else []
+    return replace(work, effort=effort), said
 
 
 def _filled(held: int, device: Device) -> str:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from stepsim.core.beside import OverlapCost
     from stepsim.core.events import OnProgress
     from stepsim.explain.memory import StepMemory
-    from stepsim.step.checks import TooLarge
     from stepsim.workload.overlap import CommSms
 
 _DEFAULTS = StepOptions()
@@ -49,9 +48,9 @@ class PreparedStep(Noun, dict=True):
     `source` and `machine` are what it was made of: the machine is the whole network, of which the
     `job` takes what `prices` tell. `workload` is the job's with the memory of its fullest rank,
     `slow` are factors on the ranks' compute times. `assumed` is what was taken for granted, `notes`
-    what is as usual and may surprise. `memory` is what ranks hold, where that is known, `unfit`
-    that it is more than they have. `overlap` is what communication takes from compute, None where
-    it takes nothing. With `fold_ranks` one rank of each class runs.
+    what is as usual and may surprise. `memory` is what ranks hold, where that is known. `overlap`
+    is what communication takes from compute, None where it takes nothing. With `fold_ranks` one
+    rank of each class runs.
     """
 
     source: WorkSource
@@ -64,7 +63,6 @@ class PreparedStep(Noun, dict=True):
     assumed: Names
     notes: Names
     memory: "StepMemory | None" = None
-    unfit: "TooLarge | None" = None
     overlap: "OverlapCost | None" = None
     fold_ranks: bool = True
 
@@ -83,11 +81,24 @@ class PreparedStep(Noun, dict=True):
         return find_crossing(self.machine, self.prices.topology, self.graph.plan, placement)
 
     @property
+    def unfit(self) -> bool:
+        """Whether ranks of a model hold more than they have."""
+        return self.memory is not None and self.memory.fits is False
+
+    @cached_property
+    def too_large(self) -> Names:
+        """That the step does not fit, and what would."""
+        if not (self.memory and self.unfit):
+            return ()
+        from stepsim.step.checks import too_large
+
+        return (too_large(self.job, self.machine, self.memory),)
+
+    @property
     def warnings(self) -> Names:
         """All that a user should know, where nobody says what doubts are worth."""
-        first = (self.unfit.text(),) if self.unfit else ()
         crossed = (self.crossing.text,) if self.crossing else ()
-        return (*first, *(doubt.text for doubt in self.doubts), *crossed, *self.assumed)
+        return (*self.too_large, *(doubt.text for doubt in self.doubts), *crossed, *self.assumed)
 
     def timeline(self, progress: "OnProgress | None" = None, *, apart: bool = True) -> Timeline:
         """When every task runs of those who are simulated; `apart` is as `run_graph` takes it."""
@@ -126,16 +137,14 @@ class PreparedStep(Noun, dict=True):
         work, ranks = self.workload, simulated_ranks(timeline)
         traffic = find_traffic(self.graph, self.prices)
         doubts = () if weigh else tuple(doubt.text for doubt in self.doubts)
-        notes, findings = self.notes, tuple[Finding, ...]()
+        notes, findings = self.notes, tuple(Finding(text=text) for text in self.too_large)
         if timeline.engine is Engine.LEVELS and self.job.options.engine is None:
             notes = (
                 *notes,
                 f"more than {MOST_EVENTS:,} tasks: their times are found level by level; they are "
                 "those of the events (--engine simpy)",
             )
-        if self.unfit:
-            findings = (Finding(text=self.unfit.text()),)
-        elif self.job.setup:
+        if self.job.setup and not self.unfit:
             from stepsim.step.checks import second_look
 
             findings = tuple(second_look(self.job, timeline.step_time_ps))
@@ -219,11 +228,11 @@ def prepare(
     schedule = choose_schedule(job, network)
     stages = split_stages(work, plan, schedule.placement, options.stage_rows)
     memory = memory_of(job, schedule, stages)
-    full, unfit = list[str](), None
+    full = list[str]()
     if job.setup:
         from stepsim.step.checks import with_memory
 
-        work, full, unfit = with_memory(memory, job, topology)
+        work, full = with_memory(memory, job)
     graph = write_graph(stages, schedule, plan, options)
     prices = prices_of(graph, network, known)
     said(__name__, "workload %s: %d layers", work.source, work.layers)
@@ -249,7 +258,6 @@ def prepare(
         assumed=every,
         notes=(*work.notes, *foreign, *idle_npus(network)),
         memory=memory,
-        unfit=unfit,
         overlap=_overlap_cost(job, topology, sms) if (sms := options.overlap_cost) else None,
     )
 

@@ -74,7 +74,7 @@ def said(model: str, **options: Any) -> list[str]:
 )
 def test_jobs_that_ran_fit(model: str, options: dict[str, Any]) -> None:
     job = read_inputs(model, None, options)
-    assert prepare(job.workload, job.topology, job.options).unfit is None
+    assert not prepare(job.workload, job.topology, job.options).unfit
 
 
 def test_a_recipe_is_said_with_its_source_and_what_turns_it_off() -> None:
