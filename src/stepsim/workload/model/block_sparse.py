@@ -67,7 +67,7 @@ class BlockSparseAttention(Mixer):
         return Mixing(
             # the indexer's queries and keys, forward alone
             before=(*own, *(item.times(FORWARD_ALONE) for item in products(columns, made))),
-            mix=tuple(replace(item, core=True) for item in self._mix(columns)),
+            mix=tuple(self._mix(columns)),
             after=after,
             sent=replace(gathered_keys(pair + self.indexer.dim, None, columns), back_after=back),
         )
@@ -88,12 +88,12 @@ class BlockSparseAttention(Mixer):
             (2.0 * scores * self.indexer.width, none),
             (blocks, none),
             (1, 0),
+            core=True,
         )
-        yield memory("choice of blocks", blocks, none)
-        pairs = 2.0 * t * self.indexer.read(columns) * self.heads / columns.tp
+        yield memory("choice of blocks", blocks, none, core=True)
         heads, keys = self.heads / columns.tp, self.indexer.read(columns)
         shared = np.full_like(heads, self.heads / part.kv_heads)
-        flops = pairs * (part.head_dim + part.values)
+        flops = 2.0 * t * keys * heads * (part.head_dim + part.values)
         yield fused_attention(flops, part.head_dim, heads, keys, columns, shared)
 
     def held(self, columns: PlanTable, element: Floats) -> Held:

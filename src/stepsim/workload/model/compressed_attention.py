@@ -10,7 +10,6 @@ and two of them are made of a token. Results go back through a low rank in group
 from collections.abc import Iterator
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.context import gathered_keys
@@ -71,11 +70,11 @@ class CompressedAttention(Mixer):
         attention = rank * (hidden + self.queries + 1) + d * (hidden + 1) + self.heads
         result = self.queries * self.output_rank + self.gathered * hidden
         pooled = self.series * d * (2 * hidden + self.ratio) + d * (self.series > 0)
-        own = self.indexer
-        if own is None:
-            return attention + result + pooled
-        keys = self.series * own.dim * (2 * hidden + self.ratio) + own.dim
-        return attention + result + pooled + keys + rank * own.width + hidden * own.heads
+        own, chosen = self.indexer, 0
+        if own is not None:
+            chosen = self.series * own.dim * (2 * hidden + self.ratio) + own.dim
+            chosen += rank * own.width + hidden * own.heads
+        return attention + result + pooled + chosen
 
     def read(self, columns: PlanTable) -> Floats:
         """Keys that a token reads on average: of the window, and pooled ones."""
@@ -141,13 +140,11 @@ class CompressedAttention(Mixer):
         """
         share = 2.0 * columns.tokens * self.queries / columns.tp
         if self.indexer is not None:
-            for item in self.indexer.choice(columns):
-                yield replace(item, core=True)
+            yield from self.indexer.choice(columns)
         keys, heads = self.read(columns), self.heads / columns.tp
         yield fused_attention(2.0 * share * keys, self.head_dim, heads, keys, columns, heads)
         if self.indexer is not None:
-            target = self.indexer.target(share * self.indexer.read(columns), columns)
-            yield replace(target, core=True)
+            yield self.indexer.target(share * self.indexer.read(columns), columns)
 
     def held(self, columns: PlanTable, element: Floats) -> Held:
         """Queries before and after their norm, keys, the result and what is rotated back.

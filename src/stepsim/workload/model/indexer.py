@@ -68,14 +68,16 @@ class Indexer(ModelPart):
             flops=(2.0 * scores * self.width, 6.0 * t * keys * self.width),
             moved=(SCORE_BYTES * scores, 2.0 * chosen),
             launches=(1, 1),
+            core=True,
         )
-        yield memory("choice of keys", SCORE_BYTES * scores + chosen, np.zeros_like(t))
+        nothing = np.zeros_like(t)
+        yield memory("choice of keys", SCORE_BYTES * scores + chosen, nothing, core=True)
 
     def target(self, flops: Floats, columns: PlanTable) -> Operator:
         """What the indexer learns from: attention's scores of the chosen keys once more."""
         chosen = SCORE_BYTES * columns.tokens * self.read(columns)
         both = (flops, 0.0 * flops), (chosen, 2.0 * chosen)
-        return operator_of("index target", OperatorKind.MIXED, *both, (1, 1))
+        return operator_of("index target", OperatorKind.MIXED, *both, (1, 1), core=True)
 
     def summed(self, columns: PlanTable) -> Floats:
         """Bytes of this target that ranks of tp sum, each having that of its own heads."""

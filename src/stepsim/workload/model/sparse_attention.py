@@ -7,7 +7,6 @@ indexer scores all keys before a token, and the best are read (`indexer.py`).
 """
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import LatentAttention, Mixer
 from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.context import gathered_keys
@@ -83,14 +82,13 @@ class SparseLatentAttention(Mixer):
         Attention: 2 t k a (key + latent) forward, 2.5 times that backward.
         """
         heads, keys = self.heads / columns.tp, self.indexer.read(columns)
-        pairs = 2.0 * columns.tokens * keys * self.heads / columns.tp
+        pairs = 2.0 * columns.tokens * keys * heads
         flops = pairs * (self.key_width + self.latent.kv_rank)
         attention = fused_attention(flops, self.key_width, heads, keys, columns, heads)
         if not self.chooses:
             return (attention,)
         target = self.indexer.target(pairs * self.key_width, columns)
-        result = (*self.indexer.choice(columns), attention, target)
-        return tuple(replace(item, core=True) for item in result)
+        return *self.indexer.choice(columns), attention, target
 
     def held(self, columns: PlanTable, element: Floats) -> Held:
         """Queries as projected and as attention takes them, keys, the result on both widths.
