@@ -51,19 +51,15 @@ def node_rings(members: Ints, node_size: int, inside: tuple[Ints, ...] = ()) -> 
     members, taken in turn; they are as given by default.
     """
     places = np.arange(len(members), dtype=np.int64)
-    ends = np.flatnonzero(np.diff(members // node_size)) + 1
-    if not len(ends):
+    starts = np.flatnonzero(np.diff(members // node_size, prepend=-1))
+    if len(starts) == 1:
         return inside or (places,)
-    counts = np.diff([0, *ends.tolist(), len(members)])
-    if (counts == counts[0]).all():
-        nodes = places.reshape(len(counts), -1)
-        ways = [nodes[:, order] for order in inside] or [nodes]
-        return tuple(
-            np.roll(ways[c % len(ways)], -c, axis=1).reshape(-1) for c in range(int(counts[0]))
-        )
-    several = np.split(places, ends)
+    counts = np.diff(starts, append=len(members))
+    first, count = np.repeat(starts, counts), np.repeat(counts, counts)
+    ways = inside or (places,)
     return tuple(
-        np.concatenate([np.roll(node, -c) for node in several]) for c in range(int(counts.min()))
+        first + ways[channel % len(ways)][(places - first + channel) % count]
+        for channel in range(int(counts.min()))
     )
 
 
