@@ -320,10 +320,9 @@ def _reduces(axis: PlacedWiring, members: Ints) -> float:
     if not axis.reduces:
         return 0.0
     assert isinstance(axis.wiring, FatTree | Dragonfly)  # see Dimension
-    copies, positions = axis.copy_of(members), axis.positions(members)
-    apart = len(distinct(axis.coordinates(members))) == len(members)
-    together = bool((copies == copies[0]).all()) and axis.wiring.share_a_switch(positions)
-    return axis.reduces * (apart and together)
+    switches = axis.positions(members) // axis.wiring.below
+    together = not np.ptp(axis.copy_of(members)) and not np.ptp(switches)
+    return axis.reduces * (together and len(distinct(axis.coordinates(members))) == len(members))
 
 
 _ANY = {"bandwidth": 1.0, "latency_ps": 0, "endpoint_latency_ps": 0, "efficiency": 1.0}

@@ -219,6 +219,7 @@ class Dragonfly(Noun, dict=True):
             return min(nics, between) if routers > 1 else nics
         return min(nics, (groups // 2) * (groups - groups // 2) * self._parallel * capacities[-1])
 
-    def share_a_switch(self, positions: Ints) -> bool:
-        """Whether all are on one router."""
-        return bool((positions // self.shape.npus == positions[0] // self.shape.npus).all())
+    @property
+    def below(self) -> int:
+        """NPUs of a router."""
+        return self.shape.npus

@@ -161,7 +161,7 @@ class FatTree(Noun):
                 narrowest = min(narrowest, capacities[-1] * layer.count / 4)
         return narrowest
 
-    def share_a_switch(self, positions: Ints) -> bool:
-        """Whether all are on one leaf."""
-        leaves = positions // self.shape.down[0]
-        return bool((leaves == leaves[0]).all())
+    @property
+    def below(self) -> int:
+        """NPUs of a leaf."""
+        return self.shape.down[0]
