@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from eyes import BLIND, lab
 
-from stepsim.show.page.looks import IDLE, PAPERS, PART_LOOKS
+from stepsim.show.page.looks import PAPERS, PART_LOOKS
 from stepsim.show.page.page import page_of
 from stepsim.show.palette import MEMORY_LOOKS, SHADES, Shade, contrast
 from stepsim.workload.axes import Part
@@ -17,7 +17,6 @@ TINTS = [
     *(tint for _, tint in SHADES.values()),
     *(tint for _, tint in PART_LOOKS.values() if tint),
     *MEMORY_LOOKS.values(),
-    IDLE,
 ]
 
 
@@ -62,7 +61,6 @@ def test_marks_can_be_told_apart(scheme: int, blindness: str) -> None:
 def test_words_and_edges_stand_out(scheme: int) -> None:
     look = looks()[scheme]
     assert look["paper"] == PAPERS[scheme]
-    assert look["idle"] == IDLE[scheme]
     words = product(("ink", "quiet", "accent", "better", "worse"), ("paper", "wash"))
     for ink, paper in chain(words, [("on-accent", "accent")]):
         assert contrast(look[ink], look[paper]) >= WORDS, (ink, paper)

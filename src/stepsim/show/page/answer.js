@@ -162,7 +162,7 @@ function showMemory({ memory }) {
   if (level) line.append(level === "over" ? ": does not fit" : ": close to full");
   const bar = element("div", "", "bar"), limit = element("i", "", "", { title: "what the GPU has" }), list = element("ul", "", "parts");
   for (const [part, size, said] of parts) {
-    const tint = page.choices.memory[part] || page.choices.idle, title = `${part}: ${said}`;
+    const tint = page.choices.memory[part], title = `${part}: ${said}`;
     bar.append(piece(size / most, tint, title));
     list.append(partRow(part, tint, said, title));
   }
@@ -197,7 +197,7 @@ function cell(value, look) {
   if (!Array.isArray(value[0])) return element("td", value[0], look, { order: value[1] });
   const bar = element("div", "", "bar");
   for (const [start, share, name, words] of value) {
-    const [, tint] = page.choices.parts[name] || ["", page.choices.memory[name] || page.choices.idle], one = piece(share, tint, words);
+    const [, tint] = page.choices.parts[name] || ["", page.choices.memory[name]], one = piece(share, tint, words);
     one.style.left = `${100 * start}%`;
     bar.append(one);
   }
@@ -214,9 +214,8 @@ function sortBy(body, place, head) {
 }
 
 function showTables(found) {
-  const tables = found.tables.map(table);
-  const home = page.report ? "tables" : !found.lanes ? "recorded" : found.as_it_is ? "beside" : "tables";
-  for (const id of ["recorded", "beside", "tables"]) find(id).replaceChildren(...(id === home ? tables : []));
+  const tables = found.tables.map(table), home = found.as_it_is ? "beside" : "tables";
+  for (const id of ["beside", "tables"]) find(id).replaceChildren(...(id === home ? tables : []));
   find("warnings").replaceChildren(...found.warnings.map((words) => element("li", words)));
   const count = found.warnings.length;
   find("open-details").textContent = count ? `Details and ${count} note${count > 1 ? "s" : ""}` : "Details";

@@ -12,8 +12,6 @@ from stepsim.workload.axes import Part, PartKind
 
 PAPERS = ("#ffffff", "#11161d")
 """What marks are drawn on: the page in light and in dark."""
-IDLE: Tint = ("#858c96", "#7d8794")
-"""The outline of idle time."""
 PART_LOOKS: Mapping[str, tuple[str, Tint | None]] = {
     part.key: (part.label, None if part.kind is PartKind.IDLE else PART_TINTS[part])
     for part in Part
@@ -27,6 +25,5 @@ def looks() -> dict[str, object]:
         "shades": [(name, tint, tuple(map(ink_on, tint))) for name, tint in SHADES.values()],
         "parts": PART_LOOKS,
         "memory": MEMORY_LOOKS,
-        "idle": IDLE,
         "terms": shipped(__file__, "terms.toml", dict[str, Any]),
     }
