@@ -97,7 +97,7 @@ function sayUnder(found, runs) {
   if (runs.some(isMixed)) said.push("mixed colours: actions narrower than a dot");
   if (page.zoom) said.push(`${time(page.zoom[0])} to ${time(page.zoom[1])}`);
   if (page.zoom && runs.some(({ run }) => run.tasks && run.tasks.too_many)) said.push(page.report ? "too many kernels for a report" : "zoom in further to see kernels");
-  else if (!page.zoom && !onPaper) said.push(`drag to zoom in${found.tasks || !page.report && !found.as_it_is ? "to kernels and messages" : ""}`);
+  else if (runs.length && !page.zoom && !onPaper) said.push(`drag to zoom in${found.tasks || !page.report && !found.as_it_is ? "to kernels and messages" : ""}`);
   find("under").textContent = said.join(" \u00B7 ");
 }
 
