@@ -26,7 +26,7 @@ def recorded(ran: Ran) -> Plain:
         page, fixed = profile_page(find_stragglers(pipeline_waits(ran))), _PROFILE
     else:
         page, fixed = _replay_page(ran), _AS_IT_RAN
-    return page.answer() | {"heading": "", "said": [], "as_it_is": fixed}
+    return {**page.answer(), "heading": "", "said": [], "network": None, "as_it_is": fixed}
 
 
 def _replay_page(run: RunSummary | LeafLog) -> Page:
