@@ -15,7 +15,7 @@ from stepsim.base.units import format_bandwidth, format_time_ps
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.measured import load_trace
 from stepsim.measured.calibration.calibration import Calibration
-from stepsim.measured.calibration.runs import calibrate_traces, fastest_curves
+from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.layers import Durations
 from stepsim.measured.ready import infer_hidden, ready_run
 from stepsim.measured.run import OpKind, gradient_groups
@@ -239,7 +239,7 @@ median over ranks counts.""".splitlines()
 
 def operation_rows(run: RunSummary, found: RunEntry, table: CommTable) -> Iterator[str]:
     """A line per operation of a run."""
-    known, node_size = fastest_curves(table), run.clocks.node_size
+    known, node_size = fastest(table), run.clocks.node_size
     several = operations(run.step_ops, node_size)
     for op, compared in zip(several, found.finalize, strict=True):
         ranks, size = len(op.group), op.size_bytes / 1e9

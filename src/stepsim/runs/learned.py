@@ -18,7 +18,7 @@ from stepsim.files.asked import StepInputs
 from stepsim.files.collectives.samples import CurveSample, curves_of
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.rates import recorded_rate
-from stepsim.measured.calibration.runs import calibrate_traces, fastest_curves
+from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.kernel_classes import KernelClass
@@ -142,7 +142,7 @@ def _times(
             missing.append(("host and message times", str(error)))
     tables = [recorded_collectives(profile, node_size) for profile in profiles]
     curves = [curve for table in tables if table for curve in table.curves]
-    table = fastest_curves(CommTable(source="profiles", curves=tuple(curves))) if curves else None
+    table = fastest(CommTable(source="profiles", curves=tuple(curves))) if curves else None
     if table is None:
         missing.append(("collectives", "none was recorded on all ranks of its group, with bytes"))
     found = (

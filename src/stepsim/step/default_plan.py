@@ -29,7 +29,7 @@ from stepsim.step.plans import (
     SHORT_NAMES,
     PlanSpace,
     Wanted,
-    fastest,
+    by_price,
     handicap,
     plan_kind,
     price_plans,
@@ -259,7 +259,7 @@ class PlanAsked(Noun):
 def _in_order(priced: PlanTable) -> list[Plan]:
     """Plans that fit well, if any does, the fastest first."""
     fit = priced.other(seconds=np.where(which_fit(priced.share), priced.seconds, inf))
-    return [priced.plans[i] for i in fastest(fit)]
+    return [priced.plans[i] for i in by_price(fit)]
 
 
 def _words(values: Mapping[str, object]) -> str:

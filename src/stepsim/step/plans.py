@@ -302,7 +302,7 @@ def price_plans(
     priced = _priced(table, memory, setup, wanted)
     if space.base.layout is not None or not len(table):
         return priced
-    some = priced if most is None else priced.take(fastest(priced)[:most])
+    some = priced if most is None else priced.take(by_price(priced)[:most])
     more = PlanTable(_balanced(some.plans, setup))
     other = _priced(more, setup.memory(more).total, setup, wanted)
     columns = {
@@ -322,7 +322,7 @@ def _priced(table: PlanTable, memory: Floats, setup: StepModel, wanted: Wanted |
     return PlanTable(table.plans).other(memory=memory, share=share, seconds=seconds)
 
 
-def fastest(priced: PlanTable) -> list[int]:
+def by_price(priced: PlanTable) -> list[int]:
     """Places of plans that have a price, the fastest per token first; equal ones as they come.
 
     A plan counts more where its layout has to gain something.

@@ -23,7 +23,7 @@ from stepsim.measured.calibration.calibration import (
     message_topology,
 )
 from stepsim.measured.calibration.gradients import Samples, launch_and_rate
-from stepsim.measured.calibration.runs import calibrate_traces, fastest_curves
+from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import NodePlacement, align
 from stepsim.measured.layers import Durations, stage_costs
 from stepsim.measured.ready import infer_hidden, ready_run
@@ -146,11 +146,11 @@ def test_a_table_gives_the_shape_of_message_times(found: RunSummary) -> None:
 def test_the_fastest_of_repeated_measurements_counts() -> None:
     first, second = curve({1024: 10, 2048: 40}), curve({1024: 20, 2048: 30}, source="b")
     table = CommTable(source="t", curves=(first, second))
-    (merged,) = fastest_curves(table).curves
+    (merged,) = fastest(table).curves
     assert merged.times_ps == (10, 30)
     several = CommTable(source="t", curves=(first, replace(first, machine="n")))
     with pytest.raises(CalibrationError, match="measured on m, n: expected one machine"):
-        fastest_curves(several)
+        fastest(several)
 
 
 def test_gradient_groups() -> None:

@@ -42,7 +42,7 @@ def calibrate_traces(
     Their messages say how times grow with size where the runs hold one size only. Raises
     CalibrationError where the table holds several machines.
     """
-    table = fastest_curves(table) if table else None
+    table = fastest(table) if table else None
     missing: list[tuple[str, str]] = []
     links = [_link(summaries, placement, table, missing) for placement in NodePlacement]
     launch, scaling = gradient_costs(summaries, table, missing)
@@ -68,7 +68,7 @@ def calibrate_traces(
     )
 
 
-def fastest_curves(table: CommTable) -> CommTable:
+def fastest(table: CommTable) -> CommTable:
     """One curve per group: where several measured a size the fastest counts.
 
     Whatever else ran can only slow a measurement. Raises CalibrationError for several machines.
