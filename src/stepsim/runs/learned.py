@@ -8,8 +8,7 @@ of that is one factor, however the kernels were fused or split.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
+from stepsim.base.arrays import bins, places_by
 from stepsim.base.errors import CalibrationError, PlanError, TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, format_bandwidth
@@ -20,11 +19,11 @@ from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.rates import recorded_rate
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE
-from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.events import Profile, same
 from stepsim.measured.profile.kernel_classes import KernelClass
 from stepsim.measured.profile_run import run_of_profile
 from stepsim.measured.summary import RunSummary
-from stepsim.network.measured_times import CommTable
+from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.run.spans import TaskKind
 from stepsim.runs.measured import calibrated_step
 from stepsim.runs.validate import validate_runs
@@ -114,55 +113,53 @@ def calibrate_profiles(
     nothing was left to hold the numbers against. What a profile does not hold is left out, and
     `unidentified` says why.
     """
+    notes = [text for profile in profiles for text in profile.warnings]
     if jobs:
         steps = [TracedStep.of(*pair) for pair in zip(profiles, jobs, strict=True)]
-        found, notes = _learned(steps, node_size)
         held = _left_out(steps, node_size)
-        return replace(found, held=held), [*notes, *_said_of(held)]
-    found, runs, notes = _times(profiles, node_size)
-    if device is None:
-        return found, [*notes, _replayed(runs)]
-    try:
-        rate: tuple[MeasuredRate, ...] = (recorded_rate(profiles, device, precision),)
-        missing = found.unidentified
-    except CalibrationError as error:
-        rate, missing = (), (("rate of products", str(error)), *found.unidentified)
-    return replace(found, rates=rate, unidentified=missing), [*notes, _replayed(runs)]
+        return replace(_learned(steps, node_size), held=held), [*notes, *_said_of(held)]
+    found, runs = _times(profiles, node_size)
+    rates, missing = list[MeasuredRate](), found.unidentified
+    if device:
+        try:
+            rates.append(recorded_rate(profiles, device, precision))
+        except CalibrationError as error:
+            missing = (("rate of products", str(error)), *missing)
+    notes.append(_replayed(runs))
+    return replace(found, rates=tuple(rates), unidentified=missing), notes
 
 
 def _times(
     profiles: Sequence[Profile], node_size: int | None
-) -> tuple[Calibration, list[RunSummary], list[str]]:
-    """Collectives, host and message times of profiles, their runs, and what was noticed."""
+) -> tuple[Calibration, list[RunSummary]]:
+    """Collectives, host and message times of profiles, and their runs."""
     runs, missing = list[RunSummary](), list[tuple[str, str]]()
     for profile in profiles:
         try:
             runs.append(run_of_profile(profile, node_size=node_size))
         except TraceError as error:
             missing.append(("host and message times", str(error)))
-    tables = [recorded_collectives(profile, node_size) for profile in profiles]
-    curves = [curve for table in tables if table for curve in table.curves]
-    table = fastest(CommTable(source="profiles", curves=tuple(curves))) if curves else None
-    if table is None:
+    every = [curve for each in profiles for curve in recorded_collectives(each, node_size)]
+    table = fastest(CommTable(source="profiles", curves=tuple(every)))
+    if not every:
         missing.append(("collectives", "none was recorded on all ranks of its group, with bytes"))
     found = (
-        calibrate_traces(runs, table)
+        calibrate_traces(runs, table if every else None)
         if runs
-        else Calibration(sources=(), collective=table.curves if table else ())
+        else Calibration(sources=(), collective=table.curves)
     )
     sources = tuple(profile.source for profile in profiles)
-    found = replace(found, sources=sources, unidentified=(*missing, *found.unidentified))
-    return found, runs, [text for profile in profiles for text in profile.warnings]
+    return replace(found, sources=sources, unidentified=(*missing, *found.unidentified)), runs
 
 
-def _learned(steps: Sequence[TracedStep], node_size: int | None) -> tuple[Calibration, list[str]]:
-    """What profiles of models tell, and what was noticed in them."""
-    found, _, notes = _times([step.profile for step in steps], node_size)
+def _learned(steps: Sequence[TracedStep], node_size: int | None) -> Calibration:
+    """What profiles of models tell."""
+    found, _ = _times([step.profile for step in steps], node_size)
     missing: _Missing = []
     kernels = tuple(learn_kernels(steps, missing))
     known = {each.kernels for each in kernels}
     untold = [(name, reason) for name, reason in found.unidentified if name not in known]
-    return replace(found, kernels=kernels, unidentified=(*missing, *untold)), notes
+    return replace(found, kernels=kernels, unidentified=(*missing, *untold))
 
 
 def learn_kernels(steps: Sequence[TracedStep], missing: _Missing) -> Iterator[MeasuredKernels]:
@@ -294,8 +291,8 @@ def _left_out(steps: Sequence[TracedStep], node_size: int | None) -> tuple[HeldS
     for step in steps:
         others = [other for other in steps if other.name != step.name]
         if others:
-            known, _ = _learned(others, node_size)
-            again = hold_against(calibrated_step(step.job, known), step.profile)
+            job = calibrated_step(step.job, _learned(others, node_size))
+            again = hold_against(job, step.profile)
             held = HeldStep(
                 **step.machine,
                 source=step.profile.source,
@@ -356,8 +353,10 @@ _TIMED = (
 )
 
 
-def recorded_collectives(profile: Profile, node_size: int | None = None) -> CommTable | None:
-    """Median times by collective, ranks, nodes and size; None where no time is without waits.
+def recorded_collectives(
+    profile: Profile, node_size: int | None = None
+) -> tuple[MeasuredCurve, ...]:
+    """Median times by collective, ranks, nodes and size; none where no time is without waits.
 
     Those alone count of which every rank was recorded: the time of others holds what they wait for
     the ranks that were not. A node has `node_size` ranks where the profile does not tell it, 8
@@ -365,11 +364,10 @@ def recorded_collectives(profile: Profile, node_size: int | None = None) -> Comm
     """
     events, samples = profile.events, list[CurveSample]()
     kinds = [_kind_of(name) for name in profile.names]
-    chosen = events.of_kind(TaskKind.COLLECTIVE) & (events.meeting >= 0) & (events.size_bytes > 0)
-    places = np.flatnonzero(chosen)
-    places = places[np.argsort(events.meeting[places], kind="stable")]
-    cuts = np.flatnonzero(np.diff(events.meeting[places])) + 1
-    for members in np.split(places, cuts) if len(places) else []:
+    met = events.of_kind(TaskKind.COLLECTIVE) & (events.meeting >= 0) & (events.size_bytes > 0)
+    events = events.taken(met)
+    number = same(events.meeting)
+    for members in places_by(number, bins(number)):
         group, kind = int(events.group[members[0]]), kinds[int(events.name[members[0]])]
         ranks = profile.groups[group].ranks if group >= 0 else ()
         expected = len(ranks) or (profile.world or len(profile.ranks))
@@ -382,8 +380,7 @@ def recorded_collectives(profile: Profile, node_size: int | None = None) -> Comm
         size = int(events.size_bytes[members].max())
         if lasts > 0:
             samples.append((("", profile.source, kind, expected, len(nodes)), size, lasts))
-    curves = curves_of(sorted(samples, key=lambda sample: sample[0]))
-    return CommTable(source=profile.source, curves=curves) if curves else None
+    return curves_of(sorted(samples, key=lambda sample: sample[0]))
 
 
 def _kind_of(name: str) -> CollectiveKind | None:
