@@ -7,7 +7,7 @@ has its times in ps.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cache
 from heapq import heappop, heappush
@@ -34,7 +34,7 @@ from stepsim.files.traces.protobuf import (
     signed,
 )
 from stepsim.measured.profile.events import Following, Profile, other_end
-from stepsim.measured.profile.waits import Waits
+from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.run import PS_PER_US
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
@@ -138,9 +138,10 @@ def read_chakra(path: Path, progress: Callable[[int, int], None] | None = None) 
     for place, (name, data) in enumerate(packed_files(path, CHAKRA_ENDS, is_chakra, progress)):
         told = _RANK.search(Path(name).name)
         try:
-            nodes = _nodes(data)
+            messages = read_messages(data)
+            places, nodes = _places(next(messages)), _nodes(messages)
             part = _of_rank(name, nodes, int(told[1]) if told else place, groups)
-            parts.append(replace(part, **_places(data)))
+            parts.append(replace(part, **places))
             clocks.add(_is_recorded(nodes))
         except (ValueError, OverflowError) as error:
             raise TraceError(f"{name}: not a Chakra trace: {error}") from None
@@ -152,9 +153,7 @@ def read_chakra(path: Path, progress: Callable[[int, int], None] | None = None) 
 
 def _scheduled(profile: Profile) -> Profile:
     """The profile of a trace without times of day: everything begins once it can."""
-    durations = profile.events.end_ps - profile.events.start_ps
-    before, after = profile.follows or (ints([]),) * 2
-    waits = Waits(profile=profile, before=before, after=after)
+    durations, waits = profile.events.duration_ps, pipeline_waits(profile)
     ends = waits.ends_ps(durations)
     warnings = [
         *profile.warnings,
@@ -181,10 +180,8 @@ def _groups_beside(path: Path) -> Mapping[str, tuple[int, ...]]:
         ) from None
 
 
-def _nodes(data: bytes) -> list[_Node]:
+def _nodes(messages: Iterator[bytes]) -> list[_Node]:
     """The nodes of a file by their numbers; raises ValueError where it has none, or one twice."""
-    messages = read_messages(data)
-    next(messages)
     attribute_of = cache(_attribute)  # most attributes are those of many nodes
     nodes = sorted((_node(each, attribute_of) for each in messages), key=lambda node: node.number)
     if not nodes:
@@ -194,9 +191,9 @@ def _nodes(data: bytes) -> list[_Node]:
     return nodes
 
 
-def _places(data: bytes) -> dict[str, int]:
+def _places(metadata: bytes) -> dict[str, int]:
     """Stage and replica of a rank, where its metadata tell them."""
-    fields = (v for number, v in read_fields(next(read_messages(data))) if number == _ATTRIBUTE)
+    fields = (v for number, v in read_fields(metadata) if number == _ATTRIBUTE)
     told = dict(_attribute(each) for each in fields if isinstance(each, bytes))
     return {
         name: place
@@ -208,24 +205,26 @@ def _places(data: bytes) -> dict[str, int]:
 def _of_rank(
     name: str, nodes: Sequence[_Node], rank: int, groups: Mapping[str, tuple[int, ...]]
 ) -> RankOperations:
-    place = {node.number: i for i, node in enumerate(nodes)}
+    def told(name: str, default: int = UNKNOWN) -> Ints:
+        return ints([node.number_of(name, default) for node in nodes])
+
     start = ints([node.ps("start") for node in nodes])
     took = ints([node.ps("duration") for node in nodes])
     base = int(start.min()) if _is_recorded(nodes) else 0
     named = [str(node.attributes.get("pg_name", "")) for node in nodes]
     described = [str(node.attributes.get("pg_desc", "")) for node in nodes]
     columns = {
-        "step": ints([node.number_of(STEP, 0) for node in nodes]),
+        "step": told(STEP, 0),
         "kind": ints([node.event for node in nodes]),
         "start_ps": start - base,
         "end_ps": start - base + took,
-        "size_bytes": ints([node.number_of("comm_size") for node in nodes]),
+        "size_bytes": told("comm_size"),
         "peer": ints([node.peer(rank) for node in nodes]),
-        "meeting": ints([node.number_of("comm_tag", 0) for node in nodes]),
+        "meeting": told("comm_tag", 0),
         "order": np.arange(len(nodes), dtype=np.int64),
-        **{name: ints([node.number_of(name) for node in nodes]) for name in TOLD},
+        **{name: told(name) for name in TOLD},
     }
-    stream = ints([node.number_of("tid") for node in nodes])
+    stream = told("tid")
     columns["stream"] = np.where(columns["stream"] == UNKNOWN, stream, columns["stream"])
     return RankOperations(
         rank=rank,
@@ -237,12 +236,13 @@ def _of_rank(
         ],
         columns=columns,
         base_ps=base,
-        follows=_follows(nodes, place, stream),
+        follows=_follows(nodes, stream),
     )
 
 
-def _follows(nodes: Sequence[_Node], place: Mapping[int, int], stream: Ints) -> Following:
+def _follows(nodes: Sequence[_Node], stream: Ints) -> Following:
     """Dependencies, and one after the other what runs on one thread or stream."""
+    place = {node.number: i for i, node in enumerate(nodes)}
     before = [[place[each] for each in node.after if each in place] for node in nodes]
     pairs = [(each, i) for i, earlier in enumerate(before) for each in earlier]
     if (stream != UNKNOWN).any():
