@@ -33,7 +33,6 @@ class Slowed:
         self.planned = batch.planned_ps().tolist()
 
     def planned_ps(self, node: ColumnNode) -> int:
-        assert node.node is not None
         return int(self.planned[node.node])
 
     def computed(self, node: ColumnNode) -> Ints:

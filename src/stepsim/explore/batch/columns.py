@@ -53,8 +53,12 @@ class ColumnPlaces(Noun):
         """The end of a transfer as each rank has it, from that of every column."""
         return end[self.of_rank]
 
-    def latest(self, ready: Ints, width: int) -> Ints:
-        """The last of the ranks of each of `width` columns; 0 where none of the actor's is."""
+    def latest(self, end: Ints, width: int, view: EndView | None = None) -> Ints:
+        """The last of the ranks of each of `width` columns; 0 where none of the actor's is.
+
+        Ranks see the end by the `view`, if there is one.
+        """
+        ready = view(end) if view else end
         every = np.broadcast_to(ready, (len(self.order), ready.shape[1]))[self.order]
         found: Ints = np.zeros((width, ready.shape[1]), np.int64)
         found[self.columns] = np.maximum.reduceat(every, self.starts, axis=0)
@@ -64,13 +68,13 @@ class ColumnPlaces(Noun):
 class ColumnNode(Noun):
     """What a node is, and how wide: `node` of the program, a task of the ranks of `actor`.
 
-    Without a node it takes no time: all of a task's ranks are ready. With a `width` it is a
-    transfer of so many groups: `actor` is then its first member, `places` have its members' ranks
-    in the groups, and are empty for messages, which have a column for each rank of `actor`.
+    With a `width` it is a transfer of so many groups: `actor` is then its first member, `places`
+    have its members' ranks in the groups, and are empty for messages, which have a column for each
+    rank of `actor`.
     """
 
-    node: int | None = None
-    actor: int = 0
+    node: int
+    actor: int
     width: int = 0
     places: Mapping[int, ColumnPlaces] = MappingProxyType({})
 
@@ -79,8 +83,7 @@ class NodeColumns:
     """The nodes of a job in an order that can run, with a column for each of some `ranks`.
 
     Those are all ranks of every actor, unless fewer stand for them: then ranks that are left out
-    must do what one of their groups' that is there does. Where a transfer has columns of its own,
-    each member's ranks are ready in a node before it. `nodes` are in that order.
+    must do what one of their groups' that is there does. `nodes` are in that order.
     """
 
     def __init__(self, batch: Batch, ranks: Sequence[Ints] | None = None) -> None:
@@ -91,7 +94,6 @@ class NodeColumns:
         self.nodes: list[ColumnNode] = []
         self._after: list[tuple[int, ...]] = []
         self._views: list[tuple[EndView | None, ...]] = []
-        self._number: list[tuple[int, dict[int, ColumnPlaces]]] = []
         members: list[list[tuple[int, int]]] = [[] for _ in range(len(batch.flat))]
         for actor, nodes in enumerate(batch.flat.node_of):
             for task, node in enumerate(nodes.tolist()):
@@ -113,47 +115,30 @@ class NodeColumns:
         return step
 
     def _durations(self, durations: NodeDurations) -> Iterator[Ints]:
-        nothing = np.zeros((1, 1), np.int64)
         for node in self.nodes:
-            if node.node is None:
-                yield nothing
-            else:
-                yield durations.sent(node) if node.width else durations.computed(node)
+            yield durations.sent(node) if node.width else durations.computed(node)
 
     def _add_node(self, node: int, members: list[tuple[int, int]]) -> None:
         """A node of the program, with what each member's ranks do in it."""
         width, places = self._places(members)
-        awaited = [wait for member in members for wait in self._ready(*member, places, width)]
-        self._add(ColumnNode(node=node, actor=members[0][0], width=width, places=places), awaited)
-        self._number.append((len(self.nodes) - 1, places))
-
-    def _add(self, node: ColumnNode, awaited: list[tuple[int, EndView | None]]) -> None:
-        self.nodes.append(node)
+        self.nodes.append(ColumnNode(node=node, actor=members[0][0], width=width, places=places))
+        awaited = [wait for member in members for wait in self._awaited(*member, places, width)]
         self._after.append(tuple(number for number, _ in awaited))
         self._views.append(tuple(view for _, view in awaited))
 
-    def _ready(
+    def _awaited(
         self, actor: int, task: int, columns: dict[int, ColumnPlaces], width: int
-    ) -> list[tuple[int, EndView | None]]:
-        """Nodes in which the ranks of a member are ready, and how the transfer sees them."""
-        here = columns.get(actor)
-        if here is None:
-            return self._awaited(actor, task)
-        latest = partial(here.latest, width=width)
-        awaited = self._awaited(actor, task)
-        if len(awaited) == 1 and awaited[0][1] is None:
-            return [(awaited[0][0], latest)]
-        self._add(ColumnNode(), awaited)
-        return [(len(self.nodes) - 1, latest)]
-
-    def _awaited(self, actor: int, task: int) -> list[tuple[int, EndView | None]]:
-        """Nodes that an actor's task waits for, and where its ranks are in them."""
+    ) -> Iterator[tuple[int, EndView | None]]:
+        """Nodes that an actor's task waits for, and how it sees where its ranks are in them."""
         flat = self._batch.flat
-        before = flat.node_of[actor][list(flat.programs[actor].after[task])].tolist()
-        return [
-            (number, places[actor].seen_by_ranks if actor in places else None)
-            for number, places in map(self._number.__getitem__, before)
-        ]
+        for number in flat.node_of[actor][flat.programs[actor].after[task]].tolist():
+            here, there = columns.get(actor), self.nodes[number].places.get(actor)
+            view = there.seen_by_ranks if there else None
+            if here is there:  # the same groups, whose members all wait for it
+                view = None
+            elif here:
+                view = partial(here.latest, width=width, view=view)
+            yield number, view
 
     def _places(self, members: list[tuple[int, int]]) -> tuple[int, dict[int, ColumnPlaces]]:
         """Columns of a node's groups, none for a task, and where ranks of each actor are in them.

@@ -302,7 +302,6 @@ class _LoadDurations(Noun):
 
     def _of_actor(self, node: ColumnNode, actor: int) -> Ints:
         """Of a node as the replicas of an actor would have it."""
-        assert node.node is not None
         microbatch = int(self.prices.microbatch[node.node])
         if microbatch < 0:
             return np.array([[int(self.prices.whole_ps[node.node])]])

@@ -185,7 +185,6 @@ class _Draws(Struct, kw_only=True):
 
     def _noisy(self, node: ColumnNode, factors: Floats) -> Ints:
         """What a node is planned to take, times factors, rounded."""
-        assert node.node is not None
         return np.rint(factors * self.planned[node.node]).astype(np.int64)
 
     def _slowness(self, ranks: int) -> Floats:
