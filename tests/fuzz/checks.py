@@ -213,7 +213,6 @@ def check_profile(path: Path) -> None:
     from stepsim.base.errors import StepsimError
     from stepsim.explain.stragglers import find_stragglers
     from stepsim.files.traces.forms import read_profile
-    from stepsim.measured.profile.pipeline import pipeline_waits
     from stepsim.measured.profile_run import run_of_profile
     from stepsim.measured.ready import ready_run
     from stepsim.runs.learned import calibrate_profiles
@@ -226,7 +225,7 @@ def check_profile(path: Path) -> None:
         change_run(ready_run(run_of_profile(profile)), microbatches=2)
     except StepsimError:
         pass  # what a profile does not hold; the rest is read all the same
-    found = find_stragglers(pipeline_waits(profile))
+    found = find_stragglers(profile)
     printed(path, profile_shown(found))
     printed(path, profile_replay_shown(found))
 

@@ -67,7 +67,7 @@ def test_one_rank_gains_by_gaps_what_it_is_idle(
 ) -> None:
     """A rank that is busy 99.6 % of its step gains 0.4 % where the host never stops it."""
     profile = profile_of([steps])
-    found = find_stragglers(pipeline_waits(profile))
+    found = find_stragglers(profile)
     (share,) = rank_shares(pipeline_waits(profile), [1])
     step_ps = int(profile.step_times_ps().mean())
     busy = step_ps - share.idle_ps
@@ -85,7 +85,7 @@ def test_steps_are_ordered(
     count = min(len(first), len(second))
     for ranks in ([first], [first[:count], second[:count]]):
         profile = profile_of(ranks)
-        found = find_stragglers(pipeline_waits(profile))
+        found = find_stragglers(profile)
         assert (found.prompt_ps <= found.replayed_ps).all()
         assert (found.ideal_ps <= found.prompt_ps).all()
         assert found.slowdown >= 1

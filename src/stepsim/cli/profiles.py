@@ -105,8 +105,7 @@ def read_with_progress(path: Path) -> "Profile":
 def _stragglers(path: Path) -> "Stragglers":
     """What slows the steps of a profile that is read, once it is said what is wrong with it."""
     from stepsim.explain.stragglers import find_stragglers
-    from stepsim.measured.profile.pipeline import pipeline_waits
 
     profile = read_with_progress(path)
     warn(profile.warnings)
-    return find_stragglers(pipeline_waits(profile))
+    return find_stragglers(profile)

@@ -12,12 +12,13 @@ from math import ceil
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints, bins
+from stepsim.base.arrays import Bools, Floats, Ints, bins, places_by
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Noun, Share, Timed
 from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
-from stepsim.run.spans import TaskKind
+from stepsim.run.spans import UNKNOWN, TaskKind
 
 _SLOW_SHARE = 0.03
 _MOST_NAMES = 32
@@ -92,17 +93,18 @@ def mean_share(some_ps: Ints, whole_ps: Ints) -> float:
     return float(some_ps.mean()) / whole if whole else 1.0
 
 
-def find_stragglers(waits: Waits) -> Stragglers:
+def find_stragglers(profile: Profile) -> Stragglers:
     """Replay all steps of a profile, as they were and with ideal durations.
 
     Where stages or replicas of ranks are not known there are no slowdowns by them.
     """
-    profile, own, ideal = waits.profile, waits.own_ps, waits.ideal_ps
+    waits = pipeline_waits(profile)
+    own, ideal = waits.own_ps, waits.ideal_ps
     stage, replica = (profile.column_of_ranks(name) for name in ("stage", "replica"))
     kinds = _kinds(profile)
     parts = (
-        _parts(stage),
-        _parts(replica),
+        places_by(stage, bins(stage)),
+        places_by(replica, bins(replica)),
         [*map(np.flatnonzero, kinds.values())],
         profile.places_of_ranks(),
     )
@@ -135,11 +137,6 @@ def slowest_rank(waits: Waits) -> int:
     profile = waits.profile
     _, _, slowdowns = _slowdowns(waits, waits.ideal_ps, profile.places_of_ranks())
     return profile.ranks[int(np.argmax(slowdowns))].rank
-
-
-def _parts(column: Ints) -> list[Ints]:
-    """The operations of each number of a column."""
-    return [np.flatnonzero(column == number) for number in range(bins(column))]
 
 
 def _slowdowns(waits: Waits, ideal: Ints, kept: Sequence[Ints]) -> tuple[Ints, Ints, Floats]:
@@ -189,13 +186,8 @@ def _slowest(profile: Profile, by_rank: Floats, by_stage: Floats, by_replica: Fl
     A worker counts as slow as its stage or its replica, whichever is the faster, as in the study;
     as slow as it is itself where neither is known.
     """
-    slow = [
-        min(_of(by_stage, ran.stage, own), _of(by_replica, ran.replica, own))
-        for ran, own in zip(profile.ranks, by_rank.tolist(), strict=True)
-    ]
-    order = sorted(range(len(slow)), key=lambda place: (-slow[place], place))
-    return order[: ceil(_SLOW_SHARE * len(slow))]
-
-
-def _of(slowdowns: Floats, place: int | None, own: float) -> float:
-    return own if place is None else float(slowdowns[place])
+    stage, replica = (profile.of_ranks(name)[:-1] for name in ("stage", "replica"))
+    as_stage = np.where(stage == UNKNOWN, by_rank, np.append(by_stage, 0)[stage])
+    as_replica = np.where(replica == UNKNOWN, by_rank, np.append(by_replica, 0)[replica])
+    order: list[int] = np.argsort(-np.minimum(as_stage, as_replica), kind="stable").tolist()
+    return order[: ceil(_SLOW_SHARE * len(order))]

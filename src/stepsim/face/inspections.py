@@ -20,7 +20,6 @@ from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.load import is_topology, public_names, topology_of
 from stepsim.files.measured import load_profile, load_run
 from stepsim.files.traces.forms import is_measured, is_profile
-from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.network.topology.inspection import inspect_topology
 from stepsim.show.frames import Tables, columns_of_rows, first_table
 from stepsim.show.tables.inspection import (
@@ -106,7 +105,7 @@ def _of_topology(subject: "TopologyLike") -> InspectionResult:
 
 def _of_profile(path: Path) -> InspectionResult:
     profile = load_profile(path)
-    shown = profile_shown(find_stragglers(pipeline_waits(profile)))
+    shown = profile_shown(find_stragglers(profile))
     return InspectionResult(shown=tuple(shown), warnings=tuple(profile.warnings))
 
 

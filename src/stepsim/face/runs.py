@@ -28,7 +28,6 @@ from stepsim.files.measured import (
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.layers import Durations, parse_durations
 from stepsim.measured.profile.events import Profile
-from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.ready import ready_run
 from stepsim.measured.step_log import LeafLog
 from stepsim.measured.summary import RunSummary
@@ -218,7 +217,7 @@ def stragglers(run: Profile | str | Path) -> StragglersResult:
     Raises TraceError for profiles that cannot be read or replayed.
     """
     profile = opened(run, load_profile)
-    return taken_as(StragglersResult, find_stragglers(pipeline_waits(profile)))
+    return taken_as(StragglersResult, find_stragglers(profile))
 
 
 @checked

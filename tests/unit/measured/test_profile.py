@@ -152,7 +152,7 @@ def test_operations_that_wait_for_each_other_are_refused() -> None:
 
 def stragglers_of(rows: Rows, folder: Path) -> Stragglers:
     profile = read_ndtimeline(write_rows(rows, folder / "job.parquet"))
-    return find_stragglers(pipeline_waits(profile))
+    return find_stragglers(profile)
 
 
 @pytest.mark.parametrize(("stages", "chunks"), [(2, 1), (4, 1), (2, 2), (4, 3)])
@@ -204,7 +204,7 @@ def st_job(shared: Path) -> tuple[Stragglers, dict[str, Any]]:
         for name in ("result", "ms", "mw")
     }
     profile = read_ndtimeline(folder / "trace-ST.parquet")
-    return find_stragglers(pipeline_waits(profile)), published
+    return find_stragglers(profile), published
 
 
 def test_every_step_of_the_production_job_is_replayed(
@@ -372,4 +372,4 @@ def test_messages_that_are_missing_are_named(tmp_path: Path) -> None:
     profile = read_ndtimeline(write_rows(rows, tmp_path / "job.parquet"))
     (warning,) = profile.warnings
     assert "1 forward-send are not matched with computes: in 1 steps of ranks" in warning
-    assert find_stragglers(pipeline_waits(profile)).slowdown > 0
+    assert find_stragglers(profile).slowdown > 0

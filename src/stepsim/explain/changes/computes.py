@@ -200,16 +200,14 @@ def _even_experts(seen: _Seen) -> Judged:
     own, group = waits.own_ps, unknown(len(profile.ranks))
     group[events.rank[exchange]] = events.group[exchange]
     part = begun(same(events.rank, events.step), events.start_ps, exchange)
-    chosen = seen.compute & (group[events.rank] != UNKNOWN)
-    key = same(events.step, part, group[events.rank])
-    of_rank = same(key, events.rank)
-    total = np.bincount(of_rank[chosen], weights=own[chosen], minlength=len(events))
-    members = np.bincount(group[group != UNKNOWN])[group[events.rank[chosen]]]
-    sums = np.bincount(key[chosen], weights=own[chosen], minlength=len(events))
-    wanted = sums[key[chosen]] / members
-    had = np.maximum(total[of_rank[chosen]], 1)
+    chosen = np.flatnonzero(seen.compute & (group[events.rank] != UNKNOWN))
+    rank, had = events.rank[chosen], own[chosen]
+    key = same(events.step[chosen], part[chosen], group[rank])
+    of_rank = same(key, rank)
+    total = np.bincount(of_rank, had)[of_rank]
+    wanted = np.bincount(key, had)[key] / np.bincount(group[group != UNKNOWN])[group[rank]]
     changed = own.copy()
-    changed[chosen] = np.rint(own[chosen] * wanted / had).astype(np.int64)
+    changed[chosen] = np.rint(had * wanted / np.maximum(total, 1)).astype(np.int64)
     return ProfileChange(
         waits,
         "even-experts",
