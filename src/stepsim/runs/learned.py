@@ -17,7 +17,7 @@ from stepsim.files.asked import StepInputs
 from stepsim.files.collectives.samples import CurveSample, curves_of
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.rates import recorded_rate
-from stepsim.measured.calibration.runs import calibrate_traces, fastest
+from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE
 from stepsim.measured.profile.events import Profile, same
 from stepsim.measured.profile.kernel_classes import KernelClass
@@ -139,15 +139,11 @@ def _times(
             runs.append(run_of_profile(profile, node_size=node_size))
         except TraceError as error:
             missing.append(("host and message times", str(error)))
-    every = [curve for each in profiles for curve in recorded_collectives(each, node_size)]
-    table = fastest(CommTable(source="profiles", curves=tuple(every)))
-    if not every:
+    curves = [curve for each in profiles for curve in recorded_collectives(each, node_size)]
+    if not curves:
         missing.append(("collectives", "none was recorded on all ranks of its group, with bytes"))
-    found = (
-        calibrate_traces(runs, table if every else None)
-        if runs
-        else Calibration(sources=(), collective=table.curves)
-    )
+    table = CommTable(source="profiles", curves=tuple(curves)) if curves else None
+    found = calibrate_traces(runs, table)
     sources = tuple(profile.source for profile in profiles)
     return replace(found, sources=sources, unidentified=(*missing, *found.unidentified)), runs
 

@@ -12,7 +12,7 @@ from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.step_table import MeasuredStep
 from stepsim.measured.calibration.applied import with_calibration
 from stepsim.measured.calibration.calibration import Calibration
-from stepsim.measured.calibration.runs import calibrate_traces, fastest
+from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.layers import Durations
 from stepsim.measured.ready import ready_run
 from stepsim.measured.step_log import LeafLog
@@ -33,11 +33,7 @@ def calibrate_measured(
     why. Raises CalibrationError for benchmarks of several machines.
     """
     traced, logs = _traced_and_logs(runs)
-    if traced:
-        found = calibrate_traces(traced, benchmarks)
-    else:
-        curves = fastest(benchmarks).curves if benchmarks else ()
-        found = Calibration(sources=(), collective=curves)
+    found = calibrate_traces(traced, benchmarks)
     if not logs:
         return found
     missing = [*found.unidentified]

@@ -22,7 +22,7 @@ from stepsim.base.structs import Document, Entry, Names, Noun, Share, Timed, jso
 from stepsim.base.units import PS_PER_S, format_size_bytes
 from stepsim.explain.report import Report
 from stepsim.measured.calibration.calibration import Calibration, LayerTimes
-from stepsim.measured.calibration.gradients import gradient_group
+from stepsim.measured.calibration.gradients import reduced_ps
 from stepsim.measured.calibration.runs import calibrate_traces, shape_of
 from stepsim.measured.layers import Durations, StageCost
 from stepsim.measured.ready import ReadyRun, calibrated_run, measured_items, ready_run
@@ -32,7 +32,6 @@ from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.runs.replay import best_durations, columns, replay, simulated
 from stepsim.step.prepared import SimulatedStep
-from stepsim.workload.axes import CollectiveKind
 
 
 class Source(StrEnum):
@@ -338,17 +337,12 @@ def predicted_op_ps(summary: RunSummary, op: StepOp, calibration: Calibration) -
         rate = calibration.optimizer
         size = gradient_bytes(summary.step_ops, op.stage)
         return size / rate.value * PS_PER_S if rate and size else None
-    group, scaling = gradient_group(summary, op), calibration.gradient_scaling
-    if group is None or scaling is None:
+    reduced = reduced_ps(summary, op, calibration.collectives)
+    scaling, launch = calibration.gradient_scaling, calibration.gradient_launch
+    if reduced is None or scaling is None:
         return None
-    launch = calibration.gradient_launch.value if calibration.gradient_launch else 0.0
-    scaled = launch + op.size_bytes / scaling.value * PS_PER_S
-    if group[0] == 1:
-        return scaled
-    known = calibration.collectives
-    alike = CollectiveKind.ALL_REDUCE, *group, op.size_bytes
-    reduced = known.time_ps(*alike) if known else None
-    return None if reduced is None else scaled + reduced
+    scaled = (launch.value if launch else 0.0) + op.size_bytes / scaling.value * PS_PER_S
+    return scaled + reduced
 
 
 def _stage_costs_of(layers: Sequence[LayerTimes], pp: int, held: int) -> tuple[StageCost, ...]:

@@ -5,7 +5,6 @@ import shlex
 from stepsim.explain.report import ResultDocument
 from stepsim.explain.stragglers import find_stragglers
 from stepsim.measured.profile.events import Profile
-from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.step_log import LeafLog
 from stepsim.measured.summary import RunSummary
 from stepsim.serve.library import Ran
@@ -23,7 +22,7 @@ def recorded(ran: Ran) -> Plain:
     if isinstance(ran, ResultDocument):
         return {**document_shown(ran), "lanes": ran.timeline, "as_it_is": _RESULT}
     if isinstance(ran, Profile):
-        page, fixed = profile_page(find_stragglers(pipeline_waits(ran))), _PROFILE
+        page, fixed = profile_page(find_stragglers(ran)), _PROFILE
     else:
         page, fixed = _replay_page(ran), _AS_IT_RAN
     return {**page.answer(), "heading": "", "said": [], "network": None, "as_it_is": fixed}

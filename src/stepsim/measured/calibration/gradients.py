@@ -24,11 +24,17 @@ Samples = NDArray[np.float64]
 """A row per group and operation: bytes, ps beside the collective, ps in all, ranks."""
 
 
-def gradient_group(summary: RunSummary, op: StepOp) -> tuple[int, int] | None:
-    """Ranks and nodes of the group of a gradient all-reduce, None where it is not known."""
+def reduced_ps(summary: RunSummary, op: StepOp, known: CommTable | None) -> float | None:
+    """What the collective of a gradient all-reduce takes by a table, in ps; 0 of one rank alone.
+
+    None for other operations, and where the group or its times are not known.
+    """
     if not gradient_groups(summary.degrees, op.kind, op.stage):
         return None
-    return len(op.group), op.nodes(summary.clocks.node_size)
+    ranks, nodes = len(op.group), op.nodes(summary.clocks.node_size)
+    if ranks == 1:
+        return 0.0
+    return known.time_ps(CollectiveKind.ALL_REDUCE, ranks, nodes, op.size_bytes) if known else None
 
 
 def gradient_costs(
@@ -90,16 +96,12 @@ def _kinds(samples: Samples) -> Samples:
 
 def _samples(summary: RunSummary, known: CommTable | None) -> Iterator[tuple[float, ...]]:
     for op in summary.step_ops:
-        group = gradient_group(summary, op)
-        if group is None or not op.size_bytes:
-            continue
-        alike = CollectiveKind.ALL_REDUCE, *group, op.size_bytes
-        reduced = 0 if group[0] == 1 else known.time_ps(*alike) if known else None
+        reduced = reduced_ps(summary, op, known) if op.size_bytes else None
         if reduced is None:
             continue
         for time in op.times_ps:
             if reduced < time:
-                yield op.size_bytes, time - reduced, time, group[0]
+                yield op.size_bytes, time - reduced, time, len(op.group)
 
 
 def _rate(samples: Samples) -> FittedSpeed | None:

@@ -37,12 +37,15 @@ _FEW_SAMPLES = 2
 def calibrate_traces(
     summaries: Sequence[RunSummary], table: CommTable | None = None
 ) -> Calibration:
-    """Calibration from runs of one machine, with its micro-benchmarks where there are any.
+    """Calibration from runs of one machine, with its micro-benchmarks, as far as there are any.
 
     Their messages say how times grow with size where the runs hold one size only. Raises
     CalibrationError where the table holds several machines.
     """
     table = fastest(table) if table else None
+    curves = table.curves if table else ()
+    if not summaries:
+        return Calibration(sources=(), collective=curves)
     missing: list[tuple[str, str]] = []
     links = [_link(summaries, placement, table, missing) for placement in NodePlacement]
     launch, scaling = gradient_costs(summaries, table, missing)
@@ -58,7 +61,7 @@ def calibrate_traces(
         node_size=summaries[0].clocks.node_size,
         host_overhead=_host_overhead(summaries),
         point_to_point=tuple(link for link in links if link),
-        collective=table.curves if table else (),
+        collective=curves,
         gradient_launch=launch,
         gradient_scaling=scaling,
         optimizer=optimizer,
