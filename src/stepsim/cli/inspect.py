@@ -63,7 +63,7 @@ def inspect_command(
     print every number and what it rests on. Of a schedule, print the order of each rank's actions
     in torch's CSV notation, or write it to a CSV file.
     """
-    from stepsim.files.accelerators import is_accelerator
+    from stepsim.files.accelerators import accelerator_of
     from stepsim.files.foreign import refuse_foreign
     from stepsim.files.load import (
         is_model,
@@ -81,6 +81,8 @@ def inspect_command(
         refuse_beside(f"{file} is a schedule", _OF_SCHEDULE)
         _inspect_schedule(file, options, csv)
         return
+    from stepsim.show.tables.inspection import constants_shown  # a schedule needs none of it
+
     kinds, path = shipped_kinds(file), typed_path(file)
     check_outputs({"file": path, "json": json, "csv": csv, "plot": plot})
     warn(note for kind in kinds for note in shadowed(kind, file))
@@ -94,9 +96,10 @@ def inspect_command(
         refuse_beside(f"{file} is a run, which stepsim simulate changes", _OF_RUN)
         inspect_measured(path, json=json, csv=csv, node_size=node_size)
         return
-    if is_accelerator(file) and "topology" not in kinds:
+    machine = accelerator_of(file)
+    if machine and "topology" not in kinds:
         refuse_beside(f"{file} is a GPU or a framework", _OF_CONSTANTS)
-        _inspect_constants(file, csv)
+        show_tables(constants_shown(machine), csv)
         return
     _refuse_unknown(file)
     refuse_given(f"{file} is no measured run", ("node_size",))
@@ -109,8 +112,8 @@ def inspect_command(
         refuse_foreign(path)
     if not described and (is_topology(file) or not (lies or path.suffix)):
         _inspect_topology(file, options, json, csv, plot, style)
-        if "device" in kinds and not (json or csv or plot):
-            _inspect_constants(file, None)
+        if machine and not (json or csv or plot):
+            show_tables(constants_shown(machine), None)
     else:
         refuse_given(f"{file} is a workload", ("json", "plot"))
         _inspect_workload(path, options, csv)
@@ -135,15 +138,6 @@ def _inspect_schedule(name: str, options: CommandOptions, csv: Path | None) -> N
         write_whole(csv, text.encode())
     else:
         click.echo(text, nl=False)
-
-
-def _inspect_constants(name: str, csv: Path | None) -> None:
-    """The numbers of a device or a framework, by name or file, and what each rests on."""
-    from stepsim.files.accelerators import is_device, read_device, read_framework
-    from stepsim.show.tables.inspection import constants_shown
-
-    read = read_device if is_device(name) else read_framework
-    show_tables(constants_shown(read(name)), csv)
 
 
 def _inspect_step_log(file: Path, line: str | None, csv: Path | None) -> None:

@@ -15,7 +15,7 @@ from stepsim.explain.stragglers import find_stragglers
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Viewed
-from stepsim.files.accelerators import is_accelerator, is_device, read_device, read_framework
+from stepsim.files.accelerators import accelerator_of
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.load import is_topology, public_names, topology_of
 from stepsim.files.measured import load_profile, load_run
@@ -84,9 +84,8 @@ def inspect(
     elif path and is_measured(path):
         run = load_run(path)
         found = InspectionResult(shown=tuple(measured_shown(run)), warnings=run.warnings)
-    elif isinstance(subject, str | Path) and is_accelerator(subject):
-        read = read_device if is_device(subject) else read_framework
-        found = InspectionResult(shown=tuple(constants_shown(read(subject))))
+    elif isinstance(subject, str | Path) and (machine := accelerator_of(subject)):
+        found = InspectionResult(shown=tuple(constants_shown(machine)))
     elif not isinstance(subject, str | Path) or is_topology(str(subject)):
         found = _of_topology(subject)
     else:

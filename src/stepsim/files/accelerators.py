@@ -35,22 +35,17 @@ def framework_names() -> list[str]:
     return shipped_names("frameworks")
 
 
-def is_device(name_or_path: str | Path) -> bool:
-    """Whether something is a shipped device's name, or a file that has what only devices have."""
-    return _is(name_or_path, "device", b"memory_bandwidth")
+def accelerator_of(name_or_path: str | Path) -> Device | Framework | None:
+    """The device or the framework that something names or describes; None for anything else.
 
-
-def is_accelerator(name_or_path: str | Path) -> bool:
-    """Whether something names or describes a device or a framework."""
-    return is_device(name_or_path) or _is(name_or_path, "framework", b"host_expert_layer")
-
-
-def _is(name_or_path: str | Path, kind: str, key: bytes) -> bool:
-    path = Path(name_or_path)
-    if str(name_or_path).lower() in names_of_files(kind):
-        return True
+    Files are known by a key that only devices, or only frameworks, have. Raises PlanError.
+    """
+    path, name = Path(name_or_path), str(name_or_path).lower()
     lines = first_bytes(path, 65536).splitlines() if path.suffix == ".toml" else []
-    return any(line.startswith(key) for line in lines)
+    if name in names_of_files("device") or any(b.startswith(b"memory_bandwidth") for b in lines):
+        return read_device(name_or_path)
+    keys = any(line.startswith(b"host_expert_layer") for line in lines)
+    return read_framework(name_or_path) if keys or name in names_of_files("framework") else None
 
 
 def read_device(name_or_path: str | Path) -> Device:
