@@ -75,8 +75,8 @@ def keywords_module() -> bytes:
 def _type(option: Option) -> str:
     if option.name in _FILES:
         return _FILES[option.name]
-    if option.choices:
-        return f"Literal[{', '.join(repr(str(each)) for each in option.choices())}] | str"
+    if option.offers and not option.read:
+        return f"Literal[{', '.join(repr(str(each)) for each in option.names)}] | str"
     return _QUANTITIES[option.quantity]
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import EnumType
 from functools import partial
-from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -246,7 +245,7 @@ class StepOptions:
     schedule: "str | Schedule" = _pipeline(
         "{names}, with chunks as in interleaved:4; or torch's CSV.",
         default="1f1b",
-        offers=partial(resolve_name, "stepsim.parallel.schedules:BUILDERS"),
+        offers="stepsim.parallel.schedules:BUILDERS",
         noun="stepsim.parallel.schedules:Schedule",
         read=_schedule,
         write=lambda schedule: schedule if isinstance(schedule, str) else schedule.label,
@@ -258,7 +257,7 @@ class StepOptions:
     p2p: "P2PMode | None" = _pipeline(
         "How messages are sent: {names}.",
         absent="as the schedule's runtime",
-        choices=partial(resolve_name, "stepsim.parallel.p2p:P2PMode"),
+        offers="stepsim.parallel.p2p:P2PMode",
         is_reported=True,
     )
     warmup_flush: bool = _pipeline(
@@ -426,7 +425,7 @@ def _by_name() -> Iterator[tuple[str, Option]]:
         told: dict[str, Any] = {"quantity": Quantity.NAME}
         for kind in (each.type, *get_args(each.type)):
             if isinstance(kind, EnumType):
-                told["choices"] = kind.__members__.values
+                told["offers"] = f"{kind.__module__}:{kind.__name__}"
             elif kind in _KINDS:
                 told["quantity"] = _KINDS[kind]
         for quantity in (Quantity.TIME, Quantity.SIZE):

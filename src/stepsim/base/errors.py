@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from math import inf
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _LONGEST = 1000
 _Member = TypeVar("_Member", bound=StrEnum)
@@ -103,7 +103,7 @@ def bad_value(place: str, field: str, value: object, allowed: str) -> str:
 
 
 def member(
-    kind: type[_Member], value: str, field: str, error: type[StepsimError] = PlanError
+    kind: type[_Member], value: Any, field: str, error: type[StepsimError] = PlanError
 ) -> _Member:
     """The member of an enumeration that a text names; raises `error`, naming those there are."""
     try:

@@ -1,12 +1,12 @@
 """What there is to know of an option: how people give it, and how it is read and shown."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import field
 from enum import StrEnum
 from pkgutil import resolve_name
 from typing import Any, cast
 
-from stepsim.base.errors import PlanError, StepsimError, UnitError
+from stepsim.base.errors import PlanError, StepsimError, UnitError, member
 from stepsim.base.structs import Noun
 from stepsim.base.units import Quantity, Value
 
@@ -26,10 +26,10 @@ class Option(Noun):
     """What there is to know of an option beside its type.
 
     `field` is its field of the record, which has the unit in its name. `flags` are those of the
-    command line. `absent` is what its absence means. `choices` are the names it can have, and its
-    values; `noun` says as `module:name` of which class values are taken as they are, `read` makes
-    one of a text, `write` the text of one, where `quantity` alone does not. `many`: several texts
-    may be given; `offers` are names that a shell completes. `is_file`: the text names a file.
+    command line. `absent` is what its absence means. `offers` says as `module:name` where names
+    stand that it can have: others too, where it has a reader. `noun` says likewise of which class
+    values are taken as they are, `read` makes one of a text, `write` the text of one, where
+    `quantity` alone does not. `many`: several texts may be given. `is_file`: the text names a file.
     `durations_only`: it changes how long tasks take and never which tasks there are. `is_axis`: a
     sweep can vary it. `is_reported`: a report shows what it did, so that results need not record
     it. `idle` says why it does nothing in a job with a schedule and a mode, empty where it does
@@ -44,8 +44,7 @@ class Option(Noun):
     default: object = None
     flags: tuple[str, ...]
     absent: str | None = None
-    choices: Callable[[], Iterable[str]] | None = None
-    offers: Callable[[], Iterable[str]] | None = None
+    offers: str = ""
     noun: str = ""
     read: Callable[[str], object] | None = None
     write: Callable[[Any], str] | None = None
@@ -59,8 +58,12 @@ class Option(Noun):
     @property
     def about(self) -> str:
         """Its help, with the names it can have where it speaks of `{names}`."""
-        names = self.choices or self.offers
-        return self.help.format(names=", ".join(names())) if names else self.help
+        return self.help.format(names=", ".join(self.names))
+
+    @property
+    def names(self) -> list[str]:
+        """Names that it can have."""
+        return list(resolve_name(self.offers)) if self.offers else []
 
     def holds(self, value: object) -> bool:
         """Whether a value is a noun that is taken as it is."""
@@ -96,11 +99,9 @@ class Option(Noun):
         return [f"{flag}={text}"] if text.startswith("-") else [flag, text]
 
     def _one(self, value: object) -> object:
-        if self.choices:
-            known = list(self.choices())
-            if not (isinstance(value, str) and value in known):
-                raise PlanError(f"{self.name} is {value!r}: expected one of {', '.join(known)}")
-            return known[known.index(value)]
+        if self.offers and not self.read:
+            found: object = member(resolve_name(self.offers), value, self.name)
+            return found
         if self.noun and not self.read:
             kind = resolve_name(self.noun).__name__
             raise PlanError(f"{self.name} is {value!r}: expected a {kind}")

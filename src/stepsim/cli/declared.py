@@ -24,10 +24,9 @@ class Says(NamedTuple):
     """What a command says of an option, or of an argument, which has no flags but a `metavar`.
 
     `flags` are its flags where they are not the parameter's name, `shown` is what its absence means
-    where that is not its default, `panel` the part of the help that it stands in. `offers` are the
-    names that a shell completes: it has them or gives them, or is where that stands, as
-    `module:name`. `writes` says likewise what checks the path of an output before the work. A
-    number is `least` at least and `most` at most.
+    where that is not its default, `panel` the part of the help that it stands in. `offers` says as
+    `module:name` what has the names that a shell completes, or gives them, `writes` likewise what
+    checks the path of an output before the work. A number is `least` at least and `most` at most.
     """
 
     about: str
@@ -35,7 +34,7 @@ class Says(NamedTuple):
     shown: str = ""
     panel: str = _OPTIONS
     metavar: str | None = None
-    offers: Any = ()
+    offers: str = ""
     writes: str = ""
     least: float = -inf
     most: float = inf
@@ -51,11 +50,11 @@ def flag(about: str, *flags: str, default: object = None, **more: Any) -> Any:
     return field(default=default, metadata={"says": Says(about, flags, **more)})
 
 
-def _completed(names: Any, _context: object, _parameter: object, begun: str) -> list[Any]:
+def _completed(names: str, _context: object, _parameter: object, begun: str) -> list[Any]:
     """What is offered, also for the last of several behind commas; files where it is none."""
     from click.shell_completion import CompletionItem
 
-    found = resolve_name(names) if isinstance(names, str) else names
+    found: Any = resolve_name(names) if names else ()
     known: Iterable[str] = found if isinstance(found, Iterable) else found()
     before, comma, last = begun.rpartition(",")
     offered = sorted(before + comma + name for name in known if name.startswith(last))

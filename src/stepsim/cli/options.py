@@ -262,7 +262,7 @@ def _parameter(known: Option) -> Declared:
         known.about,
         *known.flags,
         shown=known.absent or (known.text(known.default) if value is not bool else ""),
-        offers=known.offers or known.choices or (),
+        offers=known.offers,
         panel=known.panel,
     )
     return parameter(known.name, list[value] if known.many else value, says)

@@ -45,7 +45,7 @@ def _told(option: Option) -> str:
     others = [name for name, of in ALIASES.items() if of == option.name != name]
     names = " or ".join((option.name, *others))
     default = option.absent or option.text(option.default)
-    unit = f" ({option.quantity.expected})" if not (option.choices or option.noun) else ""
+    unit = f" ({option.quantity.expected})" if not (option.offers or option.noun) else ""
     ends = f" Default: {default}." if default else ""
     text = f"{names}: {option.about.rstrip('.')}{unit}.{ends}"
     return fill(text, _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)

@@ -98,7 +98,7 @@ def with_axis_values(options: StepOptions, values: Mapping[str, Value]) -> StepO
     for name, value in values.items():
         if name in OPTIONS:
             option = OPTIONS[name]
-            named = option.read or option.choices
+            named = option.read or option.offers
             fields[option.field] = _read(option, str(value), "", []) if named else value
     return replace(options, **fields)
 

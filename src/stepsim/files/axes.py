@@ -98,7 +98,7 @@ class Axis(Noun):
 
 
 def _of_option(option: Option) -> AxisKind:
-    named = option.quantity is Quantity.NAME and (option.choices or option.read)
+    named = option.quantity is Quantity.NAME and (option.offers or option.read)
     check = _check_schedule if option.name == "schedule" else option.of
     return AxisKind(
         quantity=option.quantity,

@@ -3,7 +3,7 @@
 Nothing here knows of a connection: a state comes in, plain data goes out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, cast
 
@@ -335,8 +335,9 @@ def _factor(name: str, text: str) -> float:
 
 def _control(option: Option, part: str) -> Plain:
     """How a page shows an option: its place, name, help, default and choices."""
-    names = option.choices or option.offers or SHIPPED_NAMES.get(option.name)
-    choices = list(names()) if names else []
+    choices: Iterable[str] = option.names
+    if option.name in SHIPPED_NAMES:
+        choices = SHIPPED_NAMES[option.name]()
     if option.quantity is Quantity.SWITCH:
         choices = ["on", "off"]
     absent = option.absent or option.text(option.default)
@@ -345,7 +346,7 @@ def _control(option: Option, part: str) -> Plain:
         "part": part,
         "help": option.about,
         "choices": list(map(str, choices)),
-        "open": option.offers is not None,
+        "open": bool(option.offers and option.read),
         "absent": absent or "as in the file",
         "durations_only": option.durations_only,
     }
