@@ -106,19 +106,16 @@ def _numbered(step: Profile) -> Profile:
 
     Every rank has the fingerprint of its operations.
     """
-    own, pp = [rank.rank for rank in step.ranks], step.degrees.pp
-    stages = [rank.stage or 0 for rank in step.ranks]
-    first = [min(n for n, at in zip(own, stages, strict=True) if at == s) for s in set(stages)]
-    width = (step.world or 0) // pp or (
-        sorted(first)[1] - min(first) if len(first) > 1 else bins(ints(own))
-    )
-    if any(number // width != at for number, at in zip(own, stages, strict=True)):
-        counts = [stages[:place].count(at) for place, at in enumerate(stages)]
-        width = bins(ints(counts))
-        own = [at * width + count for at, count in zip(stages, counts, strict=True)]
+    own, stage = (step.of_ranks(name)[:-1] for name in ("rank", "stage"))
+    first, pp = np.sort([own[stage == each].min() for each in distinct(stage)]), step.degrees.pp
+    width = (step.world or 0) // pp or (int(first[1] - first[0]) if len(first) > 1 else bins(own))
+    if (own // width != stage).any():
+        count = counted(stage)
+        width = bins(count)
+        own = stage * width + count
     every = (step.of_rank(place) for place in range(len(own)))
     traces = (times_hash(each.kind, each.start_ps, each.end_ps) for each in every)
-    ranks = zip(step.ranks, own, traces, strict=True)
+    ranks = zip(step.ranks, own.tolist(), traces, strict=True)
     return replace(
         step,
         ranks=tuple(replace(rank, rank=number, trace=trace) for rank, number, trace in ranks),
@@ -223,8 +220,6 @@ def _after_ps(
     `own` is when the operations of the profile began but for waiting, `named` are the rank's that
     are no part of actions. Time in which nothing runs after the pipeline is the host's.
     """
-    if not named:
-        return {}
     others, times = ints([*named]), dict.fromkeys(named.values(), 0)
     lasts = events.end_ps[others]
     before = np.maximum.accumulate(lasts)
@@ -237,7 +232,7 @@ def _after_ps(
         np.append(busy.start_ps, events.start_ps[others]), np.append(busy.end_ps, lasts)
     )
     first = busy.end_ps[-1:]
-    last = np.maximum(first, lasts.max())
+    last = np.maximum(first, lasts.max(initial=0))
     idle = int(last[0] - first[0] - all_busy.within(first, last)[0])
     return times | {(OpKind.OTHER, HOST_IDLE): idle}
 
