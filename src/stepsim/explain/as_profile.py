@@ -5,6 +5,7 @@ So a simulated step goes where a recorded one does: to tools that read traces, a
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -72,34 +73,33 @@ def profile_of_step(
         tables.append(replace(table, **told))
         pairs.append(behind + before)
         before += len(table)
-    first, then = np.concatenate(pairs, axis=1)
-    names, follows = tuple(telling.names), (first, then)
-    profile = _profile(graph, chosen, Spans.joined(*tables))
-    profile = _arriving(replace(profile, source=source, names=names, follows=follows))
+    spans, names = Spans.joined(*tables), tuple(telling.names)
+    follows = tuple(np.concatenate(pairs, axis=1))
+    profile = _profile(graph, chosen, spans, source=source, names=names, follows=follows)
+    waits, events = pipeline_waits(profile), profile.events
+    arrives = np.where(events.meeting == UNKNOWN, events.start_ps, waits.ready_ps)
+    profile = waits.retimed(arrives, events.end_ps)
     if not (kernels and telling.kernels):
         return profile
-    made_of = np.concatenate([table.form for table in tables])
-    return _in_kernels(profile, made_of, [*telling.kernels])
+    return _in_kernels(profile, spans.form, [*telling.kernels])
 
 
-def _profile(graph: TaskGraph, ranks: Sequence[int], spans: Spans) -> Profile:
-    """The spans of some ranks, as `_Telling` tells them, as a profile."""
+def _profile(graph: TaskGraph, ranks: Sequence[int], spans: Spans, **told: Any) -> Profile:
+    """The spans of some ranks, as `_Telling` tells them, as a profile of which more is `told`."""
     width, places = graph.plan.stage_ranks, np.append(ranks, MAX_INT64)
     near = np.searchsorted(places, spans.peer)
     groups, group, meeting = _meetings(graph, spans)
-    told = {name: getattr(spans, name) for name in _OF_SPANS}
     return Profile(
-        source="",
+        **told,
         format="stepsim",
         ranks=tuple(
             RankPlace(rank=rank, stage=rank // width, replica=rank % width) for rank in ranks
         ),
         steps=(0,),
-        names=(),
         groups=groups,
         events=Events.of(
             len(spans),
-            **told,
+            **{name: getattr(spans, name) for name in _OF_SPANS},
             size_bytes=np.where(spans.group == UNKNOWN, UNKNOWN, spans.size_bytes),
             rank=np.searchsorted(places, spans.rank),
             peer=np.where(places[near] == spans.peer, near, UNKNOWN),
@@ -110,13 +110,6 @@ def _profile(graph: TaskGraph, ranks: Sequence[int], spans: Spans) -> Profile:
         ),
         world=graph.plan.npus,
     )
-
-
-def _arriving(profile: Profile) -> Profile:
-    """The profile with communications that begin when their rank arrives."""
-    waits, events = pipeline_waits(profile), profile.events
-    arrives = np.where(events.meeting == UNKNOWN, events.start_ps, waits.ready_ps)
-    return waits.retimed(arrives, events.end_ps)
 
 
 def _in_kernels(profile: Profile, made_of: Ints, kernels: Sequence[Kernels]) -> Profile:
@@ -199,12 +192,16 @@ class _Telling(Struct, kw_only=True):
         ]
         sender = np.where(spans.kind == TaskKind.RECV, program.peer[segment], segment)
         meets = sender.astype(np.int64) << 32 | np.maximum(laid.inner, 0)
-        parts = self._parts(program)[:, segment]
-        told = dict(zip(("phase", "chunk", "microbatch"), parts, strict=True))
-        told |= {"name": self._named(spans), "meeting": meets}
-        told["form"] = ints(made_of).take(laid.row)
+        phase, chunk, microbatch = self._parts(program)[:, segment]
         follows = np.stack((laid.after.values, laid.after.owners)).astype(np.int64)
-        return told, follows
+        return {
+            "phase": phase,
+            "chunk": chunk,
+            "microbatch": microbatch,
+            "name": self._named(spans),
+            "meeting": meets,
+            "form": ints(made_of).take(laid.row),
+        }, follows
 
     def _parts(self, program: Program) -> Ints:
         """Phase, virtual stage and microbatch of every segment, in three rows.
