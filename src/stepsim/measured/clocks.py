@@ -53,12 +53,10 @@ class Transfers(ColumnTable, eq=False):
     intra_node: Bools
 
 
-def align(
-    run: Profile, npus: int | None, node_size: int | None = None
-) -> tuple[Profile, Clocks, Following]:
+def align(run: Profile, node_size: int | None = None) -> tuple[Profile, Clocks, Following]:
     """A run on one axis, which begins at 0, its clocks, and messages by the places of both ends.
 
-    Without `node_size` clocks and the `npus` of the job tell it, else it is 8. Raises TraceError
+    Without `node_size` clocks and the size of the job tell it, else it is 8. Raises TraceError
     where ranks cannot be put in order.
     """
     ranks, events = run.ranks, run.events
@@ -68,7 +66,7 @@ def align(
     clock_ms = ints([rank.clock for rank in ranks])
     group = _clock_groups(run, clock_ms)
     offset = (clock_ms - earliest(group, clock_ms, bins(group))[group]) * PS_PER_MS
-    size = node_size or _node_size(run, npus, group)
+    size = node_size or _node_size(run, group)
     apart, pair = _shifted(ahead, ends, offset), same(*ends, events.name[sent])
     if not group.any() and len(pair):
         far = np.abs(medians(pair, apart, bins(pair))) > _FAR_APART_PS
@@ -119,9 +117,9 @@ def _join_groups(run: Profile, group: Ints, ends: Following, ahead: Ints, offset
             joined |= group == each
 
 
-def _node_size(run: Profile, npus: int | None, group: Ints) -> int:
+def _node_size(run: Profile, group: Ints) -> int:
     """Ranks per node where clocks tell it, else 8, as in DGX and HGX machines."""
-    clocks = bins(group)
+    clocks, npus = bins(group), run.degrees.npus
     if clocks == 1 or npus is None or npus % clocks:
         return DEFAULT_NODE_SIZE
     size = npus // clocks

@@ -5,7 +5,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, whole_totals
+from stepsim.base.arrays import Bools, Ints, places_by, whole_totals
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Names, Noun, Timed, replace
 from stepsim.measured.clocks import Clocks, Transfers, align
@@ -158,7 +158,7 @@ def summarise(read: Profile, *, node_size: int | None = None) -> RunSummary:
 
     It is needed where the clocks do not tell it. Raises TraceError where they cannot be compared.
     """
-    run, clocks, messages = align(read, read.degrees.npus, node_size)
+    run, clocks, messages = align(read, node_size)
     ranks = tuple(rank_times(run, index) for index in range(len(run.ranks)))
     return summary_of(run, clocks, messages, ranks)
 
@@ -201,17 +201,13 @@ def of_ranks(summary: _Summary, places: Sequence[int]) -> _Summary:
     """What some ranks of a whole run's summary say, by their places; all else stays as it is."""
     run, inner = summary.run, summary.run.inner
     inner_ps = whole_totals(inner.parent, inner.duration_ps, len(run.events))
-    by_stage = {stage: [i for i in run.of_stage(stage) if i in places] for stage in run.stages}
-    traced = {stage: chosen for stage, chosen in by_stage.items() if chosen}
+    every = [(stage, [i for i in run.of_stage(stage) if i in places]) for stage in run.stages]
+    traced = [(stage, chosen) for stage, chosen in every if chosen]
     return replace(
         summary,
-        stages=tuple(
-            _stage_times(summary, stage, chosen, inner_ps) for stage, chosen in traced.items()
-        ),
+        stages=tuple(_stage_times(summary, *each, inner_ps) for each in traced),
         ranks=tuple(summary.ranks[index] for index in places),
-        step_ops=tuple(
-            op for stage, chosen in traced.items() for op in step_ops(run, stage, chosen)
-        ),
+        step_ops=tuple(op for each in traced for op in step_ops(run, *each)),
     )
 
 
@@ -285,9 +281,13 @@ def _imbalance(run: Profile) -> Imbalance | None:
 
     The k-th all-to-all of a forward belongs together on all ranks of a group.
     """
-    ratios: list[Ints] = []
+    events, inner, ratios = run.events, run.inner, list[Ints]()
+    forward = events.name[inner.parent] == OpKind.FORWARD
+    sent = inner.taken(forward & (inner.tokens != UNKNOWN))
+    of_ranks = places_by(events.rank[sent.parent], len(run.ranks))
+    own = zip(run.ranks, of_ranks, strict=True)
+    tokens = {rank.rank: sent.tokens[places] for rank, places in own}
     for stage in run.stages:
-        tokens = {run.ranks[i].rank: _tokens(run, i) for i in run.of_stage(stage)}
         for ranks in groups_on(run.degrees, Group.EP, stage):
             group = [tokens[rank] for rank in ranks if rank in tokens]
             whole = 1 < len(group) == len(ranks)
@@ -298,11 +298,3 @@ def _imbalance(run: Profile) -> Imbalance | None:
         return None
     every = np.concatenate(ratios)
     return Imbalance(mean=float(every.mean()), largest=float(every.max()), samples=len(every))
-
-
-def _tokens(run: Profile, index: int) -> Ints:
-    """Tokens that the rank at a place sends in the all-to-alls of its forwards."""
-    inner, events = run.inner, run.events
-    own = events.rank[inner.parent] == index
-    forward = events.name[inner.parent] == OpKind.FORWARD
-    return np.asarray(inner.tokens[own & forward & (inner.tokens != UNKNOWN)], np.int64)

@@ -88,7 +88,7 @@ def test_messages_find_their_ends_where_a_first_rank_is_missing(tmp_path: Path) 
         (wide / f"wd8_pp4_{rank}.txt").write_text(text.replace(f"rank:{stage}:", f"rank:{rank}:"))
     run = read_megatron_trace(wide)
     ranks = run.column_of_ranks("rank")
-    _, _, (sent, received) = align(run, 8)
+    _, _, (sent, received) = align(run)
     assert set((ranks[received] - ranks[sent]).tolist()) == {-2, 2}
 
 
