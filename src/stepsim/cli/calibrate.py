@@ -153,8 +153,8 @@ def calibrate_model(
 ) -> None:
     """Fit predictions of models to measured steps and kernels.
 
-    One factor for each device, framework and precision, host time per layer where the steps tell
-    it, rates from matrix products; prints the residual of every step.
+    One factor for each device, framework and precision, rates from matrix products; prints the
+    residual of every step.
     """
     from stepsim.base.structs import replace, toml_text
     from stepsim.files.model_steps import read_published_steps

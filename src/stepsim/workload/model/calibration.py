@@ -1,4 +1,4 @@
-"""What measured steps and kernels say of a machine: factors, host times, rates.
+"""What measured steps and kernels say of a machine: factors and rates.
 
 A factor multiplies a prediction's compute, or that of one class of kernels; it belongs to a device,
 a framework and a precision. Steps that predictions were held against say how far off the next is.
