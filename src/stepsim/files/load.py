@@ -181,24 +181,16 @@ def _is_hub_id(name: str) -> bool:
 
 
 def _of_hub(name: str) -> str:
-    """The public model that a repository on huggingface.co has, by the repository's name.
+    """What the public model of a repository on huggingface.co would be called.
 
     Words that say how weights were trained further or are stored change no shape: `-Instruct`,
-    `-hf`. Raises WorkloadError where no such model is known.
+    `-hf`.
     """
     model = name.split("/")[1].lower()
     while not is_public(model) and (shorter := _HUB_MARKS.sub("", model)) != model:
         model = shorter
     vendor, _, rest = model.partition("-")
-    model = rest if not is_public(model) and vendor in ("meta", "nvidia") else model
-    if is_public(model):
-        return model
-    close = ", ".join(get_close_matches(model, _public(), n=4) or ["those of stepsim list models"])
-    raise WorkloadError(
-        f"no configuration of {name} is shipped: known are {close}; expected one of them, or a "
-        "file: a workload, or the repository's config.json "
-        "(with a recipe that names it as --plan-file)"
-    )
+    return rest if not is_public(model) and vendor in ("meta", "nvidia") else model
 
 
 def read_model(path: str | Path, environment: Mapping[str, str] = _NO_ENVIRONMENT) -> Model:
@@ -213,8 +205,8 @@ def read_model(path: str | Path, environment: Mapping[str, str] = _NO_ENVIRONMEN
     name, path = str(path), Path(path)
     known = is_public(name)
     if known or not exists(path):
-        name = name if known or not _is_hub_id(name) else _of_hub(name)
-        return _described(public_model(name), name.lower(), name.lower())
+        model = name if known or not _is_hub_id(name) else _of_hub(name)
+        return _described(public_model(model, name), model.lower(), model.lower())
     path = path / _CONFIG if isdir(path) else path
     text = read_text(path, WorkloadError, "model", "a model's configuration")
     if path.suffix == ".json":
@@ -412,16 +404,19 @@ def shadowed(kind: str, name: object) -> list[str]:
     return [f"{text}: the shipped {kind} is taken; .{os.sep}{text} is the file of this name"]
 
 
-def public_model(name: str) -> Mapping[str, Any]:
-    """The configuration of a public model; raises WorkloadError for a name that none has."""
+def public_model(name: str, typed: str = "") -> Mapping[str, Any]:
+    """The configuration of a public model; raises WorkloadError for a name that none has.
+
+    The error has the name as it was `typed`.
+    """
     found = _public().get(name.lower())
     if found is not None:
         return found
     close = get_close_matches(name.lower(), _public(), n=4)
     meant = f"did you mean {', '.join(close)}? " if close else ""
     raise WorkloadError(
-        f"no model named {name!r}: {meant}expected a workload file, a model's config.json, or a "
-        f"public model, e.g. {EXAMPLE}"
+        f"no model named {typed or name!r}: {meant}expected a workload file, a model's config.json "
+        f"(with a recipe that names it as --plan-file), or a public model, e.g. {EXAMPLE}"
     )
 
 

@@ -245,7 +245,7 @@ def test_names_of_repositories_are_shipped_configurations(name: str, shipped: st
 
 
 def test_a_repository_that_is_not_shipped_is_answered_with_what_is_known() -> None:
-    with pytest.raises(WorkloadError, match="Qwen/Qwen3-9B is shipped: known are qwen3-8b, "):
+    with pytest.raises(WorkloadError, match="Qwen/Qwen3-9B': did you mean qwen3-8b, "):
         read_model("Qwen/Qwen3-9B")
     assert not is_model("tests/absent")
     assert not is_model("absent/workload.txt")
