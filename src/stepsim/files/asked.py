@@ -61,15 +61,10 @@ def read_options(
     """
     notes: list[str] = []
     fields: dict[str, Any] = {}
-    for given, value in typed.items():
-        name = ALIASES.get(given, given)
-        if name != given and name in typed:
-            raise PlanError(f"{given} and {name} are one option: give one of them")
-        if name not in OPTIONS:
-            raise PlanError(f"unknown option {name!r}: expected one of {', '.join(OPTIONS)}")
-        if value is not None and not (isinstance(value, list | tuple) and not value):
-            option = OPTIONS[name]
-            fields[option.field] = _read(option, value, comm_source, notes)
+    given = _given(typed)
+    for name, value in given.items():
+        option = OPTIONS[name]
+        fields[option.field] = _read(option, value, comm_source, notes)
     if fields.get("schedule") == OPTIONS["schedule"].default:
         fields.setdefault("chunks", 1)  # who names it wants no virtual stages
     calibration = fields.get("calibration")
@@ -84,9 +79,26 @@ def read_options(
 
     if options.comm_table and traced.comm_table():
         notes.append("--comm-table replaces the calibration's collectives and messages")
-    named = typed.get("calibration")
+    named = given.get("calibration")
     file = str(named) if isinstance(named, str | Path) else ""
     return with_calibration(options, traced, file), [*workload_notes(traced), *notes]
+
+
+def _given(typed: Mapping[str, object]) -> dict[str, object]:
+    """What a person typed, by the options' own names, without what stands for the default.
+
+    Raises PlanError for an option that does not exist or is given twice.
+    """
+    found: dict[str, object] = {}
+    for given, value in typed.items():
+        name = ALIASES.get(given, given)
+        if name != given and name in typed:
+            raise PlanError(f"{given} and {name} are one option: give one of them")
+        if name not in OPTIONS:
+            raise PlanError(f"unknown option {name!r}: expected one of {', '.join(OPTIONS)}")
+        if value is not None and not (isinstance(value, list | tuple) and not value):
+            found[name] = value
+    return found
 
 
 def with_axis_values(options: StepOptions, values: Mapping[str, Value]) -> StepOptions:
@@ -136,17 +148,14 @@ def read_inputs(
     `numbers` replace those of the topology, see `with_numbers`; `environment` is a script's. A
     recorded run has its own network, order and host time where nobody names others.
     """
-    work, typed = _opened(workload, typed, strict=strict, environment=environment)
+    work, given = _opened(workload, _given(typed), strict=strict, environment=environment)
     recorded = None if isinstance(work, Workload | Model) else work
     topology = recorded.topology if recorded and topology is None else topology
-    device = None  # of the compute times of a file
-    if isinstance(work, Model):
-        device = typed.get("device")
-        device = work.asked.get("device") if device is None else device
-        device = None if device is None else _read(OPTIONS["device"], device, "", [])
-    device = cast("Device | None", device)
+    asked = {**work.asked, **given} if isinstance(work, Model) else {}
+    device: Any = asked.get("device")  # of the compute times of a file none is known
+    device = None if device is None else _read(OPTIONS["device"], device, "", [])
     network, assumed = _topology_or_default(topology, device)
-    named = {"model": workload, "topology": topology, **typed}
+    named = {"model": workload, "topology": topology, **given}
     for kind in ("model", "topology", "device", "framework"):
         assumed += shadowed(kind, named.get(kind))
     if numbers:
@@ -154,24 +163,23 @@ def read_inputs(
         bandwidths = {f"{link.name}.bandwidth": link.bandwidth for link in network.link_classes}
         assumed += infinite(name for name in numbers if bandwidths.get(name) == inf)
     if isinstance(work, Model):
-        typed, said = _asked_of(work, network, device, typed)
+        given, said = _asked_of(work, network, device, given)
         assumed += said
-    options, noticed = read_options(typed, comm_source=comm_source)
+    options, noticed = read_options(given, comm_source=comm_source)
     if recorded:
-        given = {ALIASES.get(name, name) for name, value in typed.items() if value is not None}
-        given |= {option.name for option in options.changed()}
-        fields = (OPTIONS[name].field for name in given)
+        names = given.keys() | {option.name for option in options.changed()}
+        fields = (OPTIONS[name].field for name in names)
         options = replace(recorded.options, **{field: getattr(options, field) for field in fields})
     return StepInputs(workload=work, topology=network, options=options, notes=(*assumed, *noticed))
 
 
 def _opened(
     workload: "Workload | Model | RecordedWork | str | Path",
-    typed: Mapping[str, object],
+    typed: dict[str, object],
     *,
     strict: bool,
     environment: Mapping[str, str],
-) -> "tuple[Workload | Model | RecordedWork, Mapping[str, object]]":
+) -> "tuple[Workload | Model | RecordedWork, dict[str, object]]":
     """What a person named, and what else they typed: a recorded run takes the calibration."""
     if not isinstance(workload, str | Path):
         return workload, typed
@@ -185,7 +193,8 @@ def _opened(
     known = None if named is None else _calibration(named)
     if not isinstance(known, Calibration):
         return recorded_work(path), typed
-    return recorded_work(path, known), {**typed, "calibration": None}
+    del typed["calibration"]
+    return recorded_work(path, known), typed
 
 
 def _asked_of(
@@ -193,14 +202,13 @@ def _asked_of(
     topology: Topology,
     device: "Device | None",
     typed: Mapping[str, object],
-) -> tuple[Mapping[str, object], list[str]]:
+) -> tuple[dict[str, object], list[str]]:
     """What a person typed, and what the model's description asks where they say nothing.
 
     The device is the topology's, the framework the device's, or Megatron-Core, and the precision
     bf16 where the device has it, unless they say others. What a device decides is noted: what jobs
     on it have that those on others have not.
     """
-    typed = {name: value for name, value in typed.items() if value is not None}
     own = dict(model.asked)
     if "microbatches" in typed:
         own.pop("global_batch", None)

@@ -13,6 +13,7 @@ from helpers import Run
 from hypothesis import given, strategies as st
 
 from stepsim.base.errors import WorkloadError
+from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model
 from stepsim.files.models.scripts import script_arguments
 from stepsim.files.shell import read_script
@@ -492,3 +493,8 @@ def test_switches_of_trainers_need_no_value(tmp_path: Path) -> None:
     text = "--model_name_or_path meta-llama/Meta-Llama-3-8B --bf16 --gradient_checkpointing"
     asked = read_model(str(written(tmp_path, text, "train.py"))).asked
     assert (asked["precision"], asked["recompute"]) == ("bf16", "full")
+
+
+def test_other_names_of_options_replace_what_a_script_asks(tmp_path: Path) -> None:
+    found = read_inputs(written(tmp_path, PLAIN), "hgx-h100", {"gpus": 16}).options
+    assert found.npus == 16
