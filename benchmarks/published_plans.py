@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepsim.explore.plan.asked import make_space, why_slower
+from stepsim.explore.plan.asked import why_slower
 from stepsim.explore.plan.search import (
     PlanJob,
     SearchedPlan,
@@ -22,7 +22,7 @@ from stepsim.explore.plan.search import (
     searched,
 )
 from stepsim.files.asked import StepInputs, read_inputs
-from stepsim.step.plans import PlanSpace, plan_words
+from stepsim.step.plans import PlanSpace, make_space, plan_words
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import PlanTable
 
@@ -81,9 +81,7 @@ def find_published(row: Mapping[str, str]) -> PublishedPlan:
     }
     job = read_inputs(_NAMES.get(row["model"], row["model"]), "hgx-h100", asked)
     assert isinstance(job.workload, Model)
-    space = make_space(
-        job.workload, job.topology, job.options, (int(row["n_gpus"]),), fixed={}, most={}
-    )
+    space = make_space(job.workload, job.topology, job.options, (int(row["n_gpus"]),), fixed={})
     priced, _ = fitting_plans(space, job.topology, memory_limit=1.0)
     wanted = {name: int(row[column]) for name, column in _DEGREES.items()}
     for place, plan in enumerate(priced.plans):

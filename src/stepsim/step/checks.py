@@ -20,12 +20,12 @@ from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.default_plan import remedy
 from stepsim.step.job import Job
-from stepsim.step.model_plan import setup_of
 from stepsim.step.size import whole_bytes
 from stepsim.workload.model.choices import Recompute, StateFormat
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import Evidence, source_of
 from stepsim.workload.model.memory import TIGHT_SHARE, rank_parts
+from stepsim.workload.model.model import Model
 from stepsim.workload.model.parts import NO_NETWORK
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan, PlanTable
@@ -58,8 +58,8 @@ def too_large(job: Job, topology: Topology, memory: StepMemory) -> str:
     """
     assert job.setup is not None
     said = f"{_filled(memory.total_bytes, job.setup.device)}: it does not fit"
-    setup = setup_of(topology, job.asked, job.setup.architecture)
-    flags, states = remedy(setup, topology, job.asked, job.plan), _in_bf16(job.setup, job.plan)
+    model = Model(source="", architecture=job.setup.architecture)
+    flags, states = remedy(model, topology, job.asked, job.plan), _in_bf16(job.setup, job.plan)
     way = f"fits with {flags}" if flags else "no plan that fits is known"
     way += f"; as it is with {states}" if states else ""
     return f"{said}, times and rates are those if it fitted ({way})"

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate, chain, islice
 from math import inf
 from operator import attrgetter, ne
@@ -15,14 +16,12 @@ from stepsim.base.structs import Noun, replace
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.step.model_plan import (
-    DEFAULT_SEQUENCE,
     DEFAULT_TOKENS,
     USUAL_SCHEDULE,
-    as_jobs_run,
     asked_layout,
     chunks_of,
-    interconnect_of,
     job_size,
+    setup_of,
     with_recipe,
 )
 from stepsim.step.plans import (
@@ -31,6 +30,7 @@ from stepsim.step.plans import (
     Wanted,
     by_price,
     handicap,
+    make_space,
     plan_kind,
     price_plans,
     step_options_of,
@@ -90,14 +90,14 @@ def choose_plan(asked: "PlanAsked") -> tuple[dict[str, Any], list[str]]:
     return asked.taken(least, "which takes least memory: no plan fits")
 
 
-def remedy(setup: StepModel, topology: Topology, options: StepOptions, plan: Plan) -> str:
+def remedy(model: Model, topology: Topology, options: StepOptions, plan: Plan) -> str:
     """Flags by which a plan that does not fit would; empty where none is known.
 
     Beside the options they give the plan on as many NPUs that differs in fewest numbers, the
     fastest of these; else the fastest on the fewest NPUs that are enough, in powers of two times as
     many.
     """
-    asked = PlanAsked(setup=setup, topology=topology, options=options)
+    asked = PlanAsked(model=model, topology=topology, options=options)
     larger = (plan.npus << times for times in range(1, _MOST_DOUBLINGS + 1))
     if not asked.says_degrees:
         enough = (size for size in larger if _in_order(asked.priced(size)))
@@ -113,14 +113,19 @@ def remedy(setup: StepModel, topology: Topology, options: StepOptions, plan: Pla
     return ""
 
 
-class PlanAsked(Noun):
+class PlanAsked(Noun, dict=True):
     """What was asked of the plan of a model on a machine; `price` prices a space of plans."""
 
-    setup: StepModel
+    model: Model
     topology: Topology
     options: StepOptions
     least_pp: int = 1
     price: Pricing = price_plans
+
+    @cached_property
+    def setup(self) -> StepModel:
+        """What the model runs on, but the network; raises PlanError."""
+        return setup_of(self.topology, self.options, self.model.architecture)
 
     @property
     def says_degrees(self) -> bool:
@@ -184,12 +189,11 @@ class PlanAsked(Noun):
         tried = tried[: max(1, sum(count <= _ACTIONS for count in actions))]
         if len(tried) <= 1 or not isinstance(self.options.schedule, str):
             return next(iter(tried), None)
-        model, known = Model(source="", architecture=self.setup.architecture), dict[Any, Any]()
-        seconds = []
+        known, seconds = dict[Any, Any](), []
         for plan in tried:
             options = replace(self.options, npus=plan.npus, **_PLAIN, **self.options_of(plan))
             try:
-                run = prepare(model, self.topology, options, known=known, quick=True)
+                run = prepare(self.model, self.topology, options, known=known, quick=True)
                 seconds.append(run.step_time_ps() * handicap(plan) / plan.step_tokens)
             except StepsimError:
                 seconds.append(inf)
@@ -205,7 +209,7 @@ class PlanAsked(Noun):
             kind = *plan_kind(plan), plan.microbatch_size
             if kind in known or (uneven and plan.ep == 1):
                 continue
-            if refused_by(plan, self.setup.architecture, self.setup.framework.name):
+            if refused_by(plan, self.model.architecture, self.setup.framework.name):
                 continue
             known.add(kind)
             yield plan
@@ -213,10 +217,11 @@ class PlanAsked(Noun):
     def priced(self, npus: int) -> PlanTable:
         """The plans of a size with their prices; none where the network has no closed form."""
         try:
-            network = interconnect_of(self.topology.fit(npus))
+            space = make_space(
+                self.model, self.topology, self.options, (npus,), fixed=self._fixed(npus)
+            )
         except TopologyError:
             return PlanTable([]).other(share=np.empty(0), seconds=np.empty(0))
-        space = self._space(npus, replace(self.setup, interconnect=network))
         return self.price(space, self._are_near, _BALANCED)
 
     def _are_near(self, table: PlanTable) -> Bools:
@@ -231,8 +236,8 @@ class PlanAsked(Noun):
         near &= table.step_tokens <= max(_MOST_BATCH * DEFAULT_TOKENS, least)
         return near
 
-    def _space(self, npus: int, setup: StepModel) -> PlanSpace:
-        """The space of a search that holds what the options say."""
+    def _fixed(self, npus: int) -> dict[str, tuple[Any, ...]]:
+        """Values of the space of a search that holds what the options say."""
         options = self.options
         held = {name: getattr(options, name) for name in ("expert_tp", "chunks")}
         # one sample of a microbatch where their number would set the size of the step
@@ -243,17 +248,9 @@ class PlanAsked(Noun):
             held |= {name: getattr(options, name) or 1 for name in DEGREES}
         fixed: dict[str, tuple[Any, ...]] = {n: (each,) for n, each in held.items() if each}
         if self.least_pp > 1 and not self.says_degrees:
-            stages = range(self.least_pp, setup.architecture.depth + 1)
+            stages = range(self.least_pp, self.model.architecture.depth + 1)
             fixed["pp"] = tuple(n for n in stages if npus % n == 0)
-        return PlanSpace(
-            setup=setup,
-            npus=(npus,),
-            global_batch=options.global_batch,
-            sequence=options.sequence or DEFAULT_SEQUENCE,
-            base=as_jobs_run(options, setup)[0],
-            asked=options,
-            fixed=fixed,
-        )
+        return fixed
 
 
 def _in_order(priced: PlanTable) -> list[Plan]:

@@ -138,10 +138,8 @@ def held_degrees(
     if not isinstance(source, Model):
         return {}, []
     from stepsim.step.default_plan import PlanAsked, choose_plan
-    from stepsim.step.model_plan import setup_of
 
-    setup = setup_of(topology, options, source.architecture)
-    return choose_plan(PlanAsked(setup=setup, topology=topology, options=options, **more))
+    return choose_plan(PlanAsked(model=source, topology=topology, options=options, **more))
 
 
 def _options_of_file(workload: Workload, asked: StepOptions) -> StepOptions:

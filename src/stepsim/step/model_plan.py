@@ -62,7 +62,7 @@ def made_work(
     from stepsim.step.default_plan import PlanAsked, choose_plan
 
     setup = setup_of(topology, options, model.architecture)
-    chosen, said = choose_plan(PlanAsked(setup=setup, topology=topology, options=options))
+    chosen, said = choose_plan(PlanAsked(model=model, topology=topology, options=options))
     decided = replace(options, **chosen)
     run = with_schedule(decided, setup)
     if run.schedule == PAIRED != decided.schedule and not decided.expert_overlap:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from math import gcd, inf
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,25 @@ import numpy as np
 from stepsim.base.arrays import Bools, Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
+from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
-from stepsim.step.model_plan import asked_layout, batch_of, plan_fields, with_recipe
+from stepsim.step.model_plan import (
+    DEFAULT_SEQUENCE,
+    as_jobs_run,
+    asked_layout,
+    batch_of,
+    interconnect_of,
+    plan_fields,
+    setup_of,
+    with_recipe,
+)
 from stepsim.workload.model.architecture import ExpertMlp
 from stepsim.workload.model.choices import AttentionKernel, ExpertDispatch, Precision, Recompute
 from stepsim.workload.model.held import check_plan, shared_counts, stage_slices
 from stepsim.workload.model.layout import LayerLayout, balanced_layout
 from stepsim.workload.model.memory import TIGHT_SHARE
+from stepsim.workload.model.model import Model
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import PipelineOrder, Plan, PlanTable
 
@@ -61,16 +73,13 @@ _OF_LAYERS = (
 class PlanSpace(Noun):
     """Plans of a model on `npus` NPUs (each size is searched) with one global batch and sequence.
 
-    Where `global_batch` is None plans have the one that a step has by the options. The fast network
-    of `setup` joins a domain of NPUs: tp stays inside. `asked` are the options that were asked for,
-    `base` has those of the framework's jobs besides. `fixed` has the values that an option may
-    have, by name; what is not there is free. `most` bounds a free option.
+    The fast network of `setup` joins a domain of NPUs: tp stays inside. `asked` are the options
+    that were asked for, `base` has those of the framework's jobs besides. `fixed` has the values
+    that an option may have, by name; what is not there is free. `most` bounds a free option.
     """
 
     setup: StepModel
     npus: tuple[int, ...]
-    global_batch: int | None
-    sequence: int
     base: StepOptions
     asked: StepOptions
     fixed: Mapping[str, tuple[Any, ...]] = {}
@@ -146,7 +155,7 @@ class PlanSpace(Noun):
                 yield (6, 0), str(error)
 
     def _degrees(self) -> _Found:
-        base = plan_fields(self.base) | {"sequence": self.sequence}
+        base = plan_fields(self.base)
         kinds = self.setup.architecture.layer_kinds()
         heads = [count for layer in kinds for count in shared_counts(layer).values()]
         for npus in self.npus:
@@ -193,7 +202,8 @@ class PlanSpace(Noun):
     def _sized(self, found: _Found) -> _Found:
         """What is laid out with degrees of experts, microbatches, and how it may run."""
         # samples of a microbatch: where no batch is asked for, powers of two
-        tried = range(1, _MOST_SAMPLES + 1) if self.global_batch else _powers(_MOST_SAMPLES)
+        given = self.base.global_batch
+        tried = range(1, _MOST_SAMPLES + 1) if given else _powers(_MOST_SAMPLES)
         sizes = self.fixed.get("microbatch_size", tried)
         others = sizes, self.values("recompute"), self.values("zero")
         for named in found:
@@ -203,7 +213,7 @@ class PlanSpace(Noun):
             pp, dp = named["pp"], named["dp"]
             whole = named["chunks"] > 1 and not named["order"].chunks
             for run, size, recompute, zero in product(self._runs(named), *others):
-                batch = self.global_batch or batch_of(self.base, dp * size, pp)
+                batch = given or batch_of(self.base, dp * size, pp)
                 count, rest = divmod(batch, dp * size)
                 said = f"global_batch is {batch}: "
                 if rest:
@@ -231,7 +241,8 @@ class PlanSpace(Noun):
             case "tp":
                 found = _powers(min(whole, self.setup.interconnect.domain))
             case "cp":
-                found = _powers(max(1, self.sequence // _LEAST_SEQUENCE))
+                sequence = self.base.sequence or DEFAULT_SEQUENCE
+                found = _powers(max(1, sequence // _LEAST_SEQUENCE))
             case "pp":
                 depth = self.setup.architecture.depth
                 found = tuple(n for n in range(1, depth + 1) if whole % n == 0)
@@ -269,6 +280,30 @@ class PlanSpace(Noun):
             tried = chunks in _EVEN_CHUNKS or "chunks" in self.fixed
             return found if tried and fullest * pp <= _MOST_UNEVEN * depth else None
         return None
+
+
+def make_space(
+    model: Model,
+    topology: Topology,
+    options: StepOptions,
+    npus: Sequence[int],
+    *,
+    fixed: Mapping[str, tuple[Any, ...]],
+    most: Mapping[str, int] = MappingProxyType({}),
+) -> PlanSpace:
+    """The space of a model's plans under the options asked for; raises PlanError.
+
+    Raises TopologyError where the network has no closed form.
+    """
+    setup = setup_of(topology, options, model.architecture)
+    return PlanSpace(
+        setup=replace(setup, interconnect=interconnect_of(topology.fit(max(npus)))),
+        npus=tuple(npus),
+        base=as_jobs_run(options, setup)[0],
+        asked=options,
+        fixed=fixed,
+        most=most,
+    )
 
 
 def _powers(most: int) -> tuple[int, ...]:

@@ -23,7 +23,6 @@ from stepsim.explore.plan.asked import (
     PlanQuestion,
     answer,
     held_values,
-    make_space,
     parse_fixed,
     parse_npu_counts,
     wider_values,
@@ -43,7 +42,7 @@ from stepsim.files.load import read_model
 from stepsim.files.models.megatron_plan import argument_texts, counted_ends, megatron_plan
 from stepsim.show.figures.plans import plan_front, plot_plans
 from stepsim.step.model_plan import DEFAULT_SEQUENCE, default_batch, planned, setup_of
-from stepsim.step.plans import KNOWN_APART, PlanSpace, step_options_of
+from stepsim.step.plans import KNOWN_APART, PlanSpace, make_space, step_options_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.model.choices import ExpertDispatch, Recompute

@@ -7,9 +7,10 @@ import pytest
 import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.base.units import PS_PER_S
-from stepsim.explore.plan.asked import make_space, parse_fixed
+from stepsim.explore.plan.asked import parse_fixed
 from stepsim.explore.plan.search import PlanJob, fitting_plans, search_plans
 from stepsim.files.asked import read_inputs
+from stepsim.step.plans import make_space
 from stepsim.workload.model.model import Model
 
 PROBLEMS, QUICK = 50, 4

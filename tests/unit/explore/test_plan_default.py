@@ -6,12 +6,11 @@ import pytest
 from helpers import few
 
 from stepsim.base.structs import replace
-from stepsim.explore.plan.asked import make_space
 from stepsim.explore.plan.search import fitting_plans, search_plans
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.network.topology import Topology
 from stepsim.step.job import job_of
-from stepsim.step.plans import PlanSpace
+from stepsim.step.plans import PlanSpace, make_space
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.model import Model
@@ -43,7 +42,7 @@ def step_ps(job: StepInputs) -> int:
 def space_of(job: StepInputs, npus: int) -> tuple[Model, PlanSpace, Topology]:
     model, topology = job.workload, job.topology
     assert isinstance(model, Model)
-    return model, make_space(model, topology, job.options, [npus], fixed={}, most={}), topology
+    return model, make_space(model, topology, job.options, [npus], fixed={}), topology
 
 
 def default_of(job: StepInputs) -> Plan:

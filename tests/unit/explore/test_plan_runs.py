@@ -8,9 +8,10 @@ import pytest
 
 from stepsim.base.errors import SweepError
 from stepsim.base.executors import Pool, pack
-from stepsim.explore.plan.asked import make_space, parse_fixed
+from stepsim.explore.plan.asked import parse_fixed
 from stepsim.explore.plan.search import PlanJob, PlanRuns
 from stepsim.files.asked import read_inputs
+from stepsim.step.plans import make_space
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 
@@ -39,7 +40,7 @@ def searched() -> tuple[PlanJob, Plan]:
     model, topology = inputs.workload, inputs.topology
     assert isinstance(model, Model)
     fixed = parse_fixed(["tp=2", "pp=2", "cp=1", "vpp=1", "mbs=1", "recompute=none"])
-    space = make_space(model, topology, inputs.options, (8,), fixed=fixed, most={})
+    space = make_space(model, topology, inputs.options, (8,), fixed=fixed)
     return PlanJob(model=model, topology=topology, base=space.base), next(space.plans())
 
 

@@ -22,8 +22,8 @@ from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.load import public_names
 from stepsim.step.compare import compare_schedules
 from stepsim.step.job import held_degrees, job_of
-from stepsim.step.model_plan import DEFAULT_TOKENS, default_batch, interconnect_of
-from stepsim.step.plans import PlanSpace
+from stepsim.step.model_plan import DEFAULT_TOKENS, default_batch
+from stepsim.step.plans import make_space
 from stepsim.workload.axes import Part
 from stepsim.workload.model.framework import JOB_DEFAULTS
 from stepsim.workload.model.memory import TIGHT_SHARE
@@ -402,18 +402,11 @@ def share(job: StepInputs) -> tuple[Plan, float]:
 
 def least(job: StepInputs, plan: Plan) -> float:
     """The share of memory that the smallest plan of the search's space takes."""
-    _, setup = built_of(job)
-    network = interconnect_of(job.topology.fit(plan.npus))
-    space = PlanSpace(
-        setup=replace(setup, interconnect=network),
-        npus=(plan.npus,),
-        global_batch=plan.global_batch,
-        sequence=plan.sequence,
-        base=replace(job.options, npus=None, zero=plan.zero),
-        asked=job.options,
-    )
-    plans = list(space.plans())
-    return float(setup.memory(plans).share_of(setup.device).min())
+    batch, sequence = plan.global_batch, plan.sequence
+    asked = replace(job.options, zero=plan.zero, global_batch=batch, sequence=sequence)
+    space = make_space(job.workload, job.topology, asked, [plan.npus], fixed={})
+    setup = space.setup
+    return float(setup.memory([*space.plans()]).share_of(setup.device).min())
 
 
 def check_fit(topology: str, names: list[str], sizes: tuple[int, ...]) -> None:

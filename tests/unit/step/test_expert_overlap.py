@@ -7,12 +7,12 @@ import pytest
 import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.explore.plan.asked import make_space, parse_fixed
+from stepsim.explore.plan.asked import parse_fixed
 from stepsim.explore.plan.search import fitting_plans
 from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.step.job import job_of
-from stepsim.step.plans import step_options_of
+from stepsim.step.plans import make_space, step_options_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.parts import NO_NETWORK
@@ -117,7 +117,7 @@ def test_a_search_prices_plans_as_jobs_run_them() -> None:
     job = read_inputs("qwen3-30b-a3b", "gb200-nvl72", asked)
     assert isinstance(job.workload, Model)
     fixed = parse_fixed(["tp=1", "pp=1", "ep=8", "mbs=1", "recompute=none"])
-    space = make_space(job.workload, job.topology, job.options, (8,), fixed=fixed, most={})
+    space = make_space(job.workload, job.topology, job.options, (8,), fixed=fixed)
     plans = [*fitting_plans(space, job.topology, memory_limit=1e9)[0].plans]
     assert plans
     assert all(plan.runs_pairs for plan in plans)

@@ -147,12 +147,9 @@ def test_a_search_has_plans_with_the_recipe_unless_recomputation_is_asked_for() 
     space = PlanSpace(
         setup=setup,
         npus=(256,),
-        global_batch=4096,
-        sequence=4096,
-        base=base,
+        base=replace(base, global_batch=4096, sequence=4096),
         asked=base,
         fixed=fixed,
-        most={},
     )
     plans = {plan.recompute: plan for plan in space.plans()}
     assert plans[Recompute.NONE].recompute_modules == (RecomputeModule.UP_PROJECTION,)

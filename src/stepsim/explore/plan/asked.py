@@ -46,11 +46,9 @@ from stepsim.step.job import check_counts
 from stepsim.step.model_plan import (
     DEFAULT_SEQUENCE,
     SEQUENCE_ASSUMED,
-    as_jobs_run,
+    assumed,
     default_batch,
-    interconnect_of,
     plan_fields,
-    setup_of,
 )
 from stepsim.step.plans import (
     KNOWN_APART,
@@ -58,6 +56,7 @@ from stepsim.step.plans import (
     SEARCHED,
     SHORT_NAMES,
     PlanSpace,
+    make_space,
     plan_words,
     step_options_of,
 )
@@ -403,17 +402,13 @@ def _with_job(options: StepOptions, npus: int, notes: list[str]) -> StepOptions:
 
     They are what simulate assumes, the batch that of a replica on each of the NPUs.
     """
+    sequence, batch = options.sequence or DEFAULT_SEQUENCE, options.global_batch
     if options.sequence is None:
         notes.append(SEQUENCE_ASSUMED)
-        options = replace(options, sequence=DEFAULT_SEQUENCE)
-    if options.global_batch is None:
-        assert options.sequence is not None
-        batch = default_batch(npus, 1, options.sequence)
-        notes.append(
-            f"no global_batch given: stepsim assumes {batch} samples (--global-batch sets it)"
-        )
-        options = replace(options, global_batch=batch)
-    return options
+    if batch is None:
+        batch = default_batch(npus, 1, sequence)
+        notes.append(assumed("global_batch", f"{batch} samples"))
+    return replace(options, sequence=sequence, global_batch=batch)
 
 
 def parse_npu_counts(text: str) -> tuple[int, ...]:
@@ -451,30 +446,3 @@ def parse_fixed(texts: Iterable[str]) -> dict[str, tuple[Any, ...]]:
             raise PlanError(f"fix: {name} is given twice")
         found[name] = tuple(OPTIONS[name].of(each.strip()) for each in values.split(","))
     return found
-
-
-def make_space(
-    model: Model,
-    topology: Topology,
-    options: StepOptions,
-    npus: Sequence[int],
-    *,
-    fixed: Mapping[str, tuple[Any, ...]],
-    most: Mapping[str, int],
-) -> PlanSpace:
-    """The space of a search under options with a batch and a sequence; raises PlanError."""
-    assert options.global_batch is not None
-    assert options.sequence is not None
-    setup = setup_of(topology, options, model.architecture)
-    setup = replace(setup, interconnect=interconnect_of(topology.fit(max(npus))))
-    run, _ = as_jobs_run(options, setup)
-    return PlanSpace(
-        setup=setup,
-        npus=tuple(npus),
-        global_batch=options.global_batch,
-        sequence=options.sequence,
-        base=replace(run, npus=None),
-        asked=options,
-        fixed=fixed,
-        most=most,
-    )

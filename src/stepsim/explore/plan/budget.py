@@ -160,13 +160,15 @@ def _asked(space: PlanSpace, name: str) -> tuple[int, ...]:
 def _other_jobs(space: PlanSpace) -> Iterator[tuple[str, PlanSpace]]:
     """The next batch that more replicas and larger microbatches divide, the next length."""
     samples, stages = (min(_asked(space, name)) for name in ("microbatch_size", "pp"))
-    assert space.global_batch
-    batch, replicas = space.global_batch, max(max(space.npus) // _given(space), 1)
+    batch, sequence = space.base.global_batch, space.base.sequence
+    assert batch
+    assert sequence
+    replicas = max(max(space.npus) // _given(space), 1)
     for of in sorted({samples, stages * samples, replicas * samples, replicas * stages * samples}):
         more = -(-batch // of) * of
         if more != batch:
-            yield f"with a global batch of {more:,}", replace(space, global_batch=more)
-    parts = 2 * max(_asked(space, "cp"))
-    if longer := -space.sequence % parts:
-        sequence = space.sequence + longer
-        yield f"with sequences of {sequence:,} tokens", replace(space, sequence=sequence)
+            base = replace(space.base, global_batch=more)
+            yield f"with a global batch of {more:,}", replace(space, base=base)
+    if longer := -sequence % (2 * max(_asked(space, "cp"))):
+        base = replace(space.base, sequence=sequence + longer)
+        yield f"with sequences of {base.sequence:,} tokens", replace(space, base=base)

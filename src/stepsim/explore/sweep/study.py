@@ -195,7 +195,7 @@ class ScenarioGroup(Noun, dict=True):
         """
         axes = {each.name: each.values for each in self.study.grid.axes if each.name in _DEGREES}
         several = prod(map(len, axes.values()))
-        able = "tp" in space.fixed and space.global_batch and all(map(all, axes.values()))
+        able = "tp" in space.fixed and space.base.global_batch and all(map(all, axes.values()))
         if not (able and 1 < several <= _MOST_PRICED):
             return price_plans(space, wanted, most)
         given = (*self.settings.items(), *space.fixed.items())

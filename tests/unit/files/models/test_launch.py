@@ -8,7 +8,7 @@ from helpers import Run, few
 
 import stepsim
 from stepsim.base.errors import StepsimError, WorkloadError
-from stepsim.explore.plan.asked import make_space, parse_fixed
+from stepsim.explore.plan.asked import parse_fixed
 from stepsim.explore.plan.search import fitting_plans
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model
@@ -20,6 +20,7 @@ from stepsim.files.models.launch import (
 )
 from stepsim.files.models.megatron_plan import broken_by, megatron_plan
 from stepsim.step.model_plan import planned, setup_of
+from stepsim.step.plans import make_space
 from stepsim.workload.model.choices import ExpertDispatch, Precision, RecomputeModule
 from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.model import Model
@@ -58,7 +59,7 @@ def test_megatron_runs_every_line_of_a_model(name: str) -> None:
     model = job.workload
     assert isinstance(model, Model)
     fixed = parse_fixed(["mbs=1", "zero=0,1,2,3", "recompute=none,full"])
-    space = make_space(model, job.topology, job.options, (64,), fixed=fixed, most={})
+    space = make_space(model, job.topology, job.options, (64,), fixed=fixed)
     plans = fitting_plans(space, job.topology, memory_limit=1e9)[0].plans
     groups = min((getattr(k.attention, "kv_heads", 64)) for k in model.architecture.layer_kinds())
     tried = [plan for plan in plans[:: max(len(plans) // 200, 1)] if groups % plan.tp == 0]
@@ -82,7 +83,6 @@ def test_a_layout_says_how_many_virtual_stages_there_are() -> None:
         job.options,
         (2,),
         fixed=parse_fixed(["pp=2", "vpp=2", "mbs=1"]),
-        most={},
     )
     for found in uneven.plans():
         said = megatron_plan(found, stage_slices(model.architecture, found))
