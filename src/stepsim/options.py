@@ -13,7 +13,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, within
 from stepsim.base.option import Option, Panel, asked
 from stepsim.base.units import Quantity
 from stepsim.parallel.modes import Engine, JobPlacement, Sharing, StageRows
@@ -372,8 +372,7 @@ class StepOptions:
     )
 
     def __post_init__(self) -> None:
-        if self.dp_bucket_bytes < 1:
-            raise PlanError(f"dp_bucket is {self.dp_bucket_bytes} bytes: expected at least 1")
+        within("dp_bucket", self.dp_bucket_bytes, 1)
         if self.engine is Engine.LEVELS and self.contention is Sharing.FAIR:
             raise PlanError(
                 "engine is levels with contention fair: expected simpy, transfers that share links "

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from stepsim.base.arrays import Bools, Floats
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, member, within
 from stepsim.base.structs import Noun, replace
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -87,12 +87,10 @@ class PlanSpace(Noun):
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
-            if any(value < 1 for value in self.fixed.get(name, ())):
-                raise PlanError(f"fix: {name} is 0: expected at least 1")
+            for value in self.fixed.get(name, ()):
+                within(f"fix: {name}", value, 1)
         for value in self.fixed.get("schedule", ()):
-            if value not in list(PipelineOrder):
-                expected = ", ".join(PipelineOrder)
-                raise PlanError(f"fix: schedule is {value}: expected one of {expected}")
+            member(PipelineOrder, value, "fix: schedule")
 
     def plans(self) -> Iterator[Plan]:
         """Every plan that divides the model and the job, in a fixed order."""

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Meta
 
 from stepsim.base.arrays import Floats, Ints, ints
-from stepsim.base.errors import PlanError, bad_value
+from stepsim.base.errors import PlanError, within
 from stepsim.base.structs import Noun, noun_of
 
 if TYPE_CHECKING:
@@ -85,9 +85,7 @@ class Fixed(LengthLaw):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.least <= self.length <= self.most:
-            allowed = f"{self.least} to {self.most}"
-            raise PlanError(bad_value("fixed", "length", self.length, allowed))
+        within("fixed: length", self.length, self.least, self.most)
 
     def _raw(self, generator: "Generator", count: int) -> Floats:
         return np.full(count, float(self.length))

@@ -17,7 +17,7 @@ from msgspec import field
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, within
 from stepsim.base.fields import check_fields
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import NameWithFields
@@ -35,10 +35,12 @@ from stepsim.workload.model.layout import LayerLayout
 
 Ranks = NDArray[np.int64]
 _DISPATCHERS = tuple(ExpertDispatch)
-_COUNTS = ("tp", "cp", "dp", "pp", "ep", "chunks", "microbatch_size", "microbatches", "sequence")
+_COUNTS = (
+    *("tp", "cp", "dp", "pp", "ep", "chunks", "microbatch_size", "microbatches", "sequence"),
+    *("expert_tp", "shard_ranks", "recompute_layers", "packed"),
+)
 PIPELINE = ("pp", "chunks", "layout", "order")
 """What decides which layers a rank has."""
-_OPTIONAL = ("expert_tp", "shard_ranks", "recompute_layers", "packed")
 
 
 class PipelineOrder(NameWithFields):
@@ -137,14 +139,10 @@ class Plan(Noun):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in (*_COUNTS, *_OPTIONAL):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise PlanError(f"{name} is {value}: expected at least 1")
-        if self.offload_layers < 0:
-            raise PlanError(f"offload_layers is {self.offload_layers}: expected at least 0")
-        if not 0 <= self.zero <= 3:
-            raise PlanError(f"zero is {self.zero}: expected 0, 1, 2 or 3")
+        for name in _COUNTS:
+            within(name, getattr(self, name), 1)
+        within("offload_layers", self.offload_layers, 0)
+        within("zero", self.zero, 0, 3)
         if self.stage_ranks % (self.ep * self.expert_degree):
             raise PlanError(
                 f"ep x expert_tp is {self.ep * self.expert_degree}: expected a divisor of "

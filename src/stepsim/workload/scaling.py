@@ -15,7 +15,7 @@ from math import lcm
 import numpy as np
 
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, within
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase
@@ -91,9 +91,8 @@ def enlarge_microbatches(workload: Workload, samples: int) -> Workload:
     of the dp axis, and what runs once per step. Raises PlanError where nothing follows the tokens
     or a number outgrows 64 bits.
     """
+    within("microbatch_size", samples, 1)
     asked = f"microbatch_size is {samples}"
-    if samples < 1:
-        raise PlanError(f"{asked}: expected at least 1")
     if samples == 1:
         return workload
 

@@ -620,7 +620,7 @@ def test_a_document_says_what_stands_beside_the_best(run: Run) -> None:
 
 
 def test_a_schedule_that_no_search_knows_is_refused() -> None:
-    with pytest.raises(PlanError, match="schedule is dualpipe: expected one of 1f1b, zb-h1, zb-v"):
+    with pytest.raises(PlanError, match=r"schedule is .dualpipe.: expected one of 1f1b"):
         space("schedule=dualpipe")
     _, made, topology = space("schedule=zb-v", "vpp=1", "pp=2")
     with pytest.raises(

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import astuple
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.errors import PlanError, bad_value
+from stepsim.base.errors import PlanError, within
 from stepsim.base.structs import Noun
 
 
@@ -32,10 +32,8 @@ class BatchShape(Noun):
 
     def __post_init__(self) -> None:
         for name in ("ranks", "microbatches", "count", "full_tokens", "steps"):
-            if (value := getattr(self, name)) < 1:
-                raise PlanError(bad_value("batch", name, value, "at least 1"))
-        if not 0 <= self.attention <= 1:
-            raise PlanError(bad_value("batch", "attention", self.attention, "0 to 1"))
+            within(f"batch: {name}", getattr(self, name), 1)
+        within("batch: attention", self.attention, 0, 1)
 
     def cost(self, tokens: Ints | Floats, squares: Floats) -> Floats:
         """How long work takes, in tokens of a document of `full_tokens`: linear in both.

@@ -101,10 +101,7 @@ def _check_memory(job: "_Job", memory_limit: float) -> None:
             f"schedule {_NAME}: memory_limit is {memory_limit:g}: {job.ranks} ranks need "
             f"at least {1 / job.ranks:.4g}, one activation"
         )
-    if not 0 <= job.share <= 1:
-        raise ScheduleError(
-            f"schedule {_NAME}: weight_grad_share is {job.share:g}: expected 0 to 1"
-        )
+    within(f"schedule {_NAME}: weight_grad_share", job.share, 0, 1, ScheduleError)
 
 
 def _schedule(job: "_Job", draft: "_Draft") -> Schedule:
