@@ -200,32 +200,26 @@ def load_experts(workload: Workload, load: ExpertLoad, microbatches: int | None)
     not say how many experts there are, where counts are of another number of them, or where no row
     exchanges tokens between experts.
     """
-    blocks, ep = workload.microbatches, workload.degrees["ep"]
-    always, count = _always(load, ep), 1
+    blocks, count = workload.microbatches, 1  # so many have loads that differ
     if not any(_has_experts(block.rows()) for block in blocks):
         raise PlanError(f"{workload.source}: no all-to-all over ep groups: no experts to load")
-    if always is None:
-        drawn = microbatches or _MOST_LOADS
-        count = load.microbatches if isinstance(load, ExpertCounts) else drawn
+    if isinstance(load, ExpertCounts):
+        count = load.microbatches
+    elif isinstance(load, ExpertLaw):
+        count = microbatches or _MOST_LOADS
     fullest, loaded = list[float](), []
     for microbatch in range(lcm(min(count, _MOST_LOADS), len(blocks))):
         block = blocks[microbatch % len(blocks)]
         layers = list(block.layers)
         for number in filter(lambda number: _has_experts(layers[number]), range(len(layers))):
-            fullest.append(always or _fullest(workload, load, number, microbatch))
+            fullest.append(_fullest(workload, load, number, microbatch))
             layers[number] = tuple(_rows(layers[number], fullest[-1]))
         loaded.append(replace(block, layers=tuple(layers)))
-    if always is not None:
-        text = (
-            f"the busiest of {ep} expert ranks has {always:.2f} times the mean load: expert rows "
-            "of all ranks take as long as those of the busiest"
-        )
-    else:
-        text = (
-            f"expert load {load}: the fullest of {ep} expert ranks has "
-            f"{sum(fullest) / len(fullest):.2f} times the mean load, {max(fullest):.2f} in the "
-            f"worst of {len(fullest)} layers of microbatches"
-        )
+    text = (
+        f"the fullest of {workload.degrees['ep']} expert ranks has "
+        f"{sum(fullest) / len(fullest):.2f} times the mean load, {max(fullest):.2f} in the worst "
+        f"of {len(fullest)} layers of microbatches: expert rows of all ranks take as long as there"
+    )
     return replace(workload, microbatches=tuple(loaded), warnings=(*workload.warnings, text))
 
 
@@ -233,19 +227,14 @@ def load_experts(workload: Workload, load: ExpertLoad, microbatches: int | None)
 _MOST_LOADS = 64
 
 
-def _always(load: ExpertLoad, ep: int) -> float | None:
-    """Load of the fullest rank over the mean where it is the same everywhere; raises PlanError."""
-    if isinstance(load, ExpertSkew):
-        if not 1 <= load.over_mean <= ep:
-            expected = f"1 (even) to ep, {ep} (all on one rank)"
-            raise PlanError(f"expert skew is {load.over_mean}: expected {expected}")
-        return load.over_mean
-    return None if isinstance(load, ExpertLaw | ExpertCounts) else fullest_load(load, ep)
-
-
 def _fullest(workload: Workload, load: ExpertLoad, layer: int, microbatch: int) -> float:
-    """Tokens of the fullest expert rank over the mean; 1 where nobody counted any."""
+    """Tokens of the fullest expert rank over the mean, 1 if none are counted; raises PlanError."""
     ep = workload.degrees["ep"]
+    if isinstance(load, ExpertSkew):
+        within(f"ep is {ep}: expert skew", load.over_mean, 1, ep)
+        return load.over_mean
+    if isinstance(load, tuple):
+        return fullest_load(load, ep)
     if isinstance(load, ExpertCounts):
         counted = load.of(layer, microbatch)
         if counted is not None and workload.experts not in (None, len(counted)):
@@ -259,7 +248,6 @@ def _fullest(workload: Workload, load: ExpertLoad, layer: int, microbatch: int) 
             f"expert_load is {load}: {workload.source} does not say how many experts it has: "
             "expected a file with the tokens of each of them"
         )
-    assert isinstance(load, ExpertLaw)
     random = np.random.default_rng([load.seed, layer, microbatch])
     return fullest_load(load.shares(random, workload.experts, workload.top_k).tolist(), ep)
 
