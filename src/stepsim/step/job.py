@@ -27,7 +27,7 @@ from stepsim.parallel.schedules import (
     needs_times,
     options_of,
 )
-from stepsim.parallel.schedules.base import numbered
+from stepsim.parallel.schedules.base import of_slots
 from stepsim.parallel.schedules.check import check_schedule
 from stepsim.parallel.stages import split_stages
 from stepsim.workload.axes import EpLayout, Group, ParallelAxis, RankOrder
@@ -395,13 +395,8 @@ def _searched(job: Job, network: Topology) -> dict[str, object]:
     plan, options, alone = job.plan, job.options, Placement(ranks=job.plan.pp)
     stages = split_stages(job.workload, plan, alone, options.stage_rows)
     # every rank runs F, I and W of one microbatch after the other: a list, not a plan to run
-    slots = ["F0", "I0", "W0"] * plan.microbatches
-    one_by_one = Schedule(
-        name="one-by-one",
-        placement=alone,
-        microbatches=plan.microbatches,
-        orders=tuple(numbered(slots, rank, alone) for rank in range(plan.pp)),
-    )
+    slots = [["F0", "I0", "W0"] * plan.microbatches] * plan.pp
+    one_by_one = of_slots("one-by-one", alone, plan.microbatches, slots)
     slow = options.slow.factors(plan.npus) if options.slow else None
 
     def flat(graph: "TaskGraph") -> "Flat":

@@ -19,7 +19,7 @@ from itertools import product
 
 from stepsim.base.errors import ScheduleError, within
 from stepsim.base.structs import Noun
-from stepsim.parallel.schedules.base import Placement, Schedule, chunks_on_ranks, numbered
+from stepsim.parallel.schedules.base import Placement, Schedule, chunks_on_ranks, of_slots
 
 _NAME = "auto-zb"
 
@@ -106,16 +106,8 @@ def _check_memory(job: "_Job", memory_limit: float) -> None:
 
 def _schedule(job: "_Job", draft: "_Draft") -> Schedule:
     """The schedule of a draft."""
-    placement = Placement(ranks=job.ranks)
-    return Schedule(
-        _NAME,
-        placement,
-        job.microbatches,
-        orders=tuple(
-            numbered([_SLOTS[kind] for kind in kinds], rank, placement)
-            for rank, kinds in enumerate(draft.orders)
-        ),
-    )
+    slots = ([_SLOTS[kind] for kind in kinds] for kinds in draft.orders)
+    return of_slots(_NAME, Placement(ranks=job.ranks), job.microbatches, slots)
 
 
 class _Job(Noun):

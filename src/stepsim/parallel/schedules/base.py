@@ -4,7 +4,7 @@ What a rank runs is stored as columns, which also tell how many activations it h
 Alternating orders are those of 1F1B (arXiv:2104.04473).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -346,9 +346,19 @@ def alternating(warm_up: Sequence[int], forwards: Small, backwards: Small) -> tu
     )
 
 
-def numbered(
-    slots: Sequence[str], rank: int, placement: Placement, microbatches: int | None = None
-) -> Order:
+def of_slots(
+    name: str,
+    placement: Placement,
+    microbatches: int,
+    slots: Iterable[Sequence[str]],
+    warm_up: tuple[int, ...] = (),
+) -> Schedule:
+    """A schedule of what every rank runs, as `numbered` takes it."""
+    orders = (numbered(own, rank, placement, microbatches) for rank, own in enumerate(slots))
+    return Schedule(name, placement, microbatches, orders=tuple(orders), warm_up=warm_up)
+
+
+def numbered(slots: Sequence[str], rank: int, placement: Placement, microbatches: int) -> Order:
     """What a rank runs, of kinds and chunks: texts such as `F0`, or `F0 B1` for a fused pair.
 
     Microbatches count up from the first that comes by this rank, in every chunk those of forwards
@@ -371,7 +381,7 @@ def numbered(
         for each in (own & (kind == FORWARD), own & (kind == BACKWARD) | input_grad):
             microbatch[each] = first + np.arange(np.count_nonzero(each))
         microbatch[own & (kind == WEIGHT_GRAD)] = microbatch[input_grad]
-    kept = ... if microbatches is None else microbatch[:, 0] < microbatches
+    kept = microbatch[:, 0] < microbatches
     return Order(
         kind=kind[kept].astype(np.int8),
         stage=stage[kept],

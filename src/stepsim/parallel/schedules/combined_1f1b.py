@@ -14,7 +14,7 @@ from stepsim.parallel.schedules.base import (
     chunks_on_ranks,
     forward_table,
     not_taken,
-    numbered,
+    of_slots,
     warm_up,
 )
 from stepsim.parallel.schedules.interleaved import megatron_group_size
@@ -45,15 +45,8 @@ def combined_1f1b(
         )
     forwards = forward_table(held, microbatches, group)
     leads = warm_up(ranks, held * microbatches, 2, (held - 1) * group + 1)
-    return Schedule(
-        PAIRED,
-        placement,
-        microbatches,
-        orders=tuple(
-            numbered(_slots(lead, forwards), rank, placement) for rank, lead in enumerate(leads)
-        ),
-        warm_up=leads,
-    )
+    slots = (_slots(lead, forwards) for lead in leads)
+    return of_slots(PAIRED, placement, microbatches, slots, leads)
 
 
 def _slots(lead: int, table: Small) -> list[str]:

@@ -5,12 +5,11 @@ DeepSeek-AI, "DeepSeek-V3 technical report", 2024; deepseek-ai/DualPipe `DualPip
 """
 
 from stepsim.parallel.schedules.base import (
-    Placement,
     PlacementKind,
     Schedule,
     chunks_on_ranks,
     not_taken,
-    numbered,
+    of_slots,
 )
 
 
@@ -20,18 +19,7 @@ def dualpipe(*, ranks: int, microbatches: int) -> Schedule:
     Both halves of the ranks run the steps of DualPipeV with half the ranks and microbatches.
     Raises ScheduleError unless ranks and microbatches are even and m >= 2P.
     """
-    kind = PlacementKind.BIDIRECTIONAL
-    placement = _placed("dualpipe", ranks, microbatches, kind)
-    half, each_way = ranks // 2, microbatches // 2
-    return Schedule(
-        "dualpipe",
-        placement,
-        microbatches,
-        orders=tuple(
-            numbered(_slots(min(rank, ranks - 1 - rank), half, each_way), rank, placement)
-            for rank in range(ranks)
-        ),
-    )
+    return _schedule("dualpipe", ranks, microbatches, PlacementKind.BIDIRECTIONAL)
 
 
 def dualpipe_v(*, ranks: int, microbatches: int) -> Schedule:
@@ -39,15 +27,25 @@ def dualpipe_v(*, ranks: int, microbatches: int) -> Schedule:
 
     Raises ScheduleError unless m >= 2P.
     """
-    placement = _placed("dualpipe-v", ranks, microbatches, PlacementKind.V)
-    return Schedule(
-        "dualpipe-v",
-        placement,
-        microbatches,
-        orders=tuple(
-            numbered(_slots(rank, ranks, microbatches), rank, placement) for rank in range(ranks)
-        ),
+    return _schedule("dualpipe-v", ranks, microbatches, PlacementKind.V)
+
+
+def _schedule(name: str, ranks: int, microbatches: int, kind: PlacementKind) -> Schedule:
+    """The schedule of a kind of placement, at each of whose ends as many microbatches enter."""
+    placement = chunks_on_ranks(name, ranks, microbatches, 2, kind)
+    ends = 2 if kind is PlacementKind.BIDIRECTIONAL else 1
+    if ranks % ends:
+        raise not_taken(name, "ranks", ranks, f"an even number, e.g. {ranks + 1}")
+    if microbatches < 2 * ranks or microbatches % ends:
+        even = "an even number, " if ends > 1 else ""
+        allowed = f"{even}at least {2 * ranks} (twice the ranks)"
+        raise not_taken(name, "microbatches", microbatches, allowed)
+    half = ranks // ends
+    slots = (
+        _slots(rank if rank < half else ranks - 1 - rank, half, microbatches // ends)
+        for rank in range(ranks)
     )
+    return of_slots(name, placement, microbatches, slots)
 
 
 def _slots(rank: int, ranks: int, microbatches: int) -> list[str]:
@@ -72,14 +70,3 @@ def _slots(rank: int, ranks: int, microbatches: int) -> list[str]:
     ]
     split = (slot[1] for slot in slots if slot[0] == "I")
     return [f"W{next(split)}" if slot == "W" else slot for slot in slots]
-
-
-def _placed(name: str, ranks: int, microbatches: int, kind: PlacementKind) -> Placement:
-    found = chunks_on_ranks(name, ranks, microbatches, 2, kind)
-    even = kind is PlacementKind.BIDIRECTIONAL
-    if even and ranks % 2:
-        raise not_taken(name, "ranks", ranks, f"an even number, e.g. {ranks + 1}")
-    if microbatches < 2 * ranks or (even and microbatches % 2):
-        allowed = f"{'an even number, ' if even else ''}at least {2 * ranks} (twice the ranks)"
-        raise not_taken(name, "microbatches", microbatches, allowed)
-    return found

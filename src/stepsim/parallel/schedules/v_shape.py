@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 
 from stepsim.parallel.schedules.base import (
     ActionKind,
-    Order,
     Placement,
     PlacementKind,
     Schedule,
     chunks_on_ranks,
-    numbered,
+    of_slots,
 )
 
 _PERIOD = 6
@@ -69,8 +68,8 @@ def _schedule(name: str, ranks: int, microbatches: int, block: _Block, limit: in
     placement = chunks_on_ranks(name, ranks, microbatches, 2, PlacementKind.V)
     wait = _shortest_wait(ranks, block)
     timed = [list(_repeated(block(ranks, rank, wait), microbatches)) for rank in range(ranks)]
-    orders = _with_weight_gradients(timed, placement, 2 * limit)
-    return Schedule(name, placement, microbatches, orders=orders)
+    slots = _with_weight_gradients(timed, placement, 2 * limit)
+    return of_slots(name, placement, microbatches, slots)
 
 
 def _shortest_wait(ranks: int, block: _Block) -> int:
@@ -99,7 +98,7 @@ def _repeated(starts: tuple[int, ...], microbatches: int) -> Iterator[_Step]:
 
 def _with_weight_gradients(
     timed: list[list[_Step]], placement: Placement, most_live: int
-) -> tuple[Order, ...]:
+) -> list[list[str]]:
     """The orders with each W where its rank waits, or has no room for another forward.
 
     Ranks are walked through unit by unit: every action takes one, messages take none.
@@ -130,4 +129,4 @@ def _with_weight_gradients(
                 live[rank] -= 1
                 orders[rank].append(weights[rank].popleft())
         now += 1
-    return tuple(numbered(order, rank, placement) for rank, order in enumerate(orders))
+    return orders

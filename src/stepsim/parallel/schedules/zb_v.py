@@ -7,7 +7,7 @@ from stepsim.parallel.schedules.base import (
     PlacementKind,
     Schedule,
     chunks_on_ranks,
-    numbered,
+    of_slots,
 )
 
 
@@ -15,15 +15,8 @@ def zb_v(*, ranks: int, microbatches: int) -> Schedule:
     """ZB-V for any number of microbatches; fewer than 2P-1 run in the order of 2P-1."""
     placement = chunks_on_ranks("zb-v", ranks, microbatches, 2, PlacementKind.V)
     full = max(microbatches, 2 * ranks - 1)
-    return Schedule(
-        "zb-v",
-        placement,
-        microbatches,
-        orders=tuple(
-            numbered(_slots(rank, ranks, full), rank, placement, microbatches)
-            for rank in range(ranks)
-        ),
-    )
+    slots = (_slots(rank, ranks, full) for rank in range(ranks))
+    return of_slots("zb-v", placement, microbatches, slots)
 
 
 def _slots(rank: int, ranks: int, microbatches: int) -> list[str]:
