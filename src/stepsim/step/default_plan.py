@@ -133,20 +133,15 @@ class PlanAsked(Noun, dict=True):
         return any(getattr(self.options, name) is not None for name in DEGREES)
 
     def taken(self, plan: Plan, why: str) -> tuple[dict[str, Any], list[str]]:
-        """Options of a plan by their fields, and a sentence about it."""
+        """Options of a plan by their fields, and a sentence with the flags that pin it."""
         chosen = self.options_of(plan)
-        optional = () if self.says_degrees else ("cp", "ep")
-        shown = {n: each for n, each in chosen.items() if n not in optional or each > 1}
-        if plan.pp == 1:
-            shown.pop("chunks", None)
-        if self.says_degrees:
-            shown = {n: each for n, each in shown.items() if n not in DEGREES}
-        short = {n: SHORT_NAMES.get(n, n) for n in shown}
-        unsaid = [short[n] for n in ("microbatch_size", "chunks") if n in shown]
+        usual = [n for n in ("cp", "ep") if getattr(plan, n) == 1]
+        left = DEGREES if self.says_degrees else usual
+        shown = {n: each for n, each in chosen.items() if n not in left}
+        unsaid = [SHORT_NAMES[n] for n in ("microbatch_size", "chunks") if n in shown]
         lacks = " and ".join(unsaid) if self.says_degrees else "degrees"
-        words = ", ".join(f"{short[n]} {OPTIONS[n].text(each)}" for n, each in shown.items())
         return chosen, [
-            f"no {lacks} given: guessed {words}, {why} (pin it with {_words(shown)}; stepsim plan "
+            f"no {lacks} given: guessed {_words(shown)}, {why} (these flags pin it; stepsim plan "
             "searches properly)"
         ]
 
@@ -159,7 +154,7 @@ class PlanAsked(Noun, dict=True):
         usual = replace(plan, layout=asked_layout(self.setup, options, plan.stages))
         left = {
             "expert_tp": not _needs_expert_tp(plan),
-            "chunks": options.schedule != USUAL_SCHEDULE,
+            "chunks": options.schedule != USUAL_SCHEDULE or plan.pp == 1,
             "recompute": plan.recompute is Recompute.NONE,
             "recompute_layers": plan.recompute_layers is None,
             "layout": plan.layout == with_recipe(options, usual, self.setup)[0].layout,

@@ -45,7 +45,7 @@ def test_a_model_without_degrees_is_compared_on_a_pipeline(run: Run) -> None:
     code, out, err = run("compare", *SMALL_JOB, "--schedule", "1f1b,interleaved:2")
     assert code == 0
     assert "  pp 2  " in out.splitlines()[0]
-    assert "no degrees given: guessed tp 1, pp 2" in err
+    assert "no degrees given: guessed --tp 1 --pp 2" in err
 
 
 def test_one_stage_says_that_schedules_are_alike(run: Run) -> None:

@@ -70,7 +70,7 @@ def said(report: Report, begin: str) -> str:
 
 def pinned(note: str) -> dict[str, str]:
     """The options that a note of what was guessed says to give."""
-    words = re.search(r"pin it with (.*); stepsim plan searches properly", note)
+    words = re.search("guessed (.*?), (?:the|which) ", note)
     assert words, note
     flags = shlex.split(words[1])
     named = zip(flags[::2], flags[1::2], strict=True)
@@ -213,7 +213,7 @@ HALF: dict[str, Any] = {"npus": 512, "global_batch": 512, "sequence": 8192, "tp"
 def test_half_a_plan_is_completed_and_said_with_flags_that_pin_it() -> None:
     """Given tp and pp, virtual stages hide most of the bubble that 1F1B has."""
     half = step("llama-3-70b", **HALF)
-    asked = pinned(said(half, "no mbs and vpp given: guessed vpp "))
+    asked = pinned(said(half, "no mbs and vpp given: guessed --vpp "))
     assert int(asked["vpp"]) > 1
     assert step("llama-3-70b", **HALF, **asked).step_time_ps == half.step_time_ps
     plain = step("llama-3-70b", **HALF, chunks=1, microbatch_size=1)
