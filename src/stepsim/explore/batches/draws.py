@@ -75,20 +75,19 @@ class BatchSteps(StepSamples, eq=False):
     `work_ps` those without padding, too: a step is its work, its padding, and waiting for the
     longest microbatches. `tokens` are computed and `real` of them no padding, by step. `fullest` is
     the largest microbatch in parts of a full one, `memory_bytes` what the fullest rank holds with
-    it. `typical` are the loads of the step in the middle, `slowest` those of the longest one;
-    `shape` says what is a full one.
+    it. `typical` is the work of microbatches in the step in the middle, `slowest` in the longest
+    one, of shape (ranks, microbatches): that of a full one is 1.
     """
 
     packer: str
-    shape: BatchShape
     even_ps: Ints
     work_ps: Ints
     tokens: Ints
     real: Ints
     fullest: float
     memory_bytes: int
-    typical: Loads
-    slowest: Loads
+    typical: Floats
+    slowest: Floats
 
     @property
     def parts_ps(self) -> dict[str, int]:
@@ -113,11 +112,6 @@ class BatchSteps(StepSamples, eq=False):
     def tokens_per_s(self) -> float:
         """Tokens a second of all ranks, net of padding."""
         return float(self.real.sum()) / float(self.step_time_ps.sum()) * 1e12
-
-    def work(self, loads: Loads) -> Floats:
-        """Work of the microbatches of a step, of shape (ranks, microbatches): a full one is 1."""
-        cost = self.shape.cost(loads.tokens, loads.squares)
-        return np.asarray(cost[0] / self.shape.full_tokens)
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -238,9 +232,12 @@ def _steps_of(
     whole = prices.features(loads.tokens, loads.squares)
     bare = prices.features(loads.real, loads.real_squares)
     step_ps = columns.step_ps(whole)
+    typical, slowest = (
+        shape.cost(loads.tokens[step], loads.squares[step]) / shape.full_tokens
+        for step in (median_place(step_ps), step_ps.argmax())
+    )
     return BatchSteps(
         packer=packer,
-        shape=shape,
         step_time_ps=step_ps,
         even_ps=columns.step_ps(_evened(whole)),
         work_ps=columns.step_ps(_evened(bare)),
@@ -248,8 +245,8 @@ def _steps_of(
         real=loads.real.sum(axis=(1, 2)).astype(np.int64),
         fullest=float(loads.tokens.max()) / shape.full_tokens,
         memory_bytes=fullest_bytes(memory, loads.tokens / shape.full_tokens),
-        typical=loads.of_step(median_place(step_ps)),
-        slowest=loads.of_step(int(step_ps.argmax())),
+        typical=typical,
+        slowest=slowest,
     )
 
 

@@ -153,10 +153,6 @@ class Loads(Noun, kw_only=False, eq=False):
         columns = zip(*(astuple(part) for part in parts), strict=True)
         return cls(*(np.concatenate(column)[:steps] for column in columns))
 
-    def of_step(self, step: int) -> "Loads":
-        """The loads of one step, of shape (1, ranks, microbatches)."""
-        return Loads(*(column[step : step + 1].copy() for column in astuple(self)))
-
 
 Packer = Callable[[Ints, BatchShape], Packing]
 """A pure function from lengths of documents, as drawn, to their microbatches."""

@@ -62,11 +62,9 @@ def _draw_work(axes: "Axes", study: BatchStudy, style: FigureStyle) -> None:
     from matplotlib.ticker import MaxNLocator
 
     best = study.best
-    typical, slowest = best.work(best.typical), best.work(best.slowest)
-    image = axes.imshow(
-        np.hstack((typical, slowest)), aspect="auto", interpolation="nearest", cmap="viridis"
-    )
-    microbatches = typical.shape[1]
+    both = np.hstack((best.typical, best.slowest))
+    image = axes.imshow(both, aspect="auto", interpolation="nearest", cmap="viridis")
+    microbatches = best.typical.shape[1]
     axes.axvline(microbatches - 0.5, color="white", linewidth=2)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.xaxis.set_major_formatter(lambda place, _: str(int(place) % microbatches))
