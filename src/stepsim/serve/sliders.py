@@ -1,6 +1,6 @@
 """The values that the sliders of a page may take: those with which the job can run."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stepsim.base.errors import StepsimError
@@ -13,6 +13,7 @@ from stepsim.parallel.schedules import BUILDERS, needs_times
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.parallel.stages import split_stages
 from stepsim.step.job import Job, WorkSource, choose_schedule, for_schedule, job_of
+from stepsim.step.plans import powers
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 
@@ -120,13 +121,13 @@ def _candidates(name: str, work: WorkSource, now: Job | None) -> Iterable[int]:
         return (1,)
     tried: Mapping[str, Iterable[int]] = {
         "npus": round_numbers(_MOST_NPUS),
-        "sequence": (n for n in _powers(_MOST_SEQUENCE) if n >= _LEAST_SEQUENCE),
+        "sequence": (n for n in powers(_MOST_SEQUENCE) if n >= _LEAST_SEQUENCE),
         "global_batch": (replicas * n for n in round_numbers(_MOST_BATCH // replicas)),
         "microbatches": round_numbers(_MOST_MICROBATCHES),
-        "microbatch_size": _powers(_MOST_SAMPLES),
+        "microbatch_size": powers(_MOST_SAMPLES),
         "pp": range(1, 1 + min(_MOST_RANKS, _depth(work))),
     }
-    return tried.get(name, _powers(_MOST_RANKS))
+    return tried.get(name, powers(_MOST_RANKS))
 
 
 def _depth(work: WorkSource) -> int:
@@ -139,14 +140,9 @@ def interleaved_names(work: WorkSource, pp: int) -> list[str]:
     return [f"interleaved:{chunks}" for chunks in even]
 
 
-def _powers(most: int) -> Iterator[int]:
-    """Powers of two up to a number."""
-    return (1 << i for i in range(most.bit_length()))
-
-
 def round_numbers(most: int) -> list[int]:
     """Powers of two and three times those, ascending up to a number."""
-    return sorted({*_powers(most), *(3 * power for power in _powers(most // 3))})
+    return sorted({*powers(most), *(3 * power for power in powers(most // 3))})
 
 
 def _schedules(
@@ -156,9 +152,7 @@ def _schedules(
     asked = options.schedule if isinstance(options.schedule, str) else options.schedule.label
     if now is None or now.plan.pp == 1:
         return sorted({"1f1b", asked})
-    bare = replace(options, chunks=None)
-    if lists_stages(bare):
-        bare = replace(bare, layout=None)
+    bare = moved(options, chunks=None, pp=options.pp)
     names = [name for name in BUILDERS if not needs_times(name) and name != "interleaved"]
     names += interleaved_names(work, now.plan.pp)
     fitting = [name for name in names if possible_job(work, topology, for_schedule(bare, name))]

@@ -39,10 +39,9 @@ from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import PipelineOrder, Plan, PlanTable
 
 _COUNTS = ("tp", "cp", "pp", "chunks", "ep", "expert_tp", "microbatch_size")
-# Fields of a plan about how it runs: as the options have them, unless they are searched.
-_RUN = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
-
-SEARCHED = (*_COUNTS, "recompute", "zero", "schedule", *_RUN)
+HOW_RUN = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
+"""Fields of a plan about how it runs: as the options have them, unless they are searched."""
+SEARCHED = (*_COUNTS, "recompute", "zero", "schedule", *HOW_RUN)
 """What a search can vary, by the names of the options."""
 
 SHORT_NAMES = {"microbatch_size": "mbs", "chunks": "vpp", "expert_tp": "etp"}
@@ -201,7 +200,7 @@ class PlanSpace(Noun):
         """What is laid out with degrees of experts, microbatches, and how it may run."""
         # samples of a microbatch: where no batch is asked for, powers of two
         given = self.base.global_batch
-        tried = range(1, _MOST_SAMPLES + 1) if given else _powers(_MOST_SAMPLES)
+        tried = range(1, _MOST_SAMPLES + 1) if given else powers(_MOST_SAMPLES)
         sizes = self.fixed.get("microbatch_size", tried)
         others = sizes, self.values("recompute"), self.values("zero")
         for named in found:
@@ -227,9 +226,9 @@ class PlanSpace(Noun):
         tp, cp, dp = (named[name] for name in ("tp", "cp", "dp"))
         for ep, expert_tp in self._experts(tp, cp, dp):
             does = {"dp_overlap": dp * cp > 1, "tp_comm_overlap": tp > 1, "dispatch": ep > 1}
-            tried = [self.values(name)[: None if does.get(name, True) else 1] for name in _RUN]
+            tried = [self.values(name)[: None if does.get(name, True) else 1] for name in HOW_RUN]
             for run in product(*tried):
-                yield {"ep": ep, "expert_tp": expert_tp, **dict(zip(_RUN, run, strict=True))}
+                yield {"ep": ep, "expert_tp": expert_tp, **dict(zip(HOW_RUN, run, strict=True))}
 
     def _free(self, name: str, whole: int) -> tuple[int, ...]:
         """Values of a degree: what was fixed, else what can divide."""
@@ -237,10 +236,10 @@ class PlanSpace(Noun):
             return self.fixed[name]
         match name:
             case "tp":
-                found = _powers(min(whole, self.setup.interconnect.domain))
+                found = powers(min(whole, self.setup.interconnect.domain))
             case "cp":
                 sequence = self.base.sequence or DEFAULT_SEQUENCE
-                found = _powers(max(1, sequence // _LEAST_SEQUENCE))
+                found = powers(max(1, sequence // _LEAST_SEQUENCE))
             case "pp":
                 depth = self.setup.architecture.depth
                 found = tuple(n for n in range(1, depth + 1) if whole % n == 0)
@@ -304,7 +303,7 @@ def make_space(
     )
 
 
-def _powers(most: int) -> tuple[int, ...]:
+def powers(most: int) -> tuple[int, ...]:
     """Powers of two up to a number."""
     return tuple(1 << i for i in range(most.bit_length()))
 

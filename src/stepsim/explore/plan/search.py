@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 import msgspec
 import numpy as np
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from stepsim import __version__
 from stepsim.base.digest import content_hash
@@ -273,7 +274,6 @@ class Objective(StrEnum):
         return float(plan.npus) if self is Objective.TOKENS_PER_DOLLAR else 1.0
 
 
-_PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "reserved")
 _LEAST_GAIN = 0.0005  # what is printed as 0.1 %
 
 
@@ -538,7 +538,7 @@ def _none_fits(count: int, least: Plan, setup: StepModel, limit: float) -> str:
     """Which plan is nearest, and what most of its bytes are for."""
     memory, device = setup.memory([least]), setup.device
     taken = float(memory.total[0])
-    parts = {name: float(getattr(memory, name)[0]) for name in _PARTS}
+    parts = {name: float(each[0]) for name, each in asdict(memory).items()}
     name, most = max(parts.items(), key=lambda part: part[1])
     share = "" if limit == 1 else f"{limit:.0%} of "
     return (

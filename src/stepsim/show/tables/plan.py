@@ -19,24 +19,16 @@ from stepsim.show.tables.model import (
     table_of,
 )
 from stepsim.show.tables.step import accuracy_pairs
-from stepsim.step.plans import plan_words
+from stepsim.step.plans import HOW_RUN, SHORT_NAMES, plan_words
 
 if TYPE_CHECKING:
     from stepsim.explore.plan.budget import BudgetDocument
 
 _DEGREES = ("npus", "tp", "cp", "pp", "dp", "ep", "expert_tp", "chunks", "microbatch_size")
-# How a job runs: told where plans differ in it.
-_RUNS = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
 _USUAL = {1, "none", "1f1b"}
 # Columns of plans that are judged by drawn steps.
 _DRAWN = paths("drawn = drawn.mean_ps, drawn.p90_ps, drawn.waiting")
-_HEADS = {
-    "npus": "gpus",
-    "chunks": "vpp",
-    "microbatch_size": "mbs",
-    "expert_tp": "etp",
-    "order": "schedule",
-}
+_HEADS = {**SHORT_NAMES, "npus": "gpus", "order": "schedule"}
 
 
 def plans_shown(found: PlanDocument, *, full: bool = False) -> Iterator[Shown]:
@@ -128,7 +120,7 @@ def _launch(document: PlanDocument) -> Iterator[str]:
 def _plans_table(found: PlanDocument) -> Table:
     """A row per plan, the best first; degrees that all have as 1 are left out."""
     plans = found.plans
-    names = (*_DEGREES, "order", "zero", "recompute", *_RUNS)
+    names = (*_DEGREES, "order", "zero", "recompute", *HOW_RUN)
     told = [name for name in names if _is_told(plans, name)]
     uneven = any("layout" in plan.options for plan in plans)
     layout = AS_IS.of(lambda plan: plan.options.get("layout", "equal"))
@@ -151,7 +143,7 @@ def _is_told(plans: tuple[PlanEntry, ...], name: str) -> bool:
         return False
     values = {getattr(each.plan, name) for each in plans}
     is_always = name in ("npus", "tp", "pp", "dp")
-    return is_always or len(values) > 1 or (name not in _RUNS and not values <= _USUAL)
+    return is_always or len(values) > 1 or (name not in HOW_RUN and not values <= _USUAL)
 
 
 def _value_of(entry: PlanEntry, name: str) -> str | int:
