@@ -42,13 +42,16 @@ if TYPE_CHECKING:
 
 
 class StepTotals(Noun):
-    """What sweeps and searches ask of a step; the numbers are those of its `Report`."""
+    """What sweeps and searches ask of a step; the numbers are those of its `Report`.
+
+    Parts are empty where nobody asks for them.
+    """
 
     workload: str
     step_time_ps: int
     pipeline_time_ps: int
     bubble_fraction: float
-    breakdown_ps: dict[str, int] | None
+    breakdown_ps: dict[str, int]
     throughput: Throughput | None
 
 
@@ -190,7 +193,7 @@ def make_totals(timeline: Timeline, workload: Workload, *, breakdown: bool) -> S
         step_time_ps=timeline.step_time_ps,
         pipeline_time_ps=pipeline,
         bubble_fraction=_mean_bubble(_bubbles(timeline), counts, pipeline),
-        breakdown_ps=mean_parts(step_breakdown(timeline), counts) if breakdown else None,
+        breakdown_ps=mean_parts(step_breakdown(timeline), counts) if breakdown else {},
         throughput=_throughput(workload.effort, timeline),
     )
 

@@ -548,7 +548,14 @@ def test_an_uneven_layout_has_to_gain_more_than_is_known(
         uneven = plan.layout.slices and counted_ends(plan.layout.slices) is None
         parts = {part.key: 0 for part in Part}
         step = int(PS_PER_S * (1 - gain if uneven else 1))
-        return PlanRun(workload="x", step_time_ps=step, breakdown_ps=parts)
+        return PlanRun(
+            workload="x",
+            step_time_ps=step,
+            pipeline_time_ps=step,
+            bubble_fraction=0.0,
+            breakdown_ps=parts,
+            throughput=None,
+        )
 
     monkeypatch.setattr(PlanRuns, "result", run)
     found = search_plans(model, made, topology, memory_limit=10)

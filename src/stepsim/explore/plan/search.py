@@ -32,9 +32,9 @@ from stepsim.base.executors import (
     unpack,
 )
 from stepsim.base.process import paused
-from stepsim.base.structs import Entry, Names, Noun, Picoseconds, Share, replace
+from stepsim.base.structs import Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import PS_PER_S
-from stepsim.explain.make_report import make_totals
+from stepsim.explain.make_report import StepTotals, make_totals
 from stepsim.explore.plan.budget import what_would_do
 from stepsim.files.asked import StepInputs
 from stepsim.files.models.launch import refused_by
@@ -53,7 +53,6 @@ from stepsim.step.plans import (
 )
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.axes import Part, PartKind, parts_of
-from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.model.memory import which_fit
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.parts import NO_NETWORK
@@ -85,28 +84,21 @@ class DrawnSteps(Entry):
         return cls.taken_from(steps, **steps.rounded(90), full_ps=full_ps)
 
 
-class PlanRun(Entry):
-    """What a search needs of a simulated plan; with an `error` it could not be simulated.
+class PlanRun(StepTotals):
+    """What a search needs of a simulated plan.
 
     `drawn` are its steps of documents, where plans are judged by them.
     """
 
-    workload: str = ""
-    step_time_ps: Picoseconds = 0
-    bubble_fraction: Share = 0.0
-    throughput: Throughput | None = None
-    breakdown_ps: dict[str, Picoseconds] = {}
-    error: str = ""
     drawn: DrawnSteps | None = None
-
-    def __post_init__(self) -> None:
-        parts = {part.key for part in Part}
-        if not self.error and not (self.step_time_ps and self.breakdown_ps.keys() == parts):
-            raise ValueError("a step without a time or its parts")
 
     def mean_breakdown_ps(self) -> dict[Part, int]:
         """Parts of the step, mean over ranks."""
         return {part: self.breakdown_ps[part.key] for part in Part}
+
+
+# What there is of a plan that was tried: its run, or why there is none.
+_Result = PlanRun | str
 
 
 class PlanJob(Noun):
@@ -131,8 +123,8 @@ class PlanJob(Noun):
         """A plan of the search, ready to run."""
         return prepare(*self.asked(plan).nouns, known=self.known, quick=True)
 
-    def run(self, plan: Plan) -> PlanRun:
-        """The result of a plan; a user's mistake is the error of its result."""
+    def run(self, plan: Plan) -> _Result:
+        """The result of a plan; of a user's mistake the error."""
         drawn = None
         try:
             with paused():
@@ -144,8 +136,8 @@ class PlanJob(Noun):
                     (steps,) = simulate_batches(self.asked(plan), self.drawn).packed
                     drawn = DrawnSteps.of(steps, plan.step_tokens)
         except StepsimError as error:
-            return PlanRun(error=str(error))
-        return PlanRun.taken_from(found, drawn=drawn, error="")
+            return str(error)
+        return PlanRun(**asdict(found), drawn=drawn)
 
     def identity(self) -> dict[str, str]:
         """What must be the same for results to belong together, by what the user calls it."""
@@ -181,7 +173,7 @@ HERE = Workers()
 SEARCH = StoreKind(
     name="search of plans",
     number=0x57E9_51B,
-    version=1,
+    version=2,
     tables={**IDENTITY, "plan": "CREATE TABLE plan (hash TEXT PRIMARY KEY, run BLOB NOT NULL)"},
     begun="--resume continues the same search",
 )
@@ -193,9 +185,9 @@ class PlanRuns(Struct, kw_only=True):
     packed: bytes
     pool: Pool
     store: Store | None
-    known: dict[Plan, PlanRun] = {}
+    known: dict[Plan, _Result] = {}
 
-    def result(self, plan: Plan, *later: Plan) -> PlanRun:
+    def result(self, plan: Plan, *later: Plan) -> _Result:
         """The result of a plan; raises SweepError where workers keep dying.
 
         Where there is none yet, workers beside find those of plans that are asked for `later`.
@@ -214,12 +206,12 @@ class PlanRuns(Struct, kw_only=True):
             return plan in self.known
         for (found,) in self.store.each("SELECT run FROM plan WHERE hash = ?", content_hash(plan)):
             try:
-                self.known[plan] = msgspec.json.decode(found, type=PlanRun)
+                self.known[plan] = msgspec.json.decode(found, type=_Result)
             except msgspec.MsgspecError as error:
                 raise self.store.damaged(error) from None
         return plan in self.known
 
-    def _keep(self, plan: Plan, run: PlanRun) -> None:
+    def _keep(self, plan: Plan, run: _Result) -> None:
         self.known[plan] = run
         if self.store is not None:
             with self.store.transaction() as connection:
@@ -249,7 +241,7 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
         yield PlanRuns(packed=pack(job), pool=pool, store=store)
 
 
-def _run_packed(packed: bytes, plan: Plan) -> tuple[Plan, PlanRun]:
+def _run_packed(packed: bytes, plan: Plan) -> tuple[Plan, _Result]:
     """What a worker does: a plan of a packed job, and its result."""
     job: PlanJob = unpack(packed)
     return plan, job.run(plan)
@@ -445,8 +437,8 @@ class _Race(Struct, kw_only=True):
             most = min(runs - tried, len(self.order))
             tried += 1
             run = opened.result(*[self.priced.plans[other] for other in islice(left, most)])
-            if run.error:
-                self.refused.append(f"{plan_words(self.priced.plans[index])}: {run.error}")
+            if isinstance(run, str):
+                self.refused.append(f"{plan_words(self.priced.plans[index])}: {run}")
                 continue
             one = searched(self.space, self.priced, index, run)
             self.done.append((index, one))

@@ -313,7 +313,7 @@ class ScenarioGroup(Noun, dict=True):
             totals = make_totals(timeline, ready.workload, breakdown=study.breakdown)
         except StepsimError as error:
             return {"error": [str(error)]}
-        parts = zip(PART_COLUMNS, (totals.breakdown_ps or {}).values(), strict=False)
+        parts = zip(PART_COLUMNS, totals.breakdown_ps.values(), strict=False)
         numbers = {name: getattr(totals, name) for name in _TIMES}
         row = numbers | _worth(totals.throughput) | dict(parts)
         return {name: [value] for name, value in row.items()}
