@@ -1,18 +1,15 @@
 """The map of plans: what the step would take for every tp and pp, by the closed form."""
 
-import numpy as np
-
-from stepsim.base.errors import PlanError, TopologyError
+from stepsim.base.errors import PlanError, errors_at
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.files.asked import StepInputs
-from stepsim.network.topology import Topology
 from stepsim.serve.sliders import held_options, moved, possible_job, round_numbers
 from stepsim.show.page.facts import Plain
-from stepsim.step.job import Job, for_schedule, job_of
+from stepsim.step.job import for_schedule, job_of
 from stepsim.step.model_plan import interconnect_of
 from stepsim.workload.model.model import Model
-from stepsim.workload.plan import PlanTable
+from stepsim.workload.plan import Plan, PlanTable
 
 _MOST_TP = 64
 _MOST_PP = 64
@@ -28,8 +25,11 @@ def plan_map(job: StepInputs) -> Plain:
     if not isinstance(model, Model):
         raise PlanError("only a model can be split otherwise: a workload file has one plan")
     now = job_of(model, topology, options)
+    assert now.setup
+    with errors_at("no map of plans here", PlanError):
+        network = interconnect_of(topology.fit(now.plan.npus))
     held = held_options(job, now.plan)
-    made: dict[tuple[int, int], Job] = {}
+    made: dict[tuple[int, int], Plan] = {}
     for pp in _degrees(now.plan.npus, min(_MOST_PP, model.architecture.depth)):
         for tp in _degrees(now.plan.npus // pp, _MOST_TP):
             split = held if pp == now.plan.pp else moved(held, pp=pp)
@@ -37,8 +37,13 @@ def plan_map(job: StepInputs) -> Plain:
             tried = (split, plain) if pp > 1 else (plain,)
             found = (possible_job(model, topology, replace(each, tp=tp)) for each in tried)
             if built := next(filter(None, found), None):
-                made[tp, pp] = built
-    cells = dict(zip(made, _cells(list(made.values()), topology), strict=True))
+                made[tp, pp] = built.plan
+    setup, table = replace(now.setup, interconnect=network), PlanTable([*made.values()])
+    numbers = zip(
+        made, setup.seconds(table).tolist(), setup.memory(table).total.tolist(), strict=True
+    )
+    capacity = setup.device.memory_bytes
+    cells = {key: _cell(seconds, total, capacity) for key, seconds, total in numbers}
     across, up = (sorted({key[i] for key in made}) for i in range(2))
     return {
         "tp": across,
@@ -53,26 +58,12 @@ def _degrees(npus: int, most: int) -> list[int]:
     return [n for n in round_numbers(min(npus, most)) if npus % n == 0]
 
 
-def _cells(made: list[Job], topology: Topology) -> list[Plain]:
-    """What is shown of some plans of one size on one machine."""
-    setup = made[0].setup if made else None
-    if setup is None:
-        return []
-    table = PlanTable([job.plan for job in made])
-    try:
-        network = interconnect_of(topology.fit(made[0].plan.npus))
-    except TopologyError as error:
-        raise PlanError(f"no map of plans here: {error}") from None
-    setup = replace(setup, interconnect=network)
-    memory = setup.memory(table)
-    step_ps = np.rint(setup.seconds(table) * PS_PER_S).astype(np.int64).tolist()
-    shares = memory.share_of(setup.device).tolist()
-    return [
-        {
-            "step_ps": step,
-            "text": format_time_ps(step),
-            "fits": share <= 1,
-            "memory": f"{format_size_bytes(round(total))}, {share:.0%}",
-        }
-        for step, total, share in zip(step_ps, memory.total.tolist(), shares, strict=True)
-    ]
+def _cell(seconds: float, total: float, capacity: int) -> Plain:
+    """What is shown of a plan: its step, and what its fullest rank holds of so many bytes."""
+    step_ps, share = round(seconds * PS_PER_S), total / capacity
+    return {
+        "step_ps": step_ps,
+        "text": format_time_ps(step_ps),
+        "fits": share <= 1,
+        "memory": f"{format_size_bytes(round(total))}, {share:.0%}",
+    }
