@@ -352,32 +352,30 @@ def with_recipe(asked: StepOptions, plan: Plan, setup: StepModel) -> tuple[Plan,
     What it sets is told; nothing where there is no recipe. A layout that is not of so many layers
     is left out, and modules where anything else is recomputed.
     """
-    device, framework, model = setup.device, setup.framework, setup.architecture.name
-    recipes = framework.recipes_of(model, device.name, plan.precision)
+    framework, model = setup.framework, setup.architecture.name
+    recipes = framework.recipes_of(model, setup.device.name, plan.precision)
     if not (asked.recipe and recipes):
         return plan, []
     degrees = {"tp": plan.tp, "pp": plan.pp, "chunks": plan.chunks, "zero": plan.zero}
-    found = next((each for each in recipes if each.suits(**degrees)), None)
-    states = next((each for each in recipes if each.states), None)
-    fields = dict(_set_by(found, asked, plan)) if found else {}
-    layout = _recipe_layout(found, setup.architecture, plan) if found else None
-    if asked.layout is None and layout is not None:
-        fields["layout"] = layout
-    held = states.states.changed if states and states.states else {}
-    told = [*_said({name: getattr(found, name) for name in fields}), *_said(held)]
-    plan = replace(plan, **fields)
+    nothing = Recipe(model=model)
+    found = next((each for each in recipes if each.suits(**degrees)), nothing)
+    states = next((each for each in recipes if each.states), nothing)
+    fields = dict(_set_by(found, asked, plan, setup.architecture))
+    held = states.states.changed if states.states else {}
+    told = ", ".join(_said({name: getattr(found, name) for name in fields} | held))
     if not told:
         return plan, []
-    source = next((each.source for each in (fields and found, states) if each), "")
+    source = (found if fields else states).source
     where = f"{source}; " if source else ""
-    return plan, [
-        f"public recipe of {model} for {framework.name}: {', '.join(told)} ({where}--no-recipe "
-        "turns it off)"
+    return replace(plan, **fields), [
+        f"public recipe of {model} for {framework.name}: {told} ({where}--no-recipe turns it off)"
     ]
 
 
-def _set_by(recipe: Recipe, asked: StepOptions, plan: Plan) -> Iterator[tuple[str, Any]]:
-    """Fields of a plan that a recipe sets where nobody asked, but its layout."""
+def _set_by(
+    recipe: Recipe, asked: StepOptions, plan: Plan, architecture: Architecture
+) -> Iterator[tuple[str, Any]]:
+    """Fields of a plan that a recipe sets where nobody asked."""
     if asked.zero is None and recipe.zero not in (None, plan.zero):
         yield "zero", recipe.zero
     if asked.dispatch is None and recipe.dispatch not in (None, plan.dispatch) and plan.ep > 1:
@@ -387,19 +385,12 @@ def _set_by(recipe: Recipe, asked: StepOptions, plan: Plan) -> Iterator[tuple[st
             yield "recompute_modules", recipe.recompute_modules
         if recipe.offload_layers:
             yield "offload_layers", recipe.offload_layers
-
-
-def _recipe_layout(recipe: Recipe, architecture: Architecture, plan: Plan) -> LayerLayout | None:
-    """A recipe's layout of a model's layers over the virtual stages; None where it has none."""
-    if recipe.layout is None:
-        return None
-    ahead = len(architecture.prediction_layers)
-    try:
-        layout = named_layout(recipe.layout, ahead)
-        layout.resolve(architecture.depth, ahead, plan.stages)
-    except PlanError:
-        return None
-    return layout
+    if asked.layout is None and recipe.layout is not None:
+        ahead = len(architecture.prediction_layers)
+        with suppress(PlanError):  # one of so many layers and virtual stages
+            layout = named_layout(recipe.layout, ahead)
+            layout.resolve(architecture.depth, ahead, plan.stages)
+            yield "layout", layout
 
 
 def _said(values: Mapping[str, Any]) -> Iterator[str]:
