@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 import numpy as np
 from msgspec import Meta
+from msgspec.structs import astuple
 
 from stepsim.base.arrays import Floats, Ints, median_place
 from stepsim.base.errors import PlanError, within
@@ -92,10 +93,8 @@ class BatchSteps(StepSamples, eq=False):
     @property
     def parts_ps(self) -> dict[str, int]:
         """Parts of the mean step, which add up to it: work, padding, waiting for the longest."""
-        means = [
-            round(float(times.mean())) for times in (self.work_ps, self.even_ps, self.step_time_ps)
-        ]
-        work, even, step = means
+        every = self.work_ps, self.even_ps, self.step_time_ps
+        work, even, step = (round(float(times.mean())) for times in every)
         return {"work": work, "padding": even - work, "waiting": step - even}
 
     @property
@@ -142,10 +141,6 @@ class BatchStudy(Noun, eq=False):
         """The steps with most tokens per second net of padding."""
         return max(self.packed, key=lambda steps: steps.tokens_per_s)
 
-    def sample(self, count: int) -> Ints:
-        """Lengths of some documents, for a picture of them."""
-        return self.drawn.draw(np.random.default_rng(self.seed), count)
-
 
 def simulate_batches(job: StepInputs, drawn: DrawnBatches) -> BatchStudy:
     """Steps of drawn batches of a model under each packer; equal arguments give equal steps.
@@ -153,7 +148,11 @@ def simulate_batches(job: StepInputs, drawn: DrawnBatches) -> BatchStudy:
     Raises PlanError for a packer that loses or makes tokens, and the errors of `make_batch`.
     Packers that fill microbatches are compared with others on equally many documents a step.
     """
-    entries = {_name_of(packer): packer_of(packer) for packer in drawn.packers}
+    entries: dict[str, PackerEntry] = {}
+    for packer in drawn.packers:
+        entry = packer_of(packer)
+        own = getattr(entry.pack, "__name__", "own")  # a function's name
+        entries[packer if isinstance(packer, str) else own] = entry
     lengths, seed = drawn.lengths, drawn.seed
     prices = microbatch_prices(job)
     columns: dict[object, LoadColumns] = dict.fromkeys(Takes, LoadColumns(prices))
@@ -180,12 +179,6 @@ def simulate_batches(job: StepInputs, drawn: DrawnBatches) -> BatchStudy:
         packed=found,
         warnings=batch.job.warnings,
     )
-
-
-def _name_of(packer: str | Packer | PackerEntry) -> str:
-    """What a packer is called: a function by its own name."""
-    own = packer.pack if isinstance(packer, PackerEntry) else packer
-    return own if isinstance(own, str) else getattr(own, "__name__", "own")
 
 
 def draw_batches(
@@ -224,11 +217,12 @@ def _steps_of(
         raise PlanError(f"steps is {steps}: expected at most {most} of so many microbatches")
     shape = prices.shape(min(steps, _WINDOW))
     streams = np.random.SeedSequence(asked.seed).spawn(-(-steps // shape.steps))
-    drawn = (
+    drawn = [
         draw_batches(packer, asked.lengths, shape, entry, np.random.default_rng(stream)).loads()
         for stream in streams
-    )
-    loads = Loads.joined([*drawn], steps)
+    ]
+    parts = zip(*map(astuple, drawn), strict=True)
+    loads = Loads(*(np.concatenate(column)[:steps] for column in parts))
     whole = prices.features(loads.tokens, loads.squares)
     bare = prices.features(loads.real, loads.real_squares)
     step_ps = columns.step_ps(whole)

@@ -1,9 +1,8 @@
 """What a packer takes and gives: documents into the microbatches of ranks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
-from msgspec.structs import astuple
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, within
@@ -146,12 +145,6 @@ class Loads(Noun, kw_only=False, eq=False):
     real: Floats
     squares: Floats
     real_squares: Floats
-
-    @classmethod
-    def joined(cls, parts: "Sequence[Loads]", steps: int) -> "Loads":
-        """The first so many steps of several loads, one behind the other."""
-        columns = zip(*(astuple(part) for part in parts), strict=True)
-        return cls(*(np.concatenate(column)[:steps] for column in columns))
 
 
 Packer = Callable[[Ints, BatchShape], Packing]

@@ -35,7 +35,7 @@ def plot_batches(study: BatchStudy, style: FigureStyle) -> "Figure":
 
 def _draw_lengths(axes: "Axes", study: BatchStudy) -> None:
     """A histogram of the lengths of documents, its edges in equal ratios."""
-    lengths = study.sample(_SAMPLE)
+    lengths = study.drawn.draw(np.random.default_rng(study.seed), _SAMPLE)
     edges = np.geomspace(lengths.min(), lengths.max() + 1, _BINS)
     axes.stairs(np.histogram(lengths, bins=edges)[0], edges, color=series_colour(0), fill=True)
     axes.set_xscale("log", base=2)
