@@ -9,7 +9,7 @@ unequal F, I and W still fit. Weight gradients take what is free.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from stepsim.parallel.schedules.base import (
     ActionKind,
@@ -29,9 +29,6 @@ _SLOTS = (
     (ActionKind.INPUT_GRAD, 0),
 )
 
-# Starts of a rank's four actions, from ranks, rank and the wait between forwards and gradients.
-_Block = Callable[[int, int, int], tuple[int, ...]]
-
 
 def v_min(*, ranks: int, microbatches: int) -> Schedule:
     """V-Min for any number of microbatches: at most (P+4)//3 microbatches live on a rank.
@@ -39,7 +36,7 @@ def v_min(*, ranks: int, microbatches: int) -> Schedule:
     With equal F, I and W and free messages the bubble is 4P-5 actions (4P-3 where 3 divides P),
     about 2P/3m of the step.
     """
-    return _schedule("v-min", ranks, microbatches, _v_min_block, (ranks + 4) // 3)
+    return _schedule("v-min", ranks, microbatches, 1, (ranks + 4) // 3)
 
 
 def v_half(*, ranks: int, microbatches: int) -> Schedule:
@@ -48,38 +45,34 @@ def v_half(*, ranks: int, microbatches: int) -> Schedule:
     With equal F, I and W and free messages the bubble is 3P-3 actions (3P-4 for odd P), about P/2m
     of the step.
     """
-    return _schedule("v-half", ranks, microbatches, _v_half_block, (ranks + 2) // 2)
+    return _schedule("v-half", ranks, microbatches, 2, (ranks + 2) // 2)
 
 
-def _v_min_block(ranks: int, rank: int, wait: int) -> tuple[int, ...]:
-    """One unit from stage to stage, down and up, forwards and gradients."""
-    up = ranks - 1 - rank
-    return rank, ranks + up, 2 * ranks + wait + rank, 3 * ranks + wait + up
+def _block(slow: int, ranks: int, rank: int, wait: int) -> tuple[int, ...]:
+    """Starts of a rank's four actions: `slow` units from stage to stage on the way down, one up.
+
+    Gradients wait so long between the ways of forwards and their own.
+    """
+    down, up, turn = slow * rank, ranks - 1 - rank, slow * (ranks - 1) + 1
+    later = turn + ranks + wait
+    return down, turn + up, later + down, later + turn + up
 
 
-def _v_half_block(ranks: int, rank: int, wait: int) -> tuple[int, ...]:
-    """Two units from stage to stage on the way down, one on the way up."""
-    up = ranks - 1 - rank
-    down, turn = 2 * rank, 2 * ranks - 1
-    return down, turn + up, turn + ranks + wait + down, 2 * turn + ranks + wait + up
-
-
-def _schedule(name: str, ranks: int, microbatches: int, block: _Block, limit: int) -> Schedule:
+def _schedule(name: str, ranks: int, microbatches: int, slow: int, limit: int) -> Schedule:
     placement = chunks_on_ranks(name, ranks, microbatches, 2, PlacementKind.V)
-    wait = _shortest_wait(ranks, block)
-    timed = [list(_repeated(block(ranks, rank, wait), microbatches)) for rank in range(ranks)]
+    timed = [list(_repeated(starts, microbatches)) for starts in _blocks(slow, ranks)]
     slots = _with_weight_gradients(timed, placement, 2 * limit)
     return of_slots(name, placement, microbatches, slots)
 
 
-def _shortest_wait(ranks: int, block: _Block) -> int:
-    """The least wait at the turn for which repeated blocks never meet on a rank."""
-
-    def is_free(wait: int) -> bool:
-        starts = (block(ranks, rank, wait) for rank in range(ranks))
-        return all(len({start % _PERIOD for start in each}) == len(_SLOTS) for each in starts)
-
-    return next(wait for wait in range(_PERIOD) if is_free(wait))
+def _blocks(slow: int, ranks: int) -> list[tuple[int, ...]]:
+    """Blocks of all ranks, with the least wait for which repeated ones never meet on a rank."""
+    tried = ([_block(slow, ranks, rank, wait) for rank in range(ranks)] for wait in range(_PERIOD))
+    return next(
+        blocks
+        for blocks in tried
+        if all(len({start % _PERIOD for start in each}) == len(_SLOTS) for each in blocks)
+    )
 
 
 # An action of a rank: kind, chunk and microbatch.
