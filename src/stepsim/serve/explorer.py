@@ -12,7 +12,7 @@ from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import PlanError, StepsimError, UnitError, one_line
+from stepsim.base.errors import PlanError, StepsimError, errors_at, one_line
 from stepsim.base.option import Option
 from stepsim.base.structs import replace, shipped
 from stepsim.base.units import PS_PER_S, Quantity, format_time_ps
@@ -327,10 +327,8 @@ def _rounded(name: str, values: Floats) -> Floats:
 
 
 def _factor(name: str, text: str) -> float:
-    try:
+    with errors_at(name, PlanError):
         return float(cast(float, Quantity.FACTOR.parse(text)))
-    except UnitError as error:
-        raise PlanError(f"{name}: {error}") from None
 
 
 def _control(option: Option, part: str) -> Plain:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import PlanError, said
+from stepsim.base.errors import PlanError, errors_at, said
 from stepsim.base.process import paused
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.core.timeline import MOST_EVENTS, Timeline, run_graph
@@ -273,10 +273,8 @@ def _overlap_cost(job: Job, topology: Topology, overlap: "CommSms") -> "OverlapC
             "topology that names its device"
         )
     device = job.setup.device if job.setup else read_device(topology.device)
-    try:
+    with errors_at("overlap_cost", PlanError):
         gpu = device.limits
-    except PlanError as error:
-        raise PlanError(f"overlap_cost: {error}") from None
     exchange = CommEngine(job.plan.dispatch.engine) if job.setup else None
     return OverlapCost(
         gpu=gpu,

@@ -6,11 +6,11 @@ question is asked with one thing changed.
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from typing import Any
 
-from stepsim.base.errors import PlanError, StepsimError, UnitError
+from stepsim.base.errors import PlanError, StepsimError, errors_at
 from stepsim.base.structs import Bytes, Document, Entry, Names, Picoseconds, Share, replace
 from stepsim.base.units import (
     format_size_bytes,
@@ -21,7 +21,8 @@ from stepsim.base.units import (
 )
 from stepsim.files.asked import read_inputs
 from stepsim.files.models.launch import read_plan
-from stepsim.step.plans import MOST_NPUS, SHORT_NAMES, PlanSpace
+from stepsim.network.topology import Topology
+from stepsim.step.plans import MOST_NPUS, SHORT_NAMES, PlanSpace, plan_words
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.model import Model
 
@@ -66,11 +67,9 @@ def check_plan_file(
     """
     if step is memory is bubble is None:
         raise PlanError("no budget: expected --max-step, --max-memory or --max-bubble")
-    try:
+    with errors_at("budget", PlanError):
         most_ps = None if step is None else parse_time_ps(step)
         most_bytes = None if memory is None else parse_size_bytes(memory)
-    except UnitError as error:
-        raise PlanError(f"budget: {error}") from None
     most_bubble = None if bubble is None else parse_share("max_bubble", bubble)
     file = read_plan(path)
     also = {} if calibration is None else {"calibration": calibration}
@@ -106,23 +105,31 @@ def _line(what: str, most: float | None, found: float, write: Callable[[Any], st
 _MOST_DOUBLINGS = 12
 _DEGREES = ("tp", "cp", "pp")
 
-# The plan of a space that would do, in words; None where none does.
-_Choose = Callable[[PlanSpace], str | None]
 
-
-def what_would_do(space: PlanSpace, choose: _Choose) -> str:
+def what_would_do(space: PlanSpace, topology: Topology, limit: float) -> str:
     """What would do, of each kind the first: an option given up, other GPUs, another batch.
 
-    Each starts with a semicolon.
+    Plans take at most `limit` of the device's capacity. Each starts with a semicolon.
     """
     found = []
     for changes in (_without(space), _other_sizes(space), _other_jobs(space)):
         for what, changed in changes:
             with suppress(StepsimError):
-                if said := choose(changed):
-                    found.append(f"; {what}: {said}")
-                    break
+                found.append(f"; {what}: {_smallest(changed, topology, limit)}")
+                break
     return "".join(found) or "; no other size, batch or option alone would do"
+
+
+def _smallest(space: PlanSpace, topology: Topology, limit: float) -> str:
+    """The plan of a space that takes least, in words; raises StepsimError where none does."""
+    topology.fit(max(space.npus))
+    plans, capacity = list(space.plans()), space.setup.device.memory_bytes
+    taken = space.setup.memory(plans).total.tolist()
+    least = min(taken, default=inf)
+    if not plans or least > limit * capacity:
+        raise PlanError(f"none of {len(plans)} plans fits")
+    fits = "" if least <= capacity else ", which does not fit"
+    return f"{plan_words(plans[taken.index(least)])} takes {least / 2**30:.1f} GiB{fits}"
 
 
 def _without(space: PlanSpace) -> Iterator[tuple[str, PlanSpace]]:

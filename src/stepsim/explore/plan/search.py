@@ -497,20 +497,13 @@ def fitting_plans(
     as the plan of a step by default does; where none fits well, they fit.
     """
     setup, priced = space.setup, price_plans(space)
-    plans, limit = priced.plans, 1.0 if memory_limit is None else memory_limit
-
-    def choose(other: PlanSpace) -> str | None:
-        topology.fit(max(other.npus))
-        return _smallest(other, limit if plans else np.inf)
-
-    if not plans:
-        raise PlanError(
-            f"no plan divides the job: {space.why_empty()}{what_would_do(space, choose)}"
-        )
+    limit = 1.0 if memory_limit is None else memory_limit
     fits = which_fit(priced.share) if memory_limit is None else priced.share <= limit
     if not fits.any():
-        least = plans[int(np.argmin(priced.share))]
-        raise PlanError(_none_fits(len(plans), least, setup, limit) + what_would_do(space, choose))
+        why = f"no plan divides the job: {space.why_empty()}"
+        if len(priced):
+            why = _none_fits(priced, setup, limit)
+        raise PlanError(why + what_would_do(space, topology, limit if len(priced) else np.inf))
     bare = replace(
         setup.framework,
         host_layer_ps=0,
@@ -526,31 +519,19 @@ def fitting_plans(
     return some.other(bound=bound), others
 
 
-def _none_fits(count: int, least: Plan, setup: StepModel, limit: float) -> str:
+def _none_fits(priced: PlanTable, setup: StepModel, limit: float) -> str:
     """Which plan is nearest, and what most of its bytes are for."""
+    least = priced.plans[int(np.argmin(priced.share))]
     memory, device = setup.memory([least]), setup.device
     taken = float(memory.total[0])
     parts = {name: float(each[0]) for name, each in asdict(memory).items()}
     name, most = max(parts.items(), key=lambda part: part[1])
     share = "" if limit == 1 else f"{limit:.0%} of "
     return (
-        f"no plan of {count} fits in {share}{device.memory_bytes / 2**30:.0f} GiB of "
+        f"no plan of {len(priced)} fits in {share}{device.memory_bytes / 2**30:.0f} GiB of "
         f"{device.name}: the nearest, {plan_words(least)}, takes {taken / 2**30:.1f} GiB, "
         f"{most / 2**30:.1f} of them {name}"
     )
-
-
-def _smallest(space: PlanSpace, limit: float) -> str | None:
-    """The plan of a space that takes least, where that is at most `limit` of the capacity."""
-    plans, capacity = list(space.plans()), space.setup.device.memory_bytes
-    if not plans:
-        return None
-    taken = space.setup.memory(plans).total
-    least = int(taken.argmin())
-    if taken[least] > limit * capacity:
-        return None
-    fits = "" if taken[least] <= capacity else ", which does not fit"
-    return f"{plan_words(plans[least])} takes {taken[least] / 2**30:.1f} GiB{fits}"
 
 
 def searched(space: PlanSpace, priced: PlanTable, place: int, run: PlanRun) -> SearchedPlan:
