@@ -141,7 +141,7 @@ def join_ranks(
 
 
 def check_once(ranks: Sequence[RankPlace]) -> None:
-    """Refuse ascending ranks of which one is there twice."""
+    """Raise TraceError where one of some ascending ranks is there twice."""
     for one, other in pairwise(ranks):
         if one.rank == other.rank:
             raise TraceError(
