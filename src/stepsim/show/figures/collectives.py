@@ -84,10 +84,13 @@ def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _dress(axes: "Axes", label: str, *, labelled: bool = True) -> None:
+    from matplotlib.ticker import LogLocator
+
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(lambda size, _: format_size_bytes(round(size)))
-    axes.xaxis.minorticks_off()
+    axes.minorticks_off()
     if labelled:
         axes.set_xlabel("size")
     axes.set_ylabel(label)
