@@ -50,8 +50,8 @@ class ColumnPlaces(Noun):
         return cls(of_rank=of_rank, order=order, columns=columns, starts=starts)
 
     def seen_by_ranks(self, end: Ints) -> Ints:
-        """The end of a transfer as each rank has it, from that of every column."""
-        return end[self.of_rank]
+        """The end of a transfer as each rank has it, from that of every column or of all alike."""
+        return end if len(end) == 1 else end[self.of_rank]
 
     def latest(self, end: Ints, width: int, view: EndView | None = None) -> Ints:
         """The last of the ranks of each of `width` columns; 0 where none of the actor's is.
