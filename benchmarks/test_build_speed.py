@@ -55,4 +55,4 @@ def test_flatten_every_rank(benchmark: Any) -> None:
 
 def test_batch_program(benchmark: Any) -> None:
     workload = stepsim.load_workload(GPT)
-    assert len(benchmark(make_batch, workload, TOPOLOGY).program) == 1008
+    assert len(benchmark(make_batch, workload, TOPOLOGY).flat) == 1008

@@ -34,7 +34,8 @@ def traced(job: Job, network: Topology, *, fold: bool, contention: str) -> tuple
 def as_told(each: ReadSlice, stream: str) -> tuple[object, ...]:
     """What a slice says of a span."""
     kind = each.args["kind"]
-    row = each.args["row"] if "row" in each.args else f"{kind} stage {each.args['peer_stage']}"
+    way = "send to" if kind == "send" else "receive from"
+    row = each.args["row"] if "row" in each.args else f"{way} stage {each.args['peer_stage']}"
     action, size = each.args.get("action", ""), each.args.get("bytes", 0)
     where = each.args["stage"], stream, each.args.get("phase", ""), action
     return kind, row, *where, size, each.start, each.end

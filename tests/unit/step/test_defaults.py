@@ -56,7 +56,7 @@ def swept(job: StepInputs, axis: str, together: int) -> list[int]:
     packed = pack(SweepJob(study=study, make=Alone))
     starts = range(0, grid.size, together)
     spans = [range(start, start + together) for start in starts]
-    return [time for span in spans for time in evaluate_span(packed, span)[1].step_time_ps]
+    return [time for span in spans for time in evaluate_span(packed, span)[1]["step_time_ps"]]
 
 
 def step(model: str, **options: Any) -> Report:
