@@ -57,8 +57,8 @@ class PublishedPlan:
         published = self.priced.plans[self.place]
         if published == best.plan:
             return best, best
-        job = PlanJob(model=self.model, topology=topology, base=self.space.base)
-        run = job.run(published)
+        run = PlanJob(model=self.model, topology=topology, base=self.space.base).run(published)
+        assert not isinstance(run, str)
         return searched(self.space, self.priced, self.place, run), best
 
 

@@ -27,6 +27,7 @@ from stepsim.step.plans import make_space
 from stepsim.workload.axes import Part
 from stepsim.workload.model.framework import JOB_DEFAULTS
 from stepsim.workload.model.memory import TIGHT_SHARE
+from stepsim.workload.model.model import Model
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan
 
@@ -402,6 +403,7 @@ def share(job: StepInputs) -> tuple[Plan, float]:
 
 def least(job: StepInputs, plan: Plan) -> float:
     """The share of memory that the smallest plan of the search's space takes."""
+    assert isinstance(job.workload, Model)
     batch, sequence = plan.global_batch, plan.sequence
     asked = replace(job.options, zero=plan.zero, global_batch=batch, sequence=sequence)
     space = make_space(job.workload, job.topology, asked, [plan.npus], fixed={})
