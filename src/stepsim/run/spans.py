@@ -54,7 +54,7 @@ class NodeWaits(Noun, eq=False, dict=True):
         """What every node waits for, in Python's numbers."""
         return self.after.tolist()
 
-    @cached_property
+    @property
     def last(self) -> list[int]:
         """Nodes that no other waits for."""
         awaited = np.bincount(self.after.values, minlength=len(self))

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import accumulate, chain, islice
 from math import inf
 from operator import attrgetter, ne
@@ -113,7 +112,7 @@ def remedy(model: Model, topology: Topology, options: StepOptions, plan: Plan) -
     return ""
 
 
-class PlanAsked(Noun, dict=True):
+class PlanAsked(Noun):
     """What was asked of the plan of a model on a machine; `price` prices a space of plans."""
 
     model: Model
@@ -122,7 +121,7 @@ class PlanAsked(Noun, dict=True):
     least_pp: int = 1
     price: Pricing = price_plans
 
-    @cached_property
+    @property
     def setup(self) -> StepModel:
         """What the model runs on, but the network; raises PlanError."""
         return setup_of(self.topology, self.options, self.model.architecture)

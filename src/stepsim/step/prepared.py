@@ -85,7 +85,7 @@ class PreparedStep(Noun, dict=True):
         """Whether ranks of a model hold more than they have."""
         return self.memory is not None and self.memory.fits is False
 
-    @cached_property
+    @property
     def too_large(self) -> Names:
         """That the step does not fit, and what would."""
         if not (self.memory and self.unfit):

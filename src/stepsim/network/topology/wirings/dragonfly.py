@@ -156,7 +156,7 @@ class Dragonfly(Noun, dict=True):
         back = (layer + 1) * self._others - 1 - ahead
         return (group + ahead + 1) % self._groups, back
 
-    @cached_property
+    @property
     def _lengths(self) -> NDArray[np.int8]:
         """Local links from a router of a group to one of the group `ahead` + 1 groups on.
 
