@@ -30,6 +30,7 @@ from stepsim.cli.terminal import (
     check_outputs,
     command_line,
     figure,
+    is_quiet,
     log_shown,
     show,
     warn,
@@ -523,7 +524,7 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
         `doubts` are found where somebody reads them.
         """
         show(self.json, document, shown, answer=answer)
-        is_read = not (self.quiet or self.json)
+        is_read = not (is_quiet() or self.json)
         if is_read:
             sys.stdout.flush()
             warn(doubts())
