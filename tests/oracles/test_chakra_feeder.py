@@ -10,14 +10,16 @@ message was sent. What is left when nothing can end is what ASTRA-sim reports as
 import json
 from collections import Counter, defaultdict, deque
 from heapq import heapify, heappop, heappush
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from google.protobuf.proto import parse_length_prefixed
 from helpers import Run
 
-from stepsim.files.traces.chakra import GROUPS_FILE, ChakraNode, NodeField
-from stepsim.files.traces.protobuf import read_fields, read_integers, read_messages
+from stepsim.files.traces import chakra_messages
+from stepsim.files.traces.chakra import GROUPS_FILE, ChakraNode
 
 COLLECTIVE, SEND, RECV = ChakraNode.COMM_COLL, ChakraNode.COMM_SEND, ChakraNode.COMM_RECV
 
@@ -34,25 +36,15 @@ class Node(NamedTuple):
 def read_nodes(path: Path) -> dict[int, Node]:
     """The nodes of a rank by their ids; each id stands once, in ascending order."""
     nodes: dict[int, Node] = {}
-    for message in list(read_messages(path.read_bytes()))[1:]:
-        number, kind, parents = 0, 0, tuple[int, ...]()
-        told: dict[str, int | bytes] = {}
-        for field, value in read_fields(message):
-            if field == NodeField.ID:
-                number = int(value)
-            elif field == NodeField.TYPE:
-                kind = int(value)
-            elif field in (NodeField.DATA_DEPS, NodeField.CTRL_DEPS):
-                parents += read_integers(value)
-            elif field == NodeField.ATTRIBUTE:
-                (_, name), (_, content) = read_fields(bytes(value))
-                told[bytes(name).decode()] = content
-        assert number not in nodes, (path, number)
-        group = bytes(told.get("pg_name", b"")).decode()
-        source, target, tag = (
-            int(told.get(name, -1)) for name in ("comm_src", "comm_dst", "comm_tag")
-        )
-        nodes[number] = Node(kind, parents, group, (source, target, tag))
+    stream = BytesIO(path.read_bytes())
+    parse_length_prefixed(chakra_messages.MetadataMessage, stream)
+    while message := parse_length_prefixed(chakra_messages.NodeMessage, stream):
+        told = {each.name: getattr(each, each.WhichOneof("value")) for each in message.attr}
+        assert message.id not in nodes, (path, message.id)
+        source, target, tag = (told.get(name, -1) for name in ("comm_src", "comm_dst", "comm_tag"))
+        parents = (*message.data_deps, *message.ctrl_deps)
+        group = told.get("pg_name", "")
+        nodes[message.id] = Node(message.type, parents, group, (source, target, tag))
     return nodes
 
 

@@ -7,32 +7,29 @@ has its times in ps.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from functools import cache
+from functools import partial
 from heapq import heappop, heappush
+from io import BytesIO
 from itertools import pairwise
 from os.path import isdir, isfile
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from google.protobuf.message import DecodeError
+from google.protobuf.proto import parse_length_prefixed
 
 from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.files.reading import read_bytes
+from stepsim.files.traces.chakra_messages import MetadataMessage, NodeMessage
 from stepsim.files.traces.forms import CHAKRA_ENDS, is_chakra
 from stepsim.files.traces.joined import RankOperations, join_ranks
 from stepsim.files.traces.packed import packed_files
-from stepsim.files.traces.protobuf import (
-    read_fields,
-    read_integers,
-    read_messages,
-    signed,
-)
 from stepsim.measured.profile.events import Following, Profile, other_end
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.run import PS_PER_US
@@ -41,7 +38,6 @@ from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 GROUPS_FILE = "comm_groups.json"
 """Ranks of the process groups, beside the traces: ASTRA-sim's communicator groups."""
 _RANK = re.compile(r"(?:\.|rank[-_]?|npu[-_]?)(\d{1,9})\.et")
-_ATTRIBUTE = 2
 _MOST_PLACES = 1 << 20
 PLACES = ("stage", "replica")
 """Attributes that stepsim's own traces have of their rank, in the metadata."""
@@ -62,39 +58,11 @@ class ChakraNode(IntEnum):
     COMM_COLL = 7
 
 
-class NodeField(IntEnum):
-    """Fields of a node."""
+class _Node(Noun):
+    """A node's message and its attributes, which are numbers or texts."""
 
-    ID = 1
-    NAME = 2
-    TYPE = 3
-    CTRL_DEPS = 4
-    DATA_DEPS = 5
-    START_US = 6
-    DURATION_US = 7
-    ATTRIBUTE = 10
-
-
-class AttributeField(IntEnum):
-    """Fields of an attribute; its value is in one of them, by its type."""
-
-    NAME = 1
-    INT32 = 7
-    INT64 = 9
-    BOOL = 27
-    STRING = 29
-
-
-class _Node(Struct, kw_only=True):
-    """One node; times in ps, `UNKNOWN` where not told."""
-
-    number: int = 0
-    name: str = ""
-    kind: int = 0
-    after: list[int] = []
-    start_us: int = 0
-    duration_us: int = 0
-    attributes: dict[str, int | str] = {}
+    message: Any
+    attributes: Mapping[str, int | str]
 
     def number_of(self, name: str, default: int = UNKNOWN) -> int:
         """An attribute that is a number."""
@@ -104,7 +72,7 @@ class _Node(Struct, kw_only=True):
     def ps(self, name: str) -> int:
         """Start or duration in ps: as stepsim wrote it, else from microseconds."""
         exact = self.number_of(f"{name}_ps")
-        return exact if exact >= 0 else getattr(self, f"{name}_us") * PS_PER_US
+        return exact if exact >= 0 else getattr(self.message, f"{name}_us") * PS_PER_US
 
     def peer(self, rank: int) -> int:
         """The rank at the other end of a message."""
@@ -113,14 +81,15 @@ class _Node(Struct, kw_only=True):
     @property
     def event(self) -> TaskKind:
         """What kind of operation it is; a call of the host that asks for a transfer is none."""
-        if self.kind in (ChakraNode.COMM_SEND, ChakraNode.COMM_RECV):
-            return TaskKind.SEND if self.kind == ChakraNode.COMM_SEND else TaskKind.RECV
+        kind = self.message.type
+        if kind in (ChakraNode.COMM_SEND, ChakraNode.COMM_RECV):
+            return TaskKind.SEND if kind == ChakraNode.COMM_SEND else TaskKind.RECV
         described = {"comm_type", "comm_size"} & {*self.attributes}
-        if self.kind == ChakraNode.COMM_COLL and (described or not self.number_of("is_cpu_op", 1)):
+        if kind == ChakraNode.COMM_COLL and (described or not self.number_of("is_cpu_op", 1)):
             return TaskKind.COLLECTIVE
-        if self.kind in (ChakraNode.MEM_LOAD, ChakraNode.MEM_STORE):
+        if kind in (ChakraNode.MEM_LOAD, ChakraNode.MEM_STORE):
             return TaskKind.COPY
-        on_device = self.kind == ChakraNode.COMP and not self.number_of("is_cpu_op", 0)
+        on_device = kind == ChakraNode.COMP and not self.number_of("is_cpu_op", 0)
         return TaskKind.COMPUTE if on_device else TaskKind.HOST
 
 
@@ -128,7 +97,7 @@ def _is_recorded(nodes: Sequence[_Node]) -> bool | None:
     """Whether nodes began by a rank's own clock, or by one of all ranks; None without times."""
     if all("start_ps" in node.attributes for node in nodes):
         return False
-    return True if any(node.start_us for node in nodes) else None
+    return True if any(node.message.start_us for node in nodes) else None
 
 
 def read_chakra(path: Path, progress: Callable[[int, int], None] | None = None) -> Profile:
@@ -138,12 +107,12 @@ def read_chakra(path: Path, progress: Callable[[int, int], None] | None = None) 
     for place, (name, data) in enumerate(packed_files(path, CHAKRA_ENDS, is_chakra, progress)):
         told = _RANK.search(Path(name).name)
         try:
-            messages = read_messages(data)
-            places, nodes = _places(next(messages)), _nodes(messages)
+            stream = BytesIO(data)
+            places, nodes = _places(parse_length_prefixed(MetadataMessage, stream)), _nodes(stream)
             part = _of_rank(name, nodes, int(told[1]) if told else place, groups)
             parts.append(replace(part, **places))
             clocks.add(_is_recorded(nodes))
-        except (ValueError, OverflowError) as error:
+        except (ValueError, OverflowError, DecodeError) as error:
             raise TraceError(f"{name}: not a Chakra trace: {error}") from None
     if not parts:
         raise TraceError(f"{path}: no Chakra trace in it: expected files that end in .et")
@@ -180,24 +149,30 @@ def _groups_beside(path: Path) -> Mapping[str, tuple[int, ...]]:
         ) from None
 
 
-def _nodes(messages: Iterator[bytes]) -> list[_Node]:
+def _nodes(stream: BytesIO) -> list[_Node]:
     """The nodes of a file by their numbers; raises ValueError where it has none, or one twice."""
-    attribute_of = cache(_attribute)  # most attributes are those of many nodes
-    nodes = sorted((_node(each, attribute_of) for each in messages), key=lambda node: node.number)
+    found = iter(partial(parse_length_prefixed, NodeMessage, stream), None)
+    nodes = [_Node(message=each, attributes=_attributes(each)) for each in found]
     if not nodes:
         raise ValueError("it has no nodes")
-    if len({node.number for node in nodes}) < len(nodes):
+    if len({node.message.id for node in nodes}) < len(nodes):
         raise ValueError("two nodes have one id")
-    return nodes
+    return sorted(nodes, key=lambda node: node.message.id)
 
 
-def _places(metadata: bytes) -> dict[str, int]:
+def _attributes(message: Any) -> dict[str, int | str]:
+    """The attributes of a node or of metadata; `UNKNOWN` stands for lists and fractions."""
+    return {
+        each.name: getattr(each, kind) if (kind := each.WhichOneof("value")) else UNKNOWN
+        for each in message.attr
+    }
+
+
+def _places(metadata: Any) -> dict[str, int]:
     """Stage and replica of a rank, where its metadata tell them."""
-    fields = (v for number, v in read_fields(metadata) if number == _ATTRIBUTE)
-    told = dict(_attribute(each) for each in fields if isinstance(each, bytes))
     return {
         name: place
-        for name, place in told.items()
+        for name, place in _attributes(metadata).items()
         if name in PLACES and isinstance(place, int) and 0 <= place <= _MOST_PLACES
     }
 
@@ -229,7 +204,7 @@ def _of_rank(
     return RankOperations(
         rank=rank,
         file=name,
-        name=[node.name or f"node {node.number}" for node in nodes],
+        name=[node.message.name or f"node {node.message.id}" for node in nodes],
         group=[
             (" ".join(filter(None, (each, called))), groups.get(each, ()))
             for each, called in zip(named, described, strict=True)
@@ -242,8 +217,8 @@ def _of_rank(
 
 def _follows(nodes: Sequence[_Node], stream: Ints) -> Following:
     """Dependencies, and one after the other what runs on one thread or stream."""
-    place = {node.number: i for i, node in enumerate(nodes)}
-    before = [[place[each] for each in node.after if each in place] for node in nodes]
+    place = {node.message.id: i for i, node in enumerate(nodes)}
+    before = [[place[each] for each in node.message.data_deps if each in place] for node in nodes]
     pairs = [(each, i) for i, earlier in enumerate(before) for each in earlier]
     if (stream != UNKNOWN).any():
         order = ints(_issued(before))
@@ -272,52 +247,3 @@ def _issued(before: Sequence[Sequence[int]]) -> list[int]:
             if not left[i]:
                 heappush(ready, i)
     return order
-
-
-def _node(message: bytes, attribute_of: Callable[[bytes], tuple[str, int | str]]) -> _Node:
-    """A node. Raises ValueError where it says nothing."""
-    if not message:
-        raise ValueError("a node is empty")
-    found = _Node()
-    for number, value in read_fields(message):
-        match number:
-            case NodeField.ID:
-                found.number = _integer(value)
-            case NodeField.NAME:
-                found.name = _text(value)
-            case NodeField.TYPE:
-                found.kind = _integer(value)
-            case NodeField.DATA_DEPS:
-                found.after += read_integers(value)
-            case NodeField.START_US:
-                found.start_us = _integer(value)
-            case NodeField.DURATION_US:
-                found.duration_us = _integer(value)
-            case NodeField.ATTRIBUTE if isinstance(value, bytes):
-                name, told = attribute_of(value)
-                found.attributes[name] = told
-    return found
-
-
-def _attribute(message: bytes) -> tuple[str, int | str]:
-    name, told = "", cast("int | str", UNKNOWN)
-    for number, value in read_fields(message):
-        if number == AttributeField.NAME:
-            name = _text(value)
-        elif number == AttributeField.STRING:
-            told = _text(value)
-        elif isinstance(value, int):
-            told = signed(value)
-    return name, told
-
-
-def _integer(value: int | bytes) -> int:
-    if isinstance(value, bytes):
-        raise ValueError("a number is a text")
-    return value
-
-
-def _text(value: int | bytes) -> str:
-    if isinstance(value, int):
-        raise ValueError("a text is a number")
-    return value.decode(errors="replace")

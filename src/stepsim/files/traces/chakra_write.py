@@ -7,9 +7,12 @@ them. Microseconds are rounded; attributes `start_ps` and `duration_ps` hold the
 import json
 from collections.abc import Iterator
 from functools import cache, partial
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from google.protobuf.proto import serialize_length_prefixed
 
 from stepsim import __version__
 from stepsim.base.arrays import Bools, Ints, Lists, bounds, lists_of, spans
@@ -18,11 +21,9 @@ from stepsim.files.traces.chakra import (
     PLACES,
     STEP,
     TOLD,
-    AttributeField,
     ChakraNode,
-    NodeField,
 )
-from stepsim.files.traces.protobuf import write_field, write_integers, write_message
+from stepsim.files.traces.chakra_messages import AttributeMessage, MetadataMessage, NodeMessage
 from stepsim.files.writing import write_folder
 from stepsim.measured.profile.events import Events, Profile, RankPlace, counted
 from stepsim.measured.profile.pipeline import pipeline_waits
@@ -61,7 +62,7 @@ def _files(profile: Profile) -> Iterator[tuple[str, bytes]]:
 
     Of nodes that are linked to other ranks they share what comes before the link.
     """
-    known, alike, before = list[bytes](), list[bytes](), _waits(profile)
+    known, alike, before = list[bytes](), list[Any](), _waits(profile)
     every = before.counts
     for places, rank in zip(profile.places_of_ranks(), profile.ranks, strict=True):
         events = profile.events.taken(places)
@@ -73,7 +74,7 @@ def _files(profile: Profile) -> Iterator[tuple[str, bytes]]:
         if look != known:
             known, alike = look, [*_nodes(profile, events, waits.tolist(), is_linked)]
         nodes = _linked(profile, rank.rank, events, np.flatnonzero(is_linked), alike)
-        yield f"stepsim.{rank.rank}.et", b"".join((_metadata(rank), *nodes))
+        yield f"stepsim.{rank.rank}.et", b"".join((_packed(_metadata(rank)), *nodes))
     groups = {str(i): each.ranks for i, each in enumerate(profile.groups)}
     yield GROUPS_FILE, json.dumps(groups).encode()
 
@@ -84,33 +85,41 @@ def _waits(profile: Profile) -> Lists:
     return lists_of(waits.after << 32 | inside[waits.before], len(inside))
 
 
-def _metadata(rank: RankPlace) -> bytes:
-    version = _attribute("schema", AttributeField.STRING, f"stepsim {__version__}")
+def _metadata(rank: RankPlace) -> Any:
     told = [(name, getattr(rank, name)) for name in PLACES]
-    places = [_attribute(k, AttributeField.INT64, n) for k, n in told if n is not None]
-    fields = [write_field(2, each) for each in (version, *places)]
-    return write_message(write_field(1, "0.0.4") + b"".join(fields))
+    places = [AttributeMessage(name=name, int64=place) for name, place in told if place is not None]
+    version = AttributeMessage(name="schema", string=f"stepsim {__version__}")
+    return MetadataMessage(version="0.0.4", attr=[version, *places])
+
+
+def _packed(message: Any) -> bytes:
+    """A message after its length."""
+    out = BytesIO()
+    serialize_length_prefixed(message, out)
+    return out.getvalue()
 
 
 def _linked(
-    profile: Profile, rank: int, events: Events, linked: Ints, alike: list[bytes]
+    profile: Profile, rank: int, events: Events, linked: Ints, alike: list[Any]
 ) -> list[bytes]:
     """The nodes of a rank, with the ends of the transfers among them, whose places are `linked`."""
     nodes, ends_of = alike.copy(), cache(partial(_ends, profile, rank))
     columns = (events.kind, events.group, events.peer, events.meeting)
     rows = zip(linked.tolist(), *(column[linked].tolist() for column in columns), strict=True)
     for number, kind, group, peer, meeting in rows:
-        link = ends_of(kind, group, peer)
+        node = NodeMessage()
+        node.CopyFrom(alike[number])
+        node.attr.extend(ends_of(kind, group, peer))
         if kind != TaskKind.COLLECTIVE and UNKNOWN not in (peer, meeting):
-            link += _told("comm_tag", meeting, AttributeField.INT32)  # which both ends have
-        nodes[number] = write_message(nodes[number] + link)
+            node.attr.add(name="comm_tag", int32=meeting)  # which both ends have
+        nodes[number] = _packed(node)
     return nodes
 
 
 def _nodes(
     profile: Profile, events: Events, waits: list[tuple[int, ...]], is_linked: Bools
-) -> Iterator[bytes]:
-    """The nodes of a rank, those that are linked to others up to the link."""
+) -> Iterator[Any]:
+    """The nodes of a rank, packed but for those that are linked to others."""
     shared = cache(partial(_shared, profile))
     rows = zip(
         zip(*(getattr(events, name).tolist() for name in _KIND), strict=True),
@@ -121,52 +130,46 @@ def _nodes(
         strict=True,
     )
     for number, (kind, start, took, before, links) in enumerate(rows):
-        name, host, told = shared(kind)
-        after = write_integers(NodeField.DATA_DEPS, tuple(sorted(set(before))))
-        rounded = write_field(NodeField.START_US, round(start / PS_PER_US))
-        rounded += write_field(NodeField.DURATION_US, round(took / PS_PER_US))
-        exact = _told("start_ps", start) + _told("duration_ps", took)
-        node = write_field(NodeField.ID, number) + name + after + rounded + host + exact + told
-        yield node if links else write_message(node)
+        times = ("start_ps", start), ("duration_ps", took)
+        node = NodeMessage(
+            id=number,
+            data_deps=sorted(set(before)),
+            start_us=round(start / PS_PER_US),
+            duration_us=round(took / PS_PER_US),
+            attr=[AttributeMessage(name=name, int64=time) for name, time in times],
+        )
+        node.MergeFrom(shared(kind))
+        yield node if links else _packed(node)
 
 
-def _shared(profile: Profile, columns: tuple[int, ...]) -> tuple[bytes, bytes, bytes]:
-    """Of a kind of node: name and type, where it runs, and what else is told of it."""
+def _shared(profile: Profile, columns: tuple[int, ...]) -> Any:
+    """What nodes of a kind have in common: name, type, where they run, what else is told."""
     kind = dict(zip(_KIND, columns, strict=True))
     task, called = TaskKind(kind["kind"]), profile.names[kind["name"]]
-    name = write_field(NodeField.NAME, called) + write_field(NodeField.TYPE, _NODES[task])
-    host = _told("is_cpu_op", int(task is TaskKind.HOST), AttributeField.BOOL)
     told = {name: kind[name] for name in TOLD} | {"comm_size": kind["size_bytes"]}
     if len(profile.steps) > 1:
         told = {STEP: profile.steps[kind["step"]]} | told
     if task is TaskKind.COLLECTIVE:
         numbers = (i for i, each in enumerate(_COLLECTIVES) if each in called)
         told["comm_type"] = next(numbers, UNKNOWN)
-    return name, host, b"".join(_told(k, n) for k, n in told.items() if n != UNKNOWN)
+    known = [AttributeMessage(name=name, int64=n) for name, n in told.items() if n != UNKNOWN]
+    host = AttributeMessage(name="is_cpu_op", bool=task is TaskKind.HOST)
+    return NodeMessage(name=called, type=_NODES[task], attr=[host, *known])
 
 
-def _ends(profile: Profile, rank: int, kind: int, group: int, peer: int) -> bytes:
+def _ends(profile: Profile, rank: int, kind: int, group: int, peer: int) -> list[Any]:
     """Attributes of the ends of a transfer: the group of a collective, or both ranks.
 
     A collective of unknown ranks has its own rank as tag: it meets no other when it is read again.
     """
     if kind == TaskKind.COLLECTIVE:
         if group == UNKNOWN:
-            return _told("comm_tag", rank + 1, AttributeField.INT32)
-        named = _told("pg_name", str(group), AttributeField.STRING)
-        return named + _told("pg_desc", profile.groups[group].name, AttributeField.STRING)
+            return [AttributeMessage(name="comm_tag", int32=rank + 1)]
+        named = ("pg_name", str(group)), ("pg_desc", profile.groups[group].name)
+        return [AttributeMessage(name=name, string=text) for name, text in named]
     if peer == UNKNOWN:
-        return b""
+        return []
     other = profile.ranks[peer].rank
     sender, receiver = (rank, other) if kind == TaskKind.SEND else (other, rank)
-    sent = _told("comm_src", sender, AttributeField.INT32)
-    return sent + _told("comm_dst", receiver, AttributeField.INT32)
-
-
-def _told(name: str, value: int | str, kind: AttributeField = AttributeField.INT64) -> bytes:
-    """An attribute as a field of its node."""
-    return write_field(NodeField.ATTRIBUTE, _attribute(name, kind, value))
-
-
-def _attribute(name: str, kind: AttributeField, value: int | str) -> bytes:
-    return write_field(AttributeField.NAME, name) + write_field(kind, value)
+    ends = ("comm_src", sender), ("comm_dst", receiver)
+    return [AttributeMessage(name=name, int32=end) for name, end in ends]

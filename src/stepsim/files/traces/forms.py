@@ -3,6 +3,7 @@
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from io import BytesIO
 from itertools import chain
 from os.path import exists, isdir, isfile
 from pathlib import Path
@@ -21,8 +22,6 @@ _OF_PROFILES = 1 << 16
 _OF_RUNS = 1 << 20
 TRACE_ENDS = (".json", ".json.gz", ".json.tar.gz")
 CHAKRA_ENDS = (".et", ".et.gz")
-# Field of Chakra's metadata.
-_METADATA_ATTRIBUTE = 2
 # A length, and the key of a field that is a text or the metadata: no text file begins so.
 _LIKE_CHAKRA = re.compile(rb"[\x80-\xff]*[\x00-\x7f][\x0a\x12]")
 
@@ -43,17 +42,18 @@ def is_chakra(start: bytes) -> bool:
         return _first_member(start).endswith(CHAKRA_ENDS)
     if not _LIKE_CHAKRA.match(start):
         return False
-    from stepsim.files.traces.protobuf import read_fields, read_varint
+    from google.protobuf.message import DecodeError
+    from google.protobuf.proto import parse_length_prefixed
+
+    from stepsim.files.traces.chakra_messages import MetadataMessage
 
     try:
-        length, place = read_varint(start, 0)
-        number, told = next(read_fields(start[place : place + length]))
-        if number == _METADATA_ATTRIBUTE and isinstance(told, bytes):
-            number, told = next(read_fields(told))
-    except (ValueError, StopIteration):
+        told = parse_length_prefixed(MetadataMessage, BytesIO(start))
+    except (ValueError, DecodeError):
         return False
     # indented JSON also begins with two lengths: its text is no version
-    return number == 1 and isinstance(told, bytes) and re.fullmatch(rb"[\w.+-]+", told) is not None
+    said = told.version or next((each.name for each in told.attr), "")
+    return re.fullmatch(r"[\w.+-]+", said) is not None
 
 
 def is_archive(start: bytes) -> bool:
