@@ -43,7 +43,7 @@ COUNTERS = """
 """
 FACTS = """
     select args.key, args.display_value, count(*) from slice join args using (arg_set_id)
-    where key in ('args.algorithm', 'args.bytes', 'args.waited_for') group by 1, 2
+    where key in ('args.algorithm', 'args.size_bytes', 'args.waited_for') group by 1, 2
 """
 
 
@@ -128,7 +128,7 @@ def check_facts(ui: perfetto_ui.PerfettoUI, processes: list[ReadProcess]) -> Non
     written = Counter(
         (f"args.{key}", str(each.args[key]))
         for _, _, each in slices_of(processes)
-        for key in ("algorithm", "bytes", "waited_for")
+        for key in ("algorithm", "size_bytes", "waited_for")
         if key in each.args
     )
     assert {(row[0], row[1]): row[2] for row in ui.query(FACTS)} == written

@@ -15,6 +15,7 @@ from stepsim.face.results import Result
 from stepsim.face.steps import simulate
 from stepsim.network.topology import Topology
 from stepsim.parallel.schedules import Action
+from stepsim.run.spans import UNKNOWN
 from stepsim.show.trace.perfetto import trace_lines
 from stepsim.show.trace.processes import TracedRun
 
@@ -33,19 +34,15 @@ def traced(job: Job, network: Topology, *, fold: bool, contention: str) -> tuple
 
 def as_told(each: ReadSlice, stream: str) -> tuple[object, ...]:
     """What a slice says of a span."""
-    kind = each.args["kind"]
-    way = "send to" if kind == "send" else "receive from"
-    row = each.args["row"] if "row" in each.args else f"{way} stage {each.args['peer_stage']}"
-    action, size = each.args.get("action", ""), each.args.get("bytes", 0)
-    where = each.args["stage"], stream, each.args.get("phase", ""), action
-    return kind, row, *where, size, each.start, each.end
+    row, size = each.args.get("row", each.name), each.args.get("size_bytes", UNKNOWN)
+    where = each.args["stage"], stream, each.args.get("phase", ""), each.args.get("action", "")
+    return row, *where, size, each.start, each.end
 
 
 def as_is(span: Span) -> tuple[object, ...]:
-    stream = stream_words(span)
     action = span.entry.token if span.entry else ""
-    where = span.stage, stream, span.phase, action
-    return span.kind.name.lower(), span.label, *where, span.size_bytes, span.start_ps, span.end_ps
+    where = span.stage, stream_words(span), span.phase, action
+    return span.label, *where, span.size_bytes, span.start_ps, span.end_ps
 
 
 def check_spans(result: Result, processes: list[ReadProcess]) -> None:
@@ -69,9 +66,11 @@ def check_messages(processes: list[ReadProcess]) -> None:
     for end in ends.values():
         sent, received = end["s"], end["f"]
         assert (sent.start, sent.end) == (received.start, received.end)
-        assert sent.args["stage"] == received.args["peer_stage"]
-        assert sent.args["peer_stage"] == received.args["stage"]
-        for fact in ("microbatch", "source", "target", "bytes", "algorithm"):
+        assert sent.name == f"send to stage {received.args['stage']}"
+        assert received.name == f"receive from stage {sent.args['stage']}"
+        ahead = 1 if sent.args["phase"] == "forward" else -1
+        assert received.args["virtual_stage"] == sent.args["virtual_stage"] + ahead
+        for fact in ("microbatch", "phase", "size_bytes", "algorithm"):
             assert sent.args[fact] == received.args[fact]
 
 
@@ -87,7 +86,7 @@ def check_actions(result: Result, processes: list[ReadProcess]) -> None:
         }
         for _, each in process.tasks():
             if each.category == "send":
-                assert (each.args["source"], each.args["microbatch"]) in made
+                assert (each.args["virtual_stage"], each.args["microbatch"]) in made
 
 
 def check_live(result: Result, processes: list[ReadProcess]) -> None:

@@ -163,13 +163,6 @@ class TaskGraph(Noun):
     comms: tuple[CommOp, ...]
     notes: Names
 
-    def messages(self) -> list[list[Message]]:
-        """Per stage, what the message segments of its program carry, in their order."""
-        return [
-            [Message.of(self.schedule, end // 2) for end in program.end.tolist() if end >= 0]
-            for program in self.programs
-        ]
-
     @property
     def uses(self) -> tuple[Use, ...]:
         """The communications of all stages, stage by stage."""

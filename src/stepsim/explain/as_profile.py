@@ -17,7 +17,7 @@ from stepsim.base.units import MAX_INT64
 from stepsim.core.flat import GROUPS, MESSAGES, Tasks, tasks_of
 from stepsim.core.task_table import PHASES_OF_KINDS
 from stepsim.core.timeline import Timeline
-from stepsim.core.write import Program, SegmentKind, TaskGraph
+from stepsim.core.write import TaskGraph
 from stepsim.measured.profile.events import (
     Events,
     HostOperator,
@@ -30,13 +30,16 @@ from stepsim.measured.profile.events import (
 )
 from stepsim.measured.profile.kernel_classes import SIMULATED
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.parallel.p2p import Message
+from stepsim.parallel.schedules.base import Order
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.rows import Kernels
 
 MOST_TASKS = 20_000_000
 # Columns of spans that are those of a profile's operations.
-_OF_SPANS = ("kind", "stream", "phase", "chunk", "microbatch", "name", "start_ps", "end_ps")
+_OF_SPANS = (
+    *("kind", "stream", "phase", "chunk", "microbatch", "name", "size_bytes"),
+    *("start_ps", "end_ps"),
+)
 
 
 def profile_of_step(
@@ -62,7 +65,7 @@ def profile_of_step(
             f"{source}: {total:,} tasks on {len(chosen):,} ranks: expected {MOST_TASKS:,} at "
             "most: choose fewer microbatches or NPUs"
         )
-    telling = _Telling(graph=graph, messages=graph.messages())
+    telling = _Telling(graph=graph)
     programs = dict[int, tuple[dict[str, Ints], Ints]]()
     tables, pairs, before = list[Spans](), list[Ints](), 0
     for rank, table in zip(chosen, timeline.spans(chosen), strict=True):
@@ -100,7 +103,6 @@ def _profile(graph: TaskGraph, ranks: Sequence[int], spans: Spans, **told: Any) 
         events=Events.of(
             len(spans),
             **{name: getattr(spans, name) for name in _OF_SPANS},
-            size_bytes=np.where(spans.group == UNKNOWN, UNKNOWN, spans.size_bytes),
             rank=np.searchsorted(places, spans.rank),
             peer=np.where(places[near] == spans.peer, near, UNKNOWN),
             step=np.zeros(len(spans), np.int64),
@@ -165,13 +167,9 @@ def _meetings(graph: TaskGraph, spans: Spans) -> tuple[tuple[ProcessGroup, ...],
 
 
 class _Telling(Struct, kw_only=True):
-    """Tells the tasks of stages; `names` and `kernels` are theirs, with the place of each.
-
-    `messages` are those of every stage, in the order of their segments.
-    """
+    """Tells the tasks of stages; `names` and `kernels` are theirs, with the place of each."""
 
     graph: TaskGraph
-    messages: list[list[Message]]
     kernels: dict[Kernels, int] = {}
     names: dict[str, int] = {}
 
@@ -192,35 +190,13 @@ class _Telling(Struct, kw_only=True):
         ]
         sender = np.where(spans.kind == TaskKind.RECV, program.peer[segment], segment)
         meets = sender.astype(np.int64) << 32 | np.maximum(laid.inner, 0)
-        phase, chunk, microbatch = self._parts(program)[:, segment]
         follows = np.stack((laid.after.values, laid.after.owners)).astype(np.int64)
         return {
-            "phase": phase,
-            "chunk": chunk,
-            "microbatch": microbatch,
+            **_of_actions(program.entries, spans),
             "name": self._named(spans),
             "meeting": meets,
             "form": ints(made_of).take(laid.row),
         }, follows
-
-    def _parts(self, program: Program) -> Ints:
-        """Phase, virtual stage and microbatch of every segment, in three rows.
-
-        Those of a message are of what it carries; the virtual stage is the rank's own at both ends.
-        """
-        order = program.entries
-        last = np.arange(len(order)), np.count_nonzero(order.kind >= 0, axis=1) - 1
-        told = PHASES_OF_KINDS[order.kind[last]], order.stage[last], order.microbatch[last]
-        after_all = [[TaskPhase.UPDATE], [UNKNOWN], [UNKNOWN]]
-        found = np.append(told, after_all, axis=1).take(program.entry, axis=1)
-        found[2, program.kind == SegmentKind.REDUCTION] = UNKNOWN
-        messages = zip(
-            np.flatnonzero(program.end >= 0).tolist(), self.messages[program.stage], strict=True
-        )
-        for number, message in messages:
-            stage = message.target if program.end[number] % 2 else message.source
-            found[:, number] = TaskPhase[message.kind.name], stage, message.microbatch
-        return found
 
     def _named(self, spans: Spans) -> Ints:
         """The place in `names` of every task: of communication it is what it is, else the label."""
@@ -234,3 +210,20 @@ class _Telling(Struct, kw_only=True):
                 text = f"pp {TaskKind(kind).name.lower()}"
             numbers.append(self.names.setdefault(text, len(self.names)))
         return ints(numbers)
+
+
+def _of_actions(order: Order, spans: Spans) -> dict[str, Ints]:
+    """Phase, virtual stage and microbatch of tasks: what a message carries has its own.
+
+    Others have those of the last action of the entry that holds them; an update follows all.
+    """
+    last = np.arange(len(order)), np.count_nonzero(order.kind >= 0, axis=1) - 1
+    told = {
+        "phase": (PHASES_OF_KINDS[order.kind[last]], TaskPhase.UPDATE),
+        "chunk": (order.stage[last], UNKNOWN),
+        "microbatch": (order.microbatch[last], UNKNOWN),
+    }
+    return {
+        name: np.where(spans.is_message, getattr(spans, name), np.append(*parts)[spans.entry])
+        for name, parts in told.items()
+    }

@@ -30,6 +30,7 @@ from stepsim.network.fold import Actors
 from stepsim.parallel.schedules.base import PeakLive
 from stepsim.workload.axes import ParallelAxis, Part
 from stepsim.workload.model.evidence import Throughput
+from stepsim.workload.rows import CommOp
 
 WEIGHTY = 0.02
 """The least share of the step time that is said first."""
@@ -235,6 +236,11 @@ class Report(Document):
     def said(self) -> Names:
         """All that a reader should know of the input, the weightiest first."""
         return (*(finding.text for finding in self.findings), *self.warnings)
+
+    def use_of(self, op: CommOp) -> CommUse | None:
+        """What is known of a communication; None of one that sends nothing."""
+        key = op.group, op.kind, op.size_bytes
+        return next((u for u in self.comms if (u.group, u.kind, u.size_bytes) == key), None)
 
     @classmethod
     def from_plain(cls, raw: dict[str, Any], place: str) -> Self:

@@ -9,7 +9,7 @@ from stepsim.base.structs import replace
 from stepsim.core.write import Look, SegmentKind, TaskGraph, write_graph
 from stepsim.network.prices import Use
 from stepsim.options import StepOptions
-from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.p2p import Message, P2PMode
 from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.workload.axes import Group
@@ -67,8 +67,13 @@ def test_messages_are_those_that_the_actions_at_their_ends_send_and_need() -> No
     forward = [(f"F{i}", 0, 1) for i in (0, 1)], [(f"F{i}", 1, 2) for i in (0, 1)]
     back = [(f"B{i}", 2, 1) for i in (0, 1)], [(f"B{i}", 1, 0) for i in (0, 1)]
     told = [
-        sorted((f"{m.kind.value}{m.microbatch}", m.source, m.target) for m in messages)
-        for messages in made.messages()
+        sorted(
+            (f"{m.kind.value}{m.microbatch}", m.source, m.target)
+            for end in program.end.tolist()
+            if end >= 0
+            for m in [Message.of(made.schedule, end // 2)]
+        )
+        for program in made.programs
     ]
     assert told == [
         sorted([*forward[0], *back[1]]),

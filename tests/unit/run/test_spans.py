@@ -48,7 +48,7 @@ def test_no_time_is_lost(job: Job, network: Topology, data: st.DataObject) -> No
     profile = profile_of_step(timeline, source="job")
     assert worked([profile.spans()]) == planned(timeline)
     tables = zip(timeline.spans(every), timeline.spans(every, whole=True), strict=True)
-    sizes = np.array([*(op.size_bytes for op in timeline.graph.comms), 0])
+    sizes = np.array([*(op.size_bytes for op in timeline.graph.comms), UNKNOWN])
     for tasks, segments in tables:
         assert (tasks.size_bytes == sizes[tasks.group]).all()
         ran = timeline.of_rank(int(tasks.rank[0]))

@@ -183,9 +183,8 @@ def test_slices_say_what_they_are(gpt: stepsim.Result) -> None:
             "chunk": 0,
             "microbatch": 0,
             "action": "1F0",
-            "kind": "collective",
             "phase": "forward",
-            "bytes": 128 << 20,
+            "size_bytes": 128 << 20,
             "algorithm": "ring LL128",
             "ranks": 8,
             "group": "tp",
@@ -275,7 +274,7 @@ def test_names_from_files_stay_names(tmp_path: Path) -> None:
     step, rank = read_trace(text)
     assert step.threads["step"][0].name == HOSTILE
     assert rank.name.startswith(HOSTILE)
-    assert {each.args["row"] for _, each in rank.tasks()} == {HOSTILE}
+    assert {each.name for _, each in rank.tasks()} == {HOSTILE}
 
 
 @pytest.mark.parametrize(

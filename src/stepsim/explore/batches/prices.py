@@ -21,11 +21,13 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints, row_numbers, slices
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
+from stepsim.core.task_table import columns_of
 from stepsim.explore.batch.columns import ColumnNode, NodeColumns
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.files.asked import StepInputs
 from stepsim.network.prices import Known
 from stepsim.parallel.packers import BatchShape
+from stepsim.run.spans import UNKNOWN
 from stepsim.step.job import held_degrees, job_of
 from stepsim.workload.model.choices import ContextParallelKind
 from stepsim.workload.model.model import Model
@@ -130,13 +132,9 @@ def _node_microbatches(batch: Batch) -> Ints:
 
     Of two microbatches that run as one the forward's counts.
     """
-    found, messages = np.full(len(batch.flat), -1, np.int64), batch.job.graph.messages()
-    for laid, nodes in zip(batch.flat.programs, batch.flat.node_of, strict=True):
-        program = laid.program
-        of_segment = np.append(program.entries.microbatch[:, 0], -1)[program.entry]
-        sent = [message.microbatch for message in messages[program.stage]]
-        of_segment[program.end >= 0] = sent
-        own = of_segment[laid.segment]
+    found, graph = np.full(len(batch.flat), UNKNOWN), batch.job.graph
+    for tasks, nodes in zip(batch.flat.programs, batch.flat.node_of, strict=True):
+        own = columns_of(tasks, graph, {})["microbatch"]
         found[nodes[own >= 0]] = own[own >= 0]
     return found
 

@@ -89,10 +89,7 @@ def tasks_of_timeline(
     slowed task would take, in place of axes; both are -1 where a task has none. Of a run of too
     many those that run `between` two times, without what they wait for.
     """
-    uses = report.comms if report else ()
-    known = {(use.group, use.kind, use.size_bytes): use for use in uses}
-    ops = timeline.graph.comms
-    told = [comm_words(op, known.get((op.group, op.kind, op.size_bytes))) for op in ops]
+    told = [comm_words(op, report.use_of(op) if report else None) for op in timeline.graph.comms]
     return lanes_of_timeline(timeline, whole=False, between=between) | {"comms": told}
 
 

@@ -15,11 +15,10 @@ from stepsim.explain.counters import Curves, link_rates, live_activations
 from stepsim.explain.critical_path import waited_for
 from stepsim.explain.memory import memory_curves
 from stepsim.measured.profile.events import Profile
-from stepsim.parallel.p2p import Message
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 from stepsim.show.tables.model import name_ranks
 from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, Thread
-from stepsim.show.trace.labels import actions_of, labels_of, recorded_slices
+from stepsim.show.trace.labels import Comms, actions_of, labels_of
 from stepsim.show.trace.window import WHOLE, Window
 from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.plan import Ranks
@@ -71,6 +70,17 @@ class TracedRun(Noun, kw_only=False):
         places = places_by(actors.actor_of[asked], len(actors))
         return {actor: asked[some] for actor, some in enumerate(places) if len(some)}
 
+    def comms(self) -> Comms:
+        """What is known of the communications of the step, by their numbers."""
+        told = list[dict[str, Fact]]()
+        for op in self.step.timeline.graph.comms:
+            use = self.step.report.use_of(op)
+            how: dict[str, Fact] = (
+                {"ranks": use.ranks, "algorithm": " or ".join(use.algorithms)} if use else {}
+            )
+            told.append({"group": op.group, "collective": op.kind} | how)
+        return told
+
     @property
     def messages(self) -> int:
         """How many numbers its messages take at most."""
@@ -91,14 +101,12 @@ class TracedRun(Noun, kw_only=False):
         firsts = accumulate(self._sizes(), initial=first_message)
         first_messages = dict(zip(shown, firsts, strict=False))
         timeline = self.step.timeline
-        messages = timeline.graph.messages()
         tables = timeline.spans(timeline.actors.ranks[list(shown)].tolist())
         for (actor, ranks), spans in zip(shown.items(), tables, strict=True):
             teller = _Teller(
                 run=self,
                 actor=actor,
                 spans=spans,
-                messages=messages[int(spans.stage[0])],
                 first_messages=first_messages,
             )
             yield Process(
@@ -159,7 +167,14 @@ class TracedProfile(Noun):
         spans = self._shown()
         for rank in np.unique(spans.rank).tolist():
             table = spans.taken(spans.rank == rank)
-            stage, slices = int(table.stage[0]), recorded_slices(table, first_message)
+            stage, labels = int(table.stage[0]), labels_of(table)
+            met = table.is_message & (table.meeting != UNKNOWN)
+            messages = np.where(met, table.meeting + first_message, 0)
+            times = (each.tolist() for each in (table.start_ps, table.end_ps, messages))
+            slices = [
+                Slice(label, start, end, message=message)
+                for label, start, end, message in zip(labels, *times, strict=True)
+            ]
             yield Process(
                 name=f"rank {rank}" + (f", stage {stage}" if stage != UNKNOWN else ""),
                 threads=stream_threads(table, slices),
@@ -233,7 +248,7 @@ def _ranks_name(run: TracedRun, actor: int, ranks: Ranks) -> str:
 
 def _threads(teller: "_Teller") -> Iterator[Thread]:
     """The schedule of a rank, then its streams."""
-    spans, actions = teller.spans, actions_of(teller.program)
+    spans, actions = teller.spans, actions_of(teller.program.entries)
     slices = teller.schedule(actions)
     if slices:
         yield Thread(name="schedule", slices=slices)
@@ -271,14 +286,12 @@ def lanes_of(slices: Iterable[Slice]) -> list[list[Slice]]:
 class _Teller(Noun, eq=False):
     """Tells the spans of an actor that reach into the window of a run.
 
-    `messages` are those that it posts, in order; `first_messages` has the number of the first one
-    of every actor that is shown.
+    `first_messages` has the number of the first message of every actor that is shown.
     """
 
     run: TracedRun
     actor: int
     spans: Spans
-    messages: Sequence[Message]
     first_messages: Mapping[int, int]
 
     @property
@@ -303,13 +316,8 @@ class _Teller(Noun, eq=False):
 
     def slices(self, actions: Sequence[Label]) -> list[Slice]:
         """The spans as slices, which have the labels of their `actions` beside their own."""
-        graph, spans = self.run.step.timeline.graph, self.spans
-        tasks = tasks_of(self.program, graph)
-        prices, rank = self.run.step.prices, int(spans.rank[0])
-        ways = {
-            use: prices.cost(use, prices.patterns(use).look(rank)).way for use in self.program.uses
-        }
-        labels = labels_of(tasks, self.messages, graph, ways)
+        spans, tasks = self.spans, tasks_of(self.program, self.run.step.timeline.graph)
+        labels = labels_of(spans, self.run.comms())
         is_message = spans.is_message.tolist()
         entries = spans.entry.tolist()
         of_spans = [actions[entry] if entry != UNKNOWN else None for entry in entries]
