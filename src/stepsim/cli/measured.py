@@ -217,43 +217,40 @@ def inspect_measured(
 def simulate_measured(path: Path, options: SimulateOptions) -> None:
     """Replay a measured run; called by `stepsim simulate`. A figure shows the run above its replay.
 
-    Logs that hold no stage times are simulated from their leaf modules, and the unexplained share
-    is printed; their figure has no measured rows, as the log has none.
+    Logs that hold no stage times are simulated from their leaf modules; nothing of them is drawn.
     """
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_run
     from stepsim.measured.layers import parse_durations
     from stepsim.measured.step_log import LeafLog
     from stepsim.runs.measured import replay_measured
-    from stepsim.show.tables.answer import answer_of
-    from stepsim.show.tables.measured import LEAF_TABLES, leaf_answer, leaf_tables, replay_table
-    from stepsim.show.tables.model import Table
+    from stepsim.show.tables.measured import LEAF_TABLES, replay_answer, replay_table
+    from stepsim.show.tables.model import Shown
     from stepsim.show.tables.step import STEP_TABLES, step_tables
 
     durations = parse_durations(options.times)
     run = load_run(path, node_size=options.node_size)
-    options.check_tables(LEAF_TABLES if isinstance(run, LeafLog) else (*STEP_TABLES, "replay"))
+    tables = LEAF_TABLES if isinstance(run, LeafLog) else (*STEP_TABLES, "replay")
+    options.check_tables(tables)
     calibration = options.file_of("calibration")
     known = read_calibration(calibration) if calibration else None
     result = replay_measured(run, known, durations)
     options.write_step(result, str(path))
-    if isinstance(run, LeafLog):
-        recorded, compared = None, list[Table]()
-        overhead = known.leaf_overhead if known else None
-        answer = leaf_answer(run, result.report, overhead)
-        shown = options.chosen(lambda: leaf_tables(run, result.report, overhead))
-    else:
-        recorded, compared = run.run, [replay_table(run, result.report)]
-        answer = answer_of(result.report, run.step_ps)
-        actors = len(result.ranks.actors)
-        shown = options.chosen(lambda: step_tables(result.report, actors) | {"replay": compared[0]})
-    options.draw([result], recorded)
+    compared, actors = replay_table(run, result.report), len(result.ranks.actors)
+    options.draw([result], run.run)
     if options.report:
         from stepsim.show.page.write import step_page
 
-        page = step_page(result, None, recorded, compared)
+        page = step_page(result, None, run.run, [compared])
         page.write(options.report, command_line())
-    answer = replace(answer, advice="next: --full (all tables), stepsim what-if (changes)")
+    advice = "next: --full (all tables), stepsim what-if (changes)"
+    answer = replace(replay_answer(run, result.report, known), advice=advice)
+
+    def known_tables() -> dict[str, Shown]:
+        every = step_tables(result.report, actors) | {"replay": compared}
+        return {name: table for name, table in every.items() if name in tables}
+
+    shown = options.chosen(known_tables)
     options.show_answer(answer, lambda: step_json(result), shown, [result.report])
 
 

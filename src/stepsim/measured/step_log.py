@@ -13,6 +13,7 @@ import re
 from enum import StrEnum
 from itertools import pairwise
 from statistics import correlation, linear_regression, median
+from typing import ClassVar
 
 from msgspec import field
 
@@ -208,6 +209,11 @@ class LeafLog(StepLog):
     def step_ps(self) -> int:
         """The median step."""
         return self.median_ps()
+
+    pipeline_ps = step_ps
+    """What follows the pipeline is not told apart from it."""
+    run: ClassVar[None] = None
+    """No operation is in a log."""
 
     @property
     def step_spread_ps(self) -> int:

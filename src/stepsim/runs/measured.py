@@ -118,8 +118,12 @@ def _simulate_log(
         )
     overhead = known.leaf_overhead if known else None
     result = simulate_leaves(log, overhead)
-    notes = ["the step is a fit: two numbers of a calibration make it"]
-    if not overhead:
+    if overhead:
+        notes = [
+            f"the step is a fit: host time {format_time_ps(overhead.action.value)} per action, "
+            f"layers {overhead.layer_factor.value:.2f} times their leaf modules"
+        ]
+    else:
         share = result.report.pipeline_time_ps / log.step_ps
         notes = [
             f"leaf modules explain {share:.0%} of the measured step of "

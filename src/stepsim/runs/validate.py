@@ -27,6 +27,7 @@ from stepsim.measured.calibration.runs import calibrate_traces, shape_of
 from stepsim.measured.layers import Durations, StageCost
 from stepsim.measured.ready import ReadyRun, calibrated_run, measured_items, ready_run
 from stepsim.measured.run import OpKind
+from stepsim.measured.step_log import LeafLog
 from stepsim.measured.step_ops import StepOp, gradient_bytes, operations
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
@@ -90,7 +91,7 @@ def compared(
 
 
 def compared_step(
-    source: Source, simulated: Report, measured: RunSummary
+    source: Source, simulated: Report, measured: RunSummary | LeafLog
 ) -> tuple[TimeEntry, TimeEntry]:
     """Pipeline and step of a run."""
     pipeline = simulated.pipeline_time_ps, measured.pipeline_ps

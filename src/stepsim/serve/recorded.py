@@ -29,13 +29,11 @@ def recorded(ran: Ran) -> Plain:
 
 
 def _replay_page(run: RunSummary | LeafLog) -> Page:
-    """A measured run beside its replay; of a log of leaf modules there is nothing to draw."""
+    """A measured run beside its replay."""
     from stepsim.runs.measured import replay_measured
-    from stepsim.show.tables.measured import leaf_tables, replay_table
+    from stepsim.show.tables.measured import replay_table
 
     step = replay_measured(run)
-    if isinstance(run, LeafLog):
-        return step_page(step, None, tables=[leaf_tables(run, step.report, None)["log"]])
     return step_page(step, None, run.run, [replay_table(run, step.report)])
 
 

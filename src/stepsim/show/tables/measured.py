@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.explain.report import Report
-from stepsim.measured.calibration.calibration import LeafOverhead
+from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.step_log import LeafLog, StepLog, typical
 from stepsim.measured.summary import RunSummary
 from stepsim.runs.leaf import simulate_leaves
@@ -19,14 +19,12 @@ from stepsim.show.tables.model import (
     SIZE,
     TEXT,
     TIME,
-    Pairs,
     Shown,
     Table,
     paths,
     seconds_words,
     table_of,
 )
-from stepsim.show.tables.step import parts_table, stages_table
 
 _MOST_RANKS = 32
 
@@ -171,64 +169,40 @@ _LEAVES = paths("stage, layers:g, leaf modules of layers = layers_ps, embedding 
 
 def _leaf_run(run: LeafLog) -> Iterator[Shown]:
     """What a log of leaf modules says, and how much of its step these explain."""
-    yield (*_log_pairs(run), _explained_pair(run, simulate_leaves(run).report))
-    yield table_of("leaf modules of every stage", run.stages, _LEAVES)
-
-
-def _log_pairs(run: LeafLog) -> Pairs:
-    """A log's job, and the step it measured."""
-    kept = run.kept
+    kept, explained = run.kept, _explained_words(run, simulate_leaves(run).report)
     span = f"{seconds_words(min(kept))} to {seconds_words(max(kept))}"
-    return (
+    yield (
         ("log of leaf modules", run.source),
         ("job", f"pp {run.plan.pp}, tp {run.plan.tp}, dp {run.plan.dp}"),
         ("microbatches", f"{run.plan.microbatches} of {run.plan.microbatch_size}"),
         ("measured step", f"{format_time_ps(run.step_ps)} (median of {len(kept)}, {span})"),
+        ("simulated", f"{explained}, with a backward of twice the forward"),
     )
+    yield table_of("leaf modules of every stage", run.stages, _LEAVES)
 
 
-def _explained_pair(run: LeafLog, report: Report) -> tuple[str, str]:
-    """What leaf modules and a backward of twice the forward explain of a log's step."""
-    share, time = report.pipeline_time_ps / run.step_ps, format_time_ps(report.pipeline_time_ps)
-    words = f"{share:.0%} of it ({time}): leaf modules and a backward of twice the forward"
-    return "explained", words
-
-
-LEAF_TABLES = ("log", "parts", "stages")
-"""Names of what can be shown of a simulated log of leaf modules."""
-
-
-def leaf_tables(run: LeafLog, report: Report, overhead: LeafOverhead | None) -> dict[str, Shown]:
-    """The measured step of a log, and beside it what leaf modules explain, or their fit."""
-    told = _explained_pair(run, report)
-    if overhead:
-        error = report.pipeline_time_ps / run.step_ps - 1
-        fit = (
-            f"{format_time_ps(report.pipeline_time_ps)}, {error:+.2%}: host time "
-            f"{format_time_ps(overhead.action.value)} per action, layers "
-            f"{overhead.layer_factor.value:.2f} times their leaf modules"
-        )
-        told = "fit", fit
-    whole = "fit" if overhead else "explained time"
-    caption = f"where the {whole} goes, mean over ranks"
-    parts = replace(parts_table(report), caption=caption)
-    tables: dict[str, Shown] = {"log": (*_log_pairs(run), told), "parts": parts}
-    return tables | {"stages": stages_table(report)} if run.plan.pp > 1 else tables
-
-
-def leaf_answer(run: LeafLog, report: Report, overhead: LeafOverhead | None) -> Answer:
-    """The answer of a simulated log: its step is explained in part, or a fit to the run."""
-    answer = answer_of(report)
+def _explained_words(run: LeafLog, report: Report) -> str:
+    """How much of a log's step its leaf modules explain."""
+    step, time = map(format_time_ps, (run.step_ps, report.pipeline_time_ps))
     share = report.pipeline_time_ps / run.step_ps
-    known = f"{share:.0%} of the measured step of {format_time_ps(run.step_ps)}"
-    said = "per step, a fit" if overhead else "explained by leaf modules"
-    time = f"{format_time_ps(report.pipeline_time_ps)} {said}: {known}"
-    return replace(answer, time=time, advice="")
+    return f"{time} explained by leaf modules: {share:.0%} of the measured step of {step}"
 
 
-def replay_table(summary: RunSummary, report: Report) -> Table:
+LEAF_TABLES = ("parts", "stages", "replay")
+"""Names of the tables of a log of leaf modules: what these explain of a step is no step time."""
+
+
+def replay_answer(run: RunSummary | LeafLog, result: Report, known: Calibration | None) -> Answer:
+    """The answer of a replay; a log that no calibration fits explains a part of its step."""
+    answer = answer_of(result, run.step_ps)
+    if isinstance(run, LeafLog) and not (known and known.leaf_overhead):
+        return replace(answer, time=_explained_words(run, result))
+    return answer
+
+
+def replay_table(run: RunSummary | LeafLog, report: Report) -> Table:
     """How far a replay is from the run."""
-    times = compared_step(Source.REPLAY, report, summary)
+    times = compared_step(Source.REPLAY, report, run)
     return table_of("replay of the measured run", times, _REPLAYED)
 
 
