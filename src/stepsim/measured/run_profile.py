@@ -7,28 +7,14 @@ All that a run says is read from its columns. Names of operations are numbered a
 import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, among, ints
+from stepsim.base.structs import shipped
 from stepsim.measured.profile.events import Events, Following
 from stepsim.measured.run import MESSAGE_KINDS, OpKind
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
-_F, _B, _U = TaskPhase.FORWARD, TaskPhase.BACKWARD, TaskPhase.UPDATE
-_MEANING = {
-    OpKind.GET_BATCH: ("get-batch", TaskKind.COMPUTE, _F),
-    OpKind.FORWARD: ("forward-compute", TaskKind.COMPUTE, _F),
-    OpKind.LOSS: ("loss", TaskKind.COMPUTE, _F),
-    OpKind.BACKWARD: ("backward-compute", TaskKind.COMPUTE, _B),
-    OpKind.WEIGHT_GRAD: ("weight-grad-compute", TaskKind.COMPUTE, TaskPhase.WEIGHT_GRAD),
-    OpKind.SEND_FORWARD: ("forward-send", TaskKind.SEND, _F),
-    OpKind.RECV_FORWARD: ("forward-recv", TaskKind.RECV, _F),
-    OpKind.SEND_BACKWARD: ("backward-send", TaskKind.SEND, _B),
-    OpKind.RECV_BACKWARD: ("backward-recv", TaskKind.RECV, _B),
-    OpKind.DP_ALLREDUCE: ("dp-all-reduce", TaskKind.COLLECTIVE, _B),
-    OpKind.EP_DP_ALLREDUCE: ("ep-dp-all-reduce", TaskKind.COLLECTIVE, _B),
-    OpKind.OPTIMIZER: ("optimizer", TaskKind.COMPUTE, _U),
-    OpKind.OTHER: ("other", TaskKind.COMPUTE, _U),
-    OpKind.COLLECTIVE: ("collective", TaskKind.COLLECTIVE, _B),
-}
-MEANINGS = tuple(name for name, _, _ in _MEANING.values())
+_MEANING = shipped(__file__, "run_profile.toml", dict[str, tuple[str, str, str]])
+_ROWS = [_MEANING[kind.name] for kind in OpKind]
+MEANINGS = tuple(name for name, _, _ in _ROWS)
 """What operations are called, by the number of their kind."""
 AHEAD = {
     OpKind.SEND_FORWARD: 1,
@@ -42,8 +28,9 @@ AHEAD = {
 def meant(kinds: Ints) -> dict[str, Ints]:
     """What operations of these `OpKind` are as events, and their streams: one for each message."""
     message = np.isin(kinds, [*AHEAD])
-    task, phase = (ints([int(_MEANING[kind][column]) for kind in OpKind]) for column in (1, 2))
-    return {"kind": task[kinds], "phase": phase[kinds], "stream": np.where(message, kinds, 0)}
+    known = ints([(TaskKind[task], TaskPhase[phase]) for _, task, phase in _ROWS])
+    task, phase = known[kinds].T
+    return {"kind": task, "phase": phase, "stream": np.where(message, kinds, 0)}
 
 
 def of_kinds(events: Events, *kinds: OpKind) -> Ints:
