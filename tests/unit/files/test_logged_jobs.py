@@ -92,6 +92,7 @@ def test_bridge_prints_yaml(tmp_path: Path) -> None:
     assert (asked["tp"], asked["sequence"], asked["tp_comm_overlap"]) == (2, 8192, True)
     assert asked["global_batch"] == 128
     assert job.model.architecture.is_sparse
+    assert "output_bias=False" in str(job.model.architecture.layers[0])
     assert job.options["framework"] == "megatron-bridge"
 
 

@@ -22,6 +22,7 @@ from stepsim.files.accelerators import names_of_files
 from stepsim.files.load import read_model
 from stepsim.files.models.huggingface import architecture_of
 from stepsim.files.models.megatron import model_of_arguments
+from stepsim.files.models.recipes import recipe_of
 from stepsim.files.models.torchtitan import sharding, torchtitan_model, torchtitan_parts
 from stepsim.files.reading import read_text
 from stepsim.files.traces.step_lines import plain_lines
@@ -30,14 +31,13 @@ from stepsim.workload.model.model import Model
 _ARGUMENT = re.compile(r"(?:^|\s)([a-z]\w*) \.{2,} (.*)$")
 # A line of YAML: a section, a key in it or an item of its list; srun puts the rank before it.
 _YAML_LINE = re.compile(r"(?:\d+: )?(  )?(?:([a-z]\w*):|- )\s*(.*)")
-_NOTHING = ("None", "False", "null", "false", "[]", "")
+_NOTHING = ("None", "null", "[]", "")
 
 
 class _Words(Noun, forbid_unknown_fields=True):
     """What logs say of jobs, as `logged_jobs.toml` has it."""
 
     sections: Names
-    renamed: dict[str, str]
     of_others: Names
     others: Names
     of_experts: Names
@@ -92,15 +92,14 @@ def _megatron_job(path: Path, lines: list[str], form: str) -> LoggedJob:
     printed = listed or _yaml_values(lines)
     if padded := _first(_PADDED, lines):
         printed["padded_vocab_size"] = padded[1]
-    values = dict(_by_argument(printed))
-    is_known = {"num-layers", "hidden-size"} <= values.keys()
-    options = {} if is_known else _said("megatron", lines[::-1])
+    recipe = recipe_of(path, _kept(printed), {})
+    options = {} if recipe else _said("megatron", lines[::-1])
     options |= _device_option(lines)
-    if form in _FRAMEWORKS or (is_known and not listed):
+    if form in _FRAMEWORKS or (recipe and not listed):
         options["framework"] = _FRAMEWORKS.get(form, "megatron-bridge")
-    if not is_known:
+    if recipe is None:
         return LoggedJob(options=options)
-    found = model_of_arguments(path, values)
+    found = model_of_arguments(path, recipe.arguments)
     ran = tuple(text for text in found.warnings if "refuses these arguments" not in text)
     return LoggedJob(model=replace(found, warnings=ran), options=options)
 
@@ -133,40 +132,33 @@ def _yaml_values(lines: list[str]) -> dict[str, str]:
     others = [name for name in sections if name not in last]
     for name in (*others, *last):
         for key, items in sections.get(name, {}).items():
-            if len(items) != 1 or items[0] not in _NOTHING:
+            if len(items) != 1 or items[0] not in (*_NOTHING, "false") or key not in found:
                 found[key] = items[0] if len(items) == 1 else f"[{','.join(items)}]"
     return found
 
 
-def _by_argument(printed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Arguments as a command line has them, of the values that a job keeps.
+def _kept(printed: Mapping[str, str]) -> dict[str, str]:
+    """The values that a job keeps, by keys as a configuration has them.
 
-    Switches that are off, and what has no value, are left out.
+    What has no value is left out, and what layers are like that the job has none of.
     """
     words = _words()
-    values = {name.replace("_", "-"): value.strip() for name, value in printed.items()}
-    given = {name for name, value in values.items() if value not in _NOTHING}
-    if values.get("add-bias-linear", "").lower() == "false":
-        yield "disable-bias-linear", ""
-    if values.get("share-embeddings-and-output-weights", "").lower() == "false":
-        yield "untie-embeddings-and-output-weights", ""
-    if "bf16" not in given and "params-dtype" in given:
-        yield "bf16" if "bfloat16" in values["params-dtype"] else "fp16", ""
-    if values.get("use-flash-attn") == "False" and values.get("transformer-impl") == "local":
-        yield "attention-backend", "unfused"
-    if "num-query-groups" in given and "group-query-attention" not in values:
-        yield "group-query-attention", ""
-    for name in sorted(given):
-        value = values[name].strip("'\"")
-        if re.fullmatch("|".join(words.of_others), name) and not given & {*words.others}:
-            continue
-        if re.fullmatch("|".join(words.of_experts), name) and not given & {*words.experts}:
-            continue
-        if name in ("attention-backend", "cuda-graph-impl"):
-            value = value.rpartition(".")[2].split(":")[0].strip("<> ").lower()
-        elif re.fullmatch(r"\['[^']*'\]", value):
-            value = value[2:-2]
-        yield words.renamed.get(name, name), "" if value.lower() == "true" else value
+    values = {
+        name: re.sub(r"^\['([^']*)'\]$", r"\1", value.strip().strip("'\""))
+        for name, value in printed.items()
+        if value.strip() not in _NOTHING
+    }
+    given = {name for name, value in values.items() if value.lower() != "false"}
+    kinds = ((words.others, words.of_others), (words.experts, words.of_experts))
+    absent = [name for names, of_kind in kinds if not given & {*names} for name in of_kind]
+    if "bf16" not in given and "params_dtype" in given:
+        values["bf16" if "bfloat16" in values["params_dtype"] else "fp16"] = "true"
+    if values.get("use_flash_attn") == "False" and values.get("transformer_impl") == "local":
+        values.setdefault("attention_backend", "unfused")
+    if values.get("group_query_attention") == "False":
+        values.pop("num_query_groups", None)
+    pattern = "|".join(absent)
+    return {name: value for name, value in values.items() if not re.fullmatch(pattern, name)}
 
 
 _MESH = re.compile(r"Building device mesh with parallelism: (.*)$")
