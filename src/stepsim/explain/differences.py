@@ -63,65 +63,50 @@ def _follows(row: AgainstRow, whole_ps: int) -> bool:
 
 
 def _words(row: AgainstRow, device: str, unfused: bool | None) -> str:
-    match StepPart(row.part):
-        case StepPart.COMPUTE:
-            return _compute_words(row, device, unfused)
-        case StepPart.COMMUNICATION:
-            return _communication_words(row)
-        case StepPart.WAITING:
-            return _more(row, f"waiting for {row.name}")
-        case StepPart.COPIES | StepPart.GAPS:
-            return _more(row, row.name)
+    """A difference in words: what only one of both steps has, or how both differ."""
+    part = StepPart(row.part)
+    name = {
+        StepPart.COMPUTE: f"{row.name} kernels",
+        StepPart.WAITING: f"waiting for {row.name}",
+    }.get(part, row.name)
+    measured, predicted = map(format_time_ps, (row.measured_ps, row.predicted_ps))
+    if not (part is StepPart.COMMUNICATION and row.predicted_run_ps and row.measured_run_ps):
+        if not row.predicted_ps and row.measured_ps:
+            return f"{measured} of {name} that the prediction does not have"
+        if not row.measured_ps and row.predicted_ps:
+            return f"no {name} in the recording: {predicted} are predicted"
+    times = f"{measured} instead of {predicted}"
+    if part is StepPart.COMPUTE:
+        return _compute_words(row, times, device, unfused)
+    if part is StepPart.COMMUNICATION:
+        return _communication_words(row, f"{measured} exposed instead of {predicted}")
+    sign = "more" if row.difference_ps > 0 else "less"
+    return f"{format_time_ps(abs(row.difference_ps))} {sign} of {name} than predicted"
 
 
-def _compute_words(row: AgainstRow, device: str, unfused: bool | None) -> str:
-    one_sided = _one_sided(row, f"{row.name} kernels")
-    if one_sided:
-        return one_sided
+def _compute_words(row: AgainstRow, times: str, device: str, unfused: bool | None) -> str:
+    """How much slower or faster kernels of a class are than predicted."""
     ratio = row.measured_ps / row.predicted_ps
-    difference = f"{format_time_ps(row.measured_ps)} instead of {format_time_ps(row.predicted_ps)}"
     if not 1 / _FAR < ratio < _FAR:
-        return f"{row.name}: {difference}"
+        return f"{row.name}: {times}"
     allowed = f"the measured rates of {device} allow" if row.name in _OF_RATES else "predicted"
-    if ratio >= 1:
-        words = f"{row.name} {ratio:.2f} x slower than {allowed}: {difference}"
-    else:
-        words = f"{row.name} {1 / ratio:.2f} x faster than predicted: {difference}"
+    faster = f"{1 / ratio:.2f} x faster than predicted"
+    pace = f"{ratio:.2f} x slower than {allowed}" if ratio >= 1 else faster
+    words = f"{row.name} {pace}: {times}"
     if row.name == KernelClass.ATTENTION and unfused is not None:
         runs = "unfused" if unfused else "fused"
         words += f"; the trace runs the {runs} kernel{'s' * unfused}"
     return words
 
 
-def _communication_words(row: AgainstRow) -> str:
-    one_sided = _one_sided(row, row.name)
-    if one_sided and not (row.predicted_run_ps and row.measured_run_ps):
-        return one_sided
-    words = f"{row.name}: {format_time_ps(row.measured_ps)} exposed"
-    words += f" instead of {format_time_ps(row.predicted_ps)}"
+def _communication_words(row: AgainstRow, times: str) -> str:
+    """How much longer communication is seen, and how much longer its kernels run."""
+    words = f"{row.name}: {times}"
     if not row.predicted_run_ps:
         return words
     ratio = row.measured_run_ps / row.predicted_run_ps
     if abs(ratio - 1) <= _SAME:
         hidden = "less" if row.difference_ps > 0 else "more"
         return f"{words}; its kernels run as long, {hidden} of them is hidden"
-    slower = f"{ratio:.2f} x as long"
     waits = " (a message's wait is part of it)" if row.name.startswith(STAGE_MESSAGES) else ""
-    return f"{words}; its kernels run {slower}{waits}"
-
-
-def _one_sided(row: AgainstRow, name: str) -> str:
-    """What only one of both steps has; empty where both have it."""
-    if not row.predicted_ps and row.measured_ps:
-        return f"{format_time_ps(row.measured_ps)} of {name} that the prediction does not have"
-    if not row.measured_ps and row.predicted_ps:
-        return f"no {name} in the recording: {format_time_ps(row.predicted_ps)} are predicted"
-    return ""
-
-
-def _more(row: AgainstRow, name: str) -> str:
-    difference = abs(row.difference_ps)
-    sign = "more" if row.difference_ps > 0 else "less"
-    if not row.predicted_ps:
-        return f"{format_time_ps(difference)} of {name} that the prediction does not have"
-    return f"{format_time_ps(difference)} {sign} of {name} than predicted"
+    return f"{words}; its kernels run {ratio:.2f} x as long{waits}"
