@@ -8,32 +8,24 @@ lines of equal times.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import nan
 from os.path import isdir
 from pathlib import Path
 
 import numpy as np
-from msgspec import convert
 
+from stepsim.base.arrays import ints
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Names, replace
 from stepsim.files.reading import open_file
+from stepsim.files.traces.joined import RankOperations, join_ranks
 from stepsim.files.traces.megatron_checks import check_rank, check_ranks, last_step
 from stepsim.files.traces.megatron_lines import RankLines, read_rank
-from stepsim.measured.profile.events import (
-    Events,
-    ProcessGroup,
-    Profile,
-    RankPlace,
-    counted,
-    same,
-    unknown,
-)
+from stepsim.measured.profile.events import Profile, unknown
 from stepsim.measured.run import Degrees, InnerOps, OpKind, gradient_groups, times_hash
 from stepsim.measured.run_profile import AHEAD, MEANINGS, after_pipeline, of_kinds
-from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 TRACE_SUFFIXES = (".txt", ".log")
 """What the names of traces in a folder end in."""
@@ -84,29 +76,17 @@ def read_megatron_trace(path: Path) -> Profile:
 
 
 def _joined(source: str, degrees: Degrees, traces: Sequence[RankLines], warnings: Names) -> Profile:
-    """The traces of a run in one table; peers that were not traced are not known."""
-    width, groups = degrees.stage_ranks, list[ProcessGroup]()
-    place = {trace.rank: index for index, trace in enumerate(traces)}
-    parts = [_of_job(degrees, trace, place, groups) for trace in traces]
-    events = _with_meetings(Events.joined(*parts))
-    begins = np.cumsum([0, *(len(part) for part in parts)]).tolist()
+    """The traces of a run in one table, whose ranks keep their clocks."""
+    parts = [_operations(degrees, trace) for trace in traces]
+    profile = join_ranks(source, parts, "Megatron / Echo trace", one_clock=True)
+    kinds = ints([MEANINGS.index(name) for name in profile.names])
+    events = replace(profile.events, name=kinds[profile.events.name])
+    begins = np.cumsum([0, *(len(part.name) for part in parts)]).tolist()
     inner = [trace.inner.since(-first) for trace, first in zip(traces, begins, strict=False)]
     labels = [label for trace in traces for label in trace.label]
-    ranks = [
-        replace(
-            convert(trace, RankPlace, from_attributes=True),
-            replica=None if width is None else trace.rank % width,
-            trace=times_hash(part.name.astype(np.int8), part.start_ps, part.end_ps),
-        )
-        for trace, part in zip(traces, parts, strict=True)
-    ]
-    return Profile(
-        source=source,
-        format="Megatron / Echo trace",
-        ranks=tuple(ranks),
-        steps=(0,),
+    return replace(
+        profile,
         names=MEANINGS,
-        groups=tuple(groups),
         events=events,
         warnings=warnings,
         degrees=degrees,
@@ -115,52 +95,44 @@ def _joined(source: str, degrees: Degrees, traces: Sequence[RankLines], warnings
     )
 
 
-def _of_job(
-    degrees: Degrees, trace: RankLines, place: Mapping[int, int], groups: list[ProcessGroup]
-) -> Events:
-    """One rank's operations with their groups and peers; new groups are added to `groups`.
+def _operations(degrees: Degrees, trace: RankLines) -> RankOperations:
+    """One rank's operations; groups and peers that degrees do not tell are not known.
 
-    `place` has the places of the traced ranks. Groups that degrees do not tell are not known.
+    The message of a microbatch is known by its phase and its ends. A collective of unknown ranks
+    has its own rank as tag: it meets no other.
     """
-    events, width = trace.events, degrees.stage_ranks or 0
-    group, peer = unknown(len(events)), unknown(len(events))
+    events, width = trace.events, degrees.stage_ranks
+    peer, groups = unknown(len(events)), dict[int, tuple[int, ...]]()
     for kind, ahead in AHEAD.items():
-        other = place.get(trace.rank + ahead * width, UNKNOWN) if width else UNKNOWN
-        peer[events.name == kind] = other
+        if width:
+            peer[events.name == kind] = trace.rank + ahead * width
     for kind in (OpKind.DP_ALLREDUCE, OpKind.EP_DP_ALLREDUCE):
-        for ranks in gradient_groups(degrees, kind, trace.stage):
-            if trace.rank in ranks:
-                name = f"{MEANINGS[kind]} of stage {trace.stage}"
-                found = ProcessGroup(name=name, ranks=ranks)
-                if found not in groups:
-                    groups.append(found)
-                group[events.name == kind] = groups.index(found)
-    count = len(events)
-    return replace(
-        events,
-        rank=np.full(count, place[trace.rank]),
-        step=np.zeros(count, np.int64),
-        order=np.arange(count),
-        group=group,
-        peer=peer,
+        every = gradient_groups(degrees, kind, trace.stage)
+        groups[kind] = next((ranks for ranks in every if trace.rank in ranks), ())
+    names = events.name.tolist()
+    ranks = [groups.get(name, ()) for name in names]
+    tag = np.where(
+        events.is_message,
+        events.phase * degrees.microbatches + events.microbatch,
+        ints([0 if each else trace.rank + 1 for each in ranks]),
     )
-
-
-def _with_meetings(events: Events) -> Events:
-    """Both ends of messages, and collectives of a group in their order, bear one number.
-
-    The message of a microbatch is known by its phase and its sender. Where the sender was not
-    traced it meets nobody.
-    """
-    sent = events.of_kind(TaskKind.SEND)
-    message = events.is_message & (sent | (events.peer != UNKNOWN))
-    sender = np.where(sent, events.rank, events.peer)
-    collective = events.group != UNKNOWN
-    kind = np.where(message, events.phase, np.where(collective, len(TaskPhase), UNKNOWN))
-    source = np.where(message, sender, events.group)
-    number = np.where(message, events.microbatch, counted(events.rank, events.group))
-    joined = same(kind, source, number)
-    return replace(events, meeting=np.where(kind == UNKNOWN, UNKNOWN, joined))
+    count = len(events)
+    told = {"step": np.zeros(count, np.int64), "order": np.arange(count)}
+    return RankOperations(
+        rank=trace.rank,
+        stage=trace.stage,
+        replica=None if width is None else trace.rank % width,
+        clock=trace.clock,
+        file=trace.file,
+        trace=times_hash(events.name.astype(np.int8), events.start_ps, events.end_ps),
+        name=[MEANINGS[name] for name in names],
+        group=[
+            (f"{MEANINGS[name]} of stage {trace.stage}" if each else "", each)
+            for name, each in zip(names, ranks, strict=True)
+        ],
+        columns=events.columns() | told | {"peer": peer, "meeting": tag},
+        base_ps=0,
+    )
 
 
 def _files(path: Path) -> tuple[list[Path], list[str]]:
