@@ -38,15 +38,8 @@ from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 _NUMBERS = re.compile(r"\b\d+\b|\d+$")
 # So many names of kernels outside of actions are shown one by one.
 _FEW_NAMES = 4
-# Columns of messages that those of a run have, too.
-_OF_MESSAGES = (
-    *("rank", "start_ps", "end_ps", "size_bytes", "peer", "meeting"),
-    *("name", "microbatch", "chunk"),
-)
 # The neighbour of a virtual stage at an end of the pipeline.
 _NOBODY = -2
-# What kernels of no action are together, where they have several names.
-_OPTIMIZER = OpKind.OPTIMIZER, "optimizer_step"
 
 
 def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSummary:
@@ -87,7 +80,6 @@ def _run(step: Profile, timed: Events, busy: Sequence[Busy]) -> Profile:
         events=events,
         degrees=_degrees(step, events),
         follows=None,
-        marks=(),
         labels=dict(zip(np.flatnonzero(after_pipeline(events)).tolist(), labels, strict=True)),
     )
 
@@ -129,9 +121,7 @@ _After = tuple[OpKind, str]
 
 def _timed(step: Profile, acted: Events) -> Events:
     """Actions and messages of all ranks, rank by rank in order of start."""
-    message = _messages(step, acted)
-    told = {name: getattr(message, name) for name in _OF_MESSAGES}
-    both = Events.joined(acted, Events.of(len(message), **told))
+    both = Events.joined(acted, _messages(step, acted))
     return both.taken(np.lexsort((both.end_ps, both.start_ps, both.rank)))
 
 
@@ -255,7 +245,7 @@ def _others(step: Profile, own: Ints) -> dict[int, _After]:
         if communicates or (few and name != "optimizer"):
             told[i] = OpKind.COLLECTIVE if communicates else OpKind.OTHER, name
         else:
-            told[i] = _OPTIMIZER
+            told[i] = OpKind.OPTIMIZER, "optimizer_step"
     return told
 
 
