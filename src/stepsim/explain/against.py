@@ -23,6 +23,7 @@ from stepsim.measured.profile.kernel_classes import (
     KernelWork,
     KernelWorks,
 )
+from stepsim.measured.profile.kernels import kernel_names
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase, extents
 from stepsim.workload.axes import Stream
 
@@ -45,21 +46,6 @@ _PHASES = {
     TaskPhase.FORWARD: "forward",
     TaskPhase.UPDATE: "update",
 }
-# Parts of the names of collectives, the longest first, and the kind that they say.
-_CALLED = (
-    ("reducescatter", "reduce_scatter"),
-    ("allreduce", "all_reduce"),
-    ("allgather", "all_gather"),
-    ("alltoall", "all_to_all"),
-    ("dispatch", "all_to_all"),
-    ("combine", "all_to_all"),
-    ("broadcast", "broadcast"),
-    ("sendrecv", "send_recv"),
-    ("gather", "gather"),
-    ("scatter", "scatter"),
-    ("reduce", "reduce"),
-)
-
 # When a step begins and ends, in ps.
 _Bounds = tuple[int, int]
 _Key = tuple[StepPart, str, str]
@@ -295,7 +281,8 @@ def _called(profile: Profile, works: KernelWorks) -> dict[tuple[int, ...], str]:
 def kind_of(name: str) -> str:
     """The kind of a collective by what it is called, e.g. `all_gather` of `nccl AllGather`."""
     plain = name.lower().replace("_", "").replace("-", "").replace(" ", "")
-    return next((kind for part, kind in _CALLED if part in plain), name)
+    called = kernel_names().collectives.items()
+    return next((kind for part, kind in called if part in plain), name)
 
 
 def compare_steps(

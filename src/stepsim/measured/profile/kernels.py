@@ -26,6 +26,7 @@ class KernelLibrary(TomlTable):
 
 class _NamesFile(Noun):
     library: tuple[KernelLibrary, ...]
+    collectives: dict[str, str]
     specific: tuple[dict[str, str], ...]
     general: tuple[dict[str, str], ...]
 
