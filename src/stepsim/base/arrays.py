@@ -101,6 +101,12 @@ def spans(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> Ints:
     return places
 
 
+def rows_of(*columns: Any) -> Iterator[tuple[Any, ...]]:
+    """The rows of columns of one length, numbers of arrays as Python's."""
+    lists = (each.tolist() if isinstance(each, np.ndarray) else each for each in columns)
+    return zip(*lists, strict=True)
+
+
 def slices(count: int, most: int) -> Iterator[slice]:
     """0 to `count` in slices of at most so many: 5 in slices of 2 are 0 to 2, 2 to 4, 4 to 5."""
     return (slice(first, min(first + most, count)) for first in range(0, count, most))

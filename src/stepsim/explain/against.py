@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, ints, median_place
+from stepsim.base.arrays import Bools, Ints, ints, median_place, rows_of
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import format_size_bytes
@@ -311,7 +311,7 @@ def compare_steps(
     # means of the ranks, which add up to the mean step; counts are of all
     ranks = len(predicted.ranks), len(measured.ranks)
     table[:, :2] = np.diff(np.cumsum(table[:, :2], axis=0) // ranks, axis=0, prepend=0)
-    rows = zip(keys, table.reshape(len(keys), -1).tolist(), strict=True)
+    rows = rows_of(keys, table.reshape(len(keys), -1))
     return tuple(
         AgainstRow(part=part.value, name=name, item=item, **dict(zip(_NUMBERS, row, strict=True)))
         for (part, name, item), row in rows

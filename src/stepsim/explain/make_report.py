@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import astuple
 from numpy.typing import ArrayLike, NDArray
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, rows_of
 from stepsim.base.structs import Names, Noun
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.core.timeline import Timeline
@@ -206,7 +206,7 @@ def _throughput(effort: "Effort | None", timeline: Timeline) -> Throughput | Non
 
 def _mean_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64], pipeline_ps: int) -> float:
     """Mean over ranks of the time in the pipeline but in no action, over pipeline time."""
-    total = sum(each.total * n for each, n in zip(bubbles, counts.tolist(), strict=True))
+    total = sum(each.total * n for each, n in rows_of(bubbles, counts))
     return float(bubble_fraction(total, int(counts.sum()), pipeline_ps))
 
 

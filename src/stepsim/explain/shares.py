@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from stepsim.base.arrays import Bools, Ints, whole_totals
+from stepsim.base.arrays import Bools, Ints, rows_of, whole_totals
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Noun, Timed
 from stepsim.measured.profile.busy import busy_axes
@@ -63,8 +63,7 @@ def device_shares(profile: Profile) -> tuple[_DeviceShares, ...]:
     compute = _busy_ps(profile, events.of_kind(TaskKind.COMPUTE))
     busy = _busy_ps(profile, ~events.of_kind(TaskKind.HOST))
     numbers = (profile.of_ranks("rank")[:-1], span, compute, busy - compute, span - busy)
-    rows = zip(*(each.tolist() for each in numbers), strict=True)
-    return tuple(_DeviceShares(*row) for row in rows)
+    return tuple(_DeviceShares(*row) for row in rows_of(*numbers))
 
 
 def rank_shares(waits: Waits, slowdowns: Sequence[float]) -> tuple[WorkerEntry, ...]:
@@ -84,7 +83,7 @@ def rank_shares(waits: Waits, slowdowns: Sequence[float]) -> tuple[WorkerEntry, 
         )
     )
     columns = (busy, talking, both - busy, idle, *sums)
-    rows = zip(profile.ranks, slowdowns, *(each.tolist() for each in columns), strict=True)
+    rows = rows_of(profile.ranks, slowdowns, *columns)
     return tuple(
         WorkerEntry(rank.rank, rank.stage, rank.replica, *numbers) for rank, *numbers in rows
     )

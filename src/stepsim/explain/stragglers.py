@@ -12,7 +12,7 @@ from math import ceil
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints, bins, places_by
+from stepsim.base.arrays import Bools, Floats, Ints, bins, places_by, rows_of
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Noun, Share, Timed
 from stepsim.measured.profile.events import Profile
@@ -77,8 +77,7 @@ class Stragglers(Noun, eq=False):
     def steps(self) -> tuple[ReplayedStep, ...]:
         """Every step in all of these ways."""
         columns = (self.measured_ps, self.replayed_ps, self.errors, self.prompt_ps, self.ideal_ps)
-        rows = zip(self.profile.steps, *(each.tolist() for each in columns), strict=True)
-        return tuple(ReplayedStep(*row) for row in rows)
+        return tuple(ReplayedStep(*row) for row in rows_of(self.profile.steps, *columns))
 
 
 def share_of_steps(some_ps: Ints, whole_ps: Ints) -> Floats:
@@ -124,7 +123,7 @@ def find_stragglers(profile: Profile) -> Stragglers:
         ideal_ps=ideal_step,
         by_stage=tuple(by_stage.tolist()),
         by_replica=tuple(by_replica.tolist()),
-        by_kind=dict(zip(kinds, by_kind.tolist(), strict=True)),
+        by_kind=dict(rows_of(kinds, by_kind)),
         by_rank=tuple(by_rank.tolist()),
         slowest=tuple(profile.ranks[place].rank for place in slowest),
         last_stage_share=float(shares[0]),

@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, among, bins, distinct, ints, median_place, places_by
+from stepsim.base.arrays import Ints, among, bins, distinct, ints, median_place, places_by, rows_of
 from stepsim.base.structs import replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks
 from stepsim.measured.profile.actions import pipeline_actions
@@ -80,7 +80,7 @@ def _run(step: Profile, timed: Events, busy: Sequence[Busy]) -> Profile:
         events=events,
         degrees=_degrees(step, events),
         follows=None,
-        labels=dict(zip(np.flatnonzero(after_pipeline(events)).tolist(), labels, strict=True)),
+        labels=dict(rows_of(np.flatnonzero(after_pipeline(events)), labels)),
     )
 
 
@@ -107,7 +107,7 @@ def _numbered(step: Profile) -> Profile:
         own = stage * width + count
     every = (step.of_rank(place) for place in range(len(own)))
     traces = (times_hash(each.kind, each.start_ps, each.end_ps) for each in every)
-    ranks = zip(step.ranks, own.tolist(), traces, strict=True)
+    ranks = rows_of(step.ranks, own, traces)
     return replace(
         step,
         ranks=tuple(replace(rank, rank=number, trace=trace) for rank, number, trace in ranks),
@@ -186,7 +186,7 @@ def _messages(step: Profile, run: Events) -> Events:
     held[run.chunk], held[-1] = stages[run.rank], _NOBODY
     forwards = OpKind.SEND_FORWARD, OpKind.RECV_FORWARD
     of_ranks = (places_by(each.rank, len(step.ranks)) for each in (run, events))
-    every = zip(stages[:-1].tolist(), *of_ranks, strict=True)
+    every = rows_of(stages[:-1], *of_ranks)
     for (stage, ran, moved), (kind, ahead) in product(every, AHEAD.items()):
         action = OpKind.FORWARD if kind in forwards else OpKind.BACKWARD
         acts = run.in_time(ran[run.name[ran] == action])
@@ -216,7 +216,7 @@ def _after_ps(
     start = np.maximum(own[others], np.append(own[others[:1]], before[:-1]))
     start = np.minimum(start, lasts)
     exposed = lasts - start - busy.within(start, lasts)
-    for name, took in zip(named.values(), exposed.tolist(), strict=True):
+    for name, took in rows_of(named.values(), exposed):
         times[name] += took
     all_busy = Busy.of(
         np.append(busy.start_ps, events.start_ps[others]), np.append(busy.end_ps, lasts)
@@ -238,7 +238,7 @@ def _others(step: Profile, own: Ints) -> dict[int, _After]:
     collective = events.kind[places] == TaskKind.COLLECTIVE
     few = len({*events.name[places[~collective]].tolist()}) <= _FEW_NAMES
     told = {}
-    for i, communicates in zip(places.tolist(), collective.tolist(), strict=True):
+    for i, communicates in rows_of(places, collective):
         name, group = step.names[events.name[i]], int(events.group[i])
         if communicates and group != UNKNOWN:
             name = " ".join([name, *_NUMBERS.sub(" ", step.groups[group].name).split()])

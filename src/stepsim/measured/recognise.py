@@ -1,5 +1,6 @@
 """Which pipeline schedule a run followed, told by the order of what its ranks ran."""
 
+from stepsim.base.arrays import rows_of
 from stepsim.base.errors import ScheduleError
 from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.run import OpKind
@@ -100,8 +101,8 @@ RECORDED = "recorded"
 def _order_of(events: Events) -> _Steps:
     """Actions of a rank in order; a backward whose weights are apart is that of its input."""
     places = of_kinds(events, *_ACTIONS)
-    columns = (events.name, events.microbatch, events.chunk)
-    rows = zip(*(column[places].tolist() for column in columns), strict=True)
+    acted = events.taken(places)
+    rows = rows_of(acted.name, acted.microbatch, acted.chunk)
     order = [(_ACTIONS[OpKind(kind)], number, stage) for kind, number, stage in rows]
     apart = {(number, at) for kind, number, at in order if kind is ActionKind.WEIGHT_GRAD}
     return [

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, rows_of
 from stepsim.base.errors import CalibrationError, StepsimError
 from stepsim.base.structs import replace
 from stepsim.files.model_steps import PublishedStep
@@ -81,8 +81,8 @@ def _calibrate(
     device, framework, precision = machine
     after = measured * np.exp(left)
     rows = [
-        PublishedRun(step=step, predicted_s=float(a), calibrated_s=float(b))
-        for (step, _), a, b in zip(several, before, after, strict=True)
+        PublishedRun(step=step, predicted_s=a, calibrated_s=b)
+        for (step, _), a, b in rows_of(several, before, after)
     ]
     found = MachineFactor(
         device=device,

@@ -15,7 +15,7 @@ import numpy as np
 from google.protobuf.proto import serialize_length_prefixed
 
 from stepsim import __version__
-from stepsim.base.arrays import Bools, Ints, Lists, bounds, lists_of, spans
+from stepsim.base.arrays import Bools, Ints, Lists, bounds, lists_of, rows_of, spans
 from stepsim.files.traces.chakra import (
     GROUPS_FILE,
     PLACES,
@@ -104,8 +104,8 @@ def _linked(
 ) -> list[bytes]:
     """The nodes of a rank, with the ends of the transfers among them, whose places are `linked`."""
     nodes, ends_of = alike.copy(), cache(partial(_ends, profile, rank))
-    columns = (events.kind, events.group, events.peer, events.meeting)
-    rows = zip(linked.tolist(), *(column[linked].tolist() for column in columns), strict=True)
+    ends = events.taken(linked)
+    rows = rows_of(linked, ends.kind, ends.group, ends.peer, ends.meeting)
     for number, kind, group, peer, meeting in rows:
         node = NodeMessage()
         node.CopyFrom(alike[number])
@@ -121,14 +121,8 @@ def _nodes(
 ) -> Iterator[Any]:
     """The nodes of a rank, packed but for those that are linked to others."""
     shared = cache(partial(_shared, profile))
-    rows = zip(
-        zip(*(getattr(events, name).tolist() for name in _KIND), strict=True),
-        events.start_ps.tolist(),
-        events.duration_ps.tolist(),
-        waits,
-        is_linked.tolist(),
-        strict=True,
-    )
+    kinds = rows_of(*(getattr(events, name) for name in _KIND))
+    rows = rows_of(kinds, events.start_ps, events.duration_ps, waits, is_linked)
     for number, (kind, start, took, before, links) in enumerate(rows):
         times = ("start_ps", start), ("duration_ps", took)
         node = NodeMessage(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec import convert
 
-from stepsim.base.arrays import Ints, bins, distinct, ints, places_by
+from stepsim.base.arrays import Ints, bins, distinct, ints, places_by, rows_of
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_time_ps
@@ -275,8 +275,7 @@ def _put_on_one_axis(events: Events, shift: Ints) -> list[int]:
     while waiting and progress:
         progress = False
         for rank in list(waiting):
-            columns = (events.meeting[met[rank]], events.end_ps[met[rank]])
-            pairs = [*zip(*(column.tolist() for column in columns), strict=True)]
+            pairs = [*rows_of(events.meeting[met[rank]], events.end_ps[met[rank]])]
             apart = [known[meeting] - end for meeting, end in pairs if meeting in known]
             if rank and not apart:
                 continue

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints, ints
+from stepsim.base.arrays import Ints, ints, rows_of
 from stepsim.base.errors import TraceError
 from stepsim.base.process import paused
 from stepsim.base.structs import replace
@@ -163,8 +163,8 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         raise TraceError(f"{name}: no kernel in the trace: record CUDA activities")
     arguments, kinds = ours.arguments, _kinds(ours)
     start = _since([event.ts for event in ours.kernels], ours.base)
-    called_ps = _since([at for _, at, _ in ours.launches], ours.base).tolist()
-    begins = {each[0]: ps for each, ps in zip(ours.launches, called_ps, strict=True)}
+    called_ps = _since([at for _, at, _ in ours.launches], ours.base)
+    begins = {each[0]: ps for each, ps in rows_of(ours.launches, called_ps)}
     begins.pop(UNKNOWN, None)
     bytes_of, group_of = element_bytes("kineto"), cache(_group)
     found = RankOperations(
@@ -248,10 +248,10 @@ def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
 
 def _ranges(ours: _Sorted) -> list[Mark]:
     """The ranges that name a phase; those of the device hold what ran on their stream."""
-    begins = _since([event.ts for event, _ in ours.marks], ours.base).tolist()
-    took = _since([event.dur for event, _ in ours.marks], 0).tolist()
+    begins = _since([event.ts for event, _ in ours.marks], ours.base)
+    took = _since([event.dur for event, _ in ours.marks], 0)
     found = []
-    for (event, mark), begin, lasts in zip(ours.marks, begins, took, strict=True):
+    for (event, mark), begin, lasts in rows_of(ours.marks, begins, took):
         on_device = event.cat == "gpu_user_annotation"
         stream = event.tid if on_device and isinstance(event.tid, int) else UNKNOWN
         if stream != UNKNOWN or not on_device:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from stepsim import __version__
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, rows_of
 from stepsim.base.structs import replace, shipped
 from stepsim.files.writing import write_folder
 from stepsim.measured.profile.events import Events, Profile
@@ -155,8 +155,7 @@ def _actions(events: Events) -> Iterator[str]:
     last, end = (np.maximum.reduceat(times, firsts) for times in (run.start_ps, run.end_ps))
     start = run.start_ps[firsts]
     took = np.maximum(end, last + 1) - start
-    shown = zip(firsts.tolist(), _microseconds(start), _microseconds(took), strict=True)
-    for first, begin, lasts in shown:
+    for first, begin, lasts in rows_of(firsts, _microseconds(start), _microseconds(took)):
         if told[first]:
             letter = _LETTERS[TaskPhase(int(run.phase[first]))]
             name = f"PP:{run.chunk[first]}{letter}{run.microbatch[first]}"
@@ -166,14 +165,8 @@ def _actions(events: Events) -> Iterator[str]:
 
 def _operations(profile: Profile, events: Events) -> Iterator[str]:
     """The events of every operation: its own, and before it those of its launch."""
-    columns = (events.kind, events.name, events.stream, events.operator)
-    rows = zip(
-        *(column.tolist() for column in columns),
-        _microseconds(events.start_ps),
-        _microseconds(events.duration_ps),
-        _microseconds(_launches(events)),
-        strict=True,
-    )
+    times = map(_microseconds, (events.start_ps, events.duration_ps, _launches(events)))
+    rows = rows_of(events.kind, events.name, events.stream, events.operator, *times)
     for correlation, (kind, name, stream, operator, start, took, launched) in enumerate(rows, 1):
         task, called = TaskKind(kind), profile.names[name]
         if task is TaskKind.HOST:
@@ -207,7 +200,7 @@ def _transfers(profile: Profile, events: Events) -> Iterator[str]:
     text_of = cache(partial(_communication, profile))
     run = events.taken(events.of_kind(*COMMUNICATIONS))
     columns = (run.kind, run.name, run.size_bytes, run.group, run.peer, run.meeting)
-    for *kind, meeting in zip(*(column.tolist() for column in columns), strict=True):
+    for *kind, meeting in rows_of(*columns):
         text = text_of(*kind)
         yield text if meeting == UNKNOWN else f'{text},"Comms Id":{meeting}'
 

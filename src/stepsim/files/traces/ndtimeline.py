@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, bins, ints, places_by
+from stepsim.base.arrays import Bools, Ints, bins, ints, places_by, rows_of
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Names, replace, shipped
 from stepsim.base.units import MAX_INT64, PS_PER_S
@@ -52,7 +52,7 @@ def read_ndtimeline(path: Path) -> Profile:
     """Read a job's operations; raises TraceError naming file, column, row and value."""
     columns, names = _columns(path)
     places, first = _workers(columns, path)
-    workers = zip(*(columns[name][first].tolist() for name in _WORKERS), strict=True)
+    workers = rows_of(*(columns[name][first] for name in _WORKERS))
     steps, step = np.unique(columns["step"], return_inverse=True)
     of_name = columns["optype"]
     meanings = _meanings(names, path)[of_name]

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, bins, ints, places_by
+from stepsim.base.arrays import Bools, Ints, bins, ints, places_by, rows_of
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
@@ -255,7 +255,7 @@ def _one_at_a_time(profile: Profile, run: Events) -> Events:
     """Actions of a rank one after the other; raises TraceError where they truly overlap."""
     start, end = run.start_ps.copy(), run.end_ps
     order = np.lexsort((end, start, run.rank))
-    for one, other in zip(order[:-1].tolist(), order[1:].tolist(), strict=True):
+    for one, other in rows_of(order[:-1], order[1:]):
         over = int(end[one] - start[other])
         if run.rank[one] != run.rank[other] or over <= 0:
             continue

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from stepsim.base.arrays import rows_of
 from stepsim.base.units import PS_PER_S, format_bandwidth, format_time_ps
 from stepsim.measured.calibration.calibration import Calibration, Fitted
 from stepsim.network.measured_times import CommTable, Outlier
@@ -94,7 +95,7 @@ def measurements_shown(
     for curve in table.curves:
         speed = curve.size_bytes / curve.time_ps * PS_PER_S
         columns = curve.size_bytes, curve.time_ps, speed, curve.bus_bandwidth()
-        rows = [*zip(*(column.tolist() for column in columns), strict=True)]
+        rows = [*rows_of(*columns)]
         powers = [row for row in rows if not row[0] & (row[0] - 1)]
         yield table_of(curve.label, rows if every_size or not powers else powers, _MEASURED)
     yield f"outliers left out: {len(outliers)}"
