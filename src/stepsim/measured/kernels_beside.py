@@ -48,11 +48,8 @@ def _executions(profile: Profile) -> tuple[Ints, Ints, Ints, Bools]:
     kernel is told from another by the kind of GPU and the stage, its name and form, and those of
     its neighbours on its stream: one name may be the work of a whole stage, and stages differ.
     """
-    events, names = profile.events, profile.names
-    talks, silent = (
-        np.array([*map(bool, map(is_such, names))])[events.name]
-        for is_such in (_LIBRARIES.search, _ANNOUNCES.search)
-    )
+    events = profile.events
+    talks, silent = map(profile.called, (_LIBRARIES.search, _ANNOUNCES.search))
     told = (events.of_kind(*COMMUNICATIONS) | talks) & ~silent
     works = ~told & ~silent & (events.kind != TaskKind.HOST)
     gpus, stage = [ran.gpu for ran in profile.ranks], profile.column_of_ranks("stage")

@@ -191,9 +191,7 @@ def _even_microbatches(seen: _Seen) -> Judged:
 def _even_experts(seen: _Seen) -> Judged:
     """Between two exchanges of an expert group all its ranks compute equally long."""
     waits, events, profile = seen.waits, seen.events, seen.waits.profile
-    of_experts = [i for i, group in enumerate(profile.groups) if _EXPERTS.search(group.name)]
-    exchanges = [i for i, name in enumerate(profile.names) if _EXCHANGE.search(name)]
-    exchange = np.isin(events.group, of_experts) & np.isin(events.name, exchanges)
+    exchange = profile.in_group(_EXPERTS.search) & profile.called(_EXCHANGE.search)
     if not exchange.any():
         why = "the run names no all-to-all of a group of experts, or holds it in its computes"
         return UntoldChange(name="even-experts", why=why)

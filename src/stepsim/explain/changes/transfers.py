@@ -128,12 +128,9 @@ def _buckets(waits: Waits) -> Changes:
 def _reductions(waits: Waits) -> _Reductions | str:
     """Gradient reductions, and what they take by their bytes; a text says what is missing."""
     profile, events, own = waits.profile, waits.profile.events, waits.own_ps
-    names = [i for i, name in enumerate(profile.names) if _REDUCTION.search(name)]
-    which = events.of_kind(TaskKind.COLLECTIVE) & np.isin(events.name, names)
+    which = events.of_kind(TaskKind.COLLECTIVE) & profile.called(_REDUCTION.search)
     which &= np.isin(events.phase, (TaskPhase.UNKNOWN, TaskPhase.BACKWARD))
-    called = [group.name for group in profile.groups]
-    inner = [bool(_MODEL_PARALLEL.search(n) and not DATA_PARALLEL.search(n)) for n in called]
-    which &= ~np.array([*inner, False])[events.group]
+    which &= ~profile.in_group(_MODEL_PARALLEL.search) | profile.in_group(DATA_PARALLEL.search)
     which &= _beside(profile, which)
     if not which.any():
         return "the run names no reduction of gradients that runs beside computes"

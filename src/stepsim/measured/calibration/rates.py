@@ -1,5 +1,6 @@
 """Rates of a device that profiles tell: matrix products by the shapes of their operators."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -13,6 +14,8 @@ from stepsim.measured.profile.kernel_classes import KernelWorks
 from stepsim.workload.model.calibration import MeasuredRate
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
+
+_SUMS = re.compile("reduce", re.IGNORECASE)
 
 
 def recorded_rate(
@@ -43,9 +46,9 @@ def recorded_rate(
 def _products(profile: Profile) -> Iterator[tuple[tuple[int, ...], int]]:
     """Sides and time of every kernel that multiplies and whose operator has shapes."""
     events, known = profile.events, KernelWorks.of(profile)
-    sums = np.array(["reduce" in name.lower() for name in profile.names])
     # a kernel may add up the parts of a product that others computed
+    counts = (events.duration_ps > 0) & ~profile.called(_SUMS.search)
     chosen = known.products(events)
-    for place in chosen[(events.duration_ps[chosen] > 0) & ~sums[events.name[chosen]]].tolist():
+    for place in chosen[counts[chosen]].tolist():
         if sides := known.works[known.number[place]].sides:
             yield sides, int(events.duration_ps[place])

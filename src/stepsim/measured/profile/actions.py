@@ -182,9 +182,8 @@ def _is_inside(profile: Profile, kind: Ints) -> Bools:
     collective = events.of_kind(TaskKind.COLLECTIVE)
     key = same(events.name, events.group)
     forward = np.unique(key[collective & (kind == OpKind.FORWARD)])
-    beside = [bool(DATA_PARALLEL.search(group.name)) for group in profile.groups]
-    named = np.array([*beside, False])[events.group]
-    return np.asarray(inside | (collective & np.isin(key, forward) & ~named), np.bool_)
+    beside = profile.in_group(DATA_PARALLEL.search)
+    return np.asarray(inside | (collective & np.isin(key, forward) & ~beside), np.bool_)
 
 
 def _layout(profile: Profile, run: Events) -> tuple[tuple[int, ...], int, int]:

@@ -4,7 +4,7 @@ Readers make it, everything else works on it. What a format does not say is `UNK
 tuple, and is never guessed. Times are integer picoseconds; those of one clock can be compared.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -176,6 +176,14 @@ class Profile(Noun, eq=False):
         wanted = [place for place, name in enumerate(self.names) if name in names]
         return among(self.events.name, wanted)
 
+    def called(self, fits: Callable[[str], object]) -> Bools:
+        """Which operations bear a name that fits, e.g. one that a pattern finds something in."""
+        return _fitting(self.names, fits)[self.events.name]
+
+    def in_group(self, fits: Callable[[str], object]) -> Bools:
+        """Which operations are of a group whose name fits."""
+        return _fitting((group.name for group in self.groups), fits)[self.events.group]
+
     def of_ranks(self, name: str) -> Ints:
         """A field of every rank, `UNKNOWN` where it is not told and of the rank `UNKNOWN`."""
         told = [getattr(each, name) for each in self.ranks]
@@ -190,6 +198,11 @@ class Profile(Noun, eq=False):
         events = self.events
         first, last = extents(events.step, len(self.steps), events.start_ps, events.end_ps)
         return np.asarray(np.maximum(last - first, 0), np.int64)
+
+
+def _fitting(texts: Iterable[str], fits: Callable[[str], object]) -> Bools:
+    """Which texts fit; what has none does not."""
+    return np.array([*map(bool, map(fits, texts)), False])
 
 
 def other_end(rank: int, sender: int, receiver: int) -> int:

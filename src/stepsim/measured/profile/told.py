@@ -11,7 +11,7 @@ from itertools import compress
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, ints
+from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.measured.profile.events import Events, Profile, unknown
@@ -160,12 +160,12 @@ def _last_stage(
         return np.split(runs[0][: many * own], many), [runs[0][many * own :], *runs[1:]]
     names = profile.events.name
     (forward, *_), (backward, *_) = before
-    only = np.setdiff1d(names[forward], names[backward])
-    losses = [i for i, name in enumerate(profile.names) if _LOSS.search(name)]
-    only = ints(losses if np.isin(names[runs[0]], losses).any() else only)
+    ends = profile.called(_LOSS.search)
+    if not ends[runs[0]].any():
+        ends = np.isin(names, np.setdiff1d(names[forward], names[backward]))
     forwards, backwards = [], []
     for run in runs:
-        own_kernels = np.flatnonzero(np.isin(names[run], only))
+        own_kernels = np.flatnonzero(ends[run])
         split = int(own_kernels[-1]) + 1 if len(own_kernels) else len(forward)
         forwards.append(run[:split])
         backwards.append(run[split:])
