@@ -18,6 +18,7 @@ from msgspec import Struct
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.files.accelerators import read_device, read_framework
+from stepsim.files.asked import StepInputs
 from stepsim.files.load import read_model, topology_of
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -156,7 +157,7 @@ def seconds(job: Job, sequence: int, cp: int, method: str) -> float:
         return attention_s(topology, replace(options, microbatch_size=job.global_batch))
     options = replace(options, recompute=Recompute.FULL)
     model = read_model(job.model)
-    return prepare(model, topology, options, quick=True).step_time_ps() / PS_PER_S
+    return prepare(StepInputs(model, topology, options), quick=True).step_time_ps() / PS_PER_S
 
 
 def attention_s(topology: Topology, options: StepOptions) -> float:
@@ -164,7 +165,7 @@ def attention_s(topology: Topology, options: StepOptions) -> float:
     attention = GroupedAttention(heads=8, kv_heads=8, head_dim=128)
     layer = Layer(attention=attention, mlp=DenseMlp(width=128))
     model = Architecture(name="attention", hidden=1024, vocabulary=128, layers=(layer,))
-    step = prepare(Model(source="", architecture=model), topology, options).simulated()
+    step = prepare(StepInputs(Model(source="", architecture=model), topology, options)).simulated()
     spans = next(step.timeline.spans([0]))
     forward = (spans.kind == TaskKind.COMPUTE) & (spans.phase == TaskPhase.FORWARD)
     names = [spans.names[i] for i in spans.name[forward].tolist()]

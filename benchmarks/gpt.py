@@ -13,4 +13,4 @@ TOPOLOGY = "hgx-h100"
 def gpt(**options: object) -> PreparedStep:
     """The job, before it runs."""
     inputs = read_inputs(GPT, TOPOLOGY, options)
-    return prepare(inputs.workload, inputs.topology, inputs.options)
+    return prepare(inputs)

@@ -35,6 +35,7 @@ from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.files.accelerators import device_names, framework_names, read_device
+from stepsim.files.asked import StepInputs
 from stepsim.files.load import topology_of, with_numbers
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.files.reading import DEFAULT_TOPOLOGY, shipped_folder
@@ -303,7 +304,7 @@ def simulated_s(step: PublishedStep, model: StepModel) -> float:
         **said,
     )
     work = Model(source=step.name, architecture=step.architecture)
-    return prepare(work, topology, options, quick=True).step_time_ps() / PS_PER_S
+    return prepare(StepInputs(work, topology, options), quick=True).step_time_ps() / PS_PER_S
 
 
 def _as_run(framework: Framework, step: PublishedStep) -> Framework:

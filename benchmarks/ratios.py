@@ -27,6 +27,7 @@ from sizes import sized
 from stepsim.base.process import paused
 from stepsim.core.timeline import run_graph
 from stepsim.explain.as_profile import profile_of_step
+from stepsim.files.asked import StepInputs
 from stepsim.files.load import topology_of, workload_of
 from stepsim.files.simai.text import read_simai_document
 from stepsim.network.one_collective import probe_collective
@@ -90,7 +91,7 @@ def collective(npus: int) -> list[str]:
 def step(npus: int | None = None) -> Callable[[], object]:
     """A step of a workload, read before."""
     workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
-    return lambda: prepare(workload, topology, StepOptions(npus=npus)).simulated()
+    return lambda: prepare(StepInputs(workload, topology, StepOptions(npus=npus))).simulated()
 
 
 PLANS = tuple(
@@ -112,7 +113,7 @@ LARGE = StepOptions(pp=sized(64, 2), microbatches=sized(1024, 4), schedule="inte
 def large(engine: Engine) -> Callable[[], object]:
     """A run of a graph of many segments by an engine."""
     workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
-    ready = prepare(workload, topology, LARGE)
+    ready = prepare(StepInputs(workload, topology, LARGE))
     return lambda: run_graph(ready.graph, ready.prices, engine=engine)
 
 
@@ -133,7 +134,7 @@ def exact_plans() -> str:
 
     def ask() -> None:
         for plan in PLANS:
-            prepare(workload, topology, plan, known=known, quick=True).step_time_ps()
+            prepare(StepInputs(workload, topology, plan), known=known, quick=True).step_time_ps()
 
     return f"{len(PLANS) / spent(ask):.0f}"
 
@@ -182,7 +183,7 @@ def structural() -> str:
 def improved() -> str:
     """Microseconds for each operation of a profile, until every change is ranked."""
     workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
-    step = prepare(workload, topology, StepOptions(npus=sized(128, 16))).simulated()
+    step = prepare(StepInputs(workload, topology, StepOptions(npus=sized(128, 16)))).simulated()
     profile = profile_of_step(step.timeline, source=WORKLOAD.name)
     return f"{spent(lambda: improve_profile(profile)) / len(profile.events) * 1e6:.1f} us"
 

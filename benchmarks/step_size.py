@@ -13,10 +13,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from stepsim.core import timeline
-from stepsim.files.asked import read_inputs
+from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.step.job import job_of
 from stepsim.step.prepared import prepare
 from stepsim.step.size import size_of
@@ -36,11 +35,10 @@ STEPS: tuple[tuple[str, dict[str, object]], ...] = (
 )
 
 
-def inputs(work: str, asked: dict[str, object]) -> Any:
-    """What a step is made from."""
+def inputs(work: str, asked: dict[str, object]) -> StepInputs:
+    """What is asked of a step."""
     path = WORKLOADS / work
-    job = read_inputs(path if path.exists() else work, "hgx-h100", asked)
-    return job.workload, job.topology, job.options
+    return read_inputs(path if path.exists() else work, "hgx-h100", asked)
 
 
 def measure(work: str, asked: dict[str, object]) -> dict[str, float]:
@@ -53,10 +51,10 @@ def measure(work: str, asked: dict[str, object]) -> dict[str, float]:
 
     # the log alone says how many tasks were laid out; the process ends after this one step
     timeline.said = count  # type: ignore[assignment, attr-defined]
-    prepare(*inputs("gpt_tp4.txt", {})).simulated()
+    prepare(inputs("gpt_tp4.txt", {})).simulated()
     job = inputs(work, asked)
     began, held = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    prepare(*job).simulated(weigh=True)
+    prepare(job).simulated(weigh=True)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held
     return {**counted, "seconds": time.process_time() - began, "bytes": grown * 1024}
 
@@ -72,7 +70,7 @@ def main(small: bool) -> None:
     print(f"{'tasks':>22} {'seconds':>15} {'MB':>15}  step (measured, estimated)")
     for work, asked in STEPS[2:3] if small else STEPS:
         found, job = measured(work, asked), inputs(work, asked)
-        said = size_of(job_of(*job))
+        said = size_of(job_of(job))
         print(
             f"{found['tasks']:10,.0f} {said.tasks:11,} {found['seconds']:7.2f}"
             f" {found['bytes'] / 1e6:7.0f} {said.size_bytes / 1e6:7.0f}  {work} {asked}"

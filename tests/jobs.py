@@ -6,7 +6,7 @@ from typing import Any
 from stepsim.base.structs import replace
 from stepsim.explain.make_report import StepTotals, make_totals
 from stepsim.explore.batch.evaluation import Batch, make_batch as compile_batch
-from stepsim.files.asked import read_inputs, read_options
+from stepsim.files.asked import StepInputs, read_inputs, read_options
 from stepsim.files.load import workload_of
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
@@ -32,7 +32,7 @@ def short_job(name: str, layers: int) -> Workload:
 
 def totals_of(*job: Any, known: Known | None = None) -> StepTotals:
     """Totals with the parts of the step, as a sweep finds them, of a workload on a topology."""
-    ready = prepare(*job, known=known, quick=True)
+    ready = prepare(StepInputs(*job), known=known, quick=True)
     return make_totals(ready.timeline(), ready.workload, breakdown=True)
 
 

@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from stepsim.base.structs import replace
+from stepsim.files.asked import StepInputs, WorkSource
 from stepsim.network.collectives import parse_algorithms
 from stepsim.network.placement import place
 from stepsim.network.prices import Prices, Use
@@ -21,7 +22,7 @@ from stepsim.parallel.p2p import P2PProgram, StepKind, default_mode
 from stepsim.parallel.p2p.plain import far_ranks
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.stages import StageWork, split_stages
-from stepsim.step.job import WorkSource, choose_schedule, job_of
+from stepsim.step.job import choose_schedule, job_of
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Stream
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, Row, StepItem, Work
@@ -490,7 +491,7 @@ def ends(took: Sequence[int], after: Sequence[Sequence[int]]) -> list[int]:
 
 def plain_step(source: WorkSource, topology: Topology, options: StepOptions) -> PlainStep:
     """The step of a job, written plainly; links are not shared in time."""
-    job = job_of(source, topology, options)
+    job = job_of(StepInputs(source, topology, options))
     options, work, plan = job.options, job.workload, job.plan
     network = place(topology, plan, options.placement)
     schedule = choose_schedule(job, network)

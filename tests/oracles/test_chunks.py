@@ -126,9 +126,10 @@ def test_steps_with_chunks_are_evaluated_together_as_they_are_run(workloads: Pat
     workload = stepsim.load_workload(workloads / "moe_128.txt")
     options, _ = read_options({"algorithm": ["all_reduce=hierarchical/4"], "stage_rows": "every"})
     topology = network((4, 100.0), (32, 25.0))
-    batch = make_batch(StepInputs(workload=workload, topology=topology, options=options))
+    batch = make_batch(StepInputs(workload, topology, options))
     rates = [5e9, 100e9, 2000e9]
     found = batch.evaluate({"d1.bandwidth": np.array(rates)}).step_time_ps.tolist()
     for rate, step_ps in zip(rates, found, strict=True):
-        alone = prepare(workload, network((4, 100.0), (32, rate / 1e9)), options).simulated()
+        faster = network((4, 100.0), (32, rate / 1e9))
+        alone = prepare(StepInputs(workload, faster, options)).simulated()
         assert alone.report.step_time_ps == step_ps

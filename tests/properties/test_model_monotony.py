@@ -103,7 +103,7 @@ def run(job: Job, tried: Numbers) -> Timeline:
     network = stepsim.load_topology(topology, numbers=links)
     typed = {"sequence": int(tried["sequence"]), "compute_scale": str(tried["compute"])}
     inputs = read_inputs(model, network, asked | typed)
-    ready = prepare(inputs.workload, inputs.topology, inputs.options)
+    ready = prepare(inputs)
     comms = (
         replace(op, size_bytes=round(op.size_bytes * tried["bytes"])) for op in ready.graph.comms
     )

@@ -11,6 +11,7 @@ from random_jobs import Job, circumstances, jobs, networks
 from stepsim.base.structs import replace
 from stepsim.core.beside import OverlapCost
 from stepsim.core.timeline import Timeline
+from stepsim.files.asked import StepInputs
 from stepsim.network.topology import Topology
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.overlap import (
@@ -63,7 +64,7 @@ def ready(
     several = data.draw(st.lists(kernels(), min_size=1, max_size=4))
     turns = cycle(several)
     workload = job.workload.with_works(lambda phase, work: replace(work, kernels=next(turns)))
-    step = prepare(workload, network, asked(**job.options(), **drawn))
+    step = prepare(StepInputs(workload, network, asked(**job.options(), **drawn)))
     return replace(step, overlap=cost)
 
 

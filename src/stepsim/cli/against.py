@@ -27,7 +27,7 @@ def hold_step_against(file: Path, trace: Path, options: SimulateOptions) -> None
         )
     recorded = read_with_progress(trace)
     job = options.inputs(file)
-    step = prepare(*job.nouns, notes=job.notes).simulated(weigh=True)
+    step = prepare(job).simulated(weigh=True)
     held = hold_against(step, recorded)
     against = held.against
     if options.report:

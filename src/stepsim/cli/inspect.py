@@ -183,7 +183,7 @@ def _inspect_workload(file: Path, options: CommandOptions, csv: Path | None) -> 
             )
             return
     job = options.inputs(file)
-    seen, device = inspect_job(job_of(*job.nouns), job.topology)
+    seen, device = inspect_job(job_of(job))
     warn(seen.warnings)
     show_tables(workload_shown(seen, device), csv)
 

@@ -344,6 +344,8 @@ def study_of(
     breakdown: bool = False,
 ) -> "Study":
     """A step with axes, and what there is to say of it; raises SweepError for those in `given`."""
+    from msgspec.structs import asdict
+
     from stepsim.explore.sweep import Grid, Study, parse_axis
     from stepsim.files.asked import foreign_links
     from stepsim.files.load import infinite
@@ -359,14 +361,8 @@ def study_of(
     work = job.workload
     said = work.workload(job.options).warnings if isinstance(work, RecordedWork) else work.said
     warn([*said, *job.notes, *boundless, *foreign])
-    return Study(
-        workload=job.workload,
-        topology=job.topology,
-        grid=grid,
-        options=job.options,
-        breakdown=breakdown,
-        own_machines=options.topology is None,
-    )
+    own = options.topology is None
+    return Study(**asdict(job), grid=grid, breakdown=breakdown, own_machines=own)
 
 
 PACKER_NAMES = "sequence, padded, grouped, concat, first-fit, balanced, dynamic-cp."

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
 from stepsim.base.units import format_size_bytes
 from stepsim.cli.against import hold_step_against
 from stepsim.cli.batches import BESIDE_LENGTHS, show_batches
@@ -98,9 +97,9 @@ def simulate_command(file: WorkloadArgument, options: SimulateOptions) -> None:
     from stepsim.step.size import size_of
 
     with command_bar() as progress:
-        made = job_of(*job.nouns)
+        made = job_of(job)
         _look_at_size(size_of(made), force=options.force)
-        ready = prepare(*job.nouns, notes=job.notes, job=made)
+        ready = prepare(made)
         result = ready.simulated(weigh=True, progress=progress)
     if options.write_workload:
         _write_workload(job, options.write_workload, options)
@@ -173,14 +172,14 @@ def _write_workload(job: "StepInputs", path: Path, options: OneStepOptions) -> N
     from stepsim.step.job import job_of
     from stepsim.workload.model.model import Model
 
-    made = job_of(*job.nouns)
+    made = job_of(job)
     beside: dict[str, Any] = {
         name: False
         for name in _BESIDE
         if made.setup and getattr(made.plan, name) and getattr(job.options, name) is None
     }
     if beside:
-        made = job_of(job.workload, job.topology, replace(job.options, **beside))
+        made = job_of(job.asking(**beside))
     if not isinstance(job.workload, Model):
         raise PlanError(f"{job.workload.source}: --write-workload writes that of a model")
     notes = write_simai_text(made.given, path)

@@ -99,12 +99,11 @@ def find_sensitivity(job: StepInputs) -> Sensitivity:
     compute, every parameter is run by itself.
     Raises PlanError with contention, and the errors of `simulate`.
     """
-    degrees, said = held_degrees(*job.nouns)
-    job = job.asking(**degrees)
+    degrees, said = held_degrees(job)
+    job = job.asking(*said, **degrees)
     options = job.options
     scale = None if options.overlap_cost else options.compute_scale  # `_rebuilt` scales that again
-    plain = job.asking(overlap_cost=None, compute_scale=scale)
-    batch = make_batch(replace(plain, notes=(*job.notes, *said)))
+    batch = make_batch(job.asking(overlap_cost=None, compute_scale=scale))
     every = _parameters(batch.setting)
     linked = [each for each in every if not options.overlap_cost and batch.takes(each.around[0])]
     searched = needs_times(batch.job.graph.schedule.name)
@@ -178,7 +177,7 @@ def _rebuilt(job: StepInputs, values: dict[str, float], known: Known) -> int:
     whole = {name: round(values[name]) for name in HOST if name in values}
     changed = job.asking(compute_scale=ComputeScale(**phases), **whole)
     changed = replace(changed, topology=with_values(job.topology, values))
-    return prepare(*changed.nouns, known=known, quick=True).step_time_ps()
+    return prepare(changed, known=known, quick=True).step_time_ps()
 
 
 def _slope(parameter: _Parameter, here: int, around: list[int]) -> Slope:

@@ -110,7 +110,7 @@ def _of_profile(path: Path) -> InspectionResult:
 
 def _of_work(job: StepInputs) -> InspectionResult:
     """A workload as it will be run; raises PlanError where the machine has no room for it."""
-    seen, device = inspect_job(job_of(*job.nouns), job.topology)
+    seen, device = inspect_job(job_of(job))
     return InspectionResult(shown=tuple(workload_shown(seen, device)), warnings=seen.warnings)
 
 

@@ -62,7 +62,7 @@ def simulate(
     `stepsim.base.errors` when the input is wrong or contradictory.
     """
     job = read_inputs(workload, topology, options)
-    ready = prepare(*job.nouns, notes=job.notes)
+    ready = prepare(job)
     step = replace(ready, fold_ranks=fold_ranks).simulated(weigh=True, progress=progress)
     warn_caller(step.report.said)
     return taken_as(Result, step, inputs=job)
@@ -90,9 +90,7 @@ def compare(
     if isinstance(schedules, Path | Schedule):
         schedules = [schedules]
     named = None if schedules is None else read_schedules(schedules)
-    found = compare_schedules(
-        job.workload, job.topology, named, job.options, notes=job.notes, progress=progress
-    )
+    found = compare_schedules(job, named, progress)
     warn_caller(text for _, step in found.valid for text in step.report.said)
     return taken_as(Comparison, found, inputs=job)
 

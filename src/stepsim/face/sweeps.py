@@ -8,6 +8,8 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Unpack
 from weakref import finalize
 
+from msgspec.structs import asdict
+
 from stepsim.base.fields import checked
 from stepsim.base.structs import Document, Noun
 from stepsim.explore.sweep import (
@@ -134,10 +136,8 @@ def sweep(
     job = read_inputs(workload, topology, options)
     grid = Grid(axes=tuple(axis_of(name, values) for name, values in axes.items()))
     study = Study(
-        workload=job.workload,
-        topology=job.topology,
+        **asdict(job),
         grid=grid,
-        options=job.options,
         breakdown=grid.size <= _MOST_IN_PARTS if breakdown is None else breakdown,
         own_machines=topology is None,
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, Union, cast
 
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.option import Option
@@ -115,26 +115,36 @@ def with_axis_values(options: StepOptions, values: Mapping[str, Value]) -> StepO
     return replace(options, **fields)
 
 
-class StepInputs(Noun):
-    """A workload, the network it runs on, what is asked, and what was assumed on the way."""
+WorkSource = Union[Workload, Model, "RecordedWork"]
+"""What a step is made of: a workload, a model that becomes one under a plan on a device, or a
+recorded run that becomes one in some order."""
 
-    workload: "Workload | Model | RecordedWork"
+
+class StepInputs(Noun, kw_only=False):
+    """What is asked of a step: its workload, a network, options, and what was assumed before."""
+
+    workload: WorkSource
     topology: Topology
-    options: StepOptions
+    options: StepOptions = StepOptions()
     notes: Names = ()
 
     @property
-    def nouns(self) -> "tuple[Workload | Model | RecordedWork, Topology, StepOptions]":
-        """Workload, network and options, as functions take them that are about a step."""
-        return self.workload, self.topology, self.options
+    def model(self) -> Model:
+        """The workload, where it is a model; raises PlanError for what is none."""
+        if not isinstance(self.workload, Model):
+            raise PlanError(
+                f"{self.workload.source} has one plan and no operators: expected a model"
+            )
+        return self.workload
 
-    def asking(self, **options: Any) -> Self:
-        """The same job with some options changed."""
-        return replace(self, options=replace(self.options, **options))
+    def asking(self, *said: str, **options: Any) -> Self:
+        """The same with some options changed, and what is `said` of them."""
+        changed = replace(self.options, **options)
+        return replace(self, options=changed, notes=(*self.notes, *said))
 
 
 def read_inputs(
-    workload: "Workload | Model | RecordedWork | str | Path",
+    workload: WorkSource | str | Path,
     topology: "TopologyLike | None",
     typed: Mapping[str, object],
     *,
@@ -170,16 +180,16 @@ def read_inputs(
         names = given.keys() | {option.name for option in options.changed()}
         fields = (OPTIONS[name].field for name in names)
         options = replace(recorded.options, **{field: getattr(options, field) for field in fields})
-    return StepInputs(workload=work, topology=network, options=options, notes=(*assumed, *noticed))
+    return StepInputs(work, network, options, (*assumed, *noticed))
 
 
 def _opened(
-    workload: "Workload | Model | RecordedWork | str | Path",
+    workload: WorkSource | str | Path,
     typed: dict[str, object],
     *,
     strict: bool,
     environment: Mapping[str, str],
-) -> "tuple[Workload | Model | RecordedWork, dict[str, object]]":
+) -> tuple[WorkSource, dict[str, object]]:
     """What a person named, and what else they typed: a recorded run takes the calibration."""
     if not isinstance(workload, str | Path):
         return workload, typed

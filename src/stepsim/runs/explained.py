@@ -151,9 +151,9 @@ def _explain(
     """
     if job.options.npus is None:
         raise PlanError(f"{log.source}: the log does not say its GPUs: expected --gpus")
-    degrees, said = held_degrees(*job.nouns)
-    job = job.asking(**degrees)
-    ready = prepare(*job.nouns, notes=(*job.notes, *said))
+    degrees, said = held_degrees(job)
+    job = job.asking(*said, **degrees)
+    ready = prepare(job)
     report = ready.simulated(weigh=True).report
     rates = report.throughput
     if rates is None:

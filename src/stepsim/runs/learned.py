@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stepsim.base.arrays import bins, places_by
-from stepsim.base.errors import CalibrationError, PlanError, TraceError
+from stepsim.base.errors import CalibrationError, TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, format_bandwidth
 from stepsim.explain.against import AgainstRow, StepPart, class_operators, unfused_attention
@@ -39,7 +39,6 @@ from stepsim.workload.model.calibration import (
 )
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.model import Model
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan
 
@@ -64,13 +63,10 @@ class TracedStep(Noun):
     @classmethod
     def of(cls, profile: Profile, job: StepInputs) -> "TracedStep":
         """Simulate the job and hold it against its profile; raises the errors of both."""
-        model = job.workload
-        if not isinstance(model, Model):
-            raise PlanError(f"{model.source}: expected a model, whose operators are known")
         return cls(
             profile=profile,
             job=job,
-            setup=setup_of(job.topology, job.options, model.architecture),
+            setup=setup_of(job),
             held=hold_against(calibrated_step(job, None), profile),
         )
 

@@ -138,7 +138,7 @@ def _simulate_log(
 def calibrated_step(job: StepInputs, calibration: Calibration | None) -> SimulatedStep:
     """The step of a job, calibrated if there is anything to calibrate it with."""
     options = with_calibration(job.options, calibration) if calibration else job.options
-    return prepare(job.workload, job.topology, options, notes=job.notes).simulated()
+    return prepare(replace(job, options=options)).simulated()
 
 
 def validate_table(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from stepsim.base.errors import TraceError
+from stepsim.files.asked import StepInputs
 from stepsim.measured.layers import Durations
 from stepsim.measured.ready import ReadyRun
 from stepsim.measured.summary import RunSummary, of_ranks
@@ -46,7 +47,8 @@ def simulated(work: RecordedWork, options: StepOptions | None = None) -> Simulat
 
     It runs level by level: replays are fitted, varied and compared.
     """
-    return prepare(work, work.topology, options or work.options, quick=True).simulated()
+    asked = StepInputs(work, work.topology, options or work.options)
+    return prepare(asked, quick=True).simulated()
 
 
 def columns(summary: ReadyRun) -> Iterator[ReadyRun]:

@@ -143,7 +143,7 @@ class Suspects(Noun):
 
     def simulated(self) -> Iterator[LogSuspect]:
         """All that the job can run with."""
-        plan = job_of(*self.job.nouns).plan
+        plan = job_of(self.job).plan
         for each in _settings(plan, self.job.options):
             if found := self._run(each):
                 yield found
@@ -156,7 +156,7 @@ class Suspects(Noun):
         try:
             job = self.job.asking(**change.options)
             job = replace(job, topology=with_numbers(job.topology, change.numbers))
-            ready = prepare(*job.nouns, known=self.known, quick=True)
+            ready = prepare(job, known=self.known, quick=True)
             step_s = ready.step_time_ps() / PS_PER_S
         except StepsimError:
             return None

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, StepsimError, errors_at, one_line
 from stepsim.base.option import Option
-from stepsim.base.structs import replace, shipped
+from stepsim.base.structs import shipped
 from stepsim.base.units import PS_PER_S, Quantity, format_time_ps
 from stepsim.core.timeline import Timeline
 from stepsim.explore.batch.evaluation import Batch, make_batch
@@ -72,7 +72,7 @@ class Explorer(Struct, kw_only=True):
     def __post_init__(self) -> None:
         self._compiled_once = lru_cache(_KEPT)(self._compiled)
         # what nobody says of a model's plan, once for all questions about a structure
-        self._unsaid = lru_cache(_KEPT)(lambda bare: held_degrees(*self._read(bare).nouns))
+        self._unsaid = lru_cache(_KEPT)(lambda bare: held_degrees(self._read(bare)))
 
     def answer(self, question: object) -> Plain:
         """The answer to a question; a mistake of the person's is an answer with `error`.
@@ -131,9 +131,8 @@ class Explorer(Struct, kw_only=True):
 
         What nobody says of a model's plan is as on its network without numbers.
         """
-        job = self._read(state)
         unsaid, said = self._unsaid(state.bare())
-        return replace(job.asking(**unsaid), notes=(*job.notes, *said))
+        return self._read(state).asking(*said, **unsaid)
 
     def _read(self, state: ExplorerState) -> StepInputs:
         files = self.library.workload(state.workload), self.library.topology(state.topology)
@@ -210,7 +209,7 @@ class Explorer(Struct, kw_only=True):
     def tasks(self, state: ExplorerState, low_ps: int, high_ps: int) -> Plain:
         """The tasks of a state's step; of a step of many those between two times."""
         job = self.inputs(state)
-        ready = prepare(*job.nouns, known=self._known, quick=True)
+        ready = prepare(job, known=self._known, quick=True)
         return {"tasks": tasks_of_timeline(ready.timeline(), between=(low_ps, high_ps))}
 
     def helps(self, state: ExplorerState) -> Plain:
@@ -267,8 +266,7 @@ class Explorer(Struct, kw_only=True):
 
     def run(self, job: StepInputs) -> SimulatedStep:
         """The engine's run of a job."""
-        ready = prepare(*job.nouns, notes=job.notes, known=self._known)
-        return ready.simulated()
+        return prepare(job, known=self._known).simulated()
 
     def numbers(self, state: ExplorerState) -> list[Plain]:
         """Numbers of the network's links that sliders change, as the file has them."""

@@ -5,7 +5,6 @@ from itertools import islice
 from typing import Any
 
 from stepsim.base.errors import PlanError, StepsimError
-from stepsim.base.structs import replace
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batch.scenarios import PHASES
 from stepsim.files.asked import StepInputs, read_options
@@ -75,8 +74,7 @@ def job_changes(job: StepInputs, step_ps: int, *, fits: bool) -> Iterator[Plain]
         try:
             typed, _ = read_options({name: text or None for name, text in change.items()})
             named: dict[str, Any] = {name: getattr(typed, name) for name in change}
-            options = replace(job.options, **named)
-            ready = prepare(job.workload, job.topology, options, known=known, quick=True)
+            ready = prepare(job.asking(**named), known=known, quick=True)
             other_ps = ready.step_time_ps()
         except StepsimError:
             continue

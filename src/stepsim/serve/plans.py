@@ -8,7 +8,6 @@ from stepsim.serve.sliders import held_options, moved, possible_job, round_numbe
 from stepsim.show.page.facts import Plain
 from stepsim.step.job import for_schedule, job_of
 from stepsim.step.model_plan import interconnect_of
-from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan, PlanTable
 
 _MOST_TP = 64
@@ -21,21 +20,19 @@ def plan_map(job: StepInputs) -> Plain:
     A cell holds the estimated step, whether it fits, and its memory; None where the job cannot be
     split so. Raises PlanError for what is no model, or has no closed form.
     """
-    model, topology, options = job.nouns
-    if not isinstance(model, Model):
-        raise PlanError("only a model can be split otherwise: a workload file has one plan")
-    now = job_of(model, topology, options)
+    depth, now = job.model.architecture.depth, job_of(job)
     assert now.setup
     with errors_at("no map of plans here", PlanError):
-        network = interconnect_of(topology.fit(now.plan.npus))
+        network = interconnect_of(job.topology.fit(now.plan.npus))
     held = held_options(job, now.plan)
     made: dict[tuple[int, int], Plan] = {}
-    for pp in _degrees(now.plan.npus, min(_MOST_PP, model.architecture.depth)):
+    for pp in _degrees(now.plan.npus, min(_MOST_PP, depth)):
         for tp in _degrees(now.plan.npus // pp, _MOST_TP):
             split = held if pp == now.plan.pp else moved(held, pp=pp)
             plain = for_schedule(replace(split, chunks=None), "1f1b")
             tried = (split, plain) if pp > 1 else (plain,)
-            found = (possible_job(model, topology, replace(each, tp=tp)) for each in tried)
+            options = (replace(each, tp=tp) for each in tried)
+            found = (possible_job(replace(job, options=each)) for each in options)
             if built := next(filter(None, found), None):
                 made[tp, pp] = built.plan
     setup, table = replace(now.setup, interconnect=network), PlanTable([*made.values()])

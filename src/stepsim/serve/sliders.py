@@ -5,14 +5,13 @@ from typing import Any
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
-from stepsim.files.asked import StepInputs
+from stepsim.files.asked import StepInputs, WorkSource
 from stepsim.network.placement import place
-from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import BUILDERS, needs_times
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.parallel.stages import split_stages
-from stepsim.step.job import Job, WorkSource, choose_schedule, for_schedule, job_of
+from stepsim.step.job import Job, choose_schedule, for_schedule, job_of
 from stepsim.step.plans import powers
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
@@ -35,8 +34,7 @@ def slider_values(job: StepInputs) -> dict[str, object]:
     The job cannot run with `unable` values, round ones alone, while all others stay as they are; of
     a job that cannot run the others mend it.
     """
-    work, topology, options = job.nouns
-    now = possible_job(work, topology, options)
+    work, options, now = job.workload, job.options, possible_job(job)
     held = held_options(job, now.plan if now and now.setup else None)
     sliders = []
     for name in _OF_MODELS if isinstance(work, Model) else _OF_FILES:
@@ -45,7 +43,7 @@ def slider_values(job: StepInputs) -> dict[str, object]:
         able = {
             value
             for value in tried
-            if value == current or possible_job(work, topology, moved(held, **{name: value}))
+            if value == current or possible_job(replace(job, options=moved(held, **{name: value})))
         }
         values = sorted(able | tried.intersection(round_numbers(_MOST_SEQUENCE)))
         unable = sorted({*values} - able)
@@ -53,7 +51,7 @@ def slider_values(job: StepInputs) -> dict[str, object]:
     kept = ((name, getattr(held, name)) for name in (*_OF_MODELS, *_PLANNED))
     return {
         "sliders": sliders,
-        "schedules": _schedules(work, topology, held, now),
+        "schedules": _schedules(replace(job, options=held), now),
         "held": {
             name: OPTIONS[name].text(value)
             for name, value in kept
@@ -62,15 +60,15 @@ def slider_values(job: StepInputs) -> dict[str, object]:
     }
 
 
-def possible_job(work: WorkSource, topology: Topology, options: StepOptions) -> Job | None:
+def possible_job(asked: StepInputs) -> Job | None:
     """The job as far as it is made before anything is simulated; None where it cannot be."""
     try:
-        job = job_of(work, topology, options)
-        network = place(topology, job.plan, options.placement)
+        job = job_of(asked)
+        network = place(asked.topology, job.plan, asked.options.placement)
         schedule = job.options.schedule
         if not (isinstance(schedule, str) and needs_times(schedule)):
             chosen = choose_schedule(job, network)
-            split_stages(job.workload, job.plan, chosen.placement, options.stage_rows)
+            split_stages(job.workload, job.plan, chosen.placement, asked.options.stage_rows)
     except StepsimError:
         return None
     return job
@@ -145,15 +143,14 @@ def round_numbers(most: int) -> list[int]:
     return sorted({*powers(most), *(3 * power for power in powers(most // 3))})
 
 
-def _schedules(
-    work: WorkSource, topology: Topology, options: StepOptions, now: Job | None
-) -> Sequence[str]:
+def _schedules(job: StepInputs, now: Job | None) -> Sequence[str]:
     """Names of schedules that the job can run, interleaved ones with their chunks."""
+    options = job.options
     asked = options.schedule if isinstance(options.schedule, str) else options.schedule.label
     if now is None or now.plan.pp == 1:
         return sorted({"1f1b", asked})
     bare = moved(options, chunks=None, pp=options.pp)
     names = [name for name in BUILDERS if not needs_times(name) and name != "interleaved"]
-    names += interleaved_names(work, now.plan.pp)
-    fitting = [name for name in names if possible_job(work, topology, for_schedule(bare, name))]
-    return [*dict.fromkeys(["1f1b", *sorted(fitting), asked])]
+    names += interleaved_names(job.workload, now.plan.pp)
+    able = (n for n in names if possible_job(replace(job, options=for_schedule(bare, n))))
+    return [*dict.fromkeys(["1f1b", *sorted(able), asked])]

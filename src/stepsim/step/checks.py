@@ -14,7 +14,6 @@ from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.explain.memory import HeldBytes, MemoryPart, StepMemory
 from stepsim.explain.report import Finding
-from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
@@ -25,7 +24,6 @@ from stepsim.workload.model.choices import Recompute, StateFormat
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import Evidence, source_of
 from stepsim.workload.model.memory import TIGHT_SHARE, rank_parts
-from stepsim.workload.model.model import Model
 from stepsim.workload.model.parts import NO_NETWORK
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan, PlanTable
@@ -51,15 +49,14 @@ def bytes_of_ranks(setup: StepModel, plan: Plan, schedule: Schedule) -> HeldByte
     )
 
 
-def too_large(job: Job, topology: Topology, memory: StepMemory) -> str:
+def too_large(job: Job, memory: StepMemory) -> str:
     """That the step of a model does not fit, and the flags by which it would: plans are looked at.
 
     Its fullest rank holds more bytes than its device has.
     """
     assert job.setup is not None
     said = f"{_filled(memory.total_bytes, job.setup.device)}: it does not fit"
-    model = Model(source="", architecture=job.setup.architecture)
-    flags, states = remedy(model, topology, job.asked, job.plan), _in_bf16(job.setup, job.plan)
+    flags, states = remedy(job.asked, job.plan), _in_bf16(job.setup, job.plan)
     way = f"fits with {flags}" if flags else "no plan that fits is known"
     way += f"; as it is with {states}" if states else ""
     return f"{said}, times and rates are those if it fitted ({way})"
@@ -128,7 +125,7 @@ def second_look(job: Job, step_time_ps: int) -> Iterator[Finding]:
             text=f"no {effort.device} is so fast: {rate / 1e12:,.0f} TFLOP/s in "
             f"{job.plan.precision}, of which it has {effort.peak_flops / 1e12:,.0f}"
         )
-    if not all(option.name in _COUNTED for option in job.asked.changed()):
+    if not all(option.name in _COUNTED for option in job.asked.options.changed()):
         return
     seconds, band = closed_form_s(job), effort.band
     low, high = (band.low, band.high) if band and band.others else _RANGE

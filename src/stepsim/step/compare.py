@@ -13,11 +13,10 @@ from msgspec.structs import asdict
 from stepsim.base.errors import PlanError, ScheduleError, StepsimError, bad_value
 from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.explain.report import Report
-from stepsim.network.topology import Topology
-from stepsim.options import StepOptions
+from stepsim.files.asked import StepInputs
 from stepsim.parallel.inspection import inspect_workload
 from stepsim.parallel.schedules import Schedule
-from stepsim.step.job import Job, WorkSource, for_schedule, held_degrees, job_of
+from stepsim.step.job import Job, for_schedule, held_degrees, job_of
 from stepsim.step.prepared import SimulatedStep, prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.model.model import Model
@@ -64,12 +63,8 @@ _INTERLEAVED = 2
 
 
 def compare_schedules(
-    workload: WorkSource,
-    topology: Topology,
+    asked: StepInputs,
     schedules: Sequence[tuple[str, str | Schedule]] | None,
-    options: StepOptions,
-    *,
-    notes: Sequence[str] = (),
     progress: "OnProgress | None" = None,
 ) -> ComparedSchedules:
     """Simulate a workload under each of some schedules, which have a name or a noun.
@@ -82,22 +77,26 @@ def compare_schedules(
     if schedules is not None and not schedules:
         raise ScheduleError("no schedules given: expected names such as 1f1b,interleaved:2")
     # the plan that all schedules have where it is not said: that of 1F1B, with a pipeline
-    plain = for_schedule(options, _PLAIN)
-    degrees, said = held_degrees(workload, topology, plain, least_pp=_LEAST_PP)
+    plain = replace(asked, options=for_schedule(asked.options, _PLAIN))
+    degrees, said = held_degrees(plain, least_pp=_LEAST_PP)
     if schedules is None:
-        job = job_of(workload, topology, replace(plain, **degrees))
+        job = job_of(plain.asking(**degrees))
         usual: list[str | Schedule] = [*_usual_schedules(job)]
-        if not isinstance(workload, Workload | Model):
-            usual = [options.schedule, _PLAIN, "interleaved:2", *usual]  # layers are seldom told
+        if not isinstance(asked.workload, Workload | Model):
+            usual = [
+                asked.options.schedule,
+                _PLAIN,
+                "interleaved:2",
+                *usual,
+            ]  # layers are seldom told
         named = {each.label if isinstance(each, Schedule) else each: each for each in usual}
         schedules = [*named.items()]
-    options = replace(options, **degrees)
+    asked = asked.asking(*said, **degrees)
     candidates = []
     for name, schedule in schedules:
-        asked = for_schedule(options, schedule)
+        other = replace(asked, options=for_schedule(asked.options, schedule))
         try:
-            ready = prepare(workload, topology, asked, notes=[*notes, *said])
-            result = ready.simulated(weigh=True, progress=progress)
+            result = prepare(other).simulated(weigh=True, progress=progress)
             candidates.append(_Candidate(name=name, result=result))
         except (ScheduleError, PlanError) as error:
             candidates.append(_Candidate(name=name, refusal=str(error)))

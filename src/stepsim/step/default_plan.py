@@ -8,12 +8,13 @@ from operator import attrgetter, ne
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 
 from stepsim.base.arrays import Bools
 from stepsim.base.errors import StepsimError, TopologyError
-from stepsim.base.structs import Noun, replace
-from stepsim.network.topology import Topology
-from stepsim.options import OPTIONS, StepOptions
+from stepsim.base.structs import replace
+from stepsim.files.asked import StepInputs
+from stepsim.options import OPTIONS
 from stepsim.step.model_plan import (
     DEFAULT_TOKENS,
     USUAL_SCHEDULE,
@@ -37,7 +38,6 @@ from stepsim.step.plans import (
 from stepsim.workload.expert_load import ExpertSkew
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.memory import which_fit
-from stepsim.workload.model.model import Model
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan, PlanTable
 
@@ -89,20 +89,20 @@ def choose_plan(asked: "PlanAsked") -> tuple[dict[str, Any], list[str]]:
     return asked.taken(least, "which takes least memory: no plan fits")
 
 
-def remedy(model: Model, topology: Topology, options: StepOptions, plan: Plan) -> str:
+def remedy(inputs: StepInputs, plan: Plan) -> str:
     """Flags by which a plan that does not fit would; empty where none is known.
 
     Beside the options they give the plan on as many NPUs that differs in fewest numbers, the
     fastest of these; else the fastest on the fewest NPUs that are enough, in powers of two times as
     many.
     """
-    asked = PlanAsked(model=model, topology=topology, options=options)
+    asked = PlanAsked(**asdict(inputs))
     larger = (plan.npus << times for times in range(1, _MOST_DOUBLINGS + 1))
     if not asked.says_degrees:
         enough = (size for size in larger if _in_order(asked.priced(size)))
         return next((f"--gpus {size}" for size in enough), "")
     unsaid = dict.fromkeys((*DEGREES, "expert_tp", "microbatch_size"))
-    free = replace(asked, options=replace(options, **unsaid))
+    free = asked.asking(**unsaid)
     best = _nearest(_in_order(free.priced(plan.npus)), plan)
     if best is not None:
         return _words(asked.changes(best))
@@ -112,19 +112,16 @@ def remedy(model: Model, topology: Topology, options: StepOptions, plan: Plan) -
     return ""
 
 
-class PlanAsked(Noun):
+class PlanAsked(StepInputs):
     """What was asked of the plan of a model on a machine; `price` prices a space of plans."""
 
-    model: Model
-    topology: Topology
-    options: StepOptions
     least_pp: int = 1
     price: Pricing = price_plans
 
     @property
     def setup(self) -> StepModel:
         """What the model runs on, but the network; raises PlanError."""
-        return setup_of(self.topology, self.options, self.model.architecture)
+        return setup_of(self)
 
     @property
     def says_degrees(self) -> bool:
@@ -185,9 +182,9 @@ class PlanAsked(Noun):
             return next(iter(tried), None)
         known, seconds = dict[Any, Any](), []
         for plan in tried:
-            options = replace(self.options, npus=plan.npus, **_PLAIN, **self.options_of(plan))
+            asked = self.asking(npus=plan.npus, **_PLAIN, **self.options_of(plan))
             try:
-                run = prepare(self.model, self.topology, options, known=known, quick=True)
+                run = prepare(asked, known=known, quick=True)
                 seconds.append(run.step_time_ps() * handicap(plan) / plan.step_tokens)
             except StepsimError:
                 seconds.append(inf)

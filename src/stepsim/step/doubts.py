@@ -56,7 +56,8 @@ def _weigh(doubt: Doubt, ready: PreparedStep, report: Report) -> Finding:
     said = f"the step changes by at most {worth:.1%}"
     if worth >= WEIGHTY:
         try:
-            other = prepare(doubt.mended, ready.machine, options, known=ready.prices.known)
+            asked = replace(ready.job.asked, workload=doubt.mended, options=options)
+            other = prepare(asked, known=ready.prices.known)
             worth = other.step_time_ps() / step - 1
         except StepsimError as error:
             return Finding(text=f"{doubt.text} ({error})")
@@ -116,7 +117,7 @@ def _with_crossing(report: Report, ready: PreparedStep, crossing: Crossing) -> R
     """
     for flags, options in _without_crossing(ready, crossing):
         try:
-            other = prepare(ready.source, ready.machine, options)
+            other = prepare(replace(ready.job.asked, options=options))
             if other.unfit and not ready.unfit:
                 continue
             step_ps = other.step_time_ps()
@@ -139,12 +140,12 @@ def _without_crossing(ready: PreparedStep, crossing: Crossing) -> Iterator[tuple
     """
     if crossing.is_avoidable:
         placed = {"placement": crossing.other_placement, "rank_order": crossing.other_order}
-        yield "", replace(ready.job.asked, **placed)
+        yield "", replace(ready.job.asked.options, **placed)
         return
     plan, group = ready.graph.plan, crossing.groups[0]
     name, batch = SIZES_OF_GROUPS[group], plan.global_batch
     same = replace(ready.job.options, npus=plan.npus, microbatches=None, global_batch=batch)
-    degrees = whole_degrees(ready.machine, plan, crossing.placement, group)
+    degrees = whole_degrees(ready.job.asked.topology, plan, crossing.placement, group)
     for degree in degrees if ready.job.setup else ():
         words = " ".join(OPTIONS[name].words(str(degree), short=True))
         changed: dict[str, Any] = {name: degree}
@@ -180,9 +181,8 @@ def said_of_step(ready: PreparedStep, step_ps: int) -> Iterator[str]:
     asked = with_overlap_cost(ready.job.options) if ready.job.setup else None
     if asked is None:
         return
-    known = ready.prices.known
-    slowed = prepare(ready.source, ready.machine, asked, known=known, quick=True)
-    slowed_ps = slowed.step_time_ps()
+    slowed = replace(ready.job.asked, options=asked)
+    slowed_ps = prepare(slowed, known=ready.prices.known, quick=True).step_time_ps()
     if slowed_ps > step_ps * (1 + WORTH_SAYING):
         more = f"{slowed_ps / step_ps - 1:+.1%}"
         yield f"{FREE} the step takes {format_time_ps(slowed_ps)} ({more})"

@@ -7,11 +7,14 @@ know how long the actions of the job take.
 
 from collections.abc import Mapping
 from math import lcm, prod
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
 
 from stepsim.base.errors import CalibrationError, PlanError, ScheduleError, within
 from stepsim.base.option import Panel
 from stepsim.base.structs import Names, Noun, replace
+from stepsim.files.asked import StepInputs
 from stepsim.network.collectives import parse_algorithms
 from stepsim.network.prices import Known, Prices
 from stepsim.network.topology import Topology
@@ -45,12 +48,7 @@ from stepsim.workload.scaling import (
 if TYPE_CHECKING:
     from stepsim.core.flat import Flat
     from stepsim.core.write import TaskGraph
-    from stepsim.measured.work import RecordedWork
     from stepsim.workload.model.step_time import StepModel
-
-WorkSource = Union[Workload, Model, "RecordedWork"]
-"""What a step is made of: a workload, a model that becomes one under a plan on a device, or a
-recorded run that becomes one in some order."""
 
 # What a workload file's step has of options that are not asked for.
 _USUAL = {
@@ -71,51 +69,47 @@ _MOST = {
 
 
 class Job(Noun):
-    """What a step runs: a workload under a plan, with options.
+    """What a step runs of what is `asked`: a workload under a plan, with options.
 
     `given` is the workload as it was made or read, `workload` has its compute as the options scale
-    it. `options` are those `asked` for with what was decided, `setup` is what a model runs on, None
+    it. `options` are those asked for with what was decided, `setup` is what a model runs on, None
     where the workload was read from a file. `notes` are what was assumed.
     """
 
+    asked: StepInputs
     given: Workload
     workload: Workload
     plan: Plan
-    asked: StepOptions
     options: StepOptions
     setup: "StepModel | None" = None
     notes: Names = ()
 
 
-def job_of(
-    source: WorkSource,
-    topology: Topology,
-    options: StepOptions,
-    known: dict[Any, Any] | None = None,
-) -> Job:
-    """The job of a source under the options asked for; raises PlanError.
+def job_of(asked: StepInputs, known: dict[Any, Any] | None = None) -> Job:
+    """The job of what is asked; raises PlanError.
 
     A workload is taken as it is, and refuses what only a model can be asked. The errors of a model
     begin with its name. `known` has rows of jobs before, and takes those of this one.
     """
+    source, options = asked.workload, asked.options
     if not isinstance(source, Model):
         given = source if isinstance(source, Workload) else source.workload(options)
-        asked = _options_of_file(given, options)
-        scaled, found = scaled_workload(given, asked)
-        plan, assumed = plan_of_workload(scaled, topology, asked)
+        run = _options_of_file(given, options)
+        scaled, found = scaled_workload(given, run)
+        plan, assumed = plan_of_workload(scaled, asked.topology, run)
         job = Job(
+            asked=asked,
             given=given,
             workload=scaled,
             plan=plan,
-            asked=options,
-            options=asked,
+            options=run,
             notes=(*found, *assumed),
         )
     else:
         from stepsim.step.model_plan import made_work
 
         try:
-            job = made_work(source, topology, options, known)
+            job = made_work(asked, known)
         except PlanError as error:
             raise PlanError(f"{source.source}: {error}") from None
         if options.compute_scale or options.expert_load is not None:
@@ -127,19 +121,17 @@ def job_of(
     return replace(job, notes=(*job.notes, *idle))
 
 
-def held_degrees(
-    source: WorkSource, topology: Topology, options: StepOptions, **more: Any
-) -> tuple[dict[str, Any], list[str]]:
+def held_degrees(asked: StepInputs, **more: Any) -> tuple[dict[str, Any], list[str]]:
     """Options of the plan that a model's step takes where none of its degrees is given, and a note.
 
     Steps that are compared are held to one plan by it; `more` are fields of
     `PlanAsked`. Raises PlanError.
     """
-    if not isinstance(source, Model):
+    if not isinstance(asked.workload, Model):
         return {}, []
     from stepsim.step.default_plan import PlanAsked, choose_plan
 
-    return choose_plan(PlanAsked(model=source, topology=topology, options=options, **more))
+    return choose_plan(PlanAsked(**asdict(asked), **more))
 
 
 def _options_of_file(workload: Workload, asked: StepOptions) -> StepOptions:

@@ -11,13 +11,14 @@ from typing import Any
 
 from stepsim.base.errors import PlanError, TopologyError
 from stepsim.base.structs import replace
+from stepsim.files.asked import StepInputs
 from stepsim.network.collectives import Algorithm
 from stepsim.network.placement import place
 from stepsim.network.topology import DimensionKind, NestedTopology, Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
-from stepsim.step.job import Job, check_counts, filled
+from stepsim.step.job import Job, check_counts, filled, held_degrees
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.choices import Precision, Recompute
@@ -26,7 +27,6 @@ from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework, Recipe
 from stepsim.workload.model.held import check_plan, layout_of_costs
 from stepsim.workload.model.layout import LayerLayout, named_layout
-from stepsim.workload.model.model import Model
 from stepsim.workload.model.parts import NO_NETWORK, Interconnect
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan
@@ -52,18 +52,14 @@ SEQUENCE_ASSUMED = assumed("sequence", f"{DEFAULT_SEQUENCE} tokens")
 # the job
 
 
-def made_work(
-    model: Model, topology: Topology, options: StepOptions, known: dict[Any, Any] | None
-) -> Job:
+def made_work(asked: StepInputs, known: dict[Any, Any] | None) -> Job:
     """The job of a model under its plan, as it is made; raises PlanError.
 
     `known` is as `job_of` takes it.
     """
-    from stepsim.step.default_plan import PlanAsked, choose_plan
-
-    setup = setup_of(topology, options, model.architecture)
-    chosen, said = choose_plan(PlanAsked(model=model, topology=topology, options=options))
-    decided = replace(options, **chosen)
+    model, topology, setup = asked.model, asked.topology, setup_of(asked)
+    chosen, said = held_degrees(asked)
+    decided = replace(asked.options, **chosen)
     run = with_schedule(decided, setup)
     if run.schedule == PAIRED != decided.schedule and not decided.expert_overlap:
         said = [*said, f"schedule {PAIRED}: so jobs of {setup.framework.name} run"]
@@ -84,10 +80,10 @@ def made_work(
     if plan.dp_overlap and plan.zero < 2:
         run = replace(run, dp_overlap=True)
     return Job(
+        asked=asked,
         given=work,
         workload=work,
         plan=plan,
-        asked=options,
         options=run,
         setup=setup,
         notes=(*said, *notes),
@@ -97,7 +93,7 @@ def made_work(
 # what a model runs on
 
 
-def setup_of(topology: Topology, options: StepOptions, architecture: Architecture) -> StepModel:
+def setup_of(asked: StepInputs) -> StepModel:
     """What a model runs on and is trained with; raises PlanError where either is not known.
 
     Counts that nothing can have are refused first.
@@ -105,12 +101,13 @@ def setup_of(topology: Topology, options: StepOptions, architecture: Architectur
     The framework is that of such jobs on the device: with the bytes of states that a public recipe
     says, and with the calibration asked for. The network is not known yet.
     """
+    options, architecture = asked.options, asked.model.architecture
     check_counts(options)
     device, framework = options.device, options.framework
     if not isinstance(device, Device):
         raise PlanError(
-            f"device is missing: topology {topology.name} names none, and compute times are those "
-            'of a device: expected --device, e.g. h100, or device = "h100" in the topology file'
+            f"device is missing: topology {asked.topology.name} names none, and compute times are "
+            'those of a device: expected --device, e.g. h100, or device = "h100" in its file'
         )
     if not isinstance(framework, Framework):
         raise PlanError(

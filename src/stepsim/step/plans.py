@@ -16,6 +16,7 @@ import numpy as np
 from stepsim.base.arrays import Bools, Floats
 from stepsim.base.errors import PlanError, member, within
 from stepsim.base.structs import Noun, replace
+from stepsim.files.asked import StepInputs
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
@@ -292,7 +293,7 @@ def make_space(
 
     Raises TopologyError where the network has no closed form.
     """
-    setup = setup_of(topology, options, model.architecture)
+    setup = setup_of(StepInputs(model, topology, options))
     return PlanSpace(
         setup=replace(setup, interconnect=interconnect_of(topology.fit(max(npus)))),
         npus=tuple(npus),

@@ -7,7 +7,6 @@ starts and ends. What ran is reported (`explain.make_report`). Last, doubts abou
 weighed: by how much the step would change without what is doubted (`doubts`).
 """
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,13 +19,12 @@ from stepsim.core.write import TaskGraph, write_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.explain.network_use import Traffic, find_traffic
 from stepsim.explain.report import Finding, Report, ResultDocument, SimulatedRanks
+from stepsim.files.asked import StepInputs
 from stepsim.network.placement import Crossing, find_crossing, idle_npus, place
 from stepsim.network.prices import Known, Prices
-from stepsim.network.topology import Topology
-from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.stages import split_stages
-from stepsim.step.job import Job, WorkSource, choose_schedule, job_of, prices_of
+from stepsim.step.job import Job, choose_schedule, job_of, prices_of
 from stepsim.step.size import memory_of
 from stepsim.workload.overlap import CommEngine
 from stepsim.workload.plan import Plan
@@ -39,22 +37,17 @@ if TYPE_CHECKING:
     from stepsim.explain.memory import StepMemory
     from stepsim.workload.overlap import CommSms
 
-_DEFAULTS = StepOptions()
-
 
 class PreparedStep(Noun, dict=True):
     """A step that is ready to run: its graph, what its communications cost, and how it is run.
 
-    `source` and `machine` are what it was made of: the machine is the whole network, of which the
-    `job` takes what `prices` tell. `workload` is the job's with the memory of its fullest rank,
-    `slow` are factors on the ranks' compute times. `assumed` is what was taken for granted, `notes`
-    what is as usual and may surprise. `memory` is what ranks hold, where that is known. `overlap`
-    is what communication takes from compute, None where it takes nothing. With `fold_ranks` one
-    rank of each class runs.
+    Of the network that was asked for the `job` takes what `prices` tell. `workload` is the job's
+    with the memory of its fullest rank, `slow` are factors on the ranks' compute times. `assumed`
+    is what was taken for granted, `notes` what is as usual and may surprise. `memory` is what ranks
+    hold, where that is known. `overlap` is what communication takes from compute, None where it
+    takes nothing. With `fold_ranks` one rank of each class runs.
     """
 
-    source: WorkSource
-    machine: Topology
     job: Job
     workload: Workload
     graph: TaskGraph
@@ -77,8 +70,8 @@ class PreparedStep(Noun, dict=True):
     @cached_property
     def crossing(self) -> Crossing | None:
         """Which groups lie in several nodes or racks; None where none does."""
-        placement = self.job.options.placement
-        return find_crossing(self.machine, self.prices.topology, self.graph.plan, placement)
+        machine, placement = self.job.asked.topology, self.job.options.placement
+        return find_crossing(machine, self.prices.topology, self.graph.plan, placement)
 
     @property
     def unfit(self) -> bool:
@@ -92,7 +85,7 @@ class PreparedStep(Noun, dict=True):
             return ()
         from stepsim.step.checks import too_large
 
-        return (too_large(self.job, self.machine, self.memory),)
+        return (too_large(self.job, self.memory),)
 
     @property
     def warnings(self) -> Names:
@@ -202,25 +195,18 @@ class SimulatedStep(Noun):
 
 @paused()
 def prepare(
-    workload: WorkSource,
-    topology: Topology,
-    options: StepOptions = _DEFAULTS,
-    *,
-    notes: Sequence[str] = (),
-    known: Known | None = None,
-    quick: bool = False,
-    job: Job | None = None,
+    asked: StepInputs | Job, *, known: Known | None = None, quick: bool = False
 ) -> PreparedStep:
     """Everything before the run: who runs what, in which order, and what communication costs.
 
-    `notes` are what was assumed before, and stand among the warnings. `known` is what prices of
-    steps before have found, and what these add to. A `quick` run has columns in place of events,
-    unless an engine is asked for or links are shared in time. `job` is the source's, where it is
-    made already. Raises the errors of `stepsim.base.errors` when the input is wrong or
+    It is made of what is asked, or of the job of that, where it is made already. What was assumed
+    before stands among the warnings. `known` is what prices of steps before have found, and what
+    these add to. A `quick` run has columns in place of events, unless an engine is asked for or
+    links are shared in time. Raises the errors of `stepsim.base.errors` when the input is wrong or
     contradictory.
     """
-    job = job or job_of(workload, topology, options, known)
-    work, plan, options = job.workload, job.plan, job.options
+    job = asked if isinstance(asked, Job) else job_of(asked, known)
+    work, plan, options, topology = job.workload, job.plan, job.options, job.asked.topology
     if quick and options.engine is None and options.contention is not Sharing.FAIR:
         options = replace(options, engine=Engine.LEVELS)
         job = replace(job, options=options)
@@ -246,10 +232,8 @@ def prepare(
             f"compute times are those of {job.given.source}, of an unknown device: they are not "
             f"changed for {topology.device}, the device of {topology.name}",
         )
-    every = (*work.warnings, *notes, *job.notes, *idle, *full, *stages.warnings)
+    every = (*work.warnings, *job.asked.notes, *job.notes, *idle, *full, *stages.warnings)
     return PreparedStep(
-        source=workload,
-        machine=topology,
         job=job,
         workload=work,
         graph=graph,
@@ -258,21 +242,22 @@ def prepare(
         assumed=every,
         notes=(*work.notes, *foreign, *idle_npus(network)),
         memory=memory,
-        overlap=_overlap_cost(job, topology, sms) if (sms := options.overlap_cost) else None,
+        overlap=_overlap_cost(job, sms) if (sms := options.overlap_cost) else None,
     )
 
 
-def _overlap_cost(job: Job, topology: Topology, overlap: "CommSms") -> "OverlapCost":
+def _overlap_cost(job: Job, overlap: "CommSms") -> "OverlapCost":
     """What communication takes from compute on the step's device; raises PlanError."""
     from stepsim.core.beside import OverlapCost
     from stepsim.files.accelerators import read_device
 
-    if not (job.setup or topology.device):
+    named = job.asked.topology.device
+    if not (job.setup or named):
         raise PlanError(
             f"overlap_cost: {job.given.source} is of an unknown device: expected a model, or a "
             "topology that names its device"
         )
-    device = job.setup.device if job.setup else read_device(topology.device)
+    device = job.setup.device if job.setup else read_device(named)
     with errors_at("overlap_cost", PlanError):
         gpu = device.limits
     exchange = CommEngine(job.plan.dispatch.engine) if job.setup else None

@@ -33,7 +33,7 @@ def test_compute_takes_its_time_alone_and_what_it_lost(options: dict[str, Any]) 
     """What it lost is taken from the run itself, pair by pair of what ran at the same time."""
     asked = {"npus": 8, "global_batch": 16, "sequence": 4096, "overlap_cost": True} | options
     job = read_inputs("llama-3-8b", "hgx-h100", asked)
-    step = prepare(job.workload, job.topology, job.options)
+    step = prepare(job)
     assert step.overlap
     timeline = step.timeline()
     longer = lost = 0.0

@@ -132,11 +132,9 @@ def test_whoever_computes_asks(
 def test_events_ask_nobody_where_nothing_is_contracted(
     workloads: Path, replace_ends: Replace
 ) -> None:
-    ready = prepare(
-        workload_of(workloads / "gpt_tp4.txt"),
-        topology_of("hgx-h100"),
-        asked(npus=16, pp=4, microbatches=4),
-    )
+    options = asked(npus=16, pp=4, microbatches=4)
+    work, network = workload_of(workloads / "gpt_tp4.txt"), topology_of("hgx-h100")
+    ready = prepare(StepInputs(work, network, options))
     actors = every_rank(ready.prices)
     replace_ends(refuse)
     flat = flatten(ready.graph, actors, ready.prices, contract=False)
@@ -177,17 +175,18 @@ def test_a_plain_loop_in_its_place_gives_equal_answers(
 def test_all_change_alike(workloads: Path, replace_ends: Replace) -> None:
     """A picosecond more for every node: by as much for columns, batches, plans and explorer."""
     options = asked(npus=16, pp=4, microbatches=4, engine="levels")
-    job = workload_of(workloads / "gpt_tp4.txt"), topology_of("hgx-h100"), options
+    work, network = workload_of(workloads / "gpt_tp4.txt"), topology_of("hgx-h100")
+    job = StepInputs(work, network, options)
 
     def steps_ps() -> set[int]:
         library = NamedNouns()
         library.open(workloads / "gpt_tp4.txt")
         texts = {"npus": "16", "pp": "4", "microbatches": "4"}
         state = ExplorerState.of({"workload": "gpt_tp4.txt", "topology": "hgx-h100", **texts})
-        batch = make_batch(StepInputs(workload=job[0], topology=job[1], options=job[2]))
+        batch = make_batch(job)
         shown: Any = Explorer(library=library).live(state)
         return {
-            prepare(*job, quick=True).step_time_ps(),
+            prepare(job, quick=True).step_time_ps(),
             int(batch.evaluate({}).step_time_ps[0]),
             shown["step_ps"],
         }

@@ -10,6 +10,7 @@ import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.core import timeline
 from stepsim.core.timeline import run_graph
+from stepsim.files.asked import StepInputs
 from stepsim.files.load import topology_of, workload_of
 from stepsim.network.prices import Known
 from stepsim.options import StepOptions
@@ -22,7 +23,7 @@ WORKLOADS = sorted((Path(__file__).parents[3] / "workloads").glob("*.txt"))
 
 @pytest.mark.parametrize("path", WORKLOADS, ids=lambda path: path.stem)
 def test_every_task_of_a_shipped_job_runs_when_the_events_say(path: Path) -> None:
-    ready = prepare(workload_of(path), topology_of("hgx-h100"))
+    ready = prepare(StepInputs(workload_of(path), topology_of("hgx-h100")))
     events, levels = (run_graph(ready.graph, ready.prices, engine=each) for each in Engine)
     assert np.array_equal(events.start, levels.start)
     assert np.array_equal(events.end, levels.end)
@@ -55,7 +56,7 @@ def test_totals_are_those_of_the_report_whatever_prices_are_kept(moe: Path) -> N
         for sharing in Sharing:
             options = StepOptions(microbatches=microbatches, contention=sharing)
             found = totals_of(workload, topology, options, known=known)
-            report = prepare(workload, topology, options).simulated().report
+            report = prepare(StepInputs(workload, topology, options)).simulated().report
             assert found.step_time_ps == report.step_time_ps
             assert found.pipeline_time_ps == report.pipeline_time_ps
             assert found.bubble_fraction == report.bubble_fraction

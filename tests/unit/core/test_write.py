@@ -9,6 +9,7 @@ from helpers import collective, row
 
 from stepsim.base.structs import replace
 from stepsim.core.write import Program, SegmentKind, TaskGraph, write_graph
+from stepsim.files.asked import StepInputs
 from stepsim.files.load import topology_of, workload_of
 from stepsim.files.schedule_csv import parse_schedule
 from stepsim.options import StepOptions
@@ -28,7 +29,7 @@ def test_a_step_does_not_remember_those_before_it(moe: Path) -> None:
         StepOptions(microbatches=8, host_overhead_ps=ps) for ps in (0, 5_000_000, 0, 5_000_000)
     ]
     first, second, third, fourth = (
-        prepare(workload, topology, options).simulated().report for options in asked
+        prepare(StepInputs(workload, topology, options)).simulated().report for options in asked
     )
     assert first.step_time_ps == third.step_time_ps < second.step_time_ps == fourth.step_time_ps
     assert first.breakdown_ps == third.breakdown_ps
@@ -48,7 +49,8 @@ def backwards_in_turn() -> Schedule:
 @pytest.mark.parametrize("schedule", [backwards_in_turn(), build("1f1b", ranks=2, microbatches=1)])
 def test_both_ends_of_every_message_know_each_other(workloads: Path, schedule: Schedule) -> None:
     options = StepOptions(schedule=schedule, microbatches=schedule.microbatches, pp=2)
-    graph = prepare(workload_of(workloads / "gpt_tp4.txt"), topology_of("hgx-h100"), options).graph
+    work, network = workload_of(workloads / "gpt_tp4.txt"), topology_of("hgx-h100")
+    graph = prepare(StepInputs(work, network, options)).graph
     messages, told = 0, {*graph.streams()}
     for stage, program in enumerate(graph.programs):
         for number in np.flatnonzero(program.end >= 0).tolist():
@@ -63,7 +65,8 @@ def test_both_ends_of_every_message_know_each_other(workloads: Path, schedule: S
 def test_the_first_stage_gets_batches_and_the_last_computes_the_loss(workloads: Path) -> None:
     """Every microbatch does so once: three forwards of each stage have host tasks there."""
     options = StepOptions(pp=4, microbatches=3, get_batch_ps=5, loss_time_ps=7)
-    graph = prepare(workload_of(workloads / "gpt_tp4.txt"), topology_of("hgx-h100"), options).graph
+    work, network = workload_of(workloads / "gpt_tp4.txt"), topology_of("hgx-h100")
+    graph = prepare(StepInputs(work, network, options)).graph
 
     def host_ps(stage: int) -> list[int]:
         numbers = list_numbers(graph.programs[stage])

@@ -16,6 +16,7 @@ from stepsim.core.timeline import run_graph
 from stepsim.explore.batch.columns import ColumnNode, NodeColumns
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.noise.draws import NoiseModel
+from stepsim.files.asked import StepInputs
 from stepsim.files.load import topology_of, workload_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Group, ParallelAxis
@@ -59,7 +60,7 @@ def test_columns_equal_the_unfolded_job(options: dict[str, Any], moe: Path) -> N
     random = np.random.default_rng(3)
     factors = np.round(random.choice([1.0, 1.0, 1.2, 1.5], (128, SAMPLES)), 1)
     found = NodeColumns(batch).step_time_ps(Slowed(batch, factors), SAMPLES)
-    ready = prepare(workload_of(moe), topology_of("hgx-h100"), asked(**options))
+    ready = prepare(StepInputs(workload_of(moe), topology_of("hgx-h100"), asked(**options)))
     for sample in range(SAMPLES):
         timeline = run_graph(ready.graph, ready.prices, slow=factors[:, sample])
         assert timeline.step_time_ps == found[sample]

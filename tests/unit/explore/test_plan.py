@@ -37,7 +37,7 @@ from stepsim.explore.plan.search import (
     fitting_plans,
     search_plans,
 )
-from stepsim.files.asked import read_inputs
+from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.load import read_model
 from stepsim.files.models.megatron_plan import argument_texts, counted_ends, megatron_plan
 from stepsim.show.figures.plans import plan_front, plot_plans
@@ -71,7 +71,7 @@ def space(
 
 
 def exact(model: Model, made: PlanSpace, topology: Any, plan: Plan) -> int:
-    step = prepare(model, topology, step_options_of(plan, made.base)).simulated()
+    step = prepare(StepInputs(model, topology, step_options_of(plan, made.base))).simulated()
     return step.report.step_time_ps
 
 
@@ -278,7 +278,7 @@ def test_megatron_arguments_are_read_back(fix: tuple[str, ...], tmp_path: Path) 
     path.write_text(MODEL_ARGUMENTS.replace("\n", " ") + " ".join(arguments))
     read = read_model(path)
     inputs = read_inputs(read, topology, {"npus": 8})
-    setup = setup_of(topology, inputs.options, read.architecture)
+    setup = setup_of(inputs)
     again, _ = planned(setup, topology, inputs.options)
     names = ("tp", "cp", "pp", "dp", "chunks", "microbatch_size", "recompute", "zero")
     for name in (*names, "precision", "dp_overlap", "sequence_parallel", "sequence"):

@@ -36,7 +36,7 @@ def question(model: str, topology: str, npus: int, **options: Any) -> StepInputs
 
 
 def step_ps(job: StepInputs) -> int:
-    return prepare(job.workload, job.topology, job.options).simulated().report.step_time_ps
+    return prepare(job).simulated().report.step_time_ps
 
 
 def space_of(job: StepInputs, npus: int) -> tuple[Model, PlanSpace, Topology]:
@@ -46,7 +46,7 @@ def space_of(job: StepInputs, npus: int) -> tuple[Model, PlanSpace, Topology]:
 
 
 def default_of(job: StepInputs) -> Plan:
-    return job_of(job.workload, job.topology, job.options).plan
+    return job_of(job).plan
 
 
 @pytest.mark.parametrize(("model", "topology", "npus"), few(JOBS, JOBS[0], JOBS[5]))

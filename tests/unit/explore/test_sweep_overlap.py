@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
+from stepsim.base.structs import replace
 from stepsim.explore.sweep import Grid, Study, open_for_reading, parse_axis, run_sweep
 from stepsim.files.asked import read_inputs
 from stepsim.files.sweep_table import SweepTable
@@ -27,7 +29,7 @@ def test_a_sweep_takes_what_each_scenario_takes(
     """Also of a model whose rows are others on every network."""
     job = read_inputs(model, "hgx-h100", options | {"overlap_cost": True})
     grid = Grid(axes=(parse_axis("fabric.bandwidth=12.5,25,50,100 GB/s"),))
-    study = Study(workload=job.workload, topology=job.topology, grid=grid, options=job.options)
+    study = Study(**asdict(job), grid=grid)
     run_sweep(study, tmp_path / "swept.sqlite", jobs=1)
     with open_for_reading(tmp_path / "swept.sqlite") as store:
         table = SweepTable(store=store)
@@ -36,6 +38,6 @@ def test_a_sweep_takes_what_each_scenario_takes(
     networks = [
         with_values(job.topology, {"fabric.bandwidth": gb * 1e9}) for gb in (12.5, 25, 50, 100)
     ]
-    steps = [prepare(job.workload, each, job.options).step_time_ps() for each in networks]
+    steps = [prepare(replace(job, topology=each)).step_time_ps() for each in networks]
     assert found == pytest.approx(steps, rel=1e-9)
     assert sorted(steps, reverse=True) == steps

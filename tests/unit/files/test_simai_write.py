@@ -17,7 +17,7 @@ APART: dict[str, Any] = {"dp_overlap": False, "microbatch_size": 1, "chunks": 1}
 
 def write(path: Path, model: str, **options: Any) -> list[str]:
     job = read_inputs(model, "hgx-h100", options)
-    return write_simai_text(job_of(job.workload, job.topology, job.options).given, path)
+    return write_simai_text(job_of(job).given, path)
 
 
 @pytest.mark.parametrize(

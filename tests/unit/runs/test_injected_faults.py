@@ -65,7 +65,7 @@ def injected(model: str, name: str, size: float, folder: Path) -> LogExplanation
             for each in ("host_layer_ps", "host_expert_layer_ps")
         }
         options = replace(options, framework=replace(framework, **slower))
-    report = prepare(inputs.workload, inputs.topology, options).simulated().report
+    report = prepare(replace(inputs, options=options)).simulated().report
     path = folder / "train.log"
     memory = max(stage.memory.total_bytes for stage in report.stages if stage.memory)
     path.write_text(log(report.step_time_ps / 1e9, memory))

@@ -13,6 +13,7 @@ from serving import unfolded
 
 import stepsim
 from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.structs import replace
 from stepsim.explain.report import Report
 from stepsim.files.asked import read_inputs
 from stepsim.serve.explorer import Explorer
@@ -148,8 +149,8 @@ def test_a_model_keeps_its_plan_while_links_change(explorer: Explorer) -> None:
     state = ExplorerState.of({**job, "fabric.bandwidth": "10 Gbps"})
     slow = explorer.inputs(state)
     bare = read_inputs(job.pop("workload"), job.pop("topology"), job)
-    degrees, _ = held_degrees(slow.workload, slow.topology, bare.options)
-    held, said = held_degrees(bare.workload, bare.topology, bare.options)
+    degrees, _ = held_degrees(replace(slow, options=bare.options))
+    held, said = held_degrees(bare)
     assert {name: getattr(slow.options, name) for name in held} == held
     assert held != degrees, "the slow network alone would have another plan"
     assert said[0] in slow.notes

@@ -45,7 +45,7 @@ def explorer() -> Explorer:
 def runs(explorer: Explorer, texts: dict[str, str]) -> Any:
     """The job of a state, made up to its simulation; raises where it cannot run."""
     job = explorer.inputs(ExplorerState.of(texts))
-    return prepare(job.workload, job.topology, job.options)
+    return prepare(job)
 
 
 @pytest.mark.parametrize("texts", [DENSE, SPARSE, FILE], ids=["dense", "sparse", "file"])
@@ -118,7 +118,7 @@ def test_plans_that_do_not_fit_are_marked(explorer: Explorer) -> None:
     found: Any = explorer.plans(ExplorerState.of(TOO_LARGE))
     i, j = found["tp"].index(2), found["pp"].index(2)
     assert not found["cells"][j][i]["fits"]
-    with pytest.raises(PlanError, match="only a model"):
+    with pytest.raises(PlanError, match="expected a model"):
         explorer.plans(ExplorerState.of(FILE))
 
 

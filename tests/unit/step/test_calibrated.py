@@ -11,6 +11,7 @@ import stepsim
 from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import replace, toml_text
 from stepsim.files.accelerators import read_device, read_framework
+from stepsim.files.asked import StepInputs
 from stepsim.files.load import read_model, topology_of
 from stepsim.options import StepOptions
 from stepsim.step.model_plan import setup_of
@@ -31,7 +32,7 @@ FACTOR = MachineFactor(
     spread=0.021,
 )
 CALIBRATION = ModelCalibration(factors=(FACTOR,))
-LLAMA = read_model("llama-3.1-8b").architecture
+LLAMA = read_model("llama-3.1-8b")
 OPTIONS = StepOptions(
     device=read_device("h100"),
     framework=read_framework("megatron-core"),
@@ -41,7 +42,7 @@ SIZE: dict[str, Any] = {"npus": 8, "tp": 8, "global_batch": 4}
 
 
 def test_the_factor_slows_the_device_down() -> None:
-    setup = setup_of(topology_of("hgx-h100"), OPTIONS, LLAMA)
+    setup = setup_of(StepInputs(LLAMA, topology_of("hgx-h100"), OPTIONS))
     assert setup.device == slowed(read_device("h100"), 1.5)
     assert setup.framework == read_framework("megatron-core")
     assert [*CALIBRATION.said(setup.device, setup.framework, Precision.BF16)] == [
@@ -52,7 +53,7 @@ def test_the_factor_slows_the_device_down() -> None:
 
 def test_another_precision_is_predicted_without() -> None:
     asked = replace(OPTIONS, precision=Precision.FP8)
-    setup = setup_of(topology_of("hgx-h100"), asked, LLAMA)
+    setup = setup_of(StepInputs(LLAMA, topology_of("hgx-h100"), asked))
     assert setup.device == OPTIONS.device
     (said,) = CALIBRATION.said(setup.device, setup.framework, Precision.FP8)
     assert "no factor of H100, megatron-core, fp8" in said
@@ -68,7 +69,9 @@ def test_measured_rates_alone_are_told() -> None:
         spread=0.01,
     )
     known = ModelCalibration(rates=(rate,))
-    setup = setup_of(topology_of("hgx-h100"), replace(OPTIONS, calibration=known), LLAMA)
+    setup = setup_of(
+        StepInputs(LLAMA, topology_of("hgx-h100"), replace(OPTIONS, calibration=known))
+    )
     assert setup.device.rates[Precision.BF16].rate == 5e14
     assert [*known.said(setup.device, setup.framework, Precision.BF16)] == [
         "calibrated: products of H100 in bf16 at 500 TFLOP/s, from 9 shapes"

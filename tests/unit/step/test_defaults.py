@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 from sweeps import Alone
 
 from stepsim import load_topology, simulate
@@ -40,7 +41,7 @@ def inputs(model: str, topology: str = "hgx-h100", **options: Any) -> StepInputs
 
 
 def built_of(job: StepInputs) -> tuple[Plan, StepModel]:
-    built = job_of(job.workload, job.topology, job.options)
+    built = job_of(job)
     assert built.setup is not None
     return built.plan, built.setup
 
@@ -53,7 +54,7 @@ def planned(model: str, **options: Any) -> Plan:
 def swept(job: StepInputs, axis: str, together: int) -> list[int]:
     """Step times of a job along an axis, so many of them evaluated together."""
     grid = Grid(axes=(parse_axis(axis),))
-    study = Study(workload=job.workload, topology=job.topology, options=job.options, grid=grid)
+    study = Study(**asdict(job), grid=grid)
     packed = pack(SweepJob(study=study, make=Alone))
     starts = range(0, grid.size, together)
     spans = [range(start, start + together) for start in starts]
@@ -232,7 +233,7 @@ def test_experts_with_a_load_are_shared_out() -> None:
     job = {"npus": 64, "sequence": 2048, "global_batch": 64}
     for load, shared in (("skew:1.2", True), ("skew:1", False)):
         asked = inputs("olmoe-7b", "hgx-b200", expert_load=load, **job)
-        degrees, _ = held_degrees(asked.workload, asked.topology, asked.options)
+        degrees, _ = held_degrees(asked)
         assert (degrees["ep"] > 1) == shared
 
 
@@ -346,7 +347,7 @@ def test_steps_that_are_compared_have_one_plan() -> None:
     options: dict[str, Any] = {"npus": 64, "sequence": 4096, "global_batch": 32}
     job = inputs("llama-3-70b", **options)
     names = [("1f1b", "1f1b"), ("zb-h1", "zb-h1")]
-    compared = compare_schedules(job.workload, job.topology, names, job.options, notes=job.notes)
+    compared = compare_schedules(job, names)
     plans = {
         (r.report.plan["tp"], r.report.plan["pp"], r.report.plan["dp"]) for _, r in compared.valid
     }
@@ -360,7 +361,7 @@ def test_a_sweep_keeps_the_plan_of_its_network_for_every_value_of_a_link() -> No
     options: dict[str, Any] = {"npus": 64, "sequence": 2048, "global_batch": 128}
     job = inputs("llama-3-8b", **options)
     found = swept(job, "fabric.bandwidth=10,400 Gbps", together=2)
-    degrees, _ = held_degrees(job.workload, job.topology, job.options)
+    degrees, _ = held_degrees(job)
     options |= {name: str(value) for name, value in degrees.items()}
     for time_ps, bandwidth in zip(found, ("10 Gbps", "400 Gbps"), strict=True):
         network = load_topology("hgx-h100", numbers={"fabric.bandwidth": bandwidth})

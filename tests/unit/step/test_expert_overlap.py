@@ -39,8 +39,8 @@ def both(model: str, **options: Any) -> tuple[float, float]:
     """Seconds of a step as the task graph has it, and as the closed form does."""
     asked = {**JOBS[model], "tp": 1, "recipe": False, "framework": FRAMEWORK, **options}
     job = read_inputs(model, "hgx-h100", asked)
-    step = prepare(job.workload, job.topology, job.options).simulated()
-    built = job_of(job.workload, job.topology, job.options)
+    step = prepare(job).simulated()
+    built = job_of(job)
     assert built.setup is not None
     assert built.setup.interconnect != NO_NETWORK
     return step.step_time_s, float(built.setup.seconds([built.plan])[0])
@@ -82,7 +82,7 @@ def test_input_gradients_are_sent_after_the_weight_gradients_of_experts() -> Non
     for delayed in (False, True):
         asked = {**QWEN, "tp": 1, "framework": FRAMEWORK, "delay_wgrad": delayed}
         job = read_inputs("qwen3-30b-a3b", "hgx-h100", asked)
-        made = job_of(job.workload, job.topology, job.options)
+        made = job_of(job)
         rows = made.given.microbatches[0].layers[0]
         late = {row.name for row in rows if row.weights_first}
         assert late == (set() if delayed else {"experts", "combination"})
@@ -98,7 +98,7 @@ def test_input_gradients_are_sent_after_the_weight_gradients_of_experts() -> Non
 def test_what_no_schedule_overlaps_is_refused(options: dict[str, Any], words: str) -> None:
     job = read_inputs("qwen3-30b-a3b", "hgx-h100", {**options, "expert_overlap": True})
     with pytest.raises(PlanError, match=words):
-        prepare(job.workload, job.topology, job.options).simulated()
+        prepare(job).simulated()
 
 
 def test_a_search_prices_plans_as_jobs_run_them() -> None:
@@ -123,10 +123,10 @@ def test_a_search_prices_plans_as_jobs_run_them() -> None:
     assert all(plan.runs_pairs for plan in plans)
     options = step_options_of(plans[0], space.base)
     assert options.schedule == "combined-1f1b"
-    found = prepare(job.workload, job.topology, options).simulated().report.step_time_ps
-    assert found == prepare(job.workload, job.topology, job.options).simulated().report.step_time_ps
+    found = prepare(replace(job, options=options)).simulated().report.step_time_ps
+    assert found == prepare(job).simulated().report.step_time_ps
     off = read_inputs("qwen3-30b-a3b", "gb200-nvl72", {**asked, "expert_overlap": False})
-    assert prepare(job.workload, job.topology, off.options).simulated().report.step_time_ps > found
+    assert prepare(off).simulated().report.step_time_ps > found
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_published_pairs_of_steps_gain_as_much(
     job = {**QWEN, "global_batch": 1024, "tp": 1, "framework": "megatron-bridge", "recipe": False}
     asked = {**job, "dispatch": "all_to_all", "cuda_graph": False, "expert_overlap": overlap}
     inputs = read_inputs("qwen3-30b-a3b", "hgx-h100", asked)
-    step = prepare(inputs.workload, inputs.topology, inputs.options).simulated()
+    step = prepare(inputs).simulated()
     assert step.step_time_s == pytest.approx(measured, rel=most)
 
 

@@ -82,7 +82,7 @@ def made(name: str, **options: Any) -> tuple[Job, Model, Device, Framework]:
     assert isinstance(job.workload, Model)
     assert isinstance(job.options.device, Device)
     assert isinstance(job.options.framework, Framework)
-    work = job_of(job.workload, job.topology, job.options)
+    work = job_of(job)
     return work, job.workload, job.options.device, job.options.framework
 
 

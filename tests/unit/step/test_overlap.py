@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from helpers import Run
 
+from stepsim.base.structs import replace
 from stepsim.face.steps import simulate
 from stepsim.files.asked import read_inputs
 from stepsim.step.doubts import with_overlap_cost
@@ -27,7 +28,7 @@ DENSE: dict[str, Any] = {
 def slowed_ps(topology: str = "hgx-h100", **typed: Any) -> int | None:
     job = read_inputs("llama-3-8b", topology, typed)
     asked = with_overlap_cost(job.options)
-    ready = prepare(job.workload, job.topology, asked, quick=True) if asked else None
+    ready = prepare(replace(job, options=asked), quick=True) if asked else None
     return ready.step_time_ps() if ready else None
 
 

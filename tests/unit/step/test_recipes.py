@@ -50,7 +50,7 @@ GB300 = {**BRIDGE, "pp": 2, "chunks": 8, "ep": 32, "device": "gb300"}
 
 def made(model: str, **options: Any) -> Job:
     job = read_inputs(model, None, options)
-    return job_of(job.workload, job.topology, job.options)
+    return job_of(job)
 
 
 def plan_of(model: str, **options: Any) -> Plan:
@@ -74,7 +74,7 @@ def said(model: str, **options: Any) -> list[str]:
 )
 def test_jobs_that_ran_fit(model: str, options: dict[str, Any]) -> None:
     job = read_inputs(model, None, options)
-    assert not prepare(job.workload, job.topology, job.options).unfit
+    assert not prepare(job).unfit
 
 
 def test_a_recipe_is_said_with_its_source_and_what_turns_it_off() -> None:

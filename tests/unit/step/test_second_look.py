@@ -24,7 +24,7 @@ QWEN: dict[str, Any] = {
 
 def look(model: str = "llama-3-8b", topology: str = "hgx-h100", **options: Any) -> Job:
     found = read_inputs(model, topology, options)
-    return prepare(found.workload, found.topology, found.options).job
+    return prepare(found).job
 
 
 def said(job: Job, step_s: float) -> list[str]:

@@ -30,7 +30,7 @@ CASES: list[tuple[str, dict[str, object], float]] = [
 
 def size_of(work: str | Path, **asked: Any) -> StepSize:
     job = read_inputs(work, "hgx-h100", asked)
-    return size_of_job(job_of(job.workload, job.topology, job.options))
+    return size_of_job(job_of(job))
 
 
 @pytest.mark.parametrize(("work", "asked", "error"), CASES)
@@ -47,8 +47,8 @@ def test_tasks_are_those_of_the_run(
     monkeypatch.setattr(timeline, "said", said)
     path = workloads / work
     job = read_inputs(path if path.exists() else work, "hgx-h100", asked)
-    prepared.prepare(job.workload, job.topology, job.options).simulated()
-    size = size_of_job(job_of(job.workload, job.topology, job.options))
+    prepared.prepare(job).simulated()
+    size = size_of_job(job_of(job))
     assert size.tasks == pytest.approx(counted[0], rel=error)
 
 

@@ -45,7 +45,7 @@ def sparse(tmp_path: Path) -> Path:
 def rows_of(path: Path, **options: Any) -> Workload:
     job = read_inputs(path, "hgx-h100", {**JOB, **options})
     assert isinstance(job.workload, Model)
-    return job_of(job.workload, job.topology, job.options).given
+    return job_of(job).given
 
 
 def step_ps(path: Path, **options: Any) -> int:

@@ -297,14 +297,14 @@ def make_batch(
     host = host_times(options)
     options.refuse(["activation_size"], "many scenarios are evaluated without memory")
     unscaled = asked.asking(compute_scale=None, **{part.field: 1 for part in HostPart})
-    made = job_of(*asked.nouns, known)
+    made = job_of(asked, known)
     kept = made if made.options.dp_overlap else None  # such a job is fixed, and taken as it is
-    job = prepare(*unscaled.nouns, notes=asked.notes, known=known, job=kept)
+    job = prepare(kept or unscaled, known=known)
     fixed = _why_fixed(job)
     if fixed:
         scale, host = ComputeScale(), NO_HOST
         if kept is None:
-            job = prepare(*asked.nouns, notes=asked.notes, known=known, job=made)
+            job = prepare(made, known=known)
     setting = BatchBase(topology=job.prices.topology, scale=scale, host=host)
     graph, prices = job.graph, job.prices
     actors, contention = find_actors(graph, prices, job.slow, fold_ranks=True)

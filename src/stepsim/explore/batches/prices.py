@@ -152,9 +152,9 @@ def microbatch_prices(job: StepInputs) -> MicrobatchPrices:
             f"{model.source}: lengths need a model: no other file says what of its compute is "
             "attention"
         )
-    unsaid, _ = held_degrees(*job.nouns)
+    unsaid, _ = held_degrees(job)
     job = job.asking(**unsaid)
-    plan = job_of(*job.nouns).plan
+    plan = job_of(job).plan
     unit = 2 * plan.cp * plan.tp
     lengths = sorted({max(int(plan.sequence * share) // unit, 1) * unit for share in SHARES[:-1]})
     lengths = [*(length for length in lengths if length < plan.sequence), plan.sequence]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import asdict
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Document, Entry, Names, Picoseconds
@@ -64,21 +65,21 @@ def sweep_batches(
     if not lengths and not any(axis.name == LENGTHS for axis in axes):
         raise PlanError("a sweep of packers needs lengths of documents: give --lengths")
     grid = Grid(axes=tuple(axes))
-    study = Study(workload=job.workload, topology=job.topology, grid=grid, options=job.options)
+    study = Study(**asdict(job), grid=grid)
     packers = next((axis.texts for axis in axes if axis.name == PACKER), ())
     known: dict[Names, dict[str, BatchSteps]] = {}
 
     def find(scenario: int) -> dict[str, Any]:
-        texts = grid.values(scenario)
+        texts, values = grid.values(scenario), grid.parsed(scenario)
         key = tuple(text for name, text in texts.items() if name != PACKER)
         if key not in known:
             drawn = DrawnBatches(
-                lengths=_lengths(texts.get(LENGTHS, lengths), grid.parsed(scenario)),
+                lengths=_lengths(texts.get(LENGTHS, lengths), values),
                 packers=packers,
                 steps=steps,
                 seed=seed,
             )
-            found = simulate_batches(study.job(scenario), drawn)
+            found = simulate_batches(study.job(values), drawn)
             known[key] = {one.packer: one for one in found.packed}
         one = known[key][texts[PACKER]]
         return {**one.numbers, "tokens_per_s": one.tokens_per_s, "fullest": one.fullest}

@@ -291,7 +291,8 @@ def sweep_noise(
     """Draw `samples` steps of every scenario of a study, all from one seed, as `sample_sweep`."""
 
     def find(scenario: int) -> dict[str, int]:
-        found = simulate_noise(study.job(scenario), model=model, samples=samples, seed=seed)
+        job = study.job(study.grid.parsed(scenario))
+        found = simulate_noise(job, model=model, samples=samples, seed=seed)
         return {"planned_ps": found.planned_ps, **found.rounded(5, 50, 95)}
 
     return NoiseSweepDocument(

@@ -308,7 +308,8 @@ class _PlanAnswer(Noun):
             asked = with_overlap_cost(step_options_of(each.plan, self.space.base))
             if asked is None:
                 return
-            ready = prepare(self.model, self.topology, asked, known=known, quick=True)
+            inputs = StepInputs(self.model, self.topology, asked)
+            ready = prepare(inputs, known=known, quick=True)
             slowed_ps = ready.step_time_ps()
             if not own:
                 own = slowed_ps
@@ -361,15 +362,13 @@ def answer(
     workers: Workers = HERE,
 ) -> _PlanAnswer:
     """Search the plans of a model; raises PlanError where the question is wrong or nothing fits."""
-    if not isinstance(job.workload, Model):
-        raise PlanError(f"{job.workload.source} has one plan: expected a model")
     npus = parse_npu_counts(question.gpus)
     check_counts(job.options)
     notes: list[str] = []
     options = _with_job(job.options, max(npus), notes)
     framework = str(getattr(options.framework, "name", ""))
     space = make_space(
-        job.workload,
+        job.model,
         job.topology,
         options,
         npus,
@@ -377,7 +376,7 @@ def answer(
         most={"pp": question.max_pp} if question.max_pp else {},
     )
     search = search_plans(
-        job.workload,
+        job.model,
         space,
         job.topology,
         runs=question.runs,
@@ -389,7 +388,7 @@ def answer(
     )
     return _PlanAnswer(
         question=question,
-        model=job.workload,
+        model=job.model,
         topology=job.topology,
         space=space,
         search=search,

@@ -76,7 +76,7 @@ def check_plan_file(
     job = read_inputs(file.model, file.topology, {**file.options, **also})
     if not isinstance(job.workload, Model):
         raise PlanError(f"{path}: model is {file.model!r}: expected a model, not a workload file")
-    found = prepare(job.workload, job.topology, job.options, notes=job.notes).simulated()
+    found = prepare(job).simulated()
     assert found.memory is not None
     report, taken = found.report, found.memory.fullest.total
     return BudgetDocument(

@@ -117,11 +117,11 @@ class PlanJob(Noun):
     def asked(self, plan: Plan) -> StepInputs:
         """What is asked of a step under a plan."""
         options = step_options_of(plan, self.base)
-        return StepInputs(workload=self.model, topology=self.topology, options=options)
+        return StepInputs(self.model, self.topology, options)
 
     def prepared(self, plan: Plan) -> PreparedStep:
         """A plan of the search, ready to run."""
-        return prepare(*self.asked(plan).nouns, known=self.known, quick=True)
+        return prepare(self.asked(plan), known=self.known, quick=True)
 
     def run(self, plan: Plan) -> _Result:
         """The result of a plan; of a user's mistake the error."""

@@ -123,7 +123,7 @@ def _check_options(study: Study) -> None:
 def _refusal(study: Study, settings: Mapping[str, Value]) -> str:
     """Why a job cannot be prepared; empty if it can."""
     try:
-        prepare(study.workload, study.network(settings), study.step_options(settings))
+        prepare(study.job(settings))
     except StepsimError as error:
         return str(error)
     return ""

@@ -34,17 +34,15 @@ from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import OVERSUBSCRIPTION, split_link
 from stepsim.network.topology.nested import changeable_link, with_uplinks, with_values
-from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
-from stepsim.step.job import Job, WorkSource, for_schedule, held_degrees, job_of
+from stepsim.step.job import Job, for_schedule, held_degrees, job_of
 from stepsim.step.plans import PlanSpace, Wanted, price_plans
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.evidence import Throughput, throughput
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import PlanTable
 
-_DEFAULTS = StepOptions()
 _CHUNK = 50_000
 _PREPARED_S, _SHARED_PER_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 32, 50_000, 500_000
 _FEWEST = 4
@@ -53,18 +51,15 @@ _DEGREES = ("tp", "cp", "pp", "microbatch_size")
 _MOST_PRICED = 1024
 
 
-class Study(Noun):
-    """A workload, a topology, the options that stay, and the grid.
+class Study(StepInputs):
+    """What is asked of the steps of a sweep, and the grid of what varies.
 
     With `breakdown` the parts of the step time are kept of every scenario. With `own_machines`
     devices of an axis run in the machines that they ship in, as where one is asked for and no
     topology. Raises SweepError for axes that this topology does not have.
     """
 
-    workload: WorkSource
-    topology: Topology
     grid: Grid
-    options: StepOptions = _DEFAULTS
     breakdown: bool = False
     own_machines: bool = False
 
@@ -82,22 +77,16 @@ class Study(Noun):
         machine = read_device(str(device)).topology if device else None
         return topology_of(machine) if machine else self.topology
 
-    def step_options(self, settings: Mapping[str, Value]) -> StepOptions:
-        """The options of a scenario for values of axes, link and topology axes left out.
+    def job(self, values: Mapping[str, Any]) -> StepInputs:
+        """What a scenario of these values simulates; those of anything else change nothing of it.
 
         Schedule options go to the schedules that have them, where the schedule is an axis.
         """
-        options = self.options
-        if "schedule" in settings:
-            options = for_schedule(options, str(settings["schedule"]))
-        return with_axis_values(options, settings)
-
-    def job(self, scenario: int) -> StepInputs:
-        """What a scenario simulates; axes of anything else change nothing of it."""
-        values: dict[str, Any] = self.grid.parsed(scenario)
-        network = with_values(self.network(values), values)
-        options = self.step_options(values)
-        return StepInputs(workload=self.workload, topology=network, options=options)
+        network, options = with_values(self.network(values), values), self.options
+        if "schedule" in values:
+            options = for_schedule(options, str(values["schedule"]))
+        options = with_axis_values(options, values)
+        return StepInputs(self.workload, network, options)
 
 
 def _check_axis(topology: Topology, axis: Axis) -> None:
@@ -168,10 +157,9 @@ class ScenarioGroup(Noun, dict=True):
         """Its network; scenarios change numbers of its links."""
         return self.study.network(self.settings)
 
-    def options(self, values: Mapping[str, Any] = MappingProxyType({})) -> StepOptions:
-        """Those of a scenario that has these values."""
-        options = self.study.step_options({**self.settings, **values})
-        return replace(options, **self._unsaid)
+    def asked(self, values: Mapping[str, Any] = MappingProxyType({})) -> StepInputs:
+        """What is asked of a scenario that has these values."""
+        return self.study.job({**self.settings, **values}).asking(**self._unsaid)
 
     @cached_property
     def _unsaid(self) -> dict[str, Any]:
@@ -179,14 +167,13 @@ class ScenarioGroup(Noun, dict=True):
 
         Along an axis of sizes, what the smallest has to recompute all others do, too.
         """
-        study, options = self.study, self.study.step_options(self.settings)
-        sizes = [axis.values for axis in study.grid.axes if axis.name == "npus"]
-        if not sizes or options.recompute is not None:
-            return held_degrees(study.workload, self.network, options, price=self._price)[0]
-        smallest = replace(options, npus=min(sizes[0]))
-        found, _ = held_degrees(study.workload, self.network, smallest)
+        asked = self.study.job(self.settings)
+        sizes = [axis.values for axis in self.study.grid.axes if axis.name == "npus"]
+        if not sizes or asked.options.recompute is not None:
+            return held_degrees(asked, price=self._price)[0]
+        found, _ = held_degrees(asked.asking(npus=min(sizes[0])))
         held = {name: found[name] for name in ("recompute", "recompute_layers") if name in found}
-        return held | held_degrees(study.workload, self.network, replace(options, **held))[0]
+        return held | held_degrees(asked.asking(**held))[0]
 
     def _price(self, space: PlanSpace, wanted: Wanted, most: int) -> PlanTable:
         """The plans of a space, priced with those of all degrees along axes, and kept for others.
@@ -210,7 +197,7 @@ class ScenarioGroup(Noun, dict=True):
     @cached_property
     def job(self) -> Job:
         """The job of the group without values of its columns; raises PlanError."""
-        return job_of(self.study.workload, self.network, self.options(), self.known)
+        return job_of(self.asked(), self.known)
 
     def total_bandwidth(self, columns: Mapping[str, AxisColumn]) -> Floats:
         """Bytes/s of all links of each scenario, as `evaluate` takes them; one where all agree.
@@ -281,9 +268,7 @@ class ScenarioGroup(Noun, dict=True):
     @cached_property
     def _batch(self) -> Batch:
         """What its chunks share: kept, a million bandwidths take 3.3 s, else 4.7."""
-        workload, options = self.study.workload, self.options()
-        job = StepInputs(workload=workload, topology=self.network, options=options)
-        return make_batch(job, shared=True)
+        return make_batch(self.asked(), shared=True)
 
     def _batched(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         batch = self._batch
@@ -305,10 +290,10 @@ class ScenarioGroup(Noun, dict=True):
         return _joined(*(self._alone(dict(zip(names, row, strict=True))) for row in rows))
 
     def _alone(self, values: dict[str, Any]) -> Outcomes:
-        study, job = self.study, None if values else self.job
+        study = self.study
         try:
-            network, options = with_values(self.network, values), self.options(values)
-            ready = prepare(study.workload, network, options, known=self.known, quick=True, job=job)
+            job = self.asked(values) if values else self.job
+            ready = prepare(job, known=self.known, quick=True)
             timeline = ready.timeline(apart=study.breakdown)
             totals = make_totals(timeline, ready.workload, breakdown=study.breakdown)
         except StepsimError as error:

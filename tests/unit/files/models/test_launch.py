@@ -170,7 +170,7 @@ def test_a_job_may_leave_its_replicas_open(tmp_path: Path) -> None:
     model = stepsim.model("gpt2", path)
     step = stepsim.simulate(model, "hgx-h100", npus=8, precision="bf16")
     inputs = read_inputs(with_launch(read_model("gpt2"), path), "hgx-h100", {"npus": 8})
-    setup = setup_of(inputs.topology, inputs.options, model.architecture)
+    setup = setup_of(inputs)
     plan, _ = planned(setup, inputs.topology, inputs.options)
     assert (plan.dp, plan.microbatch_size, plan.global_batch, plan.zero) == (4, 2, 8, 3)
     assert model.asked["framework"] == "torch-fsdp-compiled"

@@ -89,8 +89,8 @@ def is_read_back(framework: str, row: Mapping[str, Any], folder: Path) -> bool:
     try:
         job = read_inputs(name, topology, {**JOB, "framework": framework, **asked})
         assert isinstance(job.workload, Model)
-        built = job_of(*job.nouns)
-        written = prepare(*job.nouns, quick=True, job=built).step_time_ps()
+        built = job_of(job)
+        written = prepare(built, quick=True).step_time_ps()
     except StepsimError:
         return False
     launch = launch_of(built.plan, job.workload.architecture, framework)
@@ -102,7 +102,7 @@ def is_read_back(framework: str, row: Mapping[str, Any], folder: Path) -> bool:
     if launch.form is LaunchForm.TORCHTITAN:  # FSDP has no switch of it
         typed["dp_overlap"] = built.plan.dp_overlap
     again = read_inputs(with_launch(job.workload, path), topology, typed)
-    read = prepare(*again.nouns, quick=True).step_time_ps()
+    read = prepare(again, quick=True).step_time_ps()
     assert read == written, (row, launch.lines)
     return True
 
@@ -139,7 +139,7 @@ def test_every_option_of_experts_is_read_back(framework: str, tmp_path: Path) ->
 
 def step_ps(name: str, **asked: Any) -> int:
     job = read_inputs(name, "hgx-h100", {**JOB, "tp": 2, "ep": 1, **asked})
-    return prepare(job.workload, job.topology, job.options).simulated().report.step_time_ps
+    return prepare(job).simulated().report.step_time_ps
 
 
 @pytest.mark.parametrize("name", EXPERTS["model"])

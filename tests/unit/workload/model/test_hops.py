@@ -5,6 +5,7 @@ import pytest
 
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
+from stepsim.files.asked import StepInputs
 from stepsim.files.load import read_model, topology_of, with_numbers
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -315,7 +316,7 @@ def graph_s(framework: Framework, plan: Plan, topology: Topology | None = None) 
         framework=framework,
     )
     source, network = read_model("llama-3-8b"), topology or topology_of("hgx-h100")
-    return prepare(source, network, asked, quick=True).step_time_ps() / 1e12
+    return prepare(StepInputs(source, network, asked), quick=True).step_time_ps() / 1e12
 
 
 @pytest.mark.parametrize("kind", list(ContextParallelKind))
