@@ -21,9 +21,8 @@ from stepsim.explore.plan.search import (
     search_plans,
     searched,
 )
-from stepsim.files.asked import StepInputs, read_inputs
+from stepsim.files.asked import read_inputs
 from stepsim.step.plans import PlanSpace, make_space, plan_words
-from stepsim.workload.model.model import Model
 from stepsim.workload.plan import PlanTable
 
 _NAMES = {
@@ -39,8 +38,6 @@ class PublishedPlan:
     """A published plan, the search's question for it, and all plans priced; `place` is its own."""
 
     row: Mapping[str, str]
-    model: Model
-    job: StepInputs
     space: PlanSpace
     priced: PlanTable
     place: int
@@ -52,12 +49,11 @@ class PublishedPlan:
 
     def simulated(self, runs: int) -> tuple[SearchedPlan, SearchedPlan]:
         """The published plan and the best of a search, both simulated."""
-        topology = self.job.topology
-        best = search_plans(self.model, self.space, topology, runs=runs, memory_limit=1.0).plans[0]
+        best = search_plans(self.space, runs=runs, memory_limit=1.0).plans[0]
         published = self.priced.plans[self.place]
         if published == best.plan:
             return best, best
-        run = PlanJob(model=self.model, topology=topology, base=self.space.base).run(published)
+        run = PlanJob(space=self.space).run(published)
         assert not isinstance(run, str)
         return searched(self.space, self.priced, self.place, run), best
 
@@ -80,16 +76,13 @@ def find_published(row: Mapping[str, str]) -> PublishedPlan:
         "dp_overlap": row["dp_overlap"] == "1",
     }
     job = read_inputs(_NAMES.get(row["model"], row["model"]), "hgx-h100", asked)
-    assert isinstance(job.workload, Model)
-    space = make_space(job.workload, job.topology, job.options, (int(row["n_gpus"]),), fixed={})
-    priced, _ = fitting_plans(space, job.topology, memory_limit=1.0)
+    space = make_space(job, (int(row["n_gpus"]),), fixed={})
+    priced, _ = fitting_plans(space, 1.0)
     wanted = {name: int(row[column]) for name, column in _DEGREES.items()}
     for place, plan in enumerate(priced.plans):
         same = all(getattr(plan, name) == value for name, value in wanted.items())
         if same and plan.recompute == "none":
-            return PublishedPlan(
-                row=row, model=job.workload, job=job, space=space, priced=priced, place=place
-            )
+            return PublishedPlan(row=row, space=space, priced=priced, place=place)
     raise LookupError(f"{row['source']}, {row['model']}: not among the plans that fit")
 
 

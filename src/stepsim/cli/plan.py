@@ -134,7 +134,7 @@ def plan_command(
         from stepsim.show.figures.plans import plot_plans
 
         plot_plans(found.search, options.plot)
-    warn([*job.notes, *document.warnings])
+    warn(document.warnings)
     if options.toml:
         from stepsim.files.models.launch import write_plan
 

@@ -208,9 +208,7 @@ class PlanAsked(StepInputs):
     def priced(self, npus: int) -> PlanTable:
         """The plans of a size with their prices; none where the network has no closed form."""
         try:
-            space = make_space(
-                self.model, self.topology, self.options, (npus,), fixed=self._fixed(npus)
-            )
+            space = make_space(self, (npus,), fixed=self._fixed(npus))
         except TopologyError:
             return PlanTable([]).other(share=np.empty(0), seconds=np.empty(0))
         return self.price(space, self._are_near, _BALANCED)

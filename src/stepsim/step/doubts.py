@@ -14,7 +14,9 @@ from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.explain.report import WEIGHTY, Finding, Report, by_weight
+from stepsim.files.asked import StepInputs
 from stepsim.network.placement import SIZES_OF_GROUPS, Crossing, whole_degrees
+from stepsim.network.prices import Known
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.step.job import scaled_workload
@@ -157,15 +159,15 @@ WORTH_SAYING = 0.005
 """What overlap costs is said from this share of a step on."""
 
 
-def with_overlap_cost(options: StepOptions) -> StepOptions | None:
-    """Options of a model's step with what overlap costs.
+def slowed_ps(asked: StepInputs, known: Known | None = None) -> int | None:
+    """The step with what overlap costs, in ps.
 
-    None where the step has it already, or the law is not known: on devices whose multiprocessors
-    are not counted or are shared, of links shared in time, of measured memory.
+    None where it has that already, or the law is not known: of workload files, on devices whose
+    multiprocessors are not counted or are shared, of links shared in time, of measured memory.
     """
     from stepsim.workload.model.device import Device
 
-    device = options.device
+    options, device = asked.options, asked.options.device
     is_free = not options.overlap_cost and options.contention is not Sharing.FAIR
     if not (is_free and isinstance(device, Device)):
         return None
@@ -173,16 +175,14 @@ def with_overlap_cost(options: StepOptions) -> StepOptions | None:
     has_law = device.processors is not None and not device.generation.startswith("cdna")
     if not has_law or options.activation_size_bytes is not None:
         return None
-    return replace(options, overlap_cost=CommSms(), engine=None)
+    slowed = asked.asking(overlap_cost=CommSms(), engine=None)
+    return prepare(slowed, known=known, quick=True).step_time_ps()
 
 
 def said_of_step(ready: PreparedStep, step_ps: int) -> Iterator[str]:
     """What overlap would cost a step that took so long, where that is worth a line."""
-    asked = with_overlap_cost(ready.job.options) if ready.job.setup else None
-    if asked is None:
-        return
-    slowed = replace(ready.job.asked, options=asked)
-    slowed_ps = prepare(slowed, known=ready.prices.known, quick=True).step_time_ps()
-    if slowed_ps > step_ps * (1 + WORTH_SAYING):
-        more = f"{slowed_ps / step_ps - 1:+.1%}"
-        yield f"{FREE} the step takes {format_time_ps(slowed_ps)} ({more})"
+    asked = replace(ready.job.asked, options=ready.job.options)
+    slowed = slowed_ps(asked, ready.prices.known) or 0
+    if slowed > step_ps * (1 + WORTH_SAYING):
+        more = f"{slowed / step_ps - 1:+.1%}"
+        yield f"{FREE} the step takes {format_time_ps(slowed)} ({more})"

@@ -17,7 +17,6 @@ from stepsim.base.arrays import Bools, Floats
 from stepsim.base.errors import PlanError, member, within
 from stepsim.base.structs import Noun, replace
 from stepsim.files.asked import StepInputs
-from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.model_plan import (
@@ -35,7 +34,6 @@ from stepsim.workload.model.choices import AttentionKernel, ExpertDispatch, Prec
 from stepsim.workload.model.held import check_plan, shared_counts, stage_slices
 from stepsim.workload.model.layout import LayerLayout, balanced_layout
 from stepsim.workload.model.memory import TIGHT_SHARE
-from stepsim.workload.model.model import Model
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import PipelineOrder, Plan, PlanTable
 
@@ -73,15 +71,15 @@ _OF_LAYERS = (
 class PlanSpace(Noun):
     """Plans of a model on `npus` NPUs (each size is searched) with one global batch and sequence.
 
-    The fast network of `setup` joins a domain of NPUs: tp stays inside. `asked` are the options
-    that were asked for, `base` has those of the framework's jobs besides. `fixed` has the values
-    that an option may have, by name; what is not there is free. `most` bounds a free option.
+    The fast network of `setup` joins a domain of NPUs: tp stays inside. `base` has the options that
+    are `asked` of the model and those of the framework's jobs besides. `fixed` has the values that
+    an option may have, by name; what is not there is free. `most` bounds a free option.
     """
 
     setup: StepModel
     npus: tuple[int, ...]
     base: StepOptions
-    asked: StepOptions
+    asked: StepInputs
     fixed: Mapping[str, tuple[Any, ...]] = {}
     most: Mapping[str, int] = {}
 
@@ -91,6 +89,10 @@ class PlanSpace(Noun):
                 within(f"fix: {name}", value, 1)
         for value in self.fixed.get("schedule", ()):
             member(PipelineOrder, value, "fix: schedule")
+
+    def step(self, plan: Plan) -> StepInputs:
+        """What is asked of a step under one of its plans."""
+        return replace(self.asked, options=step_options_of(plan, self.base))
 
     def plans(self) -> Iterator[Plan]:
         """Every plan that divides the model and the job, in a fixed order."""
@@ -145,7 +147,7 @@ class PlanSpace(Noun):
                     check_plan(model, plan)
                     checked.add((*like, plan.ep, plan.expert_tp))
                 if by_recipe:
-                    asked = self.asked
+                    asked = self.asked.options
                     asked = replace(asked, zero=plan.zero) if "zero" in self.fixed else asked
                     plan = with_recipe(asked, plan, setup)[0]
                 yield plan
@@ -281,24 +283,22 @@ class PlanSpace(Noun):
 
 
 def make_space(
-    model: Model,
-    topology: Topology,
-    options: StepOptions,
+    asked: StepInputs,
     npus: Sequence[int],
     *,
     fixed: Mapping[str, tuple[Any, ...]],
     most: Mapping[str, int] = MappingProxyType({}),
 ) -> PlanSpace:
-    """The space of a model's plans under the options asked for; raises PlanError.
+    """The space of the plans of a model under what is asked; raises PlanError.
 
     Raises TopologyError where the network has no closed form.
     """
-    setup = setup_of(StepInputs(model, topology, options))
+    setup = setup_of(asked)
     return PlanSpace(
-        setup=replace(setup, interconnect=interconnect_of(topology.fit(max(npus)))),
+        setup=replace(setup, interconnect=interconnect_of(asked.topology.fit(max(npus)))),
         npus=tuple(npus),
-        base=as_jobs_run(options, setup)[0],
-        asked=options,
+        base=as_jobs_run(asked.options, setup)[0],
+        asked=asked,
         fixed=fixed,
         most=most,
     )

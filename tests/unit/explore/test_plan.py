@@ -37,7 +37,7 @@ from stepsim.explore.plan.search import (
     fitting_plans,
     search_plans,
 )
-from stepsim.files.asked import StepInputs, read_inputs
+from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model
 from stepsim.files.models.megatron_plan import argument_texts, counted_ends, megatron_plan
 from stepsim.show.figures.plans import plan_front, plot_plans
@@ -62,17 +62,13 @@ def space(
     model: str = SMALL,
     most: Mapping[str, int] | None = None,
     **asked: object,
-) -> Any:
+) -> PlanSpace:
     inputs = read_inputs(model, "hgx-h100", {**JOB, **asked})
-    found, fixed = inputs.workload, parse_fixed(fix)
-    assert isinstance(found, Model)
-    made = make_space(found, inputs.topology, inputs.options, npus, fixed=fixed, most=most or {})
-    return found, made, inputs.topology
+    return make_space(inputs, npus, fixed=parse_fixed(fix), most=most or {})
 
 
-def exact(model: Model, made: PlanSpace, topology: Any, plan: Plan) -> int:
-    step = prepare(StepInputs(model, topology, step_options_of(plan, made.base))).simulated()
-    return step.report.step_time_ps
+def exact(made: PlanSpace, plan: Plan) -> int:
+    return prepare(made.step(plan)).simulated().report.step_time_ps
 
 
 def found_by(run: Run) -> Any:
@@ -82,7 +78,7 @@ def found_by(run: Run) -> Any:
 
 def test_every_plan_divides_the_job_and_none_is_left_out() -> None:
     """Against an enumeration of all products by itself."""
-    _, made, _ = space("recompute=none", "cp=1")
+    made = space("recompute=none", "cp=1")
     found = {(p.tp, p.pp, p.dp, p.chunks, p.microbatch_size) for p in made.plans()}
     expected = set()
     for tp in (1, 2, 4, 8):
@@ -105,7 +101,7 @@ def test_every_plan_divides_the_job_and_none_is_left_out() -> None:
 
 
 def test_experts_are_split_inside_a_stage() -> None:
-    _, made, _ = space("recompute=none", "mbs=1", model="mixtral-8x7b")
+    made = space("recompute=none", "mbs=1", model="mixtral-8x7b")
     plans = list(made.plans())
     assert {plan.ep for plan in plans} == {1, 2, 4, 8}
     assert all(plan.stage_ranks % (plan.ep * plan.expert_degree) == 0 for plan in plans)
@@ -113,7 +109,7 @@ def test_experts_are_split_inside_a_stage() -> None:
 
 
 def test_fixed_values_and_bounds_hold() -> None:
-    _, made, _ = space("tp=2,4", "recompute=full", npus=(8, 16), most={"pp": 2})
+    made = space("tp=2,4", "recompute=full", npus=(8, 16), most={"pp": 2})
     plans = list(made.plans())
     assert {plan.tp for plan in plans} == {2, 4}
     assert {plan.recompute for plan in plans} == {Recompute.FULL}
@@ -123,20 +119,20 @@ def test_fixed_values_and_bounds_hold() -> None:
 
 def test_stages_with_ends_that_cost_more_get_fewer_layers() -> None:
     """Its head is as long as two layers: the last of four stages is the slowest of equal ones."""
-    model, made, topology = space("tp=1", "pp=4", "vpp=1", "mbs=1", "recompute=none", "cp=1")
-    equal, balanced = fitting_plans(made, topology, memory_limit=10)[0].plans
+    made = space("tp=1", "pp=4", "vpp=1", "mbs=1", "recompute=none", "cp=1")
+    equal, balanced = fitting_plans(made, 10)[0].plans
     assert equal.layout.equal
     counts = [each.layers for each in stage_slices(made.setup.architecture, balanced)]
     assert sum(counts) == 32
     assert counts[-1] < min(counts[:-1])
-    assert exact(model, made, topology, balanced) < exact(model, made, topology, equal)
+    assert exact(made, balanced) < exact(made, equal)
     options = step_options_of(balanced, made.base)
-    again, _ = planned(made.setup, topology, options)
+    again, _ = planned(made.setup, made.asked.topology, options)
     assert again.layout == balanced.layout
 
 
 def test_depths_that_nothing_divides_are_shared_out() -> None:
-    _, made, _ = space("pp=4", "vpp=1", "recompute=none", "mbs=1", model="gpt2")
+    made = space("pp=4", "vpp=1", "recompute=none", "mbs=1", model="gpt2")
     assert {plan.layout.equal for plan in made.plans()} == {True}
     model = made.setup.architecture
     counted = replace(model, layers=model.layers[:11])
@@ -152,9 +148,9 @@ def test_depths_that_nothing_divides_are_shared_out() -> None:
 
 
 def test_the_search_finds_what_running_everything_finds() -> None:
-    model, made, topology = space("mbs=1", "recompute=none", "vpp=1", "cp=1", npus=(4, 8))
-    whole, _ = fitting_plans(made, topology)
-    steps = [exact(model, made, topology, plan) for plan in whole.plans]
+    made = space("mbs=1", "recompute=none", "vpp=1", "cp=1", npus=(4, 8))
+    whole, _ = fitting_plans(made)
+    steps = [exact(made, plan) for plan in whole.plans]
     weights = {
         Objective.STEP: steps,
         Objective.TOKENS_PER_DOLLAR: [s * p.npus for s, p in zip(steps, whole.plans, strict=True)],
@@ -162,7 +158,7 @@ def test_the_search_finds_what_running_everything_finds() -> None:
     }
     assert weights.keys() == set(Objective)
     for objective, weight in weights.items():
-        found = search_plans(model, made, topology, runs=1000, objective=objective)
+        found = search_plans(made, runs=1000, objective=objective)
         best = found.plans[0]
         number = list(whole.plans).index(best.plan)
         assert weight[number] == min(weight), objective
@@ -174,12 +170,12 @@ def test_the_search_finds_what_running_everything_finds() -> None:
 @pytest.mark.parametrize("objective", Objective)
 def test_every_plan_says_what_its_step_goes_into(objective: Objective, tmp_path: Path) -> None:
     """Also where the file of another search, which had faster plans, holds it."""
-    model, made, topology = space("recompute=none,full", "cp=1", npus=(4, 8))
+    made = space("recompute=none,full", "cp=1", npus=(4, 8))
     kept = Workers(store=tmp_path / "plans.sqlite")
-    search_plans(model, made, topology, runs=30, workers=kept)
-    model, made, topology = space("recompute=full", "cp=1", npus=(4, 8))
+    search_plans(made, runs=30, workers=kept)
+    made = space("recompute=full", "cp=1", npus=(4, 8))
     for workers in (HERE, replace(kept, resume=True)):
-        found = search_plans(model, made, topology, runs=30, objective=objective, workers=workers)
+        found = search_plans(made, runs=30, objective=objective, workers=workers)
         for one in found.plans:
             assert sum(one.run.breakdown_ps.values()) == one.step_ps
 
@@ -206,24 +202,24 @@ NOTHING_DOES: tuple[tuple[str, dict[str, Any], tuple[str, ...], str], ...] = (
 def test_where_nothing_does_what_would_is_named(
     npus: str, asked: dict[str, Any], fix: tuple[str, ...], said: str
 ) -> None:
-    _, made, topology = space(*fix, npus=parse_npu_counts(npus), **asked)
+    made = space(*fix, npus=parse_npu_counts(npus), **asked)
     with pytest.raises(PlanError, match=said):
-        fitting_plans(made, topology)
+        fitting_plans(made)
 
 
 def test_what_would_do_does() -> None:
-    _, made, topology = space("tp=8", "pp=4", "mbs=1", "recompute=none")
+    made = space("tp=8", "pp=4", "mbs=1", "recompute=none")
     with pytest.raises(PlanError, match=r"on 32 GPUs: tp 8, .* takes 8\.9 GiB"):
-        fitting_plans(made, topology)
-    priced, _ = fitting_plans(replace(made, npus=(32,)), topology)
+        fitting_plans(made)
+    priced, _ = fitting_plans(replace(made, npus=(32,)))
     assert round(min(priced.memory) / 2**30, 1) == 8.9
 
 
 def test_no_single_change_may_do() -> None:
-    _, made, topology = space(model="llama-3.1-405b")
+    made = space(model="llama-3.1-405b")
     said = r"nearest, .*; no other size, batch or option alone would do"
     with pytest.raises(PlanError, match=said):
-        fitting_plans(made, topology, memory_limit=0.001)
+        fitting_plans(made, 0.001)
 
 
 @pytest.mark.parametrize("text", ["", "0", "8..", "16..8", "8,8", "9" * 30 + ".."])
@@ -270,16 +266,16 @@ MODEL_ARGUMENTS = """--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336
     ],
 )
 def test_megatron_arguments_are_read_back(fix: tuple[str, ...], tmp_path: Path) -> None:
-    _, made, topology = space(*fix, sequence=8192, dp_overlap=True)
-    plan = fitting_plans(made, topology, memory_limit=10)[0].plans[-1]
+    made = space(*fix, sequence=8192, dp_overlap=True)
+    plan = fitting_plans(made, 10)[0].plans[-1]
     model = made.setup.architecture
     arguments = argument_texts(megatron_plan(plan, stage_slices(model, plan)))
     path = tmp_path / "run.sh"
     path.write_text(MODEL_ARGUMENTS.replace("\n", " ") + " ".join(arguments))
     read = read_model(path)
-    inputs = read_inputs(read, topology, {"npus": 8})
+    inputs = read_inputs(read, made.asked.topology, {"npus": 8})
     setup = setup_of(inputs)
-    again, _ = planned(setup, topology, inputs.options)
+    again, _ = planned(setup, inputs.topology, inputs.options)
     names = ("tp", "cp", "pp", "dp", "chunks", "microbatch_size", "recompute", "zero")
     for name in (*names, "precision", "dp_overlap", "sequence_parallel", "sequence"):
         if name != "sequence_parallel" or plan.tp > 1:
@@ -405,8 +401,8 @@ def test_the_file_of_another_search_is_refused(run: Run, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("npus", [(8,), (2, 4, 8)])
 def test_the_front_is_what_no_other_plan_beats(npus: tuple[int, ...], tmp_path: Path) -> None:
-    model, made, topology = space("mbs=1", "vpp=1", "cp=1", npus=npus)
-    found = search_plans(model, made, topology, runs=6)
+    made = space("mbs=1", "vpp=1", "cp=1", npus=npus)
+    found = search_plans(made, runs=6)
     several = len(npus) > 1
     front = plan_front(found.plans, several=several)
 
@@ -427,19 +423,19 @@ def test_the_front_is_what_no_other_plan_beats(npus: tuple[int, ...], tmp_path: 
 def test_zero_bubble_schedules_are_searched_where_they_are_asked_for() -> None:
     asked = ("pp=4", "tp=2", "cp=1", "mbs=1", "vpp=1,2", "recompute=none")
     schedules = (*asked, "schedule=1f1b,zb-h1,zb-v")
-    model, made, topology = space(*schedules)
-    found = search_plans(model, made, topology)
+    made = space(*schedules)
+    found = search_plans(made)
     orders = {each.plan.order: each for each in found.plans}
     assert set(orders) == set(PipelineOrder)
     halved = orders[PipelineOrder.ZB_V]
     options = step_options_of(halved.plan, made.base)
     assert (options.schedule, options.chunks) == ("zb-v", None)
-    assert halved.step_ps == exact(model, made, topology, halved.plan)
+    assert halved.step_ps == exact(made, halved.plan)
     inputs = read_inputs(SMALL, "hgx-h100", JOB)
     document = answer(inputs, PlanQuestion(gpus="8", fix=schedules)).document(10)
     assert document.plans[0].plan.order == found.plans[0].plan.order
     assert bool(document.megatron_arguments) == (document.plans[0].plan.order == "1f1b")
-    assert all(each.plan.order == "1f1b" for each in search_plans(*space(*asked)).plans)
+    assert all(each.plan.order == "1f1b" for each in search_plans(space(*asked)).plans)
 
 
 def test_batch_and_sequence_are_those_that_simulate_assumes(run: Run) -> None:
@@ -453,7 +449,7 @@ def test_batch_and_sequence_are_those_that_simulate_assumes(run: Run) -> None:
 
 def test_what_is_held_fixed_is_said_and_can_be_searched() -> None:
     asked = ("tp=2", "cp=1", "mbs=1", "recompute=none", "vpp=1")
-    model, made, topology = space(*asked, dp_overlap=True)
+    made = space(*asked, dp_overlap=True)
     held = held_values(made)
     assert {name: held[name] for name in ("zero", "dp_overlap", "cuda_graph", "recompute")} == {
         "zero": "1",
@@ -469,24 +465,24 @@ def test_what_is_held_fixed_is_said_and_can_be_searched() -> None:
         assert {getattr(plan, name) for plan in plans} == set(values)
         assert name not in held_values(wider)
     assert len(plans) == len(set(plans))
-    found = search_plans(model, wider, topology, runs=4)
-    assert found.plans[0].step_ps <= search_plans(model, made, topology, runs=4).plans[0].step_ps
+    found = search_plans(wider, runs=4)
+    assert found.plans[0].step_ps <= search_plans(made, runs=4).plans[0].step_ps
     best = found.plans[0].plan
-    assert exact(model, wider, topology, best) == found.plans[0].step_ps
+    assert exact(wider, best) == found.plans[0].step_ps
 
 
 def test_what_plans_cannot_tell_apart_is_tried_once() -> None:
-    model, made, _ = space("pp=1", "cp=1", "mbs=1", "recompute=none", model="mixtral-8x7b")
+    made = space("pp=1", "cp=1", "mbs=1", "recompute=none", model="mixtral-8x7b")
     wide = wider_values(["overlap", "dispatch"], "megatron-core")
     for plan in replace(made, fixed={**made.fixed, **wide}).plans():
         assert not (plan.tp == 1 and plan.tp_comm_overlap)
         assert not (plan.dp * plan.cp == 1 and plan.dp_overlap)
         assert not (plan.ep == 1 and plan.dispatch is ExpertDispatch.DEEPEP)
-    assert model.architecture.is_sparse
+    assert made.setup.architecture.is_sparse
 
 
 def test_torchtitan_is_searched_with_what_it_has() -> None:
-    _, made, _ = space("tp=1", framework="torch-fsdp-compiled")
+    made = space("tp=1", framework="torch-fsdp-compiled")
     assert {plan.zero for plan in made.plans()} == {3}
     wide = wider_values(["zero", "recompute"], "torch-fsdp-eager")
     assert wide == {"zero": (0, 3), "recompute": ("none", "operators", "full")}
@@ -518,22 +514,23 @@ def test_a_plan_is_printed_as_its_framework_is_launched(
 
 def test_what_a_framework_refuses_is_passed_over() -> None:
     """Two query groups: Megatron-LM splits them over at most two ranks of tp."""
-    model, made, topology = space("cp=1", "vpp=1", "mbs=1", "recompute=none", "pp=1")
-    attention = replace(model.architecture.layers[0].attention, kv_heads=2)
-    layers = tuple(replace(each, attention=attention) for each in model.architecture.layers)
-    few = replace(model, architecture=replace(model.architecture, layers=layers))
+    made = space("cp=1", "vpp=1", "mbs=1", "recompute=none", "pp=1")
+    model = made.setup.architecture
+    attention = replace(model.layers[0].attention, kv_heads=2)
+    few = replace(model, layers=tuple(replace(each, attention=attention) for each in model.layers))
     made = replace(
         made,
-        setup=replace(made.setup, architecture=few.architecture),
+        setup=replace(made.setup, architecture=few),
+        asked=replace(made.asked, workload=Model(source="few", architecture=few)),
         fixed={**made.fixed, "tp": (2, 4, 8)},
     )
-    found = search_plans(few, made, topology)
+    found = search_plans(made)
     assert {each.plan.tp for each in found.plans} == {2}
     assert found.passed_over == 2
     said = "2 plans were passed over, which megatron-core refuses: --num-query-groups is a multiple"
     assert any(said in each for each in found.refused)
     alone = replace(made, fixed={**made.fixed, "tp": (8,)})
-    asked = search_plans(few, alone, topology)
+    asked = search_plans(alone)
     assert [each.plan.tp for each in asked.plans] == [8]
     assert asked.passed_over == 0
 
@@ -542,7 +539,7 @@ def test_what_a_framework_refuses_is_passed_over() -> None:
 def test_an_uneven_layout_has_to_gain_more_than_is_known(
     gain: float, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, made, topology = space("tp=1", "pp=4", "vpp=1", "mbs=1", "recompute=none", "cp=1")
+    made = space("tp=1", "pp=4", "vpp=1", "mbs=1", "recompute=none", "cp=1")
 
     def run(self: Any, plan: Plan, *later: Plan) -> PlanRun:
         uneven = plan.layout.slices and counted_ends(plan.layout.slices) is None
@@ -558,7 +555,7 @@ def test_an_uneven_layout_has_to_gain_more_than_is_known(
         )
 
     monkeypatch.setattr(PlanRuns, "result", run)
-    found = search_plans(model, made, topology, memory_limit=10)
+    found = search_plans(made, memory_limit=10)
     assert len(found.plans) == 2
     assert found.plans[0].plan.layout.equal == (first == "even")
     assert found.equal(found.plans) == (2 if gain < KNOWN_APART else 1)
@@ -578,8 +575,8 @@ SPARSE = {"model": "qwen3-30b-a3b", "global_batch": 64}
 )
 def test_the_largest_loss_is_named(fix: tuple[str, ...], asked: dict[str, Any], said: str) -> None:
     """Launches that kernels wait for are one."""
-    model, made, topology = space(*fix, "cp=1", "vpp=1", "recompute=none", **asked)
-    assert search_plans(model, made, topology, memory_limit=10).binds.startswith(said)
+    made = space(*fix, "cp=1", "vpp=1", "recompute=none", **asked)
+    assert search_plans(made, memory_limit=10).binds.startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -629,8 +626,8 @@ def test_a_document_says_what_stands_beside_the_best(run: Run) -> None:
 def test_a_schedule_that_no_search_knows_is_refused() -> None:
     with pytest.raises(PlanError, match=r"schedule is .dualpipe.: expected one of 1f1b"):
         space("schedule=dualpipe")
-    _, made, topology = space("schedule=zb-v", "vpp=1", "pp=2")
+    made = space("schedule=zb-v", "vpp=1", "pp=2")
     with pytest.raises(
         PlanError, match=r"pp 2: schedule zb-v needs other .*; without schedule=zb-v: "
     ):
-        fitting_plans(made, topology)
+        fitting_plans(made)

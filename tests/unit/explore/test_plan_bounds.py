@@ -11,7 +11,6 @@ from stepsim.explore.plan.asked import parse_fixed
 from stepsim.explore.plan.search import PlanJob, fitting_plans, search_plans
 from stepsim.files.asked import read_inputs
 from stepsim.step.plans import make_space
-from stepsim.workload.model.model import Model
 
 PROBLEMS, QUICK = 50, 4
 SEEDS = [
@@ -30,8 +29,6 @@ def test_a_pruned_search_finds_what_an_exhaustive_one_finds(seed: int) -> None:
         "dp_overlap": draw.random() < 0.5,
     }
     inputs = read_inputs(name, draw.choice(["hgx-h100", "hgx-a100"]), asked)
-    model, topology = inputs.workload, inputs.topology
-    assert isinstance(model, Model)
     fixed = parse_fixed(
         ["recompute=none", f"mbs={draw.choice(['1', '1,2'])}", f"vpp={draw.choice(['1', '1,2'])}"]
     )
@@ -39,17 +36,17 @@ def test_a_pruned_search_finds_what_an_exhaustive_one_finds(seed: int) -> None:
     fixed |= parse_fixed([f"schedule={draw.choice(['1f1b', 'zb-h1', '1f1b,zb-h1,zb-v'])}"])
     if fixed["schedule"] == ("zb-h1",):
         fixed |= {"chunks": (1,)}
-    made = make_space(model, topology, inputs.options, sizes, fixed=fixed, most={"ep": 2, "tp": 2})
-    limit = 4.0 if model.architecture.is_sparse else draw.choice([1.0, 0.5])
-    priced, _ = fitting_plans(made, topology, memory_limit=limit)
-    job = PlanJob(model=model, topology=topology, base=made.base)
+    made = make_space(inputs, sizes, fixed=fixed, most={"ep": 2, "tp": 2})
+    limit = 4.0 if inputs.model.architecture.is_sparse else draw.choice([1.0, 0.5])
+    priced, _ = fitting_plans(made, limit)
+    job = PlanJob(space=made)
     runs = [job.run(plan) for plan in priced.plans]
     steps = [0 if isinstance(run, str) else run.step_time_ps for run in runs]
     assert all(
         low * PS_PER_S <= step * (1 + 1e-9) for low, step in zip(priced.bound, steps, strict=True)
     )
     best = min(range(len(steps)), key=lambda place: (steps[place], place))
-    found = search_plans(model, made, topology, runs=1000, memory_limit=limit)
+    found = search_plans(made, runs=1000, memory_limit=limit)
     assert found.plans[0].plan == priced.plans[best]
     assert found.plans[0].step_ps == steps[best]
     assert found.not_run == 0

@@ -8,12 +8,10 @@ from helpers import few
 from stepsim.base.structs import replace
 from stepsim.explore.plan.search import fitting_plans, search_plans
 from stepsim.files.asked import StepInputs, read_inputs
-from stepsim.network.topology import Topology
 from stepsim.step.job import job_of
-from stepsim.step.plans import PlanSpace, make_space
+from stepsim.step.plans import make_space
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.choices import Recompute
-from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 
 JOBS = (
@@ -39,12 +37,6 @@ def step_ps(job: StepInputs) -> int:
     return prepare(job).simulated().report.step_time_ps
 
 
-def space_of(job: StepInputs, npus: int) -> tuple[Model, PlanSpace, Topology]:
-    model, topology = job.workload, job.topology
-    assert isinstance(model, Model)
-    return model, make_space(model, topology, job.options, [npus], fixed={}), topology
-
-
 def default_of(job: StepInputs) -> Plan:
     return job_of(job).plan
 
@@ -54,7 +46,7 @@ def test_the_plan_by_default_and_the_best_of_a_search_are_within_3_percent(
     model: str, topology: str, npus: int
 ) -> None:
     job = question(model, topology, npus)
-    found = search_plans(*space_of(job, npus))
+    found = search_plans(make_space(job, [npus], fixed={}))
     assert step_ps(job) == pytest.approx(found.plans[0].step_ps, rel=0.03)
 
 
@@ -85,8 +77,8 @@ def test_core_attention_is_recomputed_where_its_scores_are_kept() -> None:
 
 
 def test_a_search_takes_plans_that_fit_well_where_there_are_any() -> None:
-    _, space, topology = space_of(question("llama-3-8b", "hgx-h100", 8), 8)
-    well, every = (fitting_plans(space, topology, memory_limit=each)[0] for each in (None, 1.0))
+    space = make_space(question("llama-3-8b", "hgx-h100", 8), [8], fixed={})
+    well, every = (fitting_plans(space, each)[0] for each in (None, 1.0))
     capacity = 80 * 2**30
     assert max(well.memory) < 0.92 * capacity < max(every.memory) <= capacity
 
@@ -96,7 +88,7 @@ def test_a_search_takes_the_stage_of_a_recipe_as_simulate_does() -> None:
     asked = {"global_batch": 512, "sequence": 8192, "tp": 8, "pp": 16}
     job = question("llama-3.1-405b", "hgx-h100", 1024, **asked)
     fixed = {"tp": (8,), "cp": (1,), "pp": (16,)}
-    space = replace(space_of(job, 1024)[1], fixed=fixed, most={"chunks": 1})
+    space = replace(make_space(job, [1024], fixed={}), fixed=fixed, most={"chunks": 1})
     stages = {plan.zero for plan in space.plans() if plan.recompute is Recompute.NONE}
     assert stages == {2} == {default_of(job).zero}
     only = replace(space, fixed={**fixed, "zero": (1,)})

@@ -12,7 +12,6 @@ from stepsim.explore.plan.asked import parse_fixed
 from stepsim.explore.plan.search import PlanJob, PlanRuns
 from stepsim.files.asked import read_inputs
 from stepsim.step.plans import make_space
-from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 
 
@@ -37,11 +36,9 @@ class Losing(Executor):
 @pytest.fixture(scope="module")
 def searched() -> tuple[PlanJob, Plan]:
     inputs = read_inputs("llama-3.1-8b", "hgx-h100", {"global_batch": 16, "sequence": 4096})
-    model, topology = inputs.workload, inputs.topology
-    assert isinstance(model, Model)
     fixed = parse_fixed(["tp=2", "pp=2", "cp=1", "vpp=1", "mbs=1", "recompute=none"])
-    space = make_space(model, topology, inputs.options, (8,), fixed=fixed)
-    return PlanJob(model=model, topology=topology, base=space.base), next(space.plans())
+    space = make_space(inputs, (8,), fixed=fixed)
+    return PlanJob(space=space), next(space.plans())
 
 
 def runs(job: PlanJob, executor: Executor) -> PlanRuns:

@@ -13,7 +13,6 @@ from sweeps import Alone
 from stepsim import load_topology, simulate
 from stepsim.base.errors import PlanError
 from stepsim.base.executors import pack
-from stepsim.base.structs import replace
 from stepsim.explain.report import Report
 from stepsim.explore.sweep import Grid, Study, parse_axis
 from stepsim.explore.sweep.run import SweepJob, evaluate_span
@@ -28,7 +27,6 @@ from stepsim.step.plans import make_space
 from stepsim.workload.axes import Part
 from stepsim.workload.model.framework import JOB_DEFAULTS
 from stepsim.workload.model.memory import TIGHT_SHARE
-from stepsim.workload.model.model import Model
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan
 
@@ -404,10 +402,9 @@ def share(job: StepInputs) -> tuple[Plan, float]:
 
 def least(job: StepInputs, plan: Plan) -> float:
     """The share of memory that the smallest plan of the search's space takes."""
-    assert isinstance(job.workload, Model)
     batch, sequence = plan.global_batch, plan.sequence
-    asked = replace(job.options, zero=plan.zero, global_batch=batch, sequence=sequence)
-    space = make_space(job.workload, job.topology, asked, [plan.npus], fixed={})
+    asked = job.asking(zero=plan.zero, global_batch=batch, sequence=sequence)
+    space = make_space(asked, [plan.npus], fixed={})
     setup = space.setup
     return float(setup.memory([*space.plans()]).share_of(setup.device).min())
 

@@ -14,7 +14,6 @@ from stepsim.files.asked import read_inputs
 from stepsim.step.job import job_of
 from stepsim.step.plans import make_space, step_options_of
 from stepsim.step.prepared import prepare
-from stepsim.workload.model.model import Model
 from stepsim.workload.model.parts import NO_NETWORK
 
 FRAMEWORK = replace(
@@ -115,10 +114,9 @@ def test_a_search_prices_plans_as_jobs_run_them() -> None:
         "microbatch_size": 1,
     }
     job = read_inputs("qwen3-30b-a3b", "gb200-nvl72", asked)
-    assert isinstance(job.workload, Model)
     fixed = parse_fixed(["tp=1", "pp=1", "ep=8", "mbs=1", "recompute=none"])
-    space = make_space(job.workload, job.topology, job.options, (8,), fixed=fixed)
-    plans = [*fitting_plans(space, job.topology, memory_limit=1e9)[0].plans]
+    space = make_space(job, (8,), fixed=fixed)
+    plans = [*fitting_plans(space, 1e9)[0].plans]
     assert plans
     assert all(plan.runs_pairs for plan in plans)
     options = step_options_of(plans[0], space.base)

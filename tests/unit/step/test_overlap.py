@@ -5,11 +5,9 @@ from typing import Any
 import pytest
 from helpers import Run
 
-from stepsim.base.structs import replace
 from stepsim.face.steps import simulate
 from stepsim.files.asked import read_inputs
-from stepsim.step.doubts import with_overlap_cost
-from stepsim.step.prepared import prepare
+from stepsim.step.doubts import slowed_ps
 
 SPLIT = ("--gpus", "16", "--tp", "2", "--pp", "2", "--mbs", "1")
 BATCH = ("--global-batch", "32", "--seq", "4096", "-t", "hgx-h100")
@@ -25,17 +23,10 @@ DENSE: dict[str, Any] = {
 }
 
 
-def slowed_ps(topology: str = "hgx-h100", **typed: Any) -> int | None:
-    job = read_inputs("llama-3-8b", topology, typed)
-    asked = with_overlap_cost(job.options)
-    ready = prepare(replace(job, options=asked), quick=True) if asked else None
-    return ready.step_time_ps() if ready else None
-
-
 def test_it_is_that_of_the_step_which_asks_for_it() -> None:
     typed: dict[str, Any] = {**DENSE, "overlap_cost": True}
     exact_ps = simulate("llama-3-8b", "hgx-h100", **typed).report.step_time_ps
-    assert slowed_ps(**DENSE) == exact_ps
+    assert slowed_ps(read_inputs("llama-3-8b", "hgx-h100", DENSE)) == exact_ps
 
 
 @pytest.mark.parametrize(
@@ -45,7 +36,7 @@ def test_it_is_that_of_the_step_which_asks_for_it() -> None:
 def test_where_the_step_has_it_or_the_law_is_not_known(
     topology: str, typed: dict[str, Any]
 ) -> None:
-    assert slowed_ps(topology, **DENSE, **typed) is None
+    assert slowed_ps(read_inputs("llama-3-8b", topology, DENSE | typed)) is None
 
 
 def test_simulate_and_plan_say_it_in_a_line(run: Run) -> None:

@@ -148,7 +148,7 @@ def test_a_search_has_plans_with_the_recipe_unless_recomputation_is_asked_for() 
         setup=setup,
         npus=(256,),
         base=replace(base, global_batch=4096, sequence=4096),
-        asked=base,
+        asked=replace(job, options=base),
         fixed=fixed,
     )
     plans = {plan.recompute: plan for plan in space.plans()}

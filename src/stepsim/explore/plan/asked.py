@@ -39,9 +39,8 @@ from stepsim.explore.plan.search import (
 from stepsim.files.asked import StepInputs
 from stepsim.files.models.launch import LaunchForm, launch_form, launch_of
 from stepsim.files.models.megatron_plan import model_arguments
-from stepsim.network.topology import Topology
-from stepsim.options import OPTIONS, StepOptions
-from stepsim.step.doubts import FREE, WORTH_SAYING, with_overlap_cost
+from stepsim.options import OPTIONS
+from stepsim.step.doubts import FREE, WORTH_SAYING, slowed_ps
 from stepsim.step.job import check_counts
 from stepsim.step.model_plan import (
     DEFAULT_SEQUENCE,
@@ -60,7 +59,6 @@ from stepsim.step.plans import (
     plan_words,
     step_options_of,
 )
-from stepsim.step.prepared import prepare
 from stepsim.workload.axes import Part
 from stepsim.workload.model.choices import ExpertDispatch, Recompute
 from stepsim.workload.model.device import Device
@@ -68,7 +66,6 @@ from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.layout import layout_text
 from stepsim.workload.model.memory import TIGHT_SHARE
-from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 
 if TYPE_CHECKING:
@@ -256,14 +253,11 @@ class PlanQuestion(Noun):
 
 
 class _PlanAnswer(Noun):
-    """A search that was made: what was asked of which model and topology, and what was found."""
+    """A search that was made: what was asked, of which plans, and what was found."""
 
     question: PlanQuestion
-    model: Model
-    topology: Topology
     space: PlanSpace
     search: PlanSearch
-    notes: Names
 
     def document(self, top: int) -> PlanDocument:
         """The best plans, one of a kind, at most `top` of them, and how to launch the first."""
@@ -276,7 +270,7 @@ class _PlanAnswer(Noun):
         return PlanDocument.taken_from(
             found,
             model=best.run.workload,
-            topology=self.topology.name,
+            topology=space.asked.topology.name,
             device=setup.device.name,
             global_batch=best.plan.global_batch,
             sequence=best.plan.sequence,
@@ -292,7 +286,7 @@ class _PlanAnswer(Noun):
             environment=_connections(best.plan, setup.device) if launch.lines else "",
             megatron_arguments=launch.lines if megatron else (),
             model_arguments=model_arguments(setup.architecture) if megatron else (),
-            warnings=(*costs, *self.notes, *found.warnings, *found.refused),
+            warnings=(*costs, *found.warnings, *found.refused),
             throughput=best.run.throughput,
             lengths=drawn.source if drawn else "",
             packer=str(drawn.packers[0]) if drawn else "",
@@ -305,18 +299,15 @@ class _PlanAnswer(Noun):
         for each in plans:
             if each.step_ps >= least:
                 continue
-            asked = with_overlap_cost(step_options_of(each.plan, self.space.base))
-            if asked is None:
+            slowed = slowed_ps(self.space.step(each.plan), known)
+            if slowed is None:
                 return
-            inputs = StepInputs(self.model, self.topology, asked)
-            ready = prepare(inputs, known=known, quick=True)
-            slowed_ps = ready.step_time_ps()
             if not own:
-                own = slowed_ps
+                own = slowed
                 if own <= each.step_ps * (1 + WORTH_SAYING):
                     return
-            if slowed_ps < least:
-                least, best = slowed_ps, each
+            if slowed < least:
+                least, best = slowed, each
         words = f"{FREE} the first plan takes {format_time_ps(own)}"
         if least < own:
             words += f", and {plan_words(best.plan)} is faster: {format_time_ps(round(least))}"
@@ -336,7 +327,7 @@ class _PlanAnswer(Noun):
         best, space = self.search.plans[0], self.space
         try:
             one = replace(space, fixed={**space.fixed, **fixed}, most={})
-            found = search_plans(self.model, one, self.topology, runs=1, memory_limit=inf)
+            found = search_plans(one, runs=1, memory_limit=inf)
         except PlanError as error:
             return f"{values}: {error}"
         except StepsimError as error:
@@ -364,21 +355,15 @@ def answer(
     """Search the plans of a model; raises PlanError where the question is wrong or nothing fits."""
     npus = parse_npu_counts(question.gpus)
     check_counts(job.options)
-    notes: list[str] = []
-    options = _with_job(job.options, max(npus), notes)
-    framework = str(getattr(options.framework, "name", ""))
+    framework = str(getattr(job.options.framework, "name", ""))
     space = make_space(
-        job.model,
-        job.topology,
-        options,
+        _with_batch(job, max(npus)),
         npus,
         fixed={**wider_values(question.search, framework), **parse_fixed(question.fix)},
         most={"pp": question.max_pp} if question.max_pp else {},
     )
     search = search_plans(
-        job.model,
         space,
-        job.topology,
         runs=question.runs,
         memory_limit=question.memory_share,
         objective=Objective(question.objective),
@@ -388,26 +373,22 @@ def answer(
     )
     return _PlanAnswer(
         question=question,
-        model=job.model,
-        topology=job.topology,
         space=space,
         search=search,
-        notes=tuple(notes),
     )
 
 
-def _with_job(options: StepOptions, npus: int, notes: list[str]) -> StepOptions:
-    """The options with a sequence and a batch, which `notes` tell where nobody said them.
+def _with_batch(asked: StepInputs, npus: int) -> StepInputs:
+    """What is asked with a sequence and a batch, and notes of those that nobody said.
 
     They are what simulate assumes, the batch that of a replica on each of the NPUs.
     """
-    sequence, batch = options.sequence or DEFAULT_SEQUENCE, options.global_batch
-    if options.sequence is None:
-        notes.append(SEQUENCE_ASSUMED)
-    if batch is None:
-        batch = default_batch(npus, 1, sequence)
-        notes.append(assumed("global_batch", f"{batch} samples"))
-    return replace(options, sequence=sequence, global_batch=batch)
+    if asked.options.sequence is None:
+        asked = asked.asking(SEQUENCE_ASSUMED, sequence=DEFAULT_SEQUENCE)
+    if asked.options.global_batch is not None:
+        return asked
+    batch = default_batch(npus, 1, asked.options.sequence or DEFAULT_SEQUENCE)
+    return asked.asking(assumed("global_batch", f"{batch} samples"), global_batch=batch)
 
 
 def parse_npu_counts(text: str) -> tuple[int, ...]:

@@ -21,7 +21,6 @@ from stepsim.base.units import (
 )
 from stepsim.files.asked import read_inputs
 from stepsim.files.models.launch import read_plan
-from stepsim.network.topology import Topology
 from stepsim.step.plans import MOST_NPUS, SHORT_NAMES, PlanSpace, plan_words
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.model import Model
@@ -106,7 +105,7 @@ _MOST_DOUBLINGS = 12
 _DEGREES = ("tp", "cp", "pp")
 
 
-def what_would_do(space: PlanSpace, topology: Topology, limit: float) -> str:
+def what_would_do(space: PlanSpace, limit: float) -> str:
     """What would do, of each kind the first: an option given up, other GPUs, another batch.
 
     Plans take at most `limit` of the device's capacity. Each starts with a semicolon.
@@ -115,14 +114,14 @@ def what_would_do(space: PlanSpace, topology: Topology, limit: float) -> str:
     for changes in (_without(space), _other_sizes(space), _other_jobs(space)):
         for what, changed in changes:
             with suppress(StepsimError):
-                found.append(f"; {what}: {_smallest(changed, topology, limit)}")
+                found.append(f"; {what}: {_smallest(changed, limit)}")
                 break
     return "".join(found) or "; no other size, batch or option alone would do"
 
 
-def _smallest(space: PlanSpace, topology: Topology, limit: float) -> str:
+def _smallest(space: PlanSpace, limit: float) -> str:
     """The plan of a space that takes least, in words; raises StepsimError where none does."""
-    topology.fit(max(space.npus))
+    space.asked.topology.fit(max(space.npus))
     plans, capacity = list(space.plans()), space.setup.device.memory_bytes
     taken = space.setup.memory(plans).total.tolist()
     least = min(taken, default=inf)

@@ -36,12 +36,9 @@ from stepsim.base.structs import Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.make_report import StepTotals, make_totals
 from stepsim.explore.plan.budget import what_would_do
-from stepsim.files.asked import StepInputs
 from stepsim.files.models.launch import refused_by
 from stepsim.files.store import IDENTITY, Store, StoreKind, write_store
 from stepsim.network.prices import Known
-from stepsim.network.topology import Topology
-from stepsim.options import StepOptions
 from stepsim.step.plans import (
     KNOWN_APART,
     PlanSpace,
@@ -49,12 +46,10 @@ from stepsim.step.plans import (
     plan_kind,
     plan_words,
     price_plans,
-    step_options_of,
 )
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.axes import Part, PartKind, parts_of
 from stepsim.workload.model.memory import which_fit
-from stepsim.workload.model.model import Model
 from stepsim.workload.model.parts import NO_NETWORK
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan, PlanTable
@@ -108,20 +103,13 @@ class PlanJob(Noun):
     each is alone.
     """
 
-    model: Model
-    topology: Topology
-    base: StepOptions
+    space: PlanSpace
     drawn: "DrawnBatches | None" = None
     known: Known = {}
 
-    def asked(self, plan: Plan) -> StepInputs:
-        """What is asked of a step under a plan."""
-        options = step_options_of(plan, self.base)
-        return StepInputs(self.model, self.topology, options)
-
     def prepared(self, plan: Plan) -> PreparedStep:
         """A plan of the search, ready to run."""
-        return prepare(self.asked(plan), known=self.known, quick=True)
+        return prepare(self.space.step(plan), known=self.known, quick=True)
 
     def run(self, plan: Plan) -> _Result:
         """The result of a plan; of a user's mistake the error."""
@@ -133,7 +121,7 @@ class PlanJob(Noun):
                 if self.drawn:
                     from stepsim.explore.batches.draws import simulate_batches
 
-                    (steps,) = simulate_batches(self.asked(plan), self.drawn).packed
+                    (steps,) = simulate_batches(self.space.step(plan), self.drawn).packed
                     drawn = DrawnSteps.of(steps, plan.step_tokens)
         except StepsimError as error:
             return str(error)
@@ -141,13 +129,14 @@ class PlanJob(Noun):
 
     def identity(self) -> dict[str, str]:
         """What must be the same for results to belong together, by what the user calls it."""
+        asked, base = self.space.asked, self.space.base
         shown = {
             "stepsim": __version__,
-            "model": f"{self.model.source} {content_hash(self.model)}",
-            "topology": f"{self.topology.name} {content_hash(self.topology)}",
+            "model": f"{asked.workload.source} {content_hash(asked.workload)}",
+            "topology": f"{asked.topology.name} {content_hash(asked.topology)}",
         }
-        for option in self.base.changed():
-            value = getattr(self.base, option.field)
+        for option in base.changed():
+            value = getattr(base, option.field)
             shown[f"option {option.name}"] = f"{option.text(value)} {content_hash(value)}"
         if self.drawn:
             shown["lengths"] = f"{self.drawn.source} {content_hash(self.drawn)}"
@@ -341,9 +330,7 @@ class PlanSearch(Noun):
 
 
 def search_plans(
-    model: Model,
     space: PlanSpace,
-    topology: Topology,
     *,
     runs: int = 20,
     memory_limit: float | None = None,
@@ -361,14 +348,14 @@ def search_plans(
     (`fitting_plans`), or where its bound is above the best that was simulated. Equal plans keep the
     order of the space. Raises PlanError where no plan divides, or none fits.
     """
-    priced, unfit = fitting_plans(space, topology, memory_limit=memory_limit)
+    priced, unfit = fitting_plans(space, memory_limit)
     weight = priced.of(lambda plan: objective.cost(plan) * handicap(plan))
     memory_first = objective is Objective.MEMORY
     wanted = priced.memory if memory_first else priced.seconds * weight
     order = np.lexsort((priced.seconds, wanted)).tolist()
     boundless = memory_first or drawn is not None
     bound = priced.nothing if boundless else priced.bound * weight
-    job = PlanJob(model=model, topology=topology, base=space.base, drawn=drawn)
+    job = PlanJob(space=space, drawn=drawn)
     priced = priced.other(weight=weight, bound=bound)
     race = _Race(priced=priced, space=space, order=order)
     with open_runs(job, workers) as opened:
@@ -488,7 +475,7 @@ def _what_binds(unfit: PlanTable, best: SearchedPlan) -> str:
 
 
 def fitting_plans(
-    space: PlanSpace, topology: Topology, *, memory_limit: float | None = None
+    space: PlanSpace, memory_limit: float | None = None
 ) -> tuple[PlanTable, PlanTable]:
     """The plans that fit and those that do not; raises PlanError where none does.
 
@@ -503,7 +490,7 @@ def fitting_plans(
         why = f"no plan divides the job: {space.why_empty()}"
         if len(priced):
             why = _none_fits(priced, setup, limit)
-        raise PlanError(why + what_would_do(space, topology, limit if len(priced) else np.inf))
+        raise PlanError(why + what_would_do(space, limit if len(priced) else np.inf))
     bare = replace(
         setup.framework,
         host_layer_ps=0,

@@ -23,7 +23,6 @@ from stepsim.step.model_plan import planned, setup_of
 from stepsim.step.plans import make_space
 from stepsim.workload.model.choices import ExpertDispatch, Precision, RecomputeModule
 from stepsim.workload.model.held import stage_slices
-from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 
 SHIPPED = (
@@ -56,11 +55,10 @@ def test_overrides_name_all_modules_that_are_recomputed() -> None:
 def test_megatron_runs_every_line_of_a_model(name: str) -> None:
     """Of degrees that divide its query groups: other lines are said to be refused."""
     job = read_inputs(name, "hgx-h100", {"global_batch": 512, "sequence": 8192, "dp_overlap": True})
-    model = job.workload
-    assert isinstance(model, Model)
+    model = job.model
     fixed = parse_fixed(["mbs=1", "zero=0,1,2,3", "recompute=none,full"])
-    space = make_space(model, job.topology, job.options, (64,), fixed=fixed)
-    plans = fitting_plans(space, job.topology, memory_limit=1e9)[0].plans
+    space = make_space(job, (64,), fixed=fixed)
+    plans = fitting_plans(space, 1e9)[0].plans
     groups = min((getattr(k.attention, "kv_heads", 64)) for k in model.architecture.layer_kinds())
     tried = [plan for plan in plans[:: max(len(plans) // 200, 1)] if groups % plan.tp == 0]
     assert len(tried) > 20
@@ -77,13 +75,7 @@ def test_a_layout_says_how_many_virtual_stages_there_are() -> None:
     plan = Plan.of_batch(pp=2, chunks=2, global_batch=4, sequence=4096)
     whole = megatron_plan(plan, stage_slices(model.architecture, plan))
     assert whole["num-virtual-stages-per-pipeline-rank"] == "2"
-    uneven = make_space(
-        model,
-        job.topology,
-        job.options,
-        (2,),
-        fixed=parse_fixed(["pp=2", "vpp=2", "mbs=1"]),
-    )
+    uneven = make_space(job, (2,), fixed=parse_fixed(["pp=2", "vpp=2", "mbs=1"]))
     for found in uneven.plans():
         said = megatron_plan(found, stage_slices(model.architecture, found))
         assert said["pipeline-model-parallel-layout"] == "Et*10|t*6|t*10|t*6L"
