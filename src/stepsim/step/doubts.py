@@ -7,6 +7,7 @@ sources worse (docs/decisions/0084). So an answer says what it leaves out.
 """
 
 from collections.abc import Iterator
+from fractions import Fraction
 from math import inf
 from typing import Any
 
@@ -23,7 +24,7 @@ from stepsim.step.job import scaled_workload
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.overlap import CommSms
-from stepsim.workload.rows import Doubt, Work, Workload
+from stepsim.workload.rows import Doubt, StepItem, Work, Workload
 
 # The slowest picoseconds per byte of communications of a kind in a group.
 _Rates = dict[tuple[str, str], float]
@@ -81,7 +82,13 @@ def _bound_ps(before: Workload, after: Workload, report: Report) -> float:
     moved = abs(after.pp_comm_bytes - before.pp_comm_bytes)
     rows = _most_of_a_microbatch(before, after, rates)
     items = zip(before.per_step, after.per_step, strict=True)
-    once = sum(_change_ps(old.work, new.work, rates) for old, new in items)
+    once = sum(
+        max(
+            _change_ps(old.work, new.work, rates),
+            _change_ps(_without_ends(old), _without_ends(new), rates),
+        )
+        for old, new in items
+    )
     return passes * (rows + (2 * moved * message if moved else 0.0)) + once
 
 
@@ -97,6 +104,12 @@ def _most_of_a_microbatch(before: Workload, after: Workload, rates: _Rates) -> f
         )
         for one, other in blocks
     )
+
+
+def _without_ends(item: StepItem) -> Work:
+    """What a stage that has neither embedding nor head does of an item."""
+    left = 1 - item.embedding_share - item.head_share
+    return item.times(compute=Fraction(1), sizes=left).work
 
 
 def _change_ps(before: Work, after: Work, rates: _Rates) -> float:

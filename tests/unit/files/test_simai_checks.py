@@ -134,16 +134,17 @@ def test_the_weightiest_is_said_first_and_notes_only_on_request(
     assert "note: header says vpp 8" in run("simulate", moe, "-t", "hgx-h100", "-v")[2]
 
 
-def test_bounds_hold(shared: Path) -> None:
+@pytest.mark.parametrize("name", ["reference/workloads/DeepSeek-16B*", "moe_128.txt"])
+def test_bounds_hold(name: str, shared: Path, workloads: Path) -> None:
     """What is not run again changes the step by no more than was said."""
-    folder = shared / "reference/workloads"
-    path = next(folder.glob("DeepSeek-16B*"))
+    path = next((shared if "/" in name else workloads).glob(name))
     workload = read_simai_text(path)
     plain = stepsim.simulate(workload, "hgx-h100").report
     checked = 0
     for doubt in workload.doubts:
-        said = [f for f in plain.findings if f.text.startswith(doubt.text)]
-        bounds = [re.search(r"changes by at most ([\d.]+)%", each.text) for each in said]
+        said = [*plain.notes, *(finding.text for finding in plain.findings)]
+        said = [text for text in said if text.startswith(doubt.text)]
+        bounds = [re.search(r"changes by at most ([\d.]+)%", text) for text in said]
         if doubt.mended and bounds and bounds[0]:
             mended = stepsim.simulate(doubt.mended, "hgx-h100").report.step_time_ps
             assert abs(mended / plain.step_time_ps - 1) <= float(bounds[0][1]) / 100 + 5e-4
