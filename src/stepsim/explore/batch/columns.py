@@ -5,10 +5,9 @@ shape (ranks of the class, samples). A transfer has a column per process group: 
 last of the group's members is there, and they go on when it ends. Equal to the unfolded job.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 
@@ -19,16 +18,6 @@ from stepsim.core.flat import GROUPS
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.run.spans import EndView, NodeWaits
 from stepsim.workload.axes import Group
-
-
-class NodeDurations(Protocol):
-    """Ints of tasks in ps, each of shape (columns or 1, samples)."""
-
-    def computed(self, node: "ColumnNode") -> Ints:
-        """Of a task on every rank of its actor."""
-
-    def sent(self, node: "ColumnNode") -> Ints:
-        """Of a transfer in every group."""
 
 
 class ColumnPlaces(Noun):
@@ -79,6 +68,11 @@ class ColumnNode(Noun):
     places: Mapping[int, ColumnPlaces] = MappingProxyType({})
 
 
+NodeTimes = Callable[[ColumnNode], Ints]
+"""What a node takes in ps, a task on every rank of its actor, a transfer in every group: of shape
+(columns or 1, samples or 1)."""
+
+
 class NodeColumns:
     """The nodes of a job in an order that can run, with a column for each of some `ranks`.
 
@@ -107,16 +101,12 @@ class NodeColumns:
         waits = NodeWaits(after=Lists.of(self._after), views=tuple(self._views))
         return replace(waits, results=tuple(waits.last))
 
-    def step_time_ps(self, durations: NodeDurations, samples: int) -> Ints:
+    def step_time_ps(self, took: NodeTimes, samples: int) -> Ints:
         """End of the last task of every sample."""
         step: Ints = np.zeros(samples, np.int64)
-        for end in ends(self._waits, self._durations(durations)):
+        for end in ends(self._waits, map(took, self.nodes)):
             np.maximum(step, end.max(axis=0, initial=0), out=step)
         return step
-
-    def _durations(self, durations: NodeDurations) -> Iterator[Ints]:
-        for node in self.nodes:
-            yield durations.sent(node) if node.width else durations.computed(node)
 
     def _add_node(self, node: int, members: list[tuple[int, int]]) -> None:
         """A node of the program, with what each member's ranks do in it."""

@@ -13,7 +13,7 @@ from stepsim.base.errors import PlanError, within
 from stepsim.base.structs import Bytes, Document, Entry, Names, Noun, Picoseconds
 from stepsim.explain.memory import MemoryPart, StepMemory
 from stepsim.explore.batch.samples import StepSamples
-from stepsim.explore.batches.prices import LoadColumns, microbatch_prices, spread_prices
+from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices, spread_prices
 from stepsim.files.asked import StepInputs
 from stepsim.files.lengths import lengths_of
 from stepsim.parallel.packers import (
@@ -155,14 +155,14 @@ def simulate_batches(job: StepInputs, drawn: DrawnBatches) -> BatchStudy:
         entries[packer if isinstance(packer, str) else own] = entry
     lengths, seed = drawn.lengths, drawn.seed
     prices = microbatch_prices(job)
-    columns: dict[object, LoadColumns] = dict.fromkeys(Takes, LoadColumns(prices))
+    of_kind: dict[object, MicrobatchPrices] = dict.fromkeys(Takes, prices)
     if any(entry.shares for entry in entries.values()):
-        columns[True] = LoadColumns(spread_prices(prices, lengths.most))
+        of_kind[True] = spread_prices(prices, lengths.most)
     if len({entry.takes is Takes.COUNT for entry in entries.values()}) > 1:
         mean = float(lengths.draw(np.random.default_rng(seed), 1024).mean())
-        columns[Takes.COUNT] = LoadColumns(prices.of_documents(mean))
+        of_kind[Takes.COUNT] = prices.of_documents(mean)
     found = tuple(
-        _steps_of(name, entry, columns[entry.shares or entry.takes], drawn)
+        _steps_of(name, entry, of_kind[entry.shares or entry.takes], drawn)
         for name, entry in entries.items()
     )
     batch = prices.batch
@@ -206,11 +206,11 @@ def draw_batches(
 
 
 def _steps_of(
-    packer: str, entry: PackerEntry, columns: LoadColumns, asked: DrawnBatches
+    packer: str, entry: PackerEntry, prices: MicrobatchPrices, asked: DrawnBatches
 ) -> BatchSteps:
     """Steps under one packer; windows of them have random streams of their own."""
-    prices, steps = columns.prices, asked.steps
-    plan, memory = prices.batch.job.graph.plan, prices.batch.job.memory
+    steps, job = asked.steps, prices.batch.job
+    plan, memory = job.graph.plan, job.memory
     assert memory is not None
     if plan.dp * plan.microbatches * steps > _MOST_LOADS:
         most = _MOST_LOADS // (plan.dp * plan.microbatches)
@@ -225,7 +225,7 @@ def _steps_of(
     loads = Loads(*(np.concatenate(column)[:steps] for column in parts))
     whole = prices.features(loads.tokens, loads.squares)
     bare = prices.features(loads.real, loads.real_squares)
-    step_ps = columns.step_ps(whole)
+    step_ps = prices.step_ps(whole)
     typical, slowest = (
         shape.cost(loads.tokens[step], loads.squares[step]) / shape.full_tokens
         for step in (median_place(step_ps), step_ps.argmax())
@@ -233,8 +233,8 @@ def _steps_of(
     return BatchSteps(
         packer=packer,
         step_time_ps=step_ps,
-        even_ps=columns.step_ps(_evened(whole)),
-        work_ps=columns.step_ps(_evened(bare)),
+        even_ps=prices.step_ps(_evened(whole)),
+        work_ps=prices.step_ps(_evened(bare)),
         tokens=loads.tokens.sum(axis=(1, 2)).astype(np.int64),
         real=loads.real.sum(axis=(1, 2)).astype(np.int64),
         fullest=float(loads.tokens.max()) / shape.full_tokens,

@@ -13,7 +13,7 @@ context-parallel group is a rank of its own, with its part of the sequence as it
 document over several ranks takes is found by pricing the job in which all have as many.
 """
 
-from collections.abc import Iterator
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -29,6 +29,7 @@ from stepsim.network.prices import Known
 from stepsim.parallel.packers import BatchShape
 from stepsim.run.spans import UNKNOWN
 from stepsim.step.job import held_degrees, job_of
+from stepsim.step.plans import powers
 from stepsim.workload.model.choices import ContextParallelKind
 from stepsim.workload.model.model import Model
 
@@ -38,16 +39,15 @@ SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
 """Sequences that are priced, and lengths of their documents, as shares of the whole."""
 
 
-class MicrobatchPrices(Noun, eq=False):
-    """What the nodes of `batch` take at any load of a microbatch.
+class MicrobatchPrices(Noun, eq=False, dict=True):
+    """What the nodes of `batch` take at any load of a microbatch, and steps of such loads.
 
     `tokens` are those of a microbatch at each level that was priced, ascending, `documents` the
     lengths there of documents that fill it. A node's time is linear in `features`: `weights` has
     the distinct rows, and `row` is that of every node. `whole_ps` are the nodes' times with one
     document a sample, `microbatch` their microbatches, -1 for what a step does once. `attention` is
-    the share of a full microbatch's compute that grows with the squares of documents, of `samples`
-    samples. `inputs` are those of the job, with all degrees of its plan. `sharing` is that of
-    `BatchShape`.
+    the share of a full microbatch's compute that grows with the squares of documents. `inputs` are
+    those of the job, with all degrees of its plan. `sharing` is that of `BatchShape`.
     """
 
     batch: Batch
@@ -58,7 +58,6 @@ class MicrobatchPrices(Noun, eq=False):
     whole_ps: Ints
     microbatch: Ints
     attention: float
-    samples: int
     inputs: StepInputs
     sharing: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
 
@@ -73,7 +72,7 @@ class MicrobatchPrices(Noun, eq=False):
         return BatchShape(
             ranks=plan.dp,
             microbatches=plan.microbatches,
-            count=self.samples,
+            count=plan.microbatch_size,
             full_tokens=self.full_tokens,
             steps=steps,
             attention=self.attention,
@@ -83,7 +82,7 @@ class MicrobatchPrices(Noun, eq=False):
 
     def of_documents(self, mean: float) -> "MicrobatchPrices":
         """The same of steps with as many samples as documents of a `mean` length fill here."""
-        times = max(round(self.full_tokens / self.samples / mean), 1)
+        times = max(round(float(self.documents[-1]) / mean), 1)
         batch = times * (self.inputs.options.global_batch or 1)
         return microbatch_prices(self.inputs.asking(global_batch=batch))
 
@@ -110,6 +109,32 @@ class MicrobatchPrices(Noun, eq=False):
             for level in range(len(self.tokens))
         )
         return np.stack([share * part for share in levels for part in parts])
+
+    def step_ps(self, features: Floats) -> Ints:
+        """Step time of every step in ps, of features of shape (features, steps, ranks, ...)."""
+        at_once = max(_AT_ONCE // features.shape[2], 1)
+        found = []
+        for part in slices(features.shape[1], at_once):
+            some = features[:, part]
+            loads = _LoadDurations(prices=self, features=some.transpose(0, 2, 1, 3))
+            found.append(self._columns.step_time_ps(loads.took, some.shape[1]))
+        return np.concatenate(found)
+
+    @cached_property
+    def replicas(self) -> list[tuple[Ints, Ints]]:
+        """Data-parallel replicas that every actor has, and one of its ranks in each."""
+        plan, found = self.batch.job.graph.plan, []
+        replica = np.arange(plan.npus) % plan.stage_ranks // (plan.tp * plan.cp)
+        for actor in range(len(self.batch.actors)):
+            ranks = np.flatnonzero(self.batch.actors.actor_of == actor)
+            replicas, first = np.unique(replica[ranks], return_index=True)
+            found.append((replicas, ranks[first]))
+        return found
+
+    @cached_property
+    def _columns(self) -> NodeColumns:
+        """The nodes of the job with a column for each of these ranks."""
+        return NodeColumns(self.batch, [ranks for _, ranks in self.replicas])
 
 
 def _weights(tokens: Floats, documents: Floats, priced_ps: Ints) -> Floats:
@@ -205,7 +230,6 @@ def microbatch_prices(job: StepInputs) -> MicrobatchPrices:
         whole_ps=whole_ps,
         microbatch=microbatch,
         attention=float(own.sum()) * whole_squares / full if full else 0.0,
-        samples=size,
         inputs=job.asking(sequence=plan.sequence),
     )
 
@@ -235,60 +259,23 @@ def _replicas_meet(batch: Batch) -> bool:
     return any(graph.plan.span(group)[1] > replica for group in groups)
 
 
-class LoadColumns:
-    """Step times of loads: the nodes of a job with a column for each data-parallel rank."""
-
-    def __init__(self, prices: MicrobatchPrices) -> None:
-        self.prices = prices
-        self._replicas = [
-            _first_of_replicas(prices.batch, actor) for actor in range(len(prices.batch.actors))
-        ]
-        self._columns = NodeColumns(prices.batch, [ranks for ranks, _ in self._replicas])
-
-    def step_ps(self, features: Floats) -> Ints:
-        """Step time of every step in ps, of features of shape (features, steps, ranks, ...)."""
-        at_once = max(_AT_ONCE // features.shape[2], 1)
-        found = []
-        for part in slices(features.shape[1], at_once):
-            some = features[:, part]
-            durations = _LoadDurations(
-                prices=self.prices,
-                features=some.transpose(0, 2, 1, 3),
-                replicas=[replicas for _, replicas in self._replicas],
-            )
-            found.append(self._columns.step_time_ps(durations, some.shape[1]))
-        return np.concatenate(found)
-
-
-def _first_of_replicas(batch: Batch, actor: int) -> tuple[Ints, Ints]:
-    """One rank of an actor for every data-parallel replica that it has, and these replicas."""
-    plan = batch.job.graph.plan
-    ranks = np.flatnonzero(batch.actors.actor_of == actor)
-    replica = ranks % plan.stage_ranks // (plan.tp * plan.cp)
-    replicas, first = np.unique(replica, return_index=True)
-    return ranks[first], replicas
-
-
 class _LoadDurations(Noun):
-    """NodeDurations of nodes in steps of given loads.
+    """What nodes take in steps of given loads.
 
-    `features` have shape (features, replicas, steps, microbatches), `replicas` are those of each
-    actor's columns. `known` keeps the times of nodes that
-    are alike, by row and microbatch: 1,000 steps of 1,024 GPUs take 3.9 s with it and 13.1 s
-    without.
+    `features` have shape (features, replicas, steps, microbatches). `known` keeps the times of
+    nodes that are alike, by row and microbatch: 1,000 steps of 1,024 GPUs take 3.9 s with it and
+    13.1 s without.
     """
 
     prices: MicrobatchPrices
     features: Floats
-    replicas: list[Ints]
     known: dict[tuple[int, int], Ints] = {}
 
-    def computed(self, node: ColumnNode) -> Ints:
-        """Of a task on every replica of an actor: (replicas, steps), or one number for all."""
-        return self._of_actor(node, node.actor)
+    def took(self, node: ColumnNode) -> Ints:
+        """A task on every replica of an actor: (replicas, steps), or one number for all.
 
-    def sent(self, node: ColumnNode) -> Ints:
-        """Of a transfer in every group: as long as its member with most to send takes."""
+        A transfer in every group takes as long as its member with most to send.
+        """
         latest = [
             place.latest(self._of_actor(node, actor), node.width)
             for actor, place in node.places.items()
@@ -304,8 +291,9 @@ class _LoadDurations(Noun):
         if microbatch < 0:
             return np.array([[int(self.prices.whole_ps[node.node])]])
         own = self._of(int(self.prices.row[node.node]), microbatch)
-        alike = len(own) in (1, len(self.replicas[actor]))  # one for all, or one for each in order
-        return own if alike else own[self.replicas[actor]]
+        replicas, _ = self.prices.replicas[actor]
+        alike = len(own) in (1, len(replicas))  # one for all, or one for each in order
+        return own if alike else own[replicas]
 
     def _of(self, row: int, microbatch: int) -> Ints:
         """Of a row of the prices with the load of a microbatch: (replicas, steps)."""
@@ -327,19 +315,20 @@ def spread_prices(prices: MicrobatchPrices, longest: int) -> MicrobatchPrices:
         prices = microbatch_prices(_with_degree(prices.inputs, 1, usual))
     plan = prices.batch.job.graph.plan
     tokens = np.full((1, 1, plan.microbatches), float(prices.full_tokens))
-    columns = LoadColumns(prices)
-    document, limit = int(prices.documents[0]), prices.full_tokens // prices.samples
+    document, *_, limit = prices.documents.astype(int).tolist()
 
     def alone_ps(length: int) -> int:
         """A step of one rank's documents of this length, whatever its limit is."""
-        return int(columns.step_ps(prices.features(tokens, tokens * length))[0])
+        return int(prices.step_ps(prices.features(tokens, tokens * length))[0])
 
     short = alone_ps(document)
     per_token = (alone_ps(limit) - short) / (limit - document)
     if per_token <= 0:  # the host is slower than attention: nothing grows with a document's length
         return prices
     sharing = [(1.0, 0.0)]
-    for degree in _degrees(plan.dp, max(usual, -(-longest // limit))):
+    most = 2 * max(usual, -(-longest // limit))
+    # up to the first that no document needs more than
+    for degree in (n for n in powers(most - 1) if n > 1 and plan.dp % n == 0):
         job = _with_degree(prices.inputs, degree, 1)
         whole = limit * degree
         packed = int(whole * SHARES[0])  # documents as short as in the prices of that job
@@ -350,14 +339,6 @@ def spread_prices(prices: MicrobatchPrices, longest: int) -> MicrobatchPrices:
         times = (high - low) / (whole - packed)
         sharing.append((times, low - times * packed))
     return replace(prices, sharing=tuple(sharing))
-
-
-def _degrees(ranks: int, most: int) -> Iterator[int]:
-    """Powers of two from 2 that divide the ranks, up to the first that is no less than `most`."""
-    degree = 2
-    while ranks % degree == 0 and degree < 2 * most:
-        yield degree
-        degree *= 2
 
 
 def _with_degree(job: StepInputs, cp: int, before: int) -> StepInputs:

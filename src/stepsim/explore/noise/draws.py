@@ -153,7 +153,7 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.Seed
     for stream in seed.spawn(-(-samples // at_once)):
         random = np.random.default_rng(stream)
         draws = _Draws(batch=batch, model=model, random=random, samples=at_once, planned=planned)
-        found.append(columns.step_time_ps(draws, at_once))
+        found.append(columns.step_time_ps(draws.took, at_once))
     return np.concatenate(found)[:samples]
 
 
@@ -174,17 +174,13 @@ class _Draws(Struct, kw_only=True):
     def __post_init__(self) -> None:
         self.slowness = [*map(self._slowness, self.batch.actors.counts.tolist())]
 
-    def sent(self, node: ColumnNode) -> Ints:
-        """A transfer in every group: (groups or 1, samples)."""
-        return self._noisy(node, self._factors(self.model.communication, node.width))
-
-    def computed(self, node: ColumnNode) -> Ints:
-        """A task on every rank of an actor: (ranks or 1, samples or 1)."""
-        factors = self._factors(self.model.task, int(self.batch.actors.counts[node.actor]))
-        return self._noisy(node, factors * self.slowness[node.actor])
-
-    def _noisy(self, node: ColumnNode, factors: Floats) -> Ints:
-        """What a node is planned to take, times factors, rounded."""
+    def took(self, node: ColumnNode) -> Ints:
+        """What a node is planned to take, times factors of its own, rounded."""
+        if node.width:
+            factors = self._factors(self.model.communication, node.width)
+        else:
+            ranks = int(self.batch.actors.counts[node.actor])
+            factors = self._factors(self.model.task, ranks) * self.slowness[node.actor]
         return np.rint(factors * self.planned[node.node]).astype(np.int64)
 
     def _slowness(self, ranks: int) -> Floats:
