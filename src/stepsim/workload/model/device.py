@@ -161,20 +161,20 @@ class AttentionRate(TomlTable):
 class Device(TomlTable):
     """An accelerator: `sustained` is the share of short benchmarks' rates kept in training.
 
-    Devices of one `generation` share what was not measured for each of them. `memory_share` is what
-    kernels reach of the bandwidth (bytes/s); no kernel is shorter than `kernel_floor_ps`.
-    `processors` (streaming multiprocessors) take tiles of products, as if there were 132 where
-    nobody says how many. `channel_bandwidth` (bytes/s) is what one block of collectives moves on
-    the fast links. `grouped` are kernels of all experts by precision (also `fp8_block`); where
-    experts are launched one by one, each costs `group_start_ps` more. `scans` are families of
-    linear attention. Operators that PyTorch calls by a name take `slower` times as long as by these
-    numbers, where a trace told it. `reserved_bytes` are contexts and communication buffers.
-    `framework` names what its jobs are trained with where nobody says it. `sources` say where each
-    number is from, see `stepsim.workload.model.evidence`.
+    `also` are other names of it. Devices of one `generation` share what was not measured for each
+    of them. `memory_share` is what kernels reach of the bandwidth (bytes/s); no kernel is shorter
+    than `kernel_floor_ps`. `processors` (streaming multiprocessors) take tiles of products, as if
+    there were 132 where nobody says how many. `channel_bandwidth` (bytes/s) is what one block of
+    collectives moves on the fast links. `grouped` are kernels of all experts by precision (also
+    `fp8_block`); where experts are launched one by one, each costs `group_start_ps` more. `scans`
+    are families of linear attention. Operators that PyTorch calls by a name take `slower` times as
+    long as by these numbers, where a trace told it. `reserved_bytes` are contexts and communication
+    buffers. `framework` names what its jobs are trained with where nobody says it. `sources` say
+    where each number is from, see `stepsim.workload.model.evidence`.
     """
 
     name: Annotated[str, Meta(description="of the device, in reports")]
-    also: Annotated[Names, Meta(description="other names")] = ()
+    also: Names = ()
     memory_bytes: Size = field(name="memory")
     memory_bandwidth: Bandwidth
     rates: Mapping[Precision, MatrixRate] = field(name="rate")

@@ -57,27 +57,29 @@ def source_of(text: str | None) -> Provenance:
 class ErrorBand(TomlTable):
     """`[[error]]`: how far off predictions on a device were, each set without the source predicted.
 
-    `error` is the mean as a share, `median` and `ninety` the quantiles, over so many runs of
-    `source`; `sparse` runs have experts, those of a model that `mixes` have layers without
-    usual attention. Between `low` and `high` times a prediction lie 80 % of
-    the measured steps of `others` sources of such models, on at most `most_npus` NPUs, with
-    sequences up to `most_sequence` and cp up to `most_cp`; 0 where nothing is known of them.
-    Sources that were `traced` are jobs that a calibration was held against. Files write the error
-    as `mean`, and `experts` for `sparse`; `benchmarks/model_constants.py` writes them.
+    `error` is the mean as a share, `median` and `ninety` the quantiles, which half and 90 % of the
+    runs stay below, over so many `runs` of `source` (0: those of kin alone tell its range);
+    `sparse` runs have experts, those of a model that `mixes` have layers without usual attention,
+    as hybrids and sparse attention. `generation` is that of the device. Between `low` and `high`
+    times a prediction lie 80 % of the measured steps of `others` sources of such models, on at most
+    `most_npus` NPUs, with sequences up to `most_sequence` and cp up to `most_cp`; 0 where nothing
+    is known of them. Sources that were `traced` are jobs that a calibration was held against. Files
+    write the error as `mean`, and `experts` for `sparse`; `benchmarks/model_constants.py` writes
+    them.
     """
 
     device: str
     error: Annotated[Share, Meta(ge=0, le=1e9)] = field(name="mean", default=0.0)
-    runs: Annotated[int, Meta(ge=0, description="0: those of kin alone tell its range")] = 0
+    runs: AtLeastZero = 0
     source: str = ""
     sparse: bool = field(name="experts", default=False)
-    mixes: Annotated[bool, Meta(description="of hybrids and of sparse attention")] = False
-    generation: Annotated[str, Meta(description="of the device")] = ""
+    mixes: bool = False
+    generation: str = ""
     median: Amount = 0.0
-    ninety: Annotated[Amount, Meta(description="error that 90 % of the runs stay below")] = 0.0
-    low: Annotated[Amount, Meta(description="measured over predicted, 10 % of the kind")] = 0.0
-    high: Annotated[Amount, Meta(description="measured over predicted, 90 % of the kind")] = 0.0
-    others: Annotated[int, Meta(ge=0, description="sources of the kind")] = 0
+    ninety: Amount = 0.0
+    low: Amount = 0.0
+    high: Amount = 0.0
+    others: AtLeastZero = 0
     traced: bool = False
     most_npus: AtLeastZero = 0
     most_sequence: AtLeastZero = 0

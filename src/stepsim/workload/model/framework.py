@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import Size, Time
-from stepsim.base.structs import Amount, Names, Positive, TomlTable, UnitShare, replace
+from stepsim.base.structs import Amount, AtLeastOne, Names, Positive, TomlTable, UnitShare, replace
 from stepsim.workload.model.choices import ExpertDispatch, GraphScope, Precision, RecomputeModule
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import AttentionRate, Device
@@ -21,7 +21,7 @@ OptimizerBytes = Annotated[float, Meta(ge=2, le=16)]
 GateBytes = Annotated[float, Meta(ge=0.5, le=2)]
 ResultBytes = Annotated[float, Meta(ge=0.5, le=4)]
 ZeroStage = Annotated[int, Meta(ge=0, le=3)]
-GraphScopes = Annotated[tuple[GraphScope, ...], Meta(description="none: steps")]
+GraphScopes = tuple[GraphScope, ...]
 
 
 class JobDefaults(TomlTable):
@@ -30,19 +30,19 @@ class JobDefaults(TomlTable):
     Options have their names; None: not known.
     They hold for models with experts if `experts` is true, for others if it is false, for both if
     it is None; on `devices` and in `precisions`, if there are any, alone; in releases from `since`
-    on and before `until`, as in 26.06. `source` says who runs jobs so. What CUDA graphs hold of
-    layers are `graph_scopes` (none: whole steps). Experts' activations and casts are part of their
-    products if `fuses_grouped`. With `overlaps_experts` jobs of several virtual stages run the
-    exchanges between experts beside the compute of another microbatch (Megatron-LM's
-    `overlap_moe_expert_parallel_comm`).
+    on, and before `until`, which is the first without, as in 26.06. `source` says who runs jobs so.
+    What CUDA graphs hold of layers are `graph_scopes` (none: whole steps). Experts' activations and
+    casts are part of their products if `fuses_grouped`. With `overlaps_experts` jobs of several
+    virtual stages run the exchanges between experts beside the compute of another microbatch
+    (Megatron-LM's `overlap_moe_expert_parallel_comm`).
     """
 
     source: str
-    experts: Annotated[bool | None, Meta(description="for models with or without experts")] = None
-    devices: Annotated[Names, Meta(description="names; none: on all")] = ()
-    precisions: Annotated[tuple[Precision, ...], Meta(description="none: in all")] = ()
-    since: Annotated[str, Meta(description="first release, as in 26.06")] | None = None
-    until: Annotated[str, Meta(description="first release without")] | None = None
+    experts: bool | None = None
+    devices: Names = ()
+    precisions: tuple[Precision, ...] = ()
+    since: str | None = None
+    until: str | None = None
     zero: ZeroStage | None = None
     dp_overlap: bool | None = None
     tp_comm_overlap: bool | None = None
@@ -53,7 +53,7 @@ class JobDefaults(TomlTable):
     delay_wgrad: bool | None = None
     expert_overlap: bool | None = field(default=None, name="overlaps_experts")
     graph_scopes: GraphScopes | None = None
-    fuses_grouped: Annotated[bool, Meta(description="products of experts")] | None = None
+    fuses_grouped: bool | None = None
 
 
 JOB_DEFAULTS = (
@@ -86,22 +86,23 @@ class Recipe(TomlTable):
     """`[[recipe]]`: what public recipes of a model, or the report of its training, set.
 
     It holds for plans of a model on a device in one number format (None: any of them), `sharded`
-    for those whose parameters are (FSDP), with `tp`, `pp` and `chunks` for such pipelines alone.
-    The first of a framework's that holds is meant. What is None is as in the framework's other
-    jobs. `states` are fields of the framework that are others for all plans of the model: bytes of
-    what ranks hold, and what CUDA graphs do. `source` says where it is from.
+    for those whose parameters are (FSDP), with `tp`, `pp` and `chunks` (virtual stages of a rank)
+    for plans of these degrees alone. A `layout` is written as --layout takes it. The first of a
+    framework's that holds is meant. What is None is as in the framework's other jobs. `states` are
+    fields of the framework that are others for all plans of the model: bytes of what ranks hold,
+    and what CUDA graphs do. `source` says where it is from.
     """
 
     model: str
-    device: Annotated[str, Meta(description="any where it is left out")] | None = None
-    precision: Annotated[Precision, Meta(description="any where it is left out")] | None = None
-    sharded: Annotated[bool, Meta(description="of plans under FSDP")] = False
-    tp: Annotated[int, Meta(ge=1, description="of plans with this degree alone")] | None = None
-    pp: Annotated[int, Meta(ge=1, description="of such pipelines alone")] | None = None
-    chunks: Annotated[int, Meta(ge=1, description="of so many virtual stages alone")] | None = None
+    device: str | None = None
+    precision: Precision | None = None
+    sharded: bool = False
+    tp: AtLeastOne | None = None
+    pp: AtLeastOne | None = None
+    chunks: AtLeastOne | None = None
     recompute_modules: tuple[RecomputeModule, ...] = ()
     offload_layers: Annotated[int, Meta(ge=0, le=100_000)] = 0
-    layout: Annotated[str, Meta(description="as --layout takes it")] | None = None
+    layout: str | None = None
     zero: ZeroStage | None = None
     dispatch: ExpertDispatch | None = None
     states: RecipeStates | None = None
@@ -133,12 +134,12 @@ _ADAM_BYTES = 12.0  # fp32 master weight and two moments
 class Framework(TomlTable):
     """A training framework; times in ps, factors without unit.
 
-    `memory_factor` multiplies memory-bound kernels. A layer's forward and backward take the host at
-    least `host_layer_ps`, with experts `host_expert_layer_ps`, with CUDA graphs `graph_share` of
-    it; each rank of tp adds `host_tp_ps` to a layer where a pipeline leaves its node; a step takes
-    it `host_step_ps` besides. `exposed_tp` is the share of pipelined tp
-    collectives that stays visible, `fsdp_slowdown` what compute loses while parameters are gathered
-    beside it, `skew` what a step loses to the slowest replica per doubling of the nodes.
+    `also` are other names of it. `memory_factor` multiplies memory-bound kernels. A layer's forward
+    and backward take the host at least `host_layer_ps`, with experts `host_expert_layer_ps`, with
+    CUDA graphs `graph_share` of it; each rank of tp adds `host_tp_ps` to a layer where a pipeline
+    leaves its node; a step takes it `host_step_ps` besides. `exposed_tp` is the share of pipelined
+    tp collectives that stays visible, `fsdp_slowdown` what compute loses while parameters are
+    gathered beside it, `skew` what a step loses to the slowest replica per doubling of the nodes.
 
     `overlaps_input_gradient` says that the collective of an input gradient runs beside the weight
     gradient, `overlaps_p2p` that interleaved schedules hide their messages, `fuses_gradient_sums`
@@ -176,7 +177,7 @@ class Framework(TomlTable):
 
     name: Annotated[str, Meta(description="of the framework, in reports")]
     memory_factor: Annotated[Positive, Meta(description="of memory-bound kernels")]
-    also: Annotated[Names, Meta(description="other names")] = ()
+    also: Names = ()
     host_layer_ps: Time
     host_expert_layer_ps: Time
     host_step_ps: Time = 0
