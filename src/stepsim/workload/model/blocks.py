@@ -93,12 +93,8 @@ def embedding_block(architecture: Architecture, columns: PlanTable) -> Block:
         operators.append(memory("inputs of layers", 14.0 * size, 18.0 * size))
         shape = "projection of inputs", s, hidden, architecture.input_width
         operators += products(columns, shape)
-    return Block(
-        "embedding",
-        tuple(operators),
-        forward=_summed(architecture, columns),
-        backward=_gathered(architecture, columns),
-    )
+    gathered, summed = _over_tp(architecture, columns)
+    return Block("embedding", tuple(operators), forward=summed, backward=gathered)
 
 
 def head_blocks(architecture: Architecture, columns: PlanTable, *, fused_loss: bool) -> Blocks:
@@ -106,7 +102,8 @@ def head_blocks(architecture: Architecture, columns: PlanTable, *, fused_loss: b
 
     The loss moves 14 bytes per logit forward and 8 backward where it is fused, else 22 and 12.
     """
-    gathered, size = _gathered(architecture, columns), columns.shard_tokens * architecture.hidden
+    gathered, summed = _over_tp(architecture, columns)
+    size = columns.shard_tokens * architecture.hidden
     final = norm("final norm", size, module=RecomputeModule.NORMS)
     t, share = columns.tokens, architecture.vocabulary / columns.tp
     forward, backward = (14.0, 8.0) if fused_loss else (22.0, 12.0)
@@ -116,7 +113,7 @@ def head_blocks(architecture: Architecture, columns: PlanTable, *, fused_loss: b
     )
     return (
         Block("final norm", (final,), forward=gathered, backward=gathered),
-        Block("head", head, backward=_summed(architecture, columns)),
+        Block("head", head, backward=summed),
     )
 
 
@@ -129,8 +126,7 @@ def _attention_blocks(
     attention = layer.attention
     if attention is None:
         return
-    gathered = _gathered(architecture, columns)
-    summed = _summed(architecture, columns)
+    gathered, summed = _over_tp(architecture, columns)
     before, after = _around("attention", layer, architecture, columns)
     yield Block("attention norm", before, forward=gathered, backward=gathered)
     if isinstance(attention, Mixer):
@@ -198,7 +194,7 @@ def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanTable) ->
     if isinstance(mlp, ExpertMlp):
         yield from _expert_blocks(mlp, before, after, architecture, columns)
         return
-    gathered, summed = _gathered(architecture, columns), _summed(architecture, columns)
+    gathered, summed = _over_tp(architecture, columns)
     scope = GraphScope.MLP
     yield Block("mlp norm", before, forward=gathered, backward=gathered, scope=scope)
     yield Block(
@@ -302,7 +298,7 @@ def _shared_blocks(
     if mlp.shared is None:
         return (), ()
     operators = tuple(mlp_operators(mlp.shared, architecture.hidden, columns))
-    gathered, summed = _gathered(architecture, columns), _summed(architecture, columns)
+    gathered, summed = _over_tp(architecture, columns)
     around = (*gathered, *summed)
     if not columns.shared_overlap.any():
         whole = Block(
@@ -320,19 +316,20 @@ def _shared_blocks(
     return (into,), (out,)
 
 
-def _gathered(architecture: Architecture, columns: PlanTable) -> Exchanges:
-    """The all-gather of 2th bytes with sequence parallelism."""
-    size = 2.0 * columns.tokens * architecture.hidden * columns.sequence_parallel
-    return (Exchange(CollectiveKind.ALL_GATHER, Group.TP, size),)
+def _over_tp(architecture: Architecture, columns: PlanTable) -> tuple[Exchanges, Exchanges]:
+    """What gathers inputs of products over tp, and what sums their outputs, of 2th bytes each.
 
-
-def _summed(architecture: Architecture, columns: PlanTable) -> Exchanges:
-    """The reduce-scatter of 2th bytes with sequence parallelism, the all-reduce without."""
+    With sequence parallelism they are an all-gather and a reduce-scatter; without it nothing is
+    gathered, and an all-reduce sums.
+    """
     size = 2.0 * columns.tokens * architecture.hidden * (columns.tp > 1)
-    parallel = columns.sequence_parallel
+    parallel, alone = size * columns.sequence_parallel, size * (1 - columns.sequence_parallel)
     return (
-        Exchange(CollectiveKind.REDUCE_SCATTER, Group.TP, size * parallel),
-        Exchange(CollectiveKind.ALL_REDUCE, Group.TP, size * (1 - parallel)),
+        (Exchange(CollectiveKind.ALL_GATHER, Group.TP, parallel),),
+        (
+            Exchange(CollectiveKind.REDUCE_SCATTER, Group.TP, parallel),
+            Exchange(CollectiveKind.ALL_REDUCE, Group.TP, alone),
+        ),
     )
 
 
