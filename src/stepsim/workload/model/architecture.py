@@ -85,12 +85,7 @@ class GroupedAttention(ModelPart):
     borrows: bool = False
     query_rank: AtLeastOne | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.heads % self.kv_heads:
-            raise WorkloadError(
-                bad_value("attention", "kv_heads", self.kv_heads, f"a divisor of {self.heads}")
-            )
+    divisors = {"kv_heads": "heads"}
 
     @property
     def values(self) -> int:

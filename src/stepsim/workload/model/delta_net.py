@@ -9,7 +9,6 @@ back. Kernels of the rule are those of flash-linear-attention (`chunk_gated_delt
 """
 
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import AtLeastOne, replace
 from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.device import ScanShape
@@ -75,6 +74,7 @@ class GatedDeltaNet(StateMixer):
     value_dim: AtLeastOne
     convolution: AtLeastOne = 4
 
+    divisors = {"key_heads": "heads"}
     split = {
         "linear value heads": "heads",
         "linear key heads": "key_heads",
@@ -84,14 +84,6 @@ class GatedDeltaNet(StateMixer):
         "kernels in serving, its backward is assumed to reach their rate in its operations, "
         "and its state to pass twice"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.heads % self.key_heads:
-            expected = f"a divisor of {self.heads} heads of values"
-            raise WorkloadError(
-                bad_value("gated delta net", "linear_num_key_heads", self.key_heads, expected)
-            )
 
     @property
     def keys(self) -> int:

@@ -11,7 +11,6 @@ their passing on, products of C and B, the chunks' outputs.
 import numpy as np
 
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import AtLeastOne
 from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.device import ScanShape
@@ -45,18 +44,12 @@ class Mamba2(StateMixer):
     normed: bool = True
 
     scope = GraphScope.MAMBA
+    divisors = {"groups": "heads"}
     split = {"mamba heads": "heads", "mamba groups": "groups"}
     assumption = (
         "no time of a scan of Mamba-2 is known: its products are assumed to reach the rate of "
         "chunked delta rules, its state to pass once forward and twice backward"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.heads % self.groups:
-            raise WorkloadError(
-                bad_value("Mamba-2", "n_groups", self.groups, f"a divisor of {self.heads} heads")
-            )
 
     @property
     def joint(self) -> int:

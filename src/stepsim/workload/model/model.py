@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 
 
 class ModelPart(Noun):
-    """A part of a model; raises WorkloadError where a number is below what its type says."""
+    """A part of a model; raises WorkloadError for a number that it cannot have."""
 
     counts: ClassVar[tuple[tuple[str, int], ...]] = ()
-    """Fields that are at least so many, with that number."""
+    """Fields that are at least so many, with that number, as their types say."""
+    divisors: ClassVar[Mapping[str, str]] = {}
+    """Fields that divide another one."""
 
     def __init_subclass__(cls) -> None:
         hints = get_type_hints(cls, include_extras=True).items()
@@ -28,6 +30,11 @@ class ModelPart(Noun):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):
                 expected = f"a whole number of at least {least}"
+                raise WorkloadError(bad_value(self.called, name, value, expected))
+        for name, other in self.divisors.items():
+            value, whole = getattr(self, name), getattr(self, other)
+            if whole % value:
+                expected = f"a divisor of {whole} {other}"
                 raise WorkloadError(bad_value(self.called, name, value, expected))
 
     @property

@@ -402,7 +402,7 @@ NOVA = {"architectures": ["NovaForCausalLM"]}
             HYBRID | {"hybrid_override_pattern": "M-"},
             "hybrid_override_pattern is 2: expected 4 of them",
         ),
-        (HYBRID | {"n_groups": 3}, "n_groups is 3: expected a divisor of 16 heads"),
+        (HYBRID | {"n_groups": 3}, "groups is 3: expected a divisor of 16 heads"),
         (HYBRID | {"mamba_hidden_act": "gelu"}, "mamba_hidden_act is 'gelu': expected silu"),
         (
             GEMMA | {"use_bidirectional_attention": "all"},

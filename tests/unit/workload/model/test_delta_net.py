@@ -31,7 +31,7 @@ def kept(attention: Attention) -> float:
 
 def test_parameters_are_those_of_the_class() -> None:
     assert NET.parameters(64) == 64 * (FIRST + VALUES) + (2 * KEYS + VALUES) * 4 + 2 * 8 + 32
-    with pytest.raises(WorkloadError, match="linear_num_key_heads is 3: expected a divisor of 8"):
+    with pytest.raises(WorkloadError, match="key_heads is 3: expected a divisor of 8"):
         replace(NET, key_heads=3)
 
 
