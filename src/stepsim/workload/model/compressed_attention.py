@@ -22,7 +22,7 @@ from stepsim.workload.model.operators import (
     norm,
     products,
 )
-from stepsim.workload.model.parts import Held, Mixing, Operator
+from stepsim.workload.model.parts import Held, Mixing, Operator, Operators
 from stepsim.workload.plan import PlanTable
 
 
@@ -110,7 +110,7 @@ class CompressedAttention(Mixer):
                 memory("rotary embedding and layout", moved, moved),
                 *self._pooling(hidden, columns),
             ),
-            mix=tuple(self._mix(columns)),
+            mix=self._mix(columns),
             after=(
                 memory("rotation back", 4.0 * normed, 4.0 * normed),
                 by_head("result down", columns, groups, in_group, self.output_rank),
@@ -133,18 +133,15 @@ class CompressedAttention(Mixer):
         size = 2.0 * columns.shard_tokens * width
         yield memory("pooling of keys", size * (1 + 1 / (2 * self.ratio)), 3.0 * size)
 
-    def _mix(self, columns: PlanTable) -> Iterator[Operator]:
+    def _mix(self, columns: PlanTable) -> Operators:
         """The indexer's choice, attention to the window and to pooled keys, and its target.
 
         Attention: 4 t k a d forward for k keys, 2.5 times that backward.
         """
-        share = 2.0 * columns.tokens * self.queries / columns.tp
-        if self.indexer is not None:
-            yield from self.indexer.choice(columns)
+        share, own = 2.0 * columns.tokens * self.queries / columns.tp, self.indexer
         keys, heads = self.read(columns), self.heads / columns.tp
-        yield fused_attention(2.0 * share * keys, self.head_dim, heads, keys, columns, heads)
-        if self.indexer is not None:
-            yield self.indexer.target(share * self.indexer.read(columns), columns)
+        core = fused_attention(2.0 * share * keys, self.head_dim, heads, keys, columns, heads)
+        return (core,) if own is None else own.around(core, share * own.read(columns), columns)
 
     def held(self, columns: PlanTable, element: Floats) -> Held:
         """Queries before and after their norm, keys, the result and what is rotated back.

@@ -7,6 +7,7 @@ All ranks of tp run the whole of it.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.structs import AtLeastOne
 from stepsim.workload.model.model import ModelPart
 from stepsim.workload.model.operators import keys_before, memory, products
-from stepsim.workload.model.parts import Operator, OperatorKind, operator_of
+from stepsim.workload.model.parts import Operator, OperatorKind, Operators, operator_of
 from stepsim.workload.plan import PlanTable
 
 SCORE_BYTES = 4.0
@@ -54,30 +55,27 @@ class Indexer(ModelPart):
         ):
             yield item.times(np.array([[1.0], [0.0], [1.0]]))
 
-    def choice(self, columns: PlanTable) -> Iterator[Operator]:
-        """Scores of all keys before a token, and the choice of the best.
+    def around(self, attention: Operator, flops: Floats, columns: PlanTable) -> Operators:
+        """Scores of all keys before a token, the choice of the best, attention, and the target.
 
         Scores take 2 t s/2 H d in the forward; backward thrice that of the chosen keys: scores
-        again, gradients of queries and of keys. The choice reads each score in 4 bytes.
+        again, gradients of queries and of keys. The choice reads each score in 4 bytes. The indexer
+        learns from a target: attention's scores of the chosen keys once more, of so many `flops`.
         """
         t, keys = columns.tokens, self.read(columns)
         scores, chosen = t * columns.attended / self.ratio / 2, SCORE_BYTES * t * keys
-        yield operator_of(
-            "index scores",
-            OperatorKind.MIXED,
-            flops=(2.0 * scores * self.width, 6.0 * t * keys * self.width),
-            moved=(SCORE_BYTES * scores, 2.0 * chosen),
-            launches=(1, 1),
-            core=True,
-        )
         nothing = np.zeros_like(t)
-        yield memory("choice of keys", SCORE_BYTES * scores + chosen, nothing, core=True)
-
-    def target(self, flops: Floats, columns: PlanTable) -> Operator:
-        """What the indexer learns from: attention's scores of the chosen keys once more."""
-        chosen = SCORE_BYTES * columns.tokens * self.read(columns)
-        both = (flops, 0.0 * flops), (chosen, 2.0 * chosen)
-        return operator_of("index target", OperatorKind.MIXED, *both, (1, 1), core=True)
+        mixed = partial(operator_of, kind=OperatorKind.MIXED, launches=(1, 1), core=True)
+        return (
+            mixed(
+                "index scores",
+                flops=(2.0 * scores * self.width, 6.0 * t * keys * self.width),
+                moved=(SCORE_BYTES * scores, 2.0 * chosen),
+            ),
+            memory("choice of keys", SCORE_BYTES * scores + chosen, nothing, core=True),
+            attention,
+            mixed("index target", flops=(flops, nothing), moved=(chosen, 2.0 * chosen)),
+        )
 
     def summed(self, columns: PlanTable) -> Floats:
         """Bytes of this target that ranks of tp sum, each having that of its own heads."""

@@ -68,7 +68,7 @@ class SparseLatentAttention(Mixer):
                 memory("rotary embedding and layout", moved, moved),
                 *(index if self.chooses else ()),
             ),
-            mix=tuple(self._mix(columns)),
+            mix=self._mix(columns),
             after=(
                 by_head("values from latent", columns, heads, latent.kv_rank, latent.value_dim),
                 *products(columns, ("attention out", t, heads * latent.value_dim, hidden)),
@@ -87,8 +87,7 @@ class SparseLatentAttention(Mixer):
         attention = fused_attention(flops, self.key_width, heads, keys, columns, heads)
         if not self.chooses:
             return (attention,)
-        target = self.indexer.target(pairs * self.key_width, columns)
-        return *self.indexer.choice(columns), attention, target
+        return self.indexer.around(attention, pairs * self.key_width, columns)
 
     def held(self, columns: PlanTable, element: Floats) -> Held:
         """Queries as projected and as attention takes them, keys, the result on both widths.
