@@ -200,7 +200,8 @@ class Router(Noun, dict=True):
     endpoint_ps: Ints
 
     @cached_property
-    def _forest(self) -> Forest:
+    def forest(self) -> Forest:
+        """The ways between inner nodes."""
         return Forest(
             nodes=max(1, self.nodes - self.inner),
             base=self.inner,
@@ -279,14 +280,14 @@ class Router(Noun, dict=True):
             yield (first[:, None] + used)[crossed], shares.sum(axis=axis)[crossed]
         flow, a, b = np.nonzero(shares)
         row, node = ways.rows[flow, b], self._up[0][here[flow], a]
-        yield from self._forest.push(owner[flow], row, node, shares[flow, a, b])
+        yield from self.forest.push(owner[flow], row, node, shares[flow, a, b])
 
     def _ways(self, here: Ints, there: Ints) -> _Ways:
         """The shortest ways of each pair: over which links up and down, or directly."""
         (up_node, up), (down_node, down) = self._up, self._down
         roots, place = np.unique(down_node[there], return_inverse=True)
-        rows = self._forest.rows(roots)[place.reshape(len(there), -1)]
-        trees, first = self._forest.trees, up_node[here]
+        rows = self.forest.rows(roots)[place.reshape(len(there), -1)]
+        trees, first = self.forest.trees, up_node[here]
         between = trees.distance[rows[:, None, :], first[:, :, None]]
         ends = (
             self.bundles.cost_of(up[here])[:, :, None] + self.bundles.cost_of(down[there])[:, None]
@@ -315,7 +316,7 @@ class Router(Noun, dict=True):
         flow, a, b = np.nonzero(ways.paths)
         alone = np.flatnonzero(ways.direct >= 0)
         up, down = self._up[1][here[flow], a], self._down[1][there[flow], b]
-        inside = self._forest.trees.hops[ways.rows[flow, b], self._up[0][here[flow], a]]
+        inside = self.forest.trees.hops[ways.rows[flow, b], self._up[0][here[flow], a]]
         hops = np.zeros((len(flow) + len(alone), len(self.endpoint_ps)), np.int64)
         hops[: len(flow)] = inside
         for bundle, row in ((up, 0), (down, 0), (ways.direct[alone], len(flow))):

@@ -5,9 +5,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Summand
+from stepsim.base.arrays import Ints, Summand, ints
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Noun
+from stepsim.network.topology.cabling import FAR, Cabling, bundle_links
+from stepsim.network.topology.routing import Router
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
 
 MAX_CABLED = 32
@@ -34,7 +36,7 @@ class Cables(Noun, dict=True):
                 raise TopologyError(f"cables[{i}] joins {a} to itself")
             if not (0 <= a < self.size and 0 <= b < self.size):
                 raise TopologyError(f"cables[{i}] is [{a}, {b}]: expected 0 to {self.size - 1}")
-        lost = np.flatnonzero(self._distances[0] >= self.size)
+        lost = np.flatnonzero(self._distances[0] == FAR)
         if lost.size:
             raise TopologyError(f"the cables do not connect 0 and {lost[0]}")
 
@@ -59,55 +61,40 @@ class Cables(Noun, dict=True):
         return (b, a) if link % 2 else (a, b)
 
     @cached_property
-    def _adjacency(self) -> Floats:
-        """Cables between every two positions."""
-        adjacency = np.zeros((self.size, self.size))
-        for a, b in self.cables:
-            adjacency[a, b] += 1
-            adjacency[b, a] += 1
-        return adjacency
+    def _router(self) -> Router:
+        """The routes between positions, all of which forward; cables are equally long."""
+        ends = ints(self.cables).reshape(-1, 2)
+        zeros = np.zeros(2 * len(ends), np.int64)
+        cabling = Cabling(
+            nodes=("",) * self.size,
+            npus=self.size,
+            tail=ends.reshape(-1),
+            head=ends[:, ::-1].reshape(-1),
+            link_class=zeros,
+        )
+        bundles = bundle_links(cabling, zeros)
+        return Router(
+            npus=self.size, nodes=self.size, inner=0, bundles=bundles, endpoint_ps=zeros[:1]
+        )
 
     def between(self, positions: Ints) -> Ints:
         """Cables from each of these positions to each other."""
-        cables: Ints = self._adjacency[np.ix_(positions, positions)].astype(np.int64)
-        return cables
+        cables = np.zeros((self.size, self.size), np.int64)
+        np.add.at(cables, tuple(ints(self.cables).reshape(-1, 2).T), 1)
+        return (cables + cables.T)[np.ix_(positions, positions)]
 
     @cached_property
     def _distances(self) -> Ints:
-        """Cables on a shortest path; `size` where there is none."""
-        distances = np.where(self._adjacency > 0, 1, self.size)
-        np.fill_diagonal(distances, 0)
-        for middle in range(self.size):
-            through = distances[:, middle, None] + distances[None, middle, :]
-            distances = np.minimum(distances, through)
-        return distances
-
-    @cached_property
-    def _shares(self) -> Floats:
-        """`[a * size + b, link]`: share of a flow from a to b."""
-        n, distances = self.size, self._distances
-        neighbours = (self._adjacency > 0).astype(float)
-        paths, walks = np.eye(n), np.eye(n)
-        for length in range(1, n):
-            walks = walks @ neighbours
-            paths = np.where(distances == length, walks, paths)
-        shares = np.zeros((n, n, 2 * len(self.cables)))
-        for link in range(2 * len(self.cables)):
-            u, v = (int(node) for node in self.ends(link))
-            between = distances[:, u, None] + 1 + distances[None, v, :] == distances
-            through = paths[:, u, None] * paths[None, v, :] / paths
-            shares[:, :, link] = np.where(between, through / self._adjacency[u, v], 0.0)
-        return shares.reshape(n * n, -1)
+        """Cables on a shortest path; FAR where there is none."""
+        forest = self._router.forest
+        rows = forest.rows(np.arange(self.size))
+        return forest.trees.distance[rows]
 
     def load(self, flows: Flows) -> list[Summand]:
-        """Shares of all pairs, added up copy by copy."""
-        copies, row = np.unique(flows.copy, return_inverse=True)
-        pairs = self.size * self.size
-        key = row * pairs + flows.start * self.size + flows.end
-        weights = np.bincount(key, flows.weight, len(copies) * pairs).reshape(len(copies), pairs)
-        loads = weights @ self._shares
-        place, link = np.nonzero(loads)
-        return [(copies[place] * self.link_counts[0] + link, loads[place, link])]
+        """What every copy's flows put on its cables."""
+        ends = flows.start, flows.end
+        (copy, link, load), _ = self._router.load(*ends, flows.weight, flows.copy)
+        return [(copy * self.link_counts[0] + link, load)]
 
     def hops(self, flows: Flows) -> Ints:
         """Length of the shortest paths."""
@@ -115,5 +102,5 @@ class Cables(Noun, dict=True):
 
     def halves(self, capacities: tuple[float, ...]) -> float:
         """Bytes/s of the cables between the lower and the upper half of the positions."""
-        half = self.size // 2
-        return capacities[0] * float(self._adjacency[:half, half:].sum())
+        crossing = [a for a, b in self.cables if (a < self.size // 2) != (b < self.size // 2)]
+        return capacities[0] * len(crossing)
