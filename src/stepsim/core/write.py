@@ -31,6 +31,7 @@ from stepsim.base.arrays import (
     distinct,
     ints,
     narrowed,
+    places_by,
     row_numbers,
     spans,
 )
@@ -253,9 +254,9 @@ class _PostedRow(NamedTuple):
     """A segment of a `kind` on a `stream`, or, where that is -1, a wait.
 
     It runs a `task_list`; `end` is the end of a message that it is or waits for, -1 for others.
-    `reads` says whether it waits for the front. It is queued behind the last row that `sets` the
-    stream it is `behind`. It `joins` the front, or what it waits for does. It is the work of an
-    `entry` or beside it. A `paced` one waits for the `unit` before the one under way.
+    `reads` says whether it waits for the front. It waits for the last row before it in its `queue`,
+    a stream. It `joins` the front, or what it waits for does. A `paced` one waits for the `unit`
+    before the one under way.
     """
 
     kind: int = NONE
@@ -264,15 +265,13 @@ class _PostedRow(NamedTuple):
     end: int = NONE
     peer_stage: int = NONE
     reads: int = False
-    behind: int = NONE
-    sets: int = NONE
+    queue: int = NONE
     joins: int = _Joins.NOT
-    entry: int = False
     unit: int = False
     paced: int = False
 
 
-# Columns of rows by the fields of `_PostedRow`; `entry` is the place in the order, or -1.
+# Columns of rows by the fields of `_PostedRow`, and `entry`: the place in the order, or -1.
 _PostedRows = dict[str, Small]
 
 # Streams of sends to the rank before and to the next, and of receipts of such.
@@ -354,7 +353,8 @@ class _StageWriter(Struct, kw_only=True):
         first[runs], counts[runs] = starts.take(look[entry]), np.diff(starts).take(look[entry])
         columns = table.take(spans(first, counts), axis=1)
         rows = dict(zip(_PostedRow._fields, columns, strict=True))
-        return rows | {"entry": np.where(rows["entry"], place.repeat(counts), np.int32(NONE))}
+        acts = rows["kind"] == SegmentKind.ACTION
+        return rows | {"entry": np.where(acts, place.repeat(counts), np.int32(NONE))}
 
     def _entries(self) -> tuple[Small, Ints, Ints]:
         """What entries compute, once for all that look alike: rows, their starts, and looks.
@@ -402,7 +402,7 @@ class _StageWriter(Struct, kw_only=True):
         if self.free:
             waits, alone = waits & receives, np.zeros_like(alone)
         else:
-            columns["behind"][posts] = columns["sets"][posts] = queue
+            columns["queue"][posts] = queue
         begins = alone & np.append(True, ~alone[:-1])
         columns["joins"][:] = np.where(waits, _Joins.BESIDE + begins, _Joins.NOT)
         return rows
@@ -432,7 +432,7 @@ class _StageWriter(Struct, kw_only=True):
             stream=Stream.COMPUTE,
             task_list=self.lists.per_step(items),
             reads=True,
-            behind=Stream.DP,
+            queue=Stream.DP,
         )
 
     def _buckets(self, edges: Iterable[Action]) -> Buckets | None:
@@ -494,9 +494,7 @@ class _StageWriter(Struct, kw_only=True):
         """Start collectives on their stream, beside the actions."""
         number = self.lists.beside(label, ops, stream) if ops else None
         if number is not None:
-            row = _PostedRow(
-                SegmentKind.REDUCTION, stream, number, behind=stream, sets=stream, **more
-            )
+            row = _PostedRow(SegmentKind.REDUCTION, stream, number, queue=stream, **more)
             self.rows.append(row)
 
     def _gather_before(self, parts: Sequence[Action], first: Sequence[Action]) -> None:
@@ -559,10 +557,8 @@ class _StageWriter(Struct, kw_only=True):
             Stream.COMPUTE,
             task_list,
             reads=True,
-            behind=queue,
-            sets=queue,
+            queue=queue,
             joins=_Joins.ALONE,
-            entry=True,
             unit=unit,
         )
         self.rows.append(row)
@@ -613,7 +609,7 @@ def _waits_of(rows: _PostedRows, segments: Ints, number: Small, posted: Small) -
     sizes = (past.take(segments) - first) * rows["reads"].take(segments)
     paced, units = _paced(rows)
     named = number.take(paced)
-    behind, before = _queued(rows["behind"].take(segments), rows["sets"].take(segments))
+    behind, before = _queued(rows["queue"].take(segments))
     is_new = ~_among(before, front, first.take(behind), sizes.take(behind))
     behind, before = behind.compress(is_new), before.compress(is_new)
     sizes[behind] += 1
@@ -632,20 +628,14 @@ def _paced(rows: _PostedRows) -> tuple[Ints, Ints]:
     return waiting, np.flatnonzero(rows["unit"]).take(before.take(waiting) - 2)
 
 
-def _queued(behind: Small, sets: Small) -> tuple[Ints, Small]:
-    """Segments that a stream has something before, and the last segment of it before each."""
-    found, last = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
-    for stream in np.flatnonzero(np.bincount(behind.compress(behind >= 0))).tolist():
-        here = np.flatnonzero((behind == stream) | (sets == stream))
-        setting = sets.take(here) == stream
-        before = np.cumsum(setting, dtype=np.int32) - setting
-        queued = (behind.take(here) == stream) & (before > 0)
-        found.append(here.compress(queued))
-        last.append(here.compress(setting).take(before.compress(queued) - 1))
-    return np.concatenate(found), np.concatenate(last, dtype=np.int32)
+def _queued(queue: Small) -> tuple[Ints, Ints]:
+    """Segments that have something before them in their queue, and the last segment before each."""
+    every = places_by(queue.astype(np.int8), len(Stream))
+    behind, before = zip(*((each[1:], each[:-1]) for each in every), strict=True)
+    return np.concatenate(behind), np.concatenate(before)
 
 
-def _among(numbers: Small, front: Small, first: Small, counts: Small) -> Bools:
+def _among(numbers: Ints, front: Small, first: Small, counts: Small) -> Bools:
     """Whether each number is in its piece of the front: so many from the first on."""
     found = np.zeros(len(numbers), bool)
     same = front.take(spans(first, counts)) == numbers.repeat(counts)
