@@ -144,7 +144,7 @@ DRAGONFLY = 'kind = "dragonfly"\nrouters = 4\nnpus_per_router = 2\nglobal_links 
         ('kind = "cables"\ncables = [[0, 1]]\nsize = 3', "do not connect 0 and 2"),
         ('kind = "cables"\ncables = [[0, 1]]\nsize = "auto"', "size is 'auto'"),
         ('kind = "cables"\ncables = [[0, 1, 2]]', "cables"),
-        ('kind = "cables"\ncables = [[0, 99]]', "100: expected 1 to 32"),
+        ('kind = "cables"\ncables = [[0, 99]]', "size is 100: cables join 1 to 32"),
         ('kind = "rail"\nsize = 4\nnpus_per_nic = 2', "npus_per_nic"),
         ('kind = "switch"\nsize = 4\nnics = 0', "nics is 0"),
         ('kind = "switch"\nsize = 4\nnics = 2\nnpus_per_nic = 2', "exclude"),

@@ -28,7 +28,7 @@ from stepsim.network.topology.dimension import (
     Protocol,
 )
 from stepsim.network.topology.network import MAX_NPUS
-from stepsim.network.topology.wirings import MAX_CABLED, DragonflyShape, Ports, TreeShape
+from stepsim.network.topology.wirings import DragonflyShape, Ports, TreeShape
 from stepsim.workload.axes import CollectiveKind
 
 if TYPE_CHECKING:
@@ -80,9 +80,11 @@ class DimensionTable(LinkClass):
         _Positive | None,
         Meta(description="switch inside others: NPUs of it that jobs of more than one take"),
     ] = None
-    shape: Annotated[list[_Positive] | None, Meta(description="sides of a torus or mesh")] = None
+    shape: Annotated[tuple[_Positive, ...] | None, Meta(description="sides of a torus or mesh")] = (
+        None
+    )
     cables: Annotated[
-        list[tuple[int, int]] | None,
+        tuple[tuple[int, int], ...] | None,
         Meta(description="pairs of NPUs; repeated where cables are parallel"),
     ] = None
     rails: Annotated[
@@ -335,26 +337,41 @@ def dimensions_of(tables: list[DimensionTable]) -> tuple[Dimension, ...]:
     return tuple(found)
 
 
+_NEEDED = {
+    "shape": "the length of every side, e.g. [4, 4, 4]",
+    "cables": "pairs of numbers, e.g. [[0, 1]]",
+    "routers": f"1 to {MAX_NPUS}",
+    "npus_per_router": f"1 to {MAX_NPUS}",
+    "global_links": f"1 to {MAX_NPUS}",
+}
+"""What kinds that have such an option cannot do without."""
+
+
 def _dimension(table: DimensionTable, inside: int) -> Dimension:
     kind = table.kind
     link = LinkClass(**{name: getattr(table, name) for name in LinkClass.__struct_fields__})
     owners = shipped(__file__, "options.toml", dict[str, tuple[DimensionKind, ...]])
     for option, kinds in owners.items():
-        if getattr(table, option) is not None and kind not in kinds:
+        value = getattr(table, option)
+        if value is not None and kind not in kinds:
             belongs = f"belongs to kind {' and '.join(kinds)}, not to {kind}"
             raise TopologyError(f"{option} {belongs}")
+        if kind in kinds and option in _NEEDED and not value:
+            raise _wrong(option, value, _NEEDED[option])
     ports = Ports(nics=table.nics, npus_per_nic=table.npus_per_nic)
-    match kind:
-        case DimensionKind.TORUS | DimensionKind.MESH:
-            own = _grid(table)
-        case DimensionKind.FAT_TREE:
-            own = _tree(table, link, ports)
-        case DimensionKind.DRAGONFLY:
-            own = _dragonfly(table)
-        case DimensionKind.CABLES:
-            own = _cables(table)
-        case _:
-            own = {}
+    own: dict[str, Any] = {}
+    if kind is DimensionKind.FAT_TREE:
+        own = _tree(table, link, ports)
+    elif table.shape:
+        own = {"shape": table.shape, "size": prod(table.shape)}
+    elif table.cables:
+        own = {"cables": table.cables, "size": 1 + max(map(max, table.cables))}
+    elif table.routers and table.npus_per_router and table.global_links:
+        shape = DragonflyShape(
+            routers=table.routers, npus=table.npus_per_router, global_links=table.global_links
+        )
+        outer = OwnNumbers(bandwidth=table.global_bandwidth, latency_ps=table.global_latency_ps)
+        own = {"dragonfly": shape, "outer": outer}
     dimension = Dimension(
         kind=kind,
         link=link,
@@ -387,23 +404,6 @@ def _with_size(table: DimensionTable, dimension: Dimension, inside: int) -> Dime
     if not isinstance(size, int) or size < 1:
         raise _wrong("size", size, 'a positive integer or "auto"')
     return replace(dimension, size=size, used=table.used or 0)
-
-
-def _grid(table: DimensionTable) -> dict[str, Any]:
-    sides = table.shape
-    if not sides or prod(sides) > MAX_NPUS:
-        raise _wrong("shape", sides, "the length of every side, e.g. [4, 4, 4]")
-    return {"shape": tuple(sides), "size": prod(sides)}
-
-
-def _cables(table: DimensionTable) -> dict[str, Any]:
-    cables = table.cables
-    if not cables:
-        raise _wrong("cables", cables, "pairs of numbers, e.g. [[0, 1]]")
-    size = table.size if isinstance(table.size, int) else 1 + max(map(max, cables))
-    if not 1 <= size <= MAX_CABLED:
-        raise _wrong("size", size, f"1 to {MAX_CABLED}")
-    return {"cables": tuple(cables), "size": size}
 
 
 def _tree(table: DimensionTable, link: LinkClass, ports: Ports) -> dict[str, Any]:
@@ -447,19 +447,3 @@ def _spines(table: DimensionTable, leaf: int, whole: float) -> int:
             f"links up: expected a whole number: a leaf that {over:g} divides, or spines"
         )
     return round(links)
-
-
-def _dragonfly(table: DimensionTable) -> dict[str, Any]:
-    outer = OwnNumbers(bandwidth=table.global_bandwidth, latency_ps=table.global_latency_ps)
-    shape = DragonflyShape(
-        routers=_needed("routers", table.routers),
-        npus=_needed("npus_per_router", table.npus_per_router),
-        global_links=_needed("global_links", table.global_links),
-    )
-    return {"dragonfly": shape, "outer": outer}
-
-
-def _needed(field: str, value: int | None) -> int:
-    if value is None:
-        raise _wrong(field, value, f"1 to {MAX_NPUS}")
-    return value
