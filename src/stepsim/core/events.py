@@ -6,7 +6,7 @@ same.
 """
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from stepsim.base.arrays import Ints, lists_of
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
 from stepsim.core.ends import TOO_LONG
-from stepsim.network.flights import Fabric, Transfer
+from stepsim.network.flights import Fabric, Transfer, TransferPhase
 from stepsim.run.spans import NodeWaits
 
 OnProgress = Callable[[int, int], None]
@@ -70,18 +70,12 @@ class _Settling(simpy.Event):
         env.schedule(self, _AFTER_ALL_OTHERS)
 
 
-class _Flight(Struct, kw_only=True):
-    """A transfer under way: its phase, and the events that may end the phase.
+class _Run(Struct, kw_only=True):
+    """A run under way: `phases` are those to come of each transfer that has begun.
 
-    Only the event with the latest `forecast` counts: an earlier one is out of date.
+    Bytes that are under way arrive at `arrivals`, as last forecast.
     """
 
-    transfer: Transfer
-    phase: int = -1
-    forecast: int = 0
-
-
-class _Run(Struct, kw_only=True):
     duration_ps: list[int]
     missing: list[int]
     followers: list[tuple[int, ...]]
@@ -91,7 +85,8 @@ class _Run(Struct, kw_only=True):
     start: "array[int]"
     end: "array[int]"
     env: simpy.Environment = field(default_factory=lambda: simpy.Environment(initial_time=0))
-    flights: dict[int, _Flight] = {}
+    phases: dict[int, Iterator[TransferPhase]] = {}
+    arrivals: dict[int, int] = {}
     settling: bool = False
     ended: int = 0
 
@@ -102,7 +97,7 @@ class _Run(Struct, kw_only=True):
         if transfer is None:
             self.after(self.duration_ps[node], self.over, node)
         else:
-            self.flights[node] = _Flight(transfer=transfer)
+            self.phases[node] = iter(transfer.phases)
             self.next_phase(node)
 
     def after(self, delay_ps: int, callback: Callable[[simpy.Event], None], value: Any) -> None:
@@ -114,19 +109,15 @@ class _Run(Struct, kw_only=True):
 
     def next_phase(self, node: int) -> None:
         """Begin the latency of a transfer's next phase, or end the transfer."""
-        flight = self.flights[node]
-        flight.phase += 1
-        if flight.phase == len(flight.transfer.phases):
-            del self.flights[node]
+        phase = next(self.phases[node], None)
+        if phase:
+            self.after(phase.latency_ps, self.send, (node, phase))
+        else:
             self.release(node)
-            return
-        self.after(flight.transfer.phases[flight.phase].latency_ps, self.send, node)
 
     def send(self, event: simpy.Event) -> None:
         """The latency of a phase is over: its bytes enter the links."""
-        node = cast(int, event.value)
-        flight = self.flights[node]
-        phase = flight.transfer.phases[flight.phase]
+        node, phase = cast(tuple[int, TransferPhase], event.value)
         end_ps = self.fabric.enter(node, phase, int(self.env.now))
         if end_ps is None:
             self.settle_soon()
@@ -147,15 +138,14 @@ class _Run(Struct, kw_only=True):
 
     def forecast(self, node: int, end_ps: int) -> None:
         """The bytes of a flight arrive then, unless a later forecast says otherwise."""
-        flight = self.flights[node]
-        flight.forecast += 1
-        self.after(end_ps - int(self.env.now), self.arrive, (node, flight.forecast))
+        self.arrivals[node] = end_ps
+        self.after(end_ps - int(self.env.now), self.arrive, node)
 
     def arrive(self, event: simpy.Event) -> None:
         """The bytes of a phase have arrived, unless the forecast is out of date."""
-        node, forecast = cast(tuple[int, int], event.value)
-        flight = self.flights.get(node)
-        if flight and flight.forecast == forecast:
+        node = cast(int, event.value)
+        if self.arrivals.get(node) == self.env.now:
+            del self.arrivals[node]
             self.fabric.leave(node)
             self.settle_soon()
             self.next_phase(node)
