@@ -83,28 +83,38 @@ class _Ways(Noun):
     direct: Ints
 
 
-class Forest(Noun, dict=True):
-    """Shortest paths among `nodes` nodes over bundles whose ends are numbered from `base` on."""
+class Router(Noun, dict=True):
+    """Shortest paths between NPUs 0 to `npus` - 1; inner nodes have numbers from `inner` on.
 
+    `inner` is `npus`, or 0 where NPUs forward. `endpoint_ps` are the link classes' latencies. Trees
+    lead to inner nodes, which are counted from 0 there.
+    """
+
+    npus: int
     nodes: int
-    base: int
+    inner: int
     bundles: Bundles
     endpoint_ps: Ints
     _row_of: dict[int, int] = {}
     _trees: list[_Trees] = []
 
+    @property
+    def _inside(self) -> int:
+        """How many inner nodes there are, at least one."""
+        return max(1, self.nodes - self.inner)
+
     @cached_property
     def _between(self) -> Ints:
-        """Bundles between the nodes, ordered by where they lead."""
-        inner = (self.bundles.tail >= self.base) & (self.bundles.head >= self.base)
+        """Bundles between inner nodes, ordered by where they lead."""
+        inner = (self.bundles.tail >= self.inner) & (self.bundles.head >= self.inner)
         found = np.flatnonzero(inner)
         return found[np.argsort(self.bundles.head[found], kind="stable")]
 
     @cached_property
     def _into(self) -> tuple[Ints, Ints]:
-        """Per node: first place in `_between` of bundles that lead there, and how many."""
-        heads = self.bundles.head[self._between] - self.base
-        count = np.bincount(heads, minlength=self.nodes).astype(np.int64)
+        """Per inner node: first place in `_between` of bundles that lead there, and how many."""
+        heads = self.bundles.head[self._between] - self.inner
+        count = np.bincount(heads, minlength=self._inside).astype(np.int64)
         return np.cumsum(count) - count, count
 
     @property
@@ -113,8 +123,8 @@ class Forest(Noun, dict=True):
         return self._trees[0]
 
     def rows(self, roots: Ints) -> Ints:
-        """Rows of the trees to these nodes; grows those that are missing."""
-        if (len(self._row_of) + len(roots)) * self.nodes > _TREE_CELLS:
+        """Rows of the trees to these inner nodes; grows those that are missing."""
+        if (len(self._row_of) + len(roots)) * self._inside > _TREE_CELLS:
             self._row_of.clear()
             self._trees.clear()
         missing = [root for root in roots.tolist() if root not in self._row_of]
@@ -129,15 +139,15 @@ class Forest(Noun, dict=True):
         Of the ways on from a node that cost the same, hops are of the largest endpoint latency.
         """
         distance, between, bundles = self._distances(root), self._between, self.bundles
-        tails = distance[bundles.tail[between] - self.base]
-        heads = distance[bundles.head[between] - self.base]
+        tails = distance[bundles.tail[between] - self.inner]
+        heads = distance[bundles.head[between] - self.inner]
         on = between[(heads < FAR) & (tails == heads + bundles.cost[between])]
         on = on[np.argsort(bundles.tail[on], kind="stable")]
-        tails, heads = bundles.tail[on] - self.base, bundles.head[on] - self.base
+        tails, heads = bundles.tail[on] - self.inner, bundles.head[on] - self.inner
         classes, paths = bundles.link_class[on], np.where(distance == 0, 1.0, 0.0)
-        worst = np.full(self.nodes, -1, np.int64)
-        hops = np.zeros((self.nodes, len(self.endpoint_ps)), np.int16)
-        steps = distance[tails] % (self.base + self.nodes + 2)  # see bundle_links
+        worst = np.full(self._inside, -1, np.int64)
+        hops = np.zeros((self._inside, len(self.endpoint_ps)), np.int16)
+        steps = distance[tails] % (self.nodes + 2)  # see bundle_links
         for edges in places_by(steps, bins(steps)):
             reached = np.maximum(self.endpoint_ps[classes[edges]], worst[heads[edges]])
             some = edges[np.argsort(reached, kind="stable")]  # of a node's ways on the last stays
@@ -145,20 +155,20 @@ class Forest(Noun, dict=True):
             crossed = hops[there]
             crossed[np.arange(len(some)), classes[some]] += 1
             worst[here], hops[here] = np.sort(reached), crossed
-            paths += totals(here, paths[there], self.nodes)
+            paths += totals(here, paths[there], self._inside)
         return _Trees(
             distance=distance[None],
             paths=paths[None],
             hops=hops[None],
-            count=np.bincount(tails, minlength=self.nodes),
+            count=np.bincount(tails, minlength=self._inside),
             bundles=on.astype(np.int32),
             share=paths[heads] / paths[tails],
         )
 
     def _distances(self, root: int) -> Ints:
         """Cost of the shortest way from every node, corrected until nothing gets nearer."""
-        bundles, base = self.bundles, self.base
-        distance = np.where(np.arange(self.nodes) == root, 0, FAR)
+        bundles, base = self.bundles, self.inner
+        distance = np.where(np.arange(self._inside) == root, 0, FAR)
         front = np.flatnonzero(distance == 0)
         while front.size:
             edges = self._between[spans(self._into[0][front], self._into[1][front])]
@@ -175,7 +185,7 @@ class Forest(Noun, dict=True):
         Each is for an owner at a node, on its way to the root of the tree of a row.
         """
         trees, places = self.trees, len(self.trees.count)
-        keys, weights = add_up([(owner * places + row * self.nodes + node, weights)])
+        keys, weights = add_up([(owner * places + row * self._inside + node, weights)])
         while keys.size:
             count = trees.count[keys % places]
             place = spans(trees.firsts[keys % places], count)
@@ -183,31 +193,8 @@ class Forest(Noun, dict=True):
             bundles = trees.bundles[place].astype(np.int64)
             key = np.repeat(keys, count)
             yield key // places * len(self.bundles.tail) + bundles, carried
-            heads = self.bundles.head[bundles] - self.base
-            keys, weights = add_up([(key // self.nodes * self.nodes + heads, carried)])
-
-
-class Router(Noun, dict=True):
-    """Routes between NPUs 0 to `npus` - 1; inner nodes have numbers from `inner` on.
-
-    `inner` is `npus`, or 0 where NPUs forward. `endpoint_ps` are the link classes' latencies.
-    """
-
-    npus: int
-    nodes: int
-    inner: int
-    bundles: Bundles
-    endpoint_ps: Ints
-
-    @cached_property
-    def forest(self) -> Forest:
-        """The ways between inner nodes."""
-        return Forest(
-            nodes=max(1, self.nodes - self.inner),
-            base=self.inner,
-            bundles=self.bundles,
-            endpoint_ps=self.endpoint_ps,
-        )
+            heads = self.bundles.head[bundles] - self.inner
+            keys, weights = add_up([(key // self._inside * self._inside + heads, carried)])
 
     def _hung_on(self, npu_ends: Ints, inner_ends: Ints) -> tuple[Ints, Ints]:
         """Per NPU its inner nodes and the bundles to or from them; -1 fills the rows up."""
@@ -280,14 +267,14 @@ class Router(Noun, dict=True):
             yield (first[:, None] + used)[crossed], shares.sum(axis=axis)[crossed]
         flow, a, b = np.nonzero(shares)
         row, node = ways.rows[flow, b], self._up[0][here[flow], a]
-        yield from self.forest.push(owner[flow], row, node, shares[flow, a, b])
+        yield from self.push(owner[flow], row, node, shares[flow, a, b])
 
     def _ways(self, here: Ints, there: Ints) -> _Ways:
         """The shortest ways of each pair: over which links up and down, or directly."""
         (up_node, up), (down_node, down) = self._up, self._down
         roots, place = np.unique(down_node[there], return_inverse=True)
-        rows = self.forest.rows(roots)[place.reshape(len(there), -1)]
-        trees, first = self.forest.trees, up_node[here]
+        rows = self.rows(roots)[place.reshape(len(there), -1)]
+        trees, first = self.trees, up_node[here]
         between = trees.distance[rows[:, None, :], first[:, :, None]]
         ends = (
             self.bundles.cost_of(up[here])[:, :, None] + self.bundles.cost_of(down[there])[:, None]
@@ -316,7 +303,7 @@ class Router(Noun, dict=True):
         flow, a, b = np.nonzero(ways.paths)
         alone = np.flatnonzero(ways.direct >= 0)
         up, down = self._up[1][here[flow], a], self._down[1][there[flow], b]
-        inside = self.forest.trees.hops[ways.rows[flow, b], self._up[0][here[flow], a]]
+        inside = self.trees.hops[ways.rows[flow, b], self._up[0][here[flow], a]]
         hops = np.zeros((len(flow) + len(alone), len(self.endpoint_ps)), np.int64)
         hops[: len(flow)] = inside
         for bundle, row in ((up, 0), (down, 0), (ways.direct[alone], len(flow))):

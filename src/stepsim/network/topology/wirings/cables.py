@@ -86,9 +86,8 @@ class Cables(Noun, dict=True):
     @cached_property
     def _distances(self) -> Ints:
         """Cables on a shortest path; FAR where there is none."""
-        forest = self._router.forest
-        rows = forest.rows(np.arange(self.size))
-        return forest.trees.distance[rows]
+        rows = self._router.rows(np.arange(self.size))
+        return self._router.trees.distance[rows]
 
     def load(self, flows: Flows) -> list[Summand]:
         """What every copy's flows put on its cables."""
