@@ -435,54 +435,33 @@ class TaskLists(Struct, kw_only=True):
         return number
 
 
-class Buckets(Struct, kw_only=True):
-    """Gradients reduced piece by piece while the last backward goes on.
+def gradient_buckets(
+    ops: Sequence[CommOp], rows: Sequence[Row], bucket_bytes: int
+) -> Iterator[tuple[CommOp, ...]]:
+    """Gradients reduced piece by piece: of each row in turn, what to reduce when its are ready.
 
     As Megatron-LM's distributed data parallel does with `overlap_grad_reduce`: rows add their
-    gradients to a bucket, and a full bucket is reduced at once. `ops` reduce the gradients of rows
-    whose weights sum to `weight`. A row's share of the gradients is that of its parameters; where
-    rows do not say them, its share of the weight-gradient compute, which grows with them. Where
-    none says either, all have the same.
-    """
-
-    ops: tuple[CommOp, ...]
-    bucket_bytes: int
-    weight: int
-    weight_of: Callable[[Row], int]
-    _passed: int = 0
-    _taken: tuple[int, ...] = ()
-
-    def add(self, row: Row) -> tuple[CommOp, ...]:
-        """The row's gradients are ready: what to reduce now, nothing until a bucket is full."""
-        weight = self.weight_of(row)
-        if not weight:
-            return ()
-        self._passed += weight
-        taken = self._taken or (0,) * len(self.ops)
-        ready = tuple(op.size_bytes * self._passed // self.weight for op in self.ops)
-        if sum(ready) - sum(taken) < self.bucket_bytes and self._passed < self.weight:
-            return ()
-        self._taken = ready
-        shares = zip(self.ops, taken, ready, strict=True)
-        return tuple(replace(op, size_bytes=b - a) for op, a, b in shares if b > a)
-
-
-def gradient_buckets(ops: Sequence[CommOp], rows: Sequence[Row], bucket_bytes: int) -> Buckets:
-    """Buckets for the gradients of these rows.
-
-    Rows count by parameters, or by compute if parameters are unknown, or equally.
+    gradients to a bucket, and a full bucket is reduced at once; until then there is nothing to
+    reduce. `ops` reduce the gradients of all rows, which stand in the order of their backwards. A
+    row's share of the gradients is that of its parameters; where rows do not say them, its share of
+    the weight-gradient compute, which grows with them. Where none says either, all have the same.
     """
     told: list[Callable[[Row], int]] = [
         lambda row: row.parameters + row.expert_parameters,
         lambda row: row.weight_grad.compute_ps,
     ]
     weight_of = next((each for each in told if any(map(each, rows))), lambda _: 1)
-    return Buckets(
-        ops=tuple(ops),
-        bucket_bytes=bucket_bytes,
-        weight=sum(map(weight_of, rows)),
-        weight_of=weight_of,
-    )
+    weights = [weight_of(row) for row in rows]
+    whole, taken = sum(weights), [0] * len(ops)
+    for weight, passed in zip(weights, accumulate(weights), strict=True):
+        ready = [op.size_bytes * passed // whole for op in ops]
+        full = sum(ready) - sum(taken) >= bucket_bytes or passed == whole
+        if weight and full:
+            shares = zip(ops, taken, ready, strict=True)
+            yield tuple(replace(op, size_bytes=b - a) for op, a, b in shares if b > a)
+            taken = ready
+        else:
+            yield ()
 
 
 def spread_launches(rows: Sequence[Row]) -> tuple[Row, ...]:

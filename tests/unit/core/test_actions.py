@@ -192,8 +192,8 @@ def test_a_reduction_that_nobody_shares_is_none() -> None:
 
 def reduced(rows: Sequence[Row]) -> list[int]:
     """Bytes that are reduced after each row of a backward, of 100 in buckets of 30."""
-    buckets = gradient_buckets([collective(100, Group.DP)], rows, 30)
-    return [sum(each.size_bytes for each in buckets.add(row)) for row in reversed(rows)]
+    buckets = gradient_buckets([collective(100, Group.DP)], rows[::-1], 30)
+    return [sum(each.size_bytes for each in ops) for ops in buckets]
 
 
 def test_gradients_are_shared_out_by_parameters_else_by_compute_else_evenly() -> None:
