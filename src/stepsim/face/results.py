@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.fields import checked
 from stepsim.base.structs import Document, Names
-from stepsim.base.units import npu_word
 from stepsim.explore.noise.draws import NoiseDocument, NoiseResult
 from stepsim.explore.sensitivity import Sensitivity
 from stepsim.face.described import opened
@@ -18,9 +17,9 @@ from stepsim.show.figures.sensitivity import plot_noise, plot_sensitivity
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.timelines import plot_against
 from stepsim.show.frames import Columns, Tables, columns_of_rows, tables_of
-from stepsim.show.page.facts import headlines
 from stepsim.show.page.lanes import stored
 from stepsim.show.tables.against import against_shown
+from stepsim.show.tables.answer import answer_of
 from stepsim.show.tables.comparison import comparison_shown
 from stepsim.show.tables.model import Shown
 from stepsim.show.tables.step import step_tables
@@ -43,11 +42,7 @@ class Result(Viewed, SimulatedStep):
 
     def __repr__(self) -> str:
         """One line, for shells: the report and its spans are long."""
-        report = self.report
-        ranks = f"{report.npus} {npu_word(report.device, report.npus)}"
-        numbers = ", ".join(f"{name} {text}" for name, text, _ in headlines(report))
-        job = f"{report.workload} on {report.topology}, {ranks}, {report.schedule}"
-        return f"<Result {job}: {numbers}>"
+        return f"<Result {'; '.join(answer_of(self.report).lines)}>"
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -72,11 +67,8 @@ class Result(Viewed, SimulatedStep):
     def _shown(self) -> Iterable[Shown]:
         return step_tables(self.report, len(self.ranks.actors)).values()
 
-    def _headlines(self) -> Sequence[tuple[str, str, str]]:
-        return headlines(self.report)
-
     def _said(self) -> Sequence[str]:
-        return self.warnings
+        return *answer_of(self.report).lines, *self.warnings
 
     def _tables(self) -> Tables:
         return {"spans": self._spans, **tables_of(self.document())}

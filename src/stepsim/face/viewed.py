@@ -3,7 +3,7 @@
 Notebooks show a result as a piece of HTML.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -47,12 +47,8 @@ class Viewed:
         """What the command line prints of it."""
         raise NotImplementedError
 
-    def _headlines(self) -> Sequence[tuple[str, str, str]]:
-        """Name and value of the numbers that are looked for first, and words beside each."""
-        return ()
-
     def _said(self) -> Sequence[str]:
-        """What a reader should know of the input."""
+        """What stands above its tables: an answer, and what a reader should know of the input."""
         return ()
 
     def _tables(self) -> Tables:
@@ -105,7 +101,7 @@ class Viewed:
     def _repr_html_(self) -> str:
         """What a notebook shows: the answer, what was assumed, then what a terminal prints."""
         text = "\n".join((*self._said(), shown_text(self._shown())))
-        return "\n".join((*_headlines_html(self._headlines()), f"<pre>{escape(text)}</pre>"))
+        return f"<pre>{escape(text)}</pre>"
 
 
 class Drawn(Viewed):
@@ -136,20 +132,3 @@ def taken_as(kind: type[_Noun], noun: Any, **more: Any) -> _Noun:
     """A noun as one of a class that has its fields, or some; `more` are those that it lacks."""
     known = asdict(noun) | more
     return kind(**{name: known[name] for name in kind.__struct_fields__ if name in known})
-
-
-_QUIET = "color: gray; font-size: 85%"
-
-
-def _headlines_html(lines: Sequence[tuple[str, str, str]]) -> Iterator[str]:
-    """Large numbers beside each other, under each what is said of it."""
-    if not lines:
-        return
-    yield '<div style="display: flex; flex-wrap: wrap; gap: 4px 32px; margin-bottom: 8px">'
-    for name, value, beside in lines:
-        yield (
-            f'<div><div style="{_QUIET}">{escape(name)}</div>'
-            f'<div style="font-size: 160%; font-weight: 600">{escape(value)}</div>'
-            f'<div style="{_QUIET}">{escape(beside)}</div></div>'
-        )
-    yield "</div>"

@@ -160,10 +160,8 @@ class Explorer(Struct, kw_only=True):
             "facts": answer_facts(
                 step_ps,
                 float(found.bubble_fraction[0]),
-                parts,
-                pipelines=plan.microbatches * plan.dp,
-                npus=plan.npus,
-                rates=throughput(effort, plan.npus, step_ps / PS_PER_S) if effort else None,
+                plan.microbatches * plan.dp,
+                throughput(effort, plan.npus, step_ps / PS_PER_S) if effort else None,
             ),
             "breakdown": parts,
             "band": self._band(batch, state),

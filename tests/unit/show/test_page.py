@@ -62,8 +62,7 @@ def test_the_page_says_what_the_report_says(result: Result, tmp_path: Path) -> N
     assert shown["heading"] == f"{report.workload} on {report.topology}: {conclusion(report)}"
     assert conclusion(report) not in shown["said"]
     facts = {fact["name"]: fact["value"] for fact in shown["facts"]}
-    shares = ["pipeline bubble", "compute", "exposed communication"]
-    assert list(facts) == ["step time", *shares, "throughput"]
+    assert list(facts) == ["step time", "throughput", "pipeline bubble"]
     assert facts["step time"] == shown["step_ps"] == report.step_time_ps
     assert facts["pipeline bubble"] == report.bubble_fraction
     assert shown["breakdown"] == report.breakdown_ps
@@ -79,7 +78,7 @@ def test_the_page_says_what_the_report_says(result: Result, tmp_path: Path) -> N
 def test_what_a_model_holds_is_shown(tmp_path: Path) -> None:
     report_of(stepsim.simulate("llama-3.2-3b", "hgx-h100", **PLAN), tmp_path / "a.html")
     shown = shown_of(tmp_path / "a.html")
-    assert [each["name"] for each in shown["facts"][:2]] == ["step time", "MFU"]
+    assert [each["name"] for each in shown["facts"]] == ["step time", "tokens/s per GPU", "MFU"]
     assert " to " in shown["facts"][0]["range"]
     memory = shown["memory"]
     assert memory["held"] == sum(size for _, size, _ in memory["parts"]) < memory["capacity"]
@@ -105,7 +104,7 @@ def test_what_does_not_fit_is_marked(tmp_path: Path) -> None:
     shown = shown_of(tmp_path / "a.html")
     assert shown["memory"]["level"] == "over"
     assert "does not fit" in shown["memory"]["words"]
-    assert shown["facts"][1]["note"] == "if it fitted"
+    assert shown["facts"][2]["note"] == "if it fitted"
     assert any("it does not fit" in each for each in shown["said"])
 
 

@@ -1,12 +1,9 @@
 // The answer in numbers: on top the step, what it is worth and its memory; below where the step goes.
 
-const TOP_FACTS = ["step time", "tokens/s per GPU", "throughput", "MFU", "pipeline bubble"];
-
 function show(found) {
   page.shown = found;
   showJob(found);
-  const known = TOP_FACTS.map((name) => found.facts.find((fact) => fact.name === name)).filter(Boolean);
-  const shown = (known.length ? known : found.facts).slice(0, 3).map((fact) => factShown(fact, found));
+  const shown = found.facts.map((fact) => factShown(fact, found));
   find("facts").replaceChildren(...shown, ...(found.memory ? [memoryFact(found.memory)] : []));
   find("said").replaceChildren(...(found.said || []).map((words) => element("p", words)));
   find("figures").replaceChildren(...(found.figures || []).map(image));
@@ -60,7 +57,7 @@ function factShown(fact, found) {
 function asides(fact, found) {
   const made = [];
   if (fact.range) made.push(element("span", fact.range, "aside", { title: `Where measured steps lie: ${fact.range_of}` }));
-  if (fact.note && fact.name === "MFU") made.push(element("span", fact.note, "aside"));
+  if (fact.note) made.push(element("span", fact.note, "aside"));
   if (fact.name !== "step time") return made;
   if (found.band) {
     const { text, draws } = found.band, title = `Nine of ten steps: 5th to 95th percentile of ${draws} draws, seed 0`;

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
-from stepsim.explain.report import Report, exposed_ps
+from stepsim.explain.report import Report
 from stepsim.show.tables.model import (
     Cell,
     Column,
@@ -19,65 +19,25 @@ from stepsim.workload.model.memory import TIGHT_SHARE
 Plain = dict[str, object]
 """What JSON holds."""
 
-# Numbers in their order: `name`, `text`, the plain `value`, and whether `less` or `more` is good.
-#
-# A `note` says more in words. A `share` is between 0 and 1, so that two of them differ by points.
-_Facts = list[Plain]
-
 _TIGHT = "close to full: retries of the allocator cost published runs 20 to 30 % there"
 _OVER = "it does not fit: the job would end for want of memory"
 
 
 def answer_facts(
-    step_ps: int,
-    bubble: float,
-    parts: Mapping[str, int],
-    *,
-    pipelines: int,
-    npus: int,
-    rates: Throughput | None,
-) -> _Facts:
+    step_ps: int, bubble: float, pipelines: int, rates: Throughput | None
+) -> list[Plain]:
     """The few numbers that are looked for first; `pipelines` are microbatches of all pipelines."""
-    found = [{**time_fact("step time", step_ps), **_range(rates)}]
-    if rates is not None:
-        tokens = rates.tokens_per_s * npus
-        found += [
-            _share("MFU", rates.mfu, "more") | ({} if rates.fits else {"note": "if it fitted"}),
-            {
-                **_fact("tokens/s", f"{tokens:,.0f}", tokens, "more"),
-                "note": f"{rates.tokens_per_s:,.1f} per GPU",
-            },
-            _fact("tokens/s per GPU", f"{rates.tokens_per_s:,.0f}", rates.tokens_per_s, "more"),
-        ]
-    found += [
-        _share("pipeline bubble", bubble, "less"),
-        _share("compute", share_of(parts.get("compute", 0), step_ps), "more"),
-        _share("exposed communication", share_of(exposed_ps(parts), step_ps), "less"),
-    ]
+    step = {**time_fact("step time", step_ps), **_range(rates)}
     if rates is None:
         rate = share_of(pipelines * PS_PER_S, step_ps)
-        found.append(_fact("throughput", f"{rate:,.4g} microbatches/s", rate, "more"))
-    return found
-
-
-def headlines(found: Report) -> list[tuple[str, str, str]]:
-    """Name and value of the numbers of a step that are looked for first, and words beside each."""
-    facts, memory = _step_facts(found), _document_memory(found)
-    known = [(each["name"], each["text"], each.get("range") or each.get("note")) for each in facts]
-    if memory:
-        known.append(("memory", memory["text"], memory["words"]))
-    return [(str(name), str(text), str(beside or "")) for name, text, beside in known]
-
-
-def _step_facts(found: Report) -> _Facts:
-    return answer_facts(
-        found.step_time_ps,
-        found.bubble_fraction,
-        found.breakdown_ps,
-        pipelines=found.microbatches * found.plan["dp"],
-        npus=found.npus,
-        rates=found.throughput,
-    )
+        throughput = _fact("throughput", f"{rate:,.4g} microbatches/s", rate, "more")
+        return [step, throughput, _share("pipeline bubble", bubble, "less")]
+    tokens = rates.tokens_per_s
+    return [
+        step,
+        _fact("tokens/s per GPU", f"{tokens:,.0f}", tokens, "more"),
+        _share("MFU", rates.mfu, "more") | ({} if rates.fits else {"note": "if it fitted"}),
+    ]
 
 
 def _range(rates: Throughput | None) -> Plain:
@@ -93,6 +53,10 @@ def time_fact(name: str, time_ps: int) -> Plain:
 
 
 def _fact(name: str, text: str, value: float, better: str) -> Plain:
+    """A number in words, its plain `value`, and whether `less` or `more` is good.
+
+    A `note` says more in words. A `share` is between 0 and 1, so that two of them differ by points.
+    """
     return {"name": name, "text": text, "value": value, "better": better, "share": False}
 
 
@@ -126,7 +90,12 @@ def document_shown(found: Report) -> Plain:
     own = [plain_table(each) for each in shown.values() if isinstance(each, Table) and each.rows]
     return {
         "step_ps": found.step_time_ps,
-        "facts": _step_facts(found),
+        "facts": answer_facts(
+            found.step_time_ps,
+            found.bubble_fraction,
+            found.microbatches * found.plan["dp"],
+            found.throughput,
+        ),
         "breakdown": dict(found.breakdown_ps),
         "memory": _document_memory(found),
         "job": job,
