@@ -26,17 +26,10 @@ function image(figure) {
   return element("img", "", "", { src: `data:image/svg+xml,${encodeURIComponent(figure)}`, alt: "figure" });
 }
 
-function showJob(found) {
-  const { workload, topology } = page.state, { size, device, plan, schedule } = jobWordsOf(found);
-  find("job-name").textContent = found.heading || (size ? `${workload} on ${grouped(size)} ${device || `GPUs of ${topology}`}` : workload);
-  find("job-plan").textContent = [plan, schedule].filter(Boolean).join(" \u00B7 ") || "\u00A0";
-}
-
-/** What the job is, in parts: how many GPUs of which kind, its plan, its schedule. */
-function jobWordsOf({ job }) {
-  const said = Object.fromEntries(job), size = /^(\d+) \w+: (.*?)(?:; (.*))?$/.exec(said.job || "") || ["", "", "", ""];
-  const plan = [size[2].replace(/, (cp|ep) 1\b/g, ""), size[3]].filter(Boolean).join(", ");
-  return { size: size[1], device: (said.device || "").split(",")[0], plan, schedule: said.schedule || "" };
+function showJob({ heading, job }) {
+  const [name, ...plan] = job;
+  find("job-name").textContent = heading || name || page.state.workload;
+  find("job-plan").textContent = plan.join(" \u00B7 ") || "\u00A0";
 }
 
 function factShown(fact, found) {

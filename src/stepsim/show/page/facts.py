@@ -1,13 +1,17 @@
 """What a page shows of a step: numbers that can be compared, memory, tables; all plain data."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.explain.report import Report
+from stepsim.show.tables.answer import job_words
 from stepsim.show.tables.model import (
+    TEXT,
     Cell,
     Column,
     Ordered,
+    Shown,
     Table,
     range_words,
     share_of,
@@ -85,10 +89,8 @@ def memory_shown(stage: int, parts: Mapping[str, int], capacity_bytes: int | Non
 
 def document_shown(found: Report) -> Plain:
     """All that a step's document says."""
-    shown = step_tables(found)
-    job = shown.pop("settings")
-    own = [plain_table(each) for each in shown.values() if isinstance(each, Table) and each.rows]
     return {
+        "job": job_words(found),
         "step_ps": found.step_time_ps,
         "facts": answer_facts(
             found.step_time_ps,
@@ -98,8 +100,7 @@ def document_shown(found: Report) -> Plain:
         ),
         "breakdown": dict(found.breakdown_ps),
         "memory": _document_memory(found),
-        "job": job,
-        "tables": own,
+        "tables": plain_tables(step_tables(found).values()),
         "warnings": list(found.said),
     }
 
@@ -111,6 +112,17 @@ def _document_memory(found: Report) -> Plain | None:
     fullest = max(stages, key=lambda stage: stage.memory.total_bytes if stage.memory else 0)
     assert fullest.memory
     return memory_shown(fullest.stage, fullest.memory.parts, found.throughput.capacity_bytes)
+
+
+def plain_tables(shown: Iterable[Shown]) -> list[Plain]:
+    """Tables that have rows, and names with values as one of settings, as texts."""
+    settings = Table(columns={"setting": TEXT, "value": TEXT}, rows=(), caption="settings")
+    tables = (
+        each if isinstance(each, Table) else replace(settings, rows=each)
+        for each in shown
+        if not isinstance(each, str)
+    )
+    return [plain_table(each) for each in tables if each.rows]
 
 
 def plain_table(table: Table) -> Plain:

@@ -72,13 +72,12 @@ function runWords(run, state) {
   const share = idleWords(run, 0);
   if (!page.pin) return [time(run.step_ps), share].filter(Boolean).join(" \u00B7 ");
   const other = state === page.state ? page.pin.asked : page.state;
-  const { size, plan } = jobWordsOf(run);
   const usual = { ...page.numbers, ...Object.fromEntries(page.choices.controls.map(({ name, absent }) => [name, absent])) };
   const value = (of, name) => of[name] || usual[name] || "as in the file";
   const names = [...new Set([...Object.keys(state), ...Object.keys(other)])].filter((name) => value(state, name) !== value(other, name));
-  const told = plan ? PLAN_NAMES : [], inPlan = names.some((name) => told.includes(name));
+  const told = run.job.length ? PLAN_NAMES : [], inPlan = names.some((name) => told.includes(name));
   const texts = names.filter((name) => !told.includes(name)).slice(0, 4).map((name) => `${nameWords(name)} ${value(state, name)}`);
-  const parts = [time(run.step_ps), inPlan && `${size} GPUs`, inPlan && plan, share, ...texts];
+  const parts = [time(run.step_ps), ...(inPlan ? run.job : []), share, ...texts];
   return parts.filter(Boolean).join(" \u00B7 ");
 }
 

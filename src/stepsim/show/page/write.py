@@ -19,7 +19,7 @@ from stepsim.measured.profile.events import Profile
 from stepsim.runs.improve import Improvements
 from stepsim.show.figures.drawing import svg_text
 from stepsim.show.figures.timelines import drawn_profile
-from stepsim.show.page.facts import Plain, document_shown, plain_table, time_fact
+from stepsim.show.page.facts import Plain, document_shown, plain_table, plain_tables, time_fact
 from stepsim.show.page.lanes import lanes_of_recorded, lanes_of_timeline, tasks_of_timeline
 from stepsim.show.page.load import network_load
 from stepsim.show.page.looks import looks
@@ -27,7 +27,7 @@ from stepsim.show.page.page import page_of
 from stepsim.show.tables.against import against_shown
 from stepsim.show.tables.answer import answer_of, conclusion
 from stepsim.show.tables.comparison import comparison_answer, comparison_shown, comparison_tables
-from stepsim.show.tables.model import TEXT, Pairs, Shown, Table
+from stepsim.show.tables.model import Shown, Table
 from stepsim.show.tables.profiles import improvements_shown, profile_replay_shown, profile_shown
 from stepsim.show.tables.step import bars_table
 from stepsim.show.tables.studies import (
@@ -65,16 +65,19 @@ class Page(Noun):
         """What it shows, as an answer to the page that asks for a step."""
         found: list[Any] = [*self.runs] or [_NOTHING]
         first, *others = found
-        said, notes, tables, pairs = taken_apart(self.shown)
-        job = tuple(dict([*first["job"], *pairs]).items())
-        settings = Table(caption="settings", columns={"": TEXT, "value": TEXT}, rows=job)
-        own = [plain_table(each) for each in tables if each.rows]
+        every, said, notes = list(self.shown), list[str](), list[str]()
+        place = said
+        for each in every:
+            if isinstance(each, Table):
+                place = notes
+            elif isinstance(each, str):
+                place.append(each)
         warnings = dict.fromkeys([*notes, *self.warnings, *first["warnings"]])
         return {
             **first,
             "heading": f"{self.title}: {said[0]}",
             "said": said[1:],
-            "tables": [*own, *first["tables"], *([plain_table(settings)] if job else [])],
+            "tables": [*plain_tables(every), *first["tables"]],
             "warnings": [each for each in warnings if each not in said],
             "figures": [svg_text(each) for each in self.figures],
             "others": others,
@@ -87,19 +90,6 @@ class Page(Noun):
         lines = {"command": command, "python": ""}
         answers = {"choices": looks(), "lines": lines, "shown": shown}
         write_whole(Path(path), page_of(answers, shown["heading"]))
-
-
-def taken_apart(shown: Iterable[Shown]) -> tuple[list[str], list[str], list[Table], Pairs]:
-    """Sentences before the first table, and behind it, tables, and pairs of names and words."""
-    said, notes, tables, pairs = list[str](), list[str](), list[Table](), list[tuple[str, str]]()
-    for each in shown:
-        if isinstance(each, Table):
-            tables.append(each)
-        elif isinstance(each, str):
-            (notes if tables else said).append(each)
-        else:
-            pairs += each
-    return said, notes, tables, tuple(pairs)
 
 
 _NOTHING: Plain = {

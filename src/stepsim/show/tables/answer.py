@@ -55,10 +55,12 @@ def answer_of(result: Report, measured_ps: int | None = None) -> Answer:
 
 
 def job_line(result: Report, *, schedule: bool = True) -> str:
-    """What was simulated, in a line, with its `schedule` or without.
+    """What was simulated, in a line, with its `schedule` or without."""
+    return _BETWEEN.join(job_words(result, schedule=schedule))
 
-    The workload, its ranks and their network, the degrees, the size of a step.
-    """
+
+def job_words(result: Report, *, schedule: bool = True) -> list[str]:
+    """The workload on its ranks and their network, the degrees, the size of a step."""
     rates = result.throughput
     who = rates.device if rates else npu_word(result.device, result.npus)
     said = [
@@ -72,7 +74,7 @@ def job_line(result: Report, *, schedule: bool = True) -> str:
         said.append(f"batch {rates.global_batch:,} x {rates.sequence:,} tokens")
     else:
         said.append(f"{result.microbatches:,} microbatch{'es' * (result.microbatches != 1)}")
-    return _BETWEEN.join(said)
+    return said
 
 
 def _time(result: Report, measured_ps: int | None) -> Iterator[str]:
