@@ -219,7 +219,7 @@ def test_a_model_is_simulated_pinned_and_split_otherwise(page: Any, address: str
     held, before = split.throughput.memory_bytes, plain.throughput.memory_bytes
     assert held
     assert before
-    assert f"{abs(100 * (held / before - 1)):.1f}%" in text(page, "memory-fact")
+    assert f"{abs(100 * (held / before - 1)):.1f}%" in text(page, "facts")
 
 
 def test_an_uploaded_run_is_shown_as_it_ran(page: Any) -> None:

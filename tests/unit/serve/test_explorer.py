@@ -136,7 +136,7 @@ def test_a_state_of_a_model_gives_what_simulate_gives(explorer: Explorer, seed: 
     facts = {fact["name"]: fact["value"] for fact in found["facts"]}
     assert facts["MFU"] == expected.throughput.mfu
     assert facts["tokens/s per GPU"] == expected.throughput.tokens_per_s
-    assert found["memory"]["held"] == expected.throughput.memory_bytes
+    assert found["memory"]["value"] == expected.throughput.memory_bytes
     if not explorer.varies(state)["not_live"]:
         live = explorer.live(state)
         same = ("step_ps", "facts", "breakdown")
@@ -157,13 +157,18 @@ def test_a_model_keeps_its_plan_while_links_change(explorer: Explorer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "level"), [(919, ""), (920, "tight"), (1000, "tight"), (1001, "over")]
+    ("held", "level"),
+    [
+        (919, "92%"),
+        (920, "92%: close to full"),
+        (1000, "100%: close to full"),
+        (1001, "100%: does not fit"),
+    ],
 )
 def test_memory_is_warned_of_before_it_is_full(held: int, level: str) -> None:
     found = memory_shown(3, {"weights": 500, "activations": held - 500}, 1000)
     assert found
-    assert (found["level"], found["held"], found["stage"]) == (level, held, 3)
-    assert ("does not fit" in str(found["words"])) == (level == "over")
+    assert (found["level"], found["value"], found["stage"]) == (level, held, 3)
     assert memory_shown(0, {"weights": 1}, None) is None
 
 

@@ -111,7 +111,7 @@ def test_the_map_of_plans_is_near_what_is_simulated(explorer: Explorer) -> None:
                 continue
             shown: Any = explorer.shown(ExplorerState.of({**plain, "tp": f"{tp}", "pp": f"{pp}"}))
             assert cell["step_ps"] == pytest.approx(shown["step_ps"], rel=0.05)
-            assert cell["fits"] == (shown["memory"]["level"] != "over")
+            assert cell["fits"] == (shown["memory"]["full"] <= 1)
 
 
 def test_plans_that_do_not_fit_are_marked(explorer: Explorer) -> None:
@@ -141,14 +141,14 @@ def test_of_a_job_that_does_not_fit_only_what_fits_helps(explorer: Explorer) -> 
     for row in found["rows"]:
         shown: Any = explorer.shown(ExplorerState.of({**TOO_LARGE, **row["change"]}))
         assert row["mends"]
-        assert shown["memory"]["level"] != "over"
+        assert shown["memory"]["full"] <= 1
 
 
 def test_the_page_opens_with_a_job_that_fits(explorer: Explorer) -> None:
     empty = Explorer(library=NamedNouns())
     start: Any = empty.choices()["start"]
     shown: Any = explorer.shown(ExplorerState.of(start))
-    assert shown["memory"]["level"] == ""
+    assert shown["memory"]["words"] == ""
     assert len(shown["lanes"]["rows"]) > 1
     given: Any = explorer.choices()["start"]
     assert given == {"workload": "moe_128.txt"}

@@ -81,11 +81,12 @@ def test_what_a_model_holds_is_shown(tmp_path: Path) -> None:
     assert [each["name"] for each in shown["facts"]] == ["step time", "tokens/s per GPU", "MFU"]
     assert " to " in shown["facts"][0]["range"]
     memory = shown["memory"]
-    assert memory["held"] == sum(size for _, size, _ in memory["parts"]) < memory["capacity"]
+    assert memory["value"] == sum(size for _, size, _ in memory["parts"])
+    assert memory["full"] < 1
     (table,) = (each for each in shown["tables"] if "memory" in column_names(each))
     bars = column(table, "memory")
     ends = [bar[-1][0] + bar[-1][1] for bar in bars]
-    assert max(ends) == pytest.approx(memory["held"] / memory["capacity"])
+    assert max(ends) == pytest.approx(memory["full"])
     assert len(bars) == PLAN["pp"]
 
 
@@ -102,7 +103,7 @@ def test_what_does_not_fit_is_marked(tmp_path: Path) -> None:
     found = stepsim.simulate("llama-3-70b", "hgx-h100", npus=8, tp=8, pp=1, global_batch=8)
     report_of(found, tmp_path / "a.html")
     shown = shown_of(tmp_path / "a.html")
-    assert shown["memory"]["level"] == "over"
+    assert shown["memory"]["full"] > 1
     assert "does not fit" in shown["memory"]["words"]
     assert shown["facts"][2]["note"] == "if it fitted"
     assert any("it does not fit" in each for each in shown["said"])

@@ -3,8 +3,7 @@
 function show(found) {
   page.shown = found;
   showJob(found);
-  const shown = found.facts.map((fact) => factShown(fact, found));
-  find("facts").replaceChildren(...shown, ...(found.memory ? [memoryFact(found.memory)] : []));
+  find("facts").replaceChildren(...factsOf(found).map((fact) => factShown(fact, found)));
   find("said").replaceChildren(...(found.said || []).map((words) => element("p", words)));
   find("figures").replaceChildren(...(found.figures || []).map(image));
   showBars(found);
@@ -32,6 +31,8 @@ function showJob({ heading, job }) {
   find("job-plan").textContent = plan.join(" \u00B7 ") || "\u00A0";
 }
 
+const factsOf = ({ facts, memory }) => memory ? [...facts, memory] : facts;
+
 function factShown(fact, found) {
   const name = element("dt", fact.name), value = element("dd"), [, size, unit] = /^(\S+) (\S{4,})$/.exec(fact.text) || ["", fact.text];
   const number = element("span", size, "value");
@@ -41,16 +42,17 @@ function factShown(fact, found) {
     number.dataset.ps = found.step_ps;
   }
   value.append(number, ...(unit ? [element("span", unit, "aside")] : []), ...asides(fact, found));
-  const then = page.pin && page.pin.facts.find((other) => other.name === fact.name);
-  value.append(then ? difference(fact, then) : element("span", "", "change"));
-  return element("div", [name, value]);
+  const then = page.pin && factsOf(page.pin).find((other) => other.name === fact.name), over = fact.full > 1;
+  value.append(then ? difference(fact, then) : element("span", fact.level, over ? "change worse" : "change"));
+  return element("div", [name, value], over ? "full" : "");
 }
 
-/** Words beside a number: where measured steps lie, the band of noise, whether it is only if it fitted. */
+/** What stands beside a number: where measured steps lie, the band of noise, a note, how full memory is. */
 function asides(fact, found) {
   const made = [];
   if (fact.range) made.push(element("span", fact.range, "aside", { title: `Where measured steps lie: ${fact.range_of}` }));
   if (fact.note) made.push(element("span", fact.note, "aside"));
+  if (fact.full) made.push(Object.assign(tank(fact.full), { title: fact.words || fact.level, role: "img", ariaLabel: fact.level }));
   if (fact.name !== "step time") return made;
   if (found.band) {
     const { text, draws } = found.band, title = `Nine of ten steps: 5th to 95th percentile of ${draws} draws, seed 0`;
@@ -67,19 +69,6 @@ function difference({ name, value, better, share }, then) {
   const text = share ? `${signed(Math.abs(100 * more).toFixed(1), more)} points` : percent(value, then.value);
   const words = name === "step time" ? `${signed(time(Math.abs(more)), more)}, ${text} since pin` : `${text} since pin`;
   return element("span", words, (more < 0) === (better === "less") ? "change better" : "change worse", { title: `pinned: ${then.text}` });
-}
-
-function memoryFact({ held, capacity, level, words, text }) {
-  const value = element("dd"), [size, rest] = text.split(" of "), [most] = rest.split(",");
-  const filled = tank(held / capacity), then = page.pin && page.pin.memory;
-  const aside = element("span", `of ${most}`, "aside"), share = shareText(held, capacity, 0);
-  Object.assign(filled, { title: words || text, role: "img", ariaLabel: share });
-  value.append(element("span", size, "value"), aside, filled);
-  if (then) value.append(difference({ name: "memory", value: held, better: "less" }, { value: then.held, text: then.text }));
-  else if (level === "over") value.append(element("span", `${share}: does not fit`, "change worse"));
-  else value.append(element("span", level === "tight" ? `${share}, close to full` : share, "change"));
-  const name = element("dt", "memory of the fullest GPU", "", { title: page.choices.terms.facts.memory });
-  return element("div", [name, value], level === "over" ? "full" : "", { id: "memory-fact" });
 }
 
 // ---- where the step goes
@@ -147,19 +136,18 @@ function stepBar(run, longest, said) {
 function showMemory({ memory }) {
   find("memory").hidden = !memory;
   if (!memory) return;
-  const { held, capacity, text, words, level, parts } = memory, most = Math.max(held, capacity);
-  const line = element("p", text, level === "over" ? "worse quiet" : "quiet", { id: "memory-text", title: words });
-  if (level) line.append(level === "over" ? ": does not fit" : ": close to full");
+  const { value, full, text, note, level, words, parts } = memory, most = Math.max(1, full), said = `${text} ${note}, ${level}`;
+  const line = element("p", said, full > 1 ? "worse quiet" : "quiet", { id: "memory-text", title: words });
   const bar = element("div", "", "bar"), limit = element("i", "", "", { title: "what the GPU has" }), list = element("ul", "", "parts");
-  for (const [part, size, said] of parts) {
-    const tint = page.choices.memory[part], title = `${part}: ${said}`;
-    bar.append(piece(size / most, tint, title));
-    list.append(partRow(part, tint, said, title));
+  for (const [part, size, words] of parts) {
+    const tint = page.choices.memory[part], title = `${part}: ${words}`;
+    bar.append(piece(size / value * full / most, tint, title));
+    list.append(partRow(part, tint, words, title));
   }
-  limit.style.left = `min(${100 * capacity / most}%, 100% - 2px)`;
+  limit.style.left = `min(${100 / most}%, 100% - 2px)`;
   bar.append(limit);
   bar.role = "img";
-  bar.ariaLabel = `${text}: ${parts.map(([part, , said]) => `${part} ${said}`).join(", ")}`;
+  bar.ariaLabel = `${said}: ${parts.map(([part, , words]) => `${part} ${words}`).join(", ")}`;
   find("memory").replaceChildren(element("h2", `Memory of a GPU of stage ${memory.stage}`), bar, list, line);
 }
 

@@ -24,7 +24,7 @@ Plain = dict[str, object]
 """What JSON holds."""
 
 _TIGHT = "close to full: retries of the allocator cost published runs 20 to 30 % there"
-_OVER = "it does not fit: the job would end for want of memory"
+_OVER = "does not fit: the job would end for want of memory"
 
 
 def answer_facts(
@@ -69,20 +69,22 @@ def _share(name: str, value: float, better: str) -> Plain:
 
 
 def memory_shown(stage: int, parts: Mapping[str, int], capacity_bytes: int | None) -> Plain | None:
-    """What the fullest rank holds, by what it is for, beside what it has; bytes."""
+    """What the fullest rank holds, of what it has and by what it is for, in bytes.
+
+    `full` is its share of the memory, `level` that in words, `words` what it means.
+    """
     if not capacity_bytes:
         return None
     held = sum(parts.values())
-    share = held / capacity_bytes
-    level = "over" if share > 1 else "tight" if share >= TIGHT_SHARE else ""
-    sizes = f"{format_size_bytes(held)} of {format_size_bytes(capacity_bytes)}, {share:.0%}"
+    full = held / capacity_bytes
+    words = _OVER if full > 1 else _TIGHT if full >= TIGHT_SHARE else ""
     return {
+        **_fact("memory of the fullest GPU", format_size_bytes(held), held, "less"),
+        "note": f"of {format_size_bytes(capacity_bytes)}",
+        "full": full,
+        "level": ": ".join(filter(None, (f"{full:.0%}", words.partition(":")[0]))),
+        "words": words,
         "stage": stage,
-        "held": held,
-        "capacity": capacity_bytes,
-        "text": sizes,
-        "level": level,
-        "words": {"over": _OVER, "tight": _TIGHT}.get(level, ""),
         "parts": [(name, size, format_size_bytes(size)) for name, size in parts.items() if size],
     }
 
