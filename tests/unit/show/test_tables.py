@@ -42,7 +42,7 @@ LINKS = Table(
             1_500_000,
             3_000_000,
             0.25,
-            (Piece(0, 1, "compute", "x"),),
+            (Piece(1, "compute", "x"),),
         ),
         ("fabric", 7, None, 0, "unknown", ()),
     ),
@@ -73,7 +73,7 @@ def test_a_page_shows_the_same_texts_and_bars() -> None:
     assert names == ["links", "used", "p2p time", "all of it", "in use", "parts"]
     first, second = table["rows"]
     used, times = ("3/12", 3), [("1.5 us", 1_500_000), ("3 us", 3_000_000)]
-    assert first == ["nvlink", used, *times, ("25.0%", 0.25), ((0, 1, "compute", "x"),)]
+    assert first == ["nvlink", used, *times, ("25.0%", 0.25), ((1, "compute", "x"),)]
     assert second == ["fabric", ("7", 7), "-", ("0", 0), "unknown", ""]
 
 

@@ -85,18 +85,18 @@ function shownRuns() {
 function showBars(found) {
   const runs = shownRuns().filter(({ run }) => partsOf(run).length), several = runs.length > 1;
   const longest = Math.max(...runs.map(({ run }) => run.step_ps));
-  const rows = element("div", "", several ? "runs" : ""), said = [];
+  const rows = element("div", "", several ? "runs" : "");
   for (const { title, run } of runs) {
     if (several) rows.append(element("span", title));
-    rows.append(stepBar(run, longest, said));
+    rows.append(barOf(partsOf(run).map(([words, tint, ps, title]) => [ps / longest, tint, `${words}: ${time(ps)}, ${shareText(ps, run.step_ps)}. ${title}`])));
   }
   const list = element("ul", "", "parts");
   for (const [words, tint, ps, title] of partsOf(found)) {
     list.append(partRow(words, tint, shareText(ps, found.step_ps), `${title}: ${time(ps)}`));
   }
   find("bars").replaceChildren(rows, list);
-  find("where").hidden = !said.length;
-  find("bars").ariaLabel = `Where the step goes: ${said.join("; ")}`;
+  find("where").hidden = !runs.length;
+  find("bars").ariaLabel = `Where the step goes: ${[...rows.querySelectorAll("[title]")].map(({ title }) => title).join("; ")}`;
 }
 
 /** A row of a list of parts: a colour, what has it, and how large that is. */
@@ -121,16 +121,6 @@ function partsOf({ breakdown }) {
   return [...parts, ["idle", null, total, `A GPU waits, and nothing that it waits for is in flight (${split})`]];
 }
 
-function stepBar(run, longest, said) {
-  const bar = element("div", "", "bar");
-  for (const [words, tint, ps, title] of partsOf(run)) {
-    const size = `${time(ps)}, ${shareText(ps, run.step_ps)}`;
-    said.push(`${words} ${size}`);
-    bar.append(piece(ps / longest, tint, `${words}: ${size}. ${title}`));
-  }
-  return bar;
-}
-
 // ---- memory
 
 function showMemory({ memory }) {
@@ -138,16 +128,13 @@ function showMemory({ memory }) {
   if (!memory) return;
   const { value, full, text, note, level, words, parts } = memory, most = Math.max(1, full), said = `${text} ${note}, ${level}`;
   const line = element("p", said, full > 1 ? "worse quiet" : "quiet", { id: "memory-text", title: words });
-  const bar = element("div", "", "bar"), limit = element("i", "", "", { title: "what the GPU has" }), list = element("ul", "", "parts");
-  for (const [part, size, words] of parts) {
-    const tint = page.choices.memory[part], title = `${part}: ${words}`;
-    bar.append(piece(size / value * full / most, tint, title));
-    list.append(partRow(part, tint, words, title));
-  }
+  const shown = parts.map(([part, size, words]) => [size / value * full / most, page.choices.memory[part], `${part}: ${words}`]);
+  const bar = barOf(shown), limit = element("i", "", "", { title: "what the GPU has" });
+  const list = element("ul", parts.map(([part, , words], i) => partRow(part, shown[i][1], words, shown[i][2])), "parts");
   limit.style.left = `min(${100 / most}%, 100% - 2px)`;
   bar.append(limit);
   bar.role = "img";
-  bar.ariaLabel = `${said}: ${parts.map(([part, , words]) => `${part} ${words}`).join(", ")}`;
+  bar.ariaLabel = `${said}: ${shown.map(([, , title]) => title).join(", ")}`;
   find("memory").replaceChildren(element("h2", `Memory of a GPU of stage ${memory.stage}`), bar, list, line);
 }
 
@@ -173,13 +160,8 @@ function table(found) {
 function cell(value, look) {
   if (!Array.isArray(value)) return element("td", value, look);
   if (!Array.isArray(value[0])) return element("td", value[0], look, { order: value[1] });
-  const bar = element("div", "", "bar");
-  for (const [start, share, name, words] of value) {
-    const [, tint] = page.choices.parts[name] || ["", page.choices.memory[name]], one = piece(share, tint, words);
-    one.style.left = `${100 * start}%`;
-    bar.append(one);
-  }
-  return element("td", bar);
+  const { parts, memory } = page.choices;
+  return element("td", barOf(value.map(([share, name, words]) => [share, name in parts ? parts[name][1] : memory[name], words])));
 }
 
 /** Sort rows by a column: by its numbers, or by its texts. */

@@ -117,12 +117,14 @@ function dye(box, [light, dark]) {
   box.style.background = `light-dark(${light}, ${dark})`;
 }
 
-/** A piece of a bar: a share of its width in a colour, or as idle time looks. */
-function piece(share, tint, title) {
-  const made = element("span", "", tint ? "" : "idle", { title });
-  made.style.width = `${100 * share}%`;
-  if (tint) dye(made, tint);
-  return made;
+/** A bar of pieces: each a share of its width in a colour, or as idle time looks, with what it is. */
+function barOf(pieces) {
+  return element("div", pieces.map(([share, tint, title]) => {
+    const made = element("span", "", tint ? "" : "idle", { title });
+    made.style.width = `${100 * share}%`;
+    if (tint) dye(made, tint);
+    return made;
+  }), "bar");
 }
 
 /** A bar that is filled to a share. */

@@ -26,9 +26,8 @@ from stepsim.workload.rows import CommOp
 
 
 class Piece(NamedTuple):
-    """A piece of a bar, in shares of its length from 0 to 1."""
+    """A piece of a bar, behind those before it: its share of the whole length."""
 
-    start: float
     share: float
     name: str
     text: str

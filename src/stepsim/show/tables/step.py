@@ -330,11 +330,8 @@ def _on_path(name: str) -> str:
 
 def bar_of(parts: Mapping[str, int], whole: int, sizes: Column = TIME) -> tuple[Piece, ...]:
     """Parts that are not zero side by side, as shares of a whole, with their sizes in words."""
-    found, at = [], 0.0
-    for name, size in parts.items():
-        if size:
-            share = share_of(size, whole)
-            words = f"{part_label(name)}: {sizes.text(size)}, {share:.1%}"
-            found.append(Piece(at, share, name, words))
-            at += share
-    return tuple(found)
+    shares = {name: share_of(size, whole) for name, size in parts.items() if size}
+    return tuple(
+        Piece(share, name, f"{part_label(name)}: {sizes.text(parts[name])}, {share:.1%}")
+        for name, share in shares.items()
+    )
