@@ -186,7 +186,7 @@ class OneStepOptions(RunOptions):
 
 
 def takes(
-    kind: type = object, asked: Collection[str] = NO_MEMORY
+    kind: Any = object, asked: Collection[str] = NO_MEMORY
 ) -> Callable[[Callable[..., None]], DeclaredCommand]:
     """Make a command of a function, which takes a dataclass of options and those of a step.
 
@@ -195,15 +195,9 @@ def takes(
     """
     hints = get_type_hints(kind, include_extras=True)
     # its own options stand before those of its bases
-    own = [
-        name
-        for each in kind.__mro__
-        if each not in _SHARED
-        for name in vars(each).get("__annotations__", ())
-    ]
-    found = getattr(kind, "__dataclass_fields__", {}).values()
-    declared = [each for each in found if each.name != "asked"]
-    declared.sort(key=lambda each: own.index(each.name) if each.name in own else len(own))
+    every = (vars(each).get("__annotations__", ()) for each in kind.__mro__)
+    names = dict.fromkeys(name for some in every for name in some if name != "asked")
+    declared = [kind.__dataclass_fields__[name] for name in names]
     of_step = {
         name: known
         for name, known in OPTIONS.items()
@@ -249,9 +243,6 @@ def takes(
 _LAST = frozenset(name for name, option in OPTIONS.items() if option.panel is Panel.RUN) | {
     *("strict", "quiet", "verbose")
 }
-
-
-_SHARED = (QuietOptions, CommandOptions, RunOptions, OneStepOptions)
 
 
 def _parameter(known: Option) -> Declared:
