@@ -24,11 +24,14 @@ const kept = (async () => {
   return new Response(packed.stream().pipeThrough(new DecompressionStream("deflate"))).json();
 })();
 
-async function ask(question) {
-  const report = await kept;
-  if (report) return unfolded(report[question.kind] || { error: "not in a report" });
-  const reply = await send("answer", JSON.stringify({ ...question, tab }), { "Content-Type": "application/json" });
-  return unfolded(await reply.json());
+/** The answer to a question about the state; obsolete where the state is another one by now. */
+async function ask(kind, more) {
+  const { number, state } = page, report = await kept;
+  if (report) return unfolded(report[kind] || { error: "not in a report" });
+  const reply = await send("answer", JSON.stringify({ kind, tab, number, state, ...more }), { "Content-Type": "application/json" });
+  const found = unfolded(await reply.json());
+  found.obsolete ||= number !== page.number;
+  return found;
 }
 
 /** An answer whose runs have their spans. */
@@ -234,9 +237,8 @@ async function askLive() {
     liveWaits = false;
     const number = page.number;
     try {
-      const found = await ask({ kind: "live", number, state: page.state });
-      if (number !== page.number || found.obsolete) continue;
-      if (found.error) continue; // the engine will say why
+      const found = await ask("live");
+      if (found.obsolete || found.error) continue; // the engine will say why
       problem("");
       if (!keepStructure(found)) continue;
       show(found);
@@ -257,8 +259,8 @@ function keepStructure(found) {
 
 async function askStep(number) {
   try {
-    const found = await ask({ kind: "shown", number, state: page.state });
-    if (number !== page.number || found.obsolete) return;
+    const found = await ask("shown");
+    if (found.obsolete) return;
     const { error, as_it_is: fixed } = found;
     problem(error);
     if (!error) {
@@ -266,13 +268,13 @@ async function askStep(number) {
       showTables(found); // what it hides makes room for what is drawn
       show(found);
       stale(false, [...QUICK, "tables", "warnings", "links"]);
-      await fillPanels(fixed ? ["lines"] : ["lines", "varies"], number);
+      await fillPanels(fixed ? ["lines"] : ["lines", "varies"]);
       askTasks();
     }
     if (number !== page.number) return;
     busy("step shown, other panels follow");
     document.documentElement.dataset.answered = String(number);
-    if (!fixed) await fillPanels(error ? ["sliders"] : ["sliders", "plans", "helps", ...asIfOpen()], number);
+    if (!fixed) await fillPanels(error ? ["sliders"] : ["sliders", "plans", "helps", ...asIfOpen()]);
     if (number !== page.number) return;
     busy("ready");
     document.documentElement.dataset.whole = String(number);
@@ -280,12 +282,12 @@ async function askStep(number) {
 }
 
 /** Ask some more about the state that is shown; each answer is drawn by the function of its kind. */
-async function fillPanels(kinds, number = page.number) {
+async function fillPanels(kinds) {
   const draw = { lines: showLines, varies: showVaries, sliders: showSliders, plans: showPlans, helps: showHelps, map: showSpeedMap, worth: showWorth };
-  const state = { ...page.state }, x = find("map-x").value, y = find("map-y").value;
+  const x = find("map-x").value, y = find("map-y").value;
   for (const kind of kinds) {
-    const found = await ask({ kind, number, state, x, y });
-    if (number !== page.number || found.obsolete) return;
+    const found = await ask(kind, { x, y });
+    if (found.obsolete) return;
     draw[kind](found);
     stale(false, [kind]);
   }

@@ -158,7 +158,7 @@ function noise(name, words) {
 }
 
 async function buildSliders() {
-  const found = await ask({ kind: "numbers", number: page.number, state: page.state });
+  const found = await ask("numbers");
   const numbers = found.numbers || [], names = numbers.map(({ name }) => name), coarse = [], fine = [];
   page.numbers = Object.fromEntries(numbers.map(({ name, text }) => [name, text]));
   for (const one of numbers) {
@@ -231,7 +231,7 @@ async function upload(kind, field) {
     const found = await reply.json();
     problem(found.error);
     if (found.error) return;
-    page.choices = await ask({ kind: "choices", number: page.number });
+    page.choices = await ask("choices");
     fillWorks();
     fill("topology", page.choices.topologies, page.state.topology);
     find(kind).value = found.name;

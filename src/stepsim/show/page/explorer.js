@@ -10,7 +10,7 @@ function pin(found) {
 
 /** The state that a link says was pinned: simulated again. */
 async function pinAsked(state) {
-  const found = await ask({ kind: "shown", number: page.number, state });
+  const found = await ask("shown", { state });
   if (!found.error && !found.obsolete) pin({ ...found, asked: state });
 }
 
@@ -88,9 +88,9 @@ async function showReport() {
   find("details").open = true;
   timelineEvents();
   addButtons();
-  page.answer = await ask({ kind: "shown" });
+  page.answer = await ask("shown");
   showTables(page.answer);
-  showLines(await ask({ kind: "lines" }));
+  showLines(await ask("lines"));
   show(page.answer);
   find("version").append(` \u00B7 ${new Date(document.lastModified).toLocaleDateString("sv")}`);
   busy("ready");
@@ -98,7 +98,7 @@ async function showReport() {
 }
 
 async function begin() {
-  page.choices = await ask({ kind: "choices", number: 0 });
+  page.choices = await ask("choices");
   page.report = await kept;
   for (const [part, words] of Object.entries(page.choices.terms.hints)) document.querySelector(part).title = words;
   if (page.report) return showReport();

@@ -288,8 +288,8 @@ function askTasks() {
     for (const one of runs) {
       try {
         if (one.run.tasks && one.run.tasks.number === number && one.run.tasks.waits) continue;
-        const found = await ask({ kind: "tasks", number, state: one.state, low: Math.round(scale.low), high: Math.round(scale.high) });
-        if (number !== page.number || page.zoom !== zoom || found.error || found.obsolete) return;
+        const found = await ask("tasks", { state: one.state, low: Math.round(scale.low), high: Math.round(scale.high) });
+        if (page.zoom !== zoom || found.error || found.obsolete) return;
         one.run.tasks = { ...found.tasks, number };
       } catch { return; }
     }
