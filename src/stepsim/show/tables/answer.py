@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 
 from stepsim.base.structs import Names, Noun
-from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
+from stepsim.base.units import format_time_ps, npu_word
 from stepsim.explain.report import Report, exposed_ps
 from stepsim.show.tables.model import (
     SHARE,
     degree_words,
+    memory_words,
     range_words,
     share_of,
 )
 from stepsim.show.tables.step import IDLE_KEYS, bubble_words, idle_ps
 from stepsim.workload.axes import Part, part_label
-from stepsim.workload.model.evidence import Throughput
 
 _BETWEEN = "   "
 # Parts that are a smaller share of the step stand in the tables alone.
@@ -92,23 +92,11 @@ def _time(result: Report, measured_ps: int | None) -> Iterator[str]:
         rate = f"{tokens:,.0f}" if tokens >= 1000 else f"{tokens:.4g}"
         yield f"{rate} tokens/s per {npu_word(result.device)}"
         yield f"MFU {rates.mfu:.1%}"
-        yield from _memory(rates)
+        if held := memory_words(rates.memory_bytes, rates.capacity_bytes):
+            yield f"memory {held}"
     if measured_ps:
         error = result.step_time_ps / measured_ps - 1
         yield f"measured {format_time_ps(measured_ps)} ({error:+.2%})"
-
-
-def _memory(rates: Throughput) -> Iterator[str]:
-    """What the fullest rank holds, and plainly whether that fits."""
-    if rates.memory_bytes is not None and rates.capacity_bytes:
-        held, capacity = map(format_size_bytes, (rates.memory_bytes, rates.capacity_bytes))
-        number, unit = held.split()
-        held = number if capacity.split()[1] == unit else held
-        from stepsim.workload.model.memory import TIGHT_SHARE  # read for models alone
-
-        tight = rates.memory_bytes >= TIGHT_SHARE * rates.capacity_bytes
-        full = ": likely out of memory" if tight else ""
-        yield f"memory {held} of {capacity}{full if rates.fits else ': does not fit'}"
 
 
 def conclusion(result: Report) -> str:

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from stepsim.base.units import format_size_bytes, format_time_ps
+from stepsim.base.units import format_time_ps
 from stepsim.explore.batches.draws import BatchSteps, BatchStudy
 from stepsim.explore.batches.sweeps import BatchSweepDocument
 from stepsim.show.tables.model import (
     ERROR,
     TIME,
     Shown,
+    memory_words,
     paths,
     settings_words,
     table_of,
@@ -40,8 +41,8 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
         f"sequences, each one document, takes {format_time_ps(study.planned_ps)}"
     )
     yield (
-        f"memory {_memory(study, best)}, with the largest microbatch, {best.fullest:.2f} of a "
-        "full one"
+        f"memory {memory_words(best.memory_bytes, study.capacity_bytes)}, with the largest "
+        f"microbatch, {best.fullest:.2f} of a full one"
     )
     yield table_of(
         f"{len(first.step_time_ps)} steps of documents from {study.source}, seed {study.seed}",
@@ -64,20 +65,14 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
     yield from _without_room(study)
 
 
-def _memory(study: BatchStudy, steps: BatchSteps) -> str:
-    """What the fullest rank holds under a packer, and whether its NPU has as much."""
-    held, capacity = steps.memory_bytes, study.capacity_bytes
-    fits = "" if held <= capacity else ": does not fit"
-    return f"{format_size_bytes(held)} of {format_size_bytes(capacity)}{fits}"
-
-
 def _without_room(study: BatchStudy) -> Iterator[str]:
     """A line for every packer whose largest microbatch does not fit."""
     for steps in study.packed:
         if steps.memory_bytes > study.capacity_bytes:
+            held = memory_words(steps.memory_bytes, study.capacity_bytes)
             yield (
                 f"memory: packer {steps.packer} has a microbatch of {steps.fullest:.2f} times the "
-                f"tokens of a full one, with which a rank holds {_memory(study, steps)}"
+                f"tokens of a full one, with which a rank holds {held}"
             )
 
 

@@ -250,6 +250,22 @@ def range_words(rates: Throughput) -> str:
     return " to ".join(map(seconds_words, (rates.low_s, rates.high_s)))
 
 
+def memory_words(held: int | None, capacity: int | None) -> str:
+    """What is held of what there is, and plainly whether that fits, e.g. `44.25 of 80 GiB`.
+
+    Empty where nobody knows.
+    """
+    if held is None or not capacity:
+        return ""
+    from stepsim.workload.model.memory import TIGHT_SHARE  # read for models alone
+
+    size, whole = format_size_bytes(held), format_size_bytes(capacity)
+    number, unit = size.split()
+    tight = ": likely out of memory" if held >= TIGHT_SHARE * capacity else ""
+    said = ": does not fit" if held > capacity else tight
+    return f"{number if whole.endswith(f' {unit}') else size} of {whole}{said}"
+
+
 def name_ranks(ranks: Sequence[int], digits: int = 1, most: int = _MOST_RUNS) -> str:
     """Ascending ranks in few words, e.g. `rank 3`, `ranks 0-7, 16-23`, `ranks 0-56 step 8`.
 

@@ -27,6 +27,7 @@ from stepsim.show.tables.model import (
     Piece,
     Shown,
     Table,
+    memory_words,
     name_ranks,
     paths,
     range_words,
@@ -124,6 +125,7 @@ def _throughput_pairs(rates: Throughput | None) -> Pairs:
     if rates is None:
         return ()
     if_fits, word = "" if rates.fits else ", if it fitted", npu_word(rates.device)
+    held = memory_words(rates.memory_bytes, rates.capacity_bytes)
     spent = [f"{rates.npu_hours_per_trillion_tokens:,.0f} {word} hours per trillion tokens"]
     if rates.price_per_step is not None:
         run = rates.price_per_step * 1e12 / rates.tokens
@@ -138,7 +140,7 @@ def _throughput_pairs(rates: Throughput | None) -> Pairs:
             f"hardware {rates.hardware_tflops:.1f}; MFU {rates.mfu:.1%}{if_fits}",
         ),
         ("cost", ", ".join(spent) + if_fits),
-        *_memory_pairs(rates),
+        *([("memory", f"{held} on the fullest rank")] if held else []),
         *accuracy_pairs(rates),
     )
 
@@ -158,15 +160,6 @@ def accuracy_pairs(rates: Throughput) -> Pairs:
     words = range_words(rates)
     lies = (("range", f"{words}, where {rates.range_of} lie"),) if words else ()
     return (("accuracy", said), *lies)
-
-
-def _memory_pairs(rates: Throughput) -> Pairs:
-    """What the fullest rank holds."""
-    held, capacity = rates.memory_bytes, rates.capacity_bytes
-    if held is None or not capacity:
-        return ()
-    sizes = f"{format_size_bytes(held)} of {format_size_bytes(capacity)}"
-    return (("memory", f"{sizes} on the fullest rank, {held / capacity:.0%}"),)
 
 
 def option_pairs(result: Report) -> Pairs:
