@@ -6,7 +6,6 @@ const AFTER = "optimizer and gradient sync";
 const ACTIONS = 0, GRADIENTS = 1, MESSAGES = 2;
 const LEAST_BAR = 4; // narrower actions are mixed: a colour for each dot, by the time that each shade has of it
 const MANY_NARROW = 50;
-const PLAN_NAMES = ["npus", "tp", "pp", "cp", "ep", "expert_tp", "microbatch_size", "microbatches", "global_batch"];
 const AXIS_SHADE = 9; // shades from here on are communication of the parallel axes, in their order
 
 /** What has a timeline of all that is shown. */
@@ -67,7 +66,7 @@ function fitted(pen, text, room) {
   return `${text.slice(0, most).trimEnd()}\u2026`;
 }
 
-/** A state in short: its step, its idle share, its plan, and where else it differs from the other one. */
+/** A state in short: its step, its idle share, where it differs from the other one, and its job as far as there is room. */
 function runWords(run, state) {
   const share = idleWords(run, 0);
   if (!page.pin) return [time(run.step_ps), share].filter(Boolean).join(" \u00B7 ");
@@ -75,10 +74,8 @@ function runWords(run, state) {
   const usual = { ...page.numbers, ...Object.fromEntries(page.choices.controls.map(({ name, absent }) => [name, absent])) };
   const value = (of, name) => of[name] || usual[name] || "as in the file";
   const names = [...new Set([...Object.keys(state), ...Object.keys(other)])].filter((name) => value(state, name) !== value(other, name));
-  const told = run.job.length ? PLAN_NAMES : [], inPlan = names.some((name) => told.includes(name));
-  const texts = names.filter((name) => !told.includes(name)).slice(0, 4).map((name) => `${nameWords(name)} ${value(state, name)}`);
-  const parts = [time(run.step_ps), ...(inPlan ? run.job : []), share, ...texts];
-  return parts.filter(Boolean).join(" \u00B7 ");
+  const texts = names.slice(0, 4).map((name) => `${nameWords(name)} ${value(state, name)}`);
+  return [time(run.step_ps), share, ...texts, ...run.job].filter(Boolean).join(" \u00B7 ");
 }
 
 /** What share of a run is idle time, if any. */
