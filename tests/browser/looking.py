@@ -25,7 +25,7 @@ for (const one of document.querySelectorAll("body *")) {
   const style = getComputedStyle(one), words = one.textContent.trim().slice(0, 30);
   if (own && !one.closest("svg")) look(words, style.color, one, 4.5);
   const ring = one.matches(".idle") && style.boxShadow.match(/rgb\\([^)]*\\)/)[0];
-  const dyed = ".bar > *, .swatch, .tank > span", ink = ring || style.backgroundColor;
+  const dyed = ".bar > *, .swatch", ink = ring || style.backgroundColor;
   if (one.matches(dyed)) look(words || one.title, ink, one.parentElement, 3);
   if (one.matches("svg .wire")) look("wire", style.stroke, one.closest("svg"), 3);
   if (one.matches("svg .hub, svg .gpu")) look("link", style.fill, one.closest("svg"), 3);

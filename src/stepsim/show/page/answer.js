@@ -52,7 +52,7 @@ function asides(fact, found) {
   const made = [];
   if (fact.range) made.push(element("span", fact.range, "aside", { title: `Where measured steps lie: ${fact.range_of}` }));
   if (fact.note) made.push(element("span", fact.note, "aside"));
-  if (fact.full) made.push(Object.assign(tank(fact.full), { title: fact.words || fact.level, role: "img", ariaLabel: fact.level }));
+  if (fact.full) made.push(tank(fact.full, "", { title: fact.words || fact.level, ariaLabel: fact.level }));
   if (fact.name !== "step time") return made;
   if (found.band) {
     const { text, draws } = found.band, title = `Nine of ten steps: 5th to 95th percentile of ${draws} draws, seed 0`;

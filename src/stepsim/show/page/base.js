@@ -131,11 +131,7 @@ function barOf(pieces) {
 }
 
 /** A bar that is filled to a share. */
-function tank(share, look) {
-  const fill = element("span", "", look);
-  fill.style.width = `${Math.min(100, 100 * share)}%`;
-  return element("div", fill, "tank");
-}
+const tank = (value, look, more) => element("progress", "", look, { value, ...more });
 
 function swatch(name, tint, look = tint ? "" : "idle") {
   const box = element("span", "", `swatch ${look}`);
