@@ -117,11 +117,11 @@ def _document_memory(found: Report) -> Plain | None:
 
 
 def plain_tables(shown: Iterable[Shown]) -> list[Plain]:
-    """Tables that have rows, and names with values as one of settings, as texts."""
+    """Tables that have rows, and behind them names with values as one of settings, as texts."""
     settings = Table(columns={"setting": TEXT, "value": TEXT}, rows=(), caption="settings")
     tables = (
         each if isinstance(each, Table) else replace(settings, rows=each)
-        for each in shown
+        for each in sorted(shown, key=lambda each: isinstance(each, tuple))
         if not isinstance(each, str)
     )
     return [plain_table(each) for each in tables if each.rows]
