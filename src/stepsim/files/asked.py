@@ -41,6 +41,7 @@ from stepsim.workload.model.model import Model, Unread
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
+    from stepsim.files.shell.words import Environment
     from stepsim.measured.calibration.calibration import Calibration
     from stepsim.measured.work import RecordedWork
     from stepsim.network.measured_times import CommTable
@@ -151,7 +152,7 @@ def read_inputs(
     comm_source: str = "",
     strict: bool = False,
     numbers: Mapping[str, object] = _NO_NUMBERS,
-    environment: Mapping[str, str] = MappingProxyType({}),
+    environment: "Environment" = MappingProxyType({}),
 ) -> StepInputs:
     """Everything that a person named, read; raises the errors of the readers.
 
@@ -188,7 +189,7 @@ def _opened(
     typed: dict[str, object],
     *,
     strict: bool,
-    environment: Mapping[str, str],
+    environment: "Environment",
 ) -> tuple[WorkSource, dict[str, object]]:
     """What a person named, and what else they typed: a recorded run takes the calibration."""
     if not isinstance(workload, str | Path):

@@ -59,6 +59,7 @@ from stepsim.workload.rows import Workload
 if TYPE_CHECKING:
     from stepsim.explain.report import ResultDocument
     from stepsim.files.models.recipes import ForeignRecipe
+    from stepsim.files.shell.words import Environment
     from stepsim.network.topology.network import TopologyLike
 
 
@@ -70,11 +71,11 @@ def workload_of(path: str | Path, *, strict: bool = False) -> Workload:
     return read_simai_text(Path(path), strict=strict)
 
 
-_NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
+_NO_ENVIRONMENT: "Environment" = MappingProxyType({})
 
 
 def load_work(
-    path: str | Path, *, strict: bool = False, environment: Mapping[str, str] = _NO_ENVIRONMENT
+    path: str | Path, *, strict: bool = False, environment: "Environment" = _NO_ENVIRONMENT
 ) -> Workload | Model:
     """A model by name or file, else a workload file; raises WorkloadError.
 
@@ -193,7 +194,7 @@ def _of_hub(name: str) -> str:
     return rest if not is_public(model) and vendor in ("meta", "nvidia") else model
 
 
-def read_model(path: str | Path, environment: Mapping[str, str] = _NO_ENVIRONMENT) -> Model:
+def read_model(path: str | Path, environment: "Environment" = _NO_ENVIRONMENT) -> Model:
     """A model by name or file: `config.json`, a TOML of the same keys, Megatron-LM's arguments.
 
     A launch script has the variables of the `environment`.
@@ -218,7 +219,7 @@ def read_model(path: str | Path, environment: Mapping[str, str] = _NO_ENVIRONMEN
     return _of_arguments(path, text, environment)
 
 
-def _of_job(path: Path, text: str, environment: Mapping[str, str]) -> Model:
+def _of_job(path: Path, text: str, environment: "Environment") -> Model:
     """The model and the plan of a job of torchtitan, in TOML or a registry of jobs in Python."""
     from stepsim.files.models.fields import Fields
     from stepsim.files.models.recipes import job_notes
@@ -246,7 +247,7 @@ def _asking(path: Path, model: Model, asked: Mapping[str, object], notes: Sequen
     )
 
 
-def _of_arguments(path: Path, text: str, environment: Mapping[str, str]) -> Model:
+def _of_arguments(path: Path, text: str, environment: "Environment") -> Model:
     """The model and the plan of a recipe, or of what a launch script starts."""
     from stepsim.files.models.megatron import model_of_arguments
     from stepsim.files.models.recipes import RECIPES, recipe_of, recipe_of_file

@@ -33,9 +33,10 @@ from stepsim.files.models.recipes import (
     recipe_forms,
     recipe_of_file,
 )
-from stepsim.files.models.scripts import script_arguments
+from stepsim.files.models.scripts import Arguments, script_arguments
 from stepsim.files.models.torchtitan import torchtitan_asked, torchtitan_lacks, torchtitan_plan
 from stepsim.files.reading import read_text, read_toml, toml_values
+from stepsim.files.shell.words import Environment
 from stepsim.files.writing import write_whole
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.held import stage_slices
@@ -95,7 +96,7 @@ def refused_by(plan: Plan, architecture: Architecture, framework: str) -> Names:
     return ()
 
 
-def with_launch(model: Model, path: Path, environment: Mapping[str, str] | None = None) -> Model:
+def with_launch(model: Model, path: Path, environment: Environment | None = None) -> Model:
     """The model with the plan of a file that a framework is launched with.
 
     The file is a job of torchtitan, overrides of Megatron-Bridge, Megatron-LM's arguments, or what
@@ -124,7 +125,7 @@ def _asked(
     text: str,
     architecture: Architecture,
     recipe: ForeignRecipe | None,
-    environment: Mapping[str, str] | None,
+    environment: Environment | None,
 ) -> dict[str, Any]:
     """What a recipe, overrides of Megatron-Bridge or Megatron-LM's arguments ask."""
     if recipe and not recipe.form.megatron:
@@ -168,7 +169,7 @@ def _bridge(table: str) -> Mapping[str, str]:
     return shipped(__file__, "bridge.toml", dict[str, dict[str, str]])[table]
 
 
-def _overrides(arguments: Mapping[str, str], plan: Plan) -> Iterator[str]:
+def _overrides(arguments: Arguments, plan: Plan) -> Iterator[str]:
     values = {**_bridge("off"), **arguments}
     if plan.chunks > 1:  # beside a layout too: a recipe may have set another number
         values["num-virtual-stages-per-pipeline-rank"] = str(plan.chunks)

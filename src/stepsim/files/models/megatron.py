@@ -5,7 +5,7 @@ nothing of a step's work are passed over; those of layers that are not modelled 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from stepsim.files.models.megatron_rules import (
     broken_rules,
     layout_slices,
 )
-from stepsim.files.models.scripts import needed
+from stepsim.files.models.scripts import Arguments, needed
 from stepsim.files.shell.words import shown_word, unknown_in
 from stepsim.workload.model.architecture import (
     Activation,
@@ -81,7 +81,7 @@ def _words() -> _Words:
     return shipped(__file__, "megatron.toml", _Words)
 
 
-def model_of_arguments(path: Path, values: Mapping[str, str]) -> Model:
+def model_of_arguments(path: Path, values: Arguments) -> Model:
     """The model and the plan of arguments by name, a switch with an empty value.
 
     What nobody knows stands in them as a mark. Errors call them by the file they stand in. Raises
@@ -400,7 +400,7 @@ def _spread(letters: list[str], letter: str, section: float) -> None:
 _Asked = Iterator[tuple[str, Any]]
 
 
-def asked_of(source: str, values: Mapping[str, str]) -> dict[str, Any]:
+def asked_of(source: str, values: Arguments) -> dict[str, Any]:
     """What arguments, by name, ask of a step; `source` is what errors call their file.
 
     They need not describe a model, but `num-layers` must be among them, and `num-experts` of a

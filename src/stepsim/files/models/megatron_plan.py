@@ -14,7 +14,7 @@ from stepsim.files.models.megatron_rules import (
     PAIRED_WEIGHTS,
     broken_rules,
 )
-from stepsim.files.models.scripts import arguments_of
+from stepsim.files.models.scripts import Arguments, arguments_of
 from stepsim.workload.model.architecture import (
     Architecture,
     DenseMlp,
@@ -35,12 +35,12 @@ from stepsim.workload.plan import Plan
 _STRATEGIES = {stage: name for name, stage in FSDP_STAGES.items()}
 
 
-def said_of(table: str) -> Mapping[str, Mapping[str, str]]:
+def said_of(table: str) -> Mapping[str, Arguments]:
     """Arguments, by name, by what they say, as `megatron_plan.toml` has them."""
     return shipped(__file__, "megatron_plan.toml", dict[str, dict[str, dict[str, str]]])[table]
 
 
-def argument_texts(arguments: Mapping[str, str]) -> Names:
+def argument_texts(arguments: Arguments) -> Names:
     """Arguments as people type them, one text each with its value."""
     quoted = {name: f"'{value}'" if "|" in value else value for name, value in arguments.items()}
     return tuple(f"--{name} {value}".rstrip() for name, value in quoted.items())

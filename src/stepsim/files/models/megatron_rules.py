@@ -4,11 +4,12 @@ A rule is judged where all that it speaks of is a number: a variable that nobody
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import isnan, nan
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, shipped
+from stepsim.files.models.scripts import Arguments
 from stepsim.workload.model.layout import StageSlice, parse_layout
 
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -33,7 +34,7 @@ class _Line(Noun):
     A number that nobody knows is nan: no comparison with it holds, so that it breaks no rule.
     """
 
-    values: Mapping[str, str]
+    values: Arguments
     layout: tuple[StageSlice, ...]
 
     def has(self, *names: str) -> bool:
@@ -183,7 +184,7 @@ def megatron_rules() -> tuple[_Rule, ...]:
     return shipped(__file__, "megatron_rules.toml", dict[str, tuple[_Rule, ...]])["rule"]
 
 
-def broken_rules(arguments: Mapping[str, str], *, strict: bool = True) -> Iterator[str]:
+def broken_rules(arguments: Arguments, *, strict: bool = True) -> Iterator[str]:
     """What Megatron-LM asks and the arguments do not keep, one sentence a rule.
 
     A rule that is forgiven is left out unless it is `strict`.

@@ -17,7 +17,7 @@ from typing import Any, cast
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.reading import read_text
-from stepsim.files.shell.words import Unknown, marked_word
+from stepsim.files.shell.words import Environment, Unknown, marked_word
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.model import Unread
 
@@ -65,7 +65,7 @@ class ForeignRecipe:
     """
 
     def __init__(
-        self, path: Path, form: RecipeForm, values: Mapping[str, str], known: Mapping[str, str]
+        self, path: Path, form: RecipeForm, values: Mapping[str, str], known: Environment
     ) -> None:
         self.path, self.form, self.known = path, form, known
         usual = {key: value for key, value in form.usual.items() if not _has(values, key)}
@@ -263,7 +263,7 @@ def is_recipe(path: Path) -> bool:
         return True
 
 
-def recipe_of_file(path: Path, environment: Mapping[str, str]) -> ForeignRecipe | None:
+def recipe_of_file(path: Path, environment: Environment) -> ForeignRecipe | None:
     """The recipe in a file; None for a file of another kind.
 
     Raises WorkloadError, for what is no YAML or JSON too.
@@ -303,7 +303,7 @@ def _text(value: object) -> str:
 
 
 def recipe_of(
-    path: Path, values: Mapping[str, str], environment: Mapping[str, str]
+    path: Path, values: Mapping[str, str], environment: Environment
 ) -> ForeignRecipe | None:
     """The recipe that keys make, by their paths; None where they are of no form.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import Names, Noun, shipped
 from stepsim.files.shell import Command, read_script
-from stepsim.files.shell.words import Unknown, Words, shown_word, unknown_in
+from stepsim.files.shell.words import Environment, Unknown, Words, shown_word, unknown_in
 
 _FLAG = re.compile(r"--[A-Za-z][\w-]*")
 _LAUNCHERS = re.compile(
@@ -28,6 +28,8 @@ _SIZE = re.compile("(?!0+$)[0-9]{1,9}")
 _DIRECTIVE = r"^#SBATCH\s+(.*)$"
 # Quotes and a list's brackets, but not the brackets of a pipeline's layout, `(tt|)*29`.
 _QUOTES = re.compile(r"(\([EtmL|*,0-9]*\)\*[0-9]+)|[\"'()]")
+Arguments = Mapping[str, str]
+"""Arguments by name, a switch with an empty value; what nobody knows stands in one as a mark."""
 # What ends a command, or goes on with it on the next line.
 _ENDS = ("\\", "&&", "||", "|", ";", "&")
 
@@ -38,20 +40,20 @@ def _names(table: str) -> Mapping[str, Names]:
 
 
 class ScriptArguments(Noun):
-    """Arguments by name, a switch with an empty value; what nobody says stands in one as a mark.
+    """The arguments of a command, as `values`, and what starts it.
 
     `launches` says that the text starts a job, `npus` how large it is, as far as that is known,
     `recipe` which file its commands name.
     """
 
-    values: Mapping[str, str]
+    values: Arguments
     launches: bool
     npus: int | None
     recipe: str = ""
 
 
 def script_arguments(
-    path: Path, text: str, environment: Mapping[str, str] | None = None
+    path: Path, text: str, environment: Environment | None = None
 ) -> ScriptArguments:
     """What a script trains; raises WorkloadError naming the file and the line at fault.
 
@@ -85,7 +87,7 @@ def script_arguments(
     )
 
 
-def _slurm(given: Mapping[str, str]) -> dict[str, str]:
+def _slurm(given: Arguments) -> Environment:
     """What Slurm sets for a script by what that asks of it."""
     found = {"SLURM_JOB_ID": "1"} if given else {}
     for variable, names in _names("slurm").items():
@@ -167,9 +169,7 @@ def _parts(words: Sequence[str]) -> Iterator[str]:
             yield from (name, value) if equals and _FLAG.fullmatch(name) else (text,)
 
 
-def _npus(
-    values: Mapping[str, str], variables: Mapping[str, Words], slurm: Mapping[str, str]
-) -> int | None:
+def _npus(values: Arguments, variables: Mapping[str, Words], slurm: Environment) -> int | None:
     """NPUs of the job: nodes times those of each, else all of them."""
     words, world = _names("words"), variables.get("WORLD_SIZE", ())
     said = {**slurm, "WORLD_SIZE": world[0] if world else "", **values}

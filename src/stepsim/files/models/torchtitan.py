@@ -16,6 +16,7 @@ from typing import Any
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Names, shipped
 from stepsim.files.models.fields import Fields
+from stepsim.files.shell.words import Environment
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import (
     AttentionKernel,
@@ -54,7 +55,7 @@ def torchtitan_model(name: str, flavor: str) -> str:
     return next((m for m, (n, f) in _models().items() if (n, f.lower()) == called), "")
 
 
-def torchtitan_job(path: Path, text: str, environment: Mapping[str, str]) -> dict[str, Any]:
+def torchtitan_job(path: Path, text: str, environment: Environment) -> dict[str, Any]:
     """Sections of a job in a registry of 2026: a function that returns its configuration.
 
     Of several functions the `environment` says which, as CONFIG. Nothing is run. Raises

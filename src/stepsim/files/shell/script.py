@@ -19,6 +19,7 @@ from stepsim.base.errors import WorkloadError, errors_at
 from stepsim.base.structs import Noun
 from stepsim.files.reading import read_text
 from stepsim.files.shell.words import (
+    Environment,
     Unknown,
     Words,
     calculated,
@@ -52,7 +53,7 @@ class Command(Noun, kw_only=False):
 
 
 def read_script(
-    path: Path, text: str, environment: Mapping[str, str]
+    path: Path, text: str, environment: Environment
 ) -> tuple[list[Command], dict[str, Words]]:
     """A script's commands, and the words of its variables in the end.
 
@@ -77,7 +78,7 @@ class _Shell(Struct):
 
     folder: Path
     held: dict[str, Words]
-    given: Mapping[str, str]
+    given: Environment
     positional: Words = ()
     functions: dict[str, "Node"] = {}
     commands: list[Command] = []

@@ -5,7 +5,7 @@ environment, the output of a command, or a condition that decides between severa
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from operator import add, eq, ge, gt, le, lt, mul, ne, rshift, sub
 from typing import TYPE_CHECKING
@@ -37,6 +37,8 @@ class Unknown(Noun, kw_only=False):
 _MARK = re.compile("\x01([0-9a-f]*)\x02")
 Words = tuple[str, ...]
 """Those of a command, or of a variable; what nobody knows stands in them as a mark."""
+Environment = Mapping[str, str]
+"""Variables that a script is given, by name."""
 
 
 def marked_word(unknown: Unknown) -> str:
