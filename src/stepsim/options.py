@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import EnumType
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
 from stepsim.base.errors import PlanError, within
@@ -438,16 +437,14 @@ def _by_name() -> Iterator[tuple[str, Option]]:
         yield name, Option(name=name, field=each.name, **told)
 
 
-OPTIONS: Mapping[str, Option] = MappingProxyType(dict(_by_name()))
+OPTIONS: Mapping[str, Option] = dict(_by_name())
 """Every option by its name: what flags, axes, files and Python call it."""
 _BY_FIELD = tuple((option.field, option) for option in OPTIONS.values())
 
-ALIASES: Mapping[str, str] = MappingProxyType(
-    {
-        flag.removeprefix("--").replace("-", "_"): option.name
-        for option in OPTIONS.values()
-        for flag in option.flags
-        if flag.startswith("--") and "/" not in flag
-    }
-)
+ALIASES: Mapping[str, str] = {
+    flag.removeprefix("--").replace("-", "_"): option.name
+    for option in OPTIONS.values()
+    for flag in option.flags
+    if flag.startswith("--") and "/" not in flag
+}
 """Names of options by their other flags: Python takes `gpus` where the command line does."""

@@ -9,7 +9,7 @@ import pickle
 import signal
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -19,13 +19,10 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import contextmanager
-from copyreg import dispatch_table
 from enum import StrEnum
 from functools import lru_cache
-from io import BytesIO
 from itertools import chain, islice
 from threading import Thread, active_count
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 from warnings import catch_warnings, simplefilter
 
@@ -268,16 +265,7 @@ def _version() -> str:
 
 def pack(document: object) -> bytes:
     """A document as a few kilobytes, small enough to go with every task."""
-    data = BytesIO()
-    pickler = pickle.Pickler(data, protocol=5)
-    pickler.dispatch_table = {**dispatch_table, MappingProxyType: _as_dictionary}
-    pickler.dump(document)
-    return zlib.compress(data.getvalue(), level=1)
-
-
-def _as_dictionary(shown: Mapping[Any, Any]) -> tuple[type, tuple[dict[Any, Any]]]:
-    """How a mapping that nobody can write is packed: as what it shows."""
-    return dict, (dict(shown),)
+    return zlib.compress(pickle.dumps(document, protocol=5), level=1)
 
 
 @lru_cache(maxsize=1)

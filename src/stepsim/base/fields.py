@@ -17,7 +17,7 @@ from math import isinf
 from numbers import Integral, Real
 from operator import attrgetter
 from pathlib import Path
-from types import MappingProxyType, NoneType, UnionType
+from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
@@ -317,18 +317,16 @@ def _class_of(hint: Any) -> type:
 
 
 _UNIONS = (Union, UnionType)
-_NUMBERS: Mapping[type, type] = MappingProxyType({int: Integral, float: Real})
-_WORDS: Mapping[Any, str] = MappingProxyType(
-    {
-        int: "a whole number",
-        float: "a number",
-        str: "a text",
-        bool: "True or False",
-        Path: "a path",
-        NoneType: "None",
-        Callable: "a function",
-    }
-)
+_NUMBERS: Mapping[type, type] = {int: Integral, float: Real}
+_WORDS: Mapping[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "True or False",
+    Path: "a path",
+    NoneType: "None",
+    Callable: "a function",
+}
 
 
 def _described(hint: Any) -> str:

@@ -13,7 +13,7 @@ from itertools import chain
 from math import inf, isfinite
 from operator import methodcaller
 from pathlib import Path
-from types import MappingProxyType, UnionType
+from types import UnionType
 from typing import (
     Annotated,
     Any,
@@ -223,16 +223,14 @@ def noun_of(place: str, raw: Any, kind: type[_Data], error: type[StepsimError]) 
         raise error(f"{place}: {reason}") from None
 
 
-_KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        "str": "a text in quotes",
-        "int": "a whole number",
-        "float": "a number",
-        "bool": "true or false",
-        "array": "a list",
-        "object": "a table",
-    }
-)
+_KINDS: Mapping[str, str] = {
+    "str": "a text in quotes",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
 
 
 def explain_wrong(

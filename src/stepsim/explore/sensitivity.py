@@ -6,7 +6,6 @@ another path takes over between them.
 
 from collections.abc import Iterator, Mapping
 from math import isinf
-from types import MappingProxyType
 from typing import Annotated
 
 import numpy as np
@@ -140,9 +139,7 @@ def _parameters(setting: BatchBase) -> list[_Parameter]:
     return [*known, whole, *(_parameter(name, value) for name, value in phases.items())]
 
 
-def _parameter(
-    name: str, value: float, columns: Mapping[str, float] = MappingProxyType({})
-) -> _Parameter:
+def _parameter(name: str, value: float, columns: Mapping[str, float] = {}) -> _Parameter:
     """A parameter, which moves a column of its name, or others in proportion to their values.
 
     Differences of times go over whole picoseconds, and one per cent less of them is whole, too.

@@ -3,7 +3,6 @@
 import os
 from os.path import isfile
 from pathlib import Path
-from types import MappingProxyType
 
 from stepsim.base.errors import PlanError, errors_at
 from stepsim.base.process import remembered
@@ -61,7 +60,7 @@ def _read_device(path: Path) -> Device:
         for own, other in _LENT.items()
         if other in device.rates and own in device.lends
     }
-    return replace(device, rates=MappingProxyType(lent | dict(device.rates)))
+    return replace(device, rates=lent | dict(device.rates))
 
 
 def read_framework(name_or_path: str | Path) -> Framework:

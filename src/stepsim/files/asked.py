@@ -7,7 +7,6 @@ begins a comment.
 from collections.abc import Iterable, Mapping
 from math import inf
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, Union, cast
 
 from stepsim.base.errors import PlanError, WorkloadError
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
     from stepsim.workload.model.calibration import ModelCalibration
     from stepsim.workload.model.device import Device
-
-_NO_NUMBERS: Mapping[str, object] = MappingProxyType({})
 
 
 def read_options(
@@ -151,8 +148,8 @@ def read_inputs(
     *,
     comm_source: str = "",
     strict: bool = False,
-    numbers: Mapping[str, object] = _NO_NUMBERS,
-    environment: "Environment" = MappingProxyType({}),
+    numbers: Mapping[str, object] = {},
+    environment: Mapping[str, str] = {},
 ) -> StepInputs:
     """Everything that a person named, read; raises the errors of the readers.
 

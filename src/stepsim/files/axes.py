@@ -19,7 +19,6 @@ from functools import cached_property
 from math import isinf, prod
 from os.path import isfile
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
@@ -114,9 +113,9 @@ def _check_schedule(text: str) -> None:
         raise SweepError(f"{text}: cannot read the schedule: no such file")
 
 
-OPTION_AXES: Mapping[str, AxisKind] = MappingProxyType(
-    {name: _of_option(option) for name, option in OPTIONS.items() if option.is_axis}
-)
+OPTION_AXES: Mapping[str, AxisKind] = {
+    name: _of_option(option) for name, option in OPTIONS.items() if option.is_axis
+}
 """Axes that are options of a step."""
 
 # Options by their flags, e.g. `mbs`.

@@ -22,7 +22,6 @@ from stepsim.files.reading import (
 )
 from stepsim.workload.documents import (
     LONGEST,
-    NO_NUMBERS,
     Lengths,
     ListedLengths,
     parse_lengths,
@@ -48,7 +47,7 @@ def lengths_of(
     return ListedLengths(lengths=tuple(lengths)), "a list"
 
 
-def read_lengths(text: str, numbers: Mapping[str, float] = NO_NUMBERS) -> Lengths:
+def read_lengths(text: str, numbers: Mapping[str, float] = {}) -> Lengths:
     """The lengths that a text names: a file of them, else a law with `numbers` in place of its own.
 
     Raises WorkloadError naming file, line and value, PlanError for a law that cannot be.

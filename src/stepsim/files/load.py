@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from os.path import exists, isdir, isfile
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -71,11 +70,8 @@ def workload_of(path: str | Path, *, strict: bool = False) -> Workload:
     return read_simai_text(Path(path), strict=strict)
 
 
-_NO_ENVIRONMENT: "Environment" = MappingProxyType({})
-
-
 def load_work(
-    path: str | Path, *, strict: bool = False, environment: "Environment" = _NO_ENVIRONMENT
+    path: str | Path, *, strict: bool = False, environment: Mapping[str, str] = {}
 ) -> Workload | Model:
     """A model by name or file, else a workload file; raises WorkloadError.
 
@@ -194,7 +190,7 @@ def _of_hub(name: str) -> str:
     return rest if not is_public(model) and vendor in ("meta", "nvidia") else model
 
 
-def read_model(path: str | Path, environment: "Environment" = _NO_ENVIRONMENT) -> Model:
+def read_model(path: str | Path, environment: Mapping[str, str] = {}) -> Model:
     """A model by name or file: `config.json`, a TOML of the same keys, Megatron-LM's arguments.
 
     A launch script has the variables of the `environment`.

@@ -8,7 +8,6 @@ group crosses a block's edge that need not. Of 72 it takes 64 where groups are 8
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from math import lcm
-from types import MappingProxyType
 from typing import Any
 
 from stepsim.base.errors import PlanError
@@ -19,9 +18,12 @@ from stepsim.parallel.modes import JobPlacement
 from stepsim.workload.axes import Group, RankOrder
 from stepsim.workload.plan import Plan
 
-SIZES_OF_GROUPS: Mapping[Group, str] = MappingProxyType(
-    {Group.TP: "tp", Group.CP: "cp", Group.EP: "ep", Group.ETP: "expert_tp"}
-)
+SIZES_OF_GROUPS: Mapping[Group, str] = {
+    Group.TP: "tp",
+    Group.CP: "cp",
+    Group.EP: "ep",
+    Group.ETP: "expert_tp",
+}
 _FREE = (DimensionKind.SWITCH, DimensionKind.RAIL)
 
 

@@ -7,7 +7,6 @@ step simulated with it alone changed. Those stand first whose step is nearest to
 from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
@@ -95,7 +94,7 @@ def explained_log(
     config: str | Path | None = None,
     plan_file: Path | None = None,
     topology: "TopologyLike | None" = None,
-    numbers: Mapping[str, object] = MappingProxyType({}),
+    numbers: Mapping[str, object] = {},
     comm_source: str = "",
     line: str | None = None,
     suspects: bool = True,

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
 from math import log, sqrt
-from types import MappingProxyType
 from typing import Any
 
 from stepsim.base.errors import StepsimError
@@ -105,7 +104,7 @@ def _suspect(
     kind: str,
     name: str = "",
     *,
-    words: Mapping[str, object] = MappingProxyType({}),
+    words: Mapping[str, object] = {},
     size: float | None = None,
     **change: Any,
 ) -> _Change:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from math import gcd, inf
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -287,7 +286,7 @@ def make_space(
     npus: Sequence[int],
     *,
     fixed: Mapping[str, tuple[Any, ...]],
-    most: Mapping[str, int] = MappingProxyType({}),
+    most: Mapping[str, int] = {},
 ) -> PlanSpace:
     """The space of the plans of a model under what is asked; raises PlanError.
 

@@ -8,7 +8,6 @@ mixture of weighted ones, `0.9 lognormal(mu=6, sigma=1) + 0.1 fixed(length=32768
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -172,14 +171,16 @@ class SiblingLengths(Noun):
 Lengths = LengthLaw | ListedLengths | Mixture | SiblingLengths
 """What the documents of a batch are drawn from."""
 
-_LAWS: Mapping[str, type[LengthLaw]] = MappingProxyType(
-    {"lognormal": Lognormal, "pareto": Pareto, "uniform": Uniform, "fixed": Fixed}
-)
-NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
+_LAWS: Mapping[str, type[LengthLaw]] = {
+    "lognormal": Lognormal,
+    "pareto": Pareto,
+    "uniform": Uniform,
+    "fixed": Fixed,
+}
 _CALL = re.compile(r"(?:(?P<weight>\d+\.?\d*|\.\d+)\s+)?(?P<name>[a-z]+)\((?P<values>[^()]*)\)")
 
 
-def parse_lengths(text: str, numbers: Mapping[str, float] = NO_NUMBERS) -> Lengths:
+def parse_lengths(text: str, numbers: Mapping[str, float] = {}) -> Lengths:
     """The law that a text writes, e.g. `lognormal(mu=5, sigma=1, least=16, most=1024)`.
 
     Laws joined by `+` are a mixture, each with its weight before it. `siblings=8` and `spread=0.3`

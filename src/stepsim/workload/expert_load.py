@@ -8,7 +8,6 @@ what counts of a load is how many tokens the fullest rank of an expert group has
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 
 import numpy as np
 
@@ -138,7 +137,7 @@ def make_counts(source: str, rows: Mapping[tuple[int, int], Mapping[int, float]]
         for key, found in sorted(counted.items())
     }
     microbatches = 1 + max(microbatch for _, microbatch in rows)
-    return ExpertCounts(source=source, microbatches=microbatches, tokens=MappingProxyType(tokens))
+    return ExpertCounts(source=source, microbatches=microbatches, tokens=tokens)
 
 
 def _limited(shares: Floats, most: float) -> Floats:

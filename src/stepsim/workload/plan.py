@@ -9,7 +9,6 @@ wherever these say the same.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import gcd, lcm
 from operator import attrgetter, methodcaller
-from types import MappingProxyType
 from typing import Any, Self, Union
 
 import numpy as np
@@ -366,35 +365,30 @@ def as_table(plans: Plans) -> "PlanTable":
 #
 # `tokens` are those of a rank in products, `shard_tokens` outside of them: fewer with sequence
 # parallelism. `expert_replicas` are the ranks that hold the same experts, `nothing` is 0.
-_COLUMNS: Mapping[str, Callable[[Plan], float]] = MappingProxyType(
-    {
-        "nothing": lambda _: 0.0,
-        "sequence_parallel": lambda plan: plan.sequence_parallel and plan.tp > 1,
-        "tokens": lambda plan: plan.microbatch_size * plan.sequence / plan.cp,
-        "shard_tokens": lambda plan: (
-            plan.microbatch_size
-            * plan.sequence
-            / plan.cp
-            / (plan.tp if plan.sequence_parallel else 1)
-        ),
-        "expert_tp": attrgetter("expert_degree"),
-        "expert_replicas": methodcaller("group_size", Group.DP_EP),
-        "element_bytes": attrgetter("precision.element_bytes"),
-        "casts": attrgetter("precision.casts"),
-        "flash": lambda plan: plan.attention is AttentionKernel.FLASH,
-        "recompute_layers": lambda plan: plan.recompute_layers or np.inf,
-        "recompute_full": lambda plan: plan.recompute is Recompute.FULL,
-        "recompute_selective": lambda plan: plan.recompute is Recompute.SELECTIVE,
-        "recompute_operators": lambda plan: plan.recompute is Recompute.OPERATORS,
-        "context_ring": lambda plan: plan.context is ContextParallelKind.RING,
-        "context_all_to_all": lambda plan: plan.context is ContextParallelKind.ALL_TO_ALL,
-        "dispatcher": lambda plan: _DISPATCHERS.index(plan.dispatched),
-        "dispatch_bytes": attrgetter("dispatched.element_bytes"),
-        "sends_once": attrgetter("dispatched.once"),
-        "shared_overlap": lambda plan: plan.shared_overlap and plan.ep > 1,
-        "delay_wgrad": lambda plan: plan.delay_wgrad and plan.ep > 1,
-    }
-)
+_COLUMNS: Mapping[str, Callable[[Plan], float]] = {
+    "nothing": lambda _: 0.0,
+    "sequence_parallel": lambda plan: plan.sequence_parallel and plan.tp > 1,
+    "tokens": lambda plan: plan.microbatch_size * plan.sequence / plan.cp,
+    "shard_tokens": lambda plan: (
+        plan.microbatch_size * plan.sequence / plan.cp / (plan.tp if plan.sequence_parallel else 1)
+    ),
+    "expert_tp": attrgetter("expert_degree"),
+    "expert_replicas": methodcaller("group_size", Group.DP_EP),
+    "element_bytes": attrgetter("precision.element_bytes"),
+    "casts": attrgetter("precision.casts"),
+    "flash": lambda plan: plan.attention is AttentionKernel.FLASH,
+    "recompute_layers": lambda plan: plan.recompute_layers or np.inf,
+    "recompute_full": lambda plan: plan.recompute is Recompute.FULL,
+    "recompute_selective": lambda plan: plan.recompute is Recompute.SELECTIVE,
+    "recompute_operators": lambda plan: plan.recompute is Recompute.OPERATORS,
+    "context_ring": lambda plan: plan.context is ContextParallelKind.RING,
+    "context_all_to_all": lambda plan: plan.context is ContextParallelKind.ALL_TO_ALL,
+    "dispatcher": lambda plan: _DISPATCHERS.index(plan.dispatched),
+    "dispatch_bytes": attrgetter("dispatched.element_bytes"),
+    "sends_once": attrgetter("dispatched.once"),
+    "shared_overlap": lambda plan: plan.shared_overlap and plan.ep > 1,
+    "delay_wgrad": lambda plan: plan.delay_wgrad and plan.ep > 1,
+}
 
 
 class PlanTable(Noun, kw_only=False, dict=True, eq=False):

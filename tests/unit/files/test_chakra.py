@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -45,7 +44,7 @@ def node(
     after: tuple[int, ...] = (),
     us: int = 0,
     name: str = "",
-    ends: Mapping[str, int] = MappingProxyType({}),
+    ends: Mapping[str, int] = {},
     **attributes: int | str,
 ) -> bytes:
     """A node as other tools write it."""

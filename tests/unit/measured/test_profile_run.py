@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -349,7 +348,7 @@ def test_profiles_tell_the_rate_of_products(
 ) -> None:
     usual = read_device("h100")
     own = replace(usual.rate_of(Precision.BF16), rate=rate, start_ps=start_ps)
-    device = replace(usual, rates=MappingProxyType({**usual.rates, Precision.BF16: own}))
+    device = replace(usual, rates={**usual.rates, Precision.BF16: own})
     job: dict[str, Any] = {"topology": "hgx-h100", "npus": 8, "tp": 2, "pp": 2, "global_batch": 8}
     traced = stepsim.simulate(model, device=device, **job)
     profile = profile_of_step(traced.timeline, source=model, kernels=True)

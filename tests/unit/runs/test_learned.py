@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,7 @@ def slower_device() -> Device:
     attention = {n: replace(rate, rate=0.7 * rate.rate) for n, rate in usual.attention.items()}
     return replace(
         usual,
-        attention=MappingProxyType(attention),
+        attention=attention,
         memory_share=0.8 * usual.memory_share,
     )
 
@@ -181,7 +180,7 @@ def test_a_device_of_another_law_is_in_the_interval(tmp_path: Path) -> None:
     """Factors do not say that starts of products are longer: the steps left out show the error."""
     slower = slower_device()
     own = replace(slower.rate_of(Precision.BF16), rate=600e12, start_ps=9_000_000)
-    device = replace(slower, rates=MappingProxyType({**slower.rates, Precision.BF16: own}))
+    device = replace(slower, rates={**slower.rates, Precision.BF16: own})
     size: dict[str, Any] = {"npus": 8, "global_batch": 8}
     jobs: dict[str, dict[str, Any]] = {
         "llama-2-7b": {**size, "tp": 1},

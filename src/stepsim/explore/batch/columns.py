@@ -7,7 +7,6 @@ last of the group's members is there, and they go on when it ends. Equal to the 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from types import MappingProxyType
 
 import numpy as np
 
@@ -65,7 +64,7 @@ class ColumnNode(Noun):
     node: int
     actor: int
     width: int = 0
-    places: Mapping[int, ColumnPlaces] = MappingProxyType({})
+    places: Mapping[int, ColumnPlaces] = {}
 
 
 NodeTimes = Callable[[ColumnNode], Ints]

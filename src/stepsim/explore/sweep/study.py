@@ -8,7 +8,6 @@ from functools import cached_property
 from itertools import chain
 from math import prod
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -157,7 +156,7 @@ class ScenarioGroup(Noun, dict=True):
         """Its network; scenarios change numbers of its links."""
         return self.study.network(self.settings)
 
-    def asked(self, values: Mapping[str, Any] = MappingProxyType({})) -> StepInputs:
+    def asked(self, values: Mapping[str, Any] = {}) -> StepInputs:
         """What is asked of a scenario that has these values."""
         return self.study.job({**self.settings, **values}).asking(**self._unsaid)
 

@@ -7,7 +7,6 @@ their steps are.
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import product
-from types import MappingProxyType
 
 import numpy as np
 
@@ -51,26 +50,25 @@ class Algorithm(StrEnum):
     PER_DIMENSION = "per_dimension"
 
 
-FLAT: Mapping[Algorithm, FlatAlgorithm] = MappingProxyType(
-    {
-        Algorithm.RING: RING,
-        Algorithm.BIDIRECTIONAL_RING: BIDIRECTIONAL_RING,
-        Algorithm.DIRECT: DIRECT,
-        Algorithm.HALVING_DOUBLING: HALVING_DOUBLING,
-        Algorithm.DOUBLE_BINARY_TREE: DOUBLE_BINARY_TREE,
-        Algorithm.NVLS: NVLS,
-        Algorithm.TREE: TREE,
-    }
-)
-LEVELLED: Mapping[Algorithm, LevelledAlgorithm] = MappingProxyType(
-    {Algorithm.HIERARCHICAL: HIERARCHICAL, Algorithm.PER_DIMENSION: PER_DIMENSION}
-)
+FLAT: Mapping[Algorithm, FlatAlgorithm] = {
+    Algorithm.RING: RING,
+    Algorithm.BIDIRECTIONAL_RING: BIDIRECTIONAL_RING,
+    Algorithm.DIRECT: DIRECT,
+    Algorithm.HALVING_DOUBLING: HALVING_DOUBLING,
+    Algorithm.DOUBLE_BINARY_TREE: DOUBLE_BINARY_TREE,
+    Algorithm.NVLS: NVLS,
+    Algorithm.TREE: TREE,
+}
+LEVELLED: Mapping[Algorithm, LevelledAlgorithm] = {
+    Algorithm.HIERARCHICAL: HIERARCHICAL,
+    Algorithm.PER_DIMENSION: PER_DIMENSION,
+}
 # What each algorithm carries out, on some group at least.
-_KINDS: Mapping[Algorithm, tuple[Kind, ...]] = MappingProxyType(
-    {Algorithm.AUTO: ()}
-    | {name: algorithm.kinds for name, algorithm in FLAT.items()}
-    | {name: algorithm.kinds for name, algorithm in LEVELLED.items()}
-)
+_KINDS: Mapping[Algorithm, tuple[Kind, ...]] = {
+    Algorithm.AUTO: (),
+    **{name: algorithm.kinds for name, algorithm in FLAT.items()},
+    **{name: algorithm.kinds for name, algorithm in LEVELLED.items()},
+}
 LEVEL_ALGORITHMS = tuple(name for name, algorithm in FLAT.items() if algorithm.kinds != ROOTED)
 """What a level of a levelled algorithm can use: no level has a root."""
 # A kind that every machine carries out so, whatever its library offers beside it.

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from math import ceil
-from types import MappingProxyType
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun
@@ -39,21 +38,19 @@ class PackerEntry(Noun, kw_only=False):
     shares: bool = False
 
 
-PACKERS: Mapping[str, PackerEntry] = MappingProxyType(
-    {
-        # padded to the sequence, or to the longest of a microbatch
-        "sequence": PackerEntry(pad_to_sequence, Takes.COUNT),
-        "padded": PackerEntry(pad, Takes.COUNT),
-        # like lengths together, padded
-        "grouped": PackerEntry(group_by_length, Takes.COUNT),
-        # end to end, cut at the sequence; whole documents, longest first
-        "concat": PackerEntry(concatenate, Takes.STREAM),
-        "first-fit": PackerEntry(first_fit, Takes.STREAM),
-        # equal time for ranks and microbatches; long documents over several ranks
-        "balanced": PackerEntry(balance, Takes.STEP),
-        "dynamic-cp": PackerEntry(dynamic_cp, Takes.STEP, shares=True),
-    }
-)
+PACKERS: Mapping[str, PackerEntry] = {
+    # padded to the sequence, or to the longest of a microbatch
+    "sequence": PackerEntry(pad_to_sequence, Takes.COUNT),
+    "padded": PackerEntry(pad, Takes.COUNT),
+    # like lengths together, padded
+    "grouped": PackerEntry(group_by_length, Takes.COUNT),
+    # end to end, cut at the sequence; whole documents, longest first
+    "concat": PackerEntry(concatenate, Takes.STREAM),
+    "first-fit": PackerEntry(first_fit, Takes.STREAM),
+    # equal time for ranks and microbatches; long documents over several ranks
+    "balanced": PackerEntry(balance, Takes.STEP),
+    "dynamic-cp": PackerEntry(dynamic_cp, Takes.STEP, shares=True),
+}
 
 
 def packer_of(name: str | Packer | PackerEntry) -> PackerEntry:

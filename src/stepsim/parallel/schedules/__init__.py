@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
-from types import MappingProxyType
 
 from stepsim.base.errors import ScheduleError
 from stepsim.parallel.schedules.auto_zb import auto_zb
@@ -45,23 +44,21 @@ BUILDERS: dict[str, Callable[..., Schedule]] = {
     "auto-zb": auto_zb,
 }
 # Programs whose code runs a schedule: zero-bubble is Sea AI Lab's fork of Megatron-LM.
-_RUN_BY: Mapping[str, str] = MappingProxyType(
-    {
-        "1f1b": "Megatron-LM, torch",
-        "gpipe": "torch",
-        "interleaved": "Megatron-LM, torch",
-        "combined-1f1b": "Megatron-LM",
-        "looped-bfs": "torch",
-        "interleaved-zb": "torch",
-        "zb-h1": "zero-bubble",
-        "zb-v": "zero-bubble, torch",
-        "v-half": "zero-bubble",
-        "v-min": "zero-bubble",
-        "dualpipe": "DualPipe",
-        "dualpipe-v": "DualPipe, torch",
-        "auto-zb": "zero-bubble",
-    }
-)
+_RUN_BY: Mapping[str, str] = {
+    "1f1b": "Megatron-LM, torch",
+    "gpipe": "torch",
+    "interleaved": "Megatron-LM, torch",
+    "combined-1f1b": "Megatron-LM",
+    "looped-bfs": "torch",
+    "interleaved-zb": "torch",
+    "zb-h1": "zero-bubble",
+    "zb-v": "zero-bubble, torch",
+    "v-half": "zero-bubble",
+    "v-min": "zero-bubble",
+    "dualpipe": "DualPipe",
+    "dualpipe-v": "DualPipe, torch",
+    "auto-zb": "zero-bubble",
+}
 
 
 def run_by(name: str) -> str:

@@ -5,7 +5,6 @@ a framework and a precision. Steps that predictions were held against say how fa
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Annotated, Self
 
 import numpy as np
@@ -177,9 +176,9 @@ class ModelCalibration(TomlTable):
         """
         own = self.of(device, framework, precision)
         measured = {each.precision: each for each in self.rates if each.device == device.name}
-        device = replace(device, rates=MappingProxyType({**device.rates, **measured}))
+        device = replace(device, rates={**device.rates, **measured})
         slower = {operator: each.factor for each in own.kernels for operator in each.operators}
-        device = replace(device, slower=MappingProxyType({**device.slower, **slower}))
+        device = replace(device, slower={**device.slower, **slower})
         framework = replace(framework, errors=(*bands_of(own.held), *framework.errors))
         return slowed(device, own.factors[0].factor) if own.factors else device, framework
 
@@ -246,9 +245,9 @@ def slowed(device: Device, factor: float) -> Device:
         device,
         sustained=device.sustained / factor,
         group_start_ps=round(device.group_start_ps * factor),
-        scans=MappingProxyType(scans),
+        scans=scans,
         vector_rate=device.vector_rate / factor,
         memory_bandwidth=device.memory_bandwidth / factor,
         kernel_floor_ps=round(device.kernel_floor_ps * factor),
-        attention=MappingProxyType(attention),
+        attention=attention,
     )

@@ -1,7 +1,6 @@
 """Times of operators and collectives from rates and bandwidths, by hand."""
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -29,10 +28,8 @@ DEVICE = Device(
     name="round",
     memory_bytes=64 << 30,
     memory_bandwidth=1e12,
-    rates=MappingProxyType({Precision.BF16: MatrixRate(rate=1e14, peak=2e14, start_ps=2_000_000)}),
-    attention=MappingProxyType(
-        {"flash": AttentionRate(rate=5e13, half_sequence=1000, half_work=0, backward=0.5)}
-    ),
+    rates={Precision.BF16: MatrixRate(rate=1e14, peak=2e14, start_ps=2_000_000)},
+    attention={"flash": AttentionRate(rate=5e13, half_sequence=1000, half_work=0, backward=0.5)},
     vector_rate=1e13,
     sustained=0.5,
     memory_share=0.8,
@@ -122,7 +119,7 @@ def test_one_kernel_of_all_experts_has_no_starts() -> None:
 def test_a_scan_waits_for_its_state_from_chunk_to_chunk() -> None:
     rates = {"side": ScanRate(share=0.1, step_ps=2_000_000, start_ps=10_000_000)}
     rates["whole"] = replace(rates["side"], whole=True)
-    device = replace(DEVICE, scans=MappingProxyType(rates))
+    device = replace(DEVICE, scans=rates)
     bare = replace(pricer(), device=device)
     for family, rounds in (("side", 1), ("whole", 2)):
         shape = ScanShape(family=family, heads=one(133), chunk=64)
