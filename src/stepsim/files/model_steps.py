@@ -29,6 +29,7 @@ from stepsim.workload.model.choices import (
     Precision,
     Recompute,
     RecomputeModule,
+    RecomputeModules,
 )
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.framework import Framework, Recipe
@@ -297,7 +298,7 @@ class _Row(defaultdict[str, str]):
         """Transformer Engine's, where the note of a row says that attention is its."""
         return ContextParallel() if self._noted("engine") else None
 
-    def _recomputed(self) -> tuple[Recompute, tuple[RecomputeModule, ...], int]:
+    def _recomputed(self) -> tuple[Recompute, RecomputeModules, int]:
         """What is recomputed, which modules, and of how many layers activations leave the device.
 
         Modules stand in the note. Where the source does not print recomputation, the framework's

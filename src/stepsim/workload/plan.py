@@ -25,10 +25,11 @@ from stepsim.workload.model.choices import (
     AttentionKernel,
     ContextParallelKind,
     ExpertDispatch,
-    GraphScope,
+    GraphScopes,
     Precision,
     Recompute,
     RecomputeModule,
+    RecomputeModules,
 )
 from stepsim.workload.model.layout import LayerLayout
 
@@ -108,7 +109,7 @@ class Plan(Noun):
     reshard: bool = True
     recompute: Recompute = Recompute.NONE
     recompute_layers: int | None = None
-    recompute_modules: tuple[RecomputeModule, ...] = ()
+    recompute_modules: RecomputeModules = ()
     offload_layers: int = 0
     layout: LayerLayout = field(default_factory=LayerLayout)
     attention: AttentionKernel = AttentionKernel.FLASH
@@ -119,7 +120,7 @@ class Plan(Noun):
     tp_comm_overlap: bool = False
     dp_overlap: bool = False
     cuda_graph: bool = False
-    graph_scopes: tuple[GraphScope, ...] | None = None
+    graph_scopes: GraphScopes | None = None
     packed: int | None = None
     adapters: bool = False
 

@@ -40,6 +40,9 @@ class CommOp(Noun):
     least_ps: int = 0
 
 
+CommOps = tuple[CommOp, ...]
+
+
 class Kernel(Noun):
     """A kernel of a row's compute.
 
@@ -88,7 +91,7 @@ class Work(Noun):
     """
 
     compute_ps: int = 0
-    comms: tuple[CommOp, ...] = ()
+    comms: CommOps = ()
     host_ps: int = 0
     wait_ps: int = 0
     kernels: Kernels = NO_KERNELS
@@ -197,8 +200,8 @@ class Shards(Noun):
     after every backward.
     """
 
-    gather: tuple[CommOp, ...]
-    reduce: tuple[CommOp, ...] = ()
+    gather: CommOps
+    reduce: CommOps = ()
     again: bool = False
     once: bool = False
 
@@ -231,7 +234,7 @@ class Row(Noun):
     expert_parameters: int = 0
     shards: Shards | None = None
     lookup: bool = False
-    unsized: tuple[CommOp, ...] = ()
+    unsized: CommOps = ()
     weights_first: bool = False
     weights_last: bool = False
     routed: bool = False

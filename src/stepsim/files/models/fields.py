@@ -15,7 +15,15 @@ from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Noun, replace, shipped
-from stepsim.workload.model.architecture import Activation, Attention, Layer, Mlp, NormKind, QkNorm
+from stepsim.workload.model.architecture import (
+    Activation,
+    Attention,
+    Layer,
+    Layers,
+    Mlp,
+    NormKind,
+    QkNorm,
+)
 
 _Known = TypeVar("_Known")
 _LARGEST = 1 << 40
@@ -195,7 +203,7 @@ Makers = Mapping[str, Callable[[], Attention | Mlp]]
 """What makes each part of a pattern, by its name."""
 
 
-def part_layers(parts: Sequence[str], makers: Makers) -> tuple[Layer, ...]:
+def part_layers(parts: Sequence[str], makers: Makers) -> Layers:
     """A layer with a norm for each part; alike parts are one object."""
     layers = {}
     for part in dict.fromkeys(parts):
@@ -205,7 +213,7 @@ def part_layers(parts: Sequence[str], makers: Makers) -> tuple[Layer, ...]:
     return tuple(layers[part] for part in parts)
 
 
-def part_predictions(parts: Sequence[str], makers: Makers) -> tuple[Layer, ...]:
+def part_predictions(parts: Sequence[str], makers: Makers) -> Layers:
     """Layers of a module that predicts a further token.
 
     Parts that mix tokens begin a layer, an MLP after one belongs to it: `*E` is one layer.

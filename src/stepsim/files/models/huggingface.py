@@ -31,6 +31,7 @@ from stepsim.workload.model.architecture import (
     DenseMlp,
     GroupedAttention,
     Layer,
+    Layers,
     LinearBlock,
     Mlp,
     NormKind,
@@ -223,7 +224,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
             self.note(f"{name}: passed over, for no part of a step is known by it: {said}")
         return architecture
 
-    def _predictions(self, count: int, last: Layer) -> tuple[Layer, ...]:
+    def _predictions(self, count: int, last: Layer) -> Layers:
         """Layers that predict further tokens: like the last, or those of a pattern, in turn.
 
         MiniMax has modules of some layers each.

@@ -39,6 +39,7 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     LatentAttention,
     Layer,
+    Layers,
     NormKind,
     QkNorm,
 )
@@ -204,7 +205,7 @@ class MegatronArguments(Fields, kw_only=True):
         count = len(patterns[0].replace("|", ""))
         return replace(self, values={**self.values, "num-layers": str(count)})
 
-    def of_pattern(self) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+    def of_pattern(self) -> tuple[Layers, Layers]:
         """The layers of a pattern, and those that predict further tokens; raises WorkloadError."""
         main, *others = self.patterns()
         parts = [_LETTERS[letter] for letter in main if letter != "|"]
@@ -267,7 +268,7 @@ class MegatronArguments(Fields, kw_only=True):
             prediction_layers=predictions,
         )
 
-    def usual_layers(self) -> tuple[Layer, ...]:
+    def usual_layers(self) -> Layers:
         """All layers as attention, or of the variant that stands in its place, and an MLP."""
         dense, sparse = self.mlps()
         attention: Attention = self.attention()

@@ -1,6 +1,6 @@
 """A plan as Megatron-LM's arguments: Megatron-LM accepts them, `model_of_arguments` reads them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import product
 
@@ -29,7 +29,7 @@ from stepsim.workload.model.choices import (
     Recompute,
 )
 from stepsim.workload.model.held import stage_slices
-from stepsim.workload.model.layout import StageSlice, layout_text
+from stepsim.workload.model.layout import Slices, layout_text
 from stepsim.workload.plan import Plan
 
 _STRATEGIES = {stage: name for name, stage in FSDP_STAGES.items()}
@@ -46,7 +46,7 @@ def argument_texts(arguments: Arguments) -> Names:
     return tuple(f"--{name} {value}".rstrip() for name, value in quoted.items())
 
 
-def megatron_plan(plan: Plan, slices: tuple[StageSlice, ...]) -> dict[str, str]:
+def megatron_plan(plan: Plan, slices: Slices) -> dict[str, str]:
     """Arguments, by name, of a plan whose virtual stages run `slices`."""
     said = {**_of_ranks(plan, slices), **_of_work(plan)}
     given = {name: value for name, value in said.items() if value is not False}
@@ -91,7 +91,7 @@ def sizes_of(architecture: Architecture) -> dict[str, str]:
     return {"num-layers": str(architecture.depth), **experts}
 
 
-def _of_ranks(plan: Plan, slices: tuple[StageSlice, ...]) -> dict[str, object]:
+def _of_ranks(plan: Plan, slices: Slices) -> dict[str, object]:
     """What a plan says of degrees, of experts, of virtual stages and of the batch, else False.
 
     Who runs the ends is said where that is not an equal share of the layers. The bars of a layout
@@ -151,7 +151,7 @@ def _of_work(plan: Plan) -> dict[str, object]:
     }
 
 
-def counted_ends(slices: Sequence[StageSlice]) -> tuple[bool, bool] | None:
+def counted_ends(slices: Slices) -> tuple[bool, bool] | None:
     """Whether embedding and loss count as a layer where virtual stages are equal; else None."""
     for first, last in product((False, True), repeat=2):
         shares = [stage.layers for stage in slices]

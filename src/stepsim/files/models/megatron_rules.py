@@ -10,7 +10,7 @@ from math import isnan, nan
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, shipped
 from stepsim.files.models.scripts import Arguments
-from stepsim.workload.model.layout import StageSlice, parse_layout
+from stepsim.workload.model.layout import Slices, parse_layout
 
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """ZeRO's stage by the name that `--data-parallel-sharding-strategy` has for it."""
@@ -35,7 +35,7 @@ class _Line(Noun):
     """
 
     values: Arguments
-    layout: tuple[StageSlice, ...]
+    layout: Slices
 
     def has(self, *names: str) -> bool:
         """Whether any of them is given; `name=value` is one with this value alone."""
@@ -199,7 +199,7 @@ def broken_rules(arguments: Arguments, *, strict: bool = True) -> Iterator[str]:
             yield rule.sentence
 
 
-def layout_slices(text: str) -> tuple[StageSlice, ...]:
+def layout_slices(text: str) -> Slices:
     """Virtual stages of a layout in letters; none where it cannot be read."""
     try:
         return parse_layout(text).slices

@@ -26,7 +26,7 @@ from stepsim.workload.model.choices import (
     Recompute,
 )
 from stepsim.workload.model.held import stage_slices
-from stepsim.workload.model.layout import StageSlice
+from stepsim.workload.model.layout import Slices, StageSlice
 from stepsim.workload.plan import PipelineOrder, Plan
 
 _SCHEDULE = "parallelism.pipeline_parallel_schedule"
@@ -203,7 +203,7 @@ def _parallelism(plan: Plan, architecture: Architecture) -> Iterator[str]:
         yield from _pipeline(plan, stage_slices(architecture, plan))
 
 
-def _pipeline(plan: Plan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
+def _pipeline(plan: Plan, slices: Slices) -> Iterator[str]:
     looped = plan.chunks > 1 and not plan.order.chunks
     schedule = "Interleaved1F1B" if looped else _SCHEDULES[plan.order]
     yield f'pipeline_parallel_schedule = "{schedule}"'

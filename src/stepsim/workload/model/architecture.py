@@ -359,6 +359,9 @@ class Layer(ModelPart):
         return attention + mlp + self.norms * norm.weights * hidden + streams + own
 
 
+Layers = tuple[Layer, ...]
+
+
 class Tower(ModelPart):
     """What sees: `depth` alike layers over patches of images, and the way to the decoder's tokens.
 
@@ -401,7 +404,7 @@ class Architecture(ModelPart):
 
     name: str
     hidden: AtLeastOne
-    layers: tuple[Layer, ...]
+    layers: Layers
     vocabulary: AtLeastOne
     tied: bool = False
     norm: NormKind = NormKind.RMS
@@ -409,7 +412,7 @@ class Architecture(ModelPart):
     positions: AtLeastZero = 0
     head_bias: bool = False
     dropout: bool = False
-    prediction_layers: tuple[Layer, ...] = ()
+    prediction_layers: Layers = ()
     input_vocabulary: AtLeastZero = 0
     tower: "Tower | None" = None
 
@@ -442,7 +445,7 @@ class Architecture(ModelPart):
         """How many layers there are of each kind, in order of first appearance."""
         return Counter(self.layers)
 
-    def layer_kinds(self) -> tuple[Layer, ...]:
+    def layer_kinds(self) -> Layers:
         """Every kind of layer once, those of multi-token prediction included."""
         return tuple(dict.fromkeys((*self.layers, *self.prediction_layers)))
 

@@ -56,6 +56,7 @@ from stepsim.workload.overlap import KernelDemand, KernelKind
 from stepsim.workload.plan import Plan, PlanTable
 from stepsim.workload.rows import (
     CommOp,
+    CommOps,
     Kernel,
     Kernels,
     Microbatch,
@@ -153,7 +154,7 @@ def _shards(plan: Plan, framework: Framework, dense: int, routed: int) -> Shards
 
 def _of_parts(
     kind: CollectiveKind, group: Group, axis: ParallelAxis, size: int, counts: tuple[int, int]
-) -> tuple[CommOp, ...]:
+) -> CommOps:
     """Collectives of dense parameters in a group, and of routed ones; each has `size` bytes."""
     return tuple(
         CommOp(kind=kind, group=members, axis=axis, size_bytes=size * count)

@@ -77,6 +77,9 @@ class RecomputeModule(StrEnum):
     DELTA_NORM = "gdn_norm_out"
 
 
+RecomputeModules = tuple[RecomputeModule, ...]
+
+
 class GraphScope(StrEnum):
     """Part of a layer that a CUDA graph holds, by the names of Megatron-LM's `cuda_graph_scope`.
 
@@ -89,6 +92,9 @@ class GraphScope(StrEnum):
     MLP = "mlp"
     ROUTER = "moe_router"
     PREPROCESS = "moe_preprocess"
+
+
+GraphScopes = tuple[GraphScope, ...]
 
 
 class ContextParallelKind(StrEnum):

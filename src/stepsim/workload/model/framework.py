@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import Size, Time
 from stepsim.base.structs import Amount, AtLeastOne, Names, Positive, TomlTable, UnitShare, replace
-from stepsim.workload.model.choices import ExpertDispatch, GraphScope, Precision, RecomputeModule
+from stepsim.workload.model.choices import ExpertDispatch, GraphScopes, Precision, RecomputeModules
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import AttentionRate, Device
 from stepsim.workload.model.evidence import ErrorBand
@@ -21,7 +21,6 @@ OptimizerBytes = Annotated[float, Meta(ge=2, le=16)]
 GateBytes = Annotated[float, Meta(ge=0.5, le=2)]
 ResultBytes = Annotated[float, Meta(ge=0.5, le=4)]
 ZeroStage = Annotated[int, Meta(ge=0, le=3)]
-GraphScopes = tuple[GraphScope, ...]
 
 
 class JobDefaults(TomlTable):
@@ -100,7 +99,7 @@ class Recipe(TomlTable):
     tp: AtLeastOne | None = None
     pp: AtLeastOne | None = None
     chunks: AtLeastOne | None = None
-    recompute_modules: tuple[RecomputeModule, ...] = ()
+    recompute_modules: RecomputeModules = ()
     offload_layers: Annotated[int, Meta(ge=0, le=100_000)] = 0
     layout: str | None = None
     zero: ZeroStage | None = None
@@ -221,7 +220,7 @@ class Framework(TomlTable):
     context: ContextParallel = ContextParallel()
     attention: Mapping[str, str] = {}
     release: str | None = None
-    graph_scopes: tuple[GraphScope, ...] = ()
+    graph_scopes: GraphScopes = ()
     fuses_grouped: bool = False
     pads_experts: bool = False
     recipes: tuple[Recipe, ...] = field(default=(), name="recipe")

@@ -28,12 +28,12 @@ from stepsim.workload.model.architecture import (
 )
 from stepsim.workload.model.choices import AttentionKernel, ContextParallelKind, RecomputeModule
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.layout import LayerLayout, StageSlice, layout_by_cost
+from stepsim.workload.model.layout import LayerLayout, Slices, layout_by_cost
 from stepsim.workload.model.parts import Held
 from stepsim.workload.plan import Plan, PlanTable
 
 
-def stage_slices(architecture: Architecture, plan: Plan) -> tuple[StageSlice, ...]:
+def stage_slices(architecture: Architecture, plan: Plan) -> Slices:
     """What each virtual stage runs, in the model's order; raises PlanError."""
     return plan.layout.resolve(architecture.depth, len(architecture.prediction_layers), plan.stages)
 

@@ -20,6 +20,10 @@ class StageSlice(Noun):
     head: bool = False
 
 
+Slices = tuple[StageSlice, ...]
+"""Virtual stages in the model's order."""
+
+
 class LayerLayout(Noun):
     """How layers are shared out: evenly, with ends counted as layers, or as `slices` say.
 
@@ -30,10 +34,10 @@ class LayerLayout(Noun):
 
     embedding_counts: bool = False
     head_counts: bool = False
-    slices: tuple[StageSlice, ...] = ()
+    slices: Slices = ()
     equal: bool = False
 
-    def resolve(self, layers: int, prediction_layers: int, stages: int) -> tuple[StageSlice, ...]:
+    def resolve(self, layers: int, prediction_layers: int, stages: int) -> Slices:
         """What each of `stages` virtual stages runs, in the model's order.
 
         Even shares differ by one at most, longer ones first. Raises PlanError where the slices do
@@ -172,7 +176,7 @@ def layout_by_cost(
     return counted_layout(counts, prediction_layers)
 
 
-def layout_text(slices: Sequence[StageSlice]) -> str:
+def layout_text(slices: Slices) -> str:
     """Megatron-LM's letters of a layout, which `parse_layout` reads; repeats are counted."""
     *others, last = (
         "E" * stage.embedding

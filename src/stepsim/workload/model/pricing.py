@@ -21,7 +21,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.workload.axes import Group
 from stepsim.workload.model.architecture import Architecture, Layer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks, tower_blocks
-from stepsim.workload.model.choices import GraphScope
+from stepsim.workload.model.choices import GraphScopes
 from stepsim.workload.model.context import launch_ps
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
@@ -81,7 +81,7 @@ class Pricer(Noun):
         """Whether a CUDA graph holds the whole step."""
         return self.columns.of(lambda plan: plan.cuda_graph and not self._scopes(plan)) > 0
 
-    def _scopes(self, plan: Plan) -> tuple[GraphScope, ...]:
+    def _scopes(self, plan: Plan) -> GraphScopes:
         """The parts of layers that a plan's graphs hold."""
         return self.framework.graph_scopes if plan.graph_scopes is None else plan.graph_scopes
 
