@@ -1,4 +1,7 @@
-"""What there is to know of an option: how people give it, and how it is read and shown."""
+"""What there is to know of an option: how people give it, and how it is read and shown.
+
+Numbers of a network are options too, without flags of their own.
+"""
 
 from collections.abc import Callable
 from dataclasses import field
@@ -37,12 +40,12 @@ class Option(Noun):
     """
 
     quantity: Quantity
-    help: str
-    panel: Panel
+    help: str = ""
+    panel: Panel = Panel.NETWORK
     name: str = ""
     field: str = ""
     default: object = None
-    flags: tuple[str, ...]
+    flags: tuple[str, ...] = ()
     absent: str | None = None
     offers: str = ""
     noun: str = ""

@@ -34,22 +34,11 @@ from stepsim.options import OPTIONS
 _Scenarios = TypeVar("_Scenarios", int, "Ints")
 
 
-class AxisKind(Noun):
-    """A quantity and what it does to a run.
-
-    `durations_only`: it changes how long tasks take and never which tasks there are, so scenarios
-    along it share one task graph. `check` refuses a name, where not every name is allowed.
-    """
-
-    quantity: Quantity
-    durations_only: bool = False
-    check: Callable[[str], object] | None = None
-
-
 class Axis(Noun):
     """A name, and distinct values of a quantity with the canonical text of each.
 
-    `durations_only` is that of its kind. Numbers of scenarios that are neighbours along it are a
+    `durations_only`: they change how long tasks take and never which tasks there are, so scenarios
+    along it share one task graph. Numbers of scenarios that are neighbours along it are a
     `stride` apart.
     """
 
@@ -96,25 +85,8 @@ class Axis(Noun):
         return self.texts[self.positions(scenario)]
 
 
-def _of_option(option: Option) -> AxisKind:
-    named = option.quantity is Quantity.NAME and (option.offers or option.read)
-    check = _check_schedule if option.name == "schedule" else option.of
-    return AxisKind(
-        quantity=option.quantity,
-        durations_only=option.durations_only,
-        check=check if named else None,
-    )
-
-
-def _check_schedule(text: str) -> None:
-    if not text.endswith(".csv"):
-        OPTIONS["schedule"].of(text)
-    elif not isfile(text):
-        raise SweepError(f"{text}: cannot read the schedule: no such file")
-
-
-OPTION_AXES: Mapping[str, AxisKind] = {
-    name: _of_option(option) for name, option in OPTIONS.items() if option.is_axis
+OPTION_AXES: Mapping[str, Option] = {
+    name: option for name, option in OPTIONS.items() if option.is_axis
 }
 """Axes that are options of a step."""
 
@@ -126,16 +98,8 @@ _OPTION_OF_FLAG: Mapping[str, str] = {
     if name in OPTION_AXES and "/" not in flag
 }
 
-# Axes of the whole topology.
-_TOPOLOGY_AXES: Mapping[str, AxisKind] = {
-    LAUNCH_LATENCY.name: AxisKind(quantity=LAUNCH_LATENCY.quantity, durations_only=True)
-}
-
 # Axes of a class of links, written CLASS.bandwidth and so on.
-_LINK_AXES: Mapping[str, AxisKind] = {
-    field.name: AxisKind(quantity=field.quantity, durations_only=True)
-    for field in (*LINK_FIELDS, OVERSUBSCRIPTION)
-}
+_LINK_AXES = {option.name: option for option in (*LINK_FIELDS, OVERSUBSCRIPTION)}
 
 
 def parse_axis(text: str) -> Axis:
@@ -152,19 +116,19 @@ def parse_axis(text: str) -> Axis:
 def make_axis(name: str, values: str) -> Axis:
     """The axis of a name, or of an option's flag, and the text of its values; raises SweepError."""
     name = _option(name)
-    return axis_of_kind(name, _kind(name), values)
+    return axis_of_option(name, _varied(name), values)
 
 
-def axis_of_kind(name: str, kind: AxisKind, values: str) -> Axis:
-    """The axis of a name and a kind from the text of its values; raises SweepError."""
+def axis_of_option(name: str, option: Option, values: str) -> Axis:
+    """The axis of a name from the text of an option's values; raises SweepError."""
     with errors_at(f"axis {name}", SweepError):
-        texts, parsed = _values(kind, values)
+        texts, parsed = _values(option, values)
     return Axis(
         name=name,
-        quantity=kind.quantity,
+        quantity=option.quantity,
         texts=texts,
         values=parsed,
-        durations_only=kind.durations_only,
+        durations_only=option.durations_only,
     )
 
 
@@ -175,11 +139,11 @@ def axis_of(name: str, values: object) -> Axis:
     """
     if isinstance(values, str):
         return make_axis(name, values)
-    kind = _kind(_option(name))
+    quantity = _varied(_option(name)).quantity
     if isinstance(values, bytes | Mapping) or not isinstance(values, Iterable):
         values = [values]
     with errors_at(f"axis {name}", SweepError):
-        texts = [_typed(kind.quantity, each) for each in values]
+        texts = [_typed(quantity, each) for each in values]
     return make_axis(name, "".join(f"{text};" for text in texts))
 
 
@@ -204,9 +168,10 @@ def _option(name: str) -> str:
     return _OPTION_OF_FLAG.get(option, option)
 
 
-def _kind(name: str) -> AxisKind:
+def _varied(name: str) -> Option:
+    """The option of a step, or the number of a network, that has values along an axis."""
     link, dot, field = name.rpartition(".")
-    known = _LINK_AXES if link else {**OPTION_AXES, **_TOPOLOGY_AXES}
+    known = _LINK_AXES if link else {**OPTION_AXES, LAUNCH_LATENCY.name: LAUNCH_LATENCY}
     if field not in known:
         expected = (
             f"CLASS.{' or CLASS.'.join(_LINK_AXES)}"
@@ -217,19 +182,26 @@ def _kind(name: str) -> AxisKind:
     return known[field]
 
 
-def _values(kind: AxisKind, text: str) -> tuple[Names, tuple[Value, ...]]:
+def _values(option: Option, text: str) -> tuple[Names, tuple[Value, ...]]:
     if not text.strip():
         raise SweepError("it has no values")
-    parse = kind.quantity.parse
-    if kind.quantity.numeric:
-        whole = kind.quantity is Quantity.COUNT
+    parse = option.quantity.parse
+    if option.quantity.numeric:
+        whole = option.quantity is Quantity.COUNT
         texts = tuple(expand(text, parse, whole=whole))
     else:
         texts = tuple(split_list(text))
-    for each in texts:
-        if kind.check:
-            kind.check(each)
+        for each in texts:
+            _check(option, each)
     return texts, tuple(parse(each) for each in texts)
+
+
+def _check(option: Option, text: str) -> None:
+    """Refuse a name that an option cannot have, and a schedule's file that is not there."""
+    if option.name != "schedule" or not text.endswith(".csv"):
+        option.of(text)
+    elif not isfile(text):
+        raise SweepError(f"{text}: cannot read the schedule: no such file")
 
 
 # Largest number of values of one axis.

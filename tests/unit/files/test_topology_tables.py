@@ -166,9 +166,9 @@ def test_unknown_algorithms_are_named(file: Path) -> None:
 def test_files_and_classes_have_the_fields_of_links() -> None:
     """The numbers of links are those of their class, by their keys in files, with its defaults."""
     link = {field.name: field for field in msgspec.structs.fields(LinkClass)}
-    assert set(link) - {"name"} == {field.attribute for field in LINK_FIELDS}
+    assert set(link) - {"name"} == {field.field for field in LINK_FIELDS}
     for field in LINK_FIELDS:
-        found = link[field.attribute]
+        found = link[field.field]
         assert found.encode_name == field.name
         expected = msgspec.NODEFAULT if field.default is None else field.default
         assert found.default == expected

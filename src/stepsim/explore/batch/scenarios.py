@@ -121,7 +121,7 @@ class BatchBase(Noun, dict=True):
         led = followed(self.topology)
         for link in (each for each in self.topology.link_classes if each.name in led):
             for field in LINK_FIELDS:
-                found[f"{link.name}.{field.name}"] = getattr(link, field.attribute)
+                found[f"{link.name}.{field.name}"] = getattr(link, field.field)
         found[LAUNCH_LATENCY.name] = self.topology.launch_latency_ps
         found |= {f"compute_scale.{phase}": getattr(self.scale, phase) for phase in PHASES}
         found |= {f"size.{axis}": 1.0 for axis in AXES}
@@ -169,5 +169,5 @@ class BatchBase(Noun, dict=True):
                 f"{link.name if f'{link.name}.{field.name}' in given else leader}.{field.name}"
                 for link, leader in classes
             ]
-            found[field.attribute] = table(names, np.float64)
+            found[field.field] = table(names, np.float64)
         return found

@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import asdict
 
 from stepsim.base.errors import PlanError
+from stepsim.base.option import Option
 from stepsim.base.structs import Document, Entry, Names, Picoseconds
 from stepsim.base.units import Quantity, Value
 from stepsim.explore.batches.draws import BatchSteps, DrawnBatches, simulate_batches
@@ -17,9 +18,8 @@ from stepsim.files.axes import (
     LENGTHS,
     PACKER,
     Axis,
-    AxisKind,
     Grid,
-    axis_of_kind,
+    axis_of_option,
     parse_axis,
 )
 from stepsim.files.lengths import read_lengths
@@ -36,15 +36,15 @@ def parse_drawn_axis(text: str) -> Axis:
     """
     name, _, values = (part.strip() for part in text.partition("="))
     if name == PACKER:
-        kind = AxisKind(quantity=Quantity.NAME, check=packer_of)
+        option = Option(quantity=Quantity.NAME, read=packer_of)
     elif name == LENGTHS:
-        kind = AxisKind(quantity=Quantity.NAME, check=read_lengths)
+        option = Option(quantity=Quantity.NAME, read=read_lengths)
         values = f"{values};"  # laws have commas
     elif name.startswith(_OF_LAW):
-        kind = AxisKind(quantity=Quantity.FACTOR)
+        option = Option(quantity=Quantity.FACTOR)
     else:
         return parse_axis(text)
-    return axis_of_kind(name, kind, values)
+    return axis_of_option(name, option, values)
 
 
 def sweep_batches(

@@ -99,7 +99,7 @@ def _check_axis(topology: Topology, axis: Axis) -> None:
     except TopologyError as error:
         raise SweepError(str(error)) from None
     for value in axis.values:
-        replace(link, **cast(Any, {field.attribute: value}))
+        replace(link, **cast(Any, {field.field: value}))
 
 
 def identity(study: Study) -> dict[str, str]:

@@ -37,6 +37,7 @@ from msgspec import Struct
 
 from stepsim.base.errors import TopologyError, bad_value, errors_at, one_line, within
 from stepsim.base.fields import value_of_kind
+from stepsim.base.option import Option
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, Quantity
 from stepsim.files.topology.toml import NPU, algorithm_names, class_name
@@ -46,7 +47,6 @@ from stepsim.network.topology.dimension import (
     LINK_FIELDS,
     Library,
     LinkClass,
-    LinkField,
 )
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_NPUS
@@ -171,10 +171,10 @@ class _Classes(Struct, kw_only=True):
 
 
 def _numbers(
-    place: str, data: Mapping[str, Any], fields: Iterable[LinkField], extra: Collection[str]
+    place: str, data: Mapping[str, Any], fields: Iterable[Option], extra: Collection[str]
 ) -> dict[str, object]:
     """The values of fields, each given by its name, or a time in ps by its attribute."""
-    keys = {each: dict.fromkeys((each.name, each.attribute)) for each in fields}
+    keys = {each: dict.fromkeys((each.name, each.field)) for each in fields}
     _refuse_unknown(place, data, (*chain.from_iterable(keys.values()), *extra))
     found: dict[str, object] = {}
     for each, names in keys.items():
@@ -183,18 +183,18 @@ def _numbers(
             raise TopologyError(f"{place}: {' and '.join(given)} say the same: expected one")
         if given or each.default is None:
             key = [*given, each.name][0]
-            found[each.attribute] = _number(place, each, key, data.get(key))
+            found[each.field] = _number(place, each, key, data.get(key))
         else:
-            found[each.attribute] = each.default
+            found[each.field] = each.default
     return found
 
 
-def _number(place: str, each: LinkField, key: str, value: object) -> object:
+def _number(place: str, each: Option, key: str, value: object) -> object:
     """A value in the program's unit; a time is a text by its name, else whole picoseconds."""
     if key != each.name and _is_whole(value) and 0 <= value <= MAX_INT64:
         return int(value)
     if key != each.name or (each.quantity is Quantity.TIME and not isinstance(value, str)):
-        expected = f"a text such as '500 ns', or whole picoseconds as {each.attribute}"
+        expected = f"a text such as '500 ns', or whole picoseconds as {each.field}"
         raise TopologyError(bad_value(place, key, value, expected))
     with errors_at(f"{place}: {key}", TopologyError):
         return each.quantity.read(value)

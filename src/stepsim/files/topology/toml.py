@@ -214,7 +214,7 @@ def read_topology_toml(path: Path) -> Topology:
         return topology.fit(topology.default_npus) if topology.grows else topology
 
 
-_OF_BASE = {each.attribute: each.default for each in LINK_FIELDS if each.default is not None}
+_OF_BASE = {each.field: each.default for each in LINK_FIELDS if each.default is not None}
 
 
 def _on_base(file: TopologyFile) -> TopologyFile:

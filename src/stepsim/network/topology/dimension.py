@@ -18,6 +18,7 @@ from msgspec.structs import asdict
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, row_numbers, whole_totals
 from stepsim.base.errors import TopologyError
 from stepsim.base.fields import Bandwidth, Time
+from stepsim.base.option import Option
 from stepsim.base.structs import Bytes, Count, Entry, Names, Noun, Share, TomlTable, replace
 from stepsim.base.units import MAX_INT64, Quantity
 from stepsim.network.topology.wiring import DimensionKind
@@ -36,34 +37,31 @@ from stepsim.network.topology.wirings import (
 from stepsim.workload.axes import CollectiveKind
 
 
-class LinkField(Noun, kw_only=False):
-    """A number of a network: its `name` in files, axes and columns, its `attribute` in the program.
+def _number(name: str, quantity: Quantity, default: float | None = None) -> Option:
+    """A number of a network by its name in files, axes and columns; its field has the unit.
 
-    Files may leave out what has a `default`.
+    Files may leave out what has a default.
     """
-
-    name: str
-    attribute: str
-    quantity: Quantity
-    default: float | None = None
+    field = f"{name}_ps" if quantity is Quantity.TIME else name
+    return Option(name=name, field=field, quantity=quantity, default=default, durations_only=True)
 
 
 LINK_FIELDS = (
-    LinkField("bandwidth", "bandwidth", Quantity.BANDWIDTH),
-    LinkField("latency", "latency_ps", Quantity.TIME),
-    LinkField("endpoint_latency", "endpoint_latency_ps", Quantity.TIME, default=0),
-    LinkField("efficiency", "efficiency", Quantity.FACTOR, default=1.0),
+    _number("bandwidth", Quantity.BANDWIDTH),
+    _number("latency", Quantity.TIME),
+    _number("endpoint_latency", Quantity.TIME, default=0),
+    _number("efficiency", Quantity.FACTOR, default=1.0),
 )
 """The numbers of a class of links; named `CLASS.bandwidth` and so on where there are several."""
 
-LAUNCH_LATENCY = LinkField("launch_latency", "launch_latency_ps", Quantity.TIME, default=0)
+LAUNCH_LATENCY = _number("launch_latency", Quantity.TIME, default=0)
 """The number that a topology has once."""
 
-OVERSUBSCRIPTION = LinkField("oversubscription", "oversubscription", Quantity.FACTOR)
+OVERSUBSCRIPTION = _number("oversubscription", Quantity.FACTOR)
 """What a fat tree has beside its links: bandwidth into a leaf switch over bandwidth out of it."""
 
 
-def split_link(name: str) -> tuple[str, LinkField | None]:
+def split_link(name: str) -> tuple[str, Option | None]:
     """Class and field of a name such as `fabric.bandwidth`; no field if it names something else."""
     link, _, field = name.rpartition(".")
     return link, next((each for each in LINK_FIELDS if link and each.name == field), None)

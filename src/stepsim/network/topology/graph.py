@@ -41,7 +41,7 @@ def graph_of(topology: Topology, *, npus_forward: bool) -> nx.DiGraph:
         (node for u, v, _ in cables for node in (u, v) if node not in graph), kind="switch"
     )
     for (u, v, link), count in cables.items():
-        numbers = {field.attribute: getattr(link, field.attribute) for field in LINK_FIELDS}
+        numbers = {field.field: getattr(link, field.field) for field in LINK_FIELDS}
         graph.add_edge(u, v, link_class=link.name, count=count, **numbers)
     return graph
 

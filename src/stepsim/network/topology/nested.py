@@ -16,6 +16,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Summand, distinct
 from stepsim.base.errors import TopologyError, errors_at
+from stepsim.base.option import Option
 from stepsim.base.structs import Names, Noun, Same, replace
 from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,
@@ -24,7 +25,6 @@ from stepsim.network.topology.dimension import (
     Dimension,
     Library,
     LinkClass,
-    LinkField,
     Load,
     split_link,
     sum_loads,
@@ -341,7 +341,7 @@ def with_values(topology: Topology, values: Mapping[str, float]) -> Topology:
     for name, value in values.items():
         link, field = split_link(name)
         if field:
-            changes.setdefault(link, {})[field.attribute] = value
+            changes.setdefault(link, {})[field.field] = value
     edited = _edited(topology, changes) if changes else topology
     if LAUNCH_LATENCY.name in values:
         edited = replace(edited, launch_latency_ps=int(values[LAUNCH_LATENCY.name]))
@@ -450,7 +450,7 @@ def is_fixed(topology: Topology, name: str) -> bool:
     return name in [each.host_links for each in topology.dimensions]
 
 
-def followed(topology: Topology, field: LinkField | None = None) -> Names:
+def followed(topology: Topology, field: Option | None = None) -> Names:
     """Of every class of links, the class that it follows in a number, itself if in none.
 
     Links between switches follow those of their dimension in all that the file does not say of
@@ -460,7 +460,7 @@ def followed(topology: Topology, field: LinkField | None = None) -> Names:
         name: each.link.name
         for each in topology.dimensions
         for name, own in each.followers.items()
-        if own is None or (field and getattr(own, field.attribute) is None)
+        if own is None or (field and getattr(own, field.field) is None)
     }
     return tuple(leaders.get(link.name, link.name) for link in topology.link_classes)
 
