@@ -34,7 +34,7 @@ from msgspec import Meta, Struct, StructMeta
 from stepsim.base.errors import StepsimError, bad_value
 from stepsim.base.fields import numbers, texts
 from stepsim.base.process import remembered
-from stepsim.base.units import MAX_INT64, PS_PER_S
+from stepsim.base.units import MAX_INT64
 
 _Noun = TypeVar("_Noun")
 _Data = TypeVar("_Data")
@@ -111,19 +111,13 @@ class Entry(Noun):
 
     @classmethod
     def taken_from(cls, source: object, /, **others: object) -> Self:
-        """An entry of the attributes that bear its keys' names; `others` are not taken.
-
-        Seconds are those of an attribute in picoseconds: `step_s` of `step_ps`.
-        """
-        taken: dict[str, object] = {}
-        for name in cls.__struct_fields__:
-            if name in others or name == "schema_version":
-                continue
-            time_ps = getattr(source, f"{name[:-2]}_ps", None) if name.endswith("_s") else None
-            if isinstance(time_ps, tuple):
-                taken[name] = tuple(each / PS_PER_S for each in time_ps)
-            else:
-                taken[name] = getattr(source, name) if time_ps is None else time_ps / PS_PER_S
+        """An entry of the attributes that bear its fields' names; `others` are not taken."""
+        keys = zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
+        taken = {
+            key: getattr(source, name)
+            for name, key in keys
+            if name not in others and name != "schema_version"
+        }
         return msgspec.convert(taken | others, cls, from_attributes=True)
 
     @classmethod

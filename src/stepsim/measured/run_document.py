@@ -6,7 +6,7 @@ from msgspec import field
 from msgspec.structs import asdict
 
 from stepsim.base.fields import InSeconds
-from stepsim.base.structs import Bytes, Document, Names, Seconds, Share, Timed
+from stepsim.base.structs import Bytes, Document, Names, Share, Timed
 from stepsim.measured.clocks import Clocks
 from stepsim.measured.run import Degrees
 from stepsim.measured.step_log import LeafLog, LeafStage
@@ -46,8 +46,8 @@ class RunDocument(Document, Timed):
     source: str
     degrees: Degrees
     schedule: str | None
-    pipeline_s: Seconds
-    step_s: Seconds
+    pipeline_ps: InSeconds
+    step_ps: InSeconds
     clocks: Clocks
     stages: tuple[_TracedStageEntry, ...]
     ranks: tuple[_TracedRankEntry, ...]
@@ -75,8 +75,8 @@ class LogDocument(Document, Timed):
     source: str
     degrees: dict[str, int]
     microbatch_size: int
-    step_s: Seconds
-    step_spread_s: Seconds
+    step_ps: InSeconds
+    step_spread_ps: InSeconds
     steps: int
     stages: tuple[LeafStage, ...]
     warnings: Names
