@@ -190,23 +190,6 @@ def toml_text(document: Struct) -> str:
     )
 
 
-def plain_document(text: str, place: str, what: str) -> dict[str, Any]:
-    """Plain data of JSON that should be `what`; raises StepsimError, naming `place`, if not."""
-    try:
-        raw = msgspec.json.decode(text)
-    except RecursionError:
-        raise StepsimError(f"{place}: not a result: its JSON is nested too deeply") from None
-    except (msgspec.DecodeError, ValueError) as error:
-        raise StepsimError(f"{place}: not valid JSON: {error}") from None
-    if not isinstance(raw, dict) or "schema_version" not in raw:
-        raise StepsimError(f"{place}: not {what}: no schema_version")
-    version = raw["schema_version"]
-    if type(version) is not int or version != SCHEMA_VERSION:
-        allowed = f"{SCHEMA_VERSION}, the only one this stepsim reads"
-        raise StepsimError(bad_value(place, "schema_version", version, allowed))
-    return raw
-
-
 def noun_of(place: str, raw: Any, kind: type[_Data], error: type[StepsimError]) -> _Data:
     """The noun that plain data of a file say; raises `error` naming place, value and allowed."""
     try:

@@ -28,7 +28,7 @@ from stepsim.base.structs import replace
 from stepsim.files.foreign import refuse_foreign
 from stepsim.files.reading import (
     first_bytes,
-    read_json,
+    read_document,
     read_text,
     reader_of,
     shipped_folder,
@@ -109,8 +109,8 @@ def load_result(path: str | Path) -> "ResultDocument":
     """
     from stepsim.explain.report import ResultDocument
 
-    raw = read_json(Path(path), "a result of 'stepsim simulate --json'")
-    return ResultDocument.from_plain(raw, str(path))
+    kinds = {"schema_version": ResultDocument}
+    return read_document(Path(path), kinds, "a result of 'stepsim simulate --json'")
 
 
 _BEGINNING_OF_MODELS = 1 << 16

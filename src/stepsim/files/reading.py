@@ -11,7 +11,7 @@ import os
 import stat
 import tomllib
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
@@ -20,13 +20,16 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+import msgspec
+
 from stepsim.base.errors import StepsimError, TopologyError, UnitError, bad_value
 from stepsim.base.process import remembered
-from stepsim.base.structs import noun_of, plain_document
+from stepsim.base.structs import Document, noun_of
 from stepsim.base.units import plain_number
 from stepsim.files.writing import text_of_cell
 
 _Schema = TypeVar("_Schema")
+_Document = TypeVar("_Document", bound=Document)
 
 MAX_FILE_BYTES = 256 << 20
 
@@ -142,13 +145,24 @@ def toml_values(path: Path, text: str, error: type[StepsimError]) -> dict[str, A
     raise error(f"{path}: not valid TOML: {why}")
 
 
-def read_json(path: Path, what: str) -> dict[str, Any]:
-    """Plain data of a JSON file that should be `what`, a document of this stepsim.
+def read_document(path: Path, kinds: Mapping[str, type[_Document]], what: str) -> _Document:
+    """The document in a JSON file: of the first of some kinds whose key stands in it.
 
-    Raises StepsimError naming the file.
+    Raises StepsimError naming the file, the place in it, the value and what is allowed, or that it
+    is not `what` was expected.
     """
     text = read_text(path, StepsimError, "result", "a result in JSON")
-    return plain_document(text, str(path), what)
+    try:
+        raw = msgspec.json.decode(text)
+    except RecursionError:
+        raise StepsimError(f"{path}: not a result: its JSON is nested too deeply") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise StepsimError(f"{path}: not valid JSON: {error}") from None
+    if isinstance(raw, dict) and "schema_version" in raw:
+        for key, kind in kinds.items():
+            if key in raw:
+                return kind.from_plain(raw, str(path))
+    raise StepsimError(f"{path}: not {what}")
 
 
 def number_of(text: object) -> float:

@@ -4,6 +4,7 @@ A file of `stepsim compare` holds several results: those of two files are compar
 schedule, those of one file with its first.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from stepsim.base.errors import StepsimError
@@ -11,7 +12,7 @@ from stepsim.base.structs import Names, Noun
 from stepsim.explain.diff import ResultDiff, diff_profiles, diff_results
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import Report, ResultDocument
-from stepsim.files.reading import read_json
+from stepsim.files.reading import read_document
 from stepsim.step.compare import ComparisonDocument
 
 
@@ -24,6 +25,11 @@ class FileDiffs(Noun):
 
 
 Recorded = ResultDocument | ComparisonDocument | ProfileDocument
+_KINDS: Mapping[str, type[Recorded]] = {
+    "slowdown_by_replica": ProfileDocument,
+    "candidates": ComparisonDocument,
+    "schema_version": ResultDocument,
+}
 _Results = dict[tuple[str, int], Report]
 
 
@@ -52,13 +58,7 @@ def load_recorded(path: str | Path) -> Recorded:
 
     Raises StepsimError naming the file, the place in it, the value and what is allowed.
     """
-    raw = read_json(Path(path), "a step, a comparison or a profile of --json")
-    document: type[Recorded] = ResultDocument
-    if "slowdown_by_replica" in raw:
-        document = ProfileDocument
-    elif "candidates" in raw:
-        document = ComparisonDocument
-    return document.from_plain(raw, str(path))
+    return read_document(Path(path), _KINDS, "a step, a comparison or a profile of --json")
 
 
 def _diffs_inside(recorded: Recorded, place: str) -> tuple[ResultDiff, ...]:

@@ -259,7 +259,7 @@ def test_what_if_is_absent_with_a_reason() -> None:
     ("content", "message"),
     [
         (b"{", "not valid JSON"),
-        (b'{"schema_version": 1}', "no page shows this"),
+        (b'{"schema_version": 1}', "not a result of stepsim simulate, compare"),
         (b'{"schema_version": 1, "candidates": 3}', "candidates is 3"),
         (b'{"schema_version": 1, "slopes": []}', "is missing"),
         (b"SQLite format 3\0 and nothing", "damaged"),

@@ -17,7 +17,7 @@ from profiles import made_rows, write_rows
 
 import stepsim
 from stepsim.base.errors import StepsimError, UnitError
-from stepsim.base.structs import Document, plain_document
+from stepsim.base.structs import Document
 from stepsim.base.units import (
     BANDWIDTH_PATTERN,
     SIZE_PATTERN,
@@ -150,18 +150,17 @@ def test_what_is_written_fits_and_is_read_again(
         with pytest.raises(fastjsonschema.JsonSchemaException, match=key):
             check(name)({each: document[each] for each in document if each != key})
     assert issubclass(kind, Document)
-    raw = plain_document(out, "stdout", name)
-    found = kind.from_plain(raw, "stdout")
-    assert json.loads(found.to_json()) == raw
-    assert kind.from_plain(raw | {"later": {"unknown": 1}}, "stdout") == found
+    found = kind.from_plain(document, "stdout")
+    assert json.loads(found.to_json()) == document
+    assert kind.from_plain(document | {"later": {"unknown": 1}}, "stdout") == found
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_document_of_another_version_or_without_a_key_is_refused(name: str) -> None:
-    with pytest.raises(StepsimError, match="x: schema_version is 2: expected 1"):
-        plain_document('{"schema_version": 2}', "x", name)
     _, kind = FORMATS[name]
     assert issubclass(kind, Document)
+    with pytest.raises(StepsimError, match=r"^x: "):
+        kind.from_plain({"schema_version": 2}, "x")
     with pytest.raises(StepsimError, match=r"^x: "):
         kind.from_plain({"schema_version": 1}, "x")
 

@@ -1,10 +1,10 @@
 """Reports: what is shown of a result, as the explorer's page with its answers inside."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsim.base.errors import PlanError, StepsimError, SweepError
+from stepsim.base.errors import PlanError, SweepError
 from stepsim.base.process import paused
 from stepsim.base.structs import Noun, replace
 from stepsim.explain.report import Report, ResultDocument
@@ -12,7 +12,7 @@ from stepsim.explain.stragglers import Stragglers
 from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
 from stepsim.explore.sweep import open_for_reading
 from stepsim.files.asked import StepInputs
-from stepsim.files.reading import first_bytes, read_json
+from stepsim.files.reading import first_bytes, read_document
 from stepsim.files.sweep_table import SweepTable
 from stepsim.files.writing import write_whole
 from stepsim.measured.profile.events import Profile
@@ -249,6 +249,11 @@ def find_what_if(job: StepInputs | None) -> Worth:
 
 
 _DATABASE = b"SQLite format 3\0"
+_KINDS: Mapping[str, type[ComparisonDocument | Sensitivity | ResultDocument]] = {
+    "candidates": ComparisonDocument,
+    "slopes": Sensitivity,
+    "breakdown_ps": ResultDocument,
+}
 _KNOWN = "a result of stepsim simulate, compare or sensitivity --json, or a sweep's database"
 
 
@@ -260,14 +265,11 @@ def file_page(source: Path) -> Page:
     if first_bytes(source, len(_DATABASE)) == _DATABASE:
         with open_for_reading(source) as store:
             return sweep_page(SweepTable(store=store))
-    raw, place = read_json(source, _KNOWN), str(source)
-    if "candidates" in raw:
-        return _of_comparison(ComparisonDocument.from_plain(raw, place), (), {})
-    if "slopes" in raw:
-        return sensitivity_page(Sensitivity.from_plain(raw, place))
-    if "breakdown_ps" in raw:
-        found = ResultDocument.from_plain(raw, place)
-        runs = [document_shown(found) | {"lanes": found.timeline}]
-        title = f"{found.workload} on {found.topology}"
-        return Page(title=title, shown=_concluded(found), runs=runs)
-    raise StepsimError(f"{source}: no page shows this: expected {_KNOWN}")
+    found = read_document(source, _KINDS, _KNOWN)
+    if isinstance(found, ComparisonDocument):
+        return _of_comparison(found, (), {})
+    if isinstance(found, Sensitivity):
+        return sensitivity_page(found)
+    runs = [document_shown(found) | {"lanes": found.timeline}]
+    title = f"{found.workload} on {found.topology}"
+    return Page(title=title, shown=_concluded(found), runs=runs)
