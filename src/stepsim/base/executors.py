@@ -55,13 +55,14 @@ class ExecutorKind(StrEnum):
 
 
 class Pool(Noun):
-    """Workers that take tasks; `losses` are the errors of a task whose worker is gone.
+    """Workers that take tasks, or without an executor this process.
 
-    `check` raises SweepError when no result can come any more.
+    `losses` are the errors of a task whose worker is gone. `check` raises SweepError when no result
+    can come any more.
     """
 
-    workers: int
-    executor: Executor
+    workers: int = 1
+    executor: Executor | None = None
     losses: tuple[type[BaseException], ...] = ()
     check: Callable[[], None] = lambda: None
 
@@ -76,11 +77,13 @@ class Pool(Noun):
         What a lost worker had is given to another. Raises SweepError, with the `name` of an item,
         when workers are lost again and again without a result.
         """
+        if self.executor is None:
+            yield from map(task, items)
+            return
         pending, left, losses = dict[Future[_Result], _Item](), iter(items), 0
-        ahead = 1 if self.workers == 1 else _AHEAD * self.workers
         try:
             while True:
-                for item in islice(left, ahead - len(pending)):
+                for item in islice(left, _AHEAD * self.workers - len(pending)):
                     pending[self.executor.submit(task, item)] = item
                 if not pending:
                     return
@@ -109,15 +112,6 @@ def _dying(future: Future[Any], item: _Item, name: Callable[[_Item], str]) -> st
     return (
         f"workers were lost {_LOSSES} times without a result ({why.splitlines()[0]}); {name(item)}"
     )
-
-
-class _Here(Executor):
-    """Runs a task when it is submitted, in this process."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(fn(*args, **kwargs))
-        return future
 
 
 class Processes(Executor):
@@ -197,7 +191,7 @@ def cpus() -> int:
 def local_pool(jobs: int) -> Iterator[Pool]:
     """Workers on this machine, ended with the block: this process if it is one, else new ones."""
     if jobs == 1:
-        yield Pool(workers=1, executor=_Here())
+        yield Pool()
         return
     with Processes(jobs) as executor:
         yield Pool(workers=jobs, executor=executor, losses=(BrokenExecutor,))
