@@ -46,7 +46,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.delta_net import GatedDeltaNet
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.mamba import Mamba2
-from stepsim.workload.model.model import Model, Unread
+from stepsim.workload.model.model import Asked, AskedItems, Model, Unread
 from stepsim.workload.model.sparse_attention import SparseLatentAttention
 
 # What Megatron-DeepSpeed's scripts say of models without experts.
@@ -397,11 +397,7 @@ def _spread(letters: list[str], letter: str, section: float) -> None:
             left -= 1
 
 
-# Options of a step by name, as people type them.
-_Asked = Iterator[tuple[str, Any]]
-
-
-def asked_of(source: str, values: Arguments) -> dict[str, Any]:
+def asked_of(source: str, values: Arguments) -> Asked:
     """What arguments, by name, ask of a step; `source` is what errors call their file.
 
     They need not describe a model, but `num-layers` must be among them, and `num-experts` of a
@@ -410,7 +406,7 @@ def asked_of(source: str, values: Arguments) -> dict[str, Any]:
     return dict(_asked(MegatronArguments(place=source, values=values)))
 
 
-def _asked(arguments: MegatronArguments) -> _Asked:
+def _asked(arguments: MegatronArguments) -> AskedItems:
     yield "tp", 1
     yield "pp", 1
     for option, name in _words().counts.items():
@@ -448,7 +444,7 @@ def _zero(arguments: MegatronArguments) -> int:
     return arguments.choice("data-parallel-sharding-strategy", FSDP_STAGES, default="no_shard")
 
 
-def _exchanges(arguments: MegatronArguments) -> _Asked:
+def _exchanges(arguments: MegatronArguments) -> AskedItems:
     """How keys and values, and tokens of experts, are exchanged."""
     named = "context-parallel-algo" if arguments.has("context-parallel-algo") else "cp-comm-type"
     kind = (arguments.text(named).split() or ["p2p"])[0]
@@ -466,7 +462,7 @@ def _exchanges(arguments: MegatronArguments) -> _Asked:
         yield "delay_wgrad", arguments.has(PAIRED_WEIGHTS, BESIDE_WEIGHTS)
 
 
-def _precision(arguments: MegatronArguments) -> _Asked:
+def _precision(arguments: MegatronArguments) -> AskedItems:
     if arguments.has("fp4-format"):
         yield "precision", "nvfp4"
     elif arguments.has("fp8-format", "fp8-hybrid", "fp8-e4m3"):
@@ -479,7 +475,7 @@ def _precision(arguments: MegatronArguments) -> _Asked:
         raise WorkloadError(f"{arguments.place}: no precision is given: expected {expected}")
 
 
-def _recompute(arguments: MegatronArguments) -> _Asked:
+def _recompute(arguments: MegatronArguments) -> AskedItems:
     kind = arguments.text("recompute-granularity")
     if arguments.has("recompute-activations"):
         kind = "selective"
@@ -495,7 +491,7 @@ def _recompute(arguments: MegatronArguments) -> _Asked:
         yield "recompute_layers", arguments.count("recompute-num-layers", default=1)
 
 
-def _placement(arguments: MegatronArguments) -> _Asked:
+def _placement(arguments: MegatronArguments) -> AskedItems:
     """The layout, and the schedule where ranks hold several virtual stages."""
     pp, layers = arguments.known("pipeline-model-parallel-size", 1), arguments.count("num-layers")
     chunks = arguments.count("num-virtual-stages-per-pipeline-rank", default=1)

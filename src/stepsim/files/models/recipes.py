@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from itertools import islice, pairwise
 from math import prod
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.reading import read_text
 from stepsim.files.shell.words import Environment, Unknown, marked_word
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.model import Unread
+from stepsim.workload.model.model import Asked, Unread
 
 _NOTHING = ("", "null", "none", "~")
 # Values of keys that are no arguments of Megatron-LM, where all others are those of their name.
@@ -70,7 +70,7 @@ class ForeignRecipe:
         self.path, self.form, self.known = path, form, known
         usual = {key: value for key, value in form.usual.items() if not _has(values, key)}
         self.values = {**usual, **values}
-        self.asked: dict[str, object] = {"framework": form.framework} if form.framework else {}
+        self.asked: Asked = {"framework": form.framework} if form.framework else {}
         self.arguments: dict[str, str] = {}
         self.notes: list[str] = []
         for place, value in self.values.items():
@@ -81,7 +81,7 @@ class ForeignRecipe:
         self.model = self._model()
         self.asked = self._with_size()
 
-    def asked_of(self, architecture: Architecture) -> dict[str, object]:
+    def asked_of(self, architecture: Architecture) -> Asked:
         """The options of a step of a model, some of which its sizes decide.
 
         A loss that is fused with the last product (Liger's) makes as many parts of the logits as
@@ -172,7 +172,7 @@ class ForeignRecipe:
             if whole is None:
                 raise WorkloadError(bad_value(str(self.path), place, value, "a whole number"))
             if not isinstance(before, Unread):
-                product = int(whole[1]) * int(str(before))
+                product = int(whole[1]) * int(before)
                 self.asked[name] = (
                     product if int(whole[1]) > 0 else Unread(f"{self.path}: give --{name}")
                 )
@@ -199,7 +199,7 @@ class ForeignRecipe:
                 f"{self.path}: {place} is {value}: no such file: give --zero"
             )
 
-    def _with_size(self) -> dict[str, object]:
+    def _with_size(self) -> Asked:
         """What is asked, with the GPUs of all nodes, and one way to say the batch."""
         asked = dict(self.asked)
         nodes, each = asked.pop("nodes", 1), asked.pop("node_gpus", None)
@@ -208,9 +208,9 @@ class ForeignRecipe:
             asked["microbatch_size"] = of_stage
         sizes = [asked.pop("replicas", None), *(asked.get(name, 1) for name in _DEGREES)]
         if all(isinstance(size, int) for size in sizes):
-            asked["npus"] = prod(cast("list[int]", sizes))
+            asked["npus"] = prod(sizes)
         if each is not None:
-            asked["npus"] = int(str(each)) * int(str(nodes))
+            asked["npus"] = int(each) * int(nodes)
         asked = {n: v for n, v in asked.items() if n not in _OPEN or not isinstance(v, Unread)}
         if asked.get("zero", 0) == 0:
             asked.pop("shard_ranks", None)

@@ -27,13 +27,12 @@ from stepsim.workload.model.choices import (
 )
 from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.layout import Slices, StageSlice
+from stepsim.workload.model.model import Asked, AskedItems
 from stepsim.workload.plan import PipelineOrder, Plan
 
 _SCHEDULE = "parallelism.pipeline_parallel_schedule"
 # Sections that degrees stood in before release 0.1, the later one last.
 _OLD = ("training", "experimental")
-# Options of a step by name, as people type them.
-_Asked = Iterator[tuple[str, object]]
 
 _CONVERTERS = {
     Precision.FP8: "quantize.linear.float8",
@@ -229,7 +228,7 @@ def _modules(stage: StageSlice, end: int) -> str:
     return json.dumps([*first, *layers, *last])
 
 
-def torchtitan_asked(source: str, values: Mapping[str, Any], depth: int) -> dict[str, Any]:
+def torchtitan_asked(source: str, values: Mapping[str, Any], depth: int) -> Asked:
     """What a job asks of a step of a model with `depth` layers, as people type options.
 
     Raises WorkloadError naming the key.
@@ -256,7 +255,7 @@ def torchtitan_parts(
     yield _read_kernels(job)
 
 
-def _read_exchanges(job: Fields, degrees: Mapping[str, int]) -> _Asked:
+def _read_exchanges(job: Fields, degrees: Mapping[str, int]) -> AskedItems:
     if degrees["ep"] > 1:
         yield "expert_tp", job.count("parallelism.expert_tensor_parallel_degree", default=1)
         kinds = {name: kind for kind, name in _BACKENDS.items()}
@@ -270,7 +269,7 @@ def _read_exchanges(job: Fields, degrees: Mapping[str, int]) -> _Asked:
         yield "cp_comm", job.choice(key, rotations, default="allgather")
 
 
-def _read_kernels(job: Fields) -> _Asked:
+def _read_kernels(job: Fields) -> AskedItems:
     converters = job.raw("model.converters") or []
     named = " ".join(map(str, converters)) if isinstance(converters, list) else str(converters)
     float8 = "float8" in named or job.raw("float8.enable_float8_linear") is True
@@ -292,7 +291,7 @@ def _job(source: str, values: Mapping[str, Any]) -> Fields:
     return Fields(place=source, values=found)
 
 
-def _read_batch(job: Fields, pp: int) -> _Asked:
+def _read_batch(job: Fields, pp: int) -> AskedItems:
     """The batch of all replicas, else the microbatches of one: a job may leave replicas open."""
     local = job.count("training.local_batch_size", "training.batch_size", default=8)
     parts = job.count("experimental.pipeline_parallel_microbatches", default=0, least=0)
@@ -307,7 +306,7 @@ def _read_batch(job: Fields, pp: int) -> _Asked:
         yield "microbatches", max(local // size, 1)
 
 
-def _read_sharding(job: Fields, degrees: Mapping[str, int]) -> _Asked:
+def _read_sharding(job: Fields, degrees: Mapping[str, int]) -> AskedItems:
     replicas = job.count("parallelism.data_parallel_replicate_degree", default=1)
     keys = ("parallelism.data_parallel_shard_degree", "training.data_parallel_degree")
     shards = job.count(*keys, default=-1, least=-1)  # the latter before there were replicas
@@ -316,7 +315,7 @@ def _read_sharding(job: Fields, degrees: Mapping[str, int]) -> _Asked:
     yield "reshard", job.choice("parallelism.fsdp_reshard_after_forward", always, default="default")
 
 
-def sharding(shards: int, replicas: int, degrees: Mapping[str, int]) -> _Asked:
+def sharding(shards: int, replicas: int, degrees: Mapping[str, int]) -> AskedItems:
     """GPUs, and over which of them FSDP shards; `shards` are -1 where a job leaves them open."""
     if shards > 0:
         split = degrees["tp"] * degrees["cp"] * degrees["pp"]
@@ -327,7 +326,7 @@ def sharding(shards: int, replicas: int, degrees: Mapping[str, int]) -> _Asked:
         yield "shard_ranks", shards * degrees["cp"]
 
 
-def _read_pipeline(job: Fields, pp: int, depth: int) -> _Asked:
+def _read_pipeline(job: Fields, pp: int, depth: int) -> AskedItems:
     stages = _read_stages(job, pp, depth)
     yield "layout", ",".join(map(str, stages))
     looped = f"interleaved:{max(len(stages) // pp, 2)}"
@@ -364,7 +363,7 @@ def _read_stages(job: Fields, pp: int, depth: int) -> list[int]:
     return counts
 
 
-def _read_checkpoint(job: Fields) -> _Asked:
+def _read_checkpoint(job: Fields) -> AskedItems:
     """Recomputation; torchtitan's choice of every n-th layer is not known here."""
     kinds = {"none": "none", "full": "full", "selective": "operators"}
     kind: str = job.choice("activation_checkpoint.mode", kinds, default="selective")

@@ -1,8 +1,8 @@
 """A model to be trained: what a workload is made of once its plan and device are known."""
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, get_args, get_type_hints
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Names, Noun
@@ -49,11 +49,16 @@ class Unread(Noun, kw_only=False):
     why: str
 
 
+Asked = dict[str, Any]
+"""Options of a step by name, as people type them."""
+AskedItems = Iterator[tuple[str, Any]]
+"""The same, option by option."""
+
+
 class Model(Noun):
     """An architecture, what its description asks of a step, and what was assumed while reading it.
 
-    `asked` are options of a step by name, as people type them, e.g. those of a launch script; what
-    that leaves to its environment is `Unread`.
+    `asked` are e.g. those of a launch script; what that leaves to its environment is `Unread`.
     """
 
     source: str
