@@ -33,6 +33,7 @@ from stepsim.base.arrays import (
     narrowed,
     places_by,
     row_numbers,
+    rows_of,
     spans,
 )
 from stepsim.base.errors import ScheduleError
@@ -587,7 +588,7 @@ def _looks_of(
     first, number = row_numbers(ints((kind, task_list, peer_stage)).T)
     counts, order = np.bincount(number), np.argsort(first)
     columns = (kind[first], task_list[first], peer_stage[first], counts)
-    looks = zip(*(column[order].tolist() for column in columns), strict=True)
+    looks = rows_of(*(column[order] for column in columns))
     every = tuple(Look(SegmentKind(kind), *each) for kind, *each in looks)
     return every, narrowed(np.argsort(order), len(every)).take(number)
 

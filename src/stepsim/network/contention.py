@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, bounds, row_numbers
+from stepsim.base.arrays import Floats, Ints, bounds, row_numbers, rows_of
 from stepsim.base.structs import Noun, Same, replace
 from stepsim.network.collectives import FlowStep
 from stepsim.network.fair_rates import rounded
@@ -168,7 +168,7 @@ class Contention(Noun, dict=True):
         starts = bounds(np.array([len(links) for links, _, _ in slots.values()]))[:-1]
         capacity = self.capacity[link]
         rates = (rounded(np.minimum.reduceat(capacity / each, starts)) for each in (own, load))
-        return dict(zip(slots, zip(*(each.tolist() for each in rates), strict=True), strict=True))
+        return dict(rows_of(slots, rows_of(*rates)))
 
     def _phases(self, key: TransferKey, place: TransferPlace) -> Iterator[TransferPhase]:
         for number, price in enumerate(place.phases(self.prices)):

@@ -12,7 +12,7 @@ from math import ceil
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints, rows_of
 from stepsim.base.structs import Noun
 from stepsim.network.fair_rates import fair_levels
 
@@ -180,7 +180,4 @@ class Fabric(Struct, kw_only=True):
         load = np.concatenate([phase.load for phase in phases])
         capacity = self.capacity[links]
         levels = fair_levels(crossing, place, load, capacity, len(phases))
-        return [
-            _speed(level, phase.own_level)
-            for level, phase in zip(levels.tolist(), phases, strict=True)
-        ]
+        return [_speed(level, phase.own_level) for level, phase in rows_of(levels, phases)]

@@ -1,5 +1,6 @@
 """The map of plans: what the step would take for every tp and pp, by the closed form."""
 
+from stepsim.base.arrays import rows_of
 from stepsim.base.errors import PlanError, errors_at
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
@@ -36,9 +37,7 @@ def plan_map(job: StepInputs) -> Plain:
             if built := next(filter(None, found), None):
                 made[tp, pp] = built.plan
     setup, table = replace(now.setup, interconnect=network), PlanTable([*made.values()])
-    numbers = zip(
-        made, setup.seconds(table).tolist(), setup.memory(table).total.tolist(), strict=True
-    )
+    numbers = rows_of(made, setup.seconds(table), setup.memory(table).total)
     capacity = setup.device.memory_bytes
     cells = {key: _cell(seconds, total, capacity) for key, seconds, total in numbers}
     across, up = (sorted({key[i] for key in made}) for i in range(2))

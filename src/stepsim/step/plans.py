@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats
+from stepsim.base.arrays import Bools, Floats, rows_of
 from stepsim.base.errors import PlanError, member, within
 from stepsim.base.structs import Noun, replace
 from stepsim.files.asked import StepInputs
@@ -385,7 +385,7 @@ def _eased(table: PlanTable, memory: Floats, setup: StepModel) -> tuple[PlanTabl
     kept = np.ceil(layers - 1 - (layers - 1) * np.minimum(room, 1.0))
     count = np.where(without < TIGHT_SHARE, layers, 1 + kept)
     plans, changed = list(table.plans), np.array(eased)[count < layers].tolist()
-    for i, some in zip(changed, count[count < layers].astype(int).tolist(), strict=True):
+    for i, some in rows_of(changed, count[count < layers].astype(int)):
         plans[i] = replace(plans[i], recompute_layers=some)
     table, memory = PlanTable(plans), memory.copy()
     memory[changed] = setup.memory(table.take(changed)).total
@@ -432,7 +432,7 @@ def _end_costs(plans: Sequence[Plan], setup: StepModel) -> list[tuple[int, int]]
     ahead = [kinds.index(each) for each in setup.architecture.prediction_layers]
     last = table[:, -1] * (1 + len(ahead)) + table[:, ahead].sum(axis=1)
     ends = np.rint(np.stack([table[:, -2], last], axis=1) / layer[:, None] * _PER_LAYER)
-    costs = dict(zip(one, ends.astype(int).tolist(), strict=True))
+    costs = dict(rows_of(one, ends.astype(int)))
     return [(costs[key][0], costs[key][1]) for key in keys]
 
 

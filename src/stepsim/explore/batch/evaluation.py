@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, rows_of
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.structs import Noun, Same, replace
 from stepsim.base.units import LARGEST_SUM
@@ -264,7 +264,7 @@ class Batch(Noun, dict=True):
         actors = zip(self.flat.programs, program.rows, self.flat.node_of, strict=True)
         for actor, (tasks, rows, nodes) in enumerate(actors):
             own = np.zeros((len(Part), count), np.int64)
-            for row, number in zip(tasks.rows, rows.tolist(), strict=True):
+            for row, number in rows_of(tasks.rows, rows):
                 if number in task_lists:
                     own += row.look.runs * task_lists[number]
             found[actor] = breakdown(self._gaps[id(tasks)], start[nodes], end[nodes], own)

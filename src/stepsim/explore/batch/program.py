@@ -6,7 +6,7 @@ from functools import cached_property, reduce
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, ints, places_by
+from stepsim.base.arrays import Ints, ints, places_by, rows_of
 from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import ends
 from stepsim.core.flat import Flat
@@ -68,7 +68,7 @@ class BatchProgram(Noun, dict=True):
 def compile_program(flat: Flat, table: LengthTable) -> BatchProgram:
     """The nodes of a flat table; their lengths are added to `table`."""
     known = dict[int, Ints]()
-    for tasks, rank in zip(flat.programs, flat.actors.ranks.tolist(), strict=True):
+    for tasks, rank in rows_of(flat.programs, flat.actors.ranks):
         if id(tasks) not in known:
             known[id(tasks)] = ints([table.row(row, tasks.program, rank) for row in tasks.rows])
     rows = tuple(known[id(tasks)] for tasks in flat.programs)

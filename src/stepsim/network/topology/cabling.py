@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, bins, ints, places_by, spans, totals
+from stepsim.base.arrays import Floats, Ints, bins, ints, places_by, rows_of, spans, totals
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Names, Noun
 
@@ -113,7 +113,7 @@ def _halves(cabling: Cabling) -> Iterator[Floats]:
     import networkx as nx
 
     npus, numbers = cabling.npus, np.arange(cabling.npus)
-    links = nx.DiGraph(zip(cabling.tail.tolist(), cabling.head.tolist(), strict=True))
+    links = nx.DiGraph(rows_of(cabling.tail, cabling.head))
     hops = nx.single_source_shortest_path_length(links, 0)
     near = [hops.get(npu, len(cabling.nodes)) for npu in range(npus)]
     orders = [numbers, np.argsort(near, kind="stable")]

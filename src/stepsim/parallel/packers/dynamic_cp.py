@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, ints, spans
+from stepsim.base.arrays import Floats, Ints, ints, rows_of, spans
 from stepsim.parallel.packers.balanced import shared_out
 from stepsim.parallel.packers.base import BatchShape, Packing
 
@@ -127,7 +127,7 @@ def _alone(cost: Floats, weight: Floats, total: Floats, filled: Floats) -> Ints:
     for heap in (ranks, *slots):
         heapify(heap)
     found = []
-    for own, more in zip(cost.tolist(), weight.tolist(), strict=True):
+    for own, more in rows_of(cost, weight):
         busy, rank = ranks[0]
         held, microbatch = slots[rank][0]
         heapreplace(ranks, (busy + own, rank))

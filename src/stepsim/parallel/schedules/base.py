@@ -13,7 +13,7 @@ from typing import NamedTuple, Self, TypeVar, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepsim.base.arrays import Bools, Ints, Small, among
+from stepsim.base.arrays import Bools, Ints, Small, among, rows_of
 from stepsim.base.errors import ScheduleError, bad_value, within
 from stepsim.base.structs import Count, Entry, Noun
 
@@ -245,8 +245,7 @@ class Order(Sequence[OrderEntry]):
         return len(self.kind)
 
     def __iter__(self) -> Iterator[OrderEntry]:
-        columns = (self.kind, self.stage, self.chunk, self.microbatch)
-        for parts in zip(*(column.tolist() for column in columns), strict=True):
+        for parts in rows_of(self.kind, self.stage, self.chunk, self.microbatch):
             yield _entry(*parts)
 
     @overload
