@@ -10,7 +10,6 @@ from sizes import sized
 
 import stepsim
 from stepsim.explore.sweep import Grid, Study, open_for_reading, parse_axis
-from stepsim.explore.sweep.study import identity
 from stepsim.files.sweep_document import write_table
 from stepsim.files.sweep_table import (
     SweepTable,
@@ -38,7 +37,7 @@ def study() -> Study:
 def written(path: Path) -> Any:
     """The table of the study, open to be written."""
     asked = study()
-    return open_for_writing(path, asked.grid, identity(asked), resume=path.exists())
+    return open_for_writing(path, asked.grid, asked.identity(), resume=path.exists())
 
 
 def results() -> Iterator[tuple[range, dict[str, list[Any]]]]:

@@ -9,6 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Union, cast
 
+from stepsim.base.digest import content_hash
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.option import Option
 from stepsim.base.structs import Names, Noun, replace
@@ -134,6 +135,21 @@ class StepInputs(Noun, kw_only=False):
                 f"{self.workload.source} has one plan and no operators: expected a model"
             )
         return self.workload
+
+    def identity(self) -> dict[str, str]:
+        """What must be the same for results to belong together, by what the user calls it.
+
+        Contents are hashes, those of options only where their text may not say all.
+        """
+        shown = {
+            "workload": f"{self.workload.source} {content_hash(self.workload)}",
+            "topology": f"{self.topology.name} {content_hash(self.topology)}",
+        }
+        for option in self.options.changed():
+            value = getattr(self.options, option.field)
+            more = "" if isinstance(value, str | int | float) else f" {content_hash(value)}"
+            shown[f"option {option.name}"] = f"{option.text(value)}{more}"
+        return shown
 
     def asking(self, *said: str, **options: Any) -> Self:
         """The same with some options changed, and what is `said` of them."""

@@ -196,7 +196,7 @@ class SweepTable(Noun, dict=True):
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """What all scenarios have in common, as `stepsim.explore.sweep.study.identity` says it."""
+        """What all scenarios have in common, as a study says it."""
         return dict(self._all("SELECT name, value FROM identity"))
 
     @cached_property

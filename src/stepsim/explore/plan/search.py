@@ -129,15 +129,7 @@ class PlanJob(Noun):
 
     def identity(self) -> dict[str, str]:
         """What must be the same for results to belong together, by what the user calls it."""
-        asked, base = self.space.asked, self.space.base
-        shown = {
-            "stepsim": __version__,
-            "model": f"{asked.workload.source} {content_hash(asked.workload)}",
-            "topology": f"{asked.topology.name} {content_hash(asked.topology)}",
-        }
-        for option in base.changed():
-            value = getattr(base, option.field)
-            shown[f"option {option.name}"] = f"{option.text(value)} {content_hash(value)}"
+        shown = {"stepsim": __version__, **self.space.asked.identity()}
         if self.drawn:
             shown["lengths"] = f"{self.drawn.source} {content_hash(self.drawn)}"
         return shown

@@ -23,7 +23,7 @@ from stepsim.base.executors import (
 )
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import Value
-from stepsim.explore.sweep.study import Outcomes, ScenarioGroup, Study, identity
+from stepsim.explore.sweep.study import Outcomes, ScenarioGroup, Study
 from stepsim.files.store import Store
 from stepsim.files.sweep_table import (
     SweepProgress,
@@ -89,7 +89,7 @@ def swept(
         pool = opened.enter_context(dask_pool(scheduler)) if scheduler else None
         store = opened.enter_context(
             open_for_writing(
-                Path(database), study.grid, identity(study), resume=resume, force=force
+                Path(database), study.grid, study.identity(), resume=resume, force=force
             )
         )
         if spans := missing_spans(store, study.grid.size):

@@ -16,7 +16,6 @@ from stepsim import __version__
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.digest import content_hash
 from stepsim.base.errors import StepsimError, SweepError, TopologyError
-from stepsim.base.option import Option
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, Value
 from stepsim.explain.make_report import make_totals
@@ -87,6 +86,29 @@ class Study(StepInputs):
         options = with_axis_values(options, values)
         return StepInputs(self.workload, network, options)
 
+    def identity(self) -> dict[str, str]:
+        """What must be the same for results to belong to one sweep."""
+        own, axes = (
+            1 if isinstance(self.workload, Model) else self.workload.degrees["pp"],
+            self.grid.axes,
+        )
+        shown = {
+            "stepsim": __version__,
+            **super().identity(),
+            "breakdown": "on" if self.breakdown else "off",
+            "stages": str(self.options.pp or own),
+        }
+        if self.own_machines and any(axis.name == "device" for axis in axes):
+            shown["machines"] = "those of the devices"
+        shown["axes"] = ", ".join(axis.name for axis in axes)
+        for axis in axes:
+            ends = f"{axis.texts[0]} to {axis.texts[-1]}"
+            shown[f"axis {axis.name}"] = f"{len(axis)} values, {ends} {content_hash(axis.texts)}"
+        schedules = (axis.texts for axis in axes if axis.name == "schedule")
+        for name in (text for texts in schedules for text in texts if text.endswith(".csv")):
+            shown[f"file {name}"] = content_hash(read_bytes(Path(name)))
+        return shown
+
 
 def _check_axis(topology: Topology, axis: Axis) -> None:
     """Raise the error that a value of a link axis would cause on this topology."""
@@ -100,36 +122,6 @@ def _check_axis(topology: Topology, axis: Axis) -> None:
         raise SweepError(str(error)) from None
     for value in axis.values:
         replace(link, **cast(Any, {field.field: value}))
-
-
-def identity(study: Study) -> dict[str, str]:
-    """What must be the same for results to belong to one sweep, by what the user calls it."""
-    own = 1 if isinstance(study.workload, Model) else study.workload.degrees["pp"]
-    shown = {
-        "stepsim": __version__,
-        "workload": f"{study.workload.source} {content_hash(study.workload)}",
-        "topology": f"{study.topology.name} {content_hash(study.topology)}",
-        "breakdown": "on" if study.breakdown else "off",
-        "stages": str(study.options.pp or own),
-    }
-    for option in study.options.changed():
-        shown[f"option {option.name}"] = _shown(option, getattr(study.options, option.field))
-    if study.own_machines and any(axis.name == "device" for axis in study.grid.axes):
-        shown["machines"] = "those of the devices"
-    shown["axes"] = ", ".join(axis.name for axis in study.grid.axes)
-    for axis in study.grid.axes:
-        ends = f"{axis.texts[0]} to {axis.texts[-1]}"
-        shown[f"axis {axis.name}"] = f"{len(axis)} values, {ends} {content_hash(axis.texts)}"
-    schedules = (axis.texts for axis in study.grid.axes if axis.name == "schedule")
-    for name in (text for texts in schedules for text in texts if text.endswith(".csv")):
-        shown[f"file {name}"] = content_hash(read_bytes(Path(name)))
-    return shown
-
-
-def _shown(option: Option, value: object) -> str:
-    """An option as messages show it, with the hash of its content where that may be more."""
-    text = option.text(value)
-    return text if isinstance(value, str | int | float) else f"{text} {content_hash(value)}"
 
 
 _TIMES = ("step_time_ps", "pipeline_time_ps", "bubble_fraction")
