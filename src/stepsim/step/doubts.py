@@ -82,13 +82,7 @@ def _bound_ps(before: Workload, after: Workload, report: Report) -> float:
     moved = abs(after.pp_comm_bytes - before.pp_comm_bytes)
     rows = _most_of_a_microbatch(before, after, rates)
     items = zip(before.per_step, after.per_step, strict=True)
-    once = sum(
-        max(
-            _change_ps(old.work, new.work, rates),
-            _change_ps(_without_ends(old), _without_ends(new), rates),
-        )
-        for old, new in items
-    )
+    once = sum(_most_of_a_stage(old, new, rates) for old, new in items)
     return passes * (rows + (2 * moved * message if moved else 0.0)) + once
 
 
@@ -106,10 +100,13 @@ def _most_of_a_microbatch(before: Workload, after: Workload, rates: _Rates) -> f
     )
 
 
-def _without_ends(item: StepItem) -> Work:
-    """What a stage that has neither embedding nor head does of an item."""
-    left = 1 - item.embedding_share - item.head_share
-    return item.times(compute=Fraction(1), sizes=left).work
+def _most_of_a_stage(before: StepItem, after: StepItem, rates: _Rates) -> float:
+    """The largest change of an item on a stage with embedding and head, and on one without."""
+    old, new = (
+        each.times(compute=Fraction(1), sizes=1 - each.embedding_share - each.head_share).work
+        for each in (before, after)
+    )
+    return max(_change_ps(before.work, after.work, rates), _change_ps(old, new, rates))
 
 
 def _change_ps(before: Work, after: Work, rates: _Rates) -> float:
