@@ -3,7 +3,7 @@
 from typing import Any
 
 from stepsim.base.errors import WorkloadError
-from stepsim.files.models.fields import Fields
+from stepsim.files.models.fields import Fields, Keys
 from stepsim.files.models.layers import Kind, Kinds
 from stepsim.workload.model.architecture import (
     Attention,
@@ -107,7 +107,7 @@ class Attentions(Kinds, kw_only=True):
 
     # sizes
 
-    def _sizes(self, heads: int, kind: Kind, layer: int) -> dict[str, Any]:
+    def _sizes(self, heads: int, kind: Kind, layer: int) -> Keys:
         """Heads of a layer, heads of keys and values, and widths of both, by their fields."""
         name = "num_attention_heads_per_layer"
         own = self.items(name)

@@ -28,6 +28,8 @@ from stepsim.workload.model.architecture import (
 _Known = TypeVar("_Known")
 _LARGEST = 1 << 40
 MOST_LAYERS = 100_000
+Keys = Mapping[str, Any]
+"""What a configuration or a part of it says, by its keys or by fields."""
 
 
 def spelled(*names: str) -> list[str]:
@@ -43,9 +45,9 @@ class Fields(Struct, kw_only=True):
     """
 
     place: str
-    values: Mapping[str, Any]
+    values: Keys
     read: set[str] = set()
-    defaults: Mapping[str, Any] = {}
+    defaults: Keys = {}
     assumed: dict[str, Any] = {}
 
     def has(self, *names: str) -> bool:
@@ -136,7 +138,7 @@ class Fields(Struct, kw_only=True):
         value = self.raw(*names, kind=bool, expected="true or false")
         return default if value is None else bool(value)
 
-    def part(self, name: str) -> dict[str, Any]:
+    def part(self, name: str) -> Keys:
         """Fields of a part of layers that stand in keys of their own, as `parts.toml` has them."""
         parts = shipped(__file__, "parts.toml", dict[str, dict[str, list[str | int | bool]]])
         return {field: self._said(*words) for field, words in parts[name].items()}
@@ -172,7 +174,7 @@ class Fields(Struct, kw_only=True):
         value = self.raw(name, kind=dict, expected="a table of keys")
         return Fields(place=f"{self.place}: {name}", values=value or {})
 
-    def refuse_rest(self, *, every: bool) -> dict[str, Any]:
+    def refuse_rest(self, *, every: bool) -> Keys:
         """Keys that nobody read and that may change the work of a step a little, or `every` one.
 
         Raises WorkloadError for one that surely does: it changes what a layer is, or says how large
@@ -304,7 +306,7 @@ class _Families(Noun):
     family: dict[str, Family]
     by_key: dict[str, Family]
     refused: dict[str, str]
-    tower: dict[str, dict[str, Any]]
+    tower: dict[str, Keys]
     activation: dict[str, tuple[Activation, ...]]
 
 

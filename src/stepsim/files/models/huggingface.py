@@ -16,6 +16,7 @@ from stepsim.files.models.fields import (
     PART_LETTERS,
     Family,
     Fields,
+    Keys,
     Makers,
     families,
     part_layers,
@@ -47,9 +48,7 @@ _Part = TypeVar("_Part", Attention, Mlp)
 _NAMES = {"linear_attention": "mamba", "full_attention": "attention"}
 
 
-def architecture_of(
-    values: Mapping[str, Any], *, place: str, name: str
-) -> tuple[Architecture, list[str]]:
+def architecture_of(values: Keys, *, place: str, name: str) -> tuple[Architecture, list[str]]:
     """The architecture that a configuration describes, and what was assumed.
 
     Raises WorkloadError naming the place, the key and what is allowed.
@@ -124,11 +123,11 @@ def _with_tower(
     return replace(architecture, tower=tower)
 
 
-def _listed(values: Mapping[str, Any]) -> str:
+def _listed(values: Keys) -> str:
     return ", ".join(f"{key} {value}" for key, value in sorted(values.items()))
 
 
-def _named(values: Mapping[str, Any], place: str) -> str:
+def _named(values: Keys, place: str) -> str:
     """The first name of `architectures`, else the class that a model of `model_type` has.
 
     transformers writes no classes of a model that was never saved. Raises WorkloadError where
@@ -152,7 +151,7 @@ def _bare(name: str) -> str:
     return re.sub(r"for(causallm|conditionalgeneration)$|lmheadmodel$|_", "", name.lower())
 
 
-def _family(name: str, values: Mapping[str, Any], place: str, notes: list[str]) -> Family:
+def _family(name: str, values: Keys, place: str, notes: list[str]) -> Family:
     """The family of a class of models; of one that nobody knows that whose keys it has."""
     known = families()
     if why := known.refused.get(name):
@@ -368,8 +367,8 @@ class _Reader(Attentions, Feeding, kw_only=True):
         return DenseMlp(width=width, activation=self.activation())
 
 
-def class_defaults(architecture: str) -> Mapping[str, Any]:
+def class_defaults(architecture: str) -> Keys:
     """Sizes by key that the class of an architecture has in transformers; none for others."""
     beside = str(shipped_folder("models") / "public.json")
-    classes = shipped(beside, "class_defaults.toml", dict[str, dict[str, Any]]).values()
+    classes = shipped(beside, "class_defaults.toml", dict[str, Keys]).values()
     return next((each for each in classes if architecture in each["architectures"]), {})

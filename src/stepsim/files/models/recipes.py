@@ -16,6 +16,7 @@ from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Names, Noun, replace, shipped
+from stepsim.files.models.fields import Keys
 from stepsim.files.reading import read_text
 from stepsim.files.shell.words import Environment, Unknown, marked_word
 from stepsim.workload.model.architecture import Architecture
@@ -318,7 +319,7 @@ def recipe_of(
     return ForeignRecipe(path, form, values, environment) if form else None
 
 
-def job_notes(path: Path, job: Mapping[str, Any]) -> Names:
+def job_notes(path: Path, job: Keys) -> Names:
     """What to say of the keys of a job of torchtitan; raises WorkloadError for other trainings."""
     recipe = recipe_of(path, dict(_flat("", job)), {})
     return tuple(recipe.notes) if recipe else ()

@@ -15,7 +15,7 @@ from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import Names, shipped
-from stepsim.files.models.fields import Fields
+from stepsim.files.models.fields import Fields, Keys
 from stepsim.files.shell.words import Environment
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import (
@@ -54,7 +54,7 @@ def torchtitan_model(name: str, flavor: str) -> str:
     return next((m for m, (n, f) in _models().items() if (n, f.lower()) == called), "")
 
 
-def torchtitan_job(path: Path, text: str, environment: Environment) -> dict[str, Any]:
+def torchtitan_job(path: Path, text: str, environment: Environment) -> Keys:
     """Sections of a job in a registry of 2026: a function that returns its configuration.
 
     Of several functions the `environment` says which, as CONFIG. Nothing is run. Raises
@@ -228,7 +228,7 @@ def _modules(stage: StageSlice, end: int) -> str:
     return json.dumps([*first, *layers, *last])
 
 
-def torchtitan_asked(source: str, values: Mapping[str, Any], depth: int) -> Asked:
+def torchtitan_asked(source: str, values: Keys, depth: int) -> Asked:
     """What a job asks of a step of a model with `depth` layers, as people type options.
 
     Raises WorkloadError naming the key.
@@ -237,7 +237,7 @@ def torchtitan_asked(source: str, values: Mapping[str, Any], depth: int) -> Aske
 
 
 def torchtitan_parts(
-    source: str, values: Mapping[str, Any], depth: int
+    source: str, values: Keys, depth: int
 ) -> Iterator[Iterable[tuple[str, object]]]:
     """What a job asks, part by part: each raises WorkloadError for its own keys alone."""
     job = _job(source, values)
@@ -282,7 +282,7 @@ def _read_kernels(job: Fields) -> AskedItems:
     yield "framework", "torch-fsdp-compiled" if compiled else "torch-fsdp-eager"
 
 
-def _job(source: str, values: Mapping[str, Any]) -> Fields:
+def _job(source: str, values: Keys) -> Fields:
     """Values of a job by `section.key`; degrees may stand in the sections of old releases."""
     whole = Fields(place=source, values=values)
     sections = {name: whole.inside(name).values for name in values}

@@ -1,9 +1,8 @@
 """What sees in a multimodal model, in the words of its `vision_config`."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from stepsim.files.models.fields import Fields, families
+from stepsim.files.models.fields import Fields, Keys, families
 from stepsim.workload.model.architecture import (
     Activation,
     DenseMlp,
@@ -13,11 +12,8 @@ from stepsim.workload.model.architecture import (
     Tower,
 )
 
-# Fields of a tower that its configuration says, and the `width` of its MLPs if that is other.
-_Said = dict[str, Any]
 
-
-def read_tower(kind: str, outer: Fields, hidden: int) -> tuple[Tower | None, Mapping[str, Any]]:
+def read_tower(kind: str, outer: Fields, hidden: int) -> tuple[Tower | None, Keys]:
     """The tower of a configuration, whose decoder is `hidden` wide, and what its class fixes of it.
 
     None where neither the configuration nor its class says. Raises WorkloadError naming the key at
@@ -30,7 +26,7 @@ def read_tower(kind: str, outer: Fields, hidden: int) -> tuple[Tower | None, Map
         return None, {}
     fields = _Seeing(place=inside.place, values=inside.values, defaults=usual, outer=outer)
     wide = fields.count(*keys)
-    said: _Said = getattr(fields, kind)(wide, hidden)
+    said: Keys = getattr(fields, kind)(wide, hidden)
     return fields.tower(wide, **form, **said), fields.assumed
 
 
@@ -43,7 +39,8 @@ class _Seeing(Fields, kw_only=True):
     """Keys of a tower, and those of the whole configuration, `outer`.
 
     There is a method for each kind, as `families.toml` calls it: it takes the widths of the tower
-    and of the decoder.
+    and of the decoder, and gives the fields of the tower that its configuration says, and the
+    `width` of its MLPs if that is other.
     """
 
     outer: Fields
@@ -98,7 +95,7 @@ class _Seeing(Fields, kw_only=True):
         """Patches of an image."""
         return (self.count("image_size") // self.count("patch_size")) ** 2
 
-    def qwen3(self, hidden: int, decoder: int) -> _Said:
+    def qwen3(self, hidden: int, decoder: int) -> Keys:
         """Of Qwen3-VL and Qwen3.5: learned positions, and a merger more for each deep stack."""
         merged = self.count("spatial_merge_size") ** 2
         out = self.count("out_hidden_size", default=decoder)
@@ -110,16 +107,16 @@ class _Seeing(Fields, kw_only=True):
             "others": 2 * hidden * (1 + merged * stacks),
         }
 
-    def qwen2(self, hidden: int, decoder: int) -> _Said:
+    def qwen2(self, hidden: int, decoder: int) -> Keys:
         """Of Qwen2-VL, without positions and stacks: its `hidden_size` is that of the decoder."""
         said = self.qwen3(hidden, self.count("hidden_size", default=decoder))
         return {**said, "width": int(self.number("mlp_ratio", 4.0) * hidden)}
 
-    def qwen2_5(self, hidden: int, decoder: int) -> _Said:
+    def qwen2_5(self, hidden: int, decoder: int) -> Keys:
         """Of Qwen2.5-VL, without positions and stacks: RMS norms and a gated MLP."""
         return {**self.qwen3(hidden, decoder), "others": hidden}
 
-    def moonvit(self, hidden: int, decoder: int) -> _Said:
+    def moonvit(self, hidden: int, decoder: int) -> Keys:
         """Of Kimi: positions on a grid, and a projector of 4 patches."""
         rows = self.count("init_pos_emb_height", "pos_emb_height", default=64)
         columns = self.count("init_pos_emb_width", "pos_emb_width", default=64)
@@ -134,7 +131,7 @@ class _Seeing(Fields, kw_only=True):
             "others": 4 * hidden,
         }
 
-    def llama4(self, hidden: int, decoder: int) -> _Said:
+    def llama4(self, hidden: int, decoder: int) -> Keys:
         """Of Llama 4: a class token, four patches shuffled to one, an adapter and a projector."""
         merged = round(1 / self.number("pixel_shuffle_ratio", 0.5)) ** 2
         inner, middle = self.count("projector_input_dim"), self.count("projector_output_dim")
@@ -149,7 +146,7 @@ class _Seeing(Fields, kw_only=True):
             "others": 5 * hidden,
         }
 
-    def siglip(self, hidden: int, decoder: int) -> _Said:
+    def siglip(self, hidden: int, decoder: int) -> Keys:
         """Of Gemma 3: SigLIP, whose patches are averaged to a fixed number of tokens."""
         tokens = self.outer.count("mm_tokens_per_image", default=256)
         width = self.count("intermediate_size")
@@ -162,7 +159,7 @@ class _Seeing(Fields, kw_only=True):
             "others": 3 * hidden + head,
         }
 
-    def gemma4(self, hidden: int, decoder: int) -> _Said:
+    def gemma4(self, hidden: int, decoder: int) -> Keys:
         """Of Gemma 4: four norms a layer, a gated MLP, positions by row and column."""
         head = self.count("head_dim", default=hidden // self.count("TOWER_HEADS"))
         return {
@@ -172,7 +169,7 @@ class _Seeing(Fields, kw_only=True):
             "others": 2 * head * self.count("TOWER_LAYERS") + 2 * hidden * self.flag("standardize"),
         }
 
-    def pixtral(self, hidden: int, decoder: int) -> _Said:
+    def pixtral(self, hidden: int, decoder: int) -> Keys:
         """Of Mistral 3: RMS norms, a gated MLP, and a projector of 4 patches."""
         merged = self.outer.count("spatial_merge_size", default=2) ** 2
         bias = self.outer.flag("multimodal_projector_bias")
@@ -186,7 +183,7 @@ class _Seeing(Fields, kw_only=True):
             "others": 2 * hidden,
         }
 
-    def glm4v(self, hidden: int, decoder: int) -> _Said:
+    def glm4v(self, hidden: int, decoder: int) -> Keys:
         """Of GLM-4.5V: a gated MLP, a convolution that merges 4 patches, and a gated merger."""
         merged = self.count("spatial_merge_size") ** 2
         out = self.count("out_hidden_size", default=decoder)
@@ -203,7 +200,7 @@ class _Seeing(Fields, kw_only=True):
             "others": 2 * out + 2 * hidden,
         }
 
-    def minimax(self, hidden: int, decoder: int) -> _Said:
+    def minimax(self, hidden: int, decoder: int) -> Keys:
         """Of MiniMax-M3: a projector of each patch, and another of 4 of them."""
         merged = self.count("spatial_merge_size", default=2) ** 2
         inner = self.outer.count("projector_hidden_size", default=decoder)
@@ -216,7 +213,7 @@ class _Seeing(Fields, kw_only=True):
             "others": 2 * hidden,
         }
 
-    def step(self, hidden: int, decoder: int) -> _Said:
+    def step(self, hidden: int, decoder: int) -> Keys:
         """Of Step-3.7: two convolutions of 3 x 3 that halve both sides, and a projector."""
         return {
             "width": int(hidden * self.number("mlp_ratio", 8960 / 1536)),
