@@ -114,7 +114,7 @@ class Attentions(Kinds, kw_only=True):
         if own is not None:
             said = own[layer] if layer < len(own) else None
             if type(said) is not int or said < 1:
-                raise self.wrong(name, said, f"a whole number of at least 1 for layer {layer}")
+                raise self.wrong(said, f"a whole number of at least 1 for layer {layer}", name)
             heads = said
         grouped, kv_heads = self.flag("new_decoder_architecture"), self.some("KV_HEADS")
         kv_heads = 1 if self.flag("multi_query") and not grouped else kv_heads or heads
@@ -154,7 +154,7 @@ class Attentions(Kinds, kw_only=True):
         said = self.some("head_dim", "attention_head_dim")
         if said is None and self.hidden % heads:
             expected = f"a divisor of hidden_size, {self.hidden}, where no head_dim is given"
-            raise self.wrong(self.name_of("HEADS"), heads, expected)
+            raise self.wrong(heads, expected, "HEADS")
         return said or self.hidden // heads
 
     # switches
@@ -179,10 +179,10 @@ class Attentions(Kinds, kw_only=True):
             return [_RATIOS[name] for name in types]
         if ratios is None or len(ratios) < count:
             said = None if ratios is None else len(ratios)
-            raise self.wrong("compress_ratios", said, f"at least {count} numbers")
+            raise self.wrong(said, f"at least {count} numbers", "compress_ratios")
         for ratio in ratios:
             if ratio not in (0, _INDEXED, _POOLED):
-                raise self.wrong("compress_ratios", ratio, f"0, {_INDEXED} or {_POOLED}")
+                raise self.wrong(ratio, f"0, {_INDEXED} or {_POOLED}", "compress_ratios")
         return list(ratios)
 
     def compressed(self, ratio: Any) -> CompressedAttention:
@@ -208,7 +208,7 @@ class Attentions(Kinds, kw_only=True):
         """
         self.pass_over("beside_mamba2")
         if (act := self.text("mamba_hidden_act", default="silu")) != "silu":
-            raise self.wrong("mamba_hidden_act", act, "silu")
+            raise self.wrong(act, "silu", "mamba_hidden_act")
         names = ("use_bias", "mamba_proj_bias", "projectors_bias")
         biases = [self.flag(name) for name in names]
         said = self.part("mamba2")

@@ -67,16 +67,16 @@ class Fields(Struct, kw_only=True):
         if left is not None:
             said = self.assumed[left] = self.defaults[left]
         if said is not None and not isinstance(said, kind):
-            raise self.wrong(self.name_of(*names), said, expected)
+            raise self.wrong(said, expected, *names)
         return said
 
     def pass_over(self, *names: str) -> None:
         """Take these keys for read, whatever they say."""
         self.read.update(spelled(*names))
 
-    def wrong(self, name: str, value: object, expected: str) -> WorkloadError:
-        """The error of a key with a wrong value."""
-        return WorkloadError(bad_value(self.place, name, value, expected))
+    def wrong(self, value: object, expected: str, *names: str) -> WorkloadError:
+        """The error of a wrong value of the first of these keys that has one."""
+        return WorkloadError(bad_value(self.place, self.name_of(*names), value, expected))
 
     def name_of(self, *names: str) -> str:
         """The key that says it, as errors call it."""
@@ -101,7 +101,7 @@ class Fields(Struct, kw_only=True):
             missing = self.name_of(*names)
             raise WorkloadError(f"{self.place}: {missing} is missing: expected {expected}")
         if type(value) is not int or not least <= value <= most:
-            raise self.wrong(self.name_of(*names), value, expected)
+            raise self.wrong(value, expected, *names)
         return value
 
     def some(self, *names: str, least: int = 1) -> int | None:
@@ -121,7 +121,7 @@ class Fields(Struct, kw_only=True):
         if not isinstance(said, list):
             return self.some(name, least=least)
         if not said or any(item != said[0] for item in said) or not isinstance(said[0], int):
-            raise self.wrong(self.name_of(name), said, "the same whole number for all layers")
+            raise self.wrong(said, "the same whole number for all layers", name)
         return int(said[0])
 
     def number(self, name: str, default: float) -> float:
@@ -130,7 +130,7 @@ class Fields(Struct, kw_only=True):
         if value is None:
             return default
         if type(value) not in (int, float) or not value > 0:
-            raise self.wrong(name, value, "a number above 0")
+            raise self.wrong(value, "a number above 0", name)
         return float(value)
 
     def flag(self, *names: str, default: bool = False) -> bool:
@@ -161,7 +161,7 @@ class Fields(Struct, kw_only=True):
         said = self.raw(name)
         word = default if said is None else str(said)
         if word not in known:
-            raise self.wrong(self.name_of(name), word, f"one of {', '.join(known)}")
+            raise self.wrong(word, f"one of {', '.join(known)}", name)
         return known[word]
 
     def items(self, name: str) -> Sequence[Any] | None:
@@ -193,7 +193,7 @@ class Fields(Struct, kw_only=True):
                 counts = isinstance(value, list) or (type(value) is int and value > 1)
                 sized = counts and re.search(structural, name)
                 if shapes or sized or (is_table and is_suspect):
-                    raise self.wrong(name, value, "it absent: what it changes is not modelled")
+                    raise self.wrong(value, "it absent: what it changes is not modelled", name)
         return passed
 
 
@@ -337,7 +337,7 @@ class Reading(Fields, kw_only=True):
             if each.gated == self.family.gated
         }
         if name not in known:
-            raise self.wrong(self.name_of("ACTIVATION"), name, f"one of {', '.join(known)}")
+            raise self.wrong(name, f"one of {', '.join(known)}", "ACTIVATION")
         return known[name]
 
     def biased(self, key: str, usual: bool) -> bool:
@@ -360,5 +360,5 @@ class Reading(Fields, kw_only=True):
         if said is None:
             return None
         if not count <= len(said) <= count + spare:
-            raise self.wrong(name, len(said), f"{count} of them")
+            raise self.wrong(len(said), f"{count} of them", name)
         return list(said[:count])

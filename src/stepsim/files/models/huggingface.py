@@ -111,7 +111,7 @@ def _with_tower(
         return replace(architecture, tower=replace(tower, tokens=tokens, frozen=frozen))
     if tokens:
         expected = f"0: what sees in this model is not modelled{why}"
-        raise whole.wrong("image_tokens", tokens, expected)
+        raise whole.wrong(tokens, expected, "image_tokens")
     rest = [key for key in others if key != "vision_config" or tower is None]
     counted = f"; {tower.parameters() / 1e9:.3g} billion parameters see" if tower else ""
     left = f"; parameters of {', '.join(rest)} are not counted{why}" if rest else ""
@@ -196,7 +196,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         parts = self._pattern("PATTERN") if family.singles else []
         count = self.count("LAYERS", default=len(parts) or None, most=MOST_LAYERS)
         if len(parts) not in (0, count):
-            raise self.wrong(self.name_of("PATTERN"), len(parts), f"{count} of them")
+            raise self.wrong(len(parts), f"{count} of them", "PATTERN")
         layers = part_layers(parts, self._makers()) if parts else tuple(self._layers(count))
         norm = family.norm  # MPT keeps biases of its norms where `no_bias` is false
         if norm is NormKind.LAYER_NO_BIAS and not self.flag("no_bias", default=True):
@@ -263,13 +263,12 @@ class _Reader(Attentions, Feeding, kw_only=True):
         said = self.raw(*names)
         if said is None:
             return []
-        key = self.name_of(*names)
         if not isinstance(said, str | list) or not 0 < len(said) <= MOST_LAYERS:
-            raise self.wrong(key, said, "letters, or a list of names")
+            raise self.wrong(said, "letters, or a list of names", *names)
         known = {**PART_LETTERS, **{name: name for name in PART_LETTERS.values()}, **_NAMES}
         for part in said:
             if not isinstance(part, str) or part not in known:
-                raise self.wrong(key, part, f"one of {', '.join(known)}")
+                raise self.wrong(part, f"one of {', '.join(known)}", *names)
         return [known[part] for part in said]
 
     def _makers(self) -> Makers:
@@ -349,7 +348,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         for name in ("sparsify", "num_sink_tokens", "unshifted_sink"):
             if fields.raw(name):
                 expected = "it absent: sparse attention is not modelled"
-                raise fields.wrong(name, fields.raw(name), expected)
+                raise fields.wrong(fields.raw(name), expected, name)
         return read(fields)
 
     def _block_attention(self, fields: Fields) -> Attention:

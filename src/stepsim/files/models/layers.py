@@ -38,7 +38,7 @@ class Kinds(Reading, kw_only=True):
             or self._by_pattern(count)
             or self._by_family(count)
         )
-        self.pass_over("kinds")  # the first of them counts, as in transformers
+        self.pass_over("where_kinds")  # the first of them counts, as in transformers
         return self._choosing(kinds) if self.family.indexer else kinds
 
     def _by_types(self, count: int) -> list[Kind] | None:
@@ -61,7 +61,7 @@ class Kinds(Reading, kw_only=True):
         else:
             if not isinstance(pattern, str | list) or len(pattern) < count:
                 expected = f"F or S for each of {count} layers"
-                raise self.wrong("index_topk_pattern", pattern, expected)
+                raise self.wrong(pattern, expected, "indexer_types", "index_topk_pattern")
             shared = [item in ("S", "shared") for item in pattern[:count]]
         return [Kind.SHARED if s else kind for s, kind in zip(shared, kinds, strict=True)]
 
@@ -72,7 +72,7 @@ class Kinds(Reading, kw_only=True):
         mixes = bool(self.family.mixer) or self.has("linear_num_value_heads")
         if kind is None or lacks or (kind is Kind.MIXER and not mixes):
             expected = "full_attention, or sliding_attention beside a sliding_window"
-            raise self.wrong(name, said, expected)
+            raise self.wrong(said, expected, name)
         return kind
 
     def _by_lists(self, count: int) -> list[Kind] | None:
@@ -188,7 +188,7 @@ class Feeding(Reading, kw_only=True):
 
     def sparse(self, count: int) -> list[bool]:
         """Whether each layer has experts."""
-        self.pass_over("experts")
+        self.pass_over("where_experts")
         if (self.uniform("EXPERTS") or 0) < 2 or self.values.get("enable_moe_block") is False:
             self.pass_over("EXPERTS", "TOP_K", "EXPERT_WIDTH")
             return [False] * count
@@ -234,7 +234,7 @@ class Feeding(Reading, kw_only=True):
         if isinstance(item, int):
             return bool(item)
         if item not in [*_SPARSE]:  # a list of JSON is no key
-            raise self.wrong(name, item, f"one of {', '.join(_SPARSE)}")
+            raise self.wrong(item, f"one of {', '.join(_SPARSE)}", name)
         return _SPARSE[item]
 
     # experts

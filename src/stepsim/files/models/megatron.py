@@ -153,7 +153,7 @@ class MegatronArguments(Fields, kw_only=True):
         """A number from 0 to 1; raises WorkloadError for anything else."""
         text = self.text(name, default=str(default))
         if not re.fullmatch(r"[0-9]{0,3}\.?[0-9]{0,9}", text) or not 0 <= float(text or 0) <= 1:
-            raise self.wrong(f"--{name}", text, "a number from 0 to 1")
+            raise self.wrong(text, "a number from 0 to 1", name)
         return float(text)
 
     # the model that they describe
@@ -175,7 +175,7 @@ class MegatronArguments(Fields, kw_only=True):
             return [self.by_ratios()]
         if not set(said) <= {*_LETTERS, "|", "/"}:
             expected = f"letters of {' '.join(_LETTERS)}, | between stages, / before predictions"
-            raise self.wrong("hybrid pattern", said, expected)
+            raise self.wrong(said, expected, *_PATTERNS)
         return said.split("/") if said else []
 
     def by_ratios(self) -> str:
@@ -192,7 +192,7 @@ class MegatronArguments(Fields, kw_only=True):
         mlps = round(count * self.share(_RATIOS[1], 0.0))
         if mlps > mamba:
             expected = f"at most {mamba} of {count} layers beside attention"
-            raise self.wrong(f"--{_RATIOS[1]}", mlps, expected)
+            raise self.wrong(mlps, expected, _RATIOS[1])
         if mlps:
             _spread(letters, "-", (mamba - mlps) / mlps)
         return "".join(letters)
@@ -210,7 +210,7 @@ class MegatronArguments(Fields, kw_only=True):
         main, *others = self.patterns()
         parts = [_LETTERS[letter] for letter in main if letter != "|"]
         if len(parts) != self.depth:
-            raise self.wrong("hybrid pattern", main, f"{self.depth} letters (--num-layers)")
+            raise self.wrong(main, f"{self.depth} letters (--num-layers)", *_PATTERNS)
         dense, sparse = self.mlps()
         if "moe" in parts and sparse is None:
             raise WorkloadError(f"{self.place}: --num-experts is missing: the pattern has experts")
@@ -280,7 +280,7 @@ class MegatronArguments(Fields, kw_only=True):
             attention = self.sparse_attention()
         elif variant:
             expected = "gated_delta_net, or dsa with --multi-latent-attention"
-            raise self.wrong("--experimental-attention-variant", variant, expected)
+            raise self.wrong(variant, expected, "experimental-attention-variant")
         whole = attention  # of layers whose window is skipped
         if isinstance(whole, GroupedAttention):
             whole = replace(whole, window=None)
@@ -321,7 +321,7 @@ class MegatronArguments(Fields, kw_only=True):
             expected = (
                 f"a divisor of --hidden-size, {self.hidden}, where no --kv-channels are given"
             )
-            raise self.wrong("--num-attention-heads", heads, expected)
+            raise self.wrong(heads, expected, "num-attention-heads")
         if self.has("group-query-attention"):
             kv_heads = self.count("num-query-groups", default=1)
         else:
@@ -380,7 +380,7 @@ class MegatronArguments(Fields, kw_only=True):
         found = [digit == "1" for digit in islice(chain.from_iterable(digits), depth + 1)]
         if None in runs or len(found) != depth:
             expected = f"a number, or {depth} of 0 and 1 as in ([0]*3+[1]*58)"
-            raise self.wrong(f"--{name}", text, expected)
+            raise self.wrong(text, expected, name)
         return found
 
 
@@ -450,7 +450,7 @@ def _exchanges(arguments: MegatronArguments) -> AskedItems:
     kind = (arguments.text(named).split() or ["p2p"])[0]
     known = _words().contexts
     if kind not in known:
-        raise arguments.wrong(f"--{named}", kind, f"one of {', '.join(known)}")
+        raise arguments.wrong(kind, f"one of {', '.join(known)}", named)
     yield "cp_comm", known[kind]
     backend = arguments.text("moe-flex-dispatcher-backend")
     if arguments.has("num-experts", "moe-token-dispatcher-type"):
@@ -482,7 +482,7 @@ def _recompute(arguments: MegatronArguments) -> AskedItems:
     if arguments.has("checkpoint-activations", "deepspeed-activation-checkpointing"):
         kind = "full"  # before Megatron-LM had granularities
     if kind not in ("", "full", "selective"):
-        raise arguments.wrong("--recompute-granularity", kind, "full or selective")
+        raise arguments.wrong(kind, "full or selective", "recompute-granularity")
     modules = re.findall(r"\w+", arguments.text("recompute-modules"))
     if kind == "selective" and modules and "core_attn" not in modules:
         return  # a public recipe may say the same modules

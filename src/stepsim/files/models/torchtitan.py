@@ -370,5 +370,5 @@ def _read_checkpoint(job: Fields) -> AskedItems:
     key = "activation_checkpoint.selective_ac_option"
     option = str(job.raw(key) or "2")
     if kind == "operators" and option != "op":
-        raise job.wrong(key, option, "op: layers by number are not known")
+        raise job.wrong(option, "op: layers by number are not known", key)
     yield "recompute", kind

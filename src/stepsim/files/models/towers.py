@@ -122,7 +122,7 @@ class _Seeing(Fields, kw_only=True):
         columns = self.count("init_pos_emb_width", "pos_emb_width", default=64)
         sides = self.items("merge_kernel_size") or [2, 2]
         if not all(type(side) is int and side > 0 for side in sides):
-            raise self.wrong("merge_kernel_size", sides, "whole numbers of at least 1")
+            raise self.wrong(sides, "whole numbers of at least 1", "merge_kernel_size")
         merged = sides[0] * sides[-1]
         return {
             "positions": rows * columns,

@@ -87,7 +87,10 @@ def test_a_pattern_says_parts_stages_and_predictions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (f"{NEMOTRON} --hybrid-layer-pattern MXM", "hybrid pattern is 'MXM': expected letters of"),
+        (
+            f"{NEMOTRON} --hybrid-layer-pattern MXM",
+            "-layer-pattern is 'MXM': expected letters of",
+        ),
         (f"{NEMOTRON} --hybrid-layer-pattern MM --num-layers 3", "expected 3 letters"),
         (f"{NEMOTRON} --hybrid-mlp-ratio 0.5", "--num-layers is missing"),
         (f"{NEMOTRON} --num-layers 4 --hybrid-attention-ratio 2", "expected a number from 0 to 1"),
