@@ -206,8 +206,9 @@ def planned(setup: StepModel, topology: Topology, options: StepOptions) -> tuple
     notes += [*_said_of_defaults(setup.framework, plan, own), *told]
     if options.calibration:
         notes += options.calibration.said(setup.device, setup.framework, plan.precision)
-        kind = {"sparse": setup.architecture.is_sparse, "mixes": setup.architecture.mixes}
-        notes += options.calibration.said_of_interval(setup.device, setup.framework, plan, **kind)
+        notes += options.calibration.said_of_interval(
+            setup.device, setup.framework, plan, setup.architecture
+        )
     return plan, notes
 
 

@@ -286,7 +286,6 @@ class _Builder(TimedModel):
             sum, zip(*(operations for _, operations, _ in parts), strict=True)
         )
         copies = plan.stage_ranks * plan.microbatches
-        kind = {"sparse": architecture.is_sparse, "mixes": architecture.mixes}
         return Effort(
             parameters=architecture.parameters()
             + architecture.first_parameters
@@ -303,7 +302,9 @@ class _Builder(TimedModel):
             price_per_hour=device.price_per_hour,
             watts=device.watts,
             # no run with images was compared
-            band=None if architecture.seeing else error_band(self.framework, device, plan, **kind),
+            band=None
+            if architecture.seeing
+            else error_band(self.framework, device, plan, architecture),
         )
 
     def _embedding(self) -> tuple[Rows, _Operations]:
@@ -338,8 +339,7 @@ class _Builder(TimedModel):
             )
         if isinstance(layer.attention, Mixer):
             self.notes.append(f"{self.device.name}: {layer.attention.assumption}")
-            sparse = self.architecture.is_sparse
-            if not error_band(self.framework, self.device, self.plan, sparse=sparse, mixes=True):
+            if not error_band(self.framework, self.device, self.plan, self.architecture):
                 self.notes.append(
                     "no published run with such layers was compared: the error of the step is "
                     "unknown"

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Meta, field
 
 from stepsim.base.structs import AtLeastOne, Count, Names, Positive, Share, TomlTable, replace
+from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device, MatrixRate
 from stepsim.workload.model.evidence import ErrorBand
@@ -209,14 +210,14 @@ class ModelCalibration(TomlTable):
             yield f"the calibration has no factor of {machine}: predicted without"
 
     def said_of_interval(
-        self, device: Device, framework: Framework, plan: Plan, *, sparse: bool, mixes: bool
+        self, device: Device, framework: Framework, plan: Plan, architecture: Architecture
     ) -> Iterator[str]:
         """Why the interval of a step that traces calibrated is not theirs."""
         if not self.of(device, framework, plan.precision).kernels:
             return
-        kind = sparse, mixes
+        kind = architecture.is_sparse, architecture.mixes
         if any(each.traced and (each.sparse, each.mixes) == kind for each in framework.errors):
-            band = error_band(framework, device, plan, sparse=sparse, mixes=mixes)
+            band = error_band(framework, device, plan, architecture)
             if not (band and band.traced):
                 yield (
                     "the interval is not that of the calibration: the step is larger, its sequence "

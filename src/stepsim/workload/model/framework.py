@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import Size, Time
 from stepsim.base.structs import Amount, AtLeastOne, Names, Positive, TomlTable, UnitShare, replace
+from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import ExpertDispatch, GraphScopes, Precision, RecomputeModules
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import AttentionRate, Device
@@ -287,24 +288,19 @@ class Framework(TomlTable):
 
 
 def error_band(
-    framework: Framework,
-    device: Device,
-    plan: Plan,
-    *,
-    sparse: bool,
-    mixes: bool = False,
+    framework: Framework, device: Device, plan: Plan, architecture: Architecture
 ) -> ErrorBand | None:
-    """Errors of published runs with this framework on this device; None where none was compared.
+    """Errors of published runs of such models with this framework on this device; None without any.
 
     A device whose generation was compared has a range all the same, and no errors (0 runs). The
     range is wider for a plan beyond the largest job, the longest sequence or the largest cp; beyond
     traced jobs that of published runs counts, for the traces say nothing there.
     """
+    kind = architecture.is_sparse, architecture.mixes
     alike = [
         each
         for each in framework.errors
-        if (each.sparse, each.mixes) == (sparse, mixes)
-        and not (each.traced and _beyond(each, plan))
+        if (each.sparse, each.mixes) == kind and not (each.traced and _beyond(each, plan))
     ]
     here = [each for each in alike if each.device == device.name]
     if not here:
