@@ -191,7 +191,7 @@ class Mixer(ModelPart):
     """What a layer has in place of attention where its module alone knows it: one class, one file.
 
     `heads` are split over tp. Sizes that the methods give are a rank's, of a microbatch, arrays
-    over plans. `assumption` says what of its times is assumed, as a warning says it.
+    over plans. `assumption` is what it is assumed to do, as a warning says it.
     """
 
     assumption: ClassVar[str]

@@ -43,9 +43,8 @@ class BlockSparseAttention(Mixer):
     block: int = 128
 
     assumption = (
-        "no time of block-sparse attention in training is known: it is assumed to reach the "
-        "rate of dense attention over the keys that it reads, and its indexer that of products "
-        "in bf16, without a gradient"
+        "reach the rate of dense attention over the keys that it reads, and its indexer that "
+        "of products in bf16, without a gradient"
     )
 
     def parameters(self, hidden: int) -> int:

@@ -338,7 +338,10 @@ class _Builder(TimedModel):
                 "timed: it is assumed to reach the rate of those 128 wide"
             )
         if isinstance(layer.attention, Mixer):
-            self.notes.append(f"{self.device.name}: {layer.attention.assumption}")
+            self.notes.append(
+                f"{self.device.name}: no time of {layer.attention.called} in training is known: "
+                f"it is assumed to {layer.attention.assumption}"
+            )
             if not error_band(self.framework, self.device, self.plan, self.architecture):
                 self.notes.append(
                     "no published run with such layers was compared: the error of the step is "

@@ -43,10 +43,9 @@ class CompressedAttention(Mixer):
 
     split = {"heads": "heads", "output groups": "output_groups"}
     assumption = (
-        "no time of compressed attention in training is known: it is assumed to take the time "
-        "of serving's kernels, which compute 64 heads where a rank has fewer, its backward 2.5 "
-        "times the operations, to gather keys along cp, and its indexer to be trained beside "
-        "the model"
+        "take the time of serving's kernels, which compute 64 heads where a rank has fewer, "
+        "its backward 2.5 times the operations, to gather keys along cp, and its indexer to "
+        "be trained beside the model"
     )
 
     @property

@@ -80,9 +80,8 @@ class GatedDeltaNet(StateMixer):
         "linear key heads": "key_heads",
     }
     assumption = (
-        "no time of the gated delta rule in training is known: its forward is that of the same "
-        "kernels in serving, its backward is assumed to reach their rate in its operations, "
-        "and its state to pass twice"
+        "run forward as the same kernels in serving, to reach their rate in its operations "
+        "backward, and to pass its state twice there"
     )
 
     @property

@@ -29,10 +29,7 @@ class KimiDeltaAttention(StateMixer):
     gate_rank: int | None = None
 
     split = {"linear heads": "heads"}
-    assumption = (
-        "no time of Kimi delta attention in training is known: it is assumed to reach the rate "
-        "of products in bf16, or of memory"
-    )
+    assumption = "reach the rate of products in bf16, or of memory"
 
     @property
     def first(self) -> int:

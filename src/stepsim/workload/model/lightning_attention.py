@@ -37,10 +37,7 @@ class LightningAttention(StateMixer):
 
     widths = 4  # queries, keys, values and the gate
     split = {"linear heads": "heads"}
-    assumption = (
-        "no time of lightning attention in training is known: it is assumed to reach the rate "
-        "of products in bf16, or of memory"
-    )
+    assumption = "reach the rate of products in bf16, or of memory"
 
     def parameters(self, hidden: int) -> int:
         """Products for queries, keys, values, gate and the way back, and the norm of the result."""

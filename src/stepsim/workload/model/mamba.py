@@ -47,8 +47,8 @@ class Mamba2(StateMixer):
     divisors = {"groups": "heads"}
     split = {"mamba heads": "heads", "mamba groups": "groups"}
     assumption = (
-        "no time of a scan of Mamba-2 is known: its products are assumed to reach the rate of "
-        "chunked delta rules, its state to pass once forward and twice backward"
+        "reach the rate of chunked delta rules in its products, and to pass its state once "
+        "forward and twice backward"
     )
 
     @property

@@ -31,10 +31,7 @@ class Mamba1(StateMixer):
 
     widths = 2  # the input and its gate
     split = {"mamba channels": "heads"}
-    assumption = (
-        "no time of a scan of Mamba in training is known: it is assumed to be one kernel at "
-        "the rate of memory"
-    )
+    assumption = "be one kernel at the rate of memory"
 
     @property
     def joint(self) -> int:

@@ -22,7 +22,9 @@ class ParallelMixer(Mixer):
     attention: GroupedAttention
     mamba: Mamba2
 
-    assumption = f"attention and state are assumed to run one after the other; {Mamba2.assumption}"
+    assumption = (
+        f"run attention and state one after the other, and its state to {Mamba2.assumption}"
+    )
 
     def parameters(self, hidden: int) -> int:
         """Those of both parts."""

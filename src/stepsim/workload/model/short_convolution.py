@@ -21,10 +21,7 @@ class ShortConvolution(StateMixer):
 
     widths = 3  # two gates and the input
     split = {"convolution channels": "heads"}
-    assumption = (
-        "no time of a gated short convolution in training is known: it is assumed to be one "
-        "kernel at the rate of memory"
-    )
+    assumption = "be one kernel at the rate of memory"
 
     def parameters(self, hidden: int) -> int:
         """Both products, the convolution, and their biases."""

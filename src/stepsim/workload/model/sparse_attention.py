@@ -27,9 +27,9 @@ class SparseLatentAttention(Mixer):
     chooses: bool = True
 
     assumption = (
-        "no time of sparse attention in training is known: it is assumed to take the time of "
-        "serving's kernels, which compute 64 or 128 heads where a rank has fewer, its backward "
-        "2.5 times the operations, and its indexer to be trained beside the model"
+        "take the time of serving's kernels, which compute 64 or 128 heads where a rank has "
+        "fewer, its backward 2.5 times the operations, and its indexer to be trained beside "
+        "the model"
     )
 
     @property

@@ -123,6 +123,6 @@ def test_the_model_needs_no_gradient_that_does_not_go_on_and_the_assumption_is_s
     result = build_workload(model, PLAN, read_device("h100"), read_framework("megatron-core"))
     assert result.effort is not None
     assert result.effort.model_flops < result.effort.hardware_flops
-    assert [note for note in result.warnings if "no time of sparse attention" in note]
+    assert [note for note in result.warnings if "no time of sparse latent attention" in note]
     assert [note for note in result.warnings if "the error of the step is unknown" in note]
     assert result.effort.band is None
