@@ -201,16 +201,15 @@ class Feeding(Reading, kw_only=True):
         last = self.uniform("moe_layer_end_index", least=-1)
         dense = self.items("mlp_only_layers") or []
         names = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval")
-        every = self.count(*names, default=1)
-        if nth := self.some("moe_layer_freq"):
-            return [layer >= first and layer % nth == 0 for layer in range(count)]
-        if nth := self.some("expert_layer_period"):
-            offset = self.count("expert_layer_offset", default=0)
-            return [layer % nth == offset % nth for layer in range(count)]
+        nth, offset = self.count(*names, default=1), -1
+        if every := self.some("moe_layer_freq"):
+            nth, offset = every, 0
+        elif every := self.some("expert_layer_period"):
+            nth, offset = every, self.count("expert_layer_offset", default=0)
         return [
             first <= layer <= (count if last is None or last < 0 else last)
             and layer not in dense
-            and (layer + 1) % every == 0
+            and (layer - offset) % nth == 0
             for layer in range(count)
         ]
 
