@@ -42,6 +42,7 @@ EXPERTS: dict[str, tuple[Any, ...]] = {
 OTHERS: dict[str, tuple[Any, ...]] = {
     "topology": ("hgx-h100", "hgx-h800", "hgx-b200"),
     "cp": (1, 2),
+    "microbatch_size": (None, 1, 2),
     "expert_tp": (None, 1),
     "stages": ({}, {"pp": 2}, {"pp": 2, "chunks": 2}, {"pp": 2, "layout": "20,12"}),
     "precision": (None, "fp16", "fp8", "mxfp8", "nvfp4"),
