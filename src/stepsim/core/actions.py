@@ -21,7 +21,7 @@ from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.run.spans import NodeWaits, TaskKind
 from stepsim.workload.axes import Group, ParallelAxis, Phase, Stream
-from stepsim.workload.rows import NO_KERNELS, CommOp, Kernels, Row, StepItem, Work
+from stepsim.workload.rows import NO_KERNELS, CommOp, CommOps, Kernels, Row, Rows, StepItem, Work
 
 
 class HostPart(IntEnum):
@@ -363,9 +363,9 @@ class TaskLists(Struct, kw_only=True):
     last_stage: int
     lists: list[TaskList] = []
     _numbers: dict[tuple[Task, ...], int] = {}
-    _of_actions: dict[tuple[object, ...], tuple[tuple[Row, ...], int]] = {}
+    _of_actions: dict[tuple[object, ...], tuple[Rows, int]] = {}
 
-    def action(self, action: Action, rows: tuple[Row, ...], part: range | None = None) -> int:
+    def action(self, action: Action, rows: Rows, part: range | None = None) -> int:
         """Number of the task list of an action, or of some rows' share of it.
 
         What runs again in the backward goes back to its checkpoint, ahead of the share.
@@ -464,7 +464,7 @@ def gradient_buckets(
             yield ()
 
 
-def spread_launches(rows: Sequence[Row]) -> tuple[Row, ...]:
+def spread_launches(rows: Sequence[Row]) -> Rows:
     """Rows whose backward launches are shared out over the rows that they are for, by compute.
 
     A backward meets a row with host times first, and then the rows before it in `rows` up to the

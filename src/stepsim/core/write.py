@@ -61,7 +61,7 @@ from stepsim.parallel.schedules.base import Order
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Stream
 from stepsim.workload.plan import Plan
-from stepsim.workload.rows import CommOp, Row, Shards
+from stepsim.workload.rows import CommOp, CommOps, Row, Rows, Shards
 
 NONE = -1
 
@@ -161,7 +161,7 @@ class TaskGraph(Noun):
     p2p: P2PMode
     programs: tuple[Program, ...]
     task_lists: tuple[TaskList, ...]
-    comms: tuple[CommOp, ...]
+    comms: CommOps
     notes: Names
 
     @property
@@ -444,7 +444,7 @@ class _StageWriter(Struct, kw_only=True):
         rows = [row for action in final for row in reversed(self._rows_of(action))]
         return gradient_buckets(gradients, rows, self.options.dp_bucket_bytes)
 
-    def _rows_of(self, action: Action) -> tuple[Row, ...]:
+    def _rows_of(self, action: Action) -> Rows:
         blocks = self.work.chunks[action.chunk]
         return blocks[action.microbatch % len(blocks)]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import astuple
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats, Ints, rows_of
 from stepsim.base.structs import Names, Noun
@@ -62,7 +62,7 @@ def bubble_fraction(bubble_ps: ArrayLike, ranks: int, pipeline_time_ps: ArrayLik
     return np.divide(mean, pipeline, out=np.zeros_like(pipeline), where=pipeline > 0)
 
 
-def mean_parts(parts: NDArray[np.int64], counts: NDArray[np.int64]) -> dict[str, int]:
+def mean_parts(parts: Ints, counts: Ints) -> dict[str, int]:
     """Mean of rows that all have the same sum, rounded by largest remainder to keep that sum.
 
     The parts have their names, e.g. `exposed_tp`.
@@ -70,13 +70,13 @@ def mean_parts(parts: NDArray[np.int64], counts: NDArray[np.int64]) -> dict[str,
     return by_name(mean_columns(parts[:, :, None], counts)[:, 0].tolist())
 
 
-def mean_columns(parts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def mean_columns(parts: Ints, counts: Ints) -> Ints:
     """As `mean_parts` for many columns at once: (actors, parts, columns) to (parts, columns)."""
     ranks = int(counts.sum())
     if float(parts.max(initial=0)) * ranks >= MAX_INT64:
         counts = counts.astype(object)
     sums = np.tensordot(counts, parts, axes=1)
-    mean: NDArray[np.int64] = (sums // ranks).astype(np.int64)
+    mean: Ints = (sums // ranks).astype(np.int64)
     remainder = (sums % ranks).astype(np.int64)
     short = parts[0].sum(axis=0) - mean.sum(axis=0)
     order = np.argsort(-remainder, axis=0, kind="stable")
@@ -204,7 +204,7 @@ def _throughput(effort: "Effort | None", timeline: Timeline) -> Throughput | Non
     return throughput(effort, timeline.graph.plan.npus, timeline.step_time_ps / PS_PER_S)
 
 
-def _mean_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64], pipeline_ps: int) -> float:
+def _mean_bubble(bubbles: Sequence[Bubble], counts: Ints, pipeline_ps: int) -> float:
     """Mean over ranks of the time in the pipeline but in no action, over pipeline time."""
     total = sum(each.total * n for each, n in rows_of(bubbles, counts))
     return float(bubble_fraction(total, int(counts.sum()), pipeline_ps))
@@ -258,7 +258,7 @@ def _stages(
     return tuple(reports)
 
 
-def _stage_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64]) -> Bubble:
+def _stage_bubble(bubbles: Sequence[Bubble], counts: Ints) -> Bubble:
     """The mean of some actors' bubbles; an actor counts as often as it stands for ranks."""
     means = np.average([*map(astuple, bubbles)], axis=0, weights=counts).tolist()
     return Bubble(*map(round, means))

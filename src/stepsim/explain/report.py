@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
-import numpy as np
 from msgspec import Meta
 from msgspec.structs import asdict
-from numpy.typing import NDArray
 
+from stepsim.base.arrays import Ints
 from stepsim.base.errors import StepsimError, bad_value
 from stepsim.base.structs import (
     Bytes,
@@ -257,11 +256,11 @@ class SimulatedRanks(Noun, eq=False):
     """
 
     actors: Actors
-    breakdown: NDArray[np.int64]
+    breakdown: Ints
     bubbles: tuple[Bubble, ...]
 
     @property
-    def actor_of(self) -> NDArray[np.int64]:
+    def actor_of(self) -> Ints:
         """The actor of every rank."""
         return self.actors.actor_of
 

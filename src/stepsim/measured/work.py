@@ -18,9 +18,9 @@ from stepsim.parallel.schedules.base import PlacementKind
 from stepsim.workload.axes import degrees_of
 from stepsim.workload.model.layout import counted_layout
 from stepsim.workload.plan import Plan
-from stepsim.workload.rows import Microbatch, Row, StepItem, Work, Workload
+from stepsim.workload.rows import Microbatch, Row, Rows, StepItem, Work, Workload
 
-_Layers = list[tuple[Row, ...]]
+_Layers = list[Rows]
 # Options of the ranks and the batch, which a recording keeps.
 _KEPT = ("npus", "pp", "global_batch", "microbatch_size")
 # Options of single collectives and rows, of which a recording tells times alone.

@@ -32,7 +32,7 @@ from stepsim.network.topology.nested import flows_of
 from stepsim.parallel.modes import Sharing
 from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.plan import Plan, Ranks
-from stepsim.workload.rows import CommOp
+from stepsim.workload.rows import CommOp, CommOps
 
 if TYPE_CHECKING:
     from stepsim.network.measured_times import CommTable
@@ -211,7 +211,7 @@ class Prices(Struct, kw_only=True):
 
     plan: Plan
     topology: Topology
-    comms: tuple[CommOp, ...]
+    comms: CommOps
     algorithms: Mapping[CollectiveKind, AlgorithmChoice] = {}
     table: "CommTable | None" = None
     sharing: Sharing = Sharing.NONE

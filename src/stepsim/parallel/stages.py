@@ -11,12 +11,11 @@ from stepsim.parallel.modes import StageRows
 from stepsim.parallel.schedules import Placement, PlacementKind
 from stepsim.workload.axes import ParallelAxis, Phase
 from stepsim.workload.plan import Plan
-from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Workload
+from stepsim.workload.rows import CommOp, CommOps, Microbatch, Role, Row, Rows, StepItem, Workload
 
 if TYPE_CHECKING:
     from stepsim.workload.model.layout import LayerLayout
 
-_Rows = tuple[Row, ...]
 _ROLES = tuple(Role)
 
 
@@ -26,10 +25,10 @@ class StageWork(Noun):
     Microbatch j runs block `j % len(chunks[c])`. `per_step` follows the pipeline, in order.
     """
 
-    chunks: tuple[tuple[_Rows, ...], ...]
+    chunks: tuple[tuple[Rows, ...], ...]
     per_step: tuple[StepItem, ...]
 
-    def without_gradients(self) -> tuple[tuple[CommOp, ...], tuple[StepItem, ...]]:
+    def without_gradients(self) -> tuple[CommOps, tuple[StepItem, ...]]:
         """Collectives that reduce the gradients of all rows, and the per-step items without."""
         reducing = [item for item in self.per_step if _reduces_gradients(item)]
         others = (
@@ -79,7 +78,7 @@ def split_stages(
             for block, own in zip(workload.microbatches, layers, strict=True)
         ]
     works: list[StageWork] = []
-    known: dict[tuple[int, ...], _Rows] = {}  # what is the same as before is the object of before
+    known: dict[tuple[int, ...], Rows] = {}  # what is the same as before is the object of before
     items: dict[tuple[int, int], tuple[StepItem, ...]] = {}
     own: Iterable[StepItem]
     for rank in range(pp):
@@ -115,7 +114,7 @@ def _with_whole_sizes(workload: Workload, plan: Plan) -> Workload:
     return workload.with_works(lambda _, work: replace(work, comms=tuple(map(whole, work.comms))))
 
 
-def _slices(block: Microbatch, layout: "LayerLayout", placement: Placement) -> list[list[_Rows]]:
+def _slices(block: Microbatch, layout: "LayerLayout", placement: Placement) -> list[list[Rows]]:
     """Rows of every chunk of every rank, virtual stages in the model's order; raises PlanError."""
     slices = layout.resolve(len(block.layers), len(block.prediction), placement.stages)
     layers, predicted = iter(block.layers), iter(block.prediction)
@@ -148,14 +147,14 @@ def owned_items(workload: Workload, dense: int, expert: int) -> Iterator[StepIte
             yield each.item(held)
 
 
-def _stage_layers(block: Microbatch, workload: Workload, pp: int) -> list[list[_Rows]]:
+def _stage_layers(block: Microbatch, workload: Workload, pp: int) -> list[list[Rows]]:
     """Layers of each stage for one block; the workload's stage repeats `degrees["pp"]` times."""
     if pp == workload.degrees["pp"]:
         return [list(block.layers)] * pp
     return _split(list(block.layers) * workload.degrees["pp"], pp)
 
 
-def _split(layers: list[_Rows], parts: int) -> list[list[_Rows]]:
+def _split(layers: list[Rows], parts: int) -> list[list[Rows]]:
     """Contiguous parts whose lengths differ by at most one, longer ones first."""
     length, longer = divmod(len(layers), parts)
     ends = [(i + 1) * length + min(i + 1, longer) for i in range(parts)]
@@ -164,7 +163,7 @@ def _split(layers: list[_Rows], parts: int) -> list[list[_Rows]]:
 
 def _warnings(
     workload: Workload,
-    layers: list[list[list[_Rows]]],
+    layers: list[list[list[Rows]]],
     pp: int,
     placement: Placement,
 ) -> Iterator[str]:
@@ -196,12 +195,12 @@ def _warnings(
 
 def _chunk_rows(
     block: Microbatch,
-    loss: _Rows,
-    stages: list[list[_Rows]],
+    loss: Rows,
+    stages: list[list[Rows]],
     placement: Placement,
     *,
     every: bool,
-) -> Iterator[list[_Rows]]:
+) -> Iterator[list[Rows]]:
     """Rows of every chunk of every rank for a block, in forward order, from layers of `stages`.
 
     A chunk has a part of the rank's layers, or a whole stage where ranks hold several. Layers are

@@ -13,9 +13,8 @@ from typing import Any, Self, Union
 
 import numpy as np
 from msgspec import field
-from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, within
 from stepsim.base.fields import check_fields
 from stepsim.base.structs import Noun, replace
@@ -33,7 +32,7 @@ from stepsim.workload.model.choices import (
 )
 from stepsim.workload.model.layout import LayerLayout
 
-Ranks = NDArray[np.int64]
+Ranks = Ints
 _DISPATCHERS = tuple(ExpertDispatch)
 _COUNTS = (
     *("tp", "cp", "dp", "pp", "ep", "chunks", "microbatch_size", "microbatches", "sequence"),

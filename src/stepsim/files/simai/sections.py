@@ -38,7 +38,7 @@ from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.base.units import MAX_INT64
 from stepsim.files.reading import whole_number
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
-from stepsim.workload.rows import Microbatch, Role, Row, StepItem, Work, Workload
+from stepsim.workload.rows import Microbatch, Role, Row, Rows, StepItem, Work, Workload
 from stepsim.workload.scaling import is_placeholder
 
 _LISTS = ("checkpoints", "checkpoint_initiates")
@@ -286,7 +286,7 @@ def _microbatch(block: Sequence[Row]) -> Microbatch:
     )
 
 
-def _layers(rows: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
+def _layers(rows: Sequence[Row]) -> tuple[Rows, ...]:
     """Layers begin at an `attention*` row after another kind; without any, every row is one."""
     begins = [
         i

@@ -37,7 +37,7 @@ from stepsim.files.simai.sections import (
     words_of_files,
 )
 from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase
-from stepsim.workload.rows import CommOp, Doubt, Role, Row, StepItem, Work, Workload
+from stepsim.workload.rows import CommOp, CommOps, Doubt, Role, Row, StepItem, Work, Workload
 from stepsim.workload.scaling import is_placeholder
 
 _MAX_COMPUTE_NS = 10**13
@@ -157,7 +157,7 @@ def _row(place: str, number: int, fields: Sequence[str], policy: str) -> FileRow
     process = _rounded(place, f"process time of {name!r}", fields[11])
     works: dict[str, Any] = {}
     ignored: list[str] = []
-    unsized: tuple[CommOp, ...] = ()
+    unsized: CommOps = ()
     for phase, column in zip(Phase, (2, 5, 8), strict=True):
         shown, (compute, word, text) = phase.replace("_", "-"), fields[column : column + 3]
         compute_ps = _compute_ps(place, f"{shown} compute (ns) of {name!r}", compute)
@@ -183,7 +183,7 @@ def _row(place: str, number: int, fields: Sequence[str], policy: str) -> FileRow
 
 def _comms(
     place: str, label: str, word: str, size: int, policy: str, phase: Phase
-) -> tuple[CommOp, ...] | None:
+) -> CommOps | None:
     """Collectives of one phase; None where the policy communicates nothing in it."""
     words = words_of_files()
     suffix = next((each for each in words.suffixes if word.upper().endswith(each)), "")

@@ -14,7 +14,7 @@ from stepsim.base.units import PS_PER_NS
 from stepsim.files.writing import write_whole
 from stepsim.parallel.stages import held_parameters, owned_items
 from stepsim.workload.axes import Group, Phase
-from stepsim.workload.rows import Role, Row, StepItem, Work, Workload
+from stepsim.workload.rows import Role, Row, Rows, StepItem, Work, Workload
 
 
 def _word(table: str, name: str) -> str:
@@ -52,7 +52,7 @@ def write_simai_text(workload: Workload, path: Path) -> list[str]:
     return list(_notes(workload, rows))
 
 
-def _stage(workload: Workload) -> Sequence[tuple[Row, ...]]:
+def _stage(workload: Workload) -> Sequence[Rows]:
     """Layers of one stage, all of which are alike."""
     degrees, block = workload.degrees, workload.microbatches[0]
     why = "a SimAI text cannot say it"

@@ -7,8 +7,8 @@ group has one rank.
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepsim.base.arrays import Floats
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.calibration.calibration import CLEAR, FittedSpeed, FittedTime, fitted
 from stepsim.measured.run import gradient_groups
@@ -20,7 +20,7 @@ from stepsim.workload.axes import CollectiveKind
 # All-reduces that tell the scaling alone: below, the launch is as long.
 _LARGE_BYTES = 10**9
 
-Samples = NDArray[np.float64]
+Samples = Floats
 """A row per group and operation: bytes, ps beside the collective, ps in all, ranks."""
 
 
@@ -85,7 +85,7 @@ def _kinds(samples: Samples) -> Samples:
 
     They share the error of their table's entry, so together they tell no more than one.
     """
-    alike: list[list[NDArray[np.float64]]] = []
+    alike: list[list[Floats]] = []
     for row in samples[np.lexsort((samples[:, 0], samples[:, 3]))]:
         first = alike[-1][0] if alike else None
         if first is None or row[3] != first[3] or row[0] > (1 + ALIKE) * first[0]:
