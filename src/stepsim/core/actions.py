@@ -21,7 +21,7 @@ from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.run.spans import NodeWaits, TaskKind
 from stepsim.workload.axes import Group, ParallelAxis, Phase, Stream
-from stepsim.workload.rows import NO_KERNELS, CommOp, CommOps, Kernels, Row, Rows, StepItem, Work
+from stepsim.workload.rows import NO_KERNELS, CommOp, Kernels, Row, Rows, StepItem, Work
 
 
 class HostPart(IntEnum):

@@ -1,6 +1,6 @@
 """What stepsim understands of a model, a workload, a machine or a recorded run, from Python."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from os.path import exists
 from pathlib import Path
@@ -16,7 +16,7 @@ from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Viewed
 from stepsim.files.accelerators import accelerator_of
-from stepsim.files.asked import StepInputs, read_inputs
+from stepsim.files.asked import read_inputs
 from stepsim.files.load import is_topology, public_names, topology_of
 from stepsim.files.measured import load_profile, load_run
 from stepsim.files.traces.forms import is_measured, is_profile
@@ -76,42 +76,30 @@ def inspect(
     it runs on and how, as for `simulate`. The result prints itself, and gives its tables by
     `to_frame`. Raises the errors of the readers.
     """
-    path = Path(subject) if isinstance(subject, str | Path) and exists(subject) else None
-    if isinstance(subject, Workload | Model):
-        found = _of_work(read_inputs(subject, topology, options))
-    elif path and is_profile(path):
-        found = _of_profile(path)
+    file = subject if isinstance(subject, str | Path) else ""
+    path = Path(file) if file and exists(file) else None
+    work = subject if isinstance(subject, Workload | Model) else file
+    shown: Iterable[Shown]
+    warnings: Sequence[str] = ()
+    if path and is_profile(path):
+        profile = load_profile(path)
+        shown, warnings = profile_shown(find_stragglers(profile)), profile.warnings
     elif path and is_measured(path):
         run = load_run(path)
-        found = InspectionResult(shown=tuple(measured_shown(run)), warnings=run.warnings)
-    elif isinstance(subject, str | Path) and (machine := accelerator_of(subject)):
-        found = InspectionResult(shown=tuple(constants_shown(machine)))
-    elif not isinstance(subject, str | Path) or is_topology(str(subject)):
-        found = _of_topology(subject)
+        shown, warnings = measured_shown(run), run.warnings
+    elif file and (machine := accelerator_of(file)):
+        shown = constants_shown(machine)
+    elif work and not (file and is_topology(str(file))):
+        job = read_inputs(work, topology, options)
+        seen, device = inspect_job(job_of(job))
+        shown, warnings = workload_shown(seen, device), seen.warnings
     else:
-        found = _of_work(read_inputs(subject, topology, options))
+        with errors_at("subject", TopologyError):
+            network = topology_of(subject)
+        shown = topology_shown(inspect_topology(network), network.library)
+    found = InspectionResult(shown=tuple(shown), warnings=tuple(warnings))
     warn_caller(found.warnings)
     return found
-
-
-def _of_topology(subject: "TopologyLike") -> InspectionResult:
-    """A topology by name, or a noun that is one; raises TopologyError naming the argument."""
-    with errors_at("subject", TopologyError):
-        topology = topology_of(subject)
-    shown = topology_shown(inspect_topology(topology), topology.library)
-    return InspectionResult(shown=tuple(shown))
-
-
-def _of_profile(path: Path) -> InspectionResult:
-    profile = load_profile(path)
-    shown = profile_shown(find_stragglers(profile))
-    return InspectionResult(shown=tuple(shown), warnings=tuple(profile.warnings))
-
-
-def _of_work(job: StepInputs) -> InspectionResult:
-    """A workload as it will be run; raises PlanError where the machine has no room for it."""
-    seen, device = inspect_job(job_of(job))
-    return InspectionResult(shown=tuple(workload_shown(seen, device)), warnings=seen.warnings)
 
 
 def list_models() -> list[str]:
