@@ -236,6 +236,7 @@ def total(wiring: Ring, *parts: Flows) -> dict[int, float]:
         (lambda: tree((4, 2, 2), (1, 1, 1)), "one or two layers"),
         (lambda: network(dim("dragonfly", 16, dragonfly=dragonfly(2, 2, 1))), "reach at most 12"),
         (lambda: dim("torus", 9, shape=(3, 2)), "shape is 3 x 2"),
+        (lambda: dim("ring", 4, shape=(4,)), "shape belongs to torus, mesh, not to ring"),
         (lambda: dim("rail", 4, ports=Ports(npus_per_nic=2)), "one network for all NPUs"),
         (lambda: Ports(nics=2, npus_per_nic=2), "exclude"),
         (lambda: network(dim("cables", 3, cables=((0, 1),))), "do not connect 0 and 2"),

@@ -257,6 +257,16 @@ class Library(Noun):
 PLAIN = Library()
 """Links alone set the times."""
 
+_GRIDS = (DimensionKind.TORUS, DimensionKind.MESH)
+_OWN = {
+    "shape": _GRIDS,
+    "cables": (DimensionKind.CABLES,),
+    "tree": (DimensionKind.FAT_TREE,),
+    "rails": (DimensionKind.FAT_TREE,),
+    "dragonfly": (DimensionKind.DRAGONFLY,),
+    "used": (DimensionKind.SWITCH,),
+}
+
 
 class Dimension(Noun, dict=True):
     """`size` NPUs (or blocks of the dimensions inside) wired by links of class `link`.
@@ -272,8 +282,6 @@ class Dimension(Noun, dict=True):
     A job that needs more than one block may leave NPUs of a block idle: `used` are those that such
     jobs take where nothing else is asked, 0 for all. Of a network that leaves NPUs idle, `size`
     counts those of the job, and `built` all that there are (0: no more than `size`).
-
-    What belongs to some kinds alone is given to these alone: readers see to it.
     """
 
     kind: DimensionKind
@@ -302,6 +310,9 @@ class Dimension(Noun, dict=True):
             yield f"size is {self.size}: expected at least 1"
         if not 0 <= self.used <= self.whole:
             yield f"used is {self.used}: expected at most its size, {self.whole}"
+        for option, kinds in _OWN.items():
+            if getattr(self, option) and self.kind not in kinds:
+                yield f"{option} belongs to {', '.join(kinds)}, not to {self.kind}"
         if not self.kind.switched and (self.reduces or self.ports != ONE_NIC):
             yield "reduces and NICs need a kind with switches"
         if not 0 < self.reduce_efficiency <= 1:
