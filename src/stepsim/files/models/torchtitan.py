@@ -20,38 +20,22 @@ from stepsim.files.shell.words import Environment
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import (
     AttentionKernel,
-    ContextParallelKind,
-    ExpertDispatch,
     Precision,
-    Recompute,
 )
 from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.layout import Slices, StageSlice
 from stepsim.workload.model.model import Asked, AskedItems
-from stepsim.workload.plan import PipelineOrder, Plan
+from stepsim.workload.plan import Plan
 
 _SCHEDULE = "parallelism.pipeline_parallel_schedule"
 # Sections that degrees stood in before release 0.1, the later one last.
 _OLD = ("training", "experimental")
 
-_CONVERTERS = {
-    Precision.FP8: "quantize.linear.float8",
-    Precision.MXFP8: "quantize.linear.mx",
-}
-_SCHEDULES = {PipelineOrder.ALTERNATING: "1F1B", PipelineOrder.ZB_V: "ZBVZeroBubble"}
-_CHECKPOINTS = {
-    Recompute.NONE: ('mode = "none"',),
-    Recompute.FULL: ('mode = "full"',),
-    Recompute.OPERATORS: ('mode = "selective"', 'selective_ac_option = "op"'),
-}
-_ROTATE = {ContextParallelKind.RING: "alltoall", ContextParallelKind.ALL_GATHER: "allgather"}
-_BACKENDS = {ExpertDispatch.ALL_TO_ALL: "standard", ExpertDispatch.DEEPEP: "deepep"}
-
 
 def torchtitan_model(name: str, flavor: str) -> str:
     """The public model that torchtitan calls by a name and a flavor; empty for others."""
     called = (name.lower(), flavor.lower())
-    return next((m for m, (n, f) in _models().items() if (n, f.lower()) == called), "")
+    return next((m for m, (n, f) in _words("models").items() if (n, f.lower()) == called), "")
 
 
 def torchtitan_job(path: Path, text: str, environment: Environment) -> Keys:
@@ -72,14 +56,14 @@ def torchtitan_job(path: Path, text: str, environment: Environment) -> Keys:
         expected = f"one of {', '.join(jobs)} (--env CONFIG=NAME)"
         raise WorkloadError(bad_value(str(path), "CONFIG", chosen, expected))
     job = jobs[chosen]
-    names = (name for name, _ in _models().values() if chosen.startswith(name))
+    names = (name for name, _ in _words("models").values() if chosen.startswith(name))
     folder = path.absolute().parent.name
     job["model"] = {
         "name": max(names, key=len, default=folder),
         "flavor": job["model_spec"].get("0"),
     }
     if "Float8" in ast.unparse(functions[chosen].body[-1]):
-        job["model"]["converters"] = [_CONVERTERS[Precision.FP8]]
+        job["model"]["converters"] = [_words("converters")["fp8"]]
     return job
 
 
@@ -103,9 +87,14 @@ def _returned(function: ast.FunctionDef) -> dict[str, Any]:
     return sections
 
 
-def _models() -> dict[str, tuple[str, str]]:
-    """Name and flavor of models by what they are called here."""
-    return shipped(__file__, "torchtitan.toml", dict[str, tuple[str, str]])
+def _words(table: str) -> Keys:
+    """Words of torchtitan by what they are called here, as `torchtitan.toml` has them."""
+    return shipped(__file__, "torchtitan.toml", dict[str, dict[str, Any]])[table]
+
+
+def _called(table: str) -> Keys:
+    """What words of torchtitan are called here."""
+    return {word: name for name, word in _words(table).items()}
 
 
 def torchtitan_lacks(plan: Plan, architecture: Architecture, compiled: bool) -> Iterator[str]:
@@ -114,13 +103,13 @@ def torchtitan_lacks(plan: Plan, architecture: Architecture, compiled: bool) -> 
         yield f"zero is {plan.zero}: it replicates (0) or shards with FSDP (3)"
     if plan.zero == 0 and (plan.dp == 1 or plan.cp > 1):
         yield "zero is 0: it shards over the ranks of a sequence, and replicates two or more"
-    if plan.order not in _SCHEDULES:
+    if plan.order not in _words("schedules"):
         yield f"no schedule {plan.order}"
-    if plan.recompute not in _CHECKPOINTS or plan.recompute_layers is not None:
+    if plan.recompute not in _words("checkpoints") or plan.recompute_layers is not None:
         yield f"no recomputation {plan.recompute} of some layers or of core attention alone"
-    if plan.precision not in (Precision.BF16, *_CONVERTERS):
+    if plan.precision not in (Precision.BF16, *_words("converters")):
         yield f"no precision {plan.precision}"
-    if plan.cp > 1 and plan.context not in _ROTATE:
+    if plan.cp > 1 and plan.context not in _words("rotations"):
         yield f"no context parallelism by {plan.context}"
     if plan.tp > 1 and not plan.sequence_parallel:
         yield "tensor parallelism splits norms too: no plan without sequence parallelism"
@@ -142,8 +131,9 @@ def _lacks_of_experts(plan: Plan) -> Iterator[str]:
     """Why torchtitan cannot exchange tokens of experts as a plan does, one sentence each."""
     if plan.ep == 1:
         return
-    if plan.dispatch not in _BACKENDS:
-        yield f"no dispatch {plan.dispatch}: expected {', '.join(_BACKENDS)}"
+    backends = _words("backends")
+    if plan.dispatch not in backends:
+        yield f"no dispatch {plan.dispatch}: expected {', '.join(backends)}"
     overlaps = {
         "expert_overlap": plan.runs_pairs,
         "shared_overlap": plan.shared_overlap,
@@ -160,7 +150,7 @@ def torchtitan_plan(plan: Plan, architecture: Architecture, compiled: bool) -> N
         ("[training]", f"local_batch_size = {local}", f"global_batch_size = {plan.global_batch}"),
         (f"seq_len = {plan.sequence}", 'mixed_precision_param = "bfloat16"'),
         _parallelism(plan, architecture),
-        ("[activation_checkpoint]", *_CHECKPOINTS[plan.recompute]),
+        ("[activation_checkpoint]", *_words("checkpoints")[plan.recompute]),
         ("[compile]", f"enable = {str(compiled).lower()}"),
         ('components = ["model", "loss"]',) if compiled else (),
     )
@@ -168,8 +158,8 @@ def torchtitan_plan(plan: Plan, architecture: Architecture, compiled: bool) -> N
 
 
 def _model(plan: Plan, architecture: Architecture) -> Iterator[str]:
-    known = _models().get(architecture.name)
-    converter = _CONVERTERS.get(plan.precision)
+    known = _words("models").get(architecture.name)
+    converter = _words("converters").get(plan.precision)
     if known or converter:
         yield "[model]"
     if known:
@@ -192,11 +182,13 @@ def _parallelism(plan: Plan, architecture: Architecture) -> Iterator[str]:
     yield f"enable_async_tensor_parallel = {str(plan.tp_comm_overlap and plan.tp > 1).lower()}"
     yield f"context_parallel_degree = {plan.cp}"
     if plan.cp > 1:
-        yield f'context_parallel_rotate_method = "{_ROTATE[plan.context]}"'
+        rotation = _words("rotations")[plan.context]
+        yield f'context_parallel_rotate_method = "{rotation}"'
     yield f"expert_parallel_degree = {plan.ep}"
     if plan.ep > 1:
         yield f"expert_tensor_parallel_degree = {plan.expert_degree}"
-        yield f'expert_parallel_comm_backend = "{_BACKENDS[plan.dispatch]}"'
+        backend = _words("backends")[plan.dispatch]
+        yield f'expert_parallel_comm_backend = "{backend}"'
     yield f"pipeline_parallel_degree = {plan.pp}"
     if plan.pp > 1:
         yield from _pipeline(plan, stage_slices(architecture, plan))
@@ -204,7 +196,7 @@ def _parallelism(plan: Plan, architecture: Architecture) -> Iterator[str]:
 
 def _pipeline(plan: Plan, slices: Slices) -> Iterator[str]:
     looped = plan.chunks > 1 and not plan.order.chunks
-    schedule = "Interleaved1F1B" if looped else _SCHEDULES[plan.order]
+    schedule = "Interleaved1F1B" if looped else _words("schedules")[plan.order]
     yield f'pipeline_parallel_schedule = "{schedule}"'
     yield f"pipeline_parallel_microbatch_size = {plan.microbatch_size}"
     counts = [stage.layers for stage in slices]
@@ -258,15 +250,13 @@ def torchtitan_parts(
 def _read_exchanges(job: Fields, degrees: Mapping[str, int]) -> AskedItems:
     if degrees["ep"] > 1:
         yield "expert_tp", job.count("parallelism.expert_tensor_parallel_degree", default=1)
-        kinds = {name: kind for kind, name in _BACKENDS.items()}
         key = "parallelism.expert_parallel_comm_backend"
-        yield "dispatch", job.choice(key, kinds, default="standard")
+        yield "dispatch", job.choice(key, _called("backends"), default="standard")
     yield "tp_comm_overlap", job.raw("parallelism.enable_async_tensor_parallel") is True
     yield "cuda_graph", False
     if degrees["cp"] > 1:
-        rotations = {name: kind for kind, name in _ROTATE.items()}
         key = "parallelism.context_parallel_rotate_method"
-        yield "cp_comm", job.choice(key, rotations, default="allgather")
+        yield "cp_comm", job.choice(key, _called("rotations"), default="allgather")
 
 
 def _read_kernels(job: Fields) -> AskedItems:
@@ -329,10 +319,9 @@ def sharding(shards: int, replicas: int, degrees: Mapping[str, int]) -> AskedIte
 def _read_pipeline(job: Fields, pp: int, depth: int) -> AskedItems:
     stages = _read_stages(job, pp, depth)
     yield "layout", ",".join(map(str, stages))
+    schedule = job.choice(_SCHEDULE, _words("read_schedules"), default="1F1B")
     looped = f"interleaved:{max(len(stages) // pp, 2)}"
-    known = {"1F1B": "1f1b", "GPipe": "gpipe", "ZBVZeroBubble": "zb-v", "Interleaved1F1B": looped}
-    known |= {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved_1f1b": looped}
-    yield "schedule", job.choice(_SCHEDULE, known, default="1F1B")
+    yield "schedule", looped if schedule == "interleaved" else schedule
 
 
 def _read_stages(job: Fields, pp: int, depth: int) -> list[int]:
@@ -365,8 +354,8 @@ def _read_stages(job: Fields, pp: int, depth: int) -> list[int]:
 
 def _read_checkpoint(job: Fields) -> AskedItems:
     """Recomputation; torchtitan's choice of every n-th layer is not known here."""
-    kinds = {"none": "none", "full": "full", "selective": "operators"}
-    kind: str = job.choice("activation_checkpoint.mode", kinds, default="selective")
+    kinds = _words("read_checkpoints")
+    kind = job.choice("activation_checkpoint.mode", kinds, default="selective")
     key = "activation_checkpoint.selective_ac_option"
     option = str(job.raw(key) or "2")
     if kind == "operators" and option != "op":
