@@ -41,7 +41,7 @@ _MOST_ROUNDS, _MOST_COMMANDS = 1000, 10_000
 _BLANK = re.compile(r"(?:\s|\\\n)*")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _SHELLS = ("bash", "sh", "/bin/bash")
-_NOT_RUN = ("comment", "heredoc_body", "file_redirect", "ERROR")
+_NOT_RUN = ("comment", "heredoc_body", "file_redirect", "command_substitution", "ERROR")
 
 
 class Command(Noun, kw_only=False):
@@ -133,7 +133,10 @@ class _Shell(Struct):
         return self.test(next(_named(node), None))
 
     def _group(self, node: "Node") -> bool | None:
-        """A group of commands, a pipeline, or one whose files are redirected: each in turn."""
+        """A group of commands, a pipeline, one whose files are redirected, or several assignments.
+
+        Each is run in turn.
+        """
         opening = text_of(node.children[0]) if node.children else ""
         if node.type == "compound_statement" and opening == "((":
             number = self.number(next(_named(node)))
@@ -153,12 +156,6 @@ class _Shell(Struct):
         else:
             words = joined((before, [self.whole(value) if value else ""]))
         self.set(name.partition("[")[0], tuple(words))
-        return True
-
-    def _declaration_command(self, node: "Node") -> bool:
-        for each in _named(node):
-            if each.type == "variable_assignment":
-                self._variable_assignment(each)
         return True
 
     def _unset_command(self, node: "Node") -> bool:
