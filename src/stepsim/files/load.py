@@ -8,10 +8,11 @@ forms are imported when there is a file of the form. The numbers of a topology a
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from os.path import exists, isdir, isfile
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -30,7 +31,6 @@ from stepsim.files.reading import (
     first_bytes,
     read_document,
     read_text,
-    reader_of,
     shipped_folder,
     shipped_once,
     toml_values,
@@ -462,11 +462,11 @@ def read_numbers(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-_TOML = reader_of("topology.toml", "read_topology_toml")
-_ASTRA_SIM = reader_of("topology.astra_network", "read_astra_network")
+_TOML = "stepsim.files.topology.toml:read_topology_toml"
+_ASTRA_SIM = "stepsim.files.topology.astra_network:read_astra_network"
 # What reads the files of topologies, by their suffix.
 _TOPOLOGIES = {".toml": _TOML, ".yml": _ASTRA_SIM, ".yaml": _ASTRA_SIM}
-_SIMAI = reader_of("topology.simai_topology", "read_simai_topology")
+_SIMAI = "stepsim.files.topology.simai_topology:read_simai_topology"
 # SimAI's first line: five numbers and a word. Its files have any other suffix.
 _SIMAI_BEGINS = re.compile(rb"\s*(\d+\s+){5}\S+\s*(\n|$)")
 _BEGINNING_OF_TOPOLOGIES = 200
@@ -478,7 +478,7 @@ def read_topology(path: Path) -> Topology:
 
     What is of no other form is read as TOML.
     """
-    found: Topology = (_topology_reader(path) or _TOML)(path)
+    found: Topology = resolve_name(_topology_reader(path) or _TOML)(path)
     return found
 
 
@@ -487,7 +487,7 @@ def is_topology(name_or_path: str) -> bool:
     return name_or_path in topology_names() or _topology_reader(Path(name_or_path)) is not None
 
 
-def _topology_reader(path: Path) -> Callable[..., Any] | None:
+def _topology_reader(path: Path) -> str | None:
     if path.suffix in _TOPOLOGIES:
         return _TOPOLOGIES[path.suffix]
     start = first_bytes(path, _BEGINNING_OF_TOPOLOGIES)

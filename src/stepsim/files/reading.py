@@ -14,7 +14,6 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
-from importlib import import_module
 from math import nan
 from os.path import isfile
 from pathlib import Path
@@ -32,15 +31,6 @@ _Schema = TypeVar("_Schema")
 _Document = TypeVar("_Document", bound=Document)
 
 MAX_FILE_BYTES = 256 << 20
-
-
-def reader_of(module: str, name: str) -> Callable[..., Any]:
-    """A function of a module of `stepsim.files` that is imported when the function is called."""
-
-    def read(path: Path, *progress: object) -> Any:
-        return getattr(import_module(f"stepsim.files.{module}"), name)(path, *progress)
-
-    return read
 
 
 def open_file(path: Path, most: int | None = MAX_FILE_BYTES) -> BinaryIO:

@@ -7,11 +7,12 @@ from io import BytesIO
 from itertools import chain
 from os.path import exists, isdir, isfile
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Names, Noun, shipped
-from stepsim.files.reading import first_bytes, reader_of
+from stepsim.files.reading import first_bytes
 
 if TYPE_CHECKING:
     from stepsim.measured.profile.events import Profile
@@ -91,7 +92,7 @@ def _unpacked(start: bytes) -> bytes:
 
 
 class _Format(Noun):
-    """A form of measured runs or of profiles: how its files begin, and who reads it.
+    """A form of measured runs or of profiles: how its files begin, and what `reads` it.
 
     Where files of profiles whose names have some `ends` lie in one folder, that is read as a whole,
     with what hears of the progress, files done and all.
@@ -99,14 +100,18 @@ class _Format(Noun):
 
     name: str
     begins: Callable[[bytes], object]
-    read: Callable[..., Any]
+    reads: str
     ends: Names = ()
+
+    def read(self, path: Path, *progress: object) -> Any:
+        """What is read of a path; what reads it is imported then."""
+        return resolve_name(self.reads)(path, *progress)
 
 
 MEGATRON = _Format(
     name="a trace of Megatron / Echo",
     begins=re.compile(rb"\s*rank:\d+:\w+\(").match,
-    read=reader_of("traces.megatron_trace", "read_megatron_trace"),
+    reads="stepsim.files.traces.megatron_trace:read_megatron_trace",
 )
 """A folder of measured runs holds these."""
 RUN_FORMATS = (
@@ -114,7 +119,7 @@ RUN_FORMATS = (
     _Format(
         name="a log of Optimus",
         begins=re.compile(rb"forward time \(no send/recv\)").search,
-        read=reader_of("traces.optimus_log", "read_optimus_log"),
+        reads="stepsim.files.traces.optimus_log:read_optimus_log",
     ),
 )
 
@@ -123,24 +128,24 @@ _PROFILE_FORMATS = (
     _Format(
         name="NDTimeline parquet",
         begins=re.compile(rb"PAR1").match,
-        read=reader_of("traces.ndtimeline", "read_ndtimeline"),
+        reads="stepsim.files.traces.ndtimeline:read_ndtimeline",
     ),
     _Format(
         name="PyTorch profiler traces",
         begins=is_kineto,
-        read=reader_of("traces.kineto", "read_kineto"),
+        reads="stepsim.files.traces.kineto:read_kineto",
         ends=TRACE_ENDS,
     ),
     _Format(
         name="Chakra execution traces",
         begins=is_chakra,
-        read=reader_of("traces.chakra", "read_chakra"),
+        reads="stepsim.files.traces.chakra:read_chakra",
         ends=CHAKRA_ENDS,
     ),
     _Format(
         name="Nsight Systems SQLite",
         begins=re.compile(rb"SQLite format 3\x00").match,
-        read=reader_of("traces.nsys", "read_nsys"),
+        reads="stepsim.files.traces.nsys:read_nsys",
     ),
 )
 
